@@ -56,7 +56,7 @@ try:
     from vedette_rl.replay.frame_ring import open_reader
     from vedette_rl.replay.prioritized import PrioritizedReplay, open_priorities
     from vedette_rl.replay.uniform import UniformReplay
-    from vedette_services.learner.learner import capture_steps
+    from vedette_services.learner.learner import prepare_steps
     from vedette_services.learner.training_loop import TrainingLoop
     from vedette_services.run.replay_layout import make_run_limiter
     from vedette_services.run.status_records import TrainerStatus
@@ -123,7 +123,7 @@ class Measurement:
             )
             for _ in range(2)
         )
-        capture_steps(self.agent, device, config.learner)
+        prepare_steps(self.agent, device, config.learner)
         self._replay, self._loader = self._replay_and_loader(copy_replay=True)
         self._eager = self._replay_and_loader(copy_replay=False)
         loaded = self._loader.load()

@@ -119,6 +119,7 @@ class ActorCritic(SteppedAgent):
         midpoints_N = (torch.arange(n, device=device) + 0.5) / n
         self._taus_1N = midpoints_N.repeat(1, config.n_critics)  # of all critics
         self.generators = (self.noise, self._shift.generator)
+        self.networks = (self.pi, self.q, self.q_target)
         self._follow_encoder()
 
     def adam(

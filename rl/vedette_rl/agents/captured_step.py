@@ -29,6 +29,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import torch
+from torch import nn
 
 from vedette_rl.core.learning import OptResult, StaticBatch
 from vedette_rl.host_copy import DeviceScalars
@@ -259,9 +260,11 @@ class SteppedAgent:
     Attributes:
         opt_steps: optimization steps done, over all epochs of the run.
         generators: all random numbers of `step` that are not torch's own.
+        networks: those of `step`, which may be compiled or compute in bfloat16.
     """
 
     opt_steps: int = 0
+    networks: tuple[nn.Module, ...] = ()
     generators: tuple[torch.Generator, ...] = ()
     _captured: CapturedStep | None = None
 

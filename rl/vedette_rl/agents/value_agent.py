@@ -135,7 +135,7 @@ class ValueAgent(SteppedAgent):
         self._normalizer = ObsNormalizer(columns, device)
         self.discounts = Discounts(config.discount, device)
         self._shift = RandomShift(seen, config.random_shift, device=device, seed=seed)
-        self.generators = (self._shift.generator,)
+        self.generators, self.networks = (self._shift.generator,), (self.online, self.target)
         self._interval, self._tau = config.target_update_interval, config.tau
         self._online = ParameterVector(self.online, learns=True)
         self._target = ParameterVector(self.target, learns=False)

@@ -5,7 +5,7 @@ Shapes: B rows, F features, D action dimensions, K critics.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
@@ -166,6 +166,36 @@ class Critics(nn.Module):
         """``(K, B, N)``."""
         q_KBN: torch.Tensor = self.q(torch.cat([self.encoder(obs), action_BD], dim=1))
         return q_KBN
+
+
+def compute_in_bfloat16(network: nn.Module) -> None:
+    """Have a network compute in bfloat16 where autocast does, forwards and backwards; its weights,
+    its output and all around it stay float32."""
+    forward = network.forward
+
+    def rounded(*inputs: Any) -> torch.Tensor:
+        # A cache of rounded weights would outlive the weights in a captured step.
+        device = next(network.parameters()).device.type
+        with torch.autocast(device, torch.bfloat16, cache_enabled=False):
+            output: torch.Tensor = forward(*inputs)
+        return output.float()
+
+    network.forward = rounded
+
+
+def compile_networks(networks: Sequence[nn.Module], device: torch.device) -> str:
+    """Compile networks (`torch.compile`) at their first use; returns the reason where that is not
+    possible here, and leaves them as they are."""
+    try:
+        compiled = torch.compile(functional.softplus)
+        compiled(torch.ones(64, device=device))
+    except Exception as error:  # noqa: BLE001 - of many kinds: no compiler, no headers, no Triton
+        lines = str(error).strip().splitlines() or [""]
+        return f"{type(error).__name__}: {lines[0]}"
+    torch._dynamo.config.suppress_errors = True  # what cannot be compiled runs as it is
+    for network in networks:
+        network.compile()
+    return ""
 
 
 class ObsNormalizer:

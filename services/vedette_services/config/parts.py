@@ -107,6 +107,13 @@ class LearnerConfig(BaseModel):
     the run's directory."""
     device: str = Field(default="auto", pattern=DEVICES)
     """``auto`` (the GPU where there is one), ``cpu``, ``cuda``, ``cuda:1``, ``mps``."""
+    precision: Literal["float32", "tf32", "bfloat16"] = "float32"
+    """of the networks while they learn; weights, losses, optimizers and models stay float32.
+    ``float32`` is as torch has it, ``tf32`` multiplies matrices in TF32 on an NVIDIA GPU,
+    ``bfloat16`` computes the networks under torch's autocast."""
+    compile: bool = False
+    """compile the networks that learn by `torch.compile`, which takes up to a minute at each start
+    and needs a C++ compiler (on a GPU, Triton); without one they run as they are."""
     copy_replay: bool = True
     """keep a copy of the replay in an NVIDIA GPU's memory where it has room for it, and gather
     batches there; otherwise they are gathered in the host's and copied, one ahead."""

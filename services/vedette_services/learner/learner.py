@@ -24,6 +24,7 @@ from vedette_rl.envs.spaces import Spaces, describe_spaces
 from vedette_rl.errors import CheckpointError, ModelMismatchError
 from vedette_rl.import_by_name import is_import_name
 from vedette_rl.networks.parameter_vector import seed_process
+from vedette_rl.networks.torch_network import compile_networks, compute_in_bfloat16
 from vedette_rl.recording.registry import SurvivingRecorder
 from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.prioritized import PrioritizedReplay
@@ -154,7 +155,7 @@ class Learner:
         self.agent: Agent = agent_kind(config.agent.name).build_agent(
             config.agent, spaces, device=str(device), seed=config.seed
         )
-        capture_steps(self.agent, device, config.learner)
+        prepare_steps(self.agent, device, config.learner)
         self.replay = open_replay()
         self.earlier = EarlierStarts()
         self._checkpoints = Checkpoints(run.checkpoints, keep=config.learner.keep_checkpoints)
@@ -354,18 +355,30 @@ def make_replay(
     return UniformReplay(rows, rng)
 
 
-def capture_steps(agent: Agent, device: torch.device, config: LearnerConfig) -> None:
-    """Have an agent's optimization steps captured on a GPU, and replayed from then on."""
-    if device.type != "cuda" or not config.captured_step:
+def prepare_steps(agent: Agent, device: torch.device, config: LearnerConfig) -> None:
+    """Have an agent's optimization steps run as configured: in which precision, compiled, captured.
+
+    What cannot be is said once, and left out.
+    """
+    if config.precision == "tf32" and device.type == "cuda":
+        torch.set_float32_matmul_precision("high")
+    captured = config.captured_step and device.type == "cuda"
+    rounded = config.precision == "bfloat16"
+    if not isinstance(agent, SteppedAgent):
+        if captured or rounded or config.compile:
+            log.info(
+                "%s: its optimization steps run one operation after the other, in float32: it has "
+                "an `opt` of its own; a subclass of SteppedAgent with a `step` is captured",
+                type(agent).__name__,
+            )
         return
-    if isinstance(agent, SteppedAgent):
+    if rounded:
+        for network in agent.networks:
+            compute_in_bfloat16(network)
+    if config.compile and (reason := compile_networks(agent.networks, device)):
+        log.warning("learner.compile: the networks run as they are, uncompiled: %s", reason)
+    if captured:
         agent.capture_by(CudaCapture(device, agent.generators))
-    else:
-        log.info(
-            "%s: optimization steps are not captured, they run one operation after the other: it "
-            "has an `opt` of its own; derive it from SteppedAgent, with a `step`",
-            type(agent).__name__,
-        )
 
 
 def resolve_device(name: str) -> torch.device:

@@ -37,13 +37,12 @@ class RecordedOperations:
 
     def record(self, work: Callable[[], None]) -> Callable[[], None]:
         states = [generator.get_state() for generator in self._generators]
-        recording = _Recording()
+        recording = Recording()
         try:
             with recording:
                 work()
         finally:
-            for tensor, before in recording.moved.values():
-                tensor.copy_(before)
+            recording.put_back()
             for generator, state in zip(self._generators, states, strict=True):
                 generator.set_state(state)
         self.recorded += 1
@@ -56,7 +55,9 @@ class RecordedOperations:
         return replay
 
 
-class _Recording(TorchDispatchMode):
+class Recording(TorchDispatchMode):
+    """Records the operations of a block, which it does."""
+
     def __init__(self) -> None:
         super().__init__()
         self.calls: list[Callable[[], None]] = []
@@ -87,6 +88,11 @@ class _Recording(TorchDispatchMode):
             bare, bare_kwargs, outputs = tree_map(_without_history, (args, kwargs, fresh))
             self.calls.append(lambda: _again(func, bare, bare_kwargs, outputs))
         return out
+
+    def put_back(self) -> None:
+        """Undo what was moved in memory that was there before."""
+        for tensor, before in self.moved.values():
+            tensor.copy_(before)
 
     def _keep(self, tensor: torch.Tensor) -> None:
         """Remember what was there before the step."""

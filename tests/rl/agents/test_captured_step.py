@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import itertools
 import logging
+import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from recorded_operations import RecordedOperations  # beside this file
+from recorded_operations import RecordedOperations, Recording  # beside this file
 
-from vedette_rl.agents.captured_step import Due, SteppedAgent, StepResult
+from vedette_rl.agents.captured_step import CudaCapture, Due, SteppedAgent, StepResult
 from vedette_rl.agents.dqn.agent import DqnAgent
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import empty_columns
@@ -28,6 +32,7 @@ from vedette_rl.testing.contracts import same_state
 
 VECTOR = gym.spaces.Box(-1, 1, (4,), np.float32)
 PIXELS = gym.spaces.Box(0, 255, (2, 12, 12), np.uint8)
+CPU = torch.device("cpu")
 BOX = gym.spaces.Box(np.float32([-2, 0]), np.float32([2, 10]))
 SCHEDULE = {"kind": "cosine", "warmup_opts": 10, "total_opts": 40, "final": 0.1}
 SMALL = {"hidden_sizes": (16, 16), "batch_size": 8}
@@ -173,10 +178,10 @@ def test_a_replayed_learner_on_a_copy_of_the_replay_is_the_plain_one(prioritized
             else UniformReplay(ring, drawn)
         )
 
-    cpu, ticks = torch.device("cpu"), itertools.count()
+    ticks = itertools.count()
     plain, followed = replay(), replay()
-    copy = DeviceRing(ring, cpu, clock=lambda: float(next(ticks)))
-    loaders = CpuLoader(plain, 8, cpu), RingLoader(followed, copy, 8)
+    copy = DeviceRing(ring, CPU, clock=lambda: float(next(ticks)))
+    loaders = CpuLoader(plain, 8, CPU), RingLoader(followed, copy, 8)
     eager, replayed = build(DQN), build(DQN)
     replayed.capture_by(RecordedOperations(replayed.generators))
     for _ in range(60):
@@ -248,3 +253,113 @@ def test_an_agent_of_one_step_needs_no_more_than_its_tensors(make_batch: Any) ->
     found = [agent.opt(batch, record=True).record["total"] for _ in range(9)]
     assert found == [4.0 * (n + 1) for n in range(9)]
     assert agent.opt_steps == 9
+
+
+class FakeCuda:
+    """The calls of `torch.cuda` that a capture makes, on a CPU: graphs are recorded operations.
+
+    Arguments are held against the signatures of the installed torch.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.registered: list[torch.Generator] = []
+        self.modes: list[object] = ["default"]
+        self.streams: list[str] = []
+        self.recordings: list[Recording] = []
+        self.warns = self.fails = False
+        signature = inspect.signature(torch.cuda.graph.__init__)
+        fake = self
+
+        class Graph:
+            def register_generator_state(self, generator: torch.Generator) -> None:
+                fake.registered.append(generator)
+
+            def replay(self) -> None:
+                for call in self.recording.calls:
+                    call()
+
+        class Stream:
+            def __init__(self, device: torch.device) -> None: ...
+
+            def wait_stream(self, other: Stream) -> None:
+                fake.streams.append("waits")
+
+        @contextlib.contextmanager
+        def graph(*arguments: Any, **keywords: Any) -> Iterator[None]:
+            signature.bind(None, *arguments, **keywords)
+            assert keywords["capture_error_mode"] == "thread_local"
+            arguments[0].recording = Recording()
+            with arguments[0].recording:
+                yield
+            arguments[0].recording.put_back()
+            if fake.fails:
+                raise RuntimeError("CUDA error: operation not permitted\nmore of it")
+
+        for name, value in {
+            "CUDAGraph": Graph,
+            "Stream": Stream,
+            "graph": graph,
+            "graph_pool_handle": lambda: (0, 1),
+            "stream": lambda _: contextlib.nullcontext(),
+            "current_stream": lambda _: Stream(CPU),
+            "get_sync_debug_mode": lambda: self.modes[-1],
+            "set_sync_debug_mode": self.set_mode,
+            "default_generators": (FakeGenerator(),),
+        }.items():
+            assert hasattr(torch.cuda, name)
+            monkeypatch.setattr(torch.cuda, name, value)
+
+    def set_mode(self, mode: object) -> None:
+        if mode == "warn" and self.warns:
+            warnings.warn("called a synchronizing CUDA operation (Triggered ...)", stacklevel=1)
+        self.modes.append(mode)
+
+
+class FakeGenerator:
+    """A generator of a GPU, which a failed capture leaves as it must not be."""
+
+    fresh = 0
+
+    def clone_state(self) -> str:
+        assert hasattr(torch.Generator, "clone_state")
+        return "clone"
+
+    def graphsafe_set_state(self, state: str) -> None:
+        assert hasattr(torch.Generator, "graphsafe_set_state")
+        assert state == "clone"
+        self.fresh += 1
+
+
+def test_a_cuda_graph_is_asked_for_as_torch_documents_it(
+    monkeypatch: pytest.MonkeyPatch, make_batch: Any
+) -> None:
+    fake, eager, agent = FakeCuda(monkeypatch), build(DQN), build(DQN)
+    generators = (FakeGenerator(),)
+    agent.capture_by(CudaCapture(CPU, generators))  # type: ignore[arg-type]
+    for seed in range(12):
+        agent.opt(make_batch(DQN[1], 8, seed))
+        eager.opt(make_batch(DQN[1], 8, seed))
+    assert same_state(agent, eager)
+    assert len(agent._captured._replays) == 1
+    assert fake.registered == [*generators]
+    assert fake.modes[-1] == "default"
+    assert fake.streams.count("waits") == 2 * 4  # three of one kind, one of the other
+
+
+@pytest.mark.parametrize("how", ["warns", "fails"])
+def test_a_capture_that_fails_leaves_the_agent_as_it_was(
+    how: str, monkeypatch: pytest.MonkeyPatch, make_batch: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    fake, eager, agent = FakeCuda(monkeypatch), build(DQN), build(DQN)
+    generator = FakeGenerator()
+    agent.capture_by(CudaCapture(CPU, (generator,)))  # type: ignore[arg-type]
+    setattr(fake, how, True)
+    for seed in range(12):
+        agent.opt(make_batch(DQN[1], 8, seed))
+        eager.opt(make_batch(DQN[1], 8, seed))
+    assert same_state(agent, eager)
+    (line,) = caplog.messages
+    expected = {"warns": "it waits for the device at", "fails": "CUDA error: operation not"}
+    assert expected[how] in line
+    assert "\n" not in line
+    assert generator.fresh == (how == "fails")

@@ -27,6 +27,7 @@ class Td3Agent(ActorCritic):
         super().__init__(config, spaces, DeterministicLayers, device=device, seed=seed)
         self._config: Td3Config = config
         self._pi_target = build_seeded(self.build_policy, seed, device).eval()
+        self.networks += (self._pi_target,)
         self._target_policy = ParameterVector(self._pi_target, learns=False)
         self._target_policy.soft_update(self.policy, 1.0)  # the critics' encoder, where it has that
 
