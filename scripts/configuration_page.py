@@ -88,6 +88,16 @@ def _rows(properties: Mapping[str, Schema], prefix: str) -> Iterator[tuple[str, 
         if "properties" in key:
             yield from _rows(key["properties"], f"{prefix}{name}.")
             continue
+        named = key.get("additionalProperties")
+        if isinstance(named, Mapping) and "properties" in named:
+            yield (
+                f"`{prefix}{name}`",
+                "none",
+                "tables, each with a name of your own",
+                _sentence(key.get("description", "")),
+            )
+            yield from _rows(named["properties"], f"{prefix}{name}.NAME.")
+            continue
         default = f"`{json.dumps(key['default'])}`" if "default" in key else ""
         yield (
             f"`{prefix}{name}`",

@@ -8,6 +8,7 @@ import argparse
 import signal
 import sys
 import tomllib
+from dataclasses import replace
 
 from curves_data import DATA, PLACE, drop_runs
 from curves_queue import Queue, only_queue, run_queue
@@ -17,16 +18,25 @@ LIST = PLACE / "curves.toml"
 
 
 def chosen(names: list[str]) -> list[Study]:
-    """The studies of these names; all for none.
+    """The studies of these names, `STUDY` or `STUDY:LABEL`; all for none.
 
     Raises:
         StudyError: one is not listed.
     """
     studies = read_studies(LIST)
-    if unknown := set(names) - {study.name for study in studies}:
+    listed = {f"{study.name}:{label.name}" for study in studies for label in study.labels}
+    if unknown := set(names) - listed - {study.name for study in studies}:
         known = ", ".join(study.name for study in studies)
         raise StudyError(f"no study {', '.join(sorted(unknown))} in {LIST.name}; there are {known}")
-    return [study for study in studies if not names or study.name in names]
+    return [only for study in studies if (only := _only(study, names)).labels or not names]
+
+
+def _only(study: Study, names: list[str]) -> Study:
+    """The study with the labels that were named."""
+    if not names or study.name in names:
+        return study
+    named = (label for label in study.labels if f"{study.name}:{label.name}" in names)
+    return replace(study, labels=tuple(named))
 
 
 def make_queue(names: list[str]) -> Queue:
@@ -102,7 +112,7 @@ def main() -> int:
         added = verbs.add_parser(verb)
         added.set_defaults(function=function)
         if verb in ("run", "left"):
-            added.add_argument("studies", nargs="*", metavar="STUDY", help="all of the list")
+            added.add_argument("studies", nargs="*", metavar="STUDY[:LABEL]", help="default: all")
         if verb == "run":
             added.add_argument("--commit", action="store_true", help="commit each result")
             added.add_argument("--hours", type=float, default=0.0, help="begin none after so many")

@@ -21,7 +21,7 @@ NOT_RESULTS = ("seed", "stop", "preset")
 """Parts of a configuration that a fingerprint leaves out: the study says how long a run is."""
 IN_RESULTS = {
     "actors": ("count", "envs_per_actor", "n_buffer", "step_processor"),
-    "learner": ("warmup_period", "sync_interval", "eval_interval"),
+    "learner": ("warmup_period", "sync_interval", "eval_interval", "pretrain_opts"),
     "evaluation": ("episodes", "seed"),
 }
 """Of these parts, the keys on which a result depends; of the others all."""
@@ -55,7 +55,7 @@ class Task:
 
     @property
     def name(self) -> str:
-        return f"{self.agent}-{self.env.replace('/', '_')}"
+        return f"{self.agent}-{self.env.replace('/', '_').replace(':', '_')}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,6 +210,8 @@ def _in_results(config: Table) -> Table:
 
 
 def _without_off(table: Table) -> Table:
+    if table.get("loss") == "none":  # the other keys of a loss that is off
+        return {}
     inner = {k: _without_off(v) if isinstance(v, dict) else v for k, v in table.items()}
     return {k: v for k, v in inner.items() if v and v != "none"}
 

@@ -45,9 +45,12 @@ from vedette_services.config import LearnerConfig as LearnerConfig
 from vedette_services.config import RunConfig as RunConfig
 from vedette_services.config import StopConfig as StopConfig
 from vedette_services.config import load_config
-from vedette_services.config.loading import LoadedConfig, complete_config
+from vedette_services.config.loading import Fit, LoadedConfig, complete_config
 from vedette_services.config.settings import merge_tables, set_value
 from vedette_services.errors import SettingError, UsageError
+from vedette_services.learner.remote_replay import RemoteReplay
+from vedette_services.net.addresses import Address
+from vedette_services.net.keys import LearnerKeys
 from vedette_services.run.checks import check_config
 from vedette_services.run.directory import default_out
 from vedette_services.run.outcome import describe_already_done, read_summary
@@ -123,14 +126,16 @@ def train(
         UnsavedEndError: the run has ended, but its last state could not be written.
     """
     _refuse_import("train")
+    fit: Fit = "in process" if in_process else "here"
     if isinstance(config, RunConfig):
         if settings:
             names = ", ".join(settings)
             raise TypeError(f"train takes a whole configuration or settings, not both: {names}")
-        loaded = complete_config(config)
+        loaded = complete_config(config, fit)
     else:
         saved = saved_config(None if out is None else Path(out), fresh=fresh)
-        loaded = _configure(config, configuration_table(settings, shared=not in_process), {}, saved)
+        table = configuration_table(settings, shared=not in_process)
+        loaded = _configure(config, table, {}, saved, fit)
     config, note, decided = loaded.config, loaded.comment, loaded.decided
     run = Path(out) if out is not None else default_out(config)
     erase = {"fresh": fresh, "new_replay": new_replay}
@@ -192,13 +197,14 @@ def train_seeds(
     """
     _refuse_import("train_seeds")
     directory, table = Path(out), configuration_table(settings, shared=True)
+    fit: Fit = "in process" if in_process else "here"
     options: StartOptions = {
         "fresh": fresh,
         "new_replay": new_replay,
         "in_process": in_process,
     }
     trials = plan_trials(
-        lambda changes, saved: _configure(None, table, changes, saved).config,
+        lambda changes, saved: _configure(None, table, changes, saved, fit).config,
         directory,
         seeds=seeds,
         sweep=sweep,
@@ -227,7 +233,11 @@ def _refuse_import(function: str) -> None:
 
 
 def _configure(
-    path: Place | None, table: Mapping[str, Any], changes: Mapping[str, Any], saved: Path | None
+    path: Place | None,
+    table: Mapping[str, Any],
+    changes: Mapping[str, Any],
+    saved: Path | None,
+    fit: Fit,
 ) -> LoadedConfig:
     """The configuration that a file, settings and changes of dotted keys come to."""
     for key, value in changes.items():
@@ -237,7 +247,7 @@ def _configure(
     file = None if path is None else Path(path)
     if file is not None and file.suffix != ".toml" and not file.exists():
         raise SettingError(str(path), "no such file", f'an environment is env="{path}"')
-    return load_config(file, table=table, environment={}, saved=saved, fit="here")
+    return load_config(file, table=table, environment={}, saved=saved, fit=fit)
 
 
 def _view(progress: bool | View, config: RunConfig, run: Path | None, *, in_process: bool) -> View:
@@ -268,3 +278,82 @@ def _say(progress: bool | Callable[[str], None]) -> Callable[[str], None]:
         return lambda _: None
     display = find_display()
     return NotebookLines(display).add if display else print
+
+
+class Replay(RemoteReplay):
+    """A durable replay that actors on any number of hosts feed, for a training loop of your own.
+
+    ::
+
+        with vedette.Replay("runs/mine", env="Pendulum-v1", agent="my_policy:Actor") as replay:
+            replay.publish(actor.state_dict())         # actors play from the first model on
+            for batch in replay:                       # until a stop condition, or for ever
+                learn(batch["obs"], batch["action"], batch["reward"], batch["next_obs"], ...)
+                if replay.batches % 50 == 0:
+                    replay.publish(actor.state_dict())
+
+    Actors join as they join a learner: ``vedette actors --learner HOST:5555``, `vedette.Actor`, the
+    C client. Their batches are stored and acknowledged as by ``vedette learner``: never twice, and
+    none is lost when this process is killed. The same call goes on.
+
+    Leaving the block tells the actors that the run is over; after an exception they wait for it to
+    go on. One thread draws and publishes.
+
+    Args:
+        run: the run's directory, a new one or that of an earlier start or of ``vedette run``.
+        config: a configuration file under `settings`, or a complete configuration without any.
+        bind: where samples arrive; control and models are the two ports above.
+        keys: folder of our keys and of those that we admit, as ``vedette keys new`` makes it.
+        insecure: listen beyond this host without keys.
+        fresh, force, new_replay: as `train` takes them.
+        settings: the parts of the configuration: `Settings`. `agent` is one of Vedette's, whose
+            arrays you publish, or ``module:Name`` of a policy class, made as ``Name(spaces,
+            seed=...)`` by each actor. Of `learner` only `warmup_period` and `max_managers` count.
+
+    Raises:
+        UsageError: a setting cannot work; nothing was started.
+        PortInUseError: the address is taken.
+    """
+
+    @spell_out
+    def __init__(
+        self,
+        run: Place,
+        *,
+        config: RunConfig | Place | None = None,
+        bind: str = "127.0.0.1:5555",
+        keys: Place | None = None,
+        insecure: bool = False,
+        fresh: bool = False,
+        force: bool = False,
+        new_replay: bool = False,
+        **settings: Unpack[Settings],
+    ) -> None:
+        _refuse_import("Replay")
+        out, folder = Path(run), None if keys is None else Path(keys)
+        loaded = _configure_loop(config, saved_config(out, fresh=fresh), settings)
+        if folder is not None:
+            LearnerKeys.read(folder)
+        address = Address.parse(bind).to_bind(keys=folder is not None, insecure=insecure)
+        erase = {"fresh": fresh, "new_replay": new_replay}
+        check_config(loaded.config, out, force=force, own_loop=True, **erase)
+        super().__init__(loaded.config, out, address, keys=folder, note=loaded.comment, **erase)
+
+
+def _configure_loop(
+    config: RunConfig | Place | None, saved: Path | None, settings: Settings
+) -> LoadedConfig:
+    """Return the configuration of a loop of the user's own, which has no preset of ours."""
+    if isinstance(config, RunConfig):
+        if settings:
+            names = ", ".join(settings)
+            raise TypeError(f"Replay takes a whole configuration or settings, not both: {names}")
+        loaded = complete_config(config, "elsewhere")
+    else:
+        own = {} if saved else {"preset": "none", "learner": {"eval_interval": 0}}
+        table = merge_tables(own, configuration_table(settings, shared=True))
+        loaded = _configure(config, table, {}, saved, "elsewhere")
+    if loaded.config.stop.target_return is not None:
+        why = "is never reached: nobody evaluates the models of your own loop"
+        raise SettingError("stop.target_return", why, "leave it out, and leave the loop yourself")
+    return loaded

@@ -17,10 +17,10 @@ import numpy as np
 from jinja2 import Environment, StrictUndefined
 
 from vedette.reports.statistics import bootstrap_interval, mean
-from vedette_rl.bytes_text import bytes_text
 from vedette_rl.core import Evaluation
 from vedette_rl.errors import PolicyFileError
 from vedette_rl.storage.atomic_files import json_text
+from vedette_rl.storage.system import bytes_text
 from vedette_services.config.run_config import RunConfig
 from vedette_services.config.saving import config_text
 from vedette_services.errors import HubError, UsageError

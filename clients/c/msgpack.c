@@ -207,7 +207,6 @@ static void put(mp_writer *w, uint8_t tag, uint64_t number, unsigned bytes) {
 
 void mp_put_map(mp_writer *w, unsigned pairs) { put(w, 0xde, pairs, 2); }
 void mp_put_list(mp_writer *w, unsigned items) { put(w, 0xdc, items, 2); }
-void mp_put_nil(mp_writer *w) { put(w, 0xc0, 0, 0); }
 void mp_put_bool(mp_writer *w, bool truth) { put(w, truth ? 0xc3 : 0xc2, 0, 0); }
 
 void mp_put_uint(mp_writer *w, uint64_t number) {

@@ -57,6 +57,5 @@ void mp_put_text(mp_writer *w, const char *text);
 void mp_put_uint(mp_writer *w, uint64_t number);
 void mp_put_real(mp_writer *w, double number);
 void mp_put_bool(mp_writer *w, bool truth);
-void mp_put_nil(mp_writer *w);
 
 #endif

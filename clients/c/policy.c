@@ -1,224 +1,275 @@
 #include "run.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
-static const double PI = 3.14159265358979323846;
+#define INPUTS_MAX 256
+#define CLASSES_MAX ((size_t)1 << 16) /* categories, or actions, of all dimensions */
+#define FEATURES_MAX ((size_t)1 << 22)
+#define FRACTIONS_MAX 4096
 
-uint64_t random_bits(uint64_t *state) {
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
+/* Reading the description */
+
+static bool read_integer(mp_bytes *items, int64_t *number) {
+    mp_value value;
+    if (!mp_read(items, &value) || (value.type != MP_UINT && value.type != MP_INT)) return false;
+    *number = value.type == MP_INT ? value.negative : (int64_t)value.number;
+    return value.type == MP_INT || value.number <= INT64_MAX;
 }
 
-double random_unit(uint64_t *state) { return (double)(random_bits(state) >> 11) * 0x1p-53; }
-
-static double random_normal(uint64_t *state) {
-    double u = 1.0 - random_unit(state); /* in (0, 1]: Box and Muller 1958 */
-    return sqrt(-2.0 * log(u)) * cos(2.0 * PI * random_unit(state));
-}
-
-double exploration_rank(uint64_t index) {
-    double position = 0.0, digit = 0.5;
-    for (uint64_t number = index + 1; number; number >>= 1, digit /= 2) position += digit * (double)(number & 1);
-    return position;
-}
-
-/* The forward pass. Arrays of a model are where they lie in its row: every column begins at a
- * multiple of 8 bytes, and the row is in memory of malloc. */
-
-static const float *array(const run *r, const uint8_t *model, unsigned column) {
-    return (const float *)(const void *)(model + r->model.columns[column].offset);
-}
-
-static void linear(const run *r, const uint8_t *model, const run_layer *layer, const float *x, float *y) {
-    const float *weight = array(r, model, layer->weight), *bias = array(r, model, layer->bias);
-    for (size_t o = 0; o < layer->out; o++, weight += layer->in) {
-        float sum = bias[o];
-        for (size_t i = 0; i < layer->in; i++) sum += weight[i] * x[i];
-        y[o] = sum;
+/* Append counts and the value that each one's first stands for; `total` is the counts' sum. */
+static bool read_classes(mp_value *counts, mp_value *starts, class_list *list, size_t *total) {
+    *total = 0;
+    if (counts->type != MP_LIST || starts->type != MP_LIST || counts->number != starts->number) return false;
+    if (counts->number > CLASSES_MAX - list->size) return false;
+    size_t room = list->size + (size_t)counts->number;
+    if (room > list->room) {
+        size_t *more = realloc(list->counts, room * sizeof *more);
+        if (more) list->counts = more;
+        int64_t *first = realloc(list->starts, room * sizeof *first);
+        if (first) list->starts = first;
+        if (!more || !first) return false;
+        list->room = room;
     }
-}
-
-static void normalize(float *x, size_t size, float eps) {
-    double mean = 0, variance = 0;
-    for (size_t k = 0; k < size; k++) mean += x[k];
-    mean /= (double)size;
-    for (size_t k = 0; k < size; k++) variance += (x[k] - mean) * (x[k] - mean);
-    double scale = 1.0 / sqrt(variance / (double)size + (double)eps);
-    for (size_t k = 0; k < size; k++) x[k] = (float)((x[k] - mean) * scale);
-}
-
-/* From x to y, which may be the same; the last three parts of the scratch memory are its own. */
-static void forward(const run *r, const uint8_t *model, const run_network *network, const float *x, float *y) {
-    float *a = r->scratch + 5 * r->width, *b = a + r->width, *saved = b + r->width;
-    memcpy(a, x, network->in * sizeof *x);
-    for (unsigned k = 0; k < network->count; k++) {
-        const run_layer *layer = network->layers + k;
-        switch (layer->kind) {
-        case LINEAR: {
-            linear(r, model, layer, a, b);
-            float *swap = a;
-            a = b;
-            b = swap;
-            break;
-        }
-        case RELU:
-            for (size_t i = 0; i < layer->out; i++) a[i] = a[i] > 0 ? a[i] : 0;
-            break;
-        case NORMALIZE: normalize(a, layer->out, layer->eps); break;
-        case SAVE: memcpy(saved, a, layer->out * sizeof *a); break;
-        case ADD:
-            for (size_t i = 0; i < layer->out; i++) a[i] += saved[i];
-            break;
-        }
+    for (; list->size < room; list->size++) {
+        mp_value count;
+        if (!mp_read(&counts->items, &count) || count.type != MP_UINT || count.number < 1) return false;
+        if (count.number > CLASSES_MAX - *total) return false;
+        list->counts[list->size] = (size_t)count.number;
+        *total += (size_t)count.number;
+        if (!read_integer(&starts->items, list->starts + list->size)) return false;
     }
-    memcpy(y, a, network->out * sizeof *y);
+    return true;
 }
 
-static double number_at(const run_column *column, const uint8_t *data, size_t k) {
-    const uint8_t *at = data + k * column->width;
-    bool is_signed = column->type[0] == 'i';
-    if (column->type[0] == 'f') {
-        float f;
-        double d;
-        if (column->width == 8) return memcpy(&d, at, 8), d;
-        return memcpy(&f, at, 4), (double)f;
-    }
-    uint64_t bits = 0;
-    for (size_t i = column->width; i--;) bits = bits << 8 | at[i];
-    if (!is_signed) return (double)bits;
-    uint64_t sign = (uint64_t)1 << (8 * column->width - 1);
-    return bits & sign ? -(double)((~bits & (sign - 1)) + 1) : (double)bits;
+static bool find_part(const run *r, const mp_value *column, unsigned *part) {
+    char name[129];
+    if (column->type != MP_TEXT) return false;
+    mp_copy_text(column, name, sizeof name);
+    for (*part = 0; *part < r->part_count; ++*part)
+        if (!strncmp(name, "obs", 3) && !strcmp(name + 3, r->parts[*part].key)) return true;
+    return false;
 }
 
-static void read_features(const run *r, const uint8_t *model, const void *obs, float *x) {
-    const run_policy *p = &r->policy;
-    const run_column *column = r->rows.columns + r->row[OBS];
-    if (p->classes) {
-        double of = number_at(column, obs, 0) - (double)p->first_class;
-        memset(x, 0, p->features * sizeof *x);
-        if (of >= 0 && of < (double)p->classes) x[(size_t)of] = 1.0f;
-        return;
-    }
-    for (size_t k = 0; k < p->features; k++) x[k] = (float)number_at(column, obs, k) * (float)p->scale;
-    if (!p->normalize) return;
-    const float *mean = array(r, model, p->mean), *scale = array(r, model, p->deviation);
-    for (size_t k = 0; k < p->features; k++) {
-        float value = (x[k] - mean[k]) * scale[k];
-        x[k] = value < -p->clip ? -p->clip : value > p->clip ? p->clip : value;
-    }
+static bool read_input(mp_bytes *items, const run *r, policy *p, policy_input *input) {
+    mp_value item, column, features, scale, counts, starts, normalized;
+    double number;
+    size_t total;
+    if (!mp_read(items, &item) || item.type != MP_LIST || item.number != 6) return false;
+    mp_bytes *fields = &item.items;
+    if (!mp_read(fields, &column) || !mp_read(fields, &features) || !mp_read(fields, &scale) ||
+        !mp_read(fields, &counts) || !mp_read(fields, &starts) || !mp_read(fields, &normalized))
+        return false;
+    if (!find_part(r, &column, &input->part) || !mp_real(&scale, &number) || normalized.type != MP_BOOL) return false;
+    if (features.type != MP_UINT || features.number > FEATURES_MAX - p->features) return false;
+    const obs_part *part = r->parts + input->part;
+    input->features = (size_t)features.number;
+    input->scale = (float)number;
+    input->normalized = normalized.number;
+    input->first = p->input_classes.size;
+    p->features += input->features;
+    if (!read_classes(&counts, &starts, &p->input_classes, &total)) return false;
+    input->classes = p->input_classes.size - input->first;
+    if (part->type == 'f' && (input->classes || part->width < 4)) return false;
+    return input->classes ? input->classes == part->count && total == input->features
+                          : input->features == part->count;
 }
 
-/* The mean over the quantile fractions: drawn, or the midpoints of as many equal parts. */
-static void mean_of_quantiles(const run *r, const uint8_t *model, uint64_t *state, const float *psi, float *q) {
-    const run_policy *p = &r->policy;
-    float *x = r->scratch + 2 * r->width, *sum = r->scratch + 3 * r->width;
-    size_t width = p->networks[1].out;
-    memset(sum, 0, p->outputs * sizeof *sum);
-    for (size_t k = 0; k < p->fractions; k++) {
-        double tau = state ? random_unit(state) : ((double)k + 0.5) / (double)p->fractions;
-        for (size_t i = 0; i < p->cosines; i++) x[i] = (float)cos(PI * (double)i * tau);
-        forward(r, model, p->networks + 1, x, x);
-        for (size_t i = 0; i < width; i++) x[i] *= psi[i];
-        forward(r, model, p->networks + 2, x, x);
-        for (size_t i = 0; i < p->outputs; i++) sum[i] += x[i];
-    }
-    for (size_t i = 0; i < p->outputs; i++) q[i] = sum[i] / (float)p->fractions;
+static bool read_inputs(const mp_value *map, const run *r, policy *p) {
+    mp_value list;
+    if (!mp_get_typed(map, "inputs", MP_LIST, &list) || list.number < 1 || list.number > INPUTS_MAX) return false;
+    if (!(p->inputs = calloc((size_t)list.number, sizeof *p->inputs))) return false;
+    for (; p->input_count < list.number; p->input_count++)
+        if (!read_input(&list.items, r, p, p->inputs + p->input_count)) return false;
+    return true;
 }
 
-static void outputs(const run *r, const uint8_t *model, uint64_t *state, const void *obs, float *y) {
-    const run_policy *p = &r->policy;
-    float *x = r->scratch, *value = r->scratch + 2 * r->width;
-    read_features(r, model, obs, x);
-    if (p->head != DUELING && p->head != QUANTILES) {
-        forward(r, model, p->networks, x, y);
-        return;
-    }
-    forward(r, model, p->networks, x, x);
-    if (p->head == QUANTILES) {
-        mean_of_quantiles(r, model, state, x, y);
-        return;
-    }
-    forward(r, model, p->networks + 1, x, value);
-    forward(r, model, p->networks + 2, x, y);
-    float mean = 0;
-    for (size_t k = 0; k < p->outputs; k++) mean += y[k] / (float)p->outputs;
-    for (size_t k = 0; k < p->outputs; k++) y[k] += value[0] - mean;
+static bool find_floats(mp_bytes *items, const run_schema *model, size_t count, unsigned *column) {
+    mp_value value;
+    char name[129];
+    if (!mp_read(items, &value) || value.type != MP_TEXT) return false;
+    mp_copy_text(&value, name, sizeof name);
+    return vd_find_column(model, name, column) && !strcmp(model->columns[*column].type, "f4") &&
+           model->columns[*column].count == count;
 }
 
-/* Choosing */
+static bool read_normalizer(const mp_value *map, const run *r, policy *p) {
+    mp_value list, clip;
+    double most;
+    size_t count = 0;
+    for (unsigned k = 0; k < p->input_count; k++) count += p->inputs[k].normalized ? p->inputs[k].features : 0;
+    if (!mp_get_typed(map, "normalize", MP_LIST, &list)) return false;
+    if (!list.number) return !count;
+    if (!find_floats(&list.items, &r->model, count, &p->mean)) return false;
+    if (!find_floats(&list.items, &r->model, count, &p->deviation)) return false;
+    if (!mp_read(&list.items, &clip) || !mp_real(&clip, &most)) return false;
+    p->clip = (float)most;
+    p->normalize = true;
+    return p->clip > 0;
+}
 
-static double epsilon(const run_policy *p, uint64_t version, double rank) {
-    double done;
-    switch (p->exploration) {
-    case LADDER: return pow(p->epsilon_base, 1.0 + p->epsilon_alpha * rank);
-    case LINEAR_EPSILON:
-        done = p->epsilon_steps > 0 ? (double)version / p->epsilon_steps : 1.0;
-        return p->epsilon_start + (done < 1.0 ? done : 1.0) * (p->epsilon_final - p->epsilon_start);
-    case CONSTANT: return p->epsilon_final;
-    default: return 0.0;
+/* Branches between the inputs and the networks; `width`: of what they give. None: the inputs. */
+static bool read_branches(const mp_value *map, const run *r, policy *p, size_t *width) {
+    mp_value list, item, features, layers;
+    size_t from = 0;
+    *width = p->features;
+    if (!mp_get(map, "branches", &list)) return true;
+    if (list.type != MP_LIST || list.number < 1 || list.number > INPUTS_MAX) return false;
+    if (!(p->branches = calloc((size_t)list.number, sizeof *p->branches))) return false;
+    *width = 0;
+    while (p->branch_count < list.number) {
+        policy_branch *b = p->branches + p->branch_count++;
+        if (!mp_read(&list.items, &item) || item.type != MP_LIST || item.number != 2) return false;
+        if (!mp_read(&item.items, &features) || features.type != MP_UINT) return false;
+        if (features.number > p->features - from || !mp_read(&item.items, &layers)) return false;
+        b->features = (size_t)features.number;
+        from += b->features;
+        if (!vd_read_network(&layers, &r->model, b->features, &b->encoder)) return false;
+        *width += b->encoder.out;
+        if (*width > FEATURES_MAX) return false;
     }
+    return from == p->features;
 }
 
-static size_t choose(const run_policy *p, const float *q, size_t count, double eps, uint64_t *state) {
-    size_t best = 0;
-    double most = -INFINITY;
-    if (state && p->exploration != SOFTMAX && random_unit(state) < eps)
-        return (size_t)(random_unit(state) * (double)count);
-    for (size_t k = 0; k < count; k++) {
-        double value = q[k];
-        if (state && p->exploration == SOFTMAX) /* argmax of q / T + Gumbel noise draws from the softmax */
-            value = value / p->temperature - log(-log(1.0 - random_unit(state)));
-        if (value > most) {
-            most = value;
-            best = k;
-        }
+static bool read_named(mp_value *list, const run *r, size_t in, network *n) {
+    mp_value pair, name, layers;
+    if (!mp_read(&list->items, &pair) || pair.type != MP_LIST || pair.number != 2) return false;
+    if (!mp_read(&pair.items, &name) || name.type != MP_TEXT || !mp_read(&pair.items, &layers)) return false;
+    return vd_read_network(&layers, &r->model, in, n);
+}
+
+/* Each of them takes what the one before it gives, or what its head says. */
+static bool read_networks(const mp_value *map, const run *r, policy *p, size_t width) {
+    mp_value list;
+    network *a = p->networks, *b = a + 1, *c = a + 2;
+    bool three = p->head == DUELING || p->head == QUANTILES;
+    if (!mp_get_typed(map, "networks", MP_LIST, &list) || list.number != (three ? 3u : 1u)) return false;
+    if (!read_named(&list, r, width, a)) return false;
+    if (!three) return a->out == p->outputs;
+    if (!read_named(&list, r, p->head == DUELING ? a->out : p->cosines, b)) return false;
+    if (!read_named(&list, r, a->out, c)) return false;
+    return b->out == (p->head == DUELING ? 1 : a->out) && c->out == p->outputs;
+}
+
+static bool read_discrete(const mp_value *actions, policy *p) {
+    mp_value counts, starts;
+    if (!mp_get(actions, "counts", &counts) || !mp_get(actions, "starts", &starts)) return false;
+    if (!read_classes(&counts, &starts, &p->actions, &p->outputs)) return false;
+    p->dimensions = p->actions.size;
+    return p->dimensions > 0;
+}
+
+static bool read_bounds(const mp_value *actions, const char *key, size_t *count, float **bounds) {
+    mp_value list, value;
+    double number;
+    if (!mp_get_typed(actions, key, MP_LIST, &list) || list.number < 1 || list.number > CLASSES_MAX) return false;
+    *count = (size_t)list.number;
+    if (!(*bounds = calloc(*count, sizeof **bounds))) return false;
+    for (size_t k = 0; k < *count; k++) {
+        if (!mp_read(&list.items, &value) || !mp_real(&value, &number)) return false;
+        (*bounds)[k] = (float)number;
+        if (!isfinite((*bounds)[k])) return false;
     }
-    return best;
+    return true;
 }
 
-static void put_integer(const run_column *column, uint8_t *data, size_t k, int64_t number) {
-    for (size_t i = 0; i < column->width; i++)
-        data[k * column->width + i] = (uint8_t)((uint64_t)number >> 8 * i);
+static bool read_box(const mp_value *actions, policy *p) {
+    size_t others;
+    if (!read_bounds(actions, "low", &p->dimensions, &p->low)) return false;
+    if (!read_bounds(actions, "high", &others, &p->high) || others != p->dimensions) return false;
+    p->outputs = p->dimensions * (p->head == GAUSSIAN ? 2u : 1u);
+    for (size_t d = 0; d < p->dimensions; d++)
+        if (p->high[d] < p->low[d]) return false;
+    return true;
 }
 
-static void put_float(const run_column *column, uint8_t *data, size_t k, float number) {
-    double wide = number;
-    if (column->width == 8) memcpy(data + 8 * k, &wide, 8);
-    else memcpy(data + 4 * k, &number, 4);
+static bool read_actions(const mp_value *map, const run *r, policy *p) {
+    mp_value actions;
+    const run_column *column = r->rows.columns + r->action;
+    if (!mp_get_typed(map, "actions", MP_MAP, &actions)) return false;
+    if (p->head < GAUSSIAN)
+        return read_discrete(&actions, p) && column->count == p->dimensions && strchr("iu", *column->type);
+    return read_box(&actions, p) && column->count == p->dimensions && *column->type == 'f' && column->width >= 4;
 }
 
-/* A number in [-1, 1], before it is mapped to the bounds of its dimension. */
-static double unit_action(const run_policy *p, const float *y, unsigned d, uint64_t version, uint64_t *state) {
-    if (!state) return tanh((double)y[d]);
-    if (version == 0 && p->uniform_warmup) return 2.0 * random_unit(state) - 1.0;
-    if (p->head == DETERMINISTIC) {
-        double noisy = tanh((double)y[d]) + p->noise * random_normal(state);
-        return noisy < -1.0 ? -1.0 : noisy > 1.0 ? 1.0 : noisy;
+static bool read_exploration(const mp_value *map, policy *p) {
+    mp_value e, kind;
+    if (!mp_get_typed(map, "exploration", MP_MAP, &e) || !mp_get(&e, "kind", &kind)) return false;
+    if (mp_is(&kind, "ladder")) {
+        p->exploration = LADDER;
+        return mp_get_real(&e, "epsilon_base", &p->epsilon_base) && mp_get_real(&e, "epsilon_alpha", &p->epsilon_alpha);
     }
-    double log_std = y[p->dimensions + d];
-    log_std = log_std < p->log_std_min ? p->log_std_min : log_std > p->log_std_max ? p->log_std_max : log_std;
-    return tanh((double)y[d] + exp(log_std) * random_normal(state));
+    if (mp_is(&kind, "linear")) {
+        p->exploration = LINEAR_EPSILON;
+        return mp_get_real(&e, "epsilon_start", &p->epsilon_start) &&
+               mp_get_real(&e, "epsilon_final", &p->epsilon_final) &&
+               mp_get_real(&e, "epsilon_steps", &p->epsilon_steps);
+    }
+    if (mp_is(&kind, "constant")) {
+        p->exploration = CONSTANT;
+        return mp_get_real(&e, "epsilon_final", &p->epsilon_final);
+    }
+    p->exploration = SOFTMAX;
+    return mp_is(&kind, "softmax") && mp_get_real(&e, "temperature", &p->temperature) && p->temperature > 0;
 }
 
-void policy_act(const run *r, const uint8_t *model, uint64_t version, const void *obs, double rank,
-                uint64_t *state, void *action) {
-    const run_policy *p = &r->policy;
-    const run_column *column = r->rows.columns + r->row[ACTION];
-    float *y = r->scratch + 4 * r->width;
-    outputs(r, model, state, obs, y);
-    const float *q = y;
-    for (unsigned d = 0; d < p->dimensions; d++) {
-        if (p->head < GAUSSIAN) {
-            size_t chosen = choose(p, q, p->counts[d], epsilon(p, version, rank), state);
-            put_integer(column, action, d, p->starts[d] + (int64_t)chosen);
-            q += p->counts[d];
-        } else {
-            float low = p->low[d], high = p->high[d], half = (high - low) * 0.5f;
-            float number = (high + low) * 0.5f + (half > 0 ? half : 1.0f) * (float)unit_action(p, y, d, version, state);
-            put_float(column, action, d, number < low ? low : number > high ? high : number);
-        }
-    }
+static bool read_quantiles(const mp_value *map, policy *p) {
+    uint64_t cosines, fractions;
+    if (!mp_get_uint(map, "cosines", FEATURES_MAX, &cosines) || !cosines) return false;
+    if (!mp_get_uint(map, "fractions", FRACTIONS_MAX, &fractions) || !fractions) return false;
+    p->cosines = (size_t)cosines;
+    p->fractions = (size_t)fractions;
+    return true;
+}
+
+static bool read_gaussian(const mp_value *map, policy *p) {
+    mp_value list, least, most;
+    return mp_get_typed(map, "log_std", MP_LIST, &list) && mp_read(&list.items, &least) &&
+           mp_real(&least, &p->log_std_min) && mp_read(&list.items, &most) && mp_real(&most, &p->log_std_max);
+}
+
+static bool read_head(const mp_value *map, policy *p) {
+    static const char *const heads[] = {"values", "dueling", "quantiles", "gaussian", "deterministic"};
+    mp_value head;
+    if (!mp_get(map, "head", &head)) return false;
+    for (unsigned k = 0; k < sizeof heads / sizeof *heads; k++)
+        if (mp_is(&head, heads[k])) p->head = (policy_head)(VALUES + k);
+    if (p->head == NO_POLICY || (p->head == QUANTILES && !read_quantiles(map, p))) return false;
+    if (p->head < GAUSSIAN) return read_exploration(map, p);
+    if (p->head == GAUSSIAN && !read_gaussian(map, p)) return false;
+    if (p->head == DETERMINISTIC && (!mp_get_real(map, "noise", &p->noise) || p->noise < 0)) return false;
+    return mp_get_bool(map, "uniform_warmup", &p->uniform_warmup);
+}
+
+static void take_widest(policy *p, size_t width) {
+    if (width > p->widest) p->widest = width;
+}
+
+bool vd_read_policy(const mp_value *map, run *r) {
+    policy *p = &r->policy;
+    size_t width;
+    if (!read_head(map, p) || !read_inputs(map, r, p) || !read_normalizer(map, r, p)) return false;
+    if (!read_actions(map, r, p) || !read_branches(map, r, p, &width)) return false;
+    if (!read_networks(map, r, p, width)) return false;
+    take_widest(p, p->features);
+    take_widest(p, width);
+    take_widest(p, p->outputs);
+    for (unsigned k = 0; k < p->branch_count; k++) take_widest(p, p->branches[k].encoder.widest);
+    for (unsigned k = 0; k < NETWORKS_MAX; k++) take_widest(p, p->networks[k].widest);
+    return true;
+}
+
+void vd_free_policy(policy *p) {
+    for (unsigned k = 0; k < p->branch_count; k++) vd_free_network(&p->branches[k].encoder);
+    for (unsigned k = 0; k < NETWORKS_MAX; k++) vd_free_network(p->networks + k);
+    free(p->branches);
+    free(p->inputs);
+    free(p->input_classes.counts);
+    free(p->input_classes.starts);
+    free(p->actions.counts);
+    free(p->actions.starts);
+    free(p->low);
+    free(p->high);
+    memset(p, 0, sizeof *p);
 }

@@ -1,101 +1,166 @@
-/* A run message, checked and unpacked; and acting as its `policy` describes. */
+/* A run message, checked and unpacked: rows, model, and how to act. */
 #ifndef VEDETTE_RUN_H
 #define VEDETTE_RUN_H
 
 #include "msgpack.h"
 
-enum { OBS, ACTION, REWARD, NEXT_OBS, TERMINATED, TRUNCATED, N_STEPS, ROW_COLUMNS };
+/* Schemas: schema.c */
+
+typedef enum { PLAIN, PLACE, SHARED } column_role;
 
 typedef struct {
     char name[129], type[3];
-    size_t width, count, bytes; /* of one number; numbers and bytes of a row */
-    size_t offset;              /* in a payload of one row */
-    bool bounded;
-    int64_t low, high;
+    column_role role;
+    size_t width, count, bytes; /* of one number; numbers and bytes of a row, or of a shared entry */
+    size_t offset;              /* in a payload of one row, of columns that are not shared */
 } run_column;
 
 typedef struct {
     run_column *columns;
     unsigned count;
-    size_t bytes; /* of a payload of one row */
+    size_t bytes; /* of a payload of one row, without shared columns */
     char hash[17];
 } run_schema;
 
-typedef enum { LINEAR, RELU, NORMALIZE, SAVE, ADD } layer_kind;
+bool vd_read_schema(const mp_value *payload, const char *key, run_schema *schema, char *why, size_t room);
+/* All of them: the hash alone is what the learner says. */
+bool vd_same_schema(const run_schema *a, const run_schema *b);
+bool vd_find_column(const run_schema *schema, const char *name, unsigned *index);
+
+/* Networks: network.c */
+
+typedef enum { LINEAR, RELU, TANH, NORMALIZE, SCALE, SAVE, ADD, CONVOLUTION, CHANNELS_FIRST } layer_kind;
 
 typedef struct {
     layer_kind kind;
     unsigned weight, bias; /* columns of the model */
     size_t in, out;
     float eps;
-} run_layer;
+    size_t stack, channels, height, width, kernel, stride; /* of images */
+} layer;
 
-#define LAYERS_MAX 64
 typedef struct {
-    char name[129];
-    run_layer layers[LAYERS_MAX];
+    layer *layers;
     unsigned count;
-    size_t in, out;
-} run_network;
+    size_t in, out, widest; /* the most numbers between two layers */
+} network;
+
+/* Numbers of a model: its schema, and a row of it. Every column begins at a multiple of 8 bytes. */
+typedef struct {
+    const run_schema *schema;
+    const uint8_t *row;
+} weights;
+
+/* Read layers that take `in` numbers; false: not all are known and fit. Free the network anyway. */
+bool vd_read_network(mp_value *layers, const run_schema *model, size_t in, network *n);
+void vd_free_network(network *n);
+
+/* From x to y, which may be the same; with memory for 4 `widest` numbers. */
+void vd_apply_network(const network *n, weights w, const float *x, float *y, float *memory);
+const float *vd_array(weights w, unsigned column);
+
+/* Policies: policy.c */
 
 typedef enum { NO_POLICY, VALUES, DUELING, QUANTILES, GAUSSIAN, DETERMINISTIC } policy_head;
 typedef enum { LADDER, LINEAR_EPSILON, CONSTANT, SOFTMAX } exploration_kind;
 
+/* One of an observation's arrays. */
+typedef struct {
+    char key[129]; /* "" or "/KEY", behind the "obs" of its column */
+    char type;     /* '?', 'u', 'i' or 'f' */
+    size_t width, count, bytes, offset;
+    unsigned obs, next_obs; /* its columns; of shared frames the first only */
+} obs_part;
+
+typedef struct {
+    unsigned part;
+    size_t features;
+    float scale;
+    size_t classes, first; /* one-hot numbers, and where they are in `counts`; 0: numbers */
+    bool normalized;
+} policy_input;
+
+typedef struct {
+    size_t features;
+    network encoder;
+} policy_branch;
+
+typedef struct {
+    size_t *counts;
+    int64_t *starts;
+    size_t size, room;
+} class_list;
+
 #define NETWORKS_MAX 3
-#define DIMENSIONS_MAX 256
 typedef struct {
     policy_head head;
-    size_t features;
-    size_t classes;       /* of an observation that is one category; 0: numbers */
-    int64_t first_class;
-    double scale;         /* of the numbers */
+    policy_input *inputs;
+    unsigned input_count, branch_count;
+    size_t features;          /* of all inputs */
+    class_list input_classes, actions; /* actions of each dimension */
     bool normalize;
     unsigned mean, deviation; /* columns of the model */
     float clip;
-    run_network networks[NETWORKS_MAX];
-    unsigned network_count;
-    size_t outputs;
-    unsigned dimensions;  /* of an action */
-    size_t counts[DIMENSIONS_MAX];
-    int64_t starts[DIMENSIONS_MAX];
-    float low[DIMENSIONS_MAX], high[DIMENSIONS_MAX];
+    policy_branch *branches;
+    network networks[NETWORKS_MAX];
+    size_t outputs, dimensions;
+    float *low, *high;
     size_t cosines, fractions;
     double log_std_min, log_std_max, noise;
     bool uniform_warmup;
     exploration_kind exploration;
     double epsilon_start, epsilon_final, epsilon_steps, epsilon_base, epsilon_alpha, temperature;
-    char missing[128];    /* why there is none; "" otherwise */
-} run_policy;
+    size_t widest;
+    char missing[256]; /* why there is none; "" otherwise */
+} policy;
 
-typedef struct {
+struct run;
+bool vd_read_policy(const mp_value *map, struct run *r);
+void vd_free_policy(policy *p);
+
+/* Acting: acting.c */
+
+/* Numbers of working memory that it takes. */
+size_t vd_acting_memory(const struct run *r);
+
+/* Choose an action for an observation, by a model's row.
+ *
+ * rank: of the environment, in (0, 1). random: state of the random numbers; NULL: greedy. */
+void vd_act(const struct run *r, const uint8_t *model, uint64_t version, const void *obs, double rank,
+            uint64_t *random, float *memory, void *action);
+
+/* The exploration rank of an environment: a van der Corput sequence. */
+double vd_exploration_rank(uint64_t index);
+
+/* 64-bit random numbers: splitmix64. */
+uint64_t vd_random_bits(uint64_t *state);
+double vd_random_unit(uint64_t *state); /* in [0, 1) */
+
+/* Runs: run.c */
+
+#define PARTS_MAX 64
+typedef struct run {
+    unsigned holders; /* under the client's mutex */
     char id[65];
     uint64_t epoch, learner, seed;
     run_schema rows, model;
-    unsigned row[ROW_COLUMNS]; /* columns of `rows` */
+    obs_part parts[PARTS_MAX];
+    unsigned part_count;
+    size_t obs_bytes, frame_bytes, stack; /* stack: frames of an observation; 0: it is sent whole */
+    unsigned obs_places, next_places;
+    unsigned action, reward, terminated, truncated, n_steps; /* columns of `rows` */
     size_t batch_rows;
     uint64_t batch_env_steps;
     double discount, reward_scale, reward_clip;
     unsigned n_step;
-    run_policy policy;
-    float *scratch;
-    size_t width; /* of each of its parts */
+    uint64_t evaluated_episodes, evaluated_steps; /* of an evaluation; steps of an episode, 0: unlimited */
+    policy policy;
 } run;
 
 /* Unpack; NULL, with the reason in `why`, where this client cannot take part. */
-run *run_read(const mp_value *header, const mp_value *payload, char *why, size_t room);
-void run_free(run *r);
+run *vd_read_run(const mp_value *header, const mp_value *payload, char *why, size_t room);
+void vd_free_run(run *r);
 
-/* 64-bit random numbers: splitmix64. */
-uint64_t random_bits(uint64_t *state);
-double random_unit(uint64_t *state); /* in [0, 1) */
-
-/* Choose an action for an observation, by the numbers of a model's row.
- *
- * rank: of the environment, in (0, 1). state: of the random numbers; NULL: greedy. */
-void policy_act(const run *r, const uint8_t *model, uint64_t version, const void *obs, double rank,
-                uint64_t *state, void *action);
-
-/* The exploration rank of an environment: a van der Corput sequence. */
-double exploration_rank(uint64_t index);
+bool vd_fail(char *why, size_t room, const char *format, ...);
 
 #endif

@@ -24,9 +24,10 @@ typedef struct vedette vedette;
 
 typedef enum {
     VEDETTE_OK = 0,
-    VEDETTE_END = 1,    /* the run is over: call vedette_close */
+    VEDETTE_END = 1,    /* the run is over, or vedette_interrupt was called: call vedette_close */
     VEDETTE_WAIT = 2,   /* nothing within the time given */
-    VEDETTE_BEGIN = 3,  /* another run began: reset this environment and call vedette_begin */
+    VEDETTE_BEGIN = 3,  /* another run began, or an evaluation was given up or cut: reset this
+                           environment and call vedette_begin */
     VEDETTE_ERROR = -1, /* vedette_error says why: call vedette_close */
 } vedette_result;
 
@@ -36,6 +37,8 @@ typedef struct {
     const char *id;      /* 1 to 64 of A-Z a-z 0-9 . _ -; no other manager may have it */
     const char *keys;    /* folder with key.secret.toml and learner.toml; NULL: no keys */
     unsigned envs;       /* environments; 0: 1 */
+    size_t obs_bytes, action_bytes; /* of the caller's; a run of others is an error. 0: the first run's */
+    bool evaluates;      /* play evaluations where the learner asks: some episodes are greedy, and send nothing */
     unsigned window;     /* batches held until they are settled; 0: 1024 */
     double wait_s;       /* the longest wait of act for a first model, and of observe for room in
                             the window; 0: for ever, negative: none */
@@ -55,9 +58,12 @@ vedette *vedette_open(const vedette_options *options);
 /* Wait until there are a run and a model to act on; 0: for ever. */
 vedette_result vedette_wait(vedette *v, double seconds);
 
-/* Bytes of an observation and of an action: what the run's schema says. After vedette_wait. */
+/* Bytes of an observation and of an action: what the run's schema says. After vedette_wait. An
+ * observation of several parts is one after another, without gaps, in the run's order. */
 size_t vedette_obs_bytes(const vedette *v);
 size_t vedette_action_bytes(const vedette *v);
+/* Where the part `key` of an observation begins, and its bytes; SIZE_MAX: there is none. */
+size_t vedette_obs_offset(const vedette *v, const char *key, size_t *bytes);
 
 /* An episode of environment `env` begins with `obs`. Copied. Waits for a run. */
 vedette_result vedette_begin(vedette *v, unsigned env, const void *obs);
@@ -82,6 +88,9 @@ vedette_result vedette_observe(vedette *v, unsigned env, double reward, const vo
 /* The weights of an array of the newest model, for whoever acts by other means; NULL: no such
  * array. Valid until the next call of vedette_act or vedette_greedy. */
 const float *vedette_array(const vedette *v, const char *name, size_t *count);
+
+/* End what waits, now and from now on: it returns VEDETTE_END. For signal handlers and other threads too. */
+void vedette_interrupt(vedette *v);
 
 /* Send unfinished rows, wait up to `seconds` until all is settled, report, and free the client.
  * True: every row was settled. */

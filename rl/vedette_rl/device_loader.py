@@ -16,12 +16,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from vedette_rl.bytes_text import bytes_text
 from vedette_rl.core import ReplayBuffer, Sample
 from vedette_rl.device_ring import DeviceRing, ring_bytes, stage
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_rl.replay.rows import Rows
 from vedette_rl.replay.uniform import DrawnRows, UniformReplay
+from vedette_rl.storage.system import bytes_text
 
 log = logging.getLogger("vedette.trainer")
 

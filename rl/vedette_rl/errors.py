@@ -16,6 +16,17 @@ class UnsupportedSpaceError(RlError):
         self.agent, self.part, self.space = agent, part, space
 
 
+class PolicyDoesNotLearnError(RlError):
+    """A policy class is asked to learn."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"{name} is a policy, which acts and learns nothing: feed your own training loop with "
+            "vedette.Replay, or name an AgentKind"
+        )
+        self.name = name
+
+
 class NoImageError(RlError):
     """``cnn`` is asked of an observation that has no image, or one too small for it."""
 
@@ -170,6 +181,20 @@ class PolicyFileError(RlError):
 
 class ExportError(RlError):
     """A policy cannot be exported in this form."""
+
+
+class DataSetError(RlError):
+    """A data set cannot be read, or does not fit the environment.
+
+    Args:
+        name: as it was given.
+        why: what is wrong with it.
+        fix: what to do about it.
+    """
+
+    def __init__(self, name: str, why: str, fix: str) -> None:
+        super().__init__(f"data set {name}: {why}: {fix}")
+        self.name, self.why, self.fix = name, why, fix
 
 
 class NoTdErrorsError(RlError):

@@ -1,10 +1,12 @@
-"""Import of names that a configuration gives as ``module:Name``: classes of the user's own."""
+"""Import of names: of those that a configuration gives as ``module:Name``, classes of the user's
+own, and of a package's public names at their first use."""
 
 from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -124,3 +126,23 @@ def describe_import_failure(module: str, error: ModuleNotFoundError) -> str:
     if module == missing or module.startswith(missing + "."):
         return f"there is no module {missing!r} on Python's path or in this folder"
     return f"module {module!r} needs {missing!r}, which is not installed"
+
+
+def lazy_names(
+    package: str, modules: Mapping[str, str]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """The ``__getattr__`` and ``__dir__`` of a package that loads a name at its first use.
+
+    Args:
+        modules: the module of each public name, below `vedette_rl`.
+    """
+
+    def get(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(f"vedette_rl.{modules[name]}"), name)
+
+    def names() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *modules})
+
+    return get, names

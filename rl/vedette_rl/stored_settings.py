@@ -1,4 +1,6 @@
-"""Marks settings that are part of what a run has stored, which a resume must leave as they were.
+"""What the settings of several parts share: schedules, and marks of what is stored.
+
+Marked settings are part of what a run has stored, which a resume must leave as they were.
 
 ::
 
@@ -9,11 +11,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Annotated, Literal, Self
 
-if TYPE_CHECKING:
-    from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,3 +44,47 @@ def marks_of(part: type[BaseModel], name: str) -> frozenset[StoredIn]:
     return frozenset(
         mark for field in fields if field for mark in field.metadata if isinstance(mark, StoredIn)
     )
+
+
+class ScheduleConfig(BaseModel):
+    """The change of learning rates, or of another number, over a run, in optimization steps."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+    kind: Literal["constant", "linear", "cosine"] = "constant"
+    """``linear`` falls in a line, ``cosine`` along half a cosine (arXiv:1608.03983)."""
+    warmup_opts: Annotated[int, Field(ge=0)] = 0
+    """steps in which the rates grow from 0 to their full size; 0 begins with it."""
+    total_opts: Annotated[int, Field(ge=0)] = 0
+    """the step at which ``linear`` and ``cosine`` have reached `final`; it stays there."""
+    final: Fraction = 0.0
+    """the share of the rates at the end."""
+
+    @property
+    def changes(self) -> bool:
+        """Whether the rates change at all."""
+        return self.kind != "constant" or self.warmup_opts > 0
+
+    def factor(self, step: float) -> float:
+        """The factor of what it scales at an optimization step, counted from 1. The same for
+        tensors is `vedette_rl.networks.parameter_vector.schedule_factor`."""
+        factor = min(1.0, step / max(self.warmup_opts, 1))
+        if self.kind == "constant":
+            return factor
+        progress = (step - self.warmup_opts) / (self.total_opts - self.warmup_opts)
+        progress = min(1.0, max(0.0, progress))
+        if self.kind == "cosine":
+            progress = 0.5 - 0.5 * math.cos(math.pi * progress)
+        return factor * (1.0 - (1.0 - self.final) * progress)
+
+    @model_validator(mode="after")
+    def _has_an_end(self) -> Self:
+        if self.kind != "constant" and self.total_opts <= self.warmup_opts:
+            raise ValueError(
+                f"schedule.total_opts {self.total_opts} must be above schedule.warmup_opts "
+                f"{self.warmup_opts}: name the optimization step at which the learning rates reach "
+                "schedule.final"
+            )
+        return self

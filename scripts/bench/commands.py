@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 from checkpoints import CheckpointBench
 from frames import FramesBench
+from loops import LoopBench
 from managers import ManagersBench
 from models import ModelsBench
 from publishing import PublishingBench
@@ -137,6 +138,17 @@ def publishing(
 
 
 @app.command()
+def loops(rounds: Rounds = 3, seconds: Seconds = 4.0, as_json: AsJson = False) -> None:
+    """`vedette.Replay` under a loop that draws without pause, beside a buffer in its memory.
+
+    \b
+    scripts/bench/run loops --rounds 5
+    """
+    found = LoopBench(seconds=seconds, rounds=rounds).run()
+    show_figures(found, as_json=as_json, lines=loop_lines)
+
+
+@app.command()
 def shapes(
     sleep: Annotated[
         float,
@@ -173,6 +185,22 @@ def frames_lines(found: dict[str, Any]) -> list[str]:
             said.append(f"{group:<8}{what}  {format_spread(rate, '{:>10,.0f}')}")
         times = found[group]["once_to_plain_ratio"]
         said.append(f"{'':<8}once beside whole {format_spread(times, '{:.2f}')}")
+    return said
+
+
+def loop_lines(found: dict[str, Any]) -> list[str]:
+    """Format the figures of `loops` for people."""
+    said = [
+        f"batches of {found['rows_in']} in and {found['rows_out']} out, {found['rounds']} rounds; "
+        "rows/s"
+    ]
+    for what in ("inserted", "drawn"):
+        rates = found[f"{what}_rows_per_s"]
+        said += [
+            f"{what:<9}{name:<8}{format_spread(rates[name], '{:>12,.0f}')}"
+            for name in ("vedette", "plain")
+        ]
+        said.append(f"{what:<9}ratio   {format_spread(rates['ratio'], '{:>12.2f}')}")
     return said
 
 

@@ -26,6 +26,7 @@
     ├── EnvironmentProcessError    1   an environment in a process of its own failed or died
     ├── ManagerFailedError         1   an actor manager cannot go on
     ├── ChildFailedError           1   a process of a daemon died and would die again
+    ├── ReplayWaitError            1   a batch may not be drawn yet
     ├── HubError                   1   the Hugging Face Hub does not do what was asked
     ├── UnsavedEndError            1   a run has ended, and its end is not on the disk
     └── DaemonFailedError          1, 2 or 3: a daemon that we started ended badly
@@ -305,6 +306,14 @@ class ChildFailedError(ServicesError):
         message = f": {words}" if words else f"; {IN_THE_LOG}"
         super().__init__(f"the {name} ended with {describe_exit(status)}{message}")
         self.name, self.status, self.report = name, status, words
+
+
+class ReplayWaitError(ServicesError, TimeoutError):
+    """A batch may not be drawn yet."""
+
+    def __init__(self, reason: str, waited_s: float) -> None:
+        super().__init__(f"no batch after {waited_s:g} s: {reason}")
+        self.reason, self.waited_s = reason, waited_s
 
 
 class HubError(ServicesError):

@@ -39,7 +39,7 @@ def test_training_is_one_call(ran: list[RunConfig], tmp_path: Path) -> None:
 def test_training_takes_a_whole_configuration(ran: list[RunConfig], tmp_path: Path) -> None:
     config = RunConfig.model_validate({"env": {"id": "CartPole-v1"}, "agent": {"name": "dqn"}})
     train(config, out=str(tmp_path / "run"))
-    assert ran == [complete_config(config).config]
+    assert ran == [complete_config(config, "here").config]
     with pytest.raises(TypeError, match="not both: seed"):
         train(config, seed=3)
 

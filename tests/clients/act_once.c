@@ -11,9 +11,9 @@
 
 static uint8_t *read_file(const char *path, size_t *size) {
     FILE *stream = fopen(path, "rb");
-    uint8_t *data = malloc(1 << 24);
+    uint8_t *data = malloc(1 << 26);
     if (!stream || !data) exit(9);
-    *size = fread(data, 1, 1 << 24, stream);
+    *size = fread(data, 1, 1 << 26, stream);
     fclose(stream);
     return data;
 }
@@ -32,25 +32,27 @@ int main(int argc, char **argv) {
     size_t size[4];
     uint8_t *data[4];
     mp_value header, payload;
-    char why[200] = "not a message";
+    char why[256] = "not a message";
     if (argc != 5) return 2;
     for (int k = 0; k < 4; k++) data[k] = read_file(argv[k + 1], &size[k]);
     run *r = NULL;
     if (mp_read_message(data[0], size[0], &header) && mp_read_message(data[1], size[1], &payload))
-        r = run_read(&header, &payload, why, sizeof why);
+        r = vd_read_run(&header, &payload, why, sizeof why);
     if (r && r->policy.head == NO_POLICY) snprintf(why, sizeof why, "%s", r->policy.missing);
     if (!r || r->policy.head == NO_POLICY || size[2] != r->model.bytes) {
         printf("refused: %s\n", why);
     } else {
-        const run_column *obs = r->rows.columns + r->row[OBS], *column = r->rows.columns + r->row[ACTION];
+        const run_column *column = r->rows.columns + r->action;
         uint8_t *action = malloc(column->bytes);
-        for (size_t at = 0; action && at + obs->bytes <= size[3]; at += obs->bytes) {
-            policy_act(r, data[2], 1, data[3] + at, 0.5, NULL, action);
+        float *memory = malloc(vd_acting_memory(r) * sizeof *memory);
+        for (size_t at = 0; action && memory && at + r->obs_bytes <= size[3]; at += r->obs_bytes) {
+            vd_act(r, data[2], 1, data[3] + at, 0.5, NULL, memory, action);
             print_action(column, action);
         }
         free(action);
+        free(memory);
     }
-    run_free(r);
+    vd_free_run(r);
     for (int k = 0; k < 4; k++) free(data[k]);
     return 0;
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -58,7 +59,7 @@ trap end EXIT
 """
 _COMMAND = re.compile(r"""(ssh \S+ )?(\w+=("[^"]*"|\S+) )*(?P<command>vedette .*)""")
 _BACKGROUND = re.compile(
-    r"^(ssh \S+ )?(vedette (learner|actors|dashboard|status .*--watch)|tensorboard)\b"
+    r"^(ssh \S+ )?(vedette (learner|actors|dashboard|status .*--watch)|tensorboard|clients/c/\w+)\b"
 )
 
 
@@ -86,6 +87,7 @@ def script(page: Path) -> str:
     """The blocks marked ``sh`` of a page as one script; daemons run on beside it."""
     text = "\n".join(body for kind, body in fences(page) if kind == "sh")
     text = text.replace("0.0.0.0:5555", "$VEDETTE_BIND")
+    text = text.replace("127.0.0.1 5555", "${VEDETTE_BIND/:/ }")
     text = re.sub(r"(?<=--learner )(gpu.example.org|127.0.0.1)\b", "$VEDETTE_LEARNER", text)
     lines = []
     for line in text.splitlines():
@@ -111,7 +113,9 @@ def make_place(place: Path) -> dict[str, str]:
     tools.mkdir()
     for example in (DOCS / "examples").glob("*.py"):
         (place / example.name).write_bytes(example.read_bytes())
+    shutil.copytree(ROOT / "clients" / "c", place / "clients" / "c")
     made = {
+        "apt-get": "#!/bin/bash\n",
         "vedette": _VEDETTE.format(short=SHORT, long=LONG, python=python),
         "python": f'#!/bin/bash\nexec {python} "$@"\n',
         "pytest": f'#!/bin/bash\nexec {python} -m pytest "$@"\n',

@@ -34,7 +34,18 @@ SAYS = {
 
 
 def test_every_example_is_run() -> None:
-    assert sorted(SAYS) == sorted(path.stem for path in EXAMPLES.glob("*.py"))
+    fed = ["own_loop"]  # by actors: tests/integration/test_remote_replay.py
+    assert sorted([*SAYS, *fed]) == sorted(path.stem for path in EXAMPLES.glob("*.py"))
+
+
+def test_a_loop_of_cleanrl_s_style_changes_in_at_most_thirty_lines() -> None:
+    lines = (EXAMPLES / "own_loop.py").read_text("utf-8").splitlines()
+    marked = [line for line in lines if line.endswith("# +")]
+    page = (EXAMPLES.parent / "how-to" / "own-loop.md").read_text("utf-8")
+    assert f"the {len(marked)} lines that concern Vedette" in page
+    assert len(marked) <= 30
+    unmarked = "\n".join(line for line in lines if line not in marked)
+    assert "vedette" not in unmarked.partition('"""\n\n')[2]
 
 
 @pytest.mark.parametrize("name", SAYS)

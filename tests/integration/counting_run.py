@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from daemons import Daemon, Daemons, balances, flows, free_address, status
+from daemons import START_S, Daemon, Daemons, balances, flows, free_address, status
 from proof import Proof, prove
 
 from vedette_services.net.addresses import Address
@@ -81,7 +81,7 @@ class CountingRun:
         self.managers.append(manager)
         return manager
 
-    def flows(self, more: int = 500, timeout_s: float = 60.0) -> int:
+    def flows(self, more: int = 500, timeout_s: float = START_S) -> int:
         return flows(self.address, more, timeout_s, self._client)
 
     def status(self) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import curves
 import curves_queue
 import pytest
 from curves_data import Finished, Point, drop_runs, read_finished, read_points, write_run
@@ -42,6 +43,13 @@ def test_the_first_seed_of_everything_comes_before_the_second_and_a_later_priori
     late = study("late", priority=3, tasks=study().tasks[:1])
     queue = Queue([late, study(labels=labels)], tmp_path)
     assert names(queue.left()) == ["Ax1", "Bx1", "Ax2", "Bx2", "Az1", "Bz1", "Ax1", "Ax2"]
+
+
+def test_a_study_is_chosen_whole_or_by_its_labels() -> None:
+    found = curves.chosen(["ablation", "locomotion:plain", "locomotion:recipe"])
+    assert {study.name: len(study.labels) for study in found} == {"locomotion": 2, "ablation": 5}
+    with pytest.raises(StudyError, match="no study locomotion:bare"):
+        curves.chosen(["locomotion:bare"])
 
 
 def test_a_label_runs_on_its_own_tasks_only() -> None:
@@ -171,6 +179,7 @@ def test_the_list_of_studies_is_sound_and_ours_are_resolved_to_all_defaults() ->
     studies = read_studies(ROOT / "docs" / "curves" / "curves.toml")
     runs = [run for each in studies for run in each.runs()]
     assert len({str(run) for run in runs}) == len(runs)
+    assert not [run for run in runs if set(run.task.name) & set("/:")]  # it names files
     plain = next(run for run in runs if run.label.name == "plain")
     learner = plain.settings["learner"]
     assert (plain.task.every, learner["eval_interval"]) == (5000, 5000)

@@ -18,8 +18,13 @@ from vedette_services.learner.gateway_state import GatewayState
 if TYPE_CHECKING:
     from simulated_fleet import SimulatedFleet
 
-WAIT_S = 15.0
-"""Who delivers nothing for so long has a reason, in its log or an ack, at most `REASON_S` old."""
+WAIT_S = 21.0
+"""Who delivers nothing for so long has a reason, in its log or an ack, at most `REASON_S` old.
+
+A cut lasts up to 10 s, and a batch is sent again every 5 s, perhaps just before the cut ends.
+"""
+LOSSY_WAIT_S = 42.0
+"""The same while the network loses a tenth of all messages."""
 REASON_S = 45.0  # lines that repeat are logged every 30 s
 _LOST_PLACE = "was silent while other managers needed its place"
 CLAIMS_MAX = FlightLimits().batches
@@ -164,7 +169,12 @@ class Invariants:
             host.settled, host.settled_at = settled, now
         machine = host.machine
         since = max(host.settled_at, machine.awake_at)  # who is paused can say nothing
-        if machine.awake and now - since > WAIT_S and now - host.reason_at > REASON_S:
+        most_s, messages = WAIT_S, self._fleet.scenario.messages
+        if messages.drop and now < messages.until_s:
+            most_s = LOSSY_WAIT_S
+        elif messages.drop:
+            since = max(since, messages.until_s)
+        if machine.awake and now - since > most_s and now - host.reason_at > REASON_S:
             raise InvariantError(f"{host.name} waits since {since:.1f} s without a reason")
         if machine.awake and (wait := host.waits.missing(now, machine.awake_at)):
             raise InvariantError(f"{machine.name} {wait}, and its log does not say so")

@@ -29,6 +29,16 @@ def test_a_hostile_key_whose_managers_start_again_takes_no_place_of_others(seed:
     assert simulate.simulate(seed).error == ""
 
 
+# A batch is lost three times running; a batch is sent again just before a cut of 10 s ends.
+@pytest.mark.parametrize("seed", [5689, 7266])
+def test_a_batch_that_is_lost_three_times_is_no_wait_without_a_reason(seed: int) -> None:
+    assert simulate.simulate(seed).error == ""
+
+
+def test_an_impostor_does_not_change_why_the_second_process_of_an_id_is_refused() -> None:
+    assert simulate.simulate(8319).error == ""
+
+
 @pytest.mark.slow
 def test_every_invariant_holds_in_a_fleet_of_300_managers() -> None:
     assert simulate.simulate(1, managers=300, fault_s=20.0).error == ""

@@ -22,6 +22,7 @@ from vedette.bench.measuring import ratio_of_rounds, summarize_rounds
 from vedette_rl.core import Columns, empty_columns
 from vedette_rl.envs.spaces import Spaces, transition_dtype
 from vedette_rl.replay.config import ReplayConfig
+from vedette_rl.replay.mixed import MixedReplay, Source
 from vedette_rl.replay.prioritized import PrioritizedReplay, open_priorities
 from vedette_rl.replay.ring import RingReader, RingWriter
 from vedette_rl.replay.rows import MemoryRing
@@ -30,6 +31,9 @@ from vedette_services.run.replay_layout import ring_dtype
 
 _COMMIT_EVERY = 16  # batches: the gateway commits once for all that has come meanwhile
 _LOOK_EVERY = 32  # calls between two looks at the clock
+
+TWO = "two_sources"
+"""Half of a batch from the ring on disk, and half from one of a fifth of its size."""
 
 
 def vector_dtype() -> np.dtype[Any]:
@@ -109,6 +113,21 @@ class ReplayBench:
                 reader, np.random.default_rng(1), ReplayConfig(), memory=open_priorities(reader)
             ),
         }
+        demos = RingWriter.open(place / "demos", row, self.capacity // 5, run_id="bench")
+        insert = _inserting(demos, batch, self.rows_in)
+        for _ in range(_COMMIT_EVERY * (self.capacity // (5 * _COMMIT_EVERY * self.rows_in) + 2)):
+            insert()
+        other = RingReader(place / "demos")
+        two = {
+            "sample": MixedReplay(
+                UniformReplay(reader, np.random.default_rng(0)),
+                [Source("demos", UniformReplay(other, np.random.default_rng(0)), 0.5)],
+            ),
+            "prioritized": MixedReplay(
+                PrioritizedReplay(reader, np.random.default_rng(1), ReplayConfig()),
+                [_by_priority("demos", other)],
+            ),
+        }
         errors = np.random.default_rng(2).random(self.rows_out, np.float32)
         found: dict[tuple[str, str], tuple[Callable[[], object], int]] = {}
         for name, insert in inserts.items():
@@ -119,6 +138,9 @@ class ReplayBench:
         for name, prioritized in by_priority.items():
             work = _drawing_by_priority(prioritized, self.rows_out, errors)
             found["prioritized", name] = work, self.rows_out
+        found["sample", TWO] = partial(two["sample"].sample, self.rows_out), self.rows_out
+        work = _drawing_by_priority(two["prioritized"], self.rows_out, errors)
+        found["prioritized", TWO] = work, self.rows_out
         return found
 
 
@@ -187,8 +209,12 @@ def _inserting(ring: MemoryRing | RingWriter, batch: Columns, rows: int) -> Call
     return insert
 
 
+def _by_priority(name: str, ring: RingReader) -> Source:
+    return Source(name, PrioritizedReplay(ring, np.random.default_rng(1), ReplayConfig()), 0.5)
+
+
 def _drawing_by_priority(
-    replay: PrioritizedReplay, rows: int, errors: np.ndarray[Any, Any]
+    replay: PrioritizedReplay | MixedReplay, rows: int, errors: np.ndarray[Any, Any]
 ) -> Callable[[], None]:
     def draw() -> None:
         replay.update_priority(replay.sample(rows).indices, errors)
@@ -204,9 +230,12 @@ def _random_rows(row: np.dtype[Any], rows: int) -> Columns:
 
 
 def _compared(rates: dict[str, list[float]]) -> dict[str, Any]:
-    """Return rows per second of each, the ratios to plain numpy, and that of disk to memory."""
-    bound = rates["numpy"]
+    """Return rows per second of each, the ratios to plain numpy, that of disk to memory, and that
+    of two sources to one."""
+    bound, two = rates["numpy"], rates.get(TWO)
+    mixed = {} if two is None else {f"{TWO}_to_one_ratio": ratio_of_rounds(two, rates["mapped"])}
     return {
+        **mixed,
         **{f"{name}_rows_per_s": summarize_rounds(found) for name, found in rates.items()},
         **{f"{name}_ratio": ratio_of_rounds(rates[name], bound) for name in ("memory", "mapped")},
         "mapped_to_memory_ratio": ratio_of_rounds(rates["mapped"], rates["memory"]),

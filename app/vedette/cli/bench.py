@@ -147,6 +147,8 @@ def replay_lines(found: dict[str, Any]) -> list[str]:
             message.append(f"{group:<12}{name:<8}{format_spread(rate, '{:>12,.0f}')}{times}")
         beside = found[group]["mapped_to_memory_ratio"]
         message.append(f"{'':<12}mapped beside memory {format_spread(beside, '{:.2f}')}")
+        if two := found[group].get("two_sources_to_one_ratio"):
+            message.append(f"{'':<12}two sources beside one {format_spread(two, '{:.2f}')}")
     return message
 
 

@@ -49,7 +49,7 @@ def report(
         report_statistics,
         write_comparison,
     )
-    from vedette_rl.bytes_text import bytes_text
+    from vedette_rl.storage.system import bytes_text
 
     if as_json and out is not None:
         raise UsageError("--json writes no page: leave out --out")

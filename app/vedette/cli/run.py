@@ -32,7 +32,7 @@ from vedette_services.errors import UnsavedEndError, UsageError
 if TYPE_CHECKING:
     from vedette.sweep import Changes, Configure, StartOptions
     from vedette_services.config import RunConfig
-    from vedette_services.config.loading import LoadedConfig
+    from vedette_services.config.loading import Fit, LoadedConfig
     from vedette_services.run.status import Status
 
 Seeds = Annotated[
@@ -91,16 +91,17 @@ def run(
     vedette run --seeds 3 --sweep agent.learning_rate=1e-3,3e-4 --out runs/rates
     """
     options: StartOptions = {"fresh": fresh, "new_replay": new_replay, "in_process": in_process}
+    fit: Fit = "in process" if in_process else "here"
     if seeds is not None or sweep:
         own = with_initial_weights(settings, init_from)
-        configure = partial(_configure_trial, arguments, env, agent, own)
+        configure = partial(_configure_trial, arguments, env, agent, own, fit)
         _run_sweep(configure, out, seeds or 1, sweep or [], jobs, force, options)
         return
     if jobs is not None:
         raise UsageError("--jobs: it goes with --seeds or --sweep")
     resumed = None if complete else out
     found = load_for_start(
-        arguments, env, agent, settings, init_from, resumed, fresh=fresh, fit="here"
+        arguments, env, agent, settings, init_from, resumed, fresh=fresh, fit=fit
     )
     _run_one(found, out, force, options)
 
@@ -170,13 +171,14 @@ def _configure_trial(
     env: str | None,
     agent: str | None,
     settings: list[str] | None,
+    fit: Fit,
     changes: Changes,
     saved: Path | None,
 ) -> RunConfig:
     """Load what the command line asks for, with `changes` over everything else."""
     more = [f"{key}={value}" for key, value in changes.items()]
     given = [*(arguments or []), *more]
-    return load_from_arguments(given, env, agent, settings, saved, fit="here").config
+    return load_from_arguments(given, env, agent, settings, saved, fit=fit).config
 
 
 def _run_sweep(

@@ -142,7 +142,9 @@ def _watch(asker: StatusClient | RunStatus, timeout_s: float, run: Path | None =
     with view_for(whole=True, run=run) as view:
         try:
             while True:
-                view.show(asker.ask(timeout_s))
+                found = asker.ask(timeout_s)
+                if found is not None or not asker.end:
+                    view.show(found)
                 if asker.end != ended:
                     ended = asker.end
                     view.print_line(ended or "a learner runs again")

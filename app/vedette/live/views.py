@@ -79,7 +79,7 @@ class LineView(View):
         self._out, self._log = out or sys.stdout, log
         self._began = now()
         self._last = self._began
-        self._seen, self._last_evaluation = False, -math.inf
+        self._heard, self._last_evaluation = -math.inf, -math.inf
         self._tracker = ProgressTracker()
 
     def show(self, status: Status | None) -> None:
@@ -87,14 +87,15 @@ class LineView(View):
         fresh = status is not None and self._tracker.update(status)[1] and self._log is None
         if status is not None and fresh and self._is_evaluation_due():
             self.print_line(evaluation_line(status))
-        if self._now() - self._last < self._every_s:
+        now = self._now()
+        self._heard = self._heard if status is None else now
+        if now - self._last < self._every_s:
             return
-        self._last = self._now()
-        self._seen = self._seen or status is not None
+        self._last = now
         if status is not None:
             self.print_line(status_line(status))
-        elif self._seen:
-            self.print_line("no answer: the learner is busy, or ending")
+        elif math.isfinite(self._heard):
+            self.print_line(f"no answer from the learner for {now - self._heard:.0f} s")
         else:
             self.print_line("waiting for the learner")
 

@@ -32,7 +32,7 @@ from vedette_services.host.processes import StopSignals, end_children, python_mo
 from vedette_services.host.system import anonymous_file
 from vedette_services.net.addresses import Address
 from vedette_services.run.directory import RunDirectory
-from vedette_services.run.outcome import exit_at_once, last_status, startup_stage
+from vedette_services.run.outcome import exit_at_once, last_status, startup_stage, status_at_end
 from vedette_services.run.provenance import COMMAND, command_line
 from vedette_services.run.status import Status
 
@@ -177,7 +177,8 @@ class LocalRun:
             UnsavedEndError: the end could not be written.
         """
         self._start_learner()
-        self._start_manager()
+        if self._config.actors.count:  # else it trains offline
+            self._start_manager()
         self._view.print_line(f"in another terminal: vedette status {self._out}")
         learner = self._children["learner"]
         deadline: float | None = None
@@ -186,7 +187,7 @@ class LocalRun:
                 self._view.print_line(f"stopping: {self._describe_saving()}")
                 learner.terminate()
                 # The learner waits for their last batches and reports.
-                self._children["actors"].terminate()
+                self._end_actors()
                 deadline = time.monotonic() + STOP_S
             if deadline is not None and time.monotonic() > deadline:
                 learner.kill()
@@ -201,6 +202,8 @@ class LocalRun:
         self._last = status or self._last
         if self._last is None:
             status = Status(waits=startup_stage(RunDirectory(self._out), self._began))
+        elif status is None:
+            status = status_at_end(self._out, self._last)
         self._view.show(status)
 
     def _describe_saving(self) -> str:
@@ -221,10 +224,15 @@ class LocalRun:
         if learner != 0:
             raise self._failed("learner", learner)
         if status.exit_reason == "interrupted":  # they would wait for it to come back
-            self._children["actors"].terminate()
+            self._end_actors()
         # Else they end by themselves: the learner has sent them the end of the run.
-        _ended(self._children["actors"], ACTORS_STOP_S)
+        if actors := self._children.get("actors"):
+            _ended(actors, ACTORS_STOP_S)
         return status
+
+    def _end_actors(self) -> None:
+        if actors := self._children.get("actors"):
+            actors.terminate()
 
     def _start_learner(self) -> None:
         arguments = ["--out", str(self._out), "--bind", str(self.address)]
@@ -264,8 +272,8 @@ class LocalRun:
 
     def _restart_manager(self) -> None:
         """Restart a manager that crashed, a few times, unless that would only repeat."""
-        status = self._children["actors"].poll()
-        if status is None or status == 0:
+        actors = self._children.get("actors")
+        if actors is None or not (status := actors.poll()):
             return
         now = time.monotonic()
         if not self._manager_due:

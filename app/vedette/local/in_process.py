@@ -48,6 +48,7 @@ from vedette_services.run.provenance import record_provenance
 from vedette_services.run.replay_layout import ReplayLayout, make_run_limiter, replay_layout
 from vedette_services.run.resume import prepare_start
 from vedette_services.run.ring_stamp import ActorNumbers, pack_stamp
+from vedette_services.run.sources import describe_sources, open_interventions, open_sources
 from vedette_services.run.status import Eval, Status
 from vedette_services.run.status_records import GatewayStatus, TrainerStatus, assemble_status
 from vedette_services.run.stop_conditions import late_evaluation
@@ -195,14 +196,17 @@ class InProcessRun:
         spaces = probe_environment(config.env)
         layout = replay_layout(config, spaces)
         self.ring = _memory_ring(config, layout)
+        self._interventions = open_interventions(config, run.root, self.run_id, spaces, self.ring)
+        sources = {name: (rows, None) for name, rows in open_sources(config, run.root).items()}
         self.learner = Learner(
             config,
             run,
             self.run_id,
             self._epoch,
             spaces=spaces,
-            open_replay=lambda: make_replay(config, self.ring, self._epoch),
+            open_replay=lambda: make_replay(config, self.ring, self._epoch, sources=sources),
             lasting=False,
+            sources=describe_sources(config, run.root),
             clock=clock,
         )
         self.agent, self.replay = self.learner.agent, self.learner.replay
@@ -270,6 +274,8 @@ class InProcessRun:
             self._manager.kill()  # actors that an error left behind
         self.learner.close(last)
         self._evaluation.close()
+        if self._interventions:
+            self._interventions.close()
         self._event_log.log("ended", "learner", last.exit_reason)
         return self._write_summary(ended=True)
 
@@ -342,6 +348,8 @@ class InProcessRun:
             self._refresh()
         elif self._commits != self._gateway.commits:
             self._commits = self._gateway.commits
+            if self._interventions:
+                self._interventions.follow()
             state = self._gateway.state
             self._gateway_status = replace(
                 self._gateway_status, samples=state.accounting(), env_steps=state.ledger.env_steps
@@ -427,7 +435,8 @@ def run_in_process(
     run.make()
     run.lock()
     try:
-        prepare_start(config, run, fresh=fresh, new_replay=new_replay, note=note, in_process=True)
+        erase = {"fresh": fresh, "new_replay": new_replay}
+        start = prepare_start(config, run, note=note, in_process=True, **erase)
         shown = view or View()
 
         def leave() -> None:
@@ -436,7 +445,9 @@ def run_in_process(
 
         stop = StopSignals(leave=leave) if signals else None
         with shown, record_provenance(config, run):
-            status = InProcessRun(config, run, view=shown, stop=stop).train()
+            training = InProcessRun(config, run, view=shown, stop=stop)
+            start.save_settings()
+            status = training.train()
         if why := describe_unsaved(out, status):
             raise UnsavedEndError(why, status)
     finally:

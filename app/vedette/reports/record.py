@@ -275,6 +275,12 @@ def _state(record: RunRecord) -> Iterator[str]:
     epoch = record.summary.epoch
     if epoch is not None and epoch > 1:
         yield f"It was started {epoch} times; dashed lines in the curves show where it went on."
+    for source in record.summary.sources:
+        of = "" if source.episodes is None else f" of {source.episodes:,} episodes"
+        if source.return_mean is not None:
+            of += f" (mean return {source.return_mean:.4g})"
+        drawn = "" if source.share is None else f", {100 * source.share:.0f} % of those drawn"
+        yield f"Source {source.name}: {source.size or 0:,} samples{of}{drawn}."
     if record.summary != Status():
         if not record.curves:
             yield "No curves: it has recorded nothing yet, or learner.recorders names none of ours."

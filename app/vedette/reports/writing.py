@@ -9,15 +9,17 @@ import shlex
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache, partial
 from importlib.resources import files
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 
-from vedette.live.fleet import fleet_summary
+from vedette.live.fleet import Health, fleet_summary, manager_row
 from vedette.reports.charts import GROUPS, page_data
 from vedette.reports.configurations import (
     OUTCOME_HEADS,
@@ -29,14 +31,14 @@ from vedette.reports.configurations import (
     statistics_of,
 )
 from vedette.reports.record import RunRecord, read_baseline, read_record
-from vedette.reports.timeline import BAD_EVENTS, fleet_lanes, manager_table
 from vedette_protocol.foreign_text import replace_unprintable
-from vedette_rl.bytes_text import bytes_text
 from vedette_rl.storage.atomic_files import replace_file
 from vedette_rl.storage.checkpoints import Checkpoints
+from vedette_rl.storage.system import bytes_text
 from vedette_services.errors import SettingError
 from vedette_services.host.system import vedette_version
 from vedette_services.run.directory import REPORT_FILE, RunDirectory
+from vedette_services.run.events import FLEET_KINDS, RunEvent
 from vedette_services.run.number_format import (
     format_count,
     format_decimal,
@@ -44,10 +46,17 @@ from vedette_services.run.number_format import (
     format_time,
 )
 from vedette_services.run.overview import find_runs
+from vedette_services.run.status import Manager, Status
 from vedette_services.run.status_schema import numbers
 from vedette_services.run.status_text import actor_errors, wait_reason
 
 VIDEO_BYTES_MAX = 8 << 20
+BAD_EVENTS = frozenset({"died", "failed", "silent", "actor"})
+MANAGERS_MAX = 500
+_HEADS = (
+    *("manager", "host", "state", "actors", "restarts", "samples/s", "lag", "window", "last seen"),
+    *("env steps", "episodes", "doing, or last error"),
+)
 ALL_VIDEOS_BYTES_MAX = 24 << 20
 _VIDEO_TYPES = {".gif": "image/gif", ".mp4": "video/mp4"}
 _ERRORS_MAX = 3
@@ -265,3 +274,65 @@ def _remarks(configurations: Sequence[Configuration]) -> Iterator[str]:
             yield f"{each.name}: some runs have the same seed; they count as one."
         if len({repr(run.configured("stop")) for run in each.runs}) > 1:
             yield f"{each.name}: its runs have different stop conditions."
+
+
+# The fleet: the table of managers, and a lane of time for the learner and each
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """When the learner or a manager was connected, in seconds since 1970, and its events."""
+
+    name: str
+    spans: list[tuple[float, float]]
+    marks: list[RunEvent]
+
+
+def fleet_lanes(record: RunRecord) -> list[Lane]:
+    """Return the learner's lane, then the managers' in the order of their first events."""
+    starts = record.starts
+    of: dict[str, list[RunEvent]] = {}
+    for event in record.events:
+        if event.kind in FLEET_KINDS:
+            name = event.who.rpartition("/")[0] if event.kind == "actor" else event.who
+            of.setdefault(name, []).append(event)
+    own = [event for event in record.events if event.kind in ("epoch", "died", "failed")]
+    lanes = [Lane("learner", starts, own)]
+    for name, events in of.items():
+        moves = [event for event in events if event.kind != "actor"]
+        spans = []
+        for event, after in zip_longest(moves, moves[1:]):
+            if event.kind in ("joined", "returned"):  # a killed learner logs no end
+                ends = [end for _, end in starts if end >= event.time_s]
+                ends += [after.time_s] if after else []
+                spans.append((event.time_s, min(ends, default=event.time_s)))
+        lanes.append(Lane(name, spans, [event for event in events if event.kind in BAD_EVENTS]))
+    return lanes
+
+
+def manager_table(status: Status) -> tuple[list[str], list[tuple[bool, list[str]]]]:
+    """Return the headings and the managers, the worst first: True if it needs attention, and cells.
+
+    Columns in which no manager has anything are left out.
+    """
+    known = [(manager_row(manager, status).health, manager) for manager in status.managers]
+    known.sort(key=lambda found: (-found[0], found[1].id))
+    rows = [(h >= Health.TROUBLE, _cells(m, status)) for h, m in known[:MANAGERS_MAX]]
+    kept = [i for i in range(len(_HEADS)) if any(cells[i] not in ("", "-") for _, cells in rows)]
+    shown = [(faulty, [cells[i] for i in kept]) for faulty, cells in rows]
+    return [_HEADS[i] for i in kept], shown
+
+
+def _cells(manager: Manager, status: Status) -> list[str]:
+    """The cells of a manager; of one that is not there, what is known of its past."""
+    row, own = manager_row(manager, status), manager.actors
+    error = next((actor.error for actor in reversed(own) if actor.error), "")
+    here = manager.is_present
+    return [
+        *(row.name, row.host, "left" if manager.left else manager.state),
+        row.actors if here else str(len(own)),
+        *(row.restarts, row.rate, row.lag, row.window if here else "-", row.seen),
+        format_count(sum(actor.env_steps for actor in own)),
+        format_count(sum(actor.episodes for actor in own)),
+        row.what if here else error,
+    ]

@@ -8,7 +8,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
+#include <time.h>
 
 #include "../vedette.h"
 
@@ -20,8 +20,13 @@ typedef struct {
     int steps;
 } cart;
 
-static volatile sig_atomic_t interrupted;
-static void interrupt(int signal) { interrupted = signal; }
+static vedette *client;
+
+/* Ctrl-C ends the play; a second one ends the program. */
+static void interrupt(int number) {
+    vedette_interrupt(client);
+    signal(number, SIG_DFL);
+}
 
 static void observe(const cart *c, float obs[4]) {
     obs[0] = (float)c->x;
@@ -71,30 +76,25 @@ int main(int argc, char **argv) {
         fprintf(stderr, "usage: cartpole HOST PORT ID [KEYS]\n");
         return 2;
     }
-    vedette_options options = {.host = argv[1], .port = atoi(argv[2]), .id = argv[3], .envs = ENVS};
-    if (argc > 4) options.keys = argv[4];
-    vedette *v = vedette_open(&options);
-    cart carts[ENVS];
-    float obs[4];
-    vedette_stats s;
+    vedette_options options = {.host = argv[1], .port = atoi(argv[2]), .id = argv[3], .keys = argv[4], .envs = ENVS,
+                               .obs_bytes = 4 * sizeof(float), .action_bytes = sizeof(int64_t), .evaluates = true};
+    vedette *v = client = vedette_open(&options);
+    if (!v) return 1;
+    srand((unsigned)time(NULL));
     signal(SIGINT, interrupt);
     signal(SIGTERM, interrupt);
-    vedette_result result;
-    while ((result = v ? vedette_wait(v, 0.5) : VEDETTE_ERROR) == VEDETTE_WAIT && !interrupted) {}
-    if (result == VEDETTE_OK && (vedette_obs_bytes(v) != sizeof obs || vedette_action_bytes(v) != 8)) {
-        fprintf(stderr, "cartpole: the run is not one of CartPole\n");
-        return 3;
-    }
+    cart carts[ENVS];
+    float obs[4];
+    vedette_result result = VEDETTE_OK;
     for (unsigned k = 0; k < ENVS && result == VEDETTE_OK; k++) {
         reset(carts + k);
         observe(carts + k, obs);
         result = vedette_begin(v, k, obs);
     }
-    while ((result == VEDETTE_OK || result == VEDETTE_BEGIN) && !interrupted)
-        for (unsigned k = 0; k < ENVS && (result == VEDETTE_OK || result == VEDETTE_BEGIN); k++)
-            result = play(v, k, carts + k);
-    if (!v) return 1;
+    for (unsigned k = 0; result == VEDETTE_OK || result == VEDETTE_BEGIN; k = (k + 1) % ENVS)
+        result = play(v, k, carts + k);
     if (result == VEDETTE_ERROR) fprintf(stderr, "cartpole: %s\n", vedette_error(v));
+    vedette_stats s;
     vedette_get_stats(v, &s);
     bool settled = vedette_close(v, 10.0);
     printf("%" PRIu64 " steps, %" PRIu64 " episodes, the last ones %.1f; %" PRIu64 " rows, %" PRIu64

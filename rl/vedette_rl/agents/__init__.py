@@ -5,8 +5,9 @@ A name is loaded at its first use: those that need no torch load none.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from vedette_rl.import_by_name import lazy_names
 
 if TYPE_CHECKING:
     from vedette_rl.agents.actions import BoxActions as BoxActions
@@ -42,16 +43,8 @@ _MODULES = {
     "td_loss": "agents.temporal_difference",
     "to_bounds": "agents.actions",
 }
-"""The module of each public name."""
+"""The module of each public name, below `vedette_rl`."""
 
 __all__ = [*_MODULES]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"vedette_rl.{_MODULES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(__name__, _MODULES)

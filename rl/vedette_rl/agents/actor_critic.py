@@ -194,8 +194,7 @@ class ActorCritic(SteppedAgent):
         weights: torch.Tensor | None,
     ) -> CriticFit:
         """Descend the loss of the critics."""
-        a_tm1_BD = (batch["action"].reshape(len(target_BM), -1) - self._center) / self._half_width
-        q_tm1_KBN = self.q(obs, a_tm1_BD)
+        q_tm1_KBN = self.q(obs, self.actions_of(batch))
         loss = self._critic_loss(q_tm1_KBN, target_BM, weights)
         self._critics_adam.zero_grad()
         torch.autograd.backward(loss)
@@ -203,6 +202,11 @@ class ActorCritic(SteppedAgent):
         self._follow_encoder()
         q_KB, target_B = q_tm1_KBN.detach().mean(dim=2), target_BM.mean(dim=1)
         return CriticFit(loss, q_KB, target_B, (q_KB - target_B).abs_().mean(dim=0))
+
+    def actions_of(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """The actions ``(B, D)`` of a batch in [-1, 1]."""
+        action = batch["action"]
+        return (action.reshape(len(action), -1) - self._center) / self._half_width
 
     def _follow_encoder(self) -> None:
         """Give the policy the critics' encoder, where it has none of its own."""

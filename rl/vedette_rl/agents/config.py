@@ -10,9 +10,14 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, m
 
 from vedette_rl.import_by_name import choice_or_import
 from vedette_rl.networks.layers import Architecture
-from vedette_rl.stored_settings import IN_SAMPLES, IN_SAMPLES_SUMS, IN_WEIGHTS
+from vedette_rl.stored_settings import (
+    IN_SAMPLES,
+    IN_SAMPLES_SUMS,
+    IN_WEIGHTS,
+    Fraction,
+    ScheduleConfig,
+)
 
-Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 PositiveFraction = Annotated[float, Field(gt=0.0, le=1.0)]
 NonNegativeFloat = Annotated[float, Field(ge=0.0)]
 HiddenSizes = Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
@@ -49,36 +54,23 @@ class EnvSteps:
         return min(found, self.most) if self.most else found
 
 
-class ScheduleConfig(BaseModel):
-    """The change of the learning rates over a run, in optimization steps."""
+class ImitationConfig(BaseModel):
+    """Behaviour cloning beside an agent's own loss, of the actions in `replay.sources`."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
     )
 
-    kind: Literal["constant", "linear", "cosine"] = "constant"
-    """``linear`` falls in a line, ``cosine`` along half a cosine (arXiv:1608.03983)."""
-    warmup_opts: Annotated[int, Field(ge=0)] = 0
-    """steps in which the rates grow from 0 to their full size; 0 begins with it."""
-    total_opts: Annotated[int, Field(ge=0)] = 0
-    """the step at which ``linear`` and ``cosine`` have reached `final`; it stays there."""
-    final: Fraction = 0.0
-    """the share of the rates at the end."""
-
-    @property
-    def changes(self) -> bool:
-        """Whether the rates change at all."""
-        return self.kind != "constant" or self.warmup_opts > 0
-
-    @model_validator(mode="after")
-    def _has_an_end(self) -> Self:
-        if self.kind != "constant" and self.total_opts <= self.warmup_opts:
-            raise ValueError(
-                f"schedule.total_opts {self.total_opts} must be above schedule.warmup_opts "
-                f"{self.warmup_opts}: name the optimization step at which the learning rates reach "
-                "schedule.final"
-            )
-        return self
+    loss: Literal["none", "cross_entropy", "margin"] = "none"
+    """``cross_entropy``: -log pi(a | s) of the policy, or of exp(q) / sum exp(q); ``margin``: how
+    far the action is from being the best by `margin` (DQfD, Hester et al. 2018, section 4), of
+    agents on action values."""
+    weight: NonNegativeFloat = 1.0
+    """of its mean over the batch, in which samples of actors count 0 (1: DQfD)."""
+    margin: PositiveFloat = 0.8
+    """by which other actions are to be worse (0.8: DQfD)."""
+    schedule: ScheduleConfig = ScheduleConfig()
+    """how the weight changes over the run."""
 
 
 class AgentConfig(BaseModel):
@@ -217,7 +209,8 @@ class ActorCriticConfig(NetworkConfig):
     """clip the norm of each gradient to this; 0 is off (the paper's)."""
     uniform_warmup: bool = True
     """act uniformly at random on an untrained model (version 0), as the authors' code does for its
-    first steps."""
+    first steps; a run that begins with another's weights (`learner.init_from`) does not, unless
+    this is set."""
 
     @model_validator(mode="after")
     def _possible(self) -> Self:

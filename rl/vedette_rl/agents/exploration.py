@@ -49,7 +49,8 @@ class ExplorationConfig(BaseModel):
     epsilon_alpha: Annotated[float, Field(ge=0.0)] = 7.0
     """steepness of the ladder (7: Ape-X)."""
     epsilon_start: Probability = 1.0
-    """start of the linear schedule (1: Mnih et al. 2015, table 1)."""
+    """start of the linear schedule (1: Mnih et al. 2015, table 1); with the weights of another run
+    (`learner.init_from`) it is `epsilon_final`, unless this is set."""
     epsilon_final: Probability = 0.05
     """its end (0.1 in Mnih et al. 2015; 0.01 in Rainbow; 0.02 in border; 0.05 in Stable-Baselines3,
     for small tasks)."""

@@ -12,9 +12,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,7 @@ from vedette_rl.core.acting import Policy
 from vedette_rl.core.columns import RowColumn
 from vedette_rl.core.learning import Agent, ModelInfo
 from vedette_rl.envs.spaces import Spaces
+from vedette_rl.errors import PolicyDoesNotLearnError
 
 if TYPE_CHECKING:  # it imports torch
     from vedette_rl.networks.torch_network import PolicyGraph
@@ -101,6 +103,7 @@ class AgentKind(Generic[C]):
         columns: see `DeclareColumns`; none by default.
         describe: describes acting for clients in other languages, as the wire's page says under
             "Acting"; None where that cannot be described.
+        learns: False: it only acts, on the models of a training loop of the user's own.
     """
 
     name: str
@@ -112,3 +115,28 @@ class AgentKind(Generic[C]):
     build_graph: BuildGraph[C] | None = None
     columns: DeclareColumns[C] = _no_columns
     describe: Callable[[C, Spaces], dict[str, Any] | None] | None = None
+    learns: bool = True
+
+
+class PolicyConfig(AgentConfig):
+    """The configuration of a policy class, whose training loop is elsewhere."""
+
+    env_steps_per_opt: ClassVar[float] = math.inf  # the limiter is off where nobody sets a rate
+
+
+def policy_kind(name: str, policy: Callable[..., Policy]) -> AgentKind[PolicyConfig]:
+    """Return the kind of a policy class, which is made as ``policy(spaces, seed=seed)``.
+
+    Args:
+        name: ``module:Name`` of the class.
+    """
+
+    def build_policy(
+        config: PolicyConfig, spaces: Spaces, *, ranks: NDArray[np.floating[Any]], seed: int
+    ) -> Policy:
+        return policy(spaces, seed=seed)
+
+    def build_agent(config: PolicyConfig, spaces: Spaces, *, device: str, seed: int) -> Agent:
+        raise PolicyDoesNotLearnError(name)
+
+    return AgentKind(name, PolicyConfig, build_agent, build_policy, learns=False)

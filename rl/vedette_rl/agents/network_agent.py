@@ -226,16 +226,15 @@ class _Builder(Generic[C]):
         return PolicyGraph(policy, network, spaces.observation)
 
     def describe(self, config: C, spaces: Spaces) -> dict[str, Any] | None:
-        parts = choose_input(config, spaces.observation)
+        observation = spaces.observation
+        seen = choose_input(config, observation)
         head = self.policy.describe(config, spaces)
-        if head is None or not isinstance(parts, tuple):
+        if head is None or isinstance(seen, CustomInput):
             return None
-        sizes = layer_sizes(config, parts, count_features(parts))
+        sizes = layer_sizes(config, seen, count_features(seen))
         layers = self.layers(config, sizes, self._action_size(config, spaces))
-        return {
-            **head,
-            **describe_network(layers, parts, normalized_columns(config, spaces.observation)),
-        }
+        normalized = normalized_columns(config, observation)
+        return {**head, **describe_network(layers, seen, observation, normalized)}
 
     def _action_size(self, config: C, spaces: Spaces) -> int:
         return self.actions.from_space(config.name, spaces.action).size

@@ -9,7 +9,8 @@ import vedette_rl.agents.dqn.policy as dqn
 import vedette_rl.agents.iqn.policy as iqn
 import vedette_rl.agents.sac.policy as sac
 import vedette_rl.agents.td3.policy as td3
-from vedette_rl.agents.kind import AgentKind
+from vedette_rl.agents.kind import AgentKind, policy_kind
+from vedette_rl.core.acting import Policy
 from vedette_rl.errors import UnknownAgentError, UnknownNameError
 from vedette_rl.import_by_name import import_by_name
 
@@ -25,8 +26,10 @@ _ON_POLICY = frozenset({"ppo", "appo", "a2c", "a3c", "trpo", "vpg", "reinforce",
 def agent_kind(name: str) -> AgentKind[Any]:
     """The agent of this name. ``module:Name`` imports the module: the caller decides whether to.
 
+    What it names is an `AgentKind`, or a `Policy` class, which acts for a training loop elsewhere.
+
     Raises:
-        UnknownAgentError: nothing of this name is known, or what is found is no `AgentKind`.
+        UnknownAgentError: nothing of this name is known, or what is found is neither.
     """
     if name in BUILT_IN:
         return BUILT_IN[name]
@@ -37,8 +40,10 @@ def agent_kind(name: str) -> AgentKind[Any]:
         found = import_by_name("agent.name", name)
     except UnknownNameError as error:
         raise UnknownAgentError(name, list(BUILT_IN), error.why) from error
+    if isinstance(found, type) and issubclass(found, Policy):
+        return policy_kind(name, found)
     if not isinstance(found, AgentKind):
-        raise UnknownAgentError(name, list(BUILT_IN), "it is no AgentKind")
+        raise UnknownAgentError(name, list(BUILT_IN), "it is no AgentKind, and no Policy class")
     return found
 
 

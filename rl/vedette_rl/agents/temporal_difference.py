@@ -1,14 +1,19 @@
-"""Discounts, and losses of TD errors, for temporal-difference agents.
+"""Discounts, losses of TD errors, and imitation beside them, for temporal-difference agents.
 
 Shapes: B samples, N quantile fractions of the prediction, M of the target.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 import torch
 from torch.nn import functional
+
+from vedette_rl.agents.config import ImitationConfig
+from vedette_rl.core.columns import SOURCE
+from vedette_rl.networks.parameter_vector import schedule_factor
 
 _LONGEST_TRANSITION = 255
 """Steps: ``n_steps`` is one byte."""
@@ -59,3 +64,42 @@ def quantile_huber_loss(
     is_below_BNM = (delta_BNM.detach() < 0).float()
     weight_BNM = (taus_BN.unsqueeze(2) - is_below_BNM).abs() / kappa
     return (weight_BNM * huber_BNM).mean(dim=2).sum(dim=1)
+
+
+class Imitation:
+    """Weighs a loss of imitation: it counts the samples of named sources alone.
+
+    Args:
+        config: the weight and its schedule.
+        device: of the batches.
+        interval: optimization steps from one call to the next.
+    """
+
+    def __init__(self, config: ImitationConfig, device: str, interval: int = 1) -> None:
+        self._config, self._interval = config, interval
+        self._step = torch.zeros((), device=device)
+
+    def wanted(self, batch: Mapping[str, torch.Tensor]) -> bool:
+        """Whether there is a loss of imitation for batches like this one."""
+        return self._config.loss != "none" and SOURCE in batch
+
+    def weigh(
+        self,
+        loss_B: torch.Tensor,
+        batch: Mapping[str, torch.Tensor],
+        weights: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """The mean over the batch of each sample's loss ``(B,)``, 0 for those of actors, times the
+        weight of this optimization step and the sample's importance."""
+        of_sources_B = (batch[SOURCE] > 0).to(loss_B.dtype)
+        if weights is not None:
+            of_sources_B = of_sources_B * weights
+        loss = self._config.weight * (of_sources_B * loss_B).mean()
+        if not self._config.schedule.changes:
+            return loss
+        self._step += self._interval  # on the device: nothing waits, and a captured step counts on
+        return loss * schedule_factor(self._config.schedule, self._step)
+
+    def set_step(self, opt_steps: int) -> None:
+        """Go on behind so many optimization steps."""
+        self._step.fill_(opt_steps - opt_steps % self._interval)

@@ -13,7 +13,6 @@ from torch import nn
 
 from vedette_rl.agents.actions import DiscreteActions
 from vedette_rl.agents.captured_step import Due, SteppedAgent, StepResult
-from vedette_rl.agents.config import ScheduleConfig
 from vedette_rl.agents.temporal_difference import Discounts
 from vedette_rl.core.learning import ModelInfo, State
 from vedette_rl.host_copy import PendingArrays, settled
@@ -27,6 +26,7 @@ from vedette_rl.networks.parameter_vector import (
     restore_generator,
 )
 from vedette_rl.networks.torch_network import ObsNormalizer
+from vedette_rl.stored_settings import ScheduleConfig
 
 
 class OptimizerConfig(Protocol):
@@ -84,8 +84,18 @@ class ActionHeads:
         """The columns ``(B, D)`` of the best actions."""
         if self._one:
             return q_BA.argmax(dim=1, keepdim=True)
+        return self.by_head(q_BA).argmax(dim=2) + self._offsets
+
+    def by_head(self, q_BA: torch.Tensor) -> torch.Tensor:
+        """The values ``(B, D, C)`` of each head; -inf beyond the actions of smaller ones."""
+        if self._one:
+            return q_BA.unsqueeze(1)
         q_BDC = q_BA.index_select(1, self._columns).view(-1, *self._shape)
-        return q_BDC.masked_fill(self._outside, -torch.inf).argmax(dim=2) + self._offsets
+        return q_BDC.masked_fill(self._outside, -torch.inf)
+
+    def choices(self, action: torch.Tensor) -> torch.Tensor:
+        """The places ``(B, D)`` in their heads of actions as the environment calls them."""
+        return self.columns(action) - self._offsets
 
     def of(self, q_BA: torch.Tensor, column_BD: torch.Tensor) -> torch.Tensor:
         """The values ``(B, ...)`` of actions at these columns, of values ``(B, ..., A)``."""

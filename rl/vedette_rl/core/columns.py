@@ -26,8 +26,15 @@ T = TypeVar("T")
 VERSION, MANAGER, ACTOR = "version", "manager", "actor"
 """The columns that the learner adds to every row: who made it, and by which model."""
 
+SOURCE = "source"
+"""The column of a batch that is drawn from several sources: the number of a row's source."""
+
+INTERVENED = "intervened"
+"""The column of transitions whose first action a person took, where `replay.sources` has
+``interventions``."""
+
 _TAKEN = frozenset({"action", "reward", "terminated", "truncated", "n_steps", "frames"})
-_TAKEN_LATER = frozenset({VERSION, MANAGER, ACTOR, "source", "frame_span"})
+_TAKEN_LATER = frozenset({VERSION, MANAGER, ACTOR, SOURCE, "frame_span"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,6 +154,10 @@ class Sample:
     indices: NDArray[Any]
     weights: NDArray[Any] | None = None
 
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        """Return a column."""
+        return self.columns[name]
+
 
 @runtime_checkable
 class ReplayBuffer(Protocol):

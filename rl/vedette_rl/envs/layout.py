@@ -145,6 +145,18 @@ class ActionConverter:
         own: NDArray[Any] = column.astype(self._env_dtype)
         return own if self._bounds is None else np.clip(own, *self._bounds, out=own)
 
+    def from_environment(self, action: Any) -> NDArray[Any]:  # an action of the environment's space
+        """One of the environment's own actions as agents see it.
+
+        Raises:
+            ValueError: it has another shape.
+        """
+        own = np.asarray(action)
+        if own.shape != self._shape[1:]:
+            raise ValueError(f"an executed action has shape {own.shape}, not {self._shape[1:]}")
+        column: NDArray[Any] = (own - self._start).astype(self._dtype)
+        return column
+
 
 def _bounds_that_round_outwards(
     space: gym.Space[Any],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from typing import Any
 
@@ -182,7 +182,8 @@ def make_group(
     else:
         group = SerialEnvs([make() for _ in range(count)])
     if len({id(env.unwrapped) for env in group.envs}) < count:
-        group.close()
+        with suppress(Exception):  # it is closed several times
+            group.close()
         why = "it gives the same environment at every call: make a new one in it"
         raise UnknownEnvironmentError(config.id, why)
     return group

@@ -25,7 +25,14 @@ from vedette_rl.core import Columns, Step
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.layout import row_of_batch
 from vedette_rl.envs.registry import AllowImport, find_spec
-from vedette_rl.envs.vector_env import Env, RewardTransform, VectorEnvironment
+from vedette_rl.envs.vector_env import (
+    INTERVENTION_KEYS,
+    Env,
+    Intervention,
+    RewardTransform,
+    VectorEnvironment,
+    find_intervention,
+)
 from vedette_rl.errors import RlError, UnknownEnvironmentError
 
 VectorEnv = gym.vector.VectorEnv[Any, Any, Any]
@@ -79,6 +86,7 @@ class NativeVectorEnv(VectorEnvironment):
             self._returns.end(done)
         seen, following = self._current, (self._current + 1) % 3
         self._current = self._successors(following, batch, done, infos)
+        action, extra = self._executed(action, _interventions(infos, valid) if infos else ())
         return Step(
             obs=self._buffers[seen],
             action=action,
@@ -88,6 +96,7 @@ class NativeVectorEnv(VectorEnvironment):
             truncated=truncated,
             init_obs=self._buffers[self._current],
             valid=valid,
+            extra=extra,
         )
 
     def _successors(
@@ -121,6 +130,20 @@ class NativeVectorEnv(VectorEnvironment):
 
     def close(self) -> None:
         self._envs.close()
+
+
+def _interventions(infos: dict[str, Any], valid: NDArray[Any]) -> list[Intervention]:
+    """The interventions in a vector's infos: arrays, each with a mask ``_NAME`` beside it."""
+    names = [name for name in INTERVENTION_KEYS if name in infos]
+    if not names:
+        return []
+    found = []
+    for row in np.flatnonzero(valid).tolist():
+        there = [name for name in names if infos.get(f"_{name}", valid)[row]]
+        action = find_intervention({name: infos[name][row] for name in there})
+        if action is not None:
+            found.append((row, action))
+    return found
 
 
 def make_vector(

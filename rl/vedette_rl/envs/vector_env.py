@@ -4,7 +4,7 @@ after another or side by side."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from queue import SimpleQueue
 from threading import Thread
@@ -15,8 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.core import Columns, Step
+from vedette_rl.core.columns import INTERVENED
 from vedette_rl.envs.layout import ActionConverter, ObservationLayout
 from vedette_rl.envs.spaces import agent_spaces
+from vedette_rl.errors import EnvironmentFaultError
 
 Env = gym.Env[Any, Any]
 
@@ -124,6 +126,9 @@ class VectorEnvironment:
         self._buffers = [self._layout.empty(count) for _ in range(3)]
         self._current = -1
         self._reward = np.zeros(count, np.float32)
+        self._intervened = np.zeros(count, np.bool_)
+        self.marks_interventions = False
+        """Steps have the column `INTERVENED`."""
 
     def __len__(self) -> int:
         return self._count
@@ -162,6 +167,48 @@ class VectorEnvironment:
         if self._current < 0:
             raise RuntimeError("the environments were not reset before their first step")
         return self._actions.to_column(action)
+
+    def _executed(
+        self, action: NDArray[Any], taken_over: Sequence[Intervention]
+    ) -> tuple[NDArray[Any], Columns]:
+        """The actions that were executed, as they are stored, and the columns that say which of
+        them a person took."""
+        if taken_over:
+            action = action.copy()
+            for row, own in taken_over:
+                action[row] = self._actions.from_environment(own)
+        if not self.marks_interventions:
+            return action, {}
+        self._intervened.fill(False)
+        for row, _ in taken_over:
+            self._intervened[row] = True
+        return action, {INTERVENED: self._intervened}
+
+
+Intervention = tuple[int, Any]
+"""An environment's row, and the action, as the environment takes it, of the person who acted."""
+
+_ACTIONS = ("intervene_action", "action_intervention", "teleop_action")
+INTERVENTION_KEYS = ("is_intervention", *_ACTIONS)
+"""What an environment's info says of a person's actions."""
+
+
+def find_intervention(info: Mapping[str, Any]) -> Any:
+    """The action of a person who acted in place of the policy, None where none did.
+
+    HIL-SERL's convention is ``info["intervene_action"]``, which is there where a person acted;
+    gym-hil's and lerobot's is ``info["is_intervention"]``, with the action beside it.
+
+    Raises:
+        EnvironmentFaultError: a person acted, and the action is not there.
+    """
+    action = next((info[name] for name in _ACTIONS if info.get(name) is not None), None)
+    if not np.any(info.get("is_intervention", action is not None)):
+        return None
+    if action is None:
+        fault = "info['is_intervention'] is true: give the action in info['intervene_action']"
+        raise EnvironmentFaultError("of interventions", fault)
+    return action
 
 
 UNLIMITED_STEPS = 1000
@@ -214,6 +261,8 @@ class EnvGroup:
         self.terminated = np.zeros(count, np.bool_)
         self.truncated = np.zeros(count, np.bool_)
         self._flagged = False  # a flag may be set
+        self.interventions: list[Intervention] = []
+        """Of the last step."""
 
     def __len__(self) -> int:
         return len(self.reward)
@@ -246,8 +295,13 @@ class EnvGroup:
     def _write(self, results: Sequence[tuple[Any, ...]], obs: Columns) -> bool:
         """Write what the environments returned. One assignment a column: a place at a time costs
         half as much again."""
-        seen, reward, terminated, truncated, _ = zip(*results, strict=True)
+        seen, reward, terminated, truncated, infos = zip(*results, strict=True)
         count = len(seen)
+        if self.interventions:
+            self.interventions = []
+        if any(infos):
+            found = ((row, find_intervention(info)) for row, info in enumerate(infos) if info)
+            self.interventions = [(row, action) for row, action in found if action is not None]
         self.layout.write_rows(obs, seen)
         self.reward[:count] = reward
         ended = True in terminated or True in truncated
@@ -326,8 +380,9 @@ class ThreadedEnvs(EnvGroup):
         try:
             for i in range(count):
                 self.envs += self._run([(i, make)])
-        except BaseException:
-            self.close()
+        except BaseException as error:
+            for further in self._close():
+                error.add_note(f"closing the others failed, too: {further!r}")
             raise
         super().__init__(self.envs[0], count)
 
@@ -376,6 +431,17 @@ class ThreadedEnvs(EnvGroup):
             raise
 
     def close(self) -> None:
+        """Close the environments, all of them, and end their threads.
+
+        Raises:
+            BaseException: the first that one of them raised.
+            TimeoutError: one does not come back from its step, or does not close.
+        """
+        if failed := self._close():
+            raise failed[0]
+
+    def _close(self) -> list[BaseException]:
+        """Close all that can be closed; return the errors."""
         for i, env in enumerate(self.envs):
             self._calls[i].put(env.close)
         for calls in self._calls:
@@ -383,7 +449,17 @@ class ThreadedEnvs(EnvGroup):
         deadline = time.monotonic() + _CLOSE_S
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
+        failed: dict[int, BaseException] = {}
+        while not self._results.empty():
+            i, _, error = self._results.get()
+            if error is not None:
+                error.add_note(f"in environment {i} of {len(self._calls)}, when it was closed")
+                failed[i] = error
+        for i, thread in enumerate(self._threads):
+            if thread.is_alive():
+                failed[i] = TimeoutError(f"environment {i} has not closed within {_CLOSE_S:g} s")
         self.envs = []
+        return [failed[i] for i in sorted(failed)]
 
 
 class LoopVectorEnv(VectorEnvironment):
@@ -429,6 +505,7 @@ class LoopVectorEnv(VectorEnvironment):
         if ended:
             self._current = (following + 1) % 3
             self._reset_ended(next_obs, self._buffers[self._current])
+        action, extra = self._executed(action, group.interventions)
         return Step(
             obs=self._buffers[seen],
             action=action,
@@ -438,6 +515,7 @@ class LoopVectorEnv(VectorEnvironment):
             truncated=group.truncated,
             init_obs=self._buffers[self._current],
             valid=self._valid,
+            extra=extra,
         )
 
     def _reset_ended(self, next_obs: Columns, init_obs: Columns) -> None:

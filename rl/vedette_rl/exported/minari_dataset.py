@@ -7,6 +7,7 @@ import importlib.util
 from collections import defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,12 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from vedette_rl.core.columns import ACTOR, MANAGER
 from vedette_rl.envs import EnvConfig, make_env
 from vedette_rl.envs.layout import ActionConverter
 from vedette_rl.envs.spaces import observation_columns
 from vedette_rl.errors import ExportError
-from vedette_rl.replay.export import LiveRows
+from vedette_rl.replay.export import LiveRows, StoredRows
 
 _PACKAGES = {"minari": "minari", "h5py": "h5py", "PIL": "pillow"}
 
@@ -64,7 +66,9 @@ def write_minari(directory: Path, live: LiveRows, env: EnvConfig, name: str) -> 
         {"dataset_id": name, "minari_version": minari.__version__, "algorithm_name": "vedette"}
     )
     found = episodes(live)
-    storage.update_episodes(_buffers(live, found, one.observation_space, one.action_space))
+    # the environment's own rewards, unless clipping has lost them
+    scale = 1.0 if env.reward_clip else env.reward_scale
+    storage.update_episodes(_buffers(live, found, one.observation_space, one.action_space, scale))
     return len(found)
 
 
@@ -73,6 +77,7 @@ def _buffers(
     found: list[Episode],
     observation: gym.Space[Any],
     action: gym.Space[Any],
+    reward_scale: float,
 ) -> Iterator[Any]:  # minari.data_collector.EpisodeBuffer
     from minari.data_collector import EpisodeBuffer
 
@@ -84,7 +89,7 @@ def _buffers(
             id=number,
             observations=_observations(live, rows, observation),
             actions=ActionConverter(action, len(rows)).to_environment(live.take("action", rows)),
-            rewards=live.take("reward", rows).tolist(),
+            rewards=(live.take("reward", rows) / reward_scale).tolist(),
             terminations=live.take("terminated", rows).tolist(),
             truncations=truncated.tolist(),
             infos=None,
@@ -144,7 +149,7 @@ class Episode:
     is_whole: bool
 
 
-def episodes(live: LiveRows) -> list[Episode]:
+def episodes(live: StoredRows) -> list[Episode]:
     """The episodes of a replay of one-step transitions, in the order of their first rows.
 
     The replay's oldest rows may begin, and its newest end, in the midst of one.
@@ -153,8 +158,13 @@ def episodes(live: LiveRows) -> list[Episode]:
     is_first = np.ones(len(live), np.bool_)
     open_ends: dict[_Key, deque[int]] = defaultdict(deque)
     over = live.column("terminated") | live.column("truncated")
-    makers = zip(live.column("manager").tolist(), live.column("actor").tolist(), strict=True)
-    seen = zip(makers, _digests(live, "obs"), _digests(live, "next_obs"), strict=True)
+    makers = [
+        live.column(name).tolist() if name in live.names else repeat(0, len(live))
+        for name in (MANAGER, ACTOR)
+    ]
+    seen = zip(
+        zip(*makers, strict=True), _digests(live, "obs"), _digests(live, "next_obs"), strict=True
+    )
     for row, ((manager, actor), obs, next_obs) in enumerate(seen):
         waiting = open_ends.get((manager, actor, obs))
         if waiting:
@@ -173,14 +183,14 @@ def _episode(first: int, follows: NDArray[np.int64], over: NDArray[np.bool_]) ->
     return Episode(np.array(rows), bool(over[rows[-1]]))
 
 
-def _digests(live: LiveRows, part: str) -> Iterator[bytes]:
+def _digests(live: StoredRows, part: str) -> Iterator[bytes]:
     """A digest of each row's observation, over all its columns."""
     names = [name for name in live.names if name == part or name.startswith(f"{part}/")]
     for pieces in zip(*(_values(live, name) for name in names), strict=True):
         yield hashlib.blake2b(b"".join(pieces), digest_size=16).digest()
 
 
-def _values(live: LiveRows, name: str) -> Iterator[bytes]:
+def _values(live: StoredRows, name: str) -> Iterator[bytes]:
     for piece in live.pieces(name):
         for value in piece:
             yield value.tobytes()

@@ -5,8 +5,9 @@ A name is loaded at its first use: those that need no torch load none.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from vedette_rl.import_by_name import lazy_names
 
 if TYPE_CHECKING:
     from vedette_rl.networks.encoder import FlatEncoder as FlatEncoder
@@ -24,30 +25,22 @@ if TYPE_CHECKING:
     from vedette_rl.networks.torch_network import Mlp as Mlp
 
 _MODULES = {
-    "FlatEncoder": "encoder",
-    "ImageEncoder": "encoder",
-    "Mlp": "torch_network",
-    "MlpSizes": "layers",
-    "ParameterVector": "parameter_vector",
-    "VectorAdam": "parameter_vector",
-    "build_encoder": "encoder",
-    "build_seeded": "parameter_vector",
-    "check_arrays": "numpy_nets",
-    "choose_input": "observation",
-    "count_features": "observation",
-    "flat_parts": "observation",
-    "flatten_observation": "observation",
+    "FlatEncoder": "networks.encoder",
+    "ImageEncoder": "networks.encoder",
+    "Mlp": "networks.torch_network",
+    "MlpSizes": "networks.layers",
+    "ParameterVector": "networks.parameter_vector",
+    "VectorAdam": "networks.parameter_vector",
+    "build_encoder": "networks.encoder",
+    "build_seeded": "networks.parameter_vector",
+    "check_arrays": "networks.numpy_nets",
+    "choose_input": "networks.observation",
+    "count_features": "networks.observation",
+    "flat_parts": "networks.observation",
+    "flatten_observation": "networks.observation",
 }
-"""The module of each public name."""
+"""The module of each public name, below `vedette_rl`."""
 
 __all__ = [*_MODULES]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(__name__, _MODULES)

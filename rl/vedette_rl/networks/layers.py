@@ -11,7 +11,13 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from vedette_rl.networks.observation import FlatPart, Image, NetworkInput, observation_parts
+from vedette_rl.networks.observation import (
+    BuiltInInput,
+    Image,
+    NetworkInput,
+    describe_encoder,
+    observation_parts,
+)
 
 if TYPE_CHECKING:  # agents import networks
     from vedette_rl.agents.config import NetworkConfig
@@ -234,15 +240,17 @@ def normalize_columns(
 
 
 def describe_network(
-    layers: Layers, parts: tuple[FlatPart, ...], columns: NormalizedColumns
+    layers: Layers, seen: BuiltInInput, space: gym.Space[Any], columns: NormalizedColumns
 ) -> dict[str, Any]:
     """What a network reads, how that is normalised, and its layers, as the wire's page says."""
     normalized = {name for name, _ in columns.columns}
+    parts, branches = describe_encoder(seen, space)
     return {
         "inputs": [
             [p.column, p.width, p.scale, list(p.classes), list(p.starts), p.column in normalized]
             for p in parts
         ],
         "normalize": [MEAN, SCALE, _LARGEST] if normalized else [],
+        **({"branches": branches} if branches else {}),
         "networks": [[name, mlp.describe(name)] for name, mlp in layers.mlps.items()],
     }

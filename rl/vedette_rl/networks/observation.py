@@ -333,6 +333,63 @@ def _convolution_shapes(prefix: str, image: Image) -> Shapes:
     return shapes
 
 
+def describe_encoder(
+    seen: BuiltInInput, space: gym.Space[Any]
+) -> tuple[tuple[FlatPart, ...], list[list[Any]]]:
+    """An encoder as the wire's page says: the parts it reads, and what each branch makes of them.
+
+    No branch: the parts are the features.
+    """
+    match seen:
+        case Image():
+            part = FlatPart(seen.column, _pixels(seen), PIXEL_SCALE)
+            return (part,), [[part.width, _convolution_steps("encoder", seen, space)]]
+        case Parts():
+            images = tuple(FlatPart(one.column, _pixels(one), PIXEL_SCALE) for one in seen.images)
+            branches = []
+            for k, image in enumerate(seen.images):
+                name = f"image{0 if seen.shared else k}"
+                steps = _convolution_steps(f"encoder.{name}.convolutions", image, space)
+                branches.append([images[k].width, [*steps, *_branch_steps(seen, name)]])
+            if seen.vector:
+                width = sum(part.width for part in seen.vector)
+                branches.append([width, _branch_steps(seen, "vector")])
+            return (*images, *seen.vector), branches
+        case _:
+            return seen, []
+
+
+def _pixels(image: Image) -> int:
+    return image.channels * image.height * image.width
+
+
+def _convolution_steps(prefix: str, image: Image, space: gym.Space[Any]) -> list[list[Any]]:
+    steps: list[list[Any]] = []
+    channels, height, width = image.channels, image.height, image.width
+    if image.layout == "channels_last":
+        of_frame = (observation_parts(space)[image.column].shape or ())[-1]
+        steps.append(["channels_first", channels // of_frame, height, width, of_frame])
+    for k, (out, kernel, stride) in enumerate(image.convolutions, start=1):
+        arrays = f"{prefix}.conv{k}.weight", f"{prefix}.conv{k}.bias"
+        steps += [["convolution", *arrays, channels, height, width, out, kernel, stride], ["relu"]]
+        channels = out
+        height, width = (height - kernel) // stride + 1, (width - kernel) // stride + 1
+    return steps
+
+
+def _branch_steps(seen: Parts, name: str) -> list[list[Any]]:
+    linear, norm = (
+        (f"encoder.{name}.{layer}.weight", f"encoder.{name}.{layer}.bias")
+        for layer in ("linear", "norm")
+    )
+    return [
+        ["linear", *linear, *seen.branches[name]],
+        ["normalize", NORM_EPS],
+        ["scale", *norm],
+        ["tanh"],
+    ]
+
+
 Encode = Callable[[Mapping[str, NDArray[Any]]], NDArray[np.float32]]
 """From an observation's columns to features ``(B, F)``."""
 

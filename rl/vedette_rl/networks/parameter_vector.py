@@ -24,7 +24,7 @@ from vedette_rl.host_copy import HostCopy, Pending, settled, snapshot
 from vedette_rl.storage.buffer_pool import BufferPool
 
 if TYPE_CHECKING:  # agents import networks
-    from vedette_rl.agents.config import ScheduleConfig
+    from vedette_rl.stored_settings import ScheduleConfig
 
 N = TypeVar("N", bound=nn.Module)
 

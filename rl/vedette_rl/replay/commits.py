@@ -2,7 +2,7 @@
 
 It is one value of `vedette_rl.storage.latest_value`, so that rows and stamp are there both or
 neither, whichever process was killed. After a power failure, and where ``commits`` is gone or
-damaged, a replay is recovered: `vedette_rl.replay.recovery`.
+damaged, a replay is recovered: `vedette_rl.replay.syncing`.
 """
 
 from __future__ import annotations

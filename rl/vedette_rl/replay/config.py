@@ -2,9 +2,36 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from vedette_rl.import_by_name import choice_or_import
+from vedette_rl.stored_settings import ScheduleConfig
+
+ACTORS = "actors"
+"""The source of the rows that actors insert."""
+
+INTERVENTIONS = "interventions"
+"""The source of those of their rows in which a person acted."""
+
+SOURCES_MAX = 16
+
+
+class SourceConfig(BaseModel):
+    """A source of samples beside the actors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    data: str = ""
+    """what is read once, before the run starts: ``minari:ID``, a Minari data set's folder, the
+    ``.npz`` file of an exported replay, or another run's directory. Empty only for the source
+    ``interventions``, which gets the actors' own rows in which a person acted."""
+    share: float = Field(default=0.5, ge=0.0, le=1.0)
+    """of every batch, that is drawn from it (0.5: RLPD, Ball et al. 2023). What the sources leave
+    is the actors'; a source without rows leaves its share to the others."""
+    schedule: ScheduleConfig = ScheduleConfig()
+    """how the share changes over the run."""
+    capacity: int = Field(default=100_000, ge=1)
+    """rows that ``interventions`` keeps. A data set is kept whole."""
 
 
 class ReplayConfig(BaseModel):
@@ -49,13 +76,37 @@ class ReplayConfig(BaseModel):
     ``plain`` for none. Samples are the same. A step processor other than ``n_step`` needs
     ``plain``, which ``auto`` then is."""
     samples_per_insert: float | None = Field(default=None, ge=0.0, allow_inf_nan=False)
-    """samples drawn for each sample inserted; None: as the agent has it
+    """samples drawn for each sample that actors insert; None: as the agent has it
     (`AgentConfig.usual_samples_per_insert`), which a run saves; 0 switches the limiter off. Of the
     samples that a step processor makes of one environment step (``her``, or the ``rows_per_step``
-    of your own) one counts."""
+    of your own) one counts. Samples drawn from all `sources` count, but for those of optimization
+    steps on the named sources alone; rows of data sets are inserted by no actor and do not. So it
+    is the batch size times the optimization steps per environment step (RLPD's UTD), whatever the
+    shares are."""
+    sources: dict[str, SourceConfig] = {}
+    """where samples come from besides the actors: ``[replay.sources.demos]``. Each has a ring of
+    its own below the replay's directory."""
     error_buffer: float | None = Field(default=None, gt=0.0, allow_inf_nan=False)
     """how far drawing may run from that ratio, in samples drawn; None: wide enough for what one
     batch on either side needs."""
+
+    @field_validator("sources")
+    @classmethod
+    def _can_be_drawn_together(cls, sources: dict[str, SourceConfig]) -> dict[str, SourceConfig]:
+        if len(sources) > SOURCES_MAX:
+            raise ValueError(f"{len(sources)} sources: at most {SOURCES_MAX}")
+        for name, source in sources.items():
+            if not (name.isascii() and name.isidentifier()) or len(name) > 40:
+                raise ValueError(f"{name!r}: a source's name is letters, digits and _, up to 40")
+            if name == ACTORS:
+                raise ValueError(f"{ACTORS!r} are the actors' own rows: name it otherwise")
+            if (name == INTERVENTIONS) == bool(source.data):
+                why = "are the actors' own rows: leave data out, or name the source otherwise"
+                missing = "has no data: name a data set, such as data = 'demos.npz'"
+                raise ValueError(f"{name!r} {why if source.data else missing}")
+        if (total := sum(source.share for source in sources.values())) > 1.0:
+            raise ValueError(f"the shares of all sources are {total:g}: lower them to 1 or less")
+        return sources
 
     @model_validator(mode="after")
     def _goes_together(self) -> Self:
@@ -65,6 +116,11 @@ class ReplayConfig(BaseModel):
             )
         if self.kwargs and self.name == "auto":
             raise ValueError("kwargs are for a replay of your own: set replay.name=module:Name")
+        if self.sources and self.name != "auto":
+            raise ValueError(
+                "sources are drawn from by the replay's own classes, and name is one of your own: "
+                "set name=auto, or leave sources out"
+            )
         if self.initial_priorities == "actor" and not self.prioritized:
             raise ValueError(
                 "initial_priorities is 'actor', and nothing is drawn by priority: "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +16,38 @@ from vedette_rl.replay import ring_files
 from vedette_rl.replay.commits import last_commit
 from vedette_rl.replay.frame_ring import FrameRows
 from vedette_rl.replay.manifest import Manifest, read_manifest
-from vedette_rl.replay.recovery import find_recovery
 from vedette_rl.replay.rows import Rows
+from vedette_rl.replay.syncing import find_recovery
 
 PIECE_BYTES = 16 << 20
+
+
+class StoredRows(Protocol):
+    """Rows at rest: `LiveRows`, or those of a file."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """A row: the columns, in order."""
+        ...
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns, in order."""
+        ...
+
+    def pieces(self, name: str) -> Iterator[NDArray[Any]]:
+        """Copies of parts of one column, oldest first, of some megabytes each."""
+        ...
+
+    def take(self, name: str, rows: NDArray[np.int64]) -> NDArray[Any]:
+        """A copy of some rows of one column ``(len(rows), *shape)``, counted from the oldest."""
+        ...
+
+    def column(self, name: str) -> NDArray[Any]:
+        """A copy of one column, oldest row first: ``(len(self), *shape)``."""
+        ...
 
 
 class LiveRows:
@@ -33,16 +61,23 @@ class LiveRows:
 
     Observations that are stored once come whole.
 
+    Args:
+        directory: the replay's.
+        locked: False: neither wait for a writer nor keep one away. It may then overwrite the
+            oldest rows: `overwritten` says how many.
+
     Raises:
         ReplayFormatError: there is no replay, or a torn one.
         OneWriterError: a process writes it.
     """
 
-    def __init__(self, directory: str | os.PathLike[str]) -> None:
+    def __init__(self, directory: str | os.PathLike[str], *, locked: bool = True) -> None:
         self.directory = Path(directory)
         self.manifest = read_manifest(self.directory)
+        self._lock: int | None = None
         try:
-            self._lock = ring_files.lock_directory(self.directory, shared=True)
+            if locked:
+                self._lock = ring_files.lock_directory(self.directory, shared=True)
         except OSError as e:
             raise ReplayFormatError(f"{self.directory} cannot be read: {e.strerror}") from e
         try:
@@ -53,7 +88,7 @@ class LiveRows:
             floor = torn.floor if torn else ring_files.read_floor(self.directory)
             self._rows.floor = floor
         except BaseException:
-            os.close(self._lock)
+            self.close()
             raise
         self._oldest, _ = self._rows.live()
 
@@ -91,9 +126,17 @@ class LiveRows:
         column = self.dtype[name]
         return np.concatenate([np.empty((0, *column.shape), column.base), *self.pieces(name)])
 
+    @property
+    def overwritten(self) -> int:
+        """Rows, from the oldest on, that a writer may have overwritten since they were found."""
+        self._rows.set_inserted(max(self.inserted, last_commit(self.directory).inserted))
+        return max(0, self._rows.live()[0] - self._oldest)
+
     def close(self) -> None:
         """Let a writer start again."""
-        os.close(self._lock)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def __enter__(self) -> Self:
         return self
@@ -112,12 +155,16 @@ class _RowsAtRest(Rows):
     def inserted(self) -> int:
         return self._inserted
 
+    def set_inserted(self, inserted: int) -> None:
+        """A writer has gone on."""
+        self._inserted = inserted
+
 
 class _FrameRowsAtRest(FrameRows, _RowsAtRest):
     """The same, of observations that are stored once."""
 
 
-def _rows(directory: Path, manifest: Manifest, inserted: int) -> Rows:
+def _rows(directory: Path, manifest: Manifest, inserted: int) -> _RowsAtRest:
     mapped = ring_files.map_columns(directory, manifest, writable=False)
     if manifest.shared is None:
         return _RowsAtRest(mapped.columns, manifest.capacity, inserted)

@@ -23,6 +23,7 @@ that was not closed and is found by a machine that has started since is recovere
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -42,9 +43,16 @@ from vedette_rl.replay.manifest import (
     read_manifest,
     write_manifest,
 )
-from vedette_rl.replay.recovery import MergeStamps, Recovery, find_recovery, recover
 from vedette_rl.replay.rows import RowAppender, Rows, default_guard
-from vedette_rl.replay.syncing import CommitPoint, RingSyncer, read_synced
+from vedette_rl.replay.syncing import (
+    CommitPoint,
+    MergeStamps,
+    Recovery,
+    RingSyncer,
+    find_recovery,
+    read_synced,
+    recover,
+)
 from vedette_rl.storage.atomic_files import remove_unfinished, sync_directory
 from vedette_rl.storage.latest_value import MemoryFence
 
@@ -197,6 +205,29 @@ class RingReader(Rows):
         return inserted
 
 
+def join_rings(rings: Sequence[Rows]) -> tuple[Columns, list[int]] | None:
+    """The columns of several rings as one array each, and the row at which each ring begins.
+
+    None where they cannot be one: rings in memory, or of other columns than each other's.
+    """
+    readers = [ring for ring in rings if type(ring) is RingReader]
+    if len(readers) < len(rings):
+        return None
+    aligned, begins, end = ring_files.ALIGNED_ROWS, [], 0
+    for ring in readers:
+        begins.append(end)  # the next one beyond this one's rows and its page of identity
+        end += (-(-ring.manifest.physical_rows // aligned) + 1) * aligned
+    files: dict[str, list[tuple[str, ring_files.ArrayFile]]] = {}
+    for ring in readers:
+        for file in ring_files.column_files(ring.directory, ring.manifest):
+            files.setdefault(file.name, []).append((ring.manifest.uid, file))
+    for same in files.values():
+        forms = {(file.dtype, file.shape[1:]) for _, file in same}
+        if len(forms) > 1 or len(same) < len(readers):
+            return None
+    return {name: ring_files.map_joined(same, begins) for name, same in files.items()}, begins
+
+
 def check_ring(
     directory: Path,
     row_dtype: np.dtype[Any],
@@ -235,7 +266,7 @@ def recover_replay(directory: Path, merge_stamps: MergeStamps | None = None) -> 
     """Recover a replay before a process maps it, if a power failure has torn it.
 
     Args:
-        merge_stamps: as `vedette_rl.replay.recovery.recover` has it.
+        merge_stamps: as `vedette_rl.replay.syncing.recover` has it.
 
     Returns:
         What was done; None where there was nothing to do, or where no replay is.

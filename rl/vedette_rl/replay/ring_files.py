@@ -14,6 +14,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import hashlib
 import math
@@ -22,7 +23,7 @@ import os
 import re
 import shutil
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,7 +31,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from vedette_rl.bytes_text import bytes_text
 from vedette_rl.core.columns import Columns
 from vedette_rl.errors import (
     OneWriterError,
@@ -40,14 +40,16 @@ from vedette_rl.errors import (
 )
 from vedette_rl.replay.manifest import MANIFEST, Manifest
 from vedette_rl.storage.atomic_files import allocate_file
-from vedette_rl.storage.system import lock_file, open_file, sync_file
+from vedette_rl.storage.system import bytes_text, lock_file, open_file, sync_file
 
 PAGE_BYTES = 4096
 CURSOR = "cursor.bin"
 CURSOR_DTYPE = np.dtype("<u8")
 
 _MAGIC = b"vdtrepl1"
-_OURS = re.compile(r"\d{3}-[\w-]*\.bin|cursor\.bin|priorities\.bin|commits|synced|lock|.*\.new")
+_OURS = re.compile(
+    r"\d{3}-[\w-]*\.bin|cursor\.bin|priorities\.bin|commits|synced|lock|sources|.*\.new"
+)
 
 
 def column_path(directory: Path, index: int, name: str) -> Path:
@@ -199,6 +201,51 @@ def map_array(
     finally:
         os.close(file)
     return np.frombuffer(file_map, dtype, offset=PAGE_BYTES).reshape(shape), file_map
+
+
+ALIGNED_ROWS = PAGE_BYTES
+"""Rows of any size whose bytes are whole pages."""
+
+_MAP_FIXED = 0x10  # of Linux and macOS; the mmap module has no name for it
+
+
+def map_joined(files: Sequence[tuple[str, ArrayFile]], begins: Sequence[int]) -> NDArray[Any]:
+    """Map the same column of several rings as one array, so that one call gathers from all.
+
+    Args:
+        files: each ring's uid, and its file of the column; all of one dtype and shape of a row.
+        begins: the row of the array at which each begins, multiples of `ALIGNED_ROWS`, each beyond
+            the end of the one before by as many.
+
+    Returns:
+        a read-only array ``(rows, *shape)``; rows between the rings are not to be read.
+    """
+    last = files[-1][1]
+    row_bytes = last.dtype.itemsize * math.prod(last.shape[1:])
+    rows = begins[-1] + last.shape[0]
+    # Address space alone; its end unmaps what is mapped into it.
+    whole = mmap.mmap(
+        -1, PAGE_BYTES + rows * row_bytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, mmap.PROT_READ
+    )
+    at = np.frombuffer(whole, np.uint8).ctypes.data
+    system_map = ctypes.CDLL(None, use_errno=True).mmap
+    system_map.restype = ctypes.c_void_p
+    for (uid, (_, path, dtype, shape)), begin in zip(files, begins, strict=True):
+        file = _open_array(path, uid, dtype, shape, writable=False)
+        try:
+            found = system_map(
+                *(
+                    ctypes.c_void_p(at + begin * row_bytes),
+                    ctypes.c_size_t(array_bytes(dtype, shape)),
+                ),
+                *(mmap.PROT_READ, mmap.MAP_SHARED | _MAP_FIXED, file, ctypes.c_long(0)),
+            )
+        finally:
+            os.close(file)
+        if found != at + begin * row_bytes:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(path))
+    shape = (rows, *last.shape[1:])
+    return np.frombuffer(whole, last.dtype, math.prod(shape), PAGE_BYTES).reshape(shape)
 
 
 def _open_array(

@@ -31,9 +31,10 @@ class DrawnRows:
         self, rows: Rows, rng: np.random.Generator, config: ReplayConfig | None = None
     ) -> None:
         self.rows, self.rng, self.config = rows, rng, config or ReplayConfig()
-        self._physical_rows = len(next(iter(rows.columns.values())))
+        self.physical_rows = len(next(iter(rows.columns.values())))
         self._places = np.empty(0, np.int64)
         self._columns: Columns = {}
+        self._buffer_rows = -1
 
     def __len__(self) -> int:
         return self.rows.size
@@ -54,13 +55,23 @@ class DrawnRows:
 
     def gather(self, numbers: NDArray[np.int64]) -> Columns:
         """Copy the rows of these numbers to buffers, which are made once for a batch size."""
+        columns = self.buffers(len(numbers))
+        self.gather_into(numbers, columns)
+        return columns
+
+    def buffers(self, batch_size: int) -> Columns:
+        """The columns of a sample, which are made once for a batch size."""
+        if batch_size != self._buffer_rows:
+            self._buffer_rows = batch_size
+            self._columns = empty_columns(self.rows.drawn_dtype, batch_size)
+        return self._columns
+
+    def gather_into(self, numbers: NDArray[np.int64], columns: Columns) -> None:
+        """Copy the rows of these numbers into `columns`, every column that is in it."""
         if len(numbers) != len(self._places):
             self._places = np.empty(len(numbers), np.int64)
-            self._columns = empty_columns(self.rows.drawn_dtype, len(numbers))
-        places, columns = self._places, self._columns
-        ring_places(numbers, self._physical_rows, places)
-        self.rows.gather(places, columns)
-        return columns
+        ring_places(numbers, self.physical_rows, self._places)
+        self.rows.gather(self._places, columns)
 
     def redraw_stale(self, numbers: NDArray[np.int64], columns: Columns) -> NDArray[np.int64]:
         """Draw again what the writer may have overwritten while it was copied.
@@ -101,7 +112,7 @@ class DrawnRows:
     def _replace(self, columns: Columns, at: NDArray[np.int64], numbers: NDArray[np.int64]) -> None:
         """Copy the rows of these numbers over the sample's rows `at`."""
         drawn = empty_columns(self.rows.drawn_dtype, len(at))
-        self.rows.gather(numbers % self._physical_rows, drawn)
+        self.rows.gather(numbers % self.physical_rows, drawn)
         for name, column in columns.items():
             column[at] = drawn[name]
 
@@ -110,14 +121,19 @@ class UniformReplay(DrawnRows):
     """Draws rows with replacement, while a writer goes on inserting."""
 
     def sample(self, batch_size: int) -> Sample:
+        columns = self.buffers(batch_size)
+        return Sample(columns, self.draw_into(columns, batch_size))
+
+    def draw_into(self, columns: Columns, count: int) -> NDArray[np.int64]:
+        """Draw `count` rows into `columns`, which have as many; return their numbers."""
         oldest, inserted = self.rows.live()
         if oldest == inserted:
             raise EmptyReplayError
-        numbers = draw(self.rng, oldest, inserted, batch_size)
-        columns = self.gather(numbers)
+        numbers = draw(self.rng, oldest, inserted, count)
+        self.gather_into(numbers, columns)
         if self.rows.live()[0] > oldest:  # the writer has gone on meanwhile
             self.redraw_stale(numbers, columns)
-        return Sample(columns, numbers)
+        return numbers
 
     def update_priority(self, indices: NDArray[Any], td_errors: NDArray[Any]) -> None:
         """Nothing: every row is as likely as any other."""

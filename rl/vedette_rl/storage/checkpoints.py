@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -161,6 +161,22 @@ class TakenWeights:
     state: State
     taken: tuple[str, ...]
     left: tuple[str, ...]
+
+    def describe(self, source: str) -> list[str]:
+        """How many arrays come from `source`, and how many do not, each with the first few."""
+        count = f"{len(self.taken)} of {len(self.taken) + len(self.left)} arrays"
+        lines = [f"begins with {count} from {source}: {first_few(self.taken)}"]
+        anew = f"begins anew with {len(self.left)}: {first_few(self.left)}"
+        return [*lines, *[anew] * bool(self.left)]
+
+
+_NAMED = 3
+
+
+def first_few(names: Sequence[str]) -> str:
+    """The first few of these texts, and the number of the others."""
+    more = len(names) - _NAMED
+    return "; ".join([*names[:_NAMED], *[f"and {more} more"] * (more > 0)])
 
 
 def weight_parts(state: State) -> dict[str, Mapping[str, Any]]:

@@ -1,4 +1,5 @@
-"""Calls on files and memory that differ between operating systems, each with a portable path.
+"""Calls on files and memory that differ between operating systems, each with a portable path; and
+their sizes as text.
 
 No other module of `vedette_rl` makes them; ruff checks that. Those on processes are in
 `vedette_services.host.system`.
@@ -111,3 +112,12 @@ def sysctl_text(name: str) -> str:
     if call(name.encode(), buffer, ctypes.byref(size), None, ctypes.c_size_t(0)):
         return ""
     return buffer.value.decode("utf-8", "replace")
+
+
+def bytes_text(count: float) -> str:
+    """Three digits and a unit of 1000s: ``bytes_text(10_240_000_000) == "10.2 GB"``."""
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if abs(count) < 999.5:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} PB"

@@ -18,12 +18,12 @@ from vedette_protocol.schema import Schema, spec_difference
 from vedette_rl.agents.exploration import exploration_ranks
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Columns, RowColumn
+from vedette_rl.core.columns import INTERVENED
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.make import make_vector_environment
 from vedette_rl.envs.spaces import Spaces, column_bounds, transition_dtype
 from vedette_rl.errors import ModelMismatchError, RowColumnError
 from vedette_rl.replay.frame_stacks import FrameStack
-from vedette_rl.replay.prioritized import TD_ERROR
 from vedette_rl.rollout import ModelSource, RolloutLoop
 from vedette_rl.steps import prepare_steps
 from vedette_rl.storage.latest_value import LatestValueWriter
@@ -49,8 +49,8 @@ from vedette_services.host.processes import die_with_parent, ignore_stop_signals
 from vedette_services.run.model_map import ModelMapReader
 from vedette_services.run.replay_layout import (
     batch_schema,
-    declared_columns,
     frame_stack_of_schema,
+    schema_columns,
 )
 
 FAILED, REFUSED = 1, 3
@@ -208,10 +208,8 @@ def build_actor(
     row = make_vector_environment(env, envs, env_seed, make_processes=ProcessEnvs)
     kind = agent_kind(spec.agent["name"])
     agent = kind.config.from_stored(spec.agent)
-    td_errors = TD_ERROR in {column.name for column in schema.columns}
-    check_schema(
-        row.spaces, schema, declared_columns(agent, actors, row.spaces, td_errors=td_errors)
-    )
+    check_schema(row.spaces, schema, schema_columns(schema, agent, actors, row.spaces))
+    row.marks_interventions = any(column.name == INTERVENED for column in schema.columns)
     policy = kind.build_policy(
         agent,
         row.spaces,

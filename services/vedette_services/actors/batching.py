@@ -20,7 +20,7 @@ from vedette_rl.steps.frames import FramePool, FrameSteps
 from vedette_rl.steps.n_step import StepsWithTdErrors, make_step_processor
 from vedette_services.config.parts import ActorsConfig
 from vedette_services.errors import SpecMismatchError
-from vedette_services.run.replay_layout import declared_columns, frame_stack_of_schema
+from vedette_services.run.replay_layout import frame_stack_of_schema, schema_columns
 
 
 class Slots(Protocol):
@@ -216,7 +216,11 @@ def make_transition_pipeline(
         RowColumnError: what agent and step processor declare contradicts itself.
     """
     envs, n_step = actors.envs_per_actor, agent.n_step
-    declared = declared_columns(agent, actors, spaces)
+    declared = tuple(
+        column
+        for column in schema_columns(schema, agent, actors, spaces)
+        if column.name != TD_ERROR  # which is added behind the processor
+    )
     frames, row = frame_stack_of_schema(schema), transition_dtype(spaces, declared)
     if frames is not None:
         row = row_with_places(row, frames)

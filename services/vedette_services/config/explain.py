@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -80,7 +80,7 @@ def keys_of(part: type[BaseModel], prefix: str = "") -> Iterator[str]:
         if inner is None:
             yield key
         else:
-            yield from keys_of(inner, key)
+            yield from keys_of(inner, f"{key}.NAME" if is_named(field.annotation) else key)
 
 
 def _sentence(complaints: list[ErrorDetails]) -> str:
@@ -109,13 +109,23 @@ def _path(part: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
     """The places of `loc` that are keys: pydantic adds a union's members, nobody wrote those."""
     path: list[str] = []
     here: type[BaseModel] | None = part
+    named = False  # the next place is a name
     for place in loc:
         if isinstance(place, int):
             path.append(str(place))
+        elif named:
+            path.append(place)
+            named = False
         elif here is not None and place in here.model_fields:
             path.append(place)
-            here = _model_in(here.model_fields[place].annotation)
+            annotation = here.model_fields[place].annotation
+            here, named = _model_in(annotation), is_named(annotation)
     return path
+
+
+def is_named(annotation: Any) -> bool:  # annotations have no common type
+    """True for tables of which each has a name of the user's own."""
+    return get_origin(annotation) is dict and _model_in(annotation) is not None
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:  # annotations have no common type

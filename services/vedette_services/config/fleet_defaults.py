@@ -44,7 +44,7 @@ class FleetSize:
         rate = config.replay.samples_per_insert
         usual = config.agent.env_steps_per_opt
         per_opt = config.agent.batch_size / rate if rate else usual
-        return cls(config.actors.count, config.actors.envs_per_actor, per_opt)
+        return cls(max(1, config.actors.count), config.actors.envs_per_actor, per_opt)
 
     @property
     def environments(self) -> int:
@@ -52,7 +52,7 @@ class FleetSize:
         return self.actors * self.envs_per_actor
 
     def __str__(self) -> str:
-        said = "1 environment" if self.environments == 1 else f"{self.environments:,} environments"
+        said = _environments(self.environments)
         return f"{said} (actors.count {self.actors:,} x envs_per_actor {self.envs_per_actor:,})"
 
     def batch_rows(self) -> int:
@@ -91,15 +91,26 @@ def choose_for_fleet(config: RunConfig) -> tuple[RunConfig, tuple[Choice, ...]]:
 
 
 def describe_choices(config: RunConfig, choices: Sequence[Choice]) -> str:
-    """One line that says what was chosen for this fleet; "" if that is nothing."""
+    """One line that says what was chosen for this fleet, the counts of environment steps if there
+    are any; "" if that is nothing. The saved configuration begins with all."""
     if not choices:
         return ""
-    said = ", ".join(choice.why for choice in choices)
-    return f"chosen for {FleetSize.of(config)}: {said} (vedette config shows the keys)"
+    counted = [choice.why for choice in choices if choice.why.endswith((_STEP, _STEPS))]
+    said = ", ".join(counted or [choice.why for choice in choices])
+    said = said.replace(_STEPS, "").replace(f"every {_STEP}", "every 1")
+    unit = ", counted in environment steps" if counted else ""
+    return f"defaults for {_environments(FleetSize.of(config).environments)}{unit}: {said}"
+
+
+def _environments(count: int) -> str:
+    return "1 environment" if count == 1 else f"{count:,} environments"
+
+
+_STEP, _STEPS = "environment step", " environment steps"
 
 
 def _env_steps_text(steps: float) -> str:
-    return "environment step" if steps == 1.0 else f"{steps:,.10g} environment steps"
+    return _STEP if steps == 1.0 else f"{steps:,.10g}{_STEPS}"
 
 
 Part = TypeVar("Part", bound=BaseModel)

@@ -18,7 +18,8 @@ from typing import Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from vedette_rl.agents.config import AgentConfig
+from vedette_rl.agents.config import ActorCriticConfig, AgentConfig
+from vedette_rl.agents.exploration import ExplorationConfig
 from vedette_rl.agents.registry import BUILT_IN, agent_kind
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.errors import UnknownAgentError
@@ -50,8 +51,9 @@ from vedette_services.host.system import count_cores
 DEFAULT_ENV = "CartPole-v1"
 _SAVED_PARTS = ("env", "agent", "actors", "replay", "learner")  # of every version's files
 
-Fit = Literal["here", "elsewhere"]
-"""Where the actors of a configuration will play: on this host or on others."""
+Fit = Literal["here", "in process", "elsewhere"]
+"""Where the actors of a configuration will play: on this host, in turn in one process of it, or on
+others."""
 
 Part = TypeVar("Part", bound=BaseModel)
 
@@ -64,6 +66,7 @@ class LoadedConfig:
         preset: name of the preset it began from; "" for none.
         chosen: why the agent is the one it is, where nobody named one; "" otherwise.
         fitted: the time of a step and what was chosen by it; "" otherwise.
+        begins: how actors begin on the weights of another run; "" otherwise.
         choices: the settings that the size of the fleet decided.
     """
 
@@ -72,6 +75,7 @@ class LoadedConfig:
     chosen: str
     choices: tuple[Choice, ...]
     fitted: str = ""
+    begins: str = ""
 
     @property
     def decided(self) -> list[str]:
@@ -80,7 +84,7 @@ class LoadedConfig:
             "no stop condition is set: it goes on until Ctrl-C; stop.max_env_steps=1e6 ends it"
         )
         for_fleet = describe_choices(self.config, self.choices)
-        known = filter(None, [self.chosen, self.fitted, for_fleet])
+        known = filter(None, [self.chosen, self.fitted, for_fleet, self.begins])
         return [*known, *[endless] * self.config.stop.never]
 
     @property
@@ -321,10 +325,11 @@ def _with_preset(given: Table, fit: Fit | None) -> LoadedConfig:
     raise_errors(list(_orphaned_wrapper_settings(config.env, tuned or {}, given)))
     config, fitted = _fitted(config, fit)  # first: the defaults are for the fleet of this shape
     config, choices = choose_for_fleet(config)
+    config, begins = _begun_by_weights(config, _table(given, "agent"))
     preset = f"{name}-{env_id}" if tuned else ""
     if tuned:
         config = config.model_copy(update={"preset": f"applied: {preset}"})
-    return LoadedConfig(config, preset, chosen, choices, fitted)
+    return LoadedConfig(config, preset, chosen, choices, fitted, begins)
 
 
 def _with_saved(saved: Table, given: Table, fit: Fit | None) -> LoadedConfig:
@@ -346,13 +351,41 @@ def _fitted(config: RunConfig, fit: Fit | None) -> tuple[RunConfig, str]:
         return config, ""
     from vedette_services.config.probing import fit_stepping
 
-    return fit_stepping(config, cores=count_cores() if fit == "here" else None)
+    cores = None if fit == "elsewhere" else count_cores()
+    return fit_stepping(config, cores=cores, in_process=fit == "in process")
 
 
-def complete_config(config: RunConfig) -> LoadedConfig:
-    """A configuration made in Python, with what nobody set in it chosen for its fleet."""
+def complete_config(config: RunConfig, fit: Fit | None = None) -> LoadedConfig:
+    """A configuration made in Python, with what nobody set in it chosen by the time of a step, as
+    `load_config` does it, and for its fleet."""
+    config, fitted = _fitted(config, fit)
     config, choices = choose_for_fleet(config)
-    return LoadedConfig(config, "", "", choices)
+    config, begins = _begun_by_weights(config, config.agent.model_dump(exclude_unset=True))
+    return LoadedConfig(config, "", "", choices, fitted, begins)
+
+
+def _begun_by_weights(config: RunConfig, given: Table) -> tuple[RunConfig, str]:
+    """Have actors act from the first step on by the weights that a run begins with.
+
+    Args:
+        given: the agent's settings that somebody gave; they stay.
+    """
+    agent, update = config.agent, dict[str, Any]()
+    if config.learner.init_from is None:
+        return config, ""
+    exploration = getattr(agent, "exploration", None)
+    if isinstance(agent, ActorCriticConfig) and "uniform_warmup" not in given:
+        update, said = {"uniform_warmup": False}, "agent.uniform_warmup=false"
+    elif isinstance(exploration, ExplorationConfig) and exploration.kind == "linear":
+        if "epsilon_start" in _table(given, "exploration"):
+            return config, ""
+        first = {"epsilon_start": exploration.epsilon_final}
+        update["exploration"] = exploration.model_copy(update=first)
+        said = f"agent.exploration.epsilon_start={exploration.epsilon_final:g}"
+    if not update:
+        return config, ""
+    config = config.model_copy(update={"agent": agent.model_copy(update=update)})
+    return config, f"actors act by the weights of the other run from the first step on ({said})"
 
 
 def _orphaned_wrapper_settings(

@@ -20,8 +20,10 @@ class ActorsConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
-    count: int = Field(default=2, ge=1, le=4096)
-    """actor processes that `vedette run` starts; `vedette actors` has its own ``--count``."""
+    count: int = Field(default=2, ge=0, le=4096)
+    """actor processes that `vedette run` starts; `vedette actors` has its own ``--count``. 0 trains
+    offline, on `replay.sources` alone, for as long as there are no `learner.warmup_period` samples
+    of actors that are started otherwise."""
     envs_per_actor: int = Field(default=8, ge=1, le=65_536)
     """environments an actor plays with one batched forward."""
     n_buffer: int = Field(default=16, ge=1, le=1_000_000)
@@ -78,7 +80,10 @@ class LearnerConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     warmup_period: int = Field(default=1000, ge=1)
-    """samples in the replay before the first optimization step."""
+    """samples of actors in the replay before the first optimization step on them."""
+    pretrain_opts: int = Field(default=0, ge=0)
+    """optimization steps on `replay.sources` alone, before those that wait for actors; they do not
+    count for `replay.samples_per_insert`. Actors may play meanwhile."""
     sync_interval: Annotated[int, EnvSteps("a model every {}", 16, 1, most=50)] = Field(
         default=8, ge=0
     )

@@ -106,11 +106,14 @@ class Shape:
     stepping: Stepping
 
 
-def fit_stepping(config: RunConfig, *, cores: int | None = None) -> tuple[RunConfig, str]:
+def fit_stepping(
+    config: RunConfig, *, cores: int | None = None, in_process: bool = False
+) -> tuple[RunConfig, str]:
     """Choose `env.stepping` where it is ``auto``, and how many actors play where nobody said.
 
     Args:
         cores: of the host of the actors; None: they play elsewhere, on hosts that are not known.
+        in_process: all actors play in one process, one after another.
 
     Returns:
         The configuration, and a line that says what was measured and chosen; "" where there was
@@ -119,13 +122,16 @@ def fit_stepping(config: RunConfig, *, cores: int | None = None) -> tuple[RunCon
     env, actors = config.env, config.actors
     if env.stepping != "auto" or env.is_vector_form:
         return config, ""
-    if actors.count * actors.envs_per_actor == 1:  # it may be a robot, which nobody tries out
+    if actors.count * actors.envs_per_actor <= 1:  # it may be a robot, which nobody tries out
         return config, ""
     cost = _measure_cached(env.model_dump_json())
     if cost is None:
         return config, ""
     given = actors.model_fields_set & {"count", "envs_per_actor"}
-    shape = choose_shape(cost, actors.count, actors.envs_per_actor, cores, free=not given)
+    count, envs = actors.count, actors.envs_per_actor
+    if in_process and not given and cost.seconds >= SLOW_STEP_S:
+        count, envs = 1, count * envs  # an actor that waits has the others wait
+    shape = choose_shape(cost, count, envs, cores, free=not given and not in_process)
     chosen = {"count": shape.count, "envs_per_actor": shape.envs_per_actor}
     fitted = config.model_copy(
         update={

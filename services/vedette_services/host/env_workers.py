@@ -26,7 +26,7 @@ from vedette_rl.core import Columns
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.layout import ObservationLayout
 from vedette_rl.envs.make import make_env
-from vedette_rl.envs.vector_env import Env, EnvGroup
+from vedette_rl.envs.vector_env import Env, EnvGroup, find_intervention
 from vedette_services.errors import EnvironmentProcessError, describe_exit, error_message
 from vedette_services.host.processes import (
     die_with_parent,
@@ -53,6 +53,7 @@ class _Shared:
         obs: the newest observations, as an actor stores them.
         action: as the environments take them.
         reward, terminated, truncated: of the last step.
+        intervened: a person acted in the last step; `action` is then what was executed.
     """
 
     obs: Columns
@@ -60,6 +61,7 @@ class _Shared:
     reward: NDArray[Any]
     terminated: NDArray[Any]
     truncated: NDArray[Any]
+    intervened: NDArray[Any]
 
     @classmethod
     def of(cls, env: Env, count: int, descriptor: int) -> _Shared:
@@ -67,15 +69,16 @@ class _Shared:
         obs = ObservationLayout(env.observation_space).empty(count)
         action = np.empty((count, *(env.action_space.shape or ())), env.action_space.dtype)
         flags = np.empty(count, np.bool_)
-        arrays = [*obs.values(), action, np.empty(count, np.float64), flags, flags]
+        arrays = [*obs.values(), action, np.empty(count, np.float64), flags, flags, flags]
         starts = np.cumsum([0, *(-(-array.nbytes // _ALIGNED) * _ALIGNED for array in arrays)])
         os.ftruncate(descriptor, int(starts[-1]))
         memory = mmap.mmap(descriptor, int(starts[-1]))
-        *seen, action, reward, terminated, truncated = (
+        *seen, action, reward, terminated, truncated, intervened = (
             np.ndarray(array.shape, array.dtype, memory, int(start))
             for array, start in zip(arrays, starts, strict=False)
         )
-        return cls(dict(zip(obs, seen, strict=True)), action, reward, terminated, truncated)
+        named = dict(zip(obs, seen, strict=True))
+        return cls(named, action, reward, terminated, truncated, intervened)
 
 
 class ProcessEnvs(EnvGroup):
@@ -139,6 +142,9 @@ class ProcessEnvs(EnvGroup):
         self.reward[:count] = shared.reward[chosen]
         self.terminated[:count] = shared.terminated[chosen]
         self.truncated[:count] = shared.truncated[chosen]
+        self.interventions = [
+            (row, shared.action[i].copy()) for row, i in enumerate(chosen) if shared.intervened[i]
+        ]
         return bool(self.terminated[:count].any() or self.truncated[:count].any())
 
     def _send(self, i: int, command: bytes) -> None:
@@ -220,7 +226,13 @@ class _Worker:
     def _step(self) -> None:
         shared, i = self._shared, self._i
         action = shared.action[i].copy()  # the environment may keep it
-        obs, shared.reward[i], shared.terminated[i], shared.truncated[i], _ = self._env.step(action)
+        obs, shared.reward[i], shared.terminated[i], shared.truncated[i], info = self._env.step(
+            action
+        )
+        executed = find_intervention(info) if info else None
+        shared.intervened[i] = executed is not None
+        if executed is not None:
+            shared.action[i] = executed
         self._layout.write(shared.obs, i, obs)
 
 

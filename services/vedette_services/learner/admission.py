@@ -6,8 +6,9 @@ from vedette_protocol import topics
 from vedette_protocol.codec import encode
 from vedette_protocol.errors import LedgerFullError, RetiredError
 from vedette_protocol.ledger import Ledger
-from vedette_protocol.messages import Buffer, Refusal, Report
+from vedette_protocol.messages import Batch, Buffer, Refusal, Report
 from vedette_services.host.rate_limited_log import RateLimitedLog
+from vedette_services.run.stop_conditions import ENV_STEPS_REACHED
 
 _REFUSALS_A_TURN = 64
 _RIVALS_MAX = 256  # refused incarnations whose reason is remembered
@@ -23,7 +24,7 @@ class Admission:
 
     def __init__(self, ledger: Ledger, rejections: RateLimitedLog) -> None:
         self._ledger, self._rejections = ledger, rejections
-        self.ids = self.places = self.rivals = 0
+        self.ids = self.places = self.rivals = self.late = 0
         self._refusals: list[Refusal] = []
         self._rivals: dict[int, str] = {}  # why an incarnation is refused for good
         self._last_rivals = (float("-inf"), "")  # when, and what
@@ -39,8 +40,9 @@ class Admission:
             "refused", f"key {key!r} speaks for manager {manager!r} of another key"
         )
         # Sent only to an incarnation that the owner never used: the topic is also the owner's, and
-        # an impostor may name the owner's incarnation.
-        if tell and not self._ledger.has_account(manager, incarnation):
+        # an impostor may name the owner's incarnation, or that of a second process of the owner.
+        owned = incarnation in self._rivals or self._ledger.has_account(manager, incarnation)
+        if tell and not owned:
             reason = f"the manager id {manager!r} belongs to another key; choose another --id"
             self.refuse(manager, incarnation, "id", reason)
 
@@ -75,6 +77,11 @@ class Admission:
         self.rivals += 1
         self._rejections.add("refused", why)
         self.refuse(later.manager, later.incarnation, "id", why)
+
+    def reject_late(self, batch: Batch) -> None:
+        """Reject a batch that came after the run's last environment step."""
+        self.late += batch.rows
+        self._ledger.reject_batch(batch, ENV_STEPS_REACHED)
 
     def pop_refusals(self) -> list[list[Buffer]]:
         """Return the messages to send now."""

@@ -11,9 +11,10 @@ import logging
 import secrets
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import zmq
 
@@ -41,6 +42,7 @@ from vedette_services.run.replay_layout import (
     replay_directory,
     replay_layout,
 )
+from vedette_services.run.sources import open_interventions
 from vedette_services.run.status import Eval
 from vedette_services.run.status_records import (
     DISK_LAG_S,
@@ -55,6 +57,8 @@ from vedette_services.run.status_records import (
 from vedette_services.run.status_schema import encode
 
 log = logging.getLogger("vedette.gateway")
+
+T = TypeVar("T")
 
 _POLL_MS = 10  # while a batch waits for an ack
 _IDLE_POLL_MS = 20  # else; a newer model wakes it
@@ -85,7 +89,10 @@ class Gateway:
         layout = replay_layout(config, spaces)
         kind = agent_kind(config.agent.name)
         keys = LearnerKeys.read(spec.keys) if spec.keys else None
-        self._ring = _open_ring(spec, layout)
+        self._ring = ring = _once_released(lambda: _open_ring(spec, layout))
+        self._interventions = _once_released(
+            lambda: open_interventions(config, spec.run.root, spec.run_id, spaces, ring)
+        )
         self._state = GatewayState(
             spec.run_id,
             secrets.randbits(63),
@@ -157,6 +164,8 @@ class Gateway:
         if self._state.dirty or self._ring.pending:
             self._ring.commit(self._state.stamp())
             self._progress.write(IngestProgress(self._state.ledger.env_steps))
+            if self._interventions:
+                self._interventions.follow()
         self._answer_subscriptions(ready, now)
         self._poll_trainer(now)
         sockets.set_model_queue(self._publisher.queue_chunks)
@@ -291,6 +300,8 @@ class Gateway:
             self._state.end_run()
         self._ring.commit(self._state.stamp())
         self._last_status = self._ingest(time.monotonic(), ended=True)
+        if self._interventions:
+            self._interventions.close()
         self._ring.close()
         self._status_record.write(self._last_status)
 
@@ -314,19 +325,23 @@ class Gateway:
 
 
 def _open_ring(spec: LearnerSpec, layout: ReplayLayout) -> RingWriter:
-    """Open the replay for writing, once a gateway that was killed a moment ago has released it."""
+    return open_writer(
+        replay_directory(spec.config, spec.run.root),
+        layout.stored,
+        spec.config.replay.capacity,
+        run_id=spec.run_id,
+        guard=layout.guard,
+        shared=layout.shared,
+        sync_interval_s=spec.config.replay.sync_interval_s,
+    )
+
+
+def _once_released(open_ring: Callable[[], T]) -> T:
+    """Open a ring, once a gateway that was killed a moment ago has released it."""
     deadline = time.monotonic() + _RING_WAIT_S
     while True:
         try:
-            return open_writer(
-                replay_directory(spec.config, spec.run.root),
-                layout.stored,
-                spec.config.replay.capacity,
-                run_id=spec.run_id,
-                guard=layout.guard,
-                shared=layout.shared,
-                sync_interval_s=spec.config.replay.sync_interval_s,
-            )
+            return open_ring()
         except OneWriterError:
             if time.monotonic() > deadline:
                 raise

@@ -31,7 +31,6 @@ from vedette_services.learner.meters import LagMeter, RateMeter
 from vedette_services.run.ring_stamp import pack_stamp, read_stamp
 from vedette_services.run.status import Rates, Refused, Replay, Samples
 from vedette_services.run.status_records import GONE_AFTER_S, GatewayStatus
-from vedette_services.run.stop_conditions import ENV_STEPS_REACHED
 
 _LOG_LINES_A_TICK = 5
 
@@ -190,7 +189,7 @@ class GatewayState:
             if not beyond_limit:
                 self._intake.add(batch)
                 return
-            self.ledger.reject_batch(batch, ENV_STEPS_REACHED)
+            self.admission.reject_late(batch)
         self.fleet.on_batch(manager, now)
         if verdict == "beyond":
             self.refused_credit += 1  # not settled: it may come again, within its limit
@@ -490,6 +489,7 @@ class GatewayState:
                 credit=self.refused_credit,
                 places=self.admission.places,
                 rivals=self.admission.rivals,
+                late=self.admission.late,
             ),
             rivals=self.admission.rivals_seen(now),
             ended=ended,

@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -21,12 +22,13 @@ from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Agent, ModelInfo, ReplayBuffer, State
 from vedette_rl.device_loader import make_loader
 from vedette_rl.envs.spaces import Spaces, describe_spaces
-from vedette_rl.errors import CheckpointError, ModelMismatchError
 from vedette_rl.import_by_name import is_import_name
 from vedette_rl.networks.parameter_vector import seed_process
 from vedette_rl.networks.torch_network import compile_networks, compute_in_bfloat16
 from vedette_rl.recording.registry import SurvivingRecorder
+from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.replay.limiter import Limiter
+from vedette_rl.replay.mixed import MixedReplay, Source
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_rl.replay.rows import Rows
 from vedette_rl.replay.uniform import UniformReplay, make_own_replay
@@ -42,8 +44,8 @@ from vedette_services.learner.training_loop import (
 )
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.finished import WeightsSource
-from vedette_services.run.resume import OTHER_RUN
-from vedette_services.run.status import Eval, Samples
+from vedette_services.run.resume import load_checkpoint
+from vedette_services.run.status import Eval, Samples, SourceStatus
 from vedette_services.run.status_records import GatewayStatus, TrainerStatus
 from vedette_services.run.stop_conditions import find_exit_reason, is_evaluated
 
@@ -130,6 +132,7 @@ class Learner:
         spaces: of the environment.
         open_replay: returns the replay to draw from.
         lasting: the replay outlives this start; otherwise the next start has an empty one.
+        sources: the named ones that it draws from.
         clock: seconds, monotonic, for `stop.max_seconds` and all rates.
     """
 
@@ -143,6 +146,7 @@ class Learner:
         spaces: Spaces,
         open_replay: Callable[[], ReplayBuffer],
         lasting: bool,
+        sources: tuple[SourceStatus, ...] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.config, self.run_id, self._epoch = config, run_id, epoch
@@ -162,18 +166,26 @@ class Learner:
         self._checkpoints.remove_leftovers()
         self._init: dict[str, Any] = {}
         sampled = self._resume()
-        self.status = TrainerStatus(epoch=epoch, opt_steps=self.agent.opt_steps, sampled=sampled)
+        self.status = TrainerStatus(
+            epoch=epoch, opt_steps=self.agent.opt_steps, sampled=sampled, sources=sources
+        )
         copy = config.learner.copy_replay
         self._loader = make_loader(self.replay, config.agent.batch_size, device, copy_replay=copy)
         self._recorder = SurvivingRecorder(lambda: open_recorder(config, run.root))
         recorded = truncate_curves(run.tensorboard, self.agent.opt_steps)
         self._curves = CurveRecorder(self._recorder, run_id, config, recorded)
+        if returns := {
+            f"replay/return_{source.name}": source.return_mean
+            for source in sources
+            if source.return_mean is not None
+        }:
+            self._recorder.write(returns, self.agent.opt_steps)
         self._checkpoint_writer = CheckpointWriter(self._checkpoints)
         self._peers: Peers
 
     def _resume(self) -> int:
         """Load the last checkpoint, if any; returns the rows drawn from this replay before."""
-        found = self._checkpoints.load_latest()
+        found = load_checkpoint(self._checkpoints, self.agent)
         if found is None:
             if self.config.learner.init_from:
                 self._take_initial_weights()
@@ -187,11 +199,6 @@ class Learner:
             return 0
         for warning in found.skipped:
             log.warning("%s", warning)
-        try:
-            self.agent.set_state(found.state["agent"])
-        except ModelMismatchError as error:
-            why = f"it is of another network ({error}): {OTHER_RUN}"
-            raise CheckpointError(found.path, "load", why) from error
         self.replay.set_state(found.state["replay"])
         log.info("resuming run %s at optimization step %d", self.run_id, self.agent.opt_steps)
         meta = found.meta
@@ -217,9 +224,8 @@ class Learner:
             "taken": list(found.taken),
             "left": list(found.left),
         }
-        log.info("begins with %d arrays of %s", len(found.taken), source.name)
-        for left in found.left:
-            log.info("begins anew: %s", left)
+        for line in found.describe(source.name):
+            log.info("%s", line)
 
     def train(
         self,
@@ -241,6 +247,7 @@ class Learner:
             learning=self.status,
             max_opts=self.config.stop.max_opts,
             batch_size=self.config.agent.batch_size,
+            offline=self.config.actors.count == 0,
             idle=idle,
             tick_s=tick_s,
             clock=self._clock,
@@ -323,8 +330,16 @@ class Learner:
     def _over_all_starts(self, learning: TrainerStatus) -> TrainerStatus:
         """Add the rows that earlier starts drew, the seconds of this one, and the checkpoint."""
         sampled = learning.sampled + self.earlier.sampled
+        sources = learning.sources
+        if isinstance(self.replay, MixedReplay):
+            sizes, shares = self.replay.sizes(), self.replay.shares
+            sources = tuple(
+                replace(source, size=sizes[source.name], share=shares.get(source.name))
+                for source in sources
+            )
         return replace(
             learning,
+            sources=sources,
             seconds=self._clock() - self._began,
             sampled=sampled,
             checkpoint=self._checkpoint_writer.status(),
@@ -336,6 +351,7 @@ def make_replay(
     rows: Rows,
     epoch: int,
     priorities: NDArray[np.float64] | None = None,
+    sources: Mapping[str, tuple[Rows, NDArray[np.float64] | None]] = MappingProxyType({}),
 ) -> ReplayBuffer:
     """Make the replay that a learner draws from.
 
@@ -343,6 +359,7 @@ def make_replay(
         rows: its samples.
         epoch: gives every start other draws, where no checkpoint says how to go on.
         priorities: the memory of prioritized sampling; None: new memory.
+        sources: the rows of the named sources, and the memory of their priorities.
 
     Raises:
         UnknownNameError: `replay.name` names nothing that draws.
@@ -350,8 +367,32 @@ def make_replay(
     rng = np.random.default_rng([config.seed, epoch])
     if is_import_name(config.replay.name):
         return make_own_replay(config.replay, rows, rng)
-    if config.replay.prioritized:
-        return PrioritizedReplay(rows, rng, config.replay, memory=priorities)
+    actors = _drawn(config.replay, rows, rng, priorities)
+    if not sources:
+        return actors
+    # nobody computes the TD errors of rows that no actor made
+    of_sources = config.replay.model_copy(update={"initial_priorities": "max"})
+    named = [
+        Source(
+            name,
+            _drawn(of_sources, *(source_rows, rng, memory)),
+            (source := config.replay.sources[name]).share,
+            source.schedule if source.schedule.changes else None,
+            grows=not source.data,
+        )
+        for name, (source_rows, memory) in sources.items()
+    ]
+    return MixedReplay(actors, named, warmup=config.learner.warmup_period)
+
+
+def _drawn(
+    config: ReplayConfig,
+    rows: Rows,
+    rng: np.random.Generator,
+    priorities: NDArray[np.float64] | None,
+) -> UniformReplay | PrioritizedReplay:
+    if config.prioritized:
+        return PrioritizedReplay(rows, rng, config, memory=priorities)
     return UniformReplay(rows, rng)
 
 

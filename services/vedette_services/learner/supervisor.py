@@ -97,10 +97,18 @@ class _Child:
 class Supervisor:
     """Starts gateway, trainer and evaluator of one run, and restarts those that die."""
 
+    processes: tuple[str, ...] = ("trainer", "gateway", "evaluator")
+
     def __init__(
-        self, spec: LearnerSpec, on_status: OnStatus | None, linger_s: float = 0.0
+        self,
+        spec: LearnerSpec,
+        on_status: OnStatus | None,
+        linger_s: float = 0.0,
+        *,
+        on_loaded: Callable[[], None],
     ) -> None:
         self._spec, self._on_status, self._linger_s = spec, on_status, linger_s
+        self._on_loaded, self._has_loaded = on_loaded, False
         run = spec.run
         clear_status_records(run)
         self._records = StatusReader(spec)
@@ -118,7 +126,7 @@ class Supervisor:
         """Serve to the end of the run; returns the exit status."""
         try:
             self._begin()
-            for name in ("trainer", "gateway", "evaluator"):
+            for name in self.processes:
                 self._start(name)
             while self._watch(stop):
                 self._publish_status()
@@ -187,7 +195,11 @@ class Supervisor:
 
     def _watch(self, stop: StopSignals) -> bool:
         """Restart processes that died; False when the run is over or is to end."""
-        if self._records.learning.read().phase == "done":
+        phase = self._records.learning.read().phase
+        if phase != "starting" and not self._has_loaded:
+            self._has_loaded = True
+            self._on_loaded()
+        if phase == "done":
             return False
         for name, child in list(self._children.items()):
             code = child.process.poll()
@@ -241,6 +253,9 @@ class Supervisor:
 
     def _end(self, stop: StopSignals) -> None:
         """End the trainer with its last checkpoint, then the gateway with the last batches."""
+        if stop and self._records.learning.read().phase == "starting":
+            self._end_unbegun()
+            return
         trainer, gateway = self._children["trainer"].process, self._children["gateway"].process
         evaluator = self._children["evaluator"].process
         if stop:
@@ -264,6 +279,23 @@ class Supervisor:
             log.info(line)
         if why := describe_unsaved(self._spec.run.root, status):
             raise UnsavedEndError(why, status)
+
+    def _end_unbegun(self) -> None:
+        """End a start whose trainer still loads: there is nothing to wait for, and to save."""
+        log.info("stopped while the trainer loads: there is nothing new to save")
+        gateway, is_open = self._children["gateway"].process, self._gateway_is_open()
+        for child in self._children.values():
+            if child.process is not gateway or not is_open:
+                child.process.kill()
+        self._stops["gateway"].set()
+        self._wait_for_gateway(gateway)
+        self._log_events()
+        status = replace(self._records.read(), exit_reason="interrupted")
+        self._event_log.log("ended", "learner", status.exit_reason)
+        if is_open or not self._spec.run.summary_file.exists():
+            self._write_summary(status, ended=True)
+        if self._on_status:
+            self._on_status(status)
 
     def _wait_for_evaluation(self, evaluator: subprocess.Popen[bytes], stop: StopSignals) -> str:
         """Wait for the last evaluation where there is one; return why the last model has none."""
@@ -305,8 +337,7 @@ class Supervisor:
     def _publish_status(self) -> None:
         self._log_events()
         now = time.monotonic()
-        # The summary of the last start stays until the gateway has opened its accounting.
-        due = now >= self._summary_due and bool(self._records.ingest.read().samples)
+        due = now >= self._summary_due and self._gateway_is_open()
         if not due and self._on_status is None:
             return
         status = self._records.read()
@@ -315,6 +346,10 @@ class Supervisor:
         if due:
             self._summary_due = now + _SUMMARY_EVERY_S
             self._write_summary(status)
+
+    def _gateway_is_open(self) -> bool:
+        """True once it has opened its accounting; until then the last start's summary stays."""
+        return self._records.ingest.read().samples is not None
 
     def _write_summary(self, status: Status, *, ended: bool = False) -> None:
         why = write_summary(self._spec.run.summary_file, status, ended=ended)
@@ -365,17 +400,11 @@ def run_learner(
         MetricsError: the port for metrics is taken.
     """
     stop = StopSignals(leave=lambda: exit_at_once(out))
-    raise_file_limit()
     run = RunDirectory(out)
-    run.make()
-    run.lock()
-    check_ports(address)
-    if not _continues_run(config, run):
-        run.model_map.unlink(missing_ok=True)
-    run_id = prepare_start(config, run, fresh=fresh, new_replay=new_replay, note=note)
-    spec = LearnerSpec(run, run_id, config, address, keys.absolute() if keys else None)
-    spec.write()
-    supervisor = Supervisor(spec, on_status, linger_s)
+    spec, on_loaded = prepare_run(
+        config, run, address, keys, fresh=fresh, new_replay=new_replay, note=note
+    )
+    supervisor = Supervisor(spec, on_status, linger_s, on_loaded=on_loaded)
     with ExitStack() as ending_with_us:
         ending_with_us.enter_context(record_provenance(config, run))
         ending_with_us.enter_context(publish_location(run, address, advertise))
@@ -384,6 +413,35 @@ def run_learner(
 
             ending_with_us.callback(serve_metrics(metrics, StatusReader(spec).read))
         return supervisor.run(stop)
+
+
+def prepare_run(
+    config: RunConfig,
+    run: RunDirectory,
+    address: Address,
+    keys: Path | None,
+    *,
+    fresh: bool,
+    new_replay: bool,
+    note: str,
+) -> tuple[LearnerSpec, Callable[[], None]]:
+    """Lock a run's directory, and make it ready for the processes of a start.
+
+    Args: as `run_learner` takes them.
+
+    Returns:
+        What the processes are given; and what saves the settings, once the checkpoint has loaded.
+    """
+    raise_file_limit()
+    run.make()
+    run.lock()
+    check_ports(address)
+    if not _continues_run(config, run):
+        run.model_map.unlink(missing_ok=True)
+    start = prepare_start(config, run, fresh=fresh, new_replay=new_replay, note=note)
+    spec = LearnerSpec(run, start.run_id, config, address, keys.absolute() if keys else None)
+    spec.write()
+    return spec, start.save_settings
 
 
 def _continues_run(config: RunConfig, run: RunDirectory) -> bool:

@@ -29,6 +29,7 @@ from vedette_services.learner.learner import Learner, make_replay
 from vedette_services.run.directory import LearnerSpec
 from vedette_services.run.model_map import ModelMapWriter
 from vedette_services.run.replay_layout import make_run_limiter, replay_directory
+from vedette_services.run.sources import describe_sources, open_sources, source_directory
 from vedette_services.run.status import Eval
 from vedette_services.run.status_records import (
     GatewayStatus,
@@ -65,6 +66,7 @@ class Trainer:
             spaces=probe_environment(spec.config.env),
             open_replay=lambda: open_replay(spec, epoch),
             lasting=True,
+            sources=describe_sources(spec.config, run.root),
         )
         schema = Schema.from_arrays(self._learner.agent.model_info().arrays)
         self._models = BackgroundPublisher(ModelMapWriter(run.model_map, schema), epoch, wakeup.set)
@@ -133,15 +135,22 @@ def open_replay(spec: LearnerSpec, epoch: int) -> ReplayBuffer:
     """
     directory = replay_directory(spec.config, spec.run.root)
     deadline = time.monotonic() + _WAIT_S
-    while not (directory / MANIFEST).exists() and time.monotonic() < deadline:
-        time.sleep(0.02)  # the gateway is another process: there is nothing to wait on
+    places = [source_directory(spec.config, spec.run.root, n) for n in spec.config.replay.sources]
+    for place in (directory, *places):
+        while not (place / MANIFEST).exists() and time.monotonic() < deadline:
+            time.sleep(0.02)  # the gateway is another process: there is nothing to wait on
     ring = open_reader(directory)
-    prioritized = spec.config.replay.prioritized
-    return make_replay(spec.config, ring, epoch, _priorities(ring) if prioritized else None)
+    sources = {
+        name: (rows, _priorities(spec, rows))
+        for name, rows in open_sources(spec.config, spec.run.root).items()
+    }
+    return make_replay(spec.config, ring, epoch, _priorities(spec, ring), sources)
 
 
-def _priorities(ring: RingReader) -> NDArray[np.float64]:
-    """Open the priorities, or make new ones if they are damaged."""
+def _priorities(spec: LearnerSpec, ring: RingReader) -> NDArray[np.float64] | None:
+    """Open the priorities, or make new ones if they are damaged; None where rows have none."""
+    if not spec.config.replay.prioritized:
+        return None
     try:
         return open_priorities(ring)
     except ReplayTornError as error:

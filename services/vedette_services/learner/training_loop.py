@@ -20,6 +20,7 @@ from vedette_rl.device_loader import DeviceBatch, DeviceLoader
 from vedette_rl.errors import NoTdErrorsError
 from vedette_rl.host_copy import HostCopy, read_later
 from vedette_rl.replay.limiter import Limiter
+from vedette_rl.replay.mixed import MixedReplay
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_services.config.parts import LearnerConfig
 from vedette_services.run.status import Lag, Rates, Time
@@ -93,6 +94,7 @@ class TrainingLoop:
 
     Args:
         learning: the status that it goes on from.
+        offline: no actors are waited for where the replay has other sources.
         idle: called again and again while the loop waits for samples.
     """
 
@@ -108,6 +110,7 @@ class TrainingLoop:
         learning: TrainerStatus,
         max_opts: int,
         batch_size: int,
+        offline: bool = False,
         idle: Callable[[], None] = sleep_briefly,
         tick_s: float = TICK_S,
         clock: Callable[[], float] = time.monotonic,
@@ -115,7 +118,7 @@ class TrainingLoop:
         self._agent, self._replay, self._loader, self._limiter = agent, replay, loader, limiter
         self._config, self._callbacks, self._max_opts = config, callbacks, max_opts
         self._batch_size, self._clock = batch_size, clock
-        self._idle, self._tick_s = idle, tick_s
+        self._idle, self._tick_s, self._offline = idle, tick_s, offline
         self._learning = learning
         self._sampled = learning.sampled
         self._times = _Times()
@@ -131,8 +134,7 @@ class TrainingLoop:
         self._callbacks.publish(self._agent)
         reason = "max_opts" if self._is_last() else self._tick("starting", "")
         while not reason:
-            waits = self._limiter.sample_wait_reason(self._replay.inserted, self._sampled)
-            if waits:
+            if waits := self._wait_reason():
                 reason = self._wait(waits)
                 continue
             self._opt()
@@ -146,6 +148,16 @@ class TrainingLoop:
 
     def _is_last(self) -> bool:
         return 0 < self._max_opts <= self._agent.opt_steps
+
+    def _wait_reason(self) -> str:
+        """The reason why the next step waits; "" where it need not. On sources alone none does."""
+        replay = self._replay
+        if isinstance(replay, MixedReplay):
+            pretrains = self._agent.opt_steps < self._config.pretrain_opts
+            replay.alone = pretrains or (self._offline and not replay.actors_are_ready)
+            if replay.alone:
+                return ""
+        return self._limiter.sample_wait_reason(replay.inserted, self._sampled)
 
     def _wait(self, waits: str) -> str:
         self._read(_LATE_OPTS)
@@ -169,7 +181,8 @@ class TrainingLoop:
         )
         self._learn_from(loaded, result)
         done = self._clock()
-        self._sampled += self._batch_size
+        if not (isinstance(self._replay, MixedReplay) and self._replay.alone):
+            self._sampled += self._batch_size  # for the limiter, which has no part in others
         self._times.sample_s += sampled - began
         self._times.opt_s += done - sampled
         self._times.opts += 1
@@ -182,7 +195,8 @@ class TrainingLoop:
                 raise NoTdErrorsError
             td_errors = read_later(result.td_errors)
         if result.record and loaded.versions is not None:
-            lag = self._agent.opt_steps - loaded.versions
+            made = loaded.versions[loaded.versions >= 0]  # rows of data sets are of no model
+            lag = self._agent.opt_steps - (made if len(made) else loaded.versions[:1])
             self._lag = (float(lag.mean()), float(np.percentile(lag, 95)), float(lag.max()))
         if td_errors or result.record:
             unread = _Unread(self._agent.opt_steps, loaded.indices, td_errors, result.record)
@@ -212,10 +226,8 @@ class TrainingLoop:
             self._callbacks.publish(self._agent)
 
     def _flush(self, opt_steps: int) -> None:
-        stats: dict[str, float] = getattr(self._replay, "stats", dict)()  # uniform has none
-        part = "priority" if isinstance(self._replay, PrioritizedReplay) else "sampling"
-        if stats:
-            self._callbacks.record({f"{part}/{name}": stats[name] for name in stats}, opt_steps)
+        if record := _sampling_record(self._replay):
+            self._callbacks.record(record, opt_steps)
         self._callbacks.flush(opt_steps)
 
     def _record_cost(self, opt_steps: int) -> None:
@@ -261,6 +273,17 @@ class TrainingLoop:
         self._learning = self._now(phase="done", waits="", exit_reason=reason)
         self._callbacks.save(self._agent, self._learning)
         return self._learning
+
+
+def _sampling_record(replay: ReplayBuffer) -> dict[str, float]:
+    """What a replay says of its draws, by tag."""
+    stats: dict[str, float] = getattr(replay, "stats", dict)()  # uniform has none
+    part, more = "sampling", dict[str, float]()
+    if isinstance(replay, PrioritizedReplay):
+        part = "priority"
+    elif isinstance(replay, MixedReplay):
+        part, more = "replay", _sampling_record(replay.actors)
+    return {**more, **{f"{part}/{name}": stats[name] for name in stats}}
 
 
 def _due(interval: int, opt_steps: int) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,6 @@ from vedette_protocol.limits import PAYLOAD_MAX_BYTES
 from vedette_rl.agents.config import NetworkConfig
 from vedette_rl.agents.exploration import exploration_ranks
 from vedette_rl.agents.registry import agent_kind
-from vedette_rl.bytes_text import bytes_text
 from vedette_rl.core import Policy, TdErrorPolicy
 from vedette_rl.envs.make import make_env
 from vedette_rl.envs.registry import find_spec
@@ -23,12 +23,13 @@ from vedette_rl.errors import (
     CustomNetworkError,
     FrameStorageError,
     NoImageError,
+    PolicyDoesNotLearnError,
     RlError,
     RowColumnError,
     UnknownNameError,
 )
 from vedette_rl.import_by_name import import_by_name, is_import_name
-from vedette_rl.networks.observation import describe_input
+from vedette_rl.networks.observation import choose_input, describe_input
 from vedette_rl.replay.budget import (
     OtherSpace,
     check_budget,
@@ -40,8 +41,9 @@ from vedette_rl.replay.budget import (
 from vedette_rl.replay.rows import MemoryRing
 from vedette_rl.replay.uniform import make_own_replay
 from vedette_rl.steps.n_step import make_step_processor, step_processor
+from vedette_rl.storage.system import bytes_text
 from vedette_services.config.probing import environment_errors, probe_spaces
-from vedette_services.config.run_config import RunConfig, contradictions
+from vedette_services.config.run_config import RunConfig, contradictions, settings_without_effect
 from vedette_services.errors import (
     ConfigError,
     ManySettingsError,
@@ -55,13 +57,14 @@ from vedette_services.run.directory import RunDirectory
 from vedette_services.run.finished import describe_initial_weights
 from vedette_services.run.replay_layout import (
     ReplayLayout,
-    declared_columns,
+    configured_columns,
     describe_repeats,
     make_run_limiter,
     replay_directory,
     replay_layout,
 )
 from vedette_services.run.resume import check_fresh, check_kind, check_resume, describe_resume
+from vedette_services.run.sources import check_sources
 from vedette_services.run.status_records import status_records_bytes
 
 
@@ -73,6 +76,7 @@ def check_config(
     force: bool = False,
     in_process: bool = False,
     new_replay: bool = False,
+    own_loop: bool = False,
 ) -> tuple[str, ...]:
     """Refuse a run that cannot work, with the cheapest checks first.
 
@@ -86,6 +90,7 @@ def check_config(
         force: needed for `fresh` if there is a run.
         in_process: it runs in one process.
         new_replay: the replay of a run in it begins anew.
+        own_loop: a training loop of the user's own learns, so that the agent need not.
 
     Returns:
         Lines for the user: the replay's needs, where the run goes on, the settings that changed.
@@ -106,32 +111,44 @@ def check_config(
     if why := missing_device(config.learner.device):
         raise SettingError("learner.device", why, "set learner.device=auto")
     spaces = probe_spaces(config.env)
-    try:
-        agent_kind(config.agent.name).check(config.agent, spaces)
-    except (CamerasDifferError, CustomNetworkError, UnknownNameError) as e:
-        raise ConfigError(str(e)) from e
-    except NoImageError as e:
-        fix = "set agent.network=auto, or make it one by env.wrappers"
-        raise SettingError("agent.network", str(e), fix) from e
-    except RlError as e:
-        raise SettingError("agent.name", str(e), "choose another --agent or --env") from e
+    _check_agent(config, spaces, own_loop=own_loop)
     _check_policy(config, spaces)
     layout = _layout(config, spaces)
     _check_steps(config, spaces)
     _check_own_replay(config, layout)
     _check_batch(config, layout)
     saved = check_resume(config, out, spaces, layout, fresh=fresh, new_replay=new_replay)
-    budget = _check_budget(config, layout, out)
+    sources = check_sources(config, out, spaces, new=fresh or new_replay)
+    budget = _check_budget(config, layout, out, sources.bytes)
     lines = describe_resume(config, out, saved, fresh=fresh, new_replay=new_replay)
     if config.learner.init_from and saved is None:
         lines += describe_initial_weights(config)
-    seen = (
-        describe_input(config.agent, spaces.observation)
-        if isinstance(config.agent, NetworkConfig) and isinstance(config.agent.network, str)
-        else ""  # an own agent's own matter
-    )
-    described = [budget, seen, describe_repeats(config, layout), *lines]
-    return tuple(filter(None, [*described, _describe_evaluation_bound(config)]))
+    seen, network = None, ""  # an own agent's own matter
+    if isinstance(config.agent, NetworkConfig) and isinstance(config.agent.network, str):
+        seen = choose_input(config.agent, spaces.observation)
+        network = describe_input(config.agent, spaces.observation)
+    described = [budget, *sources.lines, network, describe_repeats(config, layout), *lines]
+    described.append(_describe_evaluation_bound(config))
+    described += settings_without_effect(config, seen, in_process=in_process)
+    return tuple(filter(None, described))
+
+
+def _check_agent(config: RunConfig, spaces: Spaces, *, own_loop: bool) -> None:
+    """Check that the agent takes these spaces, and learns if nobody else does."""
+    try:
+        kind = agent_kind(config.agent.name)
+        if not (kind.learns or own_loop):
+            raise PolicyDoesNotLearnError(config.agent.name)
+        kind.check(config.agent, spaces)
+    except (CamerasDifferError, CustomNetworkError, PolicyDoesNotLearnError) as e:
+        raise ConfigError(str(e)) from e
+    except UnknownNameError as e:
+        raise ConfigError(str(e)) from e
+    except NoImageError as e:
+        fix = "set agent.network=auto, or make it one by env.wrappers"
+        raise SettingError("agent.network", str(e), fix) from e
+    except RlError as e:
+        raise SettingError("agent.name", str(e), "choose another --agent or --env") from e
 
 
 def _describe_evaluation_bound(config: RunConfig) -> str:
@@ -220,11 +237,12 @@ def _takes_folder(out: Path, place: Path) -> bool:
 def _check_policy(config: RunConfig, spaces: Spaces) -> None:
     """Check what only a built policy shows: that its network works, and that it has TD errors."""
     source, network = config.replay.initial_priorities, getattr(config.agent, "network", "")
-    if not isinstance(network, str):  # a custom agent's field of this name
-        network = ""
-    if source != "actor" and not is_import_name(network):
+    own = ("agent.network", network) if isinstance(network, str) else ("", "")
+    if not agent_kind(config.agent.name).learns:
+        own = ("agent.name", config.agent.name)
+    if source != "actor" and not is_import_name(own[1]):
         return
-    policy = _build_policy(config, spaces, network)
+    policy = _build_policy(config, spaces, own)
     if source == "actor" and not isinstance(policy, TdErrorPolicy):
         raise SettingError(
             "replay.initial_priorities",
@@ -236,7 +254,7 @@ def _check_policy(config: RunConfig, spaces: Spaces) -> None:
 def _check_steps(config: RunConfig, spaces: Spaces) -> None:
     """Check that the step processor can be made for these transitions."""
     actors, agent = config.actors, config.agent
-    row = transition_dtype(spaces, declared_columns(agent, actors, spaces))
+    row = transition_dtype(spaces, configured_columns(config, spaces))
     arguments = agent.n_step, agent.discount, actors.envs_per_actor, row
     try:
         make_step_processor(actors.step_processor, *arguments, her_goals=actors.her_goals)
@@ -267,21 +285,21 @@ def _check_own_replay(config: RunConfig, layout: ReplayLayout) -> None:
         raise SettingError("replay.name", why, "fix it; VEDETTE_TRACEBACK=1 shows where") from e
 
 
-def _build_policy(config: RunConfig, spaces: Spaces, network: str) -> Policy:
-    ranks, agent = exploration_ranks(0, 1), config.agent
+def _build_policy(config: RunConfig, spaces: Spaces, own: tuple[str, str]) -> Policy:
+    """Build a policy; `own` is the key and the name of what the user may have written of it."""
+    ranks, agent, (key, name) = exploration_ranks(0, 1), config.agent, own
     try:
         return agent_kind(agent.name).build_policy(agent, spaces, ranks=ranks, seed=0)
     except RlError as e:
         raise ConfigError(str(e)) from e
     except Exception as e:
-        if not is_import_name(network):
+        if not is_import_name(name):
             raise
-        raise SettingError(
-            "agent.network",
-            f"{network} fails when it is made and shown two observations: "
-            f"{foreign_error_message(e)}",
-            "fix the network; VEDETTE_TRACEBACK=1 shows where",
-        ) from e
+        what, shown = "policy", ""
+        if key == "agent.network":
+            what, shown = "network", " and shown two observations"
+        why = f"{name} fails when it is made{shown}: {foreign_error_message(e)}"
+        raise SettingError(key, why, f"fix the {what}; VEDETTE_TRACEBACK=1 shows where") from e
 
 
 def _layout(config: RunConfig, spaces: Spaces) -> ReplayLayout:
@@ -307,7 +325,7 @@ def _check_batch(config: RunConfig, layout: ReplayLayout) -> None:
         )
 
 
-def _check_budget(config: RunConfig, layout: ReplayLayout, out: Path) -> str:
+def _check_budget(config: RunConfig, layout: ReplayLayout, out: Path, sources: int) -> str:
     replay = config.replay
     need = replay_space(
         layout.stored,
@@ -316,6 +334,7 @@ def _check_budget(config: RunConfig, layout: ReplayLayout, out: Path) -> str:
         guard=layout.guard,
         shared=layout.shared,
     )
+    need = replace(need, rows_bytes=need.rows_bytes + sources)
     directory, maps = replay_directory(config, out), _maps_space(RunDirectory(out))
     if not same_disk(maps.directory, directory) and maps.more_bytes > free_disk_bytes(
         maps.directory

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
 from numpy.lib.format import dtype_to_descr, write_array_header_1_0
 from numpy.typing import NDArray
 
+from vedette_rl.core.columns import SOURCE
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.make import environment_action_space, probe_environment
 from vedette_rl.errors import ExportError
 from vedette_rl.exported import PolicyFile, write_numpy, write_safetensors
 from vedette_rl.exported.minari_dataset import missing_packages, write_minari
+from vedette_rl.replay.config import ACTORS
 from vedette_rl.replay.export import LiveRows
 from vedette_rl.storage.atomic_files import replacing
 from vedette_services.errors import NotInRunError, UsageError
@@ -91,7 +97,9 @@ def _write_onnx(path: Path, found: PolicyFile) -> None:
 
 
 def export_replay(run: FinishedRun, format: str, out: Path) -> int:
-    """Write a replay's live rows as ``npz``, or their episodes as a ``minari`` dataset.
+    """Write a replay's live rows as ``npz``, or the actors' episodes as a ``minari`` dataset.
+
+    The rows of other sources follow the actors'; then a column `source` names each row's.
 
     Actions are those of the environment, which is made to find its first discrete action.
 
@@ -129,23 +137,38 @@ def _write_npz(run: FinishedRun, out: Path) -> int:
     # Some megabytes at a time: numpy.savez asks for all of it in memory at once.
     with (
         replacing(out) as aside,
-        LiveRows(run.replay) as rows,
+        ExitStack() as opened,
         zipfile.ZipFile(aside, "w") as file,
     ):
-        begin = _first_action(run, rows)
-        for name in rows.names:
-            with file.open(f"{name}.npy", "w", force_zip64=True) as member:
-                column = rows.dtype[name]
-                header = {
-                    "descr": dtype_to_descr(column.base),
-                    "fortran_order": False,
-                    "shape": (len(rows), *column.shape),
-                }
-                write_array_header_1_0(member, header)
-                for piece in rows.pieces(name):
+        directories = {ACTORS: run.replay, **run.source_directories}
+        sources = {
+            name: opened.enter_context(LiveRows(directory))
+            for name, directory in directories.items()
+        }
+        actors, total = sources[ACTORS], sum(map(len, sources.values()))
+        begin = _first_action(run, actors)
+        for name in actors.names:
+            column = actors.dtype[name]
+            with _npy_member(file, name, column.base, (total, *column.shape)) as member:
+                for piece in chain.from_iterable(rows.pieces(name) for rows in sources.values()):
                     own = piece if begin is None or name != "action" else piece + begin
                     member.write(own.data)
-        return len(rows)
+        if len(sources) > 1:
+            names = np.repeat(list(sources), [len(rows) for rows in sources.values()])
+            with _npy_member(file, SOURCE, names.dtype, names.shape) as member:
+                member.write(names.tobytes())
+        return total
+
+
+@contextmanager
+def _npy_member(
+    file: zipfile.ZipFile, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]
+) -> Iterator[IO[bytes]]:
+    """A member of an npz that an array's bytes are written to."""
+    header = {"descr": dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    with file.open(f"{name}.npy", "w", force_zip64=True) as member:
+        write_array_header_1_0(member, header)
+        yield member
 
 
 def _first_action(run: FinishedRun, rows: LiveRows) -> NDArray[np.int64] | None:

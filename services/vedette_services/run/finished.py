@@ -23,9 +23,11 @@ from vedette_rl.evaluation.evaluator import GreedyEvaluator
 from vedette_rl.evaluation.video import EpisodeVideo, check_video_path, write_video
 from vedette_rl.exported import PolicyFile, read_policy
 from vedette_rl.import_by_name import find_import_names
+from vedette_rl.networks.layers import MEAN, SCALE
 from vedette_rl.storage.checkpoints import (
     Checkpoints,
     TakenWeights,
+    first_few,
     take_weights,
     weight_parts,
 )
@@ -39,6 +41,7 @@ from vedette_services.run.directory import RunDirectory
 from vedette_services.run.overview import find_runs
 from vedette_services.run.provenance import read_provenance
 from vedette_services.run.replay_layout import replay_directory
+from vedette_services.run.sources import source_directory
 
 _OTHER_EPISODES = 1_000_000
 """Added to the seed of a run's evaluations: the best model was selected by those episodes."""
@@ -85,6 +88,15 @@ class FinishedRun:
     def replay(self) -> Path:
         """The directory of the replay."""
         return replay_directory(self.config, self.directory)
+
+    @property
+    def source_directories(self) -> dict[str, Path]:
+        """The directories of the replay's other sources that are there."""
+        named = {
+            name: source_directory(self.config, self.directory, name)
+            for name in self.config.replay.sources
+        }
+        return {name: place for name, place in named.items() if place.is_dir()}
 
     def played(self, env: EnvConfig | None = None) -> dict[str, Any]:
         """Return how evaluations play, for the header of an exported policy.
@@ -216,7 +228,7 @@ class WeightsSource:
             parts["normalizer"] = statistics
         taken = take_weights(state, parts)
         if not taken.taken:
-            why = f"no array of {self.name} fits: {'; '.join(taken.left)}"
+            why = f"no array of {self.name} fits: {first_few(taken.left)}"
             raise SettingError("learner.init_from", why, "leave it out, or choose another run")
         return taken
 
@@ -227,7 +239,7 @@ def _is_same(own: Any, acting: Any) -> bool:
 
 
 def describe_initial_weights(config: RunConfig) -> list[str]:
-    """Describe which weights a new run takes over, by the names of arrays.
+    """Describe which weights a new run takes over.
 
     Raises:
         SettingError: `learner.init_from` names no model, or none that fits.
@@ -237,8 +249,13 @@ def describe_initial_weights(config: RunConfig) -> list[str]:
         config.agent, probe_environment(config.env), device="cpu", seed=config.seed
     )
     found = source.weights_for(agent)
-    lines = [f"begins with {len(found.taken)} arrays of {source.name}: {', '.join(found.taken)}"]
-    return [*lines, *(f"begins anew: {left}" for left in found.left)]
+    lines, acting = found.describe(source.name), agent.model_info().arrays.keys()
+    taken = {name.partition("/")[2] for name in found.taken}
+    if any(name not in taken for name in acting if name not in (MEAN, SCALE)):
+        warmup = hasattr(config.agent, "uniform_warmup")
+        key = "agent.uniform_warmup=true" if warmup else "agent.exploration.epsilon_start=1"
+        lines.append(f"the network that acts is partly new: {key} begins with random actions")
+    return lines
 
 
 def evaluate_run(

@@ -67,6 +67,10 @@ class ModelMapWriter:
         """Write a packed model that was checked, without a digest."""
         self._write(epoch, 0, _NO_DIGEST, body)
 
+    def close(self) -> None:
+        """Let another process become the writer; the last model stays."""
+        self._map.close()
+
     def _write(self, epoch: int, env_steps: int, digest: bytes, *body: Buffer) -> None:
         header = _HEADER.pack(epoch, env_steps, len(self._text), digest)
         self._map.write(header, self._text, *body)

@@ -15,7 +15,7 @@ from vedette_services.run.number_format import format_number
 from vedette_services.run.status import Status
 from vedette_services.run.status_records import StatusReader
 from vedette_services.run.status_schema import decode
-from vedette_services.run.stop_conditions import EXIT_REASONS, reached_condition
+from vedette_services.run.stop_conditions import EXIT_REASONS, exit_sentence, reached_condition
 
 if TYPE_CHECKING:  # `vedette status` needs no configuration
     from vedette_services.config.parts import StopConfig
@@ -61,6 +61,21 @@ def last_status(out: Path, received: Status | None, *, since: float, stopped: bo
             return left
     last = received or Status()
     return replace(last, exit_reason="interrupted") if stopped else last
+
+
+def status_at_end(out: Path, received: Status) -> Status | None:
+    """Return the status of a start whose training is over and whose learner answers no more; None
+    while it may still train.
+
+    Args:
+        out: the run's directory, on this machine.
+        received: the learner's last answer.
+    """
+    left = _read_status_records(out)
+    if left.phase != "done" or not _is_same_start(left, received, 0.0):
+        return None
+    why = exit_sentence(left.exit_reason).partition(";")[0]
+    return left if left.waits else replace(left, waits=f"the learner ends ({why})")
 
 
 def _is_same_start(left: Status, received: Status | None, since: float) -> bool:

@@ -7,7 +7,7 @@ they agree.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,10 @@ from vedette_protocol.schema import Schema
 from vedette_rl.agents.config import AgentConfig
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import RowColumn, row_dtype
-from vedette_rl.core.columns import ACTOR, MANAGER, VERSION
+from vedette_rl.core.columns import ACTOR, INTERVENED, MANAGER, VERSION
 from vedette_rl.envs.spaces import Spaces, column_bounds, transition_dtype
 from vedette_rl.errors import FrameStorageError, RowColumnError
+from vedette_rl.replay.config import INTERVENTIONS
 from vedette_rl.replay.frame_stacks import (
     FRAMES,
     STACKS,
@@ -42,6 +43,9 @@ from vedette_services.config.run_config import RunConfig
 
 REPEATS_SAID = 0.08
 """Observations that are in two batches, of a batch's rows, from which on the start says so."""
+
+
+_FURTHER = {INTERVENED: RowColumn(INTERVENED, "bool"), TD_ERROR: RowColumn(TD_ERROR)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +74,7 @@ def replay_layout(config: RunConfig, spaces: Spaces) -> ReplayLayout:
         FrameStorageError: observations are to be stored once, and cannot be.
         RowColumnError: what agent and step processor declare contradicts itself.
     """
-    td_errors = config.replay.initial_priorities == "actor"
-    declared = declared_columns(config.agent, config.actors, spaces, td_errors=td_errors)
+    declared = configured_columns(config, spaces)
     row = transition_dtype(spaces, declared)
     rows, bounds = config.actors.n_buffer, column_bounds(spaces, declared)
     frames = _frames(config, spaces)
@@ -99,17 +102,35 @@ def extra_frames_per_batch(config: RunConfig, stack: int) -> int:
     return config.actors.envs_per_actor * (stack + config.agent.n_step - 1)
 
 
+def configured_columns(config: RunConfig, spaces: Spaces) -> tuple[RowColumn, ...]:
+    """Return `declared_columns` of a run's configuration."""
+    further = []
+    if INTERVENTIONS in config.replay.sources:
+        further.append(INTERVENED)
+    if config.replay.initial_priorities == "actor":
+        further.append(TD_ERROR)
+    return declared_columns(config.agent, config.actors, spaces, further)
+
+
+def schema_columns(
+    schema: Schema, agent: AgentConfig, actors: ActorsConfig, spaces: Spaces
+) -> tuple[RowColumn, ...]:
+    """Return `declared_columns` of a run whose schema is known."""
+    names = [column.name for column in schema.columns]
+    further = [name for name in (INTERVENED, TD_ERROR) if name in names]
+    return declared_columns(agent, actors, spaces, further)
+
+
 def declared_columns(
-    agent: AgentConfig, actors: ActorsConfig, spaces: Spaces, *, td_errors: bool = False
+    agent: AgentConfig, actors: ActorsConfig, spaces: Spaces, further: Sequence[str] = ()
 ) -> tuple[RowColumn, ...]:
     """Return the columns of a transition beyond those that all have, in their order: the agent's,
-    the step processor's, and the TD errors.
+    the step processor's, and `INTERVENED` and `TD_ERROR`, where they are among `further`.
 
     Schema, ring, actors and the in-process mode all ask here.
 
     Args:
         spaces: of the environment.
-        td_errors: actors send the |TD error| of each transition.
 
     Raises:
         RowColumnError: two have the same name.
@@ -117,7 +138,7 @@ def declared_columns(
     columns = [
         *agent_kind(agent.name).columns(agent, spaces),
         *step_columns(actors.step_processor, spaces),
-        *([RowColumn(TD_ERROR)] if td_errors else []),
+        *(_FURTHER[name] for name in further),
     ]
     names = [column.name for column in columns]
     for name in names:
@@ -137,8 +158,8 @@ def describe_repeats(config: RunConfig, layout: ReplayLayout) -> str:
         return ""
     enough = math.ceil(extra / REPEATS_SAID)
     return (
-        f"observations are stored once, but for {extra} of each batch's {rows + extra}, which "
-        f"another batch has too; longer batches repeat fewer: actors.n_buffer={enough}"
+        f"{extra} of a batch's {rows + extra} observations are stored twice, as the end of one "
+        f"batch and the beginning of another; longer batches need fewer: actors.n_buffer={enough}"
     )
 
 

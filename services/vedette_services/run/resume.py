@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import shutil
 import time
-from dataclasses import fields
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from vedette_protocol.account import SampleAccounting
 from vedette_protocol.errors import StampError
 from vedette_protocol.ledger import Ledger
+from vedette_rl.agents.registry import agent_kind
+from vedette_rl.core import Agent
 from vedette_rl.envs.make import probe_environment
 from vedette_rl.envs.spaces import Spaces, describe_spaces
 from vedette_rl.errors import (
     CheckpointError,
+    ModelMismatchError,
     ReplayDiffersError,
     ReplayFormatError,
     ReplayTornError,
@@ -21,19 +25,19 @@ from vedette_rl.errors import (
 from vedette_rl.replay.commits import COMMITS
 from vedette_rl.replay.frame_ring import open_writer
 from vedette_rl.replay.manifest import read_manifest
-from vedette_rl.replay.recovery import find_recovery
 from vedette_rl.replay.ring import check_replay_directory, check_ring
-from vedette_rl.storage.checkpoints import Checkpoints
+from vedette_rl.replay.syncing import find_recovery
+from vedette_rl.storage.checkpoints import Checkpoints, LoadedCheckpoint
 from vedette_services.config.loading import read_config
 from vedette_services.config.run_config import RunConfig
-from vedette_services.config.saving import publish_config
+from vedette_services.config.saving import ChangedSetting, changed_settings, publish_config
 from vedette_services.errors import ConfigError, SettingError, UsageError, raise_errors
-from vedette_services.run.changed_settings import ChangedSetting, changed_settings
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import EventFile, RunEvent
 from vedette_services.run.outcome import read_summary
 from vedette_services.run.replay_layout import ReplayLayout, replay_directory, replay_layout
 from vedette_services.run.ring_stamp import ActorNumbers, pack_stamp, read_stamp
+from vedette_services.run.sources import place_sources, stage_sources
 
 OTHER_RUN = "choose another --out, or erase the run with --fresh --force"
 
@@ -162,6 +166,8 @@ def check_resume(
             raise SettingError("env.id", why, OTHER_RUN)
     if new_replay:
         _check_place(config, run)
+        if saved is not None:
+            _check_weights(config, run, spaces)  # before the replay is gone
         return saved
     try:
         _check_replay(config, replay_directory(config, out), run.identity().run_id, layout)
@@ -191,6 +197,33 @@ def _whole_checkpoint(run: RunDirectory) -> tuple[int | None, dict[str, str]]:
         return None, {}
     path, meta = whole
     return int(path.name), meta.get("spaces", {})
+
+
+def _check_weights(config: RunConfig, run: RunDirectory, spaces: Spaces) -> None:
+    """Load the checkpoint into an agent of this configuration; this imports torch."""
+    kind = agent_kind(config.agent.name)
+    agent = kind.build_agent(config.agent, spaces, device="cpu", seed=config.seed)
+    try:
+        load_checkpoint(Checkpoints(run.checkpoints, keep=1), agent)
+    except CheckpointError as e:
+        raise ConfigError(f"{e}") from e
+
+
+def load_checkpoint(checkpoints: Checkpoints, agent: Agent) -> LoadedCheckpoint | None:
+    """Give an agent the state of the latest readable checkpoint; None where there is none.
+
+    Raises:
+        CheckpointError: none can be read, or it is of another network.
+    """
+    found = checkpoints.load_latest()
+    if found is not None:
+        try:
+            agent.set_state(found.state["agent"])
+        except (ModelMismatchError, KeyError) as error:
+            what = f"no {error}" if isinstance(error, KeyError) else error
+            why = f"it is of another network ({what}): {OTHER_RUN}"
+            raise CheckpointError(found.path, "load", why) from error
+    return found
 
 
 def _check_changes(config: RunConfig, out: Path, saved: int | None, *, new_replay: bool) -> None:
@@ -260,6 +293,20 @@ def _check_place(config: RunConfig, run: RunDirectory) -> None:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class PreparedStart:
+    """A start in a directory that is ready for it.
+
+    Args:
+        run_id: of the run.
+        save_settings: saves the configuration and logs what changed; to be called once the
+            checkpoint has loaded: one that does not load leaves the settings as they were.
+    """
+
+    run_id: str
+    save_settings: Callable[[], None]
+
+
 def prepare_start(
     config: RunConfig,
     run: RunDirectory,
@@ -268,31 +315,46 @@ def prepare_start(
     new_replay: bool,
     note: str = "",
     in_process: bool = False,
-) -> str:
-    """Make a locked directory ready for a start with a checked configuration, and save that.
+) -> PreparedStart:
+    """Make a locked directory ready for a start with a checked configuration.
 
     Args:
         fresh: erase a run that is there.
         new_replay: begin its replay anew.
         note: where the configuration comes from.
         in_process: the run is of one process.
-
-    Returns:
-        The run's id.
     """
+    staged = stage_sources(config, run, new=fresh or new_replay)
     if fresh:
         erase_run(run)
         run.make()
-    changes = _changes(config, run.root)
-    if run.exists:
-        epoch, steps = run.identity().epoch + 1, run.newest_checkpoint() or 0
-        at = epoch, steps, read_summary(run.root).env_steps or 0
-        events = [RunEvent(time.time(), "changed", c.key, c.values, *at) for c in changes]
+    events = _change_events(config, run) if run.exists else []
+
+    def save_settings() -> None:
         EventFile(run.events_file).add(*events)
-        if new_replay and not in_process:
-            _begin_new_replay(config, run)
-    publish_config(config, run.config_file, note)
-    return run.ensure_id(in_process=in_process)
+        publish_config(config, run.config_file, note)
+
+    # A new replay's samples are of the new settings, and check_resume has loaded the checkpoint.
+    loads = run.exists and run.newest_checkpoint() is not None and not new_replay
+    if not loads:
+        save_settings()
+    if run.exists and new_replay and not in_process:
+        _begin_new_replay(config, run)
+    place_sources(config, run, staged)
+    run_id = run.ensure_id(in_process=in_process)
+    return PreparedStart(run_id, save_settings if loads else _saved_already)
+
+
+def _saved_already() -> None:
+    """Do nothing: a start that has nothing to load has saved its settings."""
+
+
+def _change_events(config: RunConfig, run: RunDirectory) -> list[RunEvent]:
+    """Return an event for each setting that this start changes."""
+    epoch, steps = run.identity().epoch + 1, run.newest_checkpoint() or 0
+    at = epoch, steps, read_summary(run.root).env_steps or 0
+    changes = _changes(config, run.root)
+    return [RunEvent(time.time(), "changed", c.key, c.values, *at) for c in changes]
 
 
 def _begin_new_replay(config: RunConfig, run: RunDirectory) -> None:

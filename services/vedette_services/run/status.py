@@ -123,6 +123,17 @@ class Replay(Part):
 
 
 @dataclass(frozen=True, slots=True)
+class SourceStatus(Part):
+    """A named source of samples (`replay.sources`)."""
+
+    name: str = ""
+    size: Count | None = gauge("samples of the source", "samples")
+    share: float | None = gauge("of the samples drawn since the last record")
+    episodes: Count | None = gauge("episodes of its data set")
+    return_mean: float | None = gauge("mean return of its data set's whole episodes")
+
+
+@dataclass(frozen=True, slots=True)
 class Limiter(Part):
     """State of the rate limiter: `state` is open, sample_waits or insert_waits."""
 
@@ -219,7 +230,8 @@ class Refused(Part):
     """Refused peers. `ids`: manager ids claimed by a key that they do not belong to. `handshakes`:
     those that have not succeeded, such as of scanners and idle connections. `places`: messages of
     managers without a place. `rivals`: managers whose id another one uses. `frames`: connections
-    that were cut because of a frame beyond the limit, or of none."""
+    that were cut because of a frame beyond the limit, or of none. `late`: samples that came after
+    the last environment step of the run; they are among the rejected ones."""
 
     keys: Count | None = counter("keys not let in", row="refused")
     ids: Count | None = counter("ids of others", row="refused", label="ids of others")
@@ -228,6 +240,9 @@ class Refused(Part):
     places: Count | None = counter("no place for a manager", row="refused", label="without a place")
     rivals: Count | None = counter("ids in use", row="refused", label="ids in use")
     frames: Count | None = counter("frames too large", row="refused", label="frames too large")
+    late: Count | None = counter(
+        "samples after stop.max_env_steps", "samples", row="samples", label="came after the end"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,6 +312,7 @@ class Status(Part):
     rates: Rates = Rates()
     time: Time = Time()
     replay: Replay = Replay()
+    sources: tuple[SourceStatus, ...] = ()
     limiter: Limiter = Limiter()
     lag: Lag = Lag()
     rollout: Rollout = Rollout()

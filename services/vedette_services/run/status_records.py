@@ -40,6 +40,7 @@ from vedette_services.run.status import (
     Refused,
     Replay,
     Samples,
+    SourceStatus,
     Status,
     Stop,
     Time,
@@ -66,7 +67,7 @@ _NO_REPLAY = Replay(size=0, bytes=0)
 _NO_OPT_RATES, _NO_SAMPLE_RATES = Rates(opt_steps_per_sec=0.0), Rates(samples_per_sec=0.0)
 _NO_LAG_DRAWN = Lag(sample_mean=0.0, sample_p95=0.0, sample_max=0.0)
 _NO_LAG = Lag(mean=0.0, p95=0.0, max=0.0, seconds_mean=0.0)
-_NONE_REFUSED = Refused(0, 0, 0, 0, 0, 0, 0)
+_NONE_REFUSED = Refused(0, 0, 0, 0, 0, 0, 0, 0)
 _NO_CHECKPOINT = Checkpoint()
 
 
@@ -87,6 +88,7 @@ class TrainerStatus:
         checkpoint: the newest, and whether another can be written.
         unsaved: at the end, why the last checkpoint is not on the disk; "" if it is.
         evaluates: the training is done, and the last model is being evaluated.
+        sources: the named sources of samples.
     """
 
     epoch: int = 0
@@ -103,6 +105,7 @@ class TrainerStatus:
     checkpoint: Checkpoint = _NO_CHECKPOINT
     unsaved: str = ""
     evaluates: bool = False
+    sources: tuple[SourceStatus, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +262,7 @@ def assemble_status(
         ),
         time=learning.time,
         replay=merged(Replay(capacity=capacity), ingest.replay),
+        sources=learning.sources,
         limiter=_limiter(
             learning,
             ingest,

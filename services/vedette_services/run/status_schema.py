@@ -123,12 +123,13 @@ def tagged(part: Part) -> dict[str, float]:
     return {tag: float(value) for _, number, value in numbers(part) for tag in number.tags}
 
 
+_OF_OPT_STEPS = ("train/", "priority/", "replay/share_", "replay/return_")
 _COSTS = frozenset({"average_opt_time", "average_sample_time"})
 
 
 def is_against_opt_steps(tag: str) -> bool:
     """Return True if a curve is against optimization steps, False if against env steps."""
-    return tag in _COSTS or tag.startswith(("train/", "priority/"))
+    return tag in _COSTS or tag.startswith(_OF_OPT_STEPS)
 
 
 def merged(*parts: P) -> P:

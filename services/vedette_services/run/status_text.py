@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from vedette_rl.bytes_text import bytes_text
+from vedette_rl.storage.system import bytes_text
 from vedette_services.run.number_format import (
     format_clock,
     format_number,
     format_rate,
     format_short,
 )
-from vedette_services.run.status import Eval, Manager, Status, rollout_of
+from vedette_services.run.status import Eval, Manager, SourceStatus, Status, rollout_of
 from vedette_services.run.status_schema import numbers
 from vedette_services.run.stop_conditions import elapsed_seconds, exit_sentence
 
@@ -94,6 +94,8 @@ def status_rows(status: Status, *, short: bool = False) -> list[tuple[str, str]]
         "replay": _replay(status, short=short),
         "lag": _lag(status, short=short),
     }
+    if status.sources:
+        rows["sources"] = ", ".join(source_text(source) for source in status.sources)
     if saved := status.checkpoint.opt_steps:
         age_s = status.checkpoint.age_s
         ago = "" if age_s is None else f", {format_clock(age_s)} ago"
@@ -188,6 +190,12 @@ def _replay(status: Status, *, short: bool) -> str:
     return f"{number(replay.size)} of {number(replay.capacity)} samples ({size}){drawing}"
 
 
+def source_text(source: SourceStatus) -> str:
+    """Describe a named source: its samples, and its share of those drawn."""
+    share = "" if source.share is None else f" ({100 * source.share:.0f} % of those drawn)"
+    return f"{source.name} {format_number(source.size)} samples{share}"
+
+
 def _lag(status: Status, *, short: bool) -> str:
     number, lag = format_short if short else format_number, status.lag
     return (
@@ -214,8 +222,9 @@ def run_headline(status: Status, digits: int = 16) -> str:
 
 def summary_lines(summary: Status, run: str) -> list[str]:
     """Return the lines at the end of a run: why it ended, its status, and what to do next."""
-    if summary == Status():
-        return ["stopped before it had begun: nothing was trained", f"  run      {run}"]
+    if summary == Status() or summary.phase == "starting":
+        why = "stopped before the training began: there is nothing new to save"
+        return [why, f"  run      {run}"]
     since = elapsed_seconds(summary)
     after = f" after {format_clock(since)} of training" if since is not None else ""
     best = summary.eval.best_version is not None

@@ -20,7 +20,7 @@ class ExitReason:
         outcome: solved or done.
         why: the condition that was reached.
         unit: of `now`; "" for a return.
-        now: the value that the condition compares.
+        now: the value that the condition compares; None where there is no condition.
     """
 
     outcome: str
@@ -44,7 +44,9 @@ EXIT_REASONS = {
     "target_return": ExitReason(
         "solved", "the target return is reached", "", lambda s: s.eval.best_return_mean
     ),
+    "loop_ended": ExitReason("done", "its training loop has ended", "", lambda s: None),
 }
+"""Those that end a run for good. ``loop_ended`` is that of `vedette.Replay`, without condition."""
 _STOPPED = "stopped on request{after}; the same command with this --out goes on"
 
 
@@ -99,10 +101,11 @@ def is_over(summary: Status, stop: StopConfig) -> bool:
     """Return True if a run has nothing more to do under these stop conditions."""
     if summary.exit_reason not in EXIT_REASONS:
         return False
-    reason, limit = EXIT_REASONS[summary.exit_reason], getattr(stop, summary.exit_reason)
+    reason, limit = EXIT_REASONS[summary.exit_reason], getattr(stop, summary.exit_reason, None)
     now = reason.now(summary)
-    on = limit > 0 if reason.unit else limit is not None
-    return bool(on and now is not None and now >= limit)
+    if limit is None or now is None or (reason.unit and limit <= 0):
+        return False
+    return bool(now >= limit)
 
 
 def reached_condition(summary: Status, stop: StopConfig) -> str:
@@ -119,7 +122,7 @@ def stop_progress(status: Status) -> list[tuple[str, float, float]]:
     """List ``(unit, now, goal)`` of every stop condition that counts and is on."""
     rows = []
     for name, reason in EXIT_REASONS.items():
-        now, goal = reason.now(status), getattr(status.stop, name)
+        now, goal = reason.now(status), getattr(status.stop, name, None)
         if reason.unit and goal and now is not None:
             rows.append((reason.unit, float(now), float(goal)))
     return rows

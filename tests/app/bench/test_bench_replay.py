@@ -25,7 +25,9 @@ def test_everything_is_measured_beside_plain_numpy(tmp_path: Path) -> None:
         assert found[group]["mapped_to_memory_ratio"]["max"] > 0
     assert not list(tmp_path.iterdir())
     lines = replay_lines(found)
-    assert len(lines) == 12
+    for group in ("sample", "prioritized"):
+        assert found[group]["two_sources_to_one_ratio"]["median"] > 0
+    assert len(lines) == 14
     assert all(len(line) <= 160 for line in lines)
 
 

@@ -116,7 +116,7 @@ OWN_NAMES = [
     ),
     (
         "run --agent json:loads",
-        f"agent.name: unknown agent 'json:loads': it is no AgentKind; {NAMES}",
+        f"agent.name: unknown agent 'json:loads': it is no AgentKind, and no Policy class; {NAMES}",
     ),
     (
         "run --agent sac --env CartPole-v1",

@@ -85,6 +85,15 @@ def test_a_pipe_gets_a_line_for_each_evaluation_and_one_a_second_of_many() -> No
     ]
 
 
+def test_silence_is_said_with_its_seconds_and_not_explained() -> None:
+    out, now = io.StringIO(), [0.0]
+    view = LineView(out=out, now=lambda: now[0])
+    for now[0], status in ((6.0, None), (7.0, STATUS), (14.0, None)):
+        view.show(status)
+    said = [line.partition("  ")[2] for line in out.getvalue().splitlines()]
+    assert said == ["waiting for the learner", "no answer from the learner for 7 s"]
+
+
 def test_a_log_that_has_the_evaluations_already_gets_none() -> None:
     lines: list[str] = []
     view = LineView(every_s=60.0, log=lines.append, now=lambda: 0.0)

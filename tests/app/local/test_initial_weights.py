@@ -14,6 +14,8 @@ from vedette_rl.agents import agent_kind
 from vedette_rl.core import ModelInfo
 from vedette_rl.envs import Spaces
 from vedette_rl.testing import sampled_transitions
+from vedette_services.config import RunConfig, load_config
+from vedette_services.config.loading import complete_config
 from vedette_services.config.saving import publish_config
 from vedette_services.errors import SettingError
 from vedette_services.run.checks import check_config
@@ -60,9 +62,14 @@ def test_the_last_checkpoint_gives_every_network_and_no_counter(
         np.testing.assert_array_equal(model[name], array)
         assert not torch.equal(state["target"][name], torch.zeros(array.shape))
     assert (state["opt_steps"], state["adam"]["step"]) == (0, 0)
-    (line,) = [line for line in lines if "arrays of" in line]
-    assert line.startswith(f"begins with {2 * len(last)} arrays of {directory}, checkpoint 100: ")
-    assert all(f"{part}/{name}" in line for part in ("online", "target") for name in last)
+    count = 2 * len(last)
+    (line,) = [line for line in lines if "arrays from" in line]
+    assert line.startswith(
+        f"begins with {count} of {count} arrays from {directory}, checkpoint 100: "
+    )
+    first = "; ".join(f"online/{name}" for name in [*last][:3])
+    assert line.endswith(f": {first}; and {count - 3} more")
+    assert not any("partly new" in line for line in lines)
 
 
 def test_the_best_model_gives_the_network_that_acts_and_its_target(
@@ -76,6 +83,41 @@ def test_the_best_model_gives_the_network_that_acts_and_its_target(
     assert any(f"{directory}, best: " in line for line in lines)
 
 
+@pytest.mark.parametrize("name", ["sac", "td3"])
+def test_a_policy_that_was_given_weights_does_not_act_at_random_first(name: str) -> None:
+    def begins(learner: dict[str, Any], **agent: Any) -> tuple[bool, str]:
+        table = {"env": {"id": "Pendulum-v1"}, "agent": {"name": name, **agent}, "learner": learner}
+        found = load_config(table=table, environment={})
+        own: Any = found.config.agent
+        return own.uniform_warmup, found.begins
+
+    given = {"init_from": "runs/one"}
+    assert begins({}) == (True, "")
+    uniform, line = begins(given)
+    assert not uniform
+    assert line.endswith("from the first step on (agent.uniform_warmup=false)")
+    assert begins(given, uniform_warmup=True) == (True, "")
+
+
+def test_epsilon_begins_at_its_end_with_given_weights_unless_it_is_set() -> None:
+    """Also where a preset says where it begins."""
+    settings = ["learner.init_from=runs/one", "agent.exploration.epsilon_final=0.1"]
+    found = load_config(env="CartPole-v1", agent="dqn", settings=settings, environment={})
+    own: Any = found.config.agent
+    exploration = own.exploration
+    assert (exploration.epsilon_start, exploration.kind) == (0.1, "linear")
+    assert "(agent.exploration.epsilon_start=0.1)" in found.begins
+    for more in ("agent.exploration.epsilon_start=0.5", "agent.exploration.kind=ladder"):
+        kept = load_config(
+            env="CartPole-v1", agent="dqn", settings=[*settings, more], environment={}
+        )
+        assert not kept.begins
+    made = RunConfig.model_validate(
+        {"env": {"id": "CartPole-v1"}, "agent": {"name": "iqn"}, "learner": {"init_from": "x"}}
+    )
+    assert "epsilon_start=0.05" in complete_config(made).begins
+
+
 def test_what_does_not_fit_begins_anew_and_is_named(
     tmp_path: Path, source: tuple[Path, dict[str, Any]]
 ) -> None:
@@ -83,15 +125,16 @@ def test_what_does_not_fit_begins_anew_and_is_named(
     lines, _, model = begun(
         tmp_path, env={"id": "Acrobot-v1"}, learner={"init_from": str(directory)}
     )
-    anew = [line for line in lines if line.startswith("begins anew: online/")]
+    (anew,) = [line for line in lines if line.startswith("begins anew with 6: online/")]
+    assert any(line.startswith("the network that acts is partly new: ") for line in lines)
     fits = [name for name, array in last.items() if array.shape == model[name].shape]
     assert fits
     for name, array in last.items():
-        named = [line for line in anew if f"online/{name}: " in line]
-        assert bool(named) == (name not in fits)
-        if named:
-            assert f"{array.shape} there, {model[name].shape} here" in named[0]
-        else:
+        if name in fits:
+            assert f"online/{name}: " not in anew
+        elif f"online/{name}: " in anew:
+            assert f"online/{name}: {array.shape} there, {model[name].shape} here" in anew
+        if name in fits:
             np.testing.assert_array_equal(model[name], array)
 
 

@@ -15,8 +15,11 @@ from vedette.local import daemons as local_run
 from vedette.local.daemons import LocalRun, configured_packages, free_port, last_lines
 from vedette_services.config import RunConfig, read_config
 from vedette_services.errors import REFUSED, DaemonFailedError, UnsavedEndError
-from vedette_services.run.outcome import read_summary
+from vedette_services.net.addresses import Address
+from vedette_services.run.directory import LearnerSpec, RunDirectory
+from vedette_services.run.outcome import read_summary, status_at_end
 from vedette_services.run.status import Status, Time
+from vedette_services.run.status_records import StatusRecordWriter, TrainerStatus
 
 CONFIG = RunConfig.model_validate({"env": {"id": "CartPole-v1"}, "agent": {"name": "dqn"}})
 FAKE = """
@@ -86,6 +89,31 @@ def test_a_run_ends_with_its_learner_and_the_actors_are_seen_off(
     assert "hello from learner" in (log / "learner.log").read_text()
     assert read_config(tmp_path / "given.toml").env.id == "CartPole-v1"
     assert not list(log.glob("*.toml"))
+
+
+@pytest.mark.parametrize(
+    ("now", "waits"),
+    [
+        (TrainerStatus(epoch=1, phase="done", exit_reason="target_return"), "the learner ends"),
+        (TrainerStatus(epoch=1, phase="done", opt_steps=9, evaluates=True), "the last evaluation"),
+        (TrainerStatus(epoch=2, phase="done", exit_reason="max_opts"), None),
+        (TrainerStatus(epoch=1, phase="training"), None),
+    ],
+)
+def test_a_learner_that_ends_and_answers_no_more_is_said_to_end(
+    tmp_path: Path, now: TrainerStatus, waits: str | None
+) -> None:
+    run = RunDirectory(tmp_path)
+    run.make()
+    LearnerSpec(run, "a", CONFIG, Address("127.0.0.1", 5555)).write()
+    record = StatusRecordWriter(run.learning_map, TrainerStatus)
+    record.write(now)
+    record.close()
+    found = status_at_end(tmp_path, Status(run_id="a", epoch=1))
+    assert (found is None) if waits is None else (found is not None and waits in found.waits)
+    if now.exit_reason == "target_return":
+        assert found is not None
+        assert found.waits == "the learner ends (solved: the target return is reached)"
 
 
 def test_a_learner_that_somebody_else_stopped_takes_its_actors_along(

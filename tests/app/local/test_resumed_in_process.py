@@ -7,9 +7,14 @@ from pathlib import Path
 import pytest
 from small_runs import config_of, trained  # beside this file
 
+from vedette.local.in_process import run_in_process
+from vedette_rl.errors import CheckpointError
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_services.config import RunConfig
+from vedette_services.errors import ConfigError
+from vedette_services.run.checks import check_config
+from vedette_services.run.events import read_events
 
 
 def test_the_accounting_of_a_run_that_has_ended_goes_on(tmp_path: Path) -> None:
@@ -25,6 +30,22 @@ def test_the_accounting_of_a_run_that_has_ended_goes_on(tmp_path: Path) -> None:
     samples = after["samples"]
     assert samples["produced"] == samples["inserted"] == after["env_steps"]
     assert samples["lost"] == samples["in_flight"] == 0
+
+
+def test_a_checkpoint_that_does_not_load_leaves_the_settings_as_they_were(tmp_path: Path) -> None:
+    """Its network is another one: nothing in the settings says so before."""
+    run_in_process(config_of(stop={"max_opts": 20}), tmp_path / "run")
+    run_in_process(config_of(agent={"hidden_sizes": [9]}, stop={"max_opts": 30}), tmp_path / "9")
+    (tmp_path / "9/checkpoints/30").rename(tmp_path / "run/checkpoints/30")
+    files = [tmp_path / "run" / name for name in ("config.toml", "config.schema.json")]
+    before = [file.read_bytes() for file in files]
+    with pytest.raises(CheckpointError, match="it is of another network"):
+        run_in_process(config_of(stop={"max_opts": 40}), tmp_path / "run")
+    assert [file.read_bytes() for file in files] == before
+    events, _ = read_events(tmp_path / "run/events.jsonl")
+    assert not [event for event in events if event.kind == "changed"]
+    with pytest.raises(ConfigError, match="it is of another network"):
+        check_config(config_of(), tmp_path / "run", in_process=True, new_replay=True)
 
 
 def prioritized(max_opts: int) -> RunConfig:

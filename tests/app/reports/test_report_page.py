@@ -15,7 +15,7 @@ from run_folders import BEGAN_S, make_run, write_summary
 from vedette.cli.app import main
 from vedette.reports import write_report
 from vedette.reports.record import read_record
-from vedette.reports.timeline import fleet_lanes
+from vedette.reports.writing import fleet_lanes
 from vedette_rl.recording.tensorboard import TensorboardRecorder
 from vedette_services.run.events import EventFile, RunEvent
 

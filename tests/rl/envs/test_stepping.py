@@ -96,6 +96,45 @@ def test_an_exception_in_a_thread_comes_out_as_it_is() -> None:
         time.sleep(0.01)
 
 
+def test_an_error_at_the_end_of_an_environment_is_raised_once_all_are_closed() -> None:
+    class Stuck(Confined):
+        def close(self) -> None:
+            super().close()
+            raise OSError("the port is gone")
+
+    threads = ThreadedEnvs(Stuck, 3)
+    envs = list(threads.envs)
+    with pytest.raises(OSError, match="the port is gone") as caught:
+        threads.close()
+    assert caught.value.__notes__ == ["in environment 0 of 3, when it was closed"]
+    assert all(env.closed for env in envs)  # type: ignore[attr-defined]  # Confined's
+    made: list[Stuck] = []
+
+    def make_two() -> Any:
+        if len(made) == 2:
+            raise ZeroDivisionError("no third one")
+        made.append(Stuck())
+        return made[-1]
+
+    with pytest.raises(ZeroDivisionError, match="no third one") as failed:
+        ThreadedEnvs(make_two, 3)
+    assert sum("the port is gone" in note for note in failed.value.__notes__) == 2
+
+
+def test_an_environment_that_does_not_close_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    let_go = threading.Event()
+
+    class Endless(Confined):
+        def close(self) -> None:
+            let_go.wait(10)
+
+    monkeypatch.setattr("vedette_rl.envs.vector_env._CLOSE_S", 0.05)
+    threads = ThreadedEnvs(Endless, 2)
+    with pytest.raises(TimeoutError, match="environment 0 has not closed within"):
+        threads.close()
+    let_go.set()
+
+
 def test_the_key_says_how_an_actors_environments_are_stepped() -> None:
     own: Any = f"{__name__}:Confined"
     for stepping, kind in (

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from vedette_rl.agents.config import ScheduleConfig
 from vedette_rl.networks.layers import MlpSizes
 from vedette_rl.networks.parameter_vector import AdamTensors, ParameterVector, VectorAdam
 from vedette_rl.networks.torch_network import Mlp
+from vedette_rl.stored_settings import ScheduleConfig
 
 
 @pytest.mark.parametrize("weight_decay", [0.0, 0.3])

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from counting_rows import DTYPE
 
-from vedette_rl.bytes_text import bytes_text
 from vedette_rl.errors import ReplayBudgetError
 from vedette_rl.replay.budget import (
     ReplaySpace,
@@ -17,6 +16,7 @@ from vedette_rl.replay.budget import (
 )
 from vedette_rl.replay.prioritized import open_priorities
 from vedette_rl.replay.ring import RingReader, RingWriter
+from vedette_rl.storage.system import bytes_text
 
 GB = 10**9
 

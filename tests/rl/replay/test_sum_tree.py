@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vedette_rl.replay import sum_tree
-from vedette_rl.replay.sum_tree import SumTree, padded
+from vedette_rl.replay import prioritized as sum_tree
+from vedette_rl.replay.prioritized import SumTree, padded
 
 
 def assert_sums(tree: SumTree) -> None:

@@ -98,11 +98,14 @@ def test_a_model_that_diverged_or_is_of_another_spec_is_said_and_never_acted_on(
     foreign = split_into_chunks(
         run.run_id, 1, other.hash, pack_model(6, {"w": np.ones(3, "f4")}, other)
     )
-    for wrong, why in ((diverged, "not finite"), (foreign, f"model 6 is of spec {other.hash}")):
+    for pause_s, wrong, why in (
+        (0.0, diverged, "not finite"),
+        (3.5, foreign, f"model 6 is of spec {other.hash}"),  # what alternates is said rarely
+    ):
+        learner.serve(pause_s)
         for frames in frames_of(*wrong):
             learner.say_raw("models", [topics.ALL, *frames])
         learner.until(lambda why=why: why in manager.log)
-        learner.serve(3.5)  # what alternates is said at a bounded rate
     rows = learner.rows()
     learner.until(lambda: learner.rows() > rows + 500)
     assert {batch.version for batch in learner.batches} == {0}

@@ -203,7 +203,8 @@ def test_a_killed_actor_is_started_again_and_nothing_arrives_twice(
     address: Address, start: Start
 ) -> None:
     manager = start(2, "actors_test_envs")
-    learner = FakeLearner(address, a_run({**COUNT, "kwargs": {"sleep_s": 0.001}}))
+    slow = {**COUNT, "kwargs": {"sleep_s": 0.001}}
+    learner = FakeLearner(address, a_run(slow, restart_min_s=0.05))
     learner.until(lambda: learner.rows() > 200)
     for kill in range(3):
         time.sleep(0.05)
@@ -323,7 +324,9 @@ def test_an_environment_that_hangs_is_killed_and_started_again(
 ) -> None:
     start(1, "actors_test_envs")
     once = {"once": str(tmp_path / "hung"), "at": 100, "how": "hang"}
-    learner = FakeLearner(address, a_run({**COUNT, "kwargs": once}, step_timeout_s=1.0))
+    learner = FakeLearner(
+        address, a_run({**COUNT, "kwargs": once}, step_timeout_s=1.0, restart_min_s=0.05)
+    )
     learner.until(lambda: bool(learner.reports) and learner.report().actors[0].restarts == 1, 60)
     assert "made no step within 1 s" in learner.report().actors[0].error
     rows = learner.rows()

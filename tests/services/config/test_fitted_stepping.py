@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from vedette_rl.envs import EnvConfig
-from vedette_services.config import load_config
+from vedette_services.config import RunConfig, load_config
+from vedette_services.config.loading import complete_config
 from vedette_services.config.probing import (
     Shape,
     StepCost,
@@ -97,6 +98,28 @@ def test_the_choice_is_in_the_configuration_and_in_one_line() -> None:
         "each actor of 8 environments, stepped side by side in threads (env.stepping)"
     )
     assert Waiting.made == before  # the runs of a sweep have one shape
+
+
+def test_in_one_process_one_actor_steps_all_environments_that_wait() -> None:
+    own = f"{__name__}:Waiting"
+    for settings, shape in (([], (1, 16)), (["actors.count=4"], (4, 8))):
+        found = load_config(
+            env=own, settings=settings, agent="dqn", environment={}, fit="in process"
+        )
+        actors = found.config.actors
+        assert (actors.count, actors.envs_per_actor, found.config.env.stepping) == (
+            *shape,
+            "threads",
+        )
+    quick = load_config(env="Acrobot-v1", agent="iqn", environment={}, fit="in process").config
+    assert (quick.actors.count, quick.actors.envs_per_actor, quick.env.stepping) == (2, 8, "serial")
+
+
+def test_a_configuration_made_in_python_is_fitted_as_a_file_is() -> None:
+    table = {"env": {"id": f"{__name__}:Waiting"}, "agent": {"name": "dqn"}}
+    made = complete_config(RunConfig.model_validate(table), "here")
+    assert made.config.env.stepping == "threads"
+    assert made.decided[0] == load_config(table=table, environment={}, fit="here").decided[0]
 
 
 @pytest.mark.parametrize(

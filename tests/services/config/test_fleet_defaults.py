@@ -113,16 +113,15 @@ def test_a_preset_names_all_that_the_fleet_would_decide() -> None:
 
 def test_what_was_chosen_is_said_in_a_line_and_shown_with_its_keys() -> None:
     found = loaded()
-    (line,) = [line for line in found.decided if line.startswith("chosen for")]
+    (line,) = [line for line in found.decided if line.startswith("defaults for")]
     assert line == (
-        "chosen for 16 environments (actors.count 2 x envs_per_actor 8): a target network every "
-        "500 environment steps, linear exploration, epsilon falls over 10,000 environment steps, "
-        "batches of 16 transitions, an optimization step every 2 environment steps, a model every "
-        "16 environment steps, an evaluation every 5,000 environment steps (vedette config shows "
-        "the keys)"
+        "defaults for 16 environments, counted in environment steps: a target network every 500, "
+        "epsilon falls over 10,000, an optimization step every 2, a model every 16, an evaluation "
+        "every 5,000"
     )
+    assert "  actors.n_buffer = 16: batches of 16 transitions" in found.comment
     assert "  learner.sync_interval = 8: a model every 16 environment steps" in found.comment
-    assert loaded(*fleet(1, 1)).decided[0].startswith("chosen for 1 environment (actors.count 1 x")
+    assert loaded(*fleet(1, 1)).decided[0].startswith("defaults for 1 environment, ")
 
 
 def test_a_configuration_made_in_python_has_the_rest_chosen() -> None:

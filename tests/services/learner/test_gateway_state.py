@@ -365,7 +365,7 @@ def test_the_batch_that_reaches_the_limit_of_environment_steps_is_the_last_one_i
     inserted = sum(block.batches for block in state.blocks(1.0))
     accounting = state.ledger.accounting()
     assert (inserted, accounting.env_steps) == (3, 12)  # of 4 steps each
-    assert (accounting.inserted, accounting.rejected) == (12, 20)
+    assert (accounting.inserted, accounting.rejected, state.admission.late) == (12, 20, 20)
     said = acks(state, 1.1)
     # They are settled: nobody holds them, and nobody has to wait for them.
     assert {name: ack.contiguous for name, ack in said.items()} == {"m": 4, "n": 4}

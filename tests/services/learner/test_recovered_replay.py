@@ -69,7 +69,7 @@ def test_a_start_after_a_power_failure_is_not_refused_and_tells_what_was_lost(
     spec.run.model_map.write_bytes(b"torn")
     monkeypatch.setattr(commits, "boot_id", lambda: b"of another start")
     assert any("100 rows kept, 23 lost" in x for x in check_config(spec.config, spec.run.root))
-    supervisor = Supervisor(spec, None)
+    supervisor = Supervisor(spec, None, on_loaded=lambda: None)
     with caplog.at_level(logging.WARNING):
         supervisor._begin()
         supervisor._begin()  # there is nothing more to do

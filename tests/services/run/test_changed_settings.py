@@ -70,7 +70,11 @@ def test_what_else_changes_is_told_and_kept_in_the_event_log(tmp_path: Path) -> 
         "changed env.max_episode_steps: none -> 200",
         "changed agent.learning_rate: 0.0003 -> 0.0001",
     )
-    prepare_start(config, run, fresh=False, new_replay=False)
+    saved = run.config_file.read_text()
+    start = prepare_start(config, run, fresh=False, new_replay=False)
+    assert run.config_file.read_text() == saved  # until the checkpoint has loaded
+    assert not run.events_file.exists()
+    start.save_settings()
     events, broken = read_events(run.events_file)
     assert [(event.kind, event.who, event.text) for event in events] == [
         ("changed", "env.max_episode_steps", "none -> 200"),
@@ -97,6 +101,7 @@ def test_a_run_of_an_earlier_version_keeps_what_its_agent_was(tmp_path: Path) ->
     ).config
     run = make_run(tmp_path, config)
     new = ("normalize_observations", "critic_architecture", "policy_delay", "samples_per_insert")
+    new += ("random_shift",)
     lines = run.config_file.read_text("utf-8").splitlines()
     kept = [line for line in lines if not line.startswith(new)]
     run.config_file.write_text("\n".join(kept), "utf-8")
@@ -161,7 +166,7 @@ def test_a_new_replay_is_empty_keeps_the_counts_and_is_of_another_run(tmp_path: 
     run.summary_file.write_text(json.dumps({"samples": samples, "env_steps": 95}))
     config = config_of("env.reward_scale=10.0", "replay.capacity=3000")
     check_config(config, tmp_path, new_replay=True)
-    run_id = prepare_start(config, run, fresh=False, new_replay=True)
+    run_id = prepare_start(config, run, fresh=False, new_replay=True).run_id
     after = run.identity()
     assert after.run_id == run_id != before.run_id
     assert after.epoch == before.epoch

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from vedette_protocol.ledger import Ledger
+from vedette_rl.agents.registry import agent_kind
 from vedette_rl.envs.make import probe_environment
 from vedette_rl.envs.spaces import describe_spaces, transition_dtype
 from vedette_rl.replay.ring import RingWriter
@@ -38,8 +39,11 @@ def make_run(out: Path, config: RunConfig) -> RunDirectory:
     run.make()
     run_id = run.ensure_id()
     write_config(config, run.config_file)
-    write_state(run.checkpoints / "1234", {"x": np.zeros(1)}, {})
-    row = ring_dtype(transition_dtype(probe_environment(config.env)))
+    spaces = probe_environment(config.env)
+    kind = agent_kind(config.agent.name)
+    agent = kind.build_agent(config.agent, spaces, device="cpu", seed=0)
+    write_state(run.checkpoints / "1234", {"agent": agent.get_state()}, {})
+    row = ring_dtype(transition_dtype(spaces))
     capacity = config.replay.capacity
     RingWriter.open(replay_directory(config, out), row, capacity, run_id=run_id).close()
     return run

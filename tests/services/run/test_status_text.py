@@ -66,6 +66,13 @@ def test_a_line_says_how_far_how_well_and_how_fast() -> None:
     assert "waits" not in said
 
 
+def test_rejected_samples_that_came_after_the_end_are_said_to() -> None:
+    rows = dict(
+        status_text.status_rows(made({"samples": {"rejected": 704}, "refused": {"late": 704}}))
+    )
+    assert rows["samples"].endswith("704 rejected, 704 came after the end")
+
+
 def test_a_line_says_who_waits_for_what() -> None:
     assert status_text.status_line(replace(STATUS, waits="learner waits: 3 of 1,000")).endswith(
         "waits: learner waits: 3 of 1,000"
@@ -88,9 +95,9 @@ def test_an_empty_status_is_shown_with_dashes() -> None:
     assert "opts -" in status_text.status_line(Status())
     assert dict(status_text.status_rows(Status()))["returns"] == "no evaluation yet"
     assert status_text.summary_lines(Status(run_id="a"), "runs/x")[0] == "ended"
-    assert status_text.summary_lines(Status(), "runs/x")[0].startswith(
-        "stopped before it had begun"
-    )
+    for status in (Status(), Status(run_id="a", phase="starting", exit_reason="interrupted")):
+        said = status_text.summary_lines(status, "runs/x")
+        assert said[0] == "stopped before the training began: there is nothing new to save"
 
 
 def test_a_status_of_wrong_types_breaks_nothing() -> None:

@@ -1,4 +1,7 @@
-"""The half of DQN that learns."""
+"""The half of DQN that learns.
+
+Shapes: B samples, A values of actions, D heads, C actions of the largest head.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,9 @@ from vedette_rl.agents.actions import DiscreteActions
 from vedette_rl.agents.captured_step import Batch, Due, StepResult
 from vedette_rl.agents.dqn.config import DqnConfig
 from vedette_rl.agents.dqn.policy import QLayers
-from vedette_rl.agents.temporal_difference import td_loss
+from vedette_rl.agents.temporal_difference import Imitation, td_loss
 from vedette_rl.agents.value_agent import ActionHeads, ValueAgent
+from vedette_rl.core.learning import State
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.networks.layers import normalized_columns
 from vedette_rl.networks.observation import choose_input
@@ -29,6 +33,20 @@ def q_learning_target(
     return torch.addcmul(r_t, discount_t, v_t)
 
 
+def margin_loss(q_BDC: torch.Tensor, choice_BD: torch.Tensor, margin: float) -> torch.Tensor:
+    """max_a [Q(s, a) + l(a_E, a)] - Q(s, a_E): ``(B,)``, the mean over heads. l is `margin`, and 0
+    where a is the demonstrated action a_E (Hester et al. 2018, equation J_E)."""
+    at = choice_BD.unsqueeze(2)
+    others_BDC = torch.full_like(q_BDC, margin).scatter(2, at, 0.0)
+    return ((q_BDC + others_BDC).amax(dim=2) - q_BDC.gather(2, at).squeeze(2)).mean(dim=1)
+
+
+def cross_entropy(q_BDC: torch.Tensor, choice_BD: torch.Tensor) -> torch.Tensor:
+    """-log of exp(Q(s, a_E)) / sum_a exp(Q(s, a)): ``(B,)``, the mean over heads."""
+    log_pi_BDC = q_BDC.log_softmax(dim=2)
+    return -log_pi_BDC.gather(2, choice_BD.unsqueeze(2)).squeeze(2).mean(dim=1)
+
+
 class DqnAgent(ValueAgent):
     """An `Agent`: one optimization step is algorithm 1 of Mnih et al. 2015 on one batch."""
 
@@ -36,6 +54,7 @@ class DqnAgent(ValueAgent):
         self._config = config
         actions = DiscreteActions.from_space(config.name, spaces.action)
         self._heads = ActionHeads(actions, device)
+        self._imitation = Imitation(config.imitation, device)
 
         def build() -> nn.Module:
             return build_network(config, spaces.observation, QLayers, actions.size)
@@ -51,9 +70,24 @@ class DqnAgent(ValueAgent):
         q_tm1_BA = self.online(obs)
         q_tm1 = self._heads.of(q_tm1_BA, self._heads.columns(batch["action"]))
         loss = td_loss(q_tm1, target, self._config.loss, weights)
+        if self._imitation.wanted(batch):
+            loss = loss + self._imitation.weigh(self._unlike(q_tm1_BA, batch), batch, weights)
         self.descend(loss, due)
         td_errors = (q_tm1.detach() - target).abs_()
         return self.result(due, td_errors, loss, q_tm1, target)
+
+    def _unlike(self, q_BA: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """How far each sample's action is from what these values choose: ``(B,)``."""
+        config, q_BDC = self._config.imitation, self._heads.by_head(q_BA)
+        choice_BD = self._heads.choices(batch["action"])
+        if config.loss == "margin":
+            return margin_loss(q_BDC, choice_BD, config.margin)
+        return cross_entropy(q_BDC, choice_BD)
+
+    def set_state(self, state: State) -> None:
+        """Continue from `state`; see `ValueAgent.set_state`."""
+        super().set_state(state)
+        self._imitation.set_step(self.opt_steps)
 
     @torch.no_grad()
     def _td_target(self, batch: Batch) -> torch.Tensor:

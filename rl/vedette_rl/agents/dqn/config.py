@@ -6,7 +6,13 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
-from vedette_rl.agents.config import EnvSteps, NetworkConfig, NonNegativeFloat, PositiveFraction
+from vedette_rl.agents.config import (
+    EnvSteps,
+    ImitationConfig,
+    NetworkConfig,
+    NonNegativeFloat,
+    PositiveFraction,
+)
 from vedette_rl.agents.exploration import ExplorationConfig
 from vedette_rl.stored_settings import IN_SAMPLES, IN_WEIGHTS
 
@@ -49,5 +55,7 @@ class DqnConfig(NetworkConfig):
     tau: PositiveFraction = 1.0
     """how far an update moves the target network: 1 copies (Mnih et al. 2015); less than 1 with an
     interval of 1 is a soft update (Lillicrap et al. 2016)."""
+    imitation: ImitationConfig = ImitationConfig()
+    """how far the actions in `replay.sources` are imitated."""
     exploration: ExplorationConfig = ExplorationConfig()
     """how actors explore."""

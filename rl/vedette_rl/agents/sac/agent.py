@@ -15,6 +15,7 @@ from vedette_rl.agents.actor_critic import ActorCritic
 from vedette_rl.agents.captured_step import Batch, Due, StepResult
 from vedette_rl.agents.sac.config import SacConfig
 from vedette_rl.agents.sac.policy import GaussianLayers
+from vedette_rl.agents.temporal_difference import Imitation
 from vedette_rl.core.learning import State
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.networks.encoder import Obs
@@ -43,12 +44,29 @@ def squashed_sample(
         to the mean and the standard deviation.
     """
     u_BD = mean_BD + log_std_BD.exp() * noise_BD
-    # log N(u) - log(1 - tanh(u)^2). The latter is 2 (log 2 - u - softplus(-2 u)), which is still
-    # exact where tanh(u) rounds to 1; what is constant in both is added after the sum.
+    return u_BD.tanh(), _log_density(u_BD, log_std_BD, noise_BD)
+
+
+def _log_density(
+    u_BD: torch.Tensor, log_std_BD: torch.Tensor, noise_BD: torch.Tensor
+) -> torch.Tensor:
+    """log N(u) - log(1 - tanh(u)^2) ``(B,)`` (equation 26)."""
+    # The latter is 2 (log 2 - u - softplus(-2 u)), which is still exact where tanh(u) rounds to 1;
+    # what is constant in both is added after the sum.
     softplus_BD = functional.softplus(-2.0 * u_BD)
     log_pi = (2.0 * (u_BD + softplus_BD) - 0.5 * noise_BD.square() - log_std_BD).sum(dim=1)
     constant = 0.5 * math.log(2.0 * math.pi) + 2.0 * math.log(2.0)
-    return u_BD.tanh(), log_pi - mean_BD.shape[1] * constant
+    return log_pi - u_BD.shape[1] * constant
+
+
+_INSIDE = 1.0 - 1e-4
+"""Demonstrated actions are taken for at most this: at a bound no density of tanh is finite."""
+
+
+def log_pi_of(a_BD: torch.Tensor, mean_BD: torch.Tensor, log_std_BD: torch.Tensor) -> torch.Tensor:
+    """log pi(a | s) of actions ``(B, D)`` in [-1, 1] that were not drawn from pi: ``(B,)``."""
+    u_BD = a_BD.clamp(-_INSIDE, _INSIDE).atanh()
+    return _log_density(u_BD, log_std_BD, (u_BD - mean_BD) * (-log_std_BD).exp())
 
 
 def soft_target(
@@ -89,6 +107,7 @@ class SacAgent(ActorCritic):
             -float(self.size) if config.target_entropy == "auto" else config.target_entropy
         )
         self._tuned = config.alpha == "auto"
+        self._imitation = Imitation(config.imitation, device, config.policy_delay)
         alpha = config.initial_alpha if config.alpha == "auto" else config.alpha
         self._temperature = Temperature(alpha).to(device)
         self._log_alpha = ParameterVector(self._temperature, learns=self._tuned)
@@ -102,7 +121,7 @@ class SacAgent(ActorCritic):
         fit = self.fit_critics(obs, batch, self._soft_target(batch, alpha), weights)
         scalars = {"alpha": alpha}
         if due.policy:
-            scalars = {**self._improve_policy(obs, alpha), **scalars}
+            scalars = {**self._improve_policy(obs, alpha, batch), **scalars}
         if due.target:
             self.move_targets()
         return self.result(due, fit, **scalars)
@@ -122,15 +141,23 @@ class SacAgent(ActorCritic):
         return soft_target(r_t, discount_t, q_t_BM, log_pi_t, alpha)
 
     def _act(self, obs: Obs) -> tuple[torch.Tensor, torch.Tensor]:
-        mean_BD, log_std_BD = self.pi(obs).chunk(2, dim=1)
-        log_std_BD = log_std_BD.clamp(self._config.log_std_min, self._config.log_std_max)
+        mean_BD, log_std_BD = self._distribution(obs)
         noise_BD = torch.randn(mean_BD.shape, generator=self.noise, device=mean_BD.device)
         return squashed_sample(mean_BD, log_std_BD, noise_BD)
 
-    def _improve_policy(self, obs: Obs, alpha: torch.Tensor) -> dict[str, torch.Tensor]:
+    def _distribution(self, obs: Obs) -> tuple[torch.Tensor, torch.Tensor]:
+        mean_BD, log_std_BD = self.pi(obs).chunk(2, dim=1)
+        return mean_BD, log_std_BD.clamp(self._config.log_std_min, self._config.log_std_max)
+
+    def _improve_policy(
+        self, obs: Obs, alpha: torch.Tensor, batch: Batch
+    ) -> dict[str, torch.Tensor]:
         """A step of the policy and of alpha; returns the policy's loss and entropy."""
         a_tm1_BD, log_pi_tm1 = self._act(obs)
         loss = policy_loss(self.policy_value(self.q(obs, a_tm1_BD)), log_pi_tm1, alpha)
+        if self._imitation.wanted(batch):
+            unlike_B = -log_pi_of(self.actions_of(batch), *self._distribution(obs))
+            loss = loss + self._imitation.weigh(unlike_B, batch)
         self.descend_policy(loss)
         if self._tuned:
             self._tune_temperature(log_pi_tm1.detach())
@@ -153,5 +180,6 @@ class SacAgent(ActorCritic):
     def set_state(self, state: State) -> None:
         """Continue from `state`; see `ActorCritic.set_state`."""
         super().set_state(state)
+        self._imitation.set_step(self.opt_steps)
         self._log_alpha.set(self._log_alpha.data, state["temperature"])
         self._alpha_adam.set_state(state["alpha_adam"])

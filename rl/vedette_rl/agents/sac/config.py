@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import PositiveFloat, PositiveInt, model_validator
 
-from vedette_rl.agents.config import ActorCriticConfig, NonNegativeFloat
+from vedette_rl.agents.config import ActorCriticConfig, ImitationConfig, NonNegativeFloat
 from vedette_rl.networks.layers import Architecture
 from vedette_rl.stored_settings import IN_WEIGHTS
 
@@ -24,6 +24,7 @@ class SacConfig(ActorCriticConfig):
         "normalize_observations": False,
         "critic_architecture": "mlp",
         "policy_delay": 1,
+        "random_shift": 0,
     }
     env_steps_per_opt: ClassVar[float] = 0.5
 
@@ -55,8 +56,15 @@ class SacConfig(ActorCriticConfig):
     log_std_max: float = 2.0
     """upper bound of it (2: the authors' code)."""
 
+    imitation: ImitationConfig = ImitationConfig()
+    """how far the policy imitates the actions in `replay.sources`: ``cross_entropy`` alone."""
+
     @model_validator(mode="after")
     def _bounds_in_order(self) -> SacConfig:
+        if self.imitation.loss == "margin":
+            raise ValueError(
+                "imitation.loss is 'margin', which is of action values: set cross_entropy"
+            )
         if self.log_std_min >= self.log_std_max:
             raise ValueError(
                 f"log_std_min {self.log_std_min} must be below log_std_max {self.log_std_max}"

@@ -1,0 +1,205 @@
+#include "run.h"
+
+#include <math.h>
+#include <string.h>
+
+static const double PI = 3.14159265358979323846;
+
+/* Random numbers */
+
+uint64_t vd_random_bits(uint64_t *state) {
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+double vd_random_unit(uint64_t *state) { return (double)(vd_random_bits(state) >> 11) * 0x1p-53; }
+
+static double random_normal(uint64_t *state) {
+    double u = 1.0 - vd_random_unit(state); /* in (0, 1]: Box and Muller 1958 */
+    return sqrt(-2.0 * log(u)) * cos(2.0 * PI * vd_random_unit(state));
+}
+
+double vd_exploration_rank(uint64_t index) {
+    double position = 0.0, digit = 0.5;
+    for (uint64_t number = index + 1; number; number >>= 1, digit /= 2) position += digit * (double)(number & 1);
+    return position;
+}
+
+/* Features of an observation */
+
+static uint64_t bits_at(const obs_part *part, const uint8_t *data, size_t k) {
+    uint64_t bits = 0;
+    for (size_t i = part->width; i--;) bits = bits << 8 | data[k * part->width + i];
+    return bits;
+}
+
+static double number_at(const obs_part *part, const uint8_t *data, size_t k) {
+    if (part->type == 'f' && part->width == 8) {
+        double wide;
+        return memcpy(&wide, data + 8 * k, 8), wide;
+    }
+    if (part->type == 'f') {
+        float narrow;
+        return memcpy(&narrow, data + 4 * k, 4), narrow;
+    }
+    uint64_t bits = bits_at(part, data, k), sign = (uint64_t)1 << (8 * part->width - 1);
+    if (part->type != 'i' || !(bits & sign)) return (double)bits;
+    return -(double)((~bits & (sign - 1)) + 1);
+}
+
+static void set_classes(const policy *p, const policy_input *input, const obs_part *part, const uint8_t *data,
+                        float *x) {
+    memset(x, 0, input->features * sizeof *x);
+    for (size_t k = 0; k < input->classes; k++) {
+        size_t count = p->input_classes.counts[input->first + k];
+        double of = number_at(part, data, k) - (double)p->input_classes.starts[input->first + k];
+        if (of >= 0 && of < (double)count) x[(size_t)of] = 1.0f;
+        x += count;
+    }
+}
+
+static void read_features(const run *r, weights w, const uint8_t *obs, float *x) {
+    const policy *p = &r->policy;
+    const float *mean = NULL, *scale = NULL;
+    if (p->normalize) {
+        mean = vd_array(w, p->mean);
+        scale = vd_array(w, p->deviation);
+    }
+    for (unsigned i = 0; i < p->input_count; x += p->inputs[i++].features) {
+        const policy_input *input = p->inputs + i;
+        const obs_part *part = r->parts + input->part;
+        if (input->classes) {
+            set_classes(p, input, part, obs + part->offset, x);
+            continue;
+        }
+        for (size_t k = 0; k < input->features; k++) {
+            float value = (float)number_at(part, obs + part->offset, k);
+            if (input->normalized) value = fmaxf(-p->clip, fminf(p->clip, (value - *mean++) * *scale++));
+            x[k] = value * input->scale;
+        }
+    }
+}
+
+/* The network's outputs. Working memory: four parts of its own, and four of each network. */
+
+static float *memory_part(const policy *p, float *memory, unsigned k) { return memory + k * p->widest; }
+
+size_t vd_acting_memory(const run *r) { return 8 * r->policy.widest + 1; }
+
+/* The mean over the quantile fractions: drawn, or the midpoints of as many equal parts. */
+static void mean_of_quantiles(const policy *p, weights w, uint64_t *random, const float *psi, float *q, float *memory) {
+    float *x = memory_part(p, memory, 1), *sum = memory_part(p, memory, 2), *layers = memory_part(p, memory, 4);
+    memset(sum, 0, p->outputs * sizeof *sum);
+    for (size_t k = 0; k < p->fractions; k++) {
+        double tau = random ? vd_random_unit(random) : ((double)k + 0.5) / (double)p->fractions;
+        for (size_t i = 0; i < p->cosines; i++) x[i] = (float)cos(PI * (double)i * tau);
+        vd_apply_network(p->networks + 1, w, x, x, layers);
+        for (size_t i = 0; i < p->networks[1].out; i++) x[i] *= psi[i];
+        vd_apply_network(p->networks + 2, w, x, x, layers);
+        for (size_t i = 0; i < p->outputs; i++) sum[i] += x[i];
+    }
+    for (size_t i = 0; i < p->outputs; i++) q[i] = sum[i] / (float)p->fractions;
+}
+
+static void dueling(const policy *p, weights w, const float *h, float *q, float *memory) {
+    float *value = memory_part(p, memory, 1), *layers = memory_part(p, memory, 4), mean = 0;
+    vd_apply_network(p->networks + 1, w, h, value, layers);
+    vd_apply_network(p->networks + 2, w, h, q, layers);
+    for (size_t k = 0; k < p->outputs; k++) mean += q[k] / (float)p->outputs;
+    for (size_t k = 0; k < p->outputs; k++) q[k] += *value - mean;
+}
+
+static const float *outputs(const run *r, weights w, uint64_t *random, const void *obs, float *memory) {
+    const policy *p = &r->policy;
+    float *x = memory, *encoded = memory_part(p, memory, 1), *y = memory_part(p, memory, 3);
+    float *layers = memory_part(p, memory, 4);
+    read_features(r, w, obs, x);
+    if (p->branch_count) {
+        float *to = encoded;
+        const float *from = x;
+        for (unsigned k = 0; k < p->branch_count; k++) {
+            vd_apply_network(&p->branches[k].encoder, w, from, to, layers);
+            from += p->branches[k].features;
+            to += p->branches[k].encoder.out;
+        }
+        x = encoded;
+    }
+    float *h = p->head == DUELING || p->head == QUANTILES ? memory : y;
+    vd_apply_network(p->networks, w, x, h, layers);
+    if (p->head == DUELING) dueling(p, w, h, y, memory);
+    if (p->head == QUANTILES) mean_of_quantiles(p, w, random, h, y, memory);
+    return y;
+}
+
+/* Choosing */
+
+static double epsilon(const policy *p, uint64_t version, double rank) {
+    double done;
+    switch (p->exploration) {
+    case LADDER: return pow(p->epsilon_base, 1.0 + p->epsilon_alpha * rank);
+    case LINEAR_EPSILON:
+        done = p->epsilon_steps > 0 ? (double)version / p->epsilon_steps : 1.0;
+        return p->epsilon_start + (done < 1.0 ? done : 1.0) * (p->epsilon_final - p->epsilon_start);
+    case CONSTANT: return p->epsilon_final;
+    default: return 0.0;
+    }
+}
+
+static size_t choose(const policy *p, const float *q, size_t count, double eps, uint64_t *random) {
+    size_t best = 0;
+    double most = -INFINITY;
+    if (random && p->exploration != SOFTMAX && vd_random_unit(random) < eps)
+        return (size_t)(vd_random_unit(random) * (double)count);
+    for (size_t k = 0; k < count; k++) {
+        double value = q[k];
+        if (random && p->exploration == SOFTMAX) /* argmax of q / T + Gumbel noise draws from the softmax */
+            value = value / p->temperature - log(-log(1.0 - vd_random_unit(random)));
+        if (value > most) {
+            most = value;
+            best = k;
+        }
+    }
+    return best;
+}
+
+static void put_integer(const run_column *column, uint8_t *data, size_t k, int64_t number) {
+    for (size_t i = 0; i < column->width; i++)
+        data[k * column->width + i] = (uint8_t)((uint64_t)number >> 8 * i);
+}
+
+static void put_float(const run_column *column, uint8_t *data, size_t k, float number) {
+    double wide = number;
+    if (column->width == 8) memcpy(data + 8 * k, &wide, 8);
+    else memcpy(data + 4 * k, &number, 4);
+}
+
+/* A number in [-1, 1], before it is mapped to the bounds of its dimension. */
+static double unit_action(const policy *p, const float *y, size_t d, uint64_t version, uint64_t *random) {
+    if (!random) return tanh((double)y[d]);
+    if (version == 0 && p->uniform_warmup) return 2.0 * vd_random_unit(random) - 1.0;
+    if (p->head == DETERMINISTIC)
+        return fmax(-1.0, fmin(1.0, tanh((double)y[d]) + p->noise * random_normal(random)));
+    double log_std = fmax(p->log_std_min, fmin(p->log_std_max, y[p->dimensions + d]));
+    return tanh((double)y[d] + exp(log_std) * random_normal(random));
+}
+
+void vd_act(const run *r, const uint8_t *model, uint64_t version, const void *obs, double rank,
+            uint64_t *random, float *memory, void *action) {
+    const policy *p = &r->policy;
+    const run_column *column = r->rows.columns + r->action;
+    const float *y = outputs(r, (weights){&r->model, model}, random, obs, memory);
+    double eps = epsilon(p, version, rank);
+    for (size_t d = 0; d < p->dimensions; d++) {
+        if (p->head < GAUSSIAN) {
+            size_t chosen = choose(p, y, p->actions.counts[d], eps, random);
+            put_integer(column, action, d, (int64_t)((uint64_t)p->actions.starts[d] + chosen));
+            y += p->actions.counts[d];
+        } else {
+            float low = p->low[d], high = p->high[d], half = (high - low) * 0.5f, middle = (high + low) * 0.5f;
+            float number = middle + half * (float)unit_action(p, y, d, version, random);
+            put_float(column, action, d, fmaxf(low, fminf(high, number)));
+        }
+    }
+}

@@ -1,0 +1,452 @@
+"""Reads data sets into transitions: Minari's, exported replays, and replays of other runs.
+
+::
+
+    data = open_data("minari:ID", env)            # or a folder, FILE.npz, a run's directory
+    data.check(spaces_of_our_environment)
+    for columns in transitions(data.episodes(), processor, lanes): ...   # or data.rows()
+
+A *Minari* data set holds episodes with the environment's own actions and rewards. A *replay* holds
+rows: transitions, of which those of one step can be put together to episodes again.
+"""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from vedette_rl.core import Columns, Step, StepProcessor
+from vedette_rl.envs import EnvConfig, make_env
+from vedette_rl.envs.spaces import ObservationColumn, action_field, observation_columns
+from vedette_rl.errors import DataSetError, SpaceLayoutError
+from vedette_rl.exported.minari_dataset import episodes, missing_packages
+from vedette_rl.replay.export import LiveRows, StoredRows
+
+MINARI = "minari:"
+"""What the name of a Minari data set on this host begins with."""
+
+LANES = 32
+"""Episodes that are put through a step processor side by side."""
+
+_GROUP_BYTES = 256 << 20
+_PIECE_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedEpisode:
+    """An episode of T steps.
+
+    Args:
+        number: its place in the data set.
+        obs: columns ``obs...`` of ``(T + 1, *shape)``.
+        action: ``(T, *shape)`` as agents see them.
+        reward: ``(T,)``.
+        terminated, truncated: of its last step. One that was neither counts as truncated.
+    """
+
+    number: int
+    obs: Columns
+    action: NDArray[Any]
+    reward: NDArray[Any]
+    terminated: bool
+    truncated: bool
+
+    def __len__(self) -> int:
+        return len(self.action)
+
+
+class MinariData:
+    """A Minari data set on this host.
+
+    Args:
+        name: as it was given.
+        env: the environment that is trained on.
+
+    Raises:
+        DataSetError: it is not there, torn, or of other spaces.
+    """
+
+    def __init__(self, name: str, env: EnvConfig) -> None:
+        self.name = name
+        if missing := missing_packages():
+            why = f"reading it needs the minari extra ({missing[0]} is not installed)"
+            raise DataSetError(name, why, "pip install 'vedette[minari]'")
+        import minari
+
+        try:
+            if name.startswith(MINARI):
+                self._data = minari.load_dataset(name.removeprefix(MINARI))
+            else:
+                self._data = minari.MinariDataset(minari_folder(Path(name)))
+            self.length, self.n_episodes = int(self._data.total_steps), self._data.total_episodes
+        except FileNotFoundError as e:
+            fix = "name one that `minari list local` has, or a folder"
+            raise DataSetError(name, "there is no such data set here", fix) from e
+        except (OSError, KeyError, ValueError) as e:
+            raise _torn(name, e) from e
+        self.spec = getattr(self._data, "env_spec", None)
+        self._adopt_spaces(env)
+
+    def _adopt_spaces(self, env: EnvConfig) -> None:
+        """Compare the spaces with the environment's, and find out what must be stacked."""
+        with closing(make_env(env)) as made:
+            observation, action = made.observation_space, made.action_space
+            inner = made.env.observation_space if isinstance(made, gym.Wrapper) else observation
+        try:
+            self._leaves = observation_columns(self._data.observation_space)
+        except SpaceLayoutError as e:
+            raise DataSetError(self.name, str(e), "name another data set") from e
+        self._stack = 0
+        wanted = observation_columns(observation)
+        if _forms(self._leaves) != _forms(wanted):
+            if not env.frame_stack or _forms(self._leaves) != _forms(observation_columns(inner)):
+                raise _other(self.name, "observations", _forms(self._leaves), _forms(wanted))
+            self._stack = env.frame_stack
+        if (found := _action_form(self._data.action_space)) != (own := _action_form(action)):
+            raise _other(self.name, "actions", found, own)
+        self._start: Any = getattr(action, "start", 0)
+        self._action_dtype = action_field(action)[1]
+
+    def episodes(self) -> Iterator[RecordedEpisode]:
+        """Its episodes, read one at a time.
+
+        Raises:
+            DataSetError: one is torn, or has borders where none can be.
+        """
+        try:
+            for number, episode in enumerate(self._data.iterate_episodes()):
+                yield self._recorded(number, episode)
+        except (OSError, KeyError, ValueError, IndexError, TypeError) as e:
+            raise _torn(self.name, e) from e
+
+    def _recorded(self, number: int, episode: Any) -> RecordedEpisode:  # minari.EpisodeData
+        steps = len(episode.rewards)
+        obs: Columns = {}
+        for leaf in self._leaves:
+            values = np.asarray(_follow(episode.observations, leaf))
+            self._check_shape(number, leaf.name, values, (steps + 1, *leaf.shape))
+            with np.errstate(over="ignore"):  # what float32 cannot hold is found as not finite
+                obs[leaf.name] = self._stacked(values.astype(leaf.dtype))
+        action = np.asarray(episode.actions)
+        self._check_shape(number, "action", action, (steps, *action_field_shape(self._data)))
+        if steps < 1:
+            raise self._broken(number, "it has no steps")
+        ends = np.asarray(episode.terminations, bool), np.asarray(episode.truncations, bool)
+        for name, flags in zip(("terminated", "truncated"), ends, strict=True):
+            self._check_shape(number, name, flags, (steps,))
+            if flags[:-1].any():
+                at = int(np.flatnonzero(flags)[0])
+                raise self._broken(number, f"step {at} of {steps} is {name}, and it goes on")
+        return RecordedEpisode(
+            number,
+            obs,
+            (action - self._start).astype(self._action_dtype),
+            np.asarray(episode.rewards, np.float64),
+            *(bool(flags[-1]) for flags in ends),
+        )
+
+    def _stacked(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Stacks of the newest observations, the first one repeated at the beginning, as
+        Gymnasium's `FrameStackObservation` has them."""
+        if not self._stack:
+            return values
+        places = np.arange(len(values))[:, None] + np.arange(1 - self._stack, 1)
+        stacked: NDArray[Any] = values[np.maximum(places, 0)]
+        return stacked
+
+    def _check_shape(
+        self, number: int, name: str, values: NDArray[Any], shape: tuple[int, ...]
+    ) -> None:
+        if values.shape != shape:
+            raise self._broken(number, f"its {name!r} has shape {values.shape}, not {shape}")
+
+    def _broken(self, number: int, why: str) -> DataSetError:
+        return DataSetError(self.name, f"episode {number}: {why}", "repair it or leave it out")
+
+
+class ReplayData:
+    """Rows of an exported replay, or of another run's.
+
+    Args:
+        name: as it was given.
+        stored: the rows.
+        first_action: the first discrete action in these rows.
+    """
+
+    def __init__(self, name: str, stored: StoredRows, first_action: Any = 0) -> None:
+        self.name, self.stored, self._first_action = name, stored, first_action
+        self.length = len(stored)
+
+    def check(self, row: np.dtype[Any], optional: frozenset[str]) -> None:
+        """Check that the rows have these columns.
+
+        Args:
+            row: the columns of a transition.
+            optional: of these, those that may be missing.
+
+        Raises:
+            DataSetError: names the first that is missing, or of another dtype or shape.
+        """
+        found = self.stored.dtype
+        for name in row.names or ():
+            if name not in (found.names or ()):
+                if name in optional:
+                    continue
+                fix = "name an exported replay of the same kind of run"
+                raise DataSetError(self.name, f"it has no column {name!r}", fix)
+            ours, theirs = row[name], found[name]
+            if ours.shape != theirs.shape or not np.can_cast(theirs.base, ours.base, "same_kind"):
+                is_, wanted = _form_text(theirs), _form_text(ours)
+                raise _other(self.name, f"rows: column {name!r}", is_, wanted)
+
+    @property
+    def longest(self) -> int:
+        """Steps of its longest transition."""
+        return max((int(piece.max()) for piece in self.stored.pieces("n_steps")), default=1)
+
+    def rows(self, row: np.dtype[Any]) -> Iterator[Columns]:
+        """The rows as they are, oldest first, some megabytes at a time: the columns of `row` that
+        they have."""
+        names = [name for name in row.names or () if name in (self.stored.dtype.names or ())]
+        size = max(1, _PIECE_BYTES // max(1, row.itemsize))
+        for begin in range(0, self.length, size):
+            places = np.arange(begin, min(begin + size, self.length))
+            yield {name: self._column(name, places).astype(row[name].base) for name in names}
+
+    def episodes(self) -> Iterator[RecordedEpisode]:
+        """The episodes that its rows of one step were, as far as they are there."""
+        observed = [name for name in self.stored.names if name.split("/")[0] == "obs"]
+        for number, episode in enumerate(episodes(self.stored)):
+            rows, last = episode.rows, episode.rows[-1:]
+            yield RecordedEpisode(
+                number,
+                {
+                    name: np.concatenate(
+                        [self.stored.take(name, rows), self.stored.take(f"next_{name}", last)]
+                    )
+                    for name in observed
+                },
+                self._column("action", rows),
+                self.stored.take("reward", rows).astype(np.float64),
+                bool(self.stored.take("terminated", last)[0]),
+                bool(self.stored.take("truncated", last)[0]),
+            )
+
+    def _column(self, name: str, places: NDArray[np.int64]) -> NDArray[Any]:
+        column = self.stored.take(name, places)
+        if name == "action" and np.any(self._first_action):
+            column = column - self._first_action
+        return column
+
+
+class NpzRows:
+    """The rows of an exported ``.npz``; what is not compressed stays on the disk until it is used.
+
+    Raises:
+        DataSetError: it is torn, or holds something else than columns of rows.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            with zipfile.ZipFile(path) as file:
+                entries = [entry for entry in file.infolist() if entry.filename.endswith(".npy")]
+                self._columns = {
+                    entry.filename.removesuffix(".npy"): _npy_array(file, entry)
+                    for entry in entries
+                }
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as e:
+            raise _torn(str(path), e) from e
+        lengths = {len(column) for column in self._columns.values() if column.shape}
+        if "reward" not in self._columns or len(lengths) != 1:
+            why = "it holds no columns of equal length with 'reward' among them"
+            fix = "name a file of `vedette export --what replay --format npz`"
+            raise DataSetError(str(path), why, fix)
+        self._length = lengths.pop()
+
+    def __len__(self) -> int:
+        return self._length
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """A row."""
+        columns = self._columns.items()
+        return np.dtype([(name, column.dtype, column.shape[1:]) for name, column in columns])
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns."""
+        return tuple(self._columns)
+
+    def take(self, name: str, rows: NDArray[np.int64]) -> NDArray[Any]:
+        """A copy of some rows of one column."""
+        return np.asarray(self._columns[name][rows])
+
+    def pieces(self, name: str) -> Iterator[NDArray[Any]]:
+        """Copies of parts of one column, of some megabytes each."""
+        column = self._columns[name]
+        size = max(1, _PIECE_BYTES // max(1, column.nbytes // max(1, len(column))))
+        for begin in range(0, len(column), size):
+            yield np.array(column[begin : begin + size])
+
+    def column(self, name: str) -> NDArray[Any]:
+        """A copy of one column."""
+        return np.array(self._columns[name])
+
+
+def transitions(
+    recorded: Iterator[RecordedEpisode],
+    processor: StepProcessor,
+    rewards: Callable[[NDArray[Any], NDArray[Any]], None],
+    extra: Columns,
+) -> Iterator[Columns]:
+    """The transitions that a step processor makes of episodes, as it makes an actor's.
+
+    Args:
+        recorded: `LANES` of them at a time go through the processor side by side.
+        processor: made for `LANES` environments.
+        rewards: writes what true rewards become in transitions.
+        extra: further columns of every step ``(LANES, *shape)``.
+    """
+    while group := _group(recorded):
+        longest = max(map(len, group))
+        lengths = np.array([len(episode) for episode in group] + [0] * (LANES - len(group)))
+        obs = _side_by_side([episode.obs for episode in group], longest + 1)
+        action = _side_by_side([{"action": episode.action} for episode in group], longest)["action"]
+        reward = np.zeros((longest, LANES), np.float32)
+        for lane, episode in enumerate(group):
+            rewards(episode.reward, reward[: len(episode), lane])
+        ends = np.array([e.terminated for e in group] + [False] * (LANES - len(group)))
+        cut = np.array(
+            [e.truncated or not e.terminated for e in group] + [False] * (LANES - len(group))
+        )
+        for t in range(longest):
+            last, following = lengths == t + 1, {name: rows[t + 1] for name, rows in obs.items()}
+            yield processor.process(
+                Step(
+                    obs={name: rows[t] for name, rows in obs.items()},
+                    action=action[t],
+                    reward=reward[t],
+                    next_obs=following,
+                    terminated=last & ends,
+                    truncated=last & cut,
+                    init_obs=following,
+                    valid=lengths > t,
+                    extra=extra,
+                )
+            )
+        yield processor.flush()
+
+
+def _group(recorded: Iterator[RecordedEpisode]) -> list[RecordedEpisode]:
+    """The next episodes that are put side by side: fewer where they are large."""
+    group: list[RecordedEpisode] = []
+    for episode in islice(recorded, LANES):
+        group.append(episode)
+        size = sum(column.nbytes for column in episode.obs.values())
+        if size * LANES > _GROUP_BYTES:
+            break
+    return group
+
+
+def _side_by_side(parts: list[Columns], steps: int) -> Columns:
+    """Columns ``(steps, LANES, *shape)`` of columns ``(T, *shape)`` with fewer steps."""
+    found: Columns = {}
+    for name, first in parts[0].items():
+        found[name] = np.zeros((steps, LANES, *first.shape[1:]), first.dtype)
+        for lane, part in enumerate(parts):
+            found[name][: len(part[name]), lane] = part[name]
+    return found
+
+
+def minari_folder(folder: Path) -> Path:
+    """The folder that Minari reads, where this is one or holds one.
+
+    Raises:
+        FileNotFoundError: it is none.
+    """
+    for place in (folder, folder / "data"):
+        if (place / "metadata.json").is_file() or (place / "main_data.hdf5").is_file():
+            return place.absolute()
+    raise FileNotFoundError(folder)
+
+
+def open_npz(name: str, env: EnvConfig) -> ReplayData:
+    """An exported replay, whose discrete actions are the environment's own."""
+    with closing(make_env(env)) as made:
+        start = getattr(made.action_space, "start", 0)
+    return ReplayData(name, NpzRows(Path(name)), start)
+
+
+def open_replay_rows(name: str, directory: Path) -> ReplayData:
+    """The rows of another run's replay, which it may go on to write."""
+    return ReplayData(name, LiveRows(directory, locked=False))
+
+
+def _npy_array(file: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDArray[Any]:
+    """A member of an npz: mapped where it lies as it is, else read. Nothing is unpickled."""
+    with file.open(entry) as member:
+        version = np.lib.format.read_magic(member)
+        read = np.lib.format.read_array_header_1_0
+        if version != (1, 0):
+            read = np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = read(member)
+        if dtype.hasobject:
+            raise ValueError(f"{entry.filename} holds Python objects")
+        if entry.compress_type != zipfile.ZIP_STORED or fortran or not np.prod(shape):
+            with file.open(entry) as whole:
+                return np.lib.format.read_array(whole, allow_pickle=False)
+        head = member.tell()
+    path = Path(str(file.filename))
+    with path.open("rb") as raw:
+        raw.seek(entry.header_offset + 26)
+        name_bytes, extra_bytes = np.frombuffer(raw.read(4), "<u2").tolist()
+    begin = entry.header_offset + 30 + name_bytes + extra_bytes + head
+    return np.memmap(path, dtype, "r", begin, shape)
+
+
+def _follow(values: Any, leaf: ObservationColumn) -> Any:  # of any space
+    for key in leaf.path:
+        values = values[key]
+    return values
+
+
+def action_field_shape(data: Any) -> tuple[int, ...]:  # a minari.MinariDataset
+    """The shape of one action of a data set."""
+    return action_field(data.action_space)[2]
+
+
+def _forms(leaves: tuple[ObservationColumn, ...]) -> str:
+    return ", ".join(sorted(f"{leaf.name} {leaf.dtype} {leaf.shape}" for leaf in leaves))
+
+
+def _form_text(dtype: np.dtype[Any]) -> str:
+    return f"{dtype.base} {dtype.shape}"
+
+
+def _action_form(space: gym.Space[Any]) -> str:
+    if isinstance(space, gym.spaces.Box):
+        bounds = f"{np.round(space.low, 5).tolist()} to {np.round(space.high, 5).tolist()}"
+        return f"{action_field(space)[1]} {space.shape} of {bounds}"
+    return str(space)
+
+
+def _other(name: str, what: str, found: str, own: str) -> DataSetError:
+    why = f"its {what} are {found}, and the environment's are {own}"
+    return DataSetError(name, why, "name a data set of this environment")
+
+
+def _torn(name: str, error: Exception) -> DataSetError:
+    code = error.errno if isinstance(error, OSError) else None
+    text = " ".join((os.strerror(code) if code else str(error)).split())
+    return DataSetError(name, f"it cannot be read ({text[:200]})", "name a whole data set")

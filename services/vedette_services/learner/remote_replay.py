@@ -1,0 +1,440 @@
+"""The replay of a run for a training loop of the user's own: the gateway, without our trainer.
+
+This process is in the trainer's place: it reads the replay, and writes the trainer's status record
+and the models into their maps. A thread supervises the gateway.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import math
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vedette_protocol.errors import SchemaError
+from vedette_protocol.schema import Schema, spec_difference
+from vedette_rl.agents.registry import agent_kind
+from vedette_rl.core import ModelInfo, Sample, State
+from vedette_rl.envs.make import probe_environment
+from vedette_rl.errors import LatestValueFormatError
+from vedette_rl.replay.limiter import Limiter
+from vedette_rl.replay.ring_files import read_floor
+from vedette_rl.storage.latest_value import read_latest_value
+from vedette_services.config.run_config import RunConfig
+from vedette_services.errors import (
+    ReplayWaitError,
+    ServicesError,
+    UsageError,
+    foreign_error_message,
+)
+from vedette_services.host.processes import StopSignals, WakeupEvent
+from vedette_services.learner.background import BackgroundPublisher
+from vedette_services.learner.supervisor import Supervisor, prepare_run
+from vedette_services.net.addresses import Address
+from vedette_services.run.directory import LearnerSpec, RunDirectory
+from vedette_services.run.learner_location import publish_location
+from vedette_services.run.model_map import ModelMapWriter
+from vedette_services.run.provenance import record_provenance
+from vedette_services.run.replay_layout import make_run_limiter, replay_directory
+from vedette_services.run.status import Rates, Status, Time
+from vedette_services.run.status_records import StatusReader, StatusRecordWriter, TrainerStatus
+from vedette_services.run.status_schema import decode
+from vedette_services.run.stop_conditions import find_exit_reason
+
+log = logging.getLogger("vedette.replay")
+
+_TICK_S = 0.02  # from one status of the loop to the next
+_WAIT_S = 0.005  # from one look to the next: the maps have no event to wait for
+_OPEN_S = 60.0  # for the gateway to listen
+_LAST_MODEL_S = 20.0
+_END_S = 30.0  # for the gateway to take the last batches and to close the replay
+_LOG_WAIT_S = 10.0  # from one line about a wait to the next
+
+
+class _GatewaySupervisor(Supervisor):
+    """Runs the gateway beside a training loop of this process, in a thread of its own."""
+
+    processes = ("gateway",)
+
+    def __init__(self, spec: LearnerSpec, on_loaded: Callable[[], None]) -> None:
+        super().__init__(spec, None, on_loaded=on_loaded)
+        self.error: Exception | None = None
+        self._stop = StopSignals(())
+        self._thread = threading.Thread(target=self._serve, name="vedette-replay", daemon=True)
+
+    @property
+    def wakeup(self) -> WakeupEvent:
+        """To be set when there is a newer model."""
+        return self._wakeup
+
+    def start(self, epoch: int, opt_steps: int) -> None:
+        """Start the gateway."""
+        self._event_log.log_epoch(epoch, opt_steps)
+        self._thread.start()
+
+    @property
+    def is_serving(self) -> bool:
+        """True while the gateway runs, or is started again."""
+        return self._thread.is_alive()
+
+    def end(self) -> None:
+        """End the gateway once the loop's status says that it is done, or at once."""
+        self._stop.request()
+        self._thread.join(_END_S)
+
+    def _serve(self) -> None:
+        try:
+            self.run(self._stop)
+        except Exception as error:  # noqa: BLE001 - raised in the loop's thread
+            self.error = error
+
+    def _end(self, stop: StopSignals) -> None:
+        if self._records.learning.read().phase != "done":
+            self._stops["gateway"].set()
+        self._wait_for_gateway(self._children["gateway"].process)
+        self._log_events()
+        status = self._records.read()
+        self._event_log.log("ended", "learner", status.exit_reason)
+        self._write_summary(status, ended=True)
+
+
+class RemoteReplay:
+    """A durable replay that actors on any number of hosts feed, for a training loop of one's own.
+
+    ::
+
+        with RemoteReplay(config, run, address) as replay:
+            replay.publish(arrays)              # actors play from the first model on
+            for batch in replay:                # waits for the warm-up and for the limiter
+                learn(batch.columns["obs"], batch.columns["action"], ...)
+                replay.publish(arrays)          # now and then
+
+    A batch is stored and acknowledged as by ``vedette learner``: never twice, and none is lost when
+    this process is killed. The same directory goes on. Leaving the block tells the actors that the
+    run is over; after an exception they wait for this run to go on.
+
+    One thread draws and publishes.
+
+    Args:
+        config: a checked configuration of a run.
+        out: the run's directory; one with a replay goes on.
+        address: where to bind.
+        keys: folder with our key pair and the keys that we admit; None: everybody.
+        fresh, new_replay, note: as `run_learner` takes them.
+
+    Raises:
+        RunInUseError: a learner runs on this directory.
+        PortInUseError: the address is taken.
+        ChildFailedError: the gateway died and would die again.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        out: Path,
+        address: Address,
+        *,
+        keys: Path | None = None,
+        fresh: bool = False,
+        new_replay: bool = False,
+        note: str = "",
+    ) -> None:
+        self.config, self.run, self.address = config, out, address
+        self._began, self._pid = time.monotonic(), os.getpid()
+        self._next_tick = self._wait_s = 0.0
+        self._models: BackgroundPublisher | None = None
+        self._model_schema: Schema | None = None
+        self._limiters: dict[int, Limiter] = {}
+        with ExitStack() as opening:
+            directory = RunDirectory(out)
+            opening.callback(directory.unlock)
+            spec, on_loaded = prepare_run(
+                config, directory, address, keys, fresh=fresh, new_replay=new_replay, note=note
+            )
+            before = _last_status(directory)
+            opening.enter_context(record_provenance(config, directory))
+            opening.enter_context(publish_location(directory, address, None))
+            self._serve(spec, on_loaded, before, opening)
+            self._opened = opening.pop_all()
+        atexit.register(self.close, "interrupted")
+
+    def _serve(
+        self,
+        spec: LearnerSpec,
+        on_loaded: Callable[[], None],
+        before: TrainerStatus,
+        opening: ExitStack,
+    ) -> None:
+        """Start the gateway and open the replay behind it."""
+        epoch = spec.run.begin_epoch().epoch
+        self._has_model = spec.run.model_map.exists()  # a start removes another one's
+        self._supervisor = _GatewaySupervisor(spec, on_loaded)
+        self._status_record = StatusRecordWriter(spec.run.learning_map, TrainerStatus)
+        opening.callback(self._status_record.close)
+        self._learning = TrainerStatus(epoch, before.opt_steps, before.sampled)
+        self._status_record.write(self._learning)
+        self._status = StatusReader(spec)
+        self._model_map, self._version = spec.run.model_map, before.opt_steps - 1
+        self._first_batch = before.opt_steps
+        self._supervisor.start(epoch, before.opt_steps)
+        opening.callback(self._supervisor.end)
+        from vedette_services.learner.trainer import open_replay  # brings torch: while it starts
+
+        self._wait_for_gateway()
+        self._buffer = open_replay(spec, epoch)
+        state = self._buffer.get_state()
+        if "draws" in state:  # the schedule of beta goes on, too
+            self._buffer.set_state({**state, "draws": before.opt_steps})
+        self._floor = read_floor(replay_directory(self.config, self.run))
+        self._learning = replace(self._learning, sampled=self._draws_that_count(before))
+        self._tick("waiting", self.wait_reason() or "no batch was drawn yet")
+
+    def _draws_that_count(self, before: TrainerStatus) -> int:
+        """Return the rows drawn by earlier starts, as far as the limiter would have let them be
+        drawn from the rows that are there now."""
+        limiter = make_run_limiter(self.config, self._floor)
+        center = limiter.rate * (self._buffer.inserted - limiter.min_size)
+        drawn = before.sampled if before.epoch else center
+        return max(0, round(min(drawn, center + limiter.error_buffer)))
+
+    def _wait_for_gateway(self) -> None:
+        deadline = time.monotonic() + _OPEN_S
+        while self._status.ingest.read().samples is None:
+            self._raise_failure()
+            if time.monotonic() > deadline:
+                raise ServicesError(f"the gateway does not listen after {_OPEN_S:g} s")
+            time.sleep(_WAIT_S)
+
+    # Batches
+
+    def __iter__(self) -> Iterator[Sample]:
+        """Draw batches of `agent.batch_size` rows until a stop condition is reached."""
+        while not self._exit_reason():
+            with suppress(ReplayWaitError):  # the condition may be reached meanwhile
+                yield self.sample(timeout_s=1.0)
+
+    def sample(self, batch_size: int | None = None, *, timeout_s: float = math.inf) -> Sample:
+        """Draw rows; the columns are overwritten by the next call.
+
+        It waits for the warm-up (`learner.warmup_period`), and while more was drawn than
+        `replay.samples_per_insert` allows; status and log have the reason.
+
+        Args:
+            batch_size: how many; None: `agent.batch_size`.
+            timeout_s: the longest wait; 0: none.
+
+        Raises:
+            ReplayWaitError: a batch may not be drawn yet; has the reason.
+            LimiterDeadlockError: `replay.error_buffer` never lets so many be drawn.
+            ChildFailedError: the gateway died and would die again.
+        """
+        rows = batch_size or self.config.agent.batch_size
+        self._wait(rows, timeout_s)
+        sample = self._buffer.sample(rows)
+        learning = self._learning
+        self._learning = replace(
+            learning, opt_steps=learning.opt_steps + 1, sampled=learning.sampled + rows
+        )
+        self._tick("training", "")
+        return sample
+
+    def wait_reason(self, batch_size: int | None = None) -> str:
+        """Return why a batch may not be drawn yet; "" if it may."""
+        rows = batch_size or self.config.agent.batch_size
+        if rows not in self._limiters:
+            whole = make_run_limiter(self.config, self._floor)
+            self._limiters[rows] = replace(whole, batch_size=rows)
+        limiter = self._limiters[rows]
+        reason = limiter.sample_wait_reason(self._buffer.inserted, self._learning.sampled)
+        if reason and not self._has_model:
+            return f"{reason}; actors wait for the first model, which nobody has published"
+        return reason
+
+    def update_priority(self, indices: NDArray[Any], td_errors: NDArray[Any]) -> None:
+        """Set the absolute TD errors ``(B,)`` of rows drawn before, if `replay.prioritized` is set.
+
+        Args:
+            indices: `Sample.indices`.
+        """
+        self._buffer.update_priority(indices, td_errors)
+
+    def __len__(self) -> int:
+        """Rows that can be drawn now."""
+        return len(self._buffer)
+
+    @property
+    def inserted(self) -> int:
+        """Rows inserted since the run began, overwritten ones too."""
+        return self._buffer.inserted
+
+    @property
+    def batches(self) -> int:
+        """Batches drawn since the run began: the status calls them optimization steps."""
+        return self._learning.opt_steps
+
+    def status(self) -> Status:
+        """Return the status of the run: accounting, fleet, returns of the actors' episodes."""
+        return self._status.read()
+
+    def get_state(self) -> State:
+        """Return what the draws depend on, for a checkpoint; the rows are in the replay's files."""
+        return self._buffer.get_state()
+
+    def set_state(self, state: State) -> None:
+        """Draw on from a state of `get_state`."""
+        self._buffer.set_state(state)
+
+    # Models
+
+    def publish(self, arrays: Mapping[str, Any]) -> int:
+        """Send a model to the actors, in the background.
+
+        Args:
+            arrays: by name, as the run's policy takes them: arrays or tensors, which are copied.
+                Names, shapes and dtypes stay the same.
+
+        Returns:
+            Its version: the batches drawn so far, and always more than the version before.
+
+        Raises:
+            UsageError: the policy does not take them, or they are not those of before.
+        """
+        self._raise_failure()
+        model = ModelInfo(max(self.batches, self._version + 1), _copied(arrays))
+        try:
+            schema = Schema.from_arrays(model.arrays)
+        except SchemaError as error:
+            raise UsageError(f"publish: {error}") from error
+        if self._models is None:
+            self._check_model(model)
+            self._model_schema = schema
+            writer = ModelMapWriter(self._model_map, schema)
+            self._opened.callback(writer.close)
+            self._models = BackgroundPublisher(
+                writer, self._learning.epoch, self._supervisor.wakeup.set
+            )
+        elif self._model_schema is not None and schema.hash != self._model_schema.hash:
+            raise UsageError(f"publish: {spec_difference(self._model_schema, schema)}")
+        self._models.publish(model, self._status.ingest.read().env_steps)
+        self._version, self._has_model = model.version, True
+        return model.version
+
+    def _check_model(self, model: ModelInfo) -> None:
+        """Check that the policy that actors build takes a model."""
+        agent = self.config.agent
+        ranks, spaces = np.array([0.5]), probe_environment(self.config.env)
+        policy = agent_kind(agent.name).build_policy(agent, spaces, ranks=ranks, seed=0)
+        try:
+            policy.sync_model(model)
+        except Exception as error:
+            why = foreign_error_message(error)
+            raise UsageError(f"publish: {agent.name} does not take these arrays: {why}") from error
+
+    # Waiting, and the end
+
+    def _wait(self, rows: int, timeout_s: float) -> None:
+        """Wait until a batch may be drawn."""
+        self._raise_failure()
+        if not (reason := self.wait_reason(rows)):
+            return
+        began = log_at = time.monotonic()
+        while reason:
+            now = time.monotonic()
+            if now - began >= timeout_s:
+                raise ReplayWaitError(reason, timeout_s)
+            if now >= log_at + _LOG_WAIT_S:
+                log_at = now
+                log.info("%s", reason)
+            self._tick("waiting", reason)
+            time.sleep(_WAIT_S)
+            self._wait_s += time.monotonic() - now
+            self._raise_failure()
+            reason = self.wait_reason(rows)
+
+    def _tick(self, phase: str, waits: str) -> None:
+        """Write the loop's status, when that is due."""
+        now = time.monotonic()
+        if now >= self._next_tick:
+            self._next_tick = now + _TICK_S
+            self._learning = self._now(phase=phase, waits=waits)
+            self._status_record.write(self._learning)
+
+    def _now(self, **changed: str) -> TrainerStatus:
+        seconds = time.monotonic() - self._began
+        learning = self._learning
+        done = learning.opt_steps - self._first_batch
+        return replace(
+            learning,
+            seconds=seconds,
+            rates=Rates(opt_steps_per_sec=done / seconds),
+            time=Time(seconds - self._wait_s, 0.0, self._wait_s, seconds),
+            **changed,  # type: ignore[arg-type]  # its text fields
+        )
+
+    def _exit_reason(self) -> str:
+        """Return the stop condition that is reached; "" while there is none."""
+        seconds = time.monotonic() - self._began
+        env_steps = self._status.ingest.read().env_steps
+        return find_exit_reason(self.config.stop, self.batches, env_steps, seconds, None)
+
+    def _raise_failure(self) -> None:
+        if self._models is not None:
+            self._models.raise_failure()
+        if not self._supervisor.is_serving:
+            raise self._supervisor.error or ServicesError("the replay is closed")
+
+    def close(self, exit_reason: str = "") -> None:
+        """End the gateway, and tell the actors; does nothing when it is closed.
+
+        Args:
+            exit_reason: ``interrupted``: the run goes on later, and actors wait for it; "": it is
+                over.
+        """
+        if os.getpid() != self._pid or not self._supervisor.is_serving:
+            return  # a forked child's copy is not the replay
+        atexit.unregister(self.close)
+        with self._opened:
+            reason = exit_reason or self._exit_reason() or "loop_ended"
+            if self._models is not None:
+                self._models.close(_LAST_MODEL_S)
+            self._learning = self._now(phase="done", waits="", exit_reason=reason)
+            self._status_record.write(self._learning)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close("interrupted" if kind else "")
+
+
+def _last_status(run: RunDirectory) -> TrainerStatus:
+    """Return the last status that a trainer or a loop of an earlier start wrote; of none, 0."""
+    with suppress(OSError, LatestValueFormatError):
+        if found := read_latest_value(run.learning_map):
+            return decode(TrainerStatus, found[1]) or TrainerStatus()
+    return TrainerStatus()
+
+
+def _copied(arrays: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+    """Copy arrays, and tensors of any device."""
+    host = {
+        name: value.detach().cpu().numpy() if hasattr(value, "detach") else value
+        for name, value in arrays.items()
+    }
+    return {name: np.array(value, order="C") for name, value in host.items()}

@@ -1,0 +1,311 @@
+"""The data sets of a run's sources: opened, checked against the run, and written into rings."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vedette_protocol.errors import SchemaError
+from vedette_protocol.schema import Schema
+from vedette_rl.agents.registry import agent_kind
+from vedette_rl.core import Columns, RowColumn
+from vedette_rl.core.columns import ACTOR, INTERVENED, MANAGER, VERSION
+from vedette_rl.envs.make import make_vector_environment
+from vedette_rl.envs.spaces import Spaces, column_bounds, transition_dtype
+from vedette_rl.envs.vector_env import RewardTransform
+from vedette_rl.errors import DataSetError
+from vedette_rl.exported.data_sets import (
+    LANES,
+    MINARI,
+    MinariData,
+    RecordedEpisode,
+    ReplayData,
+    minari_folder,
+    open_npz,
+    open_replay_rows,
+    transitions,
+)
+from vedette_rl.replay.budget import replay_space
+from vedette_rl.replay.manifest import MANIFEST, read_manifest
+from vedette_rl.replay.prioritized import TD_ERROR
+from vedette_rl.replay.ring import RingWriter
+from vedette_rl.steps.n_step import make_step_processor, prepare_steps
+from vedette_services.config.loading import read_config
+from vedette_services.config.run_config import RunConfig
+from vedette_services.config.saving import changed_settings
+from vedette_services.run.replay_layout import configured_columns, replay_directory, ring_dtype
+
+_GUARD_BYTES = 16 << 20
+_CHECKED_BYTES = 256 << 20
+_RETURNS_OF_ROWS = 200_000
+"""Rows of a replay, beyond which its episodes are not put together for their returns alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedData:
+    """A data set that fits the run.
+
+    Args:
+        as_rows: its rows are taken as they are; else its episodes go through a step processor.
+        raw_rewards: its rewards are the environment's, and are scaled and clipped as an actor's.
+    """
+
+    data: MinariData | ReplayData
+    as_rows: bool
+    raw_rewards: bool
+
+
+def open_data(config: RunConfig, spaces: Spaces, data: str) -> OpenedData:
+    """Open a data set and check its form.
+
+    Raises:
+        DataSetError: it does not fit.
+    """
+    declared = agent_kind(config.agent.name).columns(config.agent, spaces)
+    path = Path(data)
+    if data.startswith(MINARI) or (path.is_dir() and _replay_of(path) is None):
+        if declared:
+            why = f"it has no column {declared[0].name!r}, which agent {config.agent.name} declares"
+            raise DataSetError(data, why, "name an exported replay, or another agent")
+        found = MinariData(data, config.env)
+        return OpenedData(found, as_rows=False, raw_rewards=True)
+    if (replay := _replay_of(path)) is not None:
+        rows = open_replay_rows(data, replay)
+        same = _check_same_samples(config, data, path)
+    elif path.is_file():
+        rows = open_npz(data, config.env)
+        same = config.agent.n_step == 1 and config.actors.step_processor == "n_step"
+    else:
+        raise DataSetError(data, "there is no such file or folder", "name one that is there")
+    rows.check(transition_dtype(spaces, _columns(config, spaces)), frozenset({INTERVENED}))
+    if not same and rows.longest > 1:
+        why = "its transitions span several steps"
+        fix = "name the directory of a run with the same settings, or one with agent.n_step=1"
+        raise DataSetError(data, why, fix)
+    return OpenedData(rows, as_rows=same, raw_rewards=False)
+
+
+def _replay_of(path: Path) -> Path | None:
+    """The replay of the run in a directory; None if there is none."""
+    if not (path / "run.json").is_file():
+        return path if (path / MANIFEST).is_file() else None
+    return replay_directory(read_config(path / "config.toml"), path)
+
+
+_OF_STEPS = frozenset({"agent.n_step", "agent.discount"})
+
+
+def _check_same_samples(config: RunConfig, data: str, path: Path) -> bool:
+    """True if another run's samples are made as ours are; False if they can be made so.
+
+    Raises:
+        DataSetError: they cannot.
+    """
+    if not (path / "run.json").is_file():
+        return config.agent.n_step == 1 and config.actors.step_processor == "n_step"
+    theirs = read_config(path / "config.toml")
+    differing = [c for c in changed_settings(theirs, config) if "samples" in c.stored_in]
+    for change in differing:
+        if change.key not in _OF_STEPS:
+            why = f"its samples were made with {change.key}={change.before}, not {change.now}"
+            raise DataSetError(data, why, f"set {change.key}={change.before}, or export its replay")
+    return not differing
+
+
+def _columns(config: RunConfig, spaces: Spaces) -> tuple[RowColumn, ...]:
+    """The declared columns that a data set's rows have: nobody knows their TD errors."""
+    return tuple(c for c in configured_columns(config, spaces) if c.name != TD_ERROR)
+
+
+def stored_row(config: RunConfig, spaces: Spaces) -> np.dtype[Any]:
+    """A row of a source's ring, which stores observations whole."""
+    return ring_dtype(transition_dtype(spaces, configured_columns(config, spaces)))
+
+
+class DataReading:
+    """Reads one data set into a ring."""
+
+    def __init__(self, config: RunConfig, spaces: Spaces, opened: OpenedData) -> None:
+        self._config, self._spaces, self._opened = config, spaces, opened
+        declared = _columns(config, spaces)
+        self._row = transition_dtype(spaces, declared)
+        self._stored = stored_row(config, spaces)
+        self._schema = Schema.from_dtype(self._row, column_bounds(spaces, declared))
+        self._guard = guard_rows(self._stored)
+        self.episodes: int | None = None
+        self._returns: list[float] = []
+
+    def returns(self) -> dict[str, Any]:
+        """The returns of the whole episodes that were read."""
+        if not self._returns:
+            return {}
+        found = np.array(self._returns)
+        return {
+            "return_mean": float(found.mean()),
+            "return_min": float(found.min()),
+            "return_max": float(found.max()),
+        }
+
+    def space(self, prioritized: bool) -> int:
+        """Bytes of its ring."""
+        rows, guard = self._most_rows(), self._guard
+        return replay_space(self._stored, rows, prioritized=prioritized, guard=guard).total_bytes
+
+    def check_values(self) -> None:
+        """Check all rows, and write none: cheap enough for data that are not large.
+
+        Raises:
+            DataSetError: a value is not finite or out of its bounds, or an episode is broken.
+        """
+        if self.space(prioritized=False) <= _CHECKED_BYTES:
+            rows = 0
+            for columns in self._rows():
+                rows += self._checked(columns, rows)
+
+    def write(self, directory: Path, digest: str) -> int:
+        """Write all rows into a ring of exactly so many; returns their number."""
+        opened, most, guard = self._opened, self._most_rows(), self._guard
+        ring = RingWriter.open(directory, self._stored, most, run_id=f"data:{digest}", guard=guard)
+        rows = 0
+        with closing(ring):
+            for columns in self._rows():
+                count = self._checked(columns, rows)
+                rows += count
+                if rows > most:
+                    why = f"more than {most:,} samples come out of it"
+                    raise DataSetError(opened.data.name, why, "declare rows_per_step in its class")
+                _append(ring, self._complete(columns, count), count, guard)
+        if not rows:
+            raise DataSetError(opened.data.name, "it holds no samples", "name another data set")
+        return rows
+
+    def _most_rows(self) -> int:
+        length = self._opened.data.length
+        if self._opened.as_rows:
+            return max(1, length)
+        return max(1, math.ceil(length * self._config.actors.rows_per_step))
+
+    def _rows(self) -> Iterator[Columns]:
+        opened, config = self._opened, self._config
+        if opened.as_rows:
+            assert isinstance(opened.data, ReplayData), "episodes go through a step processor"
+            if opened.data.length <= _RETURNS_OF_ROWS and opened.data.longest == 1:
+                for _ in self._counted(opened.data.episodes()):
+                    pass
+            yield from opened.data.rows(self._row)
+            return
+        agent, actors, env = config.agent, config.actors, config.env
+        processor = make_step_processor(
+            *(actors.step_processor, agent.n_step, agent.discount, LANES, self._row),
+            her_goals=actors.her_goals,
+        )
+        rewards = RewardTransform(env.reward_scale, env.reward_clip) if opened.raw_rewards else None
+        with closing(make_vector_environment(env, 1, config.seed)) as envs:
+            prepare_steps(processor, envs, config.seed)
+            episodes = self._counted(opened.data.episodes())
+            yield from transitions(episodes, processor, (rewards or RewardTransform()).write, {})
+
+    def _counted(self, episodes: Iterator[RecordedEpisode]) -> Iterator[RecordedEpisode]:
+        env, self.episodes = self._config.env, 0
+        scale = 0.0 if env.reward_clip else env.reward_scale  # of a replay's rewards
+        for episode in episodes:
+            self.episodes += 1
+            if (episode.terminated or episode.truncated) and (scale or self._opened.raw_rewards):
+                total = float(episode.reward.sum())
+                self._returns.append(total if self._opened.raw_rewards else total / scale)
+            yield episode
+
+    def _checked(self, columns: Columns, before: int) -> int:
+        """Check rows as those of a batch from the network are; returns their number.
+
+        Raises:
+            DataSetError: a value is not finite, or out of its bounds.
+        """
+        count = len(columns["reward"])
+        if INTERVENED in (self._row.names or ()):  # of an old run, perhaps
+            columns.setdefault(INTERVENED, np.zeros(count, np.bool_))
+        try:
+            self._schema.check_values({name: columns[name] for name in self._row.names or ()})
+        except SchemaError as e:
+            where = f"samples {before:,} to {before + count:,}"
+            fix = "repair it or leave it out"
+            raise DataSetError(self._opened.data.name, f"{where}: {e}", fix) from e
+        return count
+
+    def _complete(self, columns: Columns, count: int) -> Columns:
+        """Rows with the columns that a learner adds: no model made them."""
+        whole = {
+            name: np.ascontiguousarray(columns[name], self._row[name].base)
+            for name in self._row.names or ()
+        }
+        if TD_ERROR in (self._stored.names or ()):
+            whole[TD_ERROR] = np.zeros(count, np.float32)
+        for name in (VERSION, MANAGER, ACTOR):
+            whole[name] = np.full(count, -1, self._stored[name])
+        return whole
+
+
+def _append(ring: RingWriter, columns: Columns, count: int, guard: int) -> None:
+    for begin in range(0, count, guard):
+        piece = {name: column[begin : begin + guard] for name, column in columns.items()}
+        rows = len(piece[VERSION])
+        if ring.room < rows:
+            ring.commit()
+        ring.append(piece, rows)
+    ring.commit()
+
+
+def guard_rows(row: np.dtype[Any]) -> int:
+    """Rows that are appended to a source's ring before a commit."""
+    return max(1, min(4096, _GUARD_BYTES // max(1, row.itemsize)))
+
+
+# Telling whether data have changed
+
+
+def data_files(data: str) -> list[Path]:
+    """The files of a data set; none of a run's directory, whose rows change while it runs.
+
+    Raises:
+        DataSetError: there is none.
+    """
+    path = Path(data)
+    try:
+        if _replay_of(path) is not None:
+            return []
+        folder = _minari_place(data) if data.startswith(MINARI) else path
+        if folder.is_file():
+            return [folder]
+        return sorted(p for p in minari_folder(folder).rglob("*") if p.is_file())
+    except (FileNotFoundError, ImportError) as e:
+        why = "there is no such data set here"
+        raise DataSetError(data, why, "name one that is there") from e
+
+
+def _minari_place(data: str) -> Path:
+    from minari.storage.datasets_root_dir import get_dataset_path
+
+    return Path(get_dataset_path(data.removeprefix(MINARI)))
+
+
+def file_stats(files: list[Path]) -> dict[str, list[int]]:
+    return {str(f): [f.stat().st_size, f.stat().st_mtime_ns] for f in files}
+
+
+def digest_of(data: str, files: list[Path]) -> str:
+    """A digest of all files; of a replay in its run its identity, which stays while rows change."""
+    digest = hashlib.blake2b(digest_size=16)
+    if not files and (replay := _replay_of(Path(data))) is not None:
+        digest.update(read_manifest(replay).uid.encode())
+    for file in files:
+        digest.update(file.name.encode() if len(files) > 1 else b"")
+        with file.open("rb") as opened:
+            digest.update(hashlib.file_digest(opened, "blake2b").digest())
+    return digest.hexdigest()

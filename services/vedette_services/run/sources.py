@@ -1,0 +1,296 @@
+"""The sources of a run's samples beside its actors: data sets, each read once into its own ring.
+
+::
+
+    check_sources(config, out, spaces, new=...)       # before anything is changed
+    staged = stage_sources(config, run, new=...)      # reads what was not read yet
+    place_sources(config, run, staged)                # renamed: there or not
+    rings = open_sources(config, run.root)            # the trainer, at every start
+
+A source lies in ``sources/NAME`` below the replay's directory: a ring, and ``source.json``, which
+says what was read. It is written aside, synced and renamed last, so a killed start leaves none or a
+whole one, and no later start reads the data again.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+import time
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from vedette_rl.core.columns import INTERVENED
+from vedette_rl.envs.make import probe_environment
+from vedette_rl.envs.spaces import Spaces
+from vedette_rl.errors import DataSetError, ReplayFormatError, RlError
+from vedette_rl.exported.data_sets import ReplayData
+from vedette_rl.replay import ring_files
+from vedette_rl.replay.budget import replay_space
+from vedette_rl.replay.config import INTERVENTIONS
+from vedette_rl.replay.export import LiveRows
+from vedette_rl.replay.manifest import read_manifest
+from vedette_rl.replay.mixed import MarkedRows
+from vedette_rl.replay.ring import RingReader, RingWriter, recover_replay
+from vedette_rl.replay.rows import Rows
+from vedette_rl.storage.atomic_files import replace_file, sync_directory
+from vedette_services.config.run_config import RunConfig
+from vedette_services.errors import SettingError
+from vedette_services.run.directory import RunDirectory
+from vedette_services.run.replay_layout import replay_directory
+from vedette_services.run.source_data import (
+    DataReading,
+    data_files,
+    digest_of,
+    file_stats,
+    guard_rows,
+    open_data,
+    stored_row,
+)
+from vedette_services.run.status import SourceStatus
+
+log = logging.getLogger("vedette.learner")
+
+SOURCES = "sources"
+RECORD = "source.json"
+STAGED = "sources.new"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRecord:
+    """What was read of a data set, as ``source.json`` has it.
+
+    Args:
+        data: as the configuration names it.
+        digest: of its content.
+        files: the size and time of each of its files.
+        rows: in the ring.
+        episodes: of the data set; None: not known.
+        return_mean, return_min, return_max: of its whole episodes; None: not known.
+    """
+
+    data: str
+    digest: str
+    files: dict[str, list[int]] = field(default_factory=dict)
+    rows: int = 0
+    episodes: int | None = None
+    return_mean: float | None = None
+    return_min: float | None = None
+    return_max: float | None = None
+
+    def __str__(self) -> str:
+        episodes = "" if self.episodes is None else f" of {self.episodes:,} episodes"
+        returns = "" if self.return_mean is None else f", mean return {self.return_mean:.4g}"
+        return f"{self.rows:,} samples{episodes}{returns}, from {self.data}"
+
+
+def source_directory(config: RunConfig, out: Path, name: str) -> Path:
+    """The directory of a source."""
+    return replay_directory(config, out) / SOURCES / name
+
+
+def read_record(directory: Path) -> SourceRecord | None:
+    """Read what a source's directory says; None if it was not read yet.
+
+    Raises:
+        ReplayFormatError: it is damaged.
+    """
+    try:
+        content = json.loads((directory / RECORD).read_text("utf-8"))
+        return SourceRecord(**content)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError) as e:
+        fix = f"delete {directory}, and its data set is read again"
+        raise ReplayFormatError(f"{directory / RECORD} is damaged ({e}): {fix}") from e
+
+
+class CheckedSources(NamedTuple):
+    """What `check_sources` found.
+
+    Args:
+        lines: for the user.
+        bytes: of the sources that are still to be read.
+    """
+
+    lines: tuple[str, ...]
+    bytes: int
+
+
+def check_sources(config: RunConfig, out: Path, spaces: Spaces, *, new: bool) -> CheckedSources:
+    """Check all sources that are not read yet: values too, unless they are large.
+
+    Args:
+        new: the run's replay begins anew.
+
+    Raises:
+        SettingError: a data set is not there, torn, of other spaces, or has changed since it was
+            read.
+    """
+    lines, total = [], 0
+    for name, source in config.replay.sources.items():
+        key = f"replay.sources.{name}" + (".data" if source.data else "")
+        try:
+            if not source.data:
+                guard = guard_rows(row := stored_row(config, spaces))
+                total += replay_space(
+                    row, source.capacity, prioritized=config.replay.prioritized, guard=guard
+                ).total_bytes
+                continue
+            if not new and (record := _known(config, out, name)) is not None:
+                lines.append(f"source {name}: {record}, read before")
+                continue
+            reading = DataReading(config, spaces, open_data(config, spaces, source.data))
+            reading.check_values()
+            total += reading.space(config.replay.prioritized)
+            lines.append(f"source {name}: {source.data}, which is read once, at this start")
+        except DataSetError as e:
+            raise SettingError(key, f"{e.name}: {e.why}", e.fix) from e
+        except (RlError, OSError) as e:
+            raise SettingError(key, str(e)) from e
+    return CheckedSources(tuple(lines), total)
+
+
+def _known(config: RunConfig, out: Path, name: str) -> SourceRecord | None:
+    """The record of a source that was read before, if its data are what they were.
+
+    Raises:
+        DataSetError: they are not.
+        ReplayFormatError: its ring is torn.
+    """
+    directory, data = source_directory(config, out, name), config.replay.sources[name].data
+    record = read_record(directory)
+    if record is None:
+        return None
+    ring_files.check_files(directory, read_manifest(directory))
+    try:
+        files = data_files(data)
+    except DataSetError:
+        if data == record.data:  # what was read of it is here
+            return record
+        raise
+    if data == record.data and file_stats(files) == record.files and files:
+        return record
+    if digest_of(data, files) != record.digest:
+        raise DataSetError(
+            data,
+            f"it is not what the run in {out} has read: that was {record}",
+            "put it back as it was, begin the replay anew with --new-replay, or choose another "
+            "--out",
+        )
+    return record
+
+
+def stage_sources(config: RunConfig, run: RunDirectory, *, new: bool) -> dict[str, SourceRecord]:
+    """Read every data set that was not read yet, and check all of it, aside.
+
+    Raises:
+        SettingError: one is torn or does not fit; nothing has changed then.
+    """
+    staged = run.root / STAGED
+    shutil.rmtree(staged, ignore_errors=True)
+    named = {name: source for name, source in config.replay.sources.items() if source.data}
+    found: dict[str, SourceRecord] = {}
+    spaces: Spaces | None = None
+    try:
+        for name, source in named.items():
+            if not new and read_record(source_directory(config, run.root, name)) is not None:
+                continue
+            spaces = spaces or probe_environment(config.env)
+            found[name] = _stage(config, spaces, name, source.data, staged / name)
+    except DataSetError as e:
+        shutil.rmtree(staged, ignore_errors=True)
+        raise SettingError(f"replay.sources.{name}.data", f"{e.name}: {e.why}", e.fix) from e
+    except BaseException:
+        shutil.rmtree(staged, ignore_errors=True)
+        raise
+    return found
+
+
+def place_sources(config: RunConfig, run: RunDirectory, staged: dict[str, SourceRecord]) -> None:
+    """Move what was staged to its place, and recover what a power failure has torn."""
+    recover_replay(source_directory(config, run.root, INTERVENTIONS))
+    for name in staged:
+        directory = source_directory(config, run.root, name)
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(directory, ignore_errors=True)  # of a run that was erased
+        shutil.move(run.root / STAGED / name, directory)
+        sync_directory(directory.parent)
+    shutil.rmtree(run.root / STAGED, ignore_errors=True)
+
+
+def _stage(
+    config: RunConfig, spaces: Spaces, name: str, data: str, directory: Path
+) -> SourceRecord:
+    began, files = time.monotonic(), data_files(data)
+    digest, opened = digest_of(data, files), open_data(config, spaces, data)
+    reading = DataReading(config, spaces, opened)
+    rows = reading.write(directory, digest)
+    if isinstance(opened.data, ReplayData) and isinstance(opened.data.stored, LiveRows):
+        gone = opened.data.stored.overwritten
+        opened.data.stored.close()
+        if gone:
+            why = f"its run has overwritten {gone:,} samples while they were read"
+            raise DataSetError(data, why, "stop that run, or export its replay and name the file")
+    record = replace(
+        SourceRecord(data, digest, file_stats(files), rows, reading.episodes), **reading.returns()
+    )
+    replace_file(directory / RECORD, json.dumps(asdict(record), indent=1), durable=True)
+    log.info("source %s: %s, read in %.1f s", name, record, time.monotonic() - began)
+    return record
+
+
+# Drawing
+
+
+def open_sources(config: RunConfig, out: Path) -> dict[str, RingReader]:
+    """The rings of the named sources, to draw from.
+
+    Raises:
+        ReplayFormatError: one is not there, or torn.
+    """
+    return {name: RingReader(source_directory(config, out, name)) for name in config.replay.sources}
+
+
+def describe_sources(config: RunConfig, out: Path) -> tuple[SourceStatus, ...]:
+    """The named sources as the status has them at a start."""
+    found = []
+    for name in config.replay.sources:
+        record = read_record(source_directory(config, out, name))
+        if record is None:
+            found.append(SourceStatus(name))
+        else:
+            of = record.rows, None, record.episodes, record.return_mean
+            found.append(SourceStatus(name, *of))
+    return tuple(found)
+
+
+# Interventions
+
+
+def open_interventions(
+    config: RunConfig, out: Path, run_id: str, spaces: Spaces, rows: Rows
+) -> MarkedRows | None:
+    """What keeps the rows in which a person acted; None where no source is for them.
+
+    Args:
+        rows: of the actors.
+
+    Raises:
+        ReplayFormatError: the ring that is there is torn, or of another form.
+    """
+    source = config.replay.sources.get(INTERVENTIONS)
+    if source is None:
+        return None
+    row = stored_row(config, spaces)
+    ring = RingWriter.open(
+        source_directory(config, out, INTERVENTIONS),
+        row,
+        source.capacity,
+        run_id=run_id,
+        guard=guard_rows(row),
+        sync_interval_s=config.replay.sync_interval_s,
+    )
+    return MarkedRows(rows, ring, INTERVENED)

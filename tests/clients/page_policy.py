@@ -1,0 +1,104 @@
+"""Greedy acting by the description `policy` of a run, written from the page of the wire alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vector = NDArray[np.float64]
+Arrays = Mapping[str, NDArray[np.float32]]
+
+
+def act(policy: dict[str, Any], arrays: Arrays, obs: Mapping[str, NDArray[Any]]) -> Vector:
+    """The action, of columns ``obs...``."""
+    x = _branches(policy, arrays, _features(policy, arrays, obs))
+    networks = [layers for _, layers in policy["networks"]]
+    match policy["head"]:
+        case "dueling":
+            h = _apply(networks[0], arrays, x)
+            advantage = _apply(networks[2], arrays, h)
+            output = _apply(networks[1], arrays, h) + advantage - advantage.mean()
+        case "quantiles":
+            h, count = _apply(networks[0], arrays, x), policy["fractions"]
+            values = []
+            for k in range(count):
+                cosines = np.cos(np.pi * np.arange(policy["cosines"]) * (k + 0.5) / count)
+                values.append(_apply(networks[2], arrays, h * _apply(networks[1], arrays, cosines)))
+            output = np.mean(values, axis=0)
+        case _:
+            output = _apply(networks[0], arrays, x)
+    actions = policy["actions"]
+    if "counts" in actions:
+        heads = np.split(output, np.cumsum(actions["counts"])[:-1])
+        return np.array([h.argmax() + s for h, s in zip(heads, actions["starts"], strict=True)])
+    low, high = np.array(actions["low"]), np.array(actions["high"])
+    moved: Vector = (high + low) / 2 + np.tanh(output[: len(low)]) * (high - low) / 2
+    return moved.clip(low, high)
+
+
+def _features(policy: dict[str, Any], arrays: Arrays, obs: Mapping[str, NDArray[Any]]) -> Vector:
+    features, normalized = [], 0
+    for column, width, scale, classes, starts, is_normalized in policy["inputs"]:
+        numbers = np.asarray(obs[column], np.float64).ravel()
+        if classes:
+            hot = [np.eye(n)[int(v - s)] for v, n, s in zip(numbers, classes, starts, strict=True)]
+            features.append(np.concatenate(hot))
+        else:
+            if is_normalized:
+                mean, factor, clip = policy["normalize"]
+                part = slice(normalized, normalized + width)
+                numbers = ((numbers - arrays[mean][part]) * arrays[factor][part]).clip(-clip, clip)
+                normalized += width
+            features.append(numbers * scale)
+        assert len(features[-1]) == width
+    return np.concatenate(features)
+
+
+def _branches(policy: dict[str, Any], arrays: Arrays, x: Vector) -> Vector:
+    if "branches" not in policy:
+        return x
+    widths = [width for width, _ in policy["branches"]]
+    parts = np.split(x, np.cumsum(widths)[:-1])
+    given = [_apply(b[1], arrays, part) for b, part in zip(policy["branches"], parts, strict=True)]
+    return np.concatenate(given)
+
+
+def _apply(layers: list[list[Any]], arrays: Arrays, x: Vector) -> Vector:
+    kept = x
+    for name, *of in layers:
+        match name:
+            case "linear":
+                x = arrays[of[0]] @ x + arrays[of[1]]
+            case "relu":
+                x = np.maximum(x, 0)
+            case "tanh":
+                x = np.tanh(x)
+            case "normalize":
+                x = (x - x.mean()) / np.sqrt(x.var() + of[0])
+            case "scale":
+                x = arrays[of[0]] * x + arrays[of[1]]
+            case "save":
+                kept = x
+            case "add":
+                x = x + kept
+            case "channels_first":
+                x = np.moveaxis(x.reshape(of), 3, 1).ravel()
+            case "convolution":
+                x = _convolve(x.reshape(of[2:5]), arrays[of[0]], arrays[of[1]], of[7])
+            case _:
+                raise AssertionError(f"the page has no layer {name}")
+    return x
+
+
+def _convolve(x: Vector, weight: NDArray[Any], bias: NDArray[Any], stride: int) -> Vector:
+    kernel = weight.shape[-1]
+    rows, columns = ((size - kernel) // stride + 1 for size in x.shape[1:])
+    y = np.empty((len(weight), rows, columns))
+    for i in range(rows):
+        for j in range(columns):
+            patch = x[:, i * stride : i * stride + kernel, j * stride : j * stride + kernel]
+            y[:, i, j] = np.tensordot(weight, patch, axes=3) + bias
+    return y.ravel()

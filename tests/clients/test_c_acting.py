@@ -1,0 +1,139 @@
+"""The wire's description of acting says it all, and the C client acts by it, for every recipe."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import page_policy
+import pytest
+from c_programs import Built
+from foreign_run import (
+    ATARI,
+    CARTPOLE,
+    COLOURS,
+    FLAGS,
+    PENDULUM,
+    ROBOT,
+    ROOM,
+    make_run,
+    sample_observations,
+)
+from golden_acting import GOLDEN, VECTORS
+
+from vedette_protocol.codec import decode_control, encode
+from vedette_protocol.messages import Run
+from vedette_protocol.model import pack_model
+from vedette_rl.core.learning import ModelInfo
+from vedette_rl.envs.spaces import Spaces
+from vedette_services.config import presets
+
+NORMAL = {"normalize_observations": True, "hidden_sizes": [16, 16]}
+CASES: dict[str, tuple[str, Spaces, dict[str, Any]]] = {
+    "dqn": ("dqn", CARTPOLE, {}),
+    "dqn, dueling": ("dqn", CARTPOLE, {"dueling": True, "hidden_sizes": [8, 16]}),
+    "dqn, dueling, one layer": ("dqn", CARTPOLE, {"dueling": True, "hidden_sizes": [16]}),
+    "dqn, MultiDiscrete": ("dqn", ROOM, {}),
+    "dqn, categories": ("dqn", FLAGS, {}),
+    "dqn, Atari": ("dqn", ATARI, {"dueling": True, "cnn_hidden_sizes": [32]}),
+    "iqn": ("iqn", CARTPOLE, {"hidden_sizes": [16, 16]}),
+    "iqn, Atari": ("iqn", ATARI, {"cnn_hidden_sizes": [32], "n_action_quantiles": 4}),
+    "sac": ("sac", PENDULUM, {}),
+    "sac, layer_norm": ("sac", PENDULUM, {**NORMAL, "policy_architecture": "layer_norm"}),
+    "sac, several quantile critics": ("sac", PENDULUM, {"n_quantiles": 25, "n_critics": 3}),
+    "sac, colours": ("sac", COLOURS, {"image_features": 16, "hidden_sizes": [16]}),
+    "sac, cameras": ("sac", ROBOT, {**NORMAL, "image_features": 16, "vector_features": 8}),
+    "sac, one CNN": ("sac", ROBOT, {**NORMAL, "shared_cnn": True, "image_features": 16}),
+    "td3, residual": ("td3", PENDULUM, {**NORMAL, "policy_architecture": "residual"}),
+}
+NUMBERS = {"Acrobot-v1": (6, 3), "CartPole-v1": (4, 2), "LunarLander-v3": (8, 4)}
+BOXES = {"Hopper-v5": (11, 3), "LunarLanderContinuous-v3": (8, 2), "Pendulum-v1": (3, 1)}
+PRESETS = sorted(Path(presets.__file__).parent.glob("*.toml"))
+
+
+def spaces_of(env: str) -> Spaces:
+    """The spaces of a preset's environment."""
+    if env.startswith("ALE"):
+        return ATARI
+    size, actions = NUMBERS.get(env) or BOXES[env]
+    obs = gym.spaces.Box(-10, 10, (size,), np.float32)
+    bound = gym.spaces.Box(-2, 2, (actions,), np.float32)
+    return Spaces(obs, gym.spaces.Discrete(actions) if env in NUMBERS else bound)
+
+
+for preset in PRESETS:
+    agent_name, _, env_name = preset.stem.partition("-")
+    agent_settings = tomllib.loads(preset.read_text("utf-8"))["agent"]
+    CASES[preset.stem] = (agent_name, spaces_of(env_name), agent_settings)
+
+ROWS = 20
+
+
+def act_once(program: Path, place: Path, run: Run, model: ModelInfo, obs: bytes) -> str:
+    """What the program prints for these observations: an action a line, or why not."""
+    frames = [bytes(frame) for frame in encode(run)]
+    row = pack_model(1, model.arrays, run.model)[8:]
+    paths = [place / name for name in ("header", "payload", "row", "obs")]
+    for path, data in zip(paths, (*frames, row, obs), strict=True):
+        path.write_bytes(data)
+    done = subprocess.run([program, *paths], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_description_of_acting_is_complete(case: str) -> None:
+    agent, spaces, settings = CASES[case]
+    run, model, policy = make_run(agent, spaces, settings)
+    columns, _ = sample_observations(spaces, 2)
+    expected = policy.act(columns, explore=False).reshape(2, -1)
+    for k in range(2):
+        obs = {name: column[k] for name, column in columns.items()}
+        got = page_policy.act(dict(run.policy), model.arrays, obs)
+        np.testing.assert_allclose(got, expected[k], rtol=2e-4, atol=2e-4)
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_golden_actions_follow_from_the_bytes_beside_them(name: str) -> None:
+    frames = [(VECTORS / f"{name}.run.{k}.bin").read_bytes() for k in range(2)]
+    run = decode_control(frames)
+    assert isinstance(run, Run)
+    body = (VECTORS / f"{name}.model.bin").read_bytes()
+    arrays = {key: rows[0] for key, rows in run.model.views(memoryview(body)[8:], 1).items()}
+    golden = json.loads((VECTORS / f"{name}.json").read_text("utf-8"))
+    for k, action in enumerate(golden["actions"]):
+        obs = {key: np.array(rows[k]) for key, rows in golden["observations"].items()}
+        got = page_policy.act(dict(run.policy), arrays, obs)
+        np.testing.assert_allclose(got, action, rtol=2e-4, atol=2e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_the_c_client_acts_greedily_as_numpy_does(built: Built, tmp_path: Path, case: str) -> None:
+    agent, spaces, settings = CASES[case]
+    columns, obs = sample_observations(spaces, ROWS)
+    for weights in range(10):  # until they lead to different actions
+        run, model, policy = make_run(agent, spaces, settings, weights=weights)
+        expected = policy.act(columns, explore=False).reshape(ROWS, -1)
+        if len(np.unique(expected, axis=0)) > 1:
+            break
+    said = act_once(built("tests/clients/act_once.c"), tmp_path, run, model, obs.tobytes())
+    assert "refused" not in said, said
+    got = np.array([line.split() for line in said.splitlines()], np.float64)
+    np.testing.assert_allclose(got, expected, rtol=2e-4, atol=2e-4)
+    assert len(np.unique(got, axis=0)) > 1, "weights for which all actions are the same"
+
+
+@pytest.mark.slow
+def test_a_network_of_the_users_own_is_refused_by_its_name(built: Built, tmp_path: Path) -> None:
+    run, model, _ = make_run("dqn", CARTPOLE, {"hidden_sizes": [4]})
+    own = {**run.agent, "network": "mine:Net"}
+    run = Run(**{f: getattr(run, f) for f in Run.__slots__} | {"policy": {}, "agent": own})
+    said = act_once(built("tests/clients/act_once.c"), tmp_path, run, model, b"")
+    assert "agent dqn with network mine:Net" in said
+    assert "vedette_array" in said

@@ -1,0 +1,93 @@
+"""C clients train while learner and client are killed: to the target, and by a robot's clock."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from pathlib import Path
+
+import pytest
+from c_programs import Built
+from daemons import Daemon, Daemons, flows, free_address, status, wait_for
+
+from vedette_services.net.keys import ClientKeys, make_keys
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+
+@pytest.mark.parametrize("beside", ["nobody", "python"])
+def test_cartpole_is_solved_by_c_with_keys_through_kills(
+    built: Built, fleet: Daemons, tmp_path: Path, beside: str
+) -> None:
+    program = built("clients/c/examples/cartpole.c")
+    keys, run, address = tmp_path / "keys", tmp_path / "run", free_address()
+    make_keys(keys, ["simulator", "host"])
+    host, port = str(address).rsplit(":", 1)
+
+    def start_learner() -> Daemon:
+        arguments = ("--env", "CartPole-v1", "--out", run, "--bind", address, "--keys", keys)
+        return fleet.start("learner", "learner", *arguments)
+
+    def start_client() -> Daemon:
+        words = [program, host, port, "c-1", keys / "hosts" / "simulator"]
+        fleet.started.append(Daemon("c-1", fleet, [str(word) for word in words]))
+        return fleet.started[-1]
+
+    def opts() -> int:
+        return int(status(address, keys=ClientKeys.read(keys)).get("opt_steps", 0))
+
+    learner, client = start_learner(), start_client()
+    if beside == "python":
+        secured = ("--keys", keys / "hosts" / "host")
+        fleet.start("python", "actors", "--learner", address, "--count", 1, *secured)
+    wait_for(lambda: opts() >= 400, "a learner that trains", 60.0)
+    learner.kill9()
+    learner = start_learner()
+    wait_for(lambda: opts() >= 600, "the same learner again", 60.0)
+    client.kill9()
+    client = start_client()
+    began = time.monotonic()
+    while learner.running and time.monotonic() - began < 240:
+        learner.process.poll()
+        time.sleep(0.5)
+    assert learner.wait(10.0) == 0
+    assert client.wait(20.0) == 0, client.log
+    summary = json.loads((run / "summary.json").read_text())
+    samples = summary["samples"]
+    assert summary["exit_reason"] == "target_return"
+    assert samples["rejected"] == samples["in_flight"] == 0, samples
+    print(summary["env_steps"], summary["eval"], samples)
+
+
+def test_a_robots_loop_keeps_its_time_while_its_learner_is_killed_twice(
+    built: Built, fleet: Daemons, tmp_path: Path
+) -> None:
+    run, address, hz = tmp_path / "run", free_address(), 50
+    host, port = str(address).rsplit(":", 1)
+    settings = ("stop.target_return=0",)
+
+    def start_learner() -> Daemon:
+        arguments = ("--env", "Pendulum-v1", "--out", run, "--bind", address, *settings)
+        return fleet.start("learner", "learner", *arguments)
+
+    learner = start_learner()
+    words = [built("clients/c/examples/pendulum.c"), host, port, "robot-1", str(hz)]
+    robot = Daemon("robot", fleet, [str(word) for word in words])
+    fleet.started.append(robot)
+    for kill in range(2):
+        before = flows(address, 300)
+        learner.kill9()
+        time.sleep(4.0 + 4.0 * kill)  # longer than the client's patience with a silent learner
+        learner = start_learner()
+        assert flows(address, 300) > before
+    assert robot.stop() == 0, robot.log
+    assert learner.stop() == 0
+    samples = json.loads((run / "summary.json").read_text())["samples"]
+    assert samples["produced"] == samples["inserted"], samples
+    found = re.search(r"(\d+) periods of .* (\d+) missed; longest act ([0-9.]+) ms", robot.log)
+    assert found, robot.log
+    periods, missed, longest_ms = int(found[1]), int(found[2]), float(found[3])
+    assert missed <= 0.1 * periods, "a loaded machine may miss some, a waiting client misses all"
+    assert longest_ms < 1000, "the silence after which the client makes new sockets is 3 s"
+    print(robot.log)

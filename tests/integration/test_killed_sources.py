@@ -1,0 +1,104 @@
+"""`kill -9` of a learner with several sources: what each holds afterwards."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from counting_env import Count
+from daemons import Daemons, flows, free_address, kill_child
+
+from vedette_services.run.export import export_replay
+from vedette_services.run.finished import FinishedRun
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+ROWS = 500
+
+
+class Helped(Count):
+    """A person takes every fifth step of each environment."""
+
+    def step(self, action: np.int64) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        *found, _ = super().step(action)
+        info = {"intervene_action": np.int64(1)} if self._t % 5 == 0 else {}
+        return (*found, info)
+
+
+gym.register("HelpedCount-v0", entry_point=Helped)
+
+
+def demonstrations(path: Path) -> Path:
+    """An exported replay of `ROWS` rows, as wide as the counting environment's."""
+    numbers = np.arange(ROWS + 1, dtype=np.float32) / ROWS
+    obs = np.stack([numbers, numbers], 1)
+    of_rows = {"obs": obs[:-1], "next_obs": obs[1:], "reward": np.ones(ROWS, np.float32)}
+    flags = {"terminated": np.zeros(ROWS, bool), "truncated": np.arange(ROWS) % 50 == 49}
+    np.savez(
+        path, action=np.zeros(ROWS, np.int64), n_steps=np.ones(ROWS, np.uint8), **of_rows, **flags
+    )
+    return path
+
+
+def test_no_row_of_any_source_is_lost_or_twice(daemons: Daemons) -> None:
+    place, address = daemons.place, free_address()
+    config = place / "run.toml"
+    data = demonstrations(place / "demos.npz")
+    config.write_text(
+        f'[replay.sources.demos]\ndata = "{data}"\nshare = 0.25\n'
+        "[replay.sources.interventions]\nshare = 0.25\n"
+    )
+
+    def start() -> Any:
+        return daemons.start(
+            *("learner", "learner", config, "--env", "test_killed_sources:HelpedCount-v0"),
+            *("--agent", "dqn", "--bind", address, "--out", place / "run"),
+            *("agent.n_step=1", "learner.eval_interval=0", "replay.capacity=200_000"),
+            *("learner.warmup_period=200", "replay.prioritized=true", "learner.save_interval=50"),
+        )
+
+    learner = start()
+    manager = daemons.start(
+        *("manager", "actors", "--learner", address, "--count", 2),
+        *("--allow-import", "test_killed_sources"),
+    )
+    flows(address)
+    record = place / "run/replay/sources/demos/source.json"
+    read_at = record.stat().st_mtime_ns
+    data.unlink()  # no later start reads it
+    for part in ("gateway", "trainer", "gateway"):
+        kill_child(learner, part)
+        flows(address)
+    for _ in range(3):
+        learner.kill9()
+        learner = start()
+        flows(address)
+    assert manager.stop() == 0
+    assert learner.stop() == 0
+    assert record.stat().st_mtime_ns == read_at
+    export_replay(FinishedRun.open(place / "run"), "npz", place / "all.npz")
+    with np.load(place / "all.npz") as found:
+        rows = {name: found[name] for name in found.files}
+    of_source = {name: rows["source"] == name for name in ("actors", "demos", "interventions")}
+    assert of_source["demos"].sum() == ROWS
+    summary = json.loads((place / "run/summary.json").read_text())
+    samples = summary["samples"]
+    assert of_source["actors"].sum() == samples["inserted"], samples
+    assert samples["produced"] == samples["inserted"], samples
+    assert samples["lost"] == 0, samples
+
+    def steps(mask: Any) -> Counter[tuple[float, float]]:
+        return Counter(map(tuple, rows["next_obs"][mask].tolist()))
+
+    of_actors = steps(of_source["actors"] & rows["intervened"])
+    assert len(of_actors) == of_actors.total() > 50
+    assert steps(of_source["interventions"]) == of_actors
+    assert (rows["action"][rows["intervened"]] == 1).all()
+    assert set(np.unique(rows["reward"][of_source["demos"]])) == {1.0}
+    shares = {source["name"]: source["share"] for source in summary["sources"]}
+    assert shares == pytest.approx({"demos": 0.25, "interventions": 0.25}, abs=0.01)

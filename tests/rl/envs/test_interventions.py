@@ -1,0 +1,117 @@
+"""Steps in which a person acts: the executed action is stored, and marked where that is wanted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from vedette_rl.core import Step
+from vedette_rl.core.columns import INTERVENED
+from vedette_rl.envs import EnvConfig
+from vedette_rl.envs.make import make_vector_environment
+from vedette_rl.envs.native_vector_env import NativeVectorEnv
+from vedette_rl.envs.vector_env import find_intervention
+from vedette_rl.errors import EnvironmentFaultError
+from vedette_services.host.env_workers import ProcessEnvs
+
+
+class TakenOver(gym.Env[Any, Any]):
+    """A person takes every third step, with an action by its number; the observation is what was
+    done."""
+
+    def __init__(self, convention: str = "hil-serl", discrete: bool = False) -> None:
+        self.observation_space = gym.spaces.Box(-9.0, 99.0, (2,), np.float32)
+        self.action_space: gym.Space[Any] = gym.spaces.Box(-9.0, 99.0, (2,), np.float32)
+        if discrete:
+            self.action_space = gym.spaces.Discrete(90, start=10)
+        self._convention, self._discrete, self._t = convention, discrete, 0
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {"is_intervention": False}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self._t += 1
+        taken = self._t % 3 == 0
+        if taken:
+            action = 10 + self._t if self._discrete else np.full(2, self._t, np.float32)
+        info: dict[str, Any] = {"other": 1}
+        if self._convention == "hil-serl":
+            info |= {"intervene_action": action} if taken else {}
+        else:
+            info |= {"is_intervention": taken, "action_intervention": action}
+        seen = np.broadcast_to(np.asarray(action, np.float32), (2,)).copy()
+        return seen, 0.0, self._t % 7 == 0, False, info
+
+
+gym.register("TakenOver-v0", entry_point=TakenOver)
+HERE = f"{__name__}:TakenOver-v0"
+
+
+def steps_of(stepping: str, **kwargs: Any) -> list[Step]:
+    config = EnvConfig(id=HERE, kwargs=kwargs, stepping=stepping)
+    envs = make_vector_environment(config, 2, 0, make_processes=ProcessEnvs)
+    envs.marks_interventions = True
+    envs.reset()
+    shape = () if kwargs.get("discrete") else (2,)
+    found = []
+    for _ in range(9):
+        step = envs.step(np.full((2, *shape), 5))
+        extra = {name: column.copy() for name, column in step.extra.items()}
+        next_obs = {"obs": step.next_obs["obs"].copy()}
+        found.append(replace(step, action=step.action.copy(), next_obs=next_obs, extra=extra))
+    envs.close()
+    return found
+
+
+@pytest.mark.parametrize("convention", ["hil-serl", "lerobot"])
+@pytest.mark.parametrize("stepping", ["serial", "threads"])
+def test_the_executed_action_is_stored_and_marked(stepping: str, convention: str) -> None:
+    for t, step in enumerate(steps_of(stepping, convention=convention), 1):
+        np.testing.assert_array_equal(step.action, np.full((2, 2), t if t % 3 == 0 else 5))
+        np.testing.assert_array_equal(step.next_obs["obs"], step.action)
+        assert step.extra[INTERVENED].tolist() == [t % 3 == 0] * 2
+
+
+def test_a_discrete_action_counts_from_0() -> None:
+    for t, step in enumerate(steps_of("serial", discrete=True), 1):
+        assert step.action.tolist() == [t if t % 3 == 0 else 5] * 2
+
+
+@pytest.mark.slow
+def test_processes_tell_what_was_executed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    for t, step in enumerate(steps_of("processes"), 1):
+        np.testing.assert_array_equal(step.action, np.full((2, 2), t if t % 3 == 0 else 5))
+        assert step.extra[INTERVENED].tolist() == [t % 3 == 0] * 2
+
+
+def test_a_vector_tells_what_was_executed_where_its_masks_say_so() -> None:
+    made = gym.vector.SyncVectorEnv([lambda: TakenOver("lerobot"), lambda: TakenOver()])
+    envs = NativeVectorEnv(made, seed=0)
+    envs.marks_interventions = True
+    envs.reset()
+    for t in range(1, 7):
+        step = envs.step(np.full((2, 2), 5.0))
+        np.testing.assert_array_equal(step.action, np.full((2, 2), t if t % 3 == 0 else 5))
+        assert step.extra[INTERVENED].tolist() == [t % 3 == 0] * 2
+
+
+def test_unmarked_steps_have_no_column_and_still_the_executed_action() -> None:
+    envs = make_vector_environment(EnvConfig(id=HERE), 1, 0)
+    envs.reset()
+    for _ in range(3):
+        step = envs.step(np.full((1, 2), 5.0))
+    assert step.action.tolist() == [[3.0, 3.0]]
+    assert step.extra == {}
+
+
+def test_an_intervention_without_its_action_is_an_error_that_names_the_fix() -> None:
+    assert find_intervention({"is_intervention": False}) is None
+    with pytest.raises(EnvironmentFaultError, match="intervene_action"):
+        find_intervention({"is_intervention": True})

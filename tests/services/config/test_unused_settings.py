@@ -1,0 +1,103 @@
+"""Settings that change nothing are said, with the reason; those that do are not."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from vedette_rl.agents.config import NetworkConfig
+from vedette_rl.networks.observation import choose_input
+from vedette_services.config import load_config
+from vedette_services.config.presets import preset_names
+from vedette_services.config.run_config import settings_without_effect
+
+FLAT = gym.spaces.Box(-1, 1, (3,), np.float32)
+IMAGE = gym.spaces.Box(0, 255, (64, 64, 3), np.uint8)
+CAMERAS = gym.spaces.Dict({"left": IMAGE, "right": IMAGE})
+CAMERA = gym.spaces.Dict({"camera": IMAGE, "state": FLAT})
+
+
+def unused(
+    *settings: str, agent: str = "dqn", space: gym.Space = FLAT, in_process: bool = False
+) -> list[str]:
+    env = "CartPole-v1" if agent in ("dqn", "iqn") else "Pendulum-v1"
+    given = ["preset=none", *settings]
+    config = load_config(env=env, agent=agent, settings=given, environment={}).config
+    assert isinstance(config.agent, NetworkConfig)
+    seen = choose_input(config.agent, space)
+    return [*settings_without_effect(config, seen, in_process=in_process)]
+
+
+@pytest.mark.parametrize("agent", ["dqn", "iqn", "sac", "td3"])
+@pytest.mark.parametrize("space", [FLAT, IMAGE, CAMERAS, CAMERA])
+def test_defaults_are_not_said(agent: str, space: gym.Space) -> None:
+    assert unused(agent=agent, space=space) == []
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_a_preset_sets_nothing_in_vain(name: str) -> None:
+    agent, _, env = name.partition("-")
+    env = "ALE/Pong-v5" if env == "ALE" else env
+    config = load_config(env=env, agent=agent, environment={}).config
+    space = gym.spaces.Box(0, 255, (4, 84, 84), np.uint8) if "ALE" in env else FLAT
+    assert isinstance(config.agent, NetworkConfig)
+    assert [*settings_without_effect(config, choose_input(config.agent, space))] == []
+
+
+@pytest.mark.parametrize(
+    ("setting", "why", "agent"),
+    [
+        ("learner.init_checkpoint=best", "learner.init_from (--init-from) names no run", "dqn"),
+        ("agent.random_shift=2", "no part of the observation is an image", "sac"),
+        ("agent.shared_cnn=true", "no part of the observation is an image", "iqn"),
+        ("replay.alpha=0.5", "replay.prioritized is false", "dqn"),
+        ("replay.error_buffer=5000.0", "replay.samples_per_insert is 0", "dqn"),
+        ("actors.her_goals=2", "actors.step_processor is not her", "dqn"),
+        ("agent.schedule.final=0.5", "agent.schedule.kind is constant", "td3"),
+        ("agent.exploration.temperature=2.0", "agent.exploration.kind is linear", "dqn"),
+        ("agent.target_entropy=-2.0", "agent.alpha is a number", "sac"),
+        ("agent.loss=huber", "critics of several quantiles have their own loss", "sac"),
+        ("evaluation.end_timeout_s=5.0", "learner.eval_interval is 0", "iqn"),
+        ("replay.sync_interval_s=1.0", "--in-process starts no daemons", "dqn"),
+    ],
+)
+def test_a_setting_without_effect_is_said_with_the_reason(
+    setting: str, why: str, agent: str
+) -> None:
+    beside = {
+        "replay.error_buffer": ["replay.samples_per_insert=0.0"],
+        "agent.target_entropy": ["agent.alpha=0.2"],
+        "agent.loss": ["agent.n_quantiles=5"],
+        "evaluation.end_timeout_s": ["learner.eval_interval=0"],
+    }.get(setting.partition("=")[0], [])
+    (line,) = unused(setting, *beside, agent=agent, in_process="--in-process" in why)
+    assert line.startswith(f"without effect: {setting}, because {why}")
+
+
+def test_what_an_image_takes_depends_on_what_is_beside_it() -> None:
+    cnn = "agent.cnn_hidden_sizes=[8]"
+    assert unused("agent.random_shift=2", cnn, space=IMAGE) == []
+    for agent in ("sac", "td3"):  # an image alone becomes features there
+        assert (
+            unused("agent.image_features=9", "agent.random_shift=2", agent=agent, space=IMAGE) == []
+        )
+    assert unused("agent.hidden_sizes=[8]", "agent.image_features=9", space=IMAGE) == [
+        "without effect: agent.image_features=9, because the observation is one image",
+        "without effect: agent.hidden_sizes=[8], because agent.cnn_hidden_sizes are behind the "
+        "image",
+    ]
+    assert unused(cnn, "agent.vector_features=9", space=CAMERA) == [
+        "without effect: agent.cnn_hidden_sizes=[8], because agent.hidden_sizes are behind the "
+        "features of images",
+    ]
+    assert unused("agent.vector_features=9", "agent.shared_cnn=true", space=CAMERAS) == [
+        "without effect: agent.vector_features=9, because the observation has nothing but images",
+    ]
+
+
+def test_an_own_network_takes_the_place_of_the_settings_of_ours() -> None:
+    own = "agent.network=my_networks:Mine"
+    (line,) = unused(own, "agent.hidden_sizes=[8]")
+    assert line.endswith("agent.hidden_sizes=[8], because my_networks:Mine is the whole network")
+    assert unused(own, "agent.hidden_sizes=[8, 8]", agent="iqn") == []  # behind its encoder
+    (line,) = unused(own, "agent.random_shift=2", agent="sac")
+    assert line.endswith("agent.random_shift=2, because agent.network is my_networks:Mine")

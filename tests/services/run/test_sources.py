@@ -1,0 +1,461 @@
+"""Sources: what of data sets gets into their rings, and what is refused before a run starts."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from vedette_rl.core import Columns
+from vedette_rl.envs.make import make_vector_environment, probe_environment
+from vedette_rl.envs.spaces import transition_dtype
+from vedette_rl.errors import ReplayFormatError
+from vedette_rl.replay.ring import RingReader, RingWriter
+from vedette_rl.steps import NStep
+from vedette_services.config import RunConfig, load_config, write_config
+from vedette_services.errors import SettingError
+from vedette_services.run.directory import RunDirectory
+from vedette_services.run.replay_layout import ring_dtype
+from vedette_services.run.resume import prepare_start
+from vedette_services.run.sources import (
+    check_sources,
+    open_sources,
+    read_record,
+    source_directory,
+    stage_sources,
+)
+
+EPISODES, STEPS = 40, 5
+
+
+class Walk(gym.Env[Any, Any]):
+    """Shows (episode, step); an episode ends with its fifth step, every third one truncated."""
+
+    def __init__(self, form: str = "vector") -> None:
+        self.observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float64)
+        if form == "parts":
+            self.observation_space = gym.spaces.Dict(
+                {"where": self.observation_space, "t": gym.spaces.Discrete(9)}
+            )
+        self.action_space = gym.spaces.Discrete(3, start=5)
+        self._form, self._episode, self._t = form, -1, 0
+
+    def _obs(self) -> Any:
+        where = np.array([self._episode, self._t], np.float64)
+        return where if self._form == "vector" else {"where": where, "t": self._t}
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._episode, self._t = self._episode + 1, 0
+        return self._obs(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert 5 <= action < 8
+        self._t += 1
+        ends, cut = self._t == STEPS, self._episode % 3 == 0
+        return self._obs(), float(self._t), ends and not cut, ends and cut, {}
+
+
+gym.register("SourcesWalk-v0", entry_point=Walk)
+
+
+def configuration(*settings: str, data: object = None, **more: object) -> RunConfig:
+    """A configuration with the source `demos`, if it has `data`."""
+    base = ["replay.capacity=1000", "learner.warmup_period=10", "actors.n_buffer=10"]
+    given = {"agent.n_step": 1, "env.reward_scale": 1.0, **more}
+    base += [f"{key}={value}" for key, value in given.items()]
+    table = {} if data is None else {"replay": {"sources": {"demos": {"data": str(data)}}}}
+    return load_config(
+        env="SourcesWalk-v0",
+        agent="dqn",
+        settings=[*base, *settings],
+        table=table,
+        environment={},
+    ).config
+
+
+def played(n_step: int = 1, form: str = "vector") -> Columns:
+    """What an actor would have sent of `EPISODES` episodes, played one after another."""
+    config = configuration(*([] if form == "vector" else ["env.kwargs={form='parts'}"]))
+    spaces = probe_environment(config.env)
+    processor = NStep(n_step, config.agent.discount, 1, transition_dtype(spaces))
+    envs = make_vector_environment(config.env, 1, 0)
+    envs.reset()
+    parts = [processor.process(envs.step(np.array([(t * t) % 3]))) for t in range(EPISODES * STEPS)]
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def write_npz(path: Path, columns: Columns, **instead: NDArray[Any] | None) -> Path:
+    """The file that `vedette export` writes, with its discrete actions from the first one on."""
+    rows = len(columns["reward"])
+    made_by = {name: np.zeros(rows, np.int64) for name in ("version", "manager", "actor")}
+    whole = {**columns, "action": columns["action"] + 5, **made_by, **instead}
+    np.savez(path, **{name: column for name, column in whole.items() if column is not None})
+    return path
+
+
+def write_minari(
+    folder: Path, change: Callable[[dict[str, Any]], object] = id, form: str = "vector"
+) -> Path:
+    """A Minari data set of the same episodes."""
+    pytest.importorskip("minari")
+    from minari.data_collector import EpisodeBuffer
+    from minari.dataset.minari_storage import MinariStorage
+
+    env = Walk(form)
+    folder.mkdir()
+    storage = MinariStorage.new(
+        folder, observation_space=env.observation_space, action_space=env.action_space
+    )
+    storage.update_metadata({"dataset_id": "walk-v0", "minari_version": "0.5.0"})
+    buffers = []
+    for number in range(EPISODES):
+        steps = np.arange(STEPS)
+        where = np.stack([np.full(STEPS + 1, float(number)), np.arange(STEPS + 1.0)], 1)
+        last = steps == STEPS - 1
+        episode: dict[str, Any] = {
+            "observations": where
+            if form == "vector"
+            else {"where": where, "t": np.arange(STEPS + 1)},
+            "actions": 5 + (steps + number * STEPS) ** 2 % 3,
+            "rewards": steps + 1.0,
+            "terminations": last & (number % 3 != 0),
+            "truncations": last & (number % 3 == 0),
+        }
+        if number == 2:
+            change(episode)
+        buffers.append(EpisodeBuffer(id=number, **episode))
+    storage.update_episodes(buffers)
+    return folder
+
+
+def start(config: RunConfig, out: Path, **options: bool) -> RunDirectory:
+    """Do what a start does before its processes."""
+    check_sources(config, out, probe_environment(config.env), new=False)
+    run = RunDirectory(out)
+    run.make()
+    prepare_start(config, run, **{"fresh": False, "new_replay": False, **options})
+    return run
+
+
+def rows_read(config: RunConfig, out: Path) -> Columns:
+    ring = open_sources(config, out)["demos"]
+    return {name: column[: ring.inserted] for name, column in ring.columns.items()}
+
+
+def assert_same_rows(found: Columns, expected: Columns) -> None:
+    """The same rows, in whichever order."""
+
+    def key(columns: Columns) -> NDArray[Any]:
+        obs = columns["obs" if "obs" in columns else "obs/where"]
+        return np.lexsort((obs[:, 1], obs[:, 0]))
+
+    order, other = key(found), key(expected)
+    for name, column in expected.items():
+        np.testing.assert_allclose(found[name][order], column[other], err_msg=name)
+    for name in ("version", "manager", "actor"):
+        assert (found[name] == -1).all()
+
+
+@pytest.mark.parametrize("n_step", [1, 3])
+@pytest.mark.parametrize("kind", ["npz", "compressed", "minari"])
+def test_rows_are_those_that_an_actor_would_have_sent(
+    tmp_path: Path, kind: str, n_step: int
+) -> None:
+    if kind == "minari":
+        data = write_minari(tmp_path / "set")
+    else:
+        data = write_npz(tmp_path / "set.npz", played())
+    if kind == "compressed":
+        with np.load(data) as whole:
+            np.savez_compressed(data, **whole)
+    config = configuration(data=data, **{"agent.n_step": n_step})
+    run = start(config, tmp_path / "run")
+    assert_same_rows(rows_read(config, run.root), played(n_step))
+    record = read_record(source_directory(config, run.root, "demos"))
+    assert record is not None
+    assert (record.rows, record.episodes, record.return_mean) == (200, EPISODES, 15.0)
+
+
+def test_rows_that_nobody_says_the_makers_of_are_read_too(tmp_path: Path) -> None:
+    unknown: dict[str, Any] = dict.fromkeys(("version", "manager", "actor"))
+    data = write_npz(tmp_path / "set.npz", played(), **unknown)
+    config = configuration(data=data, **{"agent.n_step": 3})
+    run = start(config, tmp_path / "run")
+    assert_same_rows(rows_read(config, run.root), played(3))
+
+
+def test_parts_of_an_observation_and_rewards_are_as_an_actor_would_have_sent_them(
+    tmp_path: Path,
+) -> None:
+    data = write_minari(tmp_path / "set", form="parts")
+    settings = "env.kwargs={form='parts'}", "env.reward_clip=2"
+    config = configuration(*settings, data=data, **{"env.reward_scale": 0.5})
+    run = start(config, tmp_path / "run")
+    expected = played(form="parts")
+    expected["reward"] = np.minimum(expected["reward"] * 0.5, 2.0)
+    assert_same_rows(rows_read(config, run.root), expected)
+
+
+def test_frames_are_stacked_as_the_environments_wrapper_does(tmp_path: Path) -> None:
+    config = configuration("env.frame_stack=3", data=write_minari(tmp_path / "set"))
+    run = start(config, tmp_path / "run")
+    found = rows_read(config, run.root)
+    envs = make_vector_environment(config.env, 1, 0)
+    obs = envs.reset()["obs"].copy()
+    for _ in range(EPISODES * STEPS):
+        row = np.flatnonzero((found["obs"] == obs[0]).all(axis=(1, 2)))
+        assert len(row) == 1
+        step = envs.step(np.array([0]))
+        np.testing.assert_array_equal(found["next_obs"][row[0]], step.next_obs["obs"][0])
+        obs = step.init_obs["obs"].copy()
+
+
+def other_run(root: Path, config: RunConfig, columns: Columns) -> Path:
+    """Another run's directory with these rows."""
+    run = RunDirectory(root)
+    run.make()
+    write_config(config, run.config_file)
+    run_id = run.ensure_id()
+    row = ring_dtype(transition_dtype(probe_environment(config.env)))
+    ring = RingWriter.open(run.replay, row, 1000, run_id=run_id)
+    ring.append({**columns, "version": 3, "manager": 1, "actor": 2}, len(columns["reward"]))
+    ring.commit()
+    ring.close()
+    return root
+
+
+@pytest.mark.parametrize(("theirs", "ours"), [(1, 1), (3, 3), (1, 3)])
+def test_another_runs_rows_are_read_whether_it_runs_or_not(
+    tmp_path: Path, theirs: int, ours: int
+) -> None:
+    settings = {"agent.n_step": theirs}
+    other = other_run(tmp_path / "other", configuration(**settings), played(theirs))
+    config = configuration(data=other, **{"agent.n_step": ours})
+    before = {path: path.stat().st_mtime_ns for path in sorted(other.rglob("*"))}
+    row = RingReader(other / "replay").manifest
+    with_writer = RingWriter.open(  # it runs: nobody keeps its writer away
+        other / "replay", row.row_dtype, 1000, run_id=row.run_id
+    )
+    run = start(config, tmp_path / "run")
+    with_writer.close()
+    assert_same_rows(rows_read(config, run.root), played(ours))
+    changed = [p for p, at in before.items() if p.stat().st_mtime_ns != at and p.is_file()]
+    assert {p.name for p in changed} <= {"cursor.bin", "commits", "synced", "lock"}  # its writer's
+
+
+def test_a_run_with_other_settings_is_refused(tmp_path: Path) -> None:
+    other = other_run(tmp_path / "other", configuration(), played())
+    config = configuration(data=other, **{"env.reward_scale": 0.5})
+    with pytest.raises(SettingError, match=r"made with env.reward_scale=1.0, not 0.5"):
+        start(config, tmp_path / "run")
+    other = other_run(tmp_path / "n3", configuration(**{"agent.n_step": 3}), played(3))
+    with pytest.raises(SettingError, match="its transitions span several steps"):
+        start(configuration(data=other), tmp_path / "run")
+
+
+# Broken in each way
+
+
+def refusal(config: RunConfig, out: Path) -> str:
+    with pytest.raises(SettingError) as found:
+        start(config, out)
+    message = str(found.value)
+    assert message.startswith("replay.sources.demos.data: "), message
+    assert "\n" not in message
+    assert found.value.fix
+    assert not (out / "run.json").exists()
+    assert not (out / "sources.new").exists()
+    assert not (out / "replay").exists()
+    return message
+
+
+def truncated(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size // 2)
+
+
+def garbage(path: Path) -> None:
+    path.write_bytes(os.urandom(5000))
+
+
+@pytest.mark.parametrize("harm", [truncated, garbage, Path.unlink])
+@pytest.mark.parametrize("kind", ["npz", "minari"])
+def test_a_torn_data_set_is_refused(
+    tmp_path: Path, kind: str, harm: Callable[[Path], None]
+) -> None:
+    if kind == "npz":
+        data = file = write_npz(tmp_path / "set.npz", played())
+    else:
+        data = write_minari(tmp_path / "set")
+        file = data / "main_data.hdf5"
+    harm(file)
+    refusal(configuration(data=data), tmp_path / "run")
+
+
+def test_a_damaged_member_of_an_npz_is_refused(tmp_path: Path) -> None:
+    data = write_npz(tmp_path / "set.npz", played())
+    with zipfile.ZipFile(data, "w") as file:
+        file.writestr("reward.npy", b"no array")
+    refusal(configuration(data=data), tmp_path / "run")
+
+
+def test_nothing_is_unpickled(tmp_path: Path) -> None:
+    data = tmp_path / "set.npz"
+    np.savez(data, reward=np.array([{"a": 1}], dtype=object))
+    assert "Python objects" in refusal(configuration(data=data), tmp_path / "run")
+
+
+ROWS = EPISODES * STEPS
+
+
+@pytest.mark.parametrize(
+    ("instead", "said"),
+    [
+        ({"obs": None}, "no column 'obs'"),
+        ({"n_steps": None}, "no column 'n_steps'"),
+        ({"obs": np.zeros((ROWS, 3))}, r"float64 (3,), and the environment's are float32 (2,)"),
+        ({"obs": np.zeros((ROWS, 2), "S4")}, "column 'obs'"),
+        ({"action": np.full(ROWS, 9)}, "column 'action': 4 is above 2"),
+        ({"action": np.full(ROWS, 0)}, "column 'action': -5 is below 0"),
+        ({"reward": np.full(ROWS, np.nan, np.float32)}, "'reward' has a value that is not finite"),
+        ({"obs": np.full((ROWS, 2), np.inf, np.float32)}, "'obs' has a value that is not finite"),
+        ({"reward": np.zeros(3)}, "columns of equal length"),
+        ({"n_steps": np.zeros(ROWS, np.uint8)}, "column 'n_steps': 0 is below 1"),
+    ],
+)
+def test_rows_of_another_form_or_with_values_that_no_learner_takes_are_refused(
+    tmp_path: Path, instead: dict[str, Any], said: str
+) -> None:
+    data = write_npz(tmp_path / "set.npz", played(), **instead)
+    assert said in refusal(configuration(data=data), tmp_path / "run")
+
+
+def test_an_npz_of_several_steps_is_refused(tmp_path: Path) -> None:
+    data = write_npz(tmp_path / "set.npz", played(3))
+    config = configuration(data=data, **{"agent.n_step": 3})
+    assert "span several steps" in refusal(config, tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda e: e.update(rewards=e["rewards"] * np.nan), "'reward' has a value that is not"),
+        (
+            lambda e: e["terminations"].__setitem__(1, True),
+            "step 1 of 5 is terminated, and it goes",
+        ),
+        (lambda e: e["truncations"].__setitem__(0, True), "step 0 of 5 is truncated, and it goes"),
+        (lambda e: e.update(observations=e["observations"][:-1]), "'obs' has shape (5, 2)"),
+        (lambda e: e.update(actions=e["actions"] * 100), "column 'action'"),
+        (lambda e: e.update(actions=e["actions"][:-1]), "'action' has shape (4,)"),
+    ],
+)
+def test_a_broken_episode_is_refused_by_its_number(
+    tmp_path: Path, change: Callable[[dict[str, Any]], object], said: str
+) -> None:
+    data = write_minari(tmp_path / "set", change)
+    assert said in refusal(configuration(data=data), tmp_path / "run")
+
+
+def test_a_foreign_data_set_is_refused(tmp_path: Path) -> None:
+    data = write_minari(tmp_path / "set", form="parts")
+    said = refusal(configuration(data=data), tmp_path / "run")
+    assert "its observations are obs/t int64 (), obs/where float32 (2,)" in said
+    other = configuration("env.kwargs={form='parts'}", data=write_minari(tmp_path / "other"))
+    assert "its observations are obs float32 (2,)" in refusal(other, tmp_path / "run")
+
+
+def test_a_name_that_is_nothing_is_refused(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    for data in (tmp_path / "none.npz", tmp_path, "minari:no/such-v0"):
+        refusal(configuration(data=data), tmp_path / "run")
+
+
+# Later starts
+
+
+def test_a_restart_does_not_read_the_data_again(tmp_path: Path) -> None:
+    data = write_npz(tmp_path / "set.npz", played())
+    config = configuration(data=data)
+    run = start(config, tmp_path / "run")
+    ring = source_directory(config, run.root, "demos") / "ring.json"
+    before = ring.read_text()
+    data.unlink()  # it is not even there any more
+    start(config, run.root)
+    assert ring.read_text() == before
+
+
+def test_data_that_were_only_touched_or_moved_are_the_same(tmp_path: Path) -> None:
+    data = write_npz(tmp_path / "set.npz", played())
+    run = start(configuration(data=data), tmp_path / "run")
+    os.utime(data, (1, 1))
+    start(configuration(data=data), run.root)
+    moved = Path(shutil.move(data, tmp_path / "moved.npz"))
+    start(configuration(data=moved), run.root)
+
+
+def test_a_changed_data_set_is_refused_with_the_fix(tmp_path: Path) -> None:
+    data = write_npz(tmp_path / "set.npz", played())
+    config = configuration(data=data)
+    run = start(config, tmp_path / "run")
+    columns = played()
+    columns["reward"] += 1.0
+    write_npz(data, columns)
+    with pytest.raises(SettingError, match=r"is not what the run in .* has read") as found:
+        start(config, run.root)
+    assert "--new-replay" in found.value.fix
+    check_sources(config, run.root, probe_environment(config.env), new=True)
+    prepare_start(config, run, fresh=False, new_replay=True)
+    assert_same_rows(rows_read(config, run.root), columns)
+
+
+def test_a_source_that_is_added_later_is_read_then(tmp_path: Path) -> None:
+    run = start(configuration(), tmp_path / "run")
+    config = configuration(data=write_npz(tmp_path / "set.npz", played()))
+    start(config, run.root)
+    assert len(rows_read(config, run.root)["reward"]) == ROWS
+
+
+def test_a_bad_data_set_leaves_a_run_that_was_to_be_erased(tmp_path: Path) -> None:
+    run = start(configuration(), tmp_path / "run")
+    before = run.identity().run_id
+    data = write_npz(tmp_path / "set.npz", played(), reward=np.full(ROWS, np.nan, np.float32))
+    with pytest.raises(SettingError):
+        prepare_start(configuration(data=data), run, fresh=True, new_replay=False)
+    assert run.identity().run_id == before
+
+
+def test_a_killed_reading_leaves_nothing_that_the_next_start_takes(tmp_path: Path) -> None:
+    config = configuration(data=write_npz(tmp_path / "set.npz", played()))
+    run = RunDirectory(tmp_path / "run")
+    run.make()
+    stage_sources(config, run, new=False)  # and killed before they were in their place
+    start(config, run.root)
+    assert len(rows_read(config, run.root)["reward"]) == ROWS
+    assert not (run.root / "sources.new").exists()
+
+
+@pytest.mark.parametrize("lost", ["001-action.bin", "source.json"])
+def test_a_torn_source_is_named_with_the_fix(tmp_path: Path, lost: str) -> None:
+    config = configuration(data=write_npz(tmp_path / "set.npz", played()))
+    run = start(config, tmp_path / "run")
+    path = source_directory(config, run.root, "demos") / lost
+    path.write_text("{")
+    with pytest.raises(SettingError, match=r"delete .*demos"):
+        start(config, run.root)
+
+
+def test_a_damaged_record_is_an_error_of_the_replay(tmp_path: Path) -> None:
+    (tmp_path / "source.json").write_text(json.dumps({"unknown": 1}))
+    with pytest.raises(ReplayFormatError, match="is damaged"):
+        read_record(tmp_path)
