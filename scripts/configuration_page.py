@@ -56,6 +56,7 @@ def reference_page() -> str:
         elif "properties" in part:
             lines += [f"## {name}\n", _wrapped(part["description"]), ""]
             lines += [*_table(part["properties"], f"{name}."), ""]
+            lines += _optional_tables(part["properties"], f"{name}.")
     return "\n".join([*lines, *_presets()]).rstrip() + "\n"
 
 
@@ -105,6 +106,19 @@ def _rows(properties: Mapping[str, Schema], prefix: str) -> Iterator[tuple[str, 
             describe_values(key),
             _sentence(key.get("description", "")),
         )
+
+
+def _optional_tables(keys: Mapping[str, Schema], prefix: str) -> Iterator[str]:
+    """The keys of tables that need not be there; those with the same keys together."""
+    found: dict[str, tuple[Schema, list[str]]] = {}
+    for name, key in keys.items():
+        for one in key.get("anyOf", ()):
+            if "properties" in one:
+                same = found.setdefault(json.dumps(one["properties"]), (one, []))
+                same[1].append(f"`{prefix}{name}`")
+    for one, names in found.values():
+        yield from (f"### {' and '.join(names)}\n", _wrapped(one["description"]), "")
+        yield from (*_table(one["properties"], ""), "")
 
 
 def describe_values(key: Schema) -> str:

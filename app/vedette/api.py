@@ -24,7 +24,7 @@ from vedette.results import push_policy as push_policy
 from vedette.results import report as report
 from vedette.results import status as status
 from vedette.settings import Settings as Settings
-from vedette.settings import configuration_table, explain_settings, spell_out
+from vedette.settings import configuration_table, spell_out
 from vedette.sweep import StartOptions, Sweep, jobs_within, plan_trials, report_on
 from vedette_rl.agents.config import AgentConfig as AgentConfig
 from vedette_rl.agents.dqn.config import DqnConfig
@@ -61,19 +61,6 @@ DQN = DqnConfig
 IQN = IqnConfig
 SAC = SacConfig
 TD3 = Td3Config
-
-for _part, _class in (
-    *(("agent", kind) for kind in (DQN, IQN, SAC, TD3)),
-    ("agent.exploration", ExplorationConfig),
-    ("actors", ActorsConfig),
-    ("env", EnvConfig),
-    ("env.wrappers", WrapperConfig),
-    ("evaluation", EvaluationConfig),
-    ("learner", LearnerConfig),
-    ("replay", ReplayConfig),
-    ("stop", StopConfig),
-):
-    explain_settings(_class, _part)
 
 
 @spell_out

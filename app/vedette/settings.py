@@ -5,22 +5,19 @@ The values are the configuration's own classes; the keywords are those of `RunCo
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, TypedDict, TypeVar
 
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from vedette_rl.agents.config import AgentConfig
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.naming import environment_table
 from vedette_rl.replay.config import ReplayConfig
 from vedette_services.config import ActorsConfig, EvaluationConfig, LearnerConfig, StopConfig
-from vedette_services.config.explain import explain_errors, keys_of
-from vedette_services.errors import SettingError, raise_errors
 
 Environment = str | Callable[..., gym.Env[Any, Any]] | gym.Env[Any, Any] | EnvSpec | EnvConfig
 """What names an environment in Python."""
@@ -70,32 +67,6 @@ def spell_out(function: _F) -> _F:
     ]
     function.__signature__ = signature.replace(parameters=[*own, *settings])  # type: ignore[attr-defined]  # inspect and Jupyter read it
     return function
-
-
-def explain_settings(part: type[BaseModel], name: str) -> None:
-    """Have a part of the configuration, which Python makes itself, refuse its settings in our words
-    and not in pydantic's.
-
-    Args:
-        name: of the part in the configuration file.
-    """
-    make, prefix = part.__init__, f"{name}."
-
-    @functools.wraps(make)
-    def explained(self: BaseModel, /, **values: Any) -> None:
-        wrong = []
-        try:
-            make(self, **values)
-        except ValidationError as error:
-            wrong = explain_errors(error, type(self), name, [*keys_of(type(self), name)])
-        raise_errors(
-            [
-                SettingError(one.key.removeprefix(prefix), one.why, one.fix.replace(prefix, ""))
-                for one in wrong
-            ]
-        )
-
-    part.__init__ = explained  # type: ignore[method-assign]  # reading a file does not call it
 
 
 def configuration_table(settings: Mapping[str, Any], *, shared: bool) -> dict[str, Any]:

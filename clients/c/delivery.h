@@ -46,6 +46,7 @@ typedef struct {
     unsigned first, count;
     uint8_t *obs, *action;
     bool acting, chosen; /* an episode has begun; an action has been chosen */
+    bool intervened;     /* it is not the policy's */
     bool restarted;      /* another run began: its unfinished rows are gone */
     double total;
     uint64_t length;

@@ -68,7 +68,8 @@ static bool find_places(run *r, char *why, size_t room) {
 static bool add_other(run *r, unsigned k, unsigned *found, char *why, size_t room) {
     struct { const char *name, *type; unsigned *index; } const known[] = {
         {"action", NULL, &r->action},       {"reward", "f4", &r->reward},       {"terminated", "?", &r->terminated},
-        {"truncated", "?", &r->truncated}, {"n_steps", "u1", &r->n_steps}};
+        {"truncated", "?", &r->truncated}, {"n_steps", "u1", &r->n_steps},
+        {"intervened", "?", &r->intervened}};
     const run_column *column = r->rows.columns + k;
     for (unsigned i = 0; i < sizeof known / sizeof *known; i++) {
         if (strcmp(column->name, known[i].name)) continue;
@@ -96,7 +97,8 @@ static bool read_rows(run *r, char *why, size_t room) {
         if (!taken) return false;
         if (r->obs_bytes > OBS_BYTES_MAX) return vd_fail(why, room, "the run's observations are too large");
     }
-    if (found != 31 || !r->part_count)
+    r->marks_interventions = found >> 5;
+    if ((found & 31) != 31 || !r->part_count)
         return vd_fail(why, room, "the run's rows have no obs, action, reward, terminated, truncated or n_steps");
     return true;
 }

@@ -149,6 +149,8 @@ typedef struct run {
     size_t obs_bytes, frame_bytes, stack; /* stack: frames of an observation; 0: it is sent whole */
     unsigned obs_places, next_places;
     unsigned action, reward, terminated, truncated, n_steps; /* columns of `rows` */
+    unsigned intervened;                                     /* likewise, if there is one */
+    bool marks_interventions;
     size_t batch_rows;
     uint64_t batch_env_steps;
     double discount, reward_scale, reward_clip;

@@ -314,6 +314,7 @@ vedette_result vedette_act(vedette *v, unsigned env, void *action) {
     result = choose_action(v, e->judged ? &v->judged : &v->acts, e->obs, rank, e->judged ? NULL : &v->seed, e->action);
     if (result != VEDETTE_OK) return result;
     e->chosen = true;
+    e->intervened = false;
     memcpy(action, e->action, vedette_action_bytes(v));
     return VEDETTE_OK;
 }
@@ -327,7 +328,7 @@ vedette_result vedette_set_action(vedette *v, unsigned env, const void *action) 
     if (env < v->env_count && v->envs[env].restarted) return VEDETTE_BEGIN;
     if (env >= v->env_count || !v->envs[env].acting) return misuse(v, "an action before vedette_begin");
     memcpy(v->envs[env].action, action, vedette_action_bytes(v));
-    v->envs[env].chosen = true;
+    v->envs[env].chosen = v->envs[env].intervened = true;
     return VEDETTE_OK;
 }
 

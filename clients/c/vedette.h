@@ -75,7 +75,8 @@ vedette_result vedette_act(vedette *v, unsigned env, void *action);
 /* The best action for an observation: no exploration, and nothing is sent. */
 vedette_result vedette_greedy(vedette *v, const void *obs, void *action);
 
-/* Take this action instead, for whoever chooses actions without the policy. */
+/* Take this action instead, for whoever chooses actions without the policy, and for persons who take over: the run's
+ * rows say so if it keeps interventions. */
 vedette_result vedette_set_action(vedette *v, unsigned env, const void *action);
 
 /* The step's outcome: `next_obs` is the episode's last observation where it ends. The reward is the

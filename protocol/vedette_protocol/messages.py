@@ -50,12 +50,16 @@ from vedette_protocol.wire import (
     integer,
     list_of,
     message,
+    optional_map,
 )
 from vedette_protocol.wire import Settings as Settings
 
 ReportedState: TypeAlias = Literal["running", "draining", "gone"]
 
-FEATURES: Final[tuple[str, ...]] = ()
+EVALUATE: Final = "evaluate"
+"""The feature of a manager that plays evaluations, and of a run that may ask for them."""
+
+FEATURES: Final[tuple[str, ...]] = (EVALUATE,)
 """What this side can do beyond version 2. A side uses only what the other one lists, too."""
 
 ActorIndex: TypeAlias = Annotated[int, integer(0, ACTOR_MAX)]
@@ -124,7 +128,38 @@ class ActorReport:
     error: Text = ""
 
 
-@message("report", "samples", header="manager incarnation", map_max=REPORT_MAX_BYTES)
+@dataclass(frozen=True, slots=True)
+class EvaluationReport:
+    """An evaluation that the learner asked for. The results are None until all its episodes ended.
+
+    Args:
+        request: the number in the ack that asked.
+        epoch, version: of the model that is played.
+        episodes: those that have ended.
+        cut: of these, cut at the run's `max_episode_steps`.
+        failed: why it was given up, or "".
+    """
+
+    request: U64
+    epoch: Epoch
+    version: Count
+    episodes: Count = 0
+    return_mean: Mean = None
+    return_std: Mean = None
+    return_min: Mean = None
+    return_max: Mean = None
+    length_mean: Mean = None
+    cut: Count = 0
+    failed: Text = ""
+
+
+@message(
+    "report",
+    "samples",
+    header="manager incarnation",
+    map_max=REPORT_MAX_BYTES,
+    omitted="evaluation",
+)
 @dataclass(frozen=True, slots=True)
 class Report:
     """State of a manager, sent twice a second and at each change of state, less often without acks.
@@ -137,6 +172,8 @@ class Report:
         sequenced: the next sequence number.
         base: the lowest sequence number that may still be sent.
         limit: the highest limit of an ack to this incarnation.
+        features: what this manager can do beyond version 2.
+        evaluation: the one that the newest ack asks for; None: none was begun.
     """
 
     manager: Id
@@ -153,7 +190,10 @@ class Report:
     base: Count = 0
     actors: Annotated[tuple[ActorReport, ...], list_of(ActorReport, ACTORS_MAX, "actors")] = ()
     limit: Count = 0
-    features: Features = FEATURES
+    features: Features = ()
+    evaluation: Annotated[EvaluationReport | None, optional_map(EvaluationReport, "evaluation")] = (
+        None
+    )
 
     def check(self) -> None:
         """Refuse counts that contradict one another."""
@@ -171,6 +211,7 @@ class Report:
     header="run_id epoch learner seed",
     map_max=RUN_MAX_BYTES,
     derived="schema_hash model_hash",
+    omitted="evaluation",
 )
 @dataclass(frozen=True, slots=True)
 class Run:
@@ -186,6 +227,7 @@ class Run:
         batch_rows, batch_env_steps: the most that a batch may have; a batch with more is rejected.
         policy: describes the network and how to act by it, for clients that do not build the agent;
             empty where that cannot be described.
+        evaluation: how managers play evaluations; empty: they are not asked to.
     """
 
     run_id: Id
@@ -201,6 +243,7 @@ class Run:
     batch_env_steps: Count
     features: Features = FEATURES
     policy: Settings = field(default_factory=dict)
+    evaluation: Settings = field(default_factory=dict)
 
     @property
     def schema_hash(self) -> str:
@@ -218,7 +261,7 @@ class Run:
             raise SchemaError("a model has no shared column")
 
 
-@message("ack", "control")
+@message("ack", "control", omitted="evaluate evaluate_version")
 @dataclass(frozen=True, slots=True)
 class Ack:
     """State of one incarnation at the learner, sent again and again: settled batches and limit.
@@ -233,6 +276,8 @@ class Ack:
         first_actor: index of the manager's actor 0 among all actors of the run.
         reason: why the limit does not grow; "" otherwise.
         rejected_reason: why the last batch that was rejected was; "" if none was.
+        evaluate: the number of an evaluation that this manager is to play; 0: of none.
+        evaluate_version: it plays a model of this version or a newer one.
     """
 
     run_id: OptionalId
@@ -249,6 +294,8 @@ class Ack:
     first_actor: ActorIndex
     reason: Text = ""
     rejected_reason: Text = ""
+    evaluate: U64 = 0
+    evaluate_version: Count = 0
 
     @property
     def beyond(self) -> int:

@@ -134,6 +134,19 @@ def list_of(item: type, limit: int, what: str) -> WireType:
     return WireType(accepts, f"a list of at most {limit}", to_wire, from_wire)
 
 
+def optional_map(item: type, what: str) -> WireType:
+    """Return the type of a map of a dataclass `item`, or nil."""
+    found = FieldMap(item, wire_types(item), f"the {what}")
+
+    def from_wire(value: object) -> object:
+        return None if value is None else item(**found.from_wire(value))
+
+    def to_wire(value: object) -> object:
+        return None if value is None else found.to_wire(value)
+
+    return WireType(lambda value: value is None or type(value) is dict, "a map", to_wire, from_wire)
+
+
 def ids(limit: int) -> WireType:
     """Return the type of a list of at most `limit` ids."""
 
@@ -221,11 +234,13 @@ def _wire_type(hint: Any) -> WireType | RawPayload:  # Any: a type hint
     return declared
 
 
-def _with_defaults(cls: type) -> list[str]:
-    """Return the names of the fields that have a default."""
+def _defaults(cls: type) -> dict[str, object]:
+    """Return the defaults of the fields that have one."""
     if not is_dataclass(cls):
-        return []
-    return [f.name for f in fields(cls) if (f.default, f.default_factory) != (MISSING, MISSING)]
+        return {}
+    made = {f.name: f.default_factory for f in fields(cls) if f.default_factory is not MISSING}
+    known = {f.name: f.default for f in fields(cls) if f.default is not MISSING}
+    return known | {name: make() for name, make in made.items()}
 
 
 class FieldMap:
@@ -236,6 +251,7 @@ class FieldMap:
         where: names the map in an error message.
         strict: the map has exactly these keys.
         derived: attributes that are sent and not read, in the map's last keys.
+        omitted: fields that are not sent where they have their defaults.
         fixed: keys in front with their values. The decoder has checked these values already.
     """
 
@@ -247,6 +263,7 @@ class FieldMap:
         *,
         strict: bool = False,
         derived: Sequence[str] = (),
+        omitted: Sequence[str] = (),
         **fixed: object,
     ) -> None:
         types = wire_types(cls)
@@ -254,7 +271,9 @@ class FieldMap:
         self._fields = [(n, key, type_) for n, key, type_ in found if isinstance(type_, WireType)]
         self._keys = [*(key for _, key, _ in self._fields), *derived]
         self._all_keys = frozenset((*fixed, *self._keys))
-        optional = set() if strict else {_KEYS.get(n, n) for n in _with_defaults(cls)}
+        defaults = _defaults(cls)
+        optional = set() if strict else {_KEYS.get(n, n) for n in defaults}
+        self._omitted = [(n, defaults[n]) for n in omitted if n in self._keys]
         self._required = self._all_keys - optional - set(derived)
         self._strict = strict
         self._converted = [(key, type_.to_wire) for _, key, type_ in self._fields if type_.to_wire]
@@ -269,8 +288,12 @@ class FieldMap:
         """Convert a message to the map."""
         packed = self._fixed.copy()
         packed.update(zip(self._keys, self._values(message), strict=True))
+        for key, default in self._omitted:
+            if packed[key] == default:
+                del packed[key]
         for key, convert in self._converted:
-            packed[key] = convert(packed[key])
+            if key in packed:
+                packed[key] = convert(packed[key])
         return packed
 
     def from_wire(self, found: object) -> dict[str, Any]:  # Any: values of the declared types
@@ -308,7 +331,15 @@ class MessageCodec:
     """
 
     def __init__(
-        self, cls: type, kind: str, header: str, map_max: int, *, strict: bool, derived: str
+        self,
+        cls: type,
+        kind: str,
+        header: str,
+        map_max: int,
+        *,
+        strict: bool,
+        derived: str,
+        omitted: str,
     ) -> None:
         types = wire_types(cls)
         raw = {name: type_ for name, type_ in types.items() if isinstance(type_, RawPayload)}
@@ -317,11 +348,15 @@ class MessageCodec:
         assert map_max or not body, "a payload that is a map needs a limit"
         self.kind = kind
         self.frames: Final = 2 if raw or body else 1
+        left_out = omitted.split()
         self._header: Final = FieldMap(
-            cls, flat, "the header", strict=strict, v=PROTOCOL_VERSION, k=kind
+            cls, flat, "the header", strict=strict, omitted=left_out, v=PROTOCOL_VERSION, k=kind
         )
-        self._cls, self._check = cls, getattr(cls, "check", None)
-        self._body = FieldMap(cls, body, f"the {kind}", derived=derived.split()) if body else None
+        self._cls, self._check, self._body = cls, getattr(cls, "check", None), None
+        if body:
+            self._body = FieldMap(
+                cls, body, f"the {kind}", derived=derived.split(), omitted=left_out
+            )
         self._raw, self._size = next(iter(raw.items()), ("", RawPayload(0, map_max)))
 
     def encode(self, message: Any) -> list[Buffer]:  # Any: of the class that was declared
@@ -376,6 +411,7 @@ def message(
     map_max: int = 0,
     strict: bool = False,
     derived: str = "",
+    omitted: str = "",
 ) -> Callable[[type[M]], type[M]]:
     """Declare a class to be a message.
 
@@ -386,11 +422,12 @@ def message(
         strict: unknown keys are refused, and none may be missing.
         derived: names of properties that follow from other fields. They are sent for peers that do
             not compute them, and not read.
+        omitted: names of fields that are not sent where they have their defaults.
     """
 
     def declare(cls: type[M]) -> type[M]:
         CODECS[cls] = _BY_KIND[kind, channel] = MessageCodec(
-            cls, kind, header, map_max, strict=strict, derived=derived
+            cls, kind, header, map_max, strict=strict, derived=derived, omitted=omitted
         )
         return cls
 

@@ -17,6 +17,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from vedette_rl.settings_part import SettingsPart
+
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
@@ -46,12 +48,11 @@ def marks_of(part: type[BaseModel], name: str) -> frozenset[StoredIn]:
     )
 
 
-class ScheduleConfig(BaseModel):
+class ScheduleConfig(SettingsPart):
     """The change of learning rates, or of another number, over a run, in optimization steps."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(allow_inf_nan=False)
+    place = "schedule"
 
     kind: Literal["constant", "linear", "cosine"] = "constant"
     """``linear`` falls in a line, ``cosine`` along half a cosine (arXiv:1608.03983)."""

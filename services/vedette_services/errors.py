@@ -19,6 +19,7 @@
     ├── PortInUseError             1   a port of a learner is taken, or cannot be bound here
     ├── MetricsError               1   the port for metrics cannot be had
     ├── NoAnswerError              1   nobody answers at an address
+    ├── EvaluationReportError      1   a manager reports an evaluation that was not asked for so
     ├── RunOverError               1   a run has ended, so that no learner listens
     ├── AbsentManagerError         1   a manager sends the learner no reports
     ├── ActorError                 1   an actor manager; HandoverError: its actors' shared memory
@@ -254,6 +255,10 @@ class NoAnswerError(ServicesError):
         message = f"no learner answers at {address} (waited {waited_s:g} s)"
         super().__init__(message + (f"; {fix}" if fix else ""))
         self.address, self.waited_s = address, waited_s
+
+
+class EvaluationReportError(ServicesError):
+    """A manager's report of an evaluation contradicts what was asked for, or itself."""
 
 
 class RunOverError(ServicesError):

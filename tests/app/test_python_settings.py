@@ -18,6 +18,7 @@ import vedette
 from vedette.settings import Settings, configuration_table
 from vedette_rl.agents.registry import BUILT_IN
 from vedette_rl.envs import make_env
+from vedette_rl.errors import WrongSettingsError
 from vedette_services.config import RunConfig, load_config
 from vedette_services.errors import SettingError, UsageError
 
@@ -238,7 +239,7 @@ def test_a_type_checker_knows_the_settings_and_the_results(tmp_path: Path) -> No
     ],
 )
 def test_a_wrong_setting_of_a_part_is_a_line_that_names_it(make: Any, said: str) -> None:
-    with pytest.raises(SettingError, match=f"^{re.escape(said)}$") as wrong:
+    with pytest.raises(WrongSettingsError, match=f"^{re.escape(said)}$") as wrong:
         make()
     assert wrong.value.__context__ is None  # nothing of pydantic's above it
 

@@ -74,6 +74,8 @@ static vedette_result play(vedette *v, unsigned k, counter *c) {
     size_t bytes = vedette_obs_bytes(v);
     vedette_result result = vedette_act(v, k, &action);
     if (result != VEDETTE_OK) return result;
+    action = 1; /* a person takes over now and then */
+    if (c->t % 5 == 0 && (result = vedette_set_action(v, k, &action)) != VEDETTE_OK) return result;
     step(c);
     bool terminated = c->t % 7 == 0, truncated = c->t % 11 == 0;
     result = vedette_observe(v, k, (double)(c->t % 3), observe(c, bytes, numbers), terminated, truncated);

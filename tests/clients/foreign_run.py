@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from vedette_protocol.messages import Run
 from vedette_protocol.schema import Schema
 from vedette_rl.agents.registry import agent_kind
-from vedette_rl.core import Columns
+from vedette_rl.core import Columns, RowColumn
 from vedette_rl.core.learning import ModelInfo
 from vedette_rl.envs.layout import ObservationLayout
 from vedette_rl.envs.spaces import Spaces, column_bounds, transition_dtype
@@ -41,7 +41,12 @@ ROBOT = Spaces(
 
 
 def make_run(
-    agent: str, spaces: Spaces, settings: dict[str, Any], *, weights: int = 0
+    agent: str,
+    spaces: Spaces,
+    settings: dict[str, Any],
+    *,
+    weights: int = 0,
+    columns: tuple[RowColumn, ...] = (),
 ) -> tuple[Run, ModelInfo, Any]:
     """A run of this agent, weights drawn by a seed for its network, and its policy in numpy."""
     kind = agent_kind(agent)
@@ -56,7 +61,7 @@ def make_run(
     model = ModelInfo(1, arrays)
     policy.sync_model(model)
     assert kind.describe is not None
-    row, bounds = transition_dtype(spaces), column_bounds(spaces)
+    row, bounds = transition_dtype(spaces, columns), column_bounds(spaces, columns)
     run = Run(
         run_id="run-1",
         epoch=1,

@@ -18,6 +18,8 @@ from foreign_run import BOX, CARTPOLE, FLAGS, PENDULUM, ROOM, make_run
 from vedette_protocol.codec import encode
 from vedette_protocol.messages import Ack, Refusal, Run, Stop
 from vedette_protocol.model import pack_model, split_into_chunks
+from vedette_rl.core import RowColumn
+from vedette_rl.core.columns import INTERVENED
 from vedette_rl.envs.spaces import Spaces
 
 RUN, SIGNAL, MODEL, WEIGHTS, PLAY, SEND = range(6)
@@ -101,7 +103,8 @@ def write_seeds(folder: Path) -> list[Path]:
     """Write a file for each kind of run."""
     paths = []
     for k, (agent, spaces, settings) in enumerate(KINDS):
-        run, model, _ = make_run(agent, spaces, settings)
+        columns = (RowColumn(INTERVENED, "bool"),) if k == 1 else ()
+        run, model, _ = make_run(agent, spaces, settings, columns=columns)
         paths.append(folder / f"{k}-{agent}")
         paths[-1].write_bytes(make_seed(run, model))
     return paths

@@ -7,13 +7,20 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
+import numpy as np
 import pytest
 from c_programs import Built
 from foreign_run import CARTPOLE, make_run
 from fuzz_seeds import write_seeds
 from scripted_learner import ScriptedLearner, assert_every_row_is_delivered_once, check_rows
 
+from vedette_rl.core import RowColumn
+from vedette_rl.core.columns import INTERVENED
+from vedette_rl.envs.spaces import Spaces
+
 pytestmark = pytest.mark.slow
+COUNTS = Spaces(gym.spaces.Box(0.0, 1.0, (2,), np.float32), gym.spaces.Discrete(2))
 FUZZED_INPUTS = 3000
 
 
@@ -31,6 +38,25 @@ def test_the_c_client_delivers_every_row_once_to_a_learner_that_is_killed(
     built: Built, port: int
 ) -> None:
     assert_every_row_is_delivered_once(built("clients/c/examples/cartpole.c"), port)
+
+
+def test_rows_say_where_a_person_took_over(built: Built, port: int, tmp_path: Path) -> None:
+    columns = (RowColumn(INTERVENED, "bool"),)
+    run, model, _ = make_run("dqn", COUNTS, {"n_step": 3, "hidden_sizes": [4]}, columns=columns)
+    learner = ScriptedLearner(port, run, model, {})
+    program = str(built("tests/clients/counting.c"))
+    client = subprocess.Popen([program, "127.0.0.1", str(port), "c-1", str(tmp_path), "2"])
+    try:
+        assert learner.serve(20, limit=1000)
+    finally:
+        client.kill()
+        client.wait()
+        learner.close()
+    for rows, payload in learner.kept.values():
+        batch = run.schema.views(payload, rows)
+        took_over = np.rint(batch["obs"][:, 1] * 2**23).astype(int) % 5 == 0
+        np.testing.assert_array_equal(batch[INTERVENED], took_over)
+        assert (batch["action"][took_over] == 1).all()
 
 
 def test_the_c_client_keeps_every_rule_of_the_wire(built: Built) -> None:

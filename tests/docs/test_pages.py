@@ -85,6 +85,9 @@ def test_the_commands_of_a_page_run_one_after_the_other(page: Path, tmp_path: Pa
     assert "Traceback" not in text, text
 
 
+_BESIDE_THE_STATUS = ("train/", "priority/", "sampling/", "replay/share_", "replay/return_")
+
+
 def test_the_table_of_tags_names_what_is_recorded() -> None:
     page = (DOCS / "reference" / "tensorboard.md").read_text("utf-8")
     table = [line for line in page.splitlines() if line.startswith("| `")]
@@ -102,5 +105,5 @@ def test_the_table_of_tags_names_what_is_recorded() -> None:
     seen = Eval(*[1] * len(fields(Eval)))
     CurveRecorder(recorder, "r", config).record(1.0, TrainerStatus(opt_steps=1), ingest, seen)
     costs = {"average_opt_time", "average_sample_time"}
-    others = {tag for tag in told if tag.startswith(("train/", "priority/", "sampling/"))}
+    others = {tag for tag in told if tag.startswith(_BESIDE_THE_STATUS)}
     assert told - others == written | costs

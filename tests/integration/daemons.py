@@ -39,6 +39,7 @@ _ROLES = {
     "vedette_services.learner.trainer": "trainer",
     "vedette_services.learner.evaluator": "evaluator",
     "vedette_services.actors.actor": "actor",
+    "vedette_services.actors.evaluation": "evaluation",
 }
 
 

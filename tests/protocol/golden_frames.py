@@ -17,6 +17,9 @@ from vedette_protocol.codec import encode
 from vedette_protocol.messages import Batch, Message, ModelChunk, Report
 from vedette_protocol.schema import Schema
 
+OMITTED = ("evaluate", "evaluate_version", "evaluation")
+"""Fields that are not sent where they have their defaults."""
+
 VECTORS = Path(__file__).parent / "vectors"
 
 
@@ -34,7 +37,9 @@ def described(value: object) -> Any:  # Any: whatever JSON holds
         case dict():
             return {key: described(part) for key, part in value.items()}
     if is_dataclass(value):
-        return {field.name: described(getattr(value, field.name)) for field in fields(value)}
+        found = {field.name: getattr(value, field.name) for field in fields(value)}
+        omitted = {name for name in OMITTED if not found.get(name)}
+        return {name: described(part) for name, part in found.items() if name not in omitted}
     return value
 
 

@@ -428,3 +428,48 @@ SCHEMA_WIRE = SCHEMA.to_wire()
 def test_a_schema_that_is_none_is_refused(which: str, wire: object) -> None:
     with pytest.raises(ProtocolError):
         decode_control(changed("run", 1, lambda fields: fields.update({which: wire})))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"request": -1},
+        {"request": True},
+        {"epoch": 2**31},
+        {"version": None},
+        {"episodes": 1.0},
+        {"return_mean": float("nan")},
+        {"return_std": "1"},
+        {"failed": "x" * 201},
+        {"cut": -1},
+    ],
+)
+def test_an_evaluation_in_a_report_is_checked_for_type_and_range(change: dict[str, Any]) -> None:
+    frames = [bytes(frame) for frame in encode(EXAMPLES["report-of-evaluation"])]
+    fields = msgpack.unpackb(frames[1])
+    fields["evaluation"].update(change)
+    with pytest.raises(ProtocolError):
+        decode_up([frames[0], msgpack.packb(fields)])
+    del fields["evaluation"]["request"]
+    with pytest.raises(ProtocolError):
+        decode_up([frames[0], msgpack.packb(fields)])
+
+
+@pytest.mark.parametrize("value", [[], 3, "evaluation"])
+def test_an_evaluation_in_a_report_is_a_map_or_nil(value: object) -> None:
+    frames = [bytes(frame) for frame in encode(EXAMPLES["report-of-evaluation"])]
+    fields = msgpack.unpackb(frames[1])
+    fields["evaluation"] = value
+    with pytest.raises(ProtocolError):
+        decode_up([frames[0], msgpack.packb(fields)])
+    fields["evaluation"] = None
+    assert decode_up([frames[0], msgpack.packb(fields)]).evaluation is None
+
+
+def test_what_a_peer_of_an_earlier_release_lacks_and_ignores_is_not_sent_to_it() -> None:
+    for name, keys in {
+        "ack": {"evaluate", "evaluate_version"},
+        "report": {"evaluation"},
+        "run": {"evaluation"},
+    }.items():
+        assert not any(keys & fields.keys() for _, fields in maps_of(name))

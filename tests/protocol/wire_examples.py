@@ -10,6 +10,7 @@ from vedette_protocol.messages import (
     Ack,
     ActorReport,
     Batch,
+    EvaluationReport,
     Message,
     ModelChunk,
     Refusal,
@@ -143,7 +144,19 @@ EXAMPLES: dict[str, Message] = {
     "batch": example_batch(),
     "batch-of-frames": batch_of_frames(),
     "report": REPORT,
+    "report-of-evaluation": replace(
+        REPORT,
+        features=("evaluate",),
+        evaluation=EvaluationReport(
+            0x1122334455667788, 2, 1504, 20, 181.5, 12.25, 150.0, 200.0, 181.5, 3
+        ),
+    ),
     "run": RUN,
+    "run-with-evaluations": replace(
+        RUN,
+        features=("evaluate",),
+        evaluation={"episodes": 20, "seed": 10000, "max_episode_steps": None},
+    ),
     "run-of-frames": replace(RUN, schema=SHARING_SCHEMA),
     "ack": Ack(
         run_id="20250102-cartpole",
@@ -159,6 +172,22 @@ EXAMPLES: dict[str, Message] = {
         version=1510,
         first_actor=16,
         rejected_reason="column 'reward' has a value that is not finite",
+    ),
+    "ack-to-evaluate": Ack(
+        run_id="20250102-cartpole",
+        epoch=2,
+        learner=0xFEDCBA9876543210,
+        manager="host-a",
+        incarnation=0x0123456789ABCDEF,
+        contiguous=40,
+        extras=0,
+        rejected_batches=0,
+        rejected_rows=0,
+        limit=104,
+        version=1510,
+        first_actor=16,
+        evaluate=0x1122334455667788,
+        evaluate_version=1500,
     ),
     "ack-without-credit": Ack(
         run_id="",

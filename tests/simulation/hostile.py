@@ -6,13 +6,14 @@ import random
 from typing import TYPE_CHECKING
 
 from counting_ring import OWN  # beside this file
-from honest import SCHEMA, pack_rows
+from honest import EPISODES, SCHEMA, pack_rows
 from machine import Machine
 from scenario import HostileKind, key_of
 
-from vedette_protocol.codec import encode
+from vedette_protocol.codec import decode_control, encode
+from vedette_protocol.errors import ProtocolError
 from vedette_protocol.limits import COUNT_MAX, ROWS_MAX
-from vedette_protocol.messages import ActorReport, Batch, Report
+from vedette_protocol.messages import EVALUATE, Ack, ActorReport, Batch, EvaluationReport, Report
 from vedette_services.simulation.network import Frames
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class HostilePeer:
         self._act, self._every_s = getattr(self, f"_{kind}"), every_s
         self._rng = random.Random(f"{fleet.scenario.seed} {name}")
         self._incarnation = self._rng.getrandbits(64)
-        self._seq = 0
+        self._seq, self._asked = 0, (0, 0, 0)
         self._row = OWN + self._rng.getrandbits(20) * (1 << 30)
         machine.open(name, self)
         self._go_on()
@@ -51,7 +52,13 @@ class HostilePeer:
         """Nor here."""
 
     def on_control(self, frames: Frames) -> None:
-        """It ignores acks, and its credit."""
+        """It ignores acks, and its credit; a liar remembers what it is asked to evaluate."""
+        try:
+            message = decode_control(frames[1:])
+        except ProtocolError:
+            return  # an ack of what it has claimed
+        if isinstance(message, Ack) and message.manager == self._name:
+            self._asked = message.evaluate, message.epoch, message.evaluate_version
 
     def on_model_chunk(self, frames: Frames) -> None:
         """It plays nothing."""
@@ -204,6 +211,18 @@ class HostilePeer:
         self._send(encode(self._report(manager=name)))
         self._send(encode(self._batch(self._seq, manager=name)))
         self._seq += self._rng.random() < 0.9
+
+    def _liar(self) -> None:
+        """Claim an evaluation, asked for or not, of the right version or of another."""
+        rng, (request, epoch, version) = self._rng, self._asked
+        request = request if rng.random() < 0.8 else rng.getrandbits(64)
+        played = rng.choice((0, 1, EPISODES, EPISODES, EPISODES + 1))
+        mean = rng.choice((None, 1e12, -1.0))
+        claim = EvaluationReport(
+            request, epoch, version + rng.choice((0, 0, 0, 1, -1, 50)) % (1 << 40), played,
+            mean, 0.0, mean, mean, 1.0, rng.choice((0, 7)), rng.choice(("", "", "no display")),
+        )  # fmt: skip
+        self._send(encode(self._report(evaluation=claim, features=(EVALUATE,))))
 
     def _reports(self) -> None:
         """Report, each time as another incarnation or under another id of its own."""

@@ -6,12 +6,13 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from counting_ring import InvariantError  # beside this file
-from honest import HonestHost
+from honest import HonestHost, mark_of
 from wait_reasons import GatewayWaits
 
 from vedette_protocol.account import IncarnationAccount, ManagerEntry, SampleAccounting
 from vedette_protocol.limits import RETIRED_MAX, STAMP_MAX_BYTES
 from vedette_protocol.messages import Ack, Batch
+from vedette_services.learner.evaluations import CheckedEvaluation
 from vedette_services.learner.flow_control import FlightLimits
 from vedette_services.learner.gateway_state import GatewayState
 
@@ -39,6 +40,10 @@ class Invariants:
         self._granted: dict[tuple[str, int], int] = {}  # the highest limit of an ack
         self._claimed: dict[tuple[str, int], int] = {}  # batches beyond it that were taken
         self._waits: GatewayWaits | None = None
+        self.version_at_heal = (0, 0)
+        self.evaluated = 0
+        """Evaluations that counted."""
+        self._evaluated = (0, 0)  # epoch and version of the last one that counted
 
     # The gateway
 
@@ -113,7 +118,7 @@ class Invariants:
             "held bytes": (state.held_bytes, self._fleet.scenario.actors.n_buffer * 16 * 4096),
             "bytes of a stamp": (len(self._fleet.disk.stamp), STAMP_MAX_BYTES),
             "senders with a layout": (len(state._reader._layouts), 4096),
-            "log lines": (len(state.log_lines), 10_000),
+            "log lines": (len(state.log_lines.waiting), 10_000),
         }
         for what, (size, most) in bounds.items():
             if size > most:
@@ -121,6 +126,29 @@ class Invariants:
         _check_balance(ledger.accounting(), "all managers")
         if gateway.machine.awake and self._waits is not None:
             self._waits.check(gateway.machine.awake_at)
+        for checked in gateway.evaluations:
+            self._check_evaluation(checked)
+        gateway.evaluations.clear()
+
+    def _check_evaluation(self, checked: CheckedEvaluation) -> None:
+        """What counts was played by an honest manager, and with the very model that is kept."""
+        found, model, trusted = checked.found, checked.model, self._fleet.scenario.trusted
+        if not checked.counts:
+            return
+        name = found.source.removeprefix("manager ")
+        if trusted == frozenset() or name not in self._fleet.scenario.names:
+            raise InvariantError(f"an evaluation of {found.source} counts")
+        played = found.version, found.return_mean, found.length_mean
+        if played != (model.version, float(model.version), mark_of(model.body)):
+            raise InvariantError(f"{found} is kept for version {model.version}")
+        self.evaluated += 1
+        self._evaluated = max(self._evaluated, (model.epoch, model.version))
+
+    def _is_evaluated(self) -> bool:
+        """Return True if a model of after the last fault was evaluated, where somebody counts."""
+        scenario = self._fleet.scenario
+        nobody = scenario.evaluates is None or scenario.trusted == frozenset()
+        return nobody or self._evaluated > self.version_at_heal
 
     # The managers
 
@@ -216,13 +244,15 @@ class Invariants:
 
     def all_progressed(self) -> bool:
         """Return True once every manager has delivered something since the last fault."""
-        return not self._standing_still()
+        return not self._standing_still() and self._is_evaluated()
 
     def check_progress(self) -> None:
         """Check that everybody knows the learner and has delivered something since."""
         still = self._standing_still()
         if still:
             raise InvariantError(f"no progress after the last fault: {', '.join(still[:10])}")
+        if not self._is_evaluated():
+            raise InvariantError("no model was evaluated after the last fault")
 
     def _standing_still(self) -> list[str]:
         return [

@@ -42,7 +42,8 @@ class Mutation:
 _WINDOW, _ACCOUNT = "vedette_protocol.send_window", "vedette_protocol.account"
 _LEDGER, _GATEWAY = "vedette_protocol.ledger", "vedette_services.learner.gateway_state"
 _MANAGER = "vedette_services.actors.manager_state"
-_ADMISSION = "vedette_services.learner.admission"
+_EVALUATIONS = "vedette_services.learner.evaluations"
+_ADMISSION = "vedette_services.learner.fleet"
 
 MUTATIONS = {
     "window: an ack frees one batch too many": Mutation(
@@ -136,7 +137,7 @@ MUTATIONS = {
     ),
     "waits: the gateway does not log who is silent": Mutation(
         _GATEWAY,
-        'self._log("warning", f"manager {manager} has been silent; it counts as gone")',
+        'self.log_lines.add("warning", f"manager {manager} has been silent; it counts as gone")',
         "pass",
     ),
     "waits: a manager does not log that it hears nothing": Mutation(
@@ -153,6 +154,17 @@ MUTATIONS = {
     ),
     "waits: a manager does not log that it has no model": Mutation(
         _MANAGER, '*self._log.log("info", "model", text, now), ', ""
+    ),
+    "evaluations: those of a key that is not trusted count": Mutation(
+        _EVALUATIONS, "counts=self._is_trusted(member))", "counts=True)"
+    ),
+    "evaluations: the newest model is kept, and not the one that was played": Mutation(
+        _EVALUATIONS,
+        "CheckedEvaluation(result, model, counts)",
+        "CheckedEvaluation(result, self._held[-1], counts)",
+    ),
+    "evaluations: that of a manager that stands still is given to nobody": Mutation(
+        _EVALUATIONS, "elif now - asked.progressed_at > self._timeout_s:", "elif False:"
     ),
 }
 

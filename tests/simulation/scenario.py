@@ -27,7 +27,7 @@ COPY_MARK = "+"
 """`m0+2` is another machine with the id `m0`."""
 
 HostileKind = Literal[
-    "garbage", "foreign", "replay", "claims", "greedy", "reports", "mutants", "copy"
+    "garbage", "foreign", "replay", "claims", "greedy", "reports", "mutants", "copy", "liar"
 ]
 HOSTILE_KINDS: tuple[HostileKind, ...] = (
     *("garbage", "foreign", "replay", "claims", "greedy", "reports", "mutants"),
@@ -69,6 +69,8 @@ class Scenario:
         hostile: what each hostile peer does, and how long it waits between two acts.
         copies: further machines with an honest manager's id and key, and when they start.
         unsound: share of the batches that are invalid.
+        evaluates: share of the evaluations that stand still, while there are faults; None: none
+            is played.
         keyed: connections have keys, and ids are bound to them.
         max_managers: places of the ledger; with keys, perhaps just those that each is promised.
         hostile_stays: hostile peers go on when the faults are over.
@@ -96,6 +98,14 @@ class Scenario:
     ends: Literal["leave", "stop"]
     copies: tuple[tuple[str, float], ...] = ()
     unsound: float = 0.0
+    evaluates: float | None = None
+
+    @property
+    def trusted(self) -> frozenset[str] | None:
+        """The keys whose managers' evaluations count; None: all do, as there are no strangers."""
+        if self.keyed:
+            return frozenset(key_of(name) for name in self.names)
+        return frozenset() if self.hostile else None
 
     @property
     def healed_s(self) -> float:
@@ -175,7 +185,18 @@ def draw_scenario(seed: int, managers: int | None = None, fault_s: float | None 
         hostile_stays=rng.random() < 0.3,
         ends=rng.choice(("leave", "stop")),
     )
-    return _add_rare(drawn, random.Random(f"rare {seed}"))
+    drawn = _add_rare(drawn, random.Random(f"rare {seed}"))
+    return _add_evaluations(drawn, random.Random(f"evaluations {seed}"))
+
+
+def _add_evaluations(drawn: Scenario, rng: random.Random) -> Scenario:
+    """Have a third of the fleets play evaluations, and peers lie about them."""
+    if rng.random() > 0.35:
+        return drawn
+    hostile = drawn.hostile
+    if drawn.max_managers == 2048 and rng.random() < 0.4:
+        hostile = (*hostile, ("liar", rng.uniform(0.1, 1.0)))
+    return replace(drawn, evaluates=rng.choice((0.0, 0.0, 0.3)), hostile=hostile)
 
 
 def _add_rare(drawn: Scenario, rng: random.Random) -> Scenario:

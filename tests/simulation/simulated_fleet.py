@@ -17,7 +17,7 @@ from functools import partial
 import numpy as np
 from counting_ring import CountingRing, Disk  # beside this file
 from faulty_network import FaultyNetwork
-from honest import SCHEMA, HonestHost, pack_rows
+from honest import EPISODES, SCHEMA, HonestHost, pack_rows
 from hostile import RUN_ID, HostilePeer
 from invariants import Invariants
 from machine import Machine, skewed_clock
@@ -28,6 +28,7 @@ from vedette_protocol.model import pack_model
 from vedette_protocol.schema import Column, Schema
 from vedette_rl.envs.config import EnvConfig
 from vedette_services.actors.handover import FinishedBatch
+from vedette_services.config import RunConfig
 from vedette_services.learner.flow_control import FlightLimits
 from vedette_services.learner.gateway_state import GatewayState
 from vedette_services.run.status_records import GONE_AFTER_S
@@ -35,8 +36,15 @@ from vedette_services.simulation.hosts import GatewayHost
 from vedette_services.simulation.network import Frames, VirtualClock
 
 MODEL = Schema((Column("w", "f4", (3,)),))
-BODIES = [pack_model(n, {"w": np.full(3, n, np.float32)}, MODEL) for n in range(4)]
 GUARD_ROWS = 4096
+EVALUATED = RunConfig.model_validate(
+    {
+        "env": {"id": "CartPole-v1"},
+        "agent": {"name": "dqn"},
+        "learner": {"eval_interval": 3},
+        "evaluation": {"episodes": EPISODES, "episode_timeout_s": 10.0},
+    }
+)
 PROGRESS_S = 60.0
 """Within this time after the last fault, every manager has delivered something."""
 END_S = 30.0
@@ -94,6 +102,7 @@ class SimulatedFleet:
         self._play_until(self.scenario.healed_s + 0.1, lambda: False)
         for host in self.hosts.values():
             host.settled_at_heal = host.window.settled if host.window else 0
+        self.invariants.version_at_heal = self.trainer.epoch, self.trainer.version
         self._play_until(self.clock.now + PROGRESS_S, self.invariants.all_progressed)
         self.invariants.check_progress()
         self.ending = True
@@ -169,7 +178,9 @@ class SimulatedFleet:
             rows_per_batch=actors.n_buffer,
             window=FlightLimits(actors.window_batches, actors.window_bytes),
             max_managers=scenario.max_managers,
+            evaluated=None if scenario.evaluates is None else EVALUATED,
         )
+        state.evaluations.trusted = scenario.trusted
         if scenario.keyed:
             state.admit_keys(scenario.keys)
         self.invariants.watch(state)
@@ -211,7 +222,8 @@ class SimulatedFleet:
         rows = self.scenario.actors.n_buffer
         head = (RUN_ID, trainer.epoch, gateway.state.learner, SCHEMA, MODEL, env, agent)
         run = Run(*head, actors, seed=0, batch_rows=rows, batch_env_steps=rows)
-        gateway.publish(run, trainer.version, BODIES[trainer.version % len(BODIES)])
+        body = pack_model(trainer.version, {"w": np.full(3, trainer.version, np.float32)}, MODEL)
+        gateway.publish(run, trainer.version, body)
 
     def _train(self) -> None:
         """Draw samples as fast as the limiter allows, and report the progress."""

@@ -140,7 +140,7 @@ class GatewayWaits:
         self._gone.append(manager)
 
     def _after_tick(self, *_: Any) -> None:
-        lines = [line.text for line in self._state.log_lines] if self._gone else []
+        lines = [line.text for line in self._state.log_lines.waiting] if self._gone else []
         for manager in self._gone:
             if not any(f"manager {manager} has been silent" in line for line in lines):
                 raise InvariantError(f"{manager} counts as gone, and the log does not say so")

@@ -113,21 +113,7 @@ class ReplayBench:
                 reader, np.random.default_rng(1), ReplayConfig(), memory=open_priorities(reader)
             ),
         }
-        demos = RingWriter.open(place / "demos", row, self.capacity // 5, run_id="bench")
-        insert = _inserting(demos, batch, self.rows_in)
-        for _ in range(_COMMIT_EVERY * (self.capacity // (5 * _COMMIT_EVERY * self.rows_in) + 2)):
-            insert()
-        other = RingReader(place / "demos")
-        two = {
-            "sample": MixedReplay(
-                UniformReplay(reader, np.random.default_rng(0)),
-                [Source("demos", UniformReplay(other, np.random.default_rng(0)), 0.5)],
-            ),
-            "prioritized": MixedReplay(
-                PrioritizedReplay(reader, np.random.default_rng(1), ReplayConfig()),
-                [_by_priority("demos", other)],
-            ),
-        }
+        two = self._two_sources(row, place, reader)
         errors = np.random.default_rng(2).random(self.rows_out, np.float32)
         found: dict[tuple[str, str], tuple[Callable[[], object], int]] = {}
         for name, insert in inserts.items():
@@ -142,6 +128,23 @@ class ReplayBench:
         work = _drawing_by_priority(two["prioritized"], self.rows_out, errors)
         found["prioritized", TWO] = work, self.rows_out
         return found
+
+    def _two_sources(
+        self, row: np.dtype[Any], place: Path, reader: RingReader
+    ) -> dict[str, MixedReplay]:
+        demos = RingWriter.open(place / "demos", row, self.capacity // 5, run_id="bench")
+        insert = _inserting(demos, _random_rows(row, self.rows_in), self.rows_in)
+        for _ in range(_COMMIT_EVERY * (self.capacity // (5 * _COMMIT_EVERY * self.rows_in) + 2)):
+            insert()
+        rng, config, other = np.random.default_rng(1), ReplayConfig(), RingReader(place / "demos")
+        uniform, by_priority = (
+            Source("demos", UniformReplay(other, rng), 0.5),
+            Source("demos", PrioritizedReplay(other, rng, config), 0.5),
+        )
+        return {
+            "sample": MixedReplay(UniformReplay(reader, rng), [uniform]),
+            "prioritized": MixedReplay(PrioritizedReplay(reader, rng, config), [by_priority]),
+        }
 
 
 def calls_per_s(
@@ -207,10 +210,6 @@ def _inserting(ring: MemoryRing | RingWriter, batch: Columns, rows: int) -> Call
             pending = 0
 
     return insert
-
-
-def _by_priority(name: str, ring: RingReader) -> Source:
-    return Source(name, PrioritizedReplay(ring, np.random.default_rng(1), ReplayConfig()), 0.5)
 
 
 def _drawing_by_priority(

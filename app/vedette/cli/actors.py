@@ -47,6 +47,14 @@ HealthFile = Annotated[
         show_default=False,
     ),
 ]
+Evaluate = Annotated[
+    bool,
+    typer.Option(
+        "--evaluate/--no-evaluate",
+        envvar="VEDETTE_EVALUATE",
+        help="Play evaluations, for runs with evaluation.where=actors.",
+    ),
+]
 
 
 def actors(
@@ -58,6 +66,7 @@ def actors(
     insecure: Insecure = False,
     wait: Wait = 0.0,
     health_file: HealthFile = None,
+    evaluate: Evaluate = True,
     log_format: Format = "text",
     give_up: Annotated[bool, typer.Option(hidden=True)] = False,  # of `vedette run`
 ) -> None:
@@ -87,4 +96,5 @@ def actors(
         gives_up=give_up,
         wait_s=wait,
         health_file=health_file,
+        evaluates=evaluate,
     )

@@ -93,7 +93,7 @@ def learner(
     from vedette.live import LineView
     from vedette_services.host.logs import set_up_logging
     from vedette_services.learner.supervisor import run_learner
-    from vedette_services.run.checks import check_config
+    from vedette_services.run.checks import check_config, check_trust
     from vedette_services.run.directory import default_out
 
     set_up_logging(log_format)
@@ -103,9 +103,9 @@ def learner(
     found = load_for_start(
         arguments, env, agent, settings, init_from, resumed, fresh=fresh, fit="elsewhere"
     )
-    config = found.config
-    directory = out or default_out(config)
+    config, directory = found.config, out or default_out(found.config)
     lines = check_config(config, directory, fresh=fresh, force=force, new_replay=new_replay)
+    lines += check_trust(config, address, folder)
     what = f"{config.agent.name} on {config.env.id}, {directory}"
     typer.echo("\n".join([*found.decided, f"{what}; it will listen at {address}", *lines]))
     ended = run_learner(

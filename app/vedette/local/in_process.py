@@ -24,7 +24,7 @@ from vedette_protocol.ledger import Ledger
 from vedette_protocol.model import check_model, pack_model
 from vedette_protocol.schema import Schema
 from vedette_rl.core import ModelInfo
-from vedette_rl.envs.make import probe_environment
+from vedette_rl.envs.make import environment_spaces
 from vedette_rl.replay.frame_ring import MemoryFrameRing
 from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.rows import MemoryRing, default_guard
@@ -193,7 +193,7 @@ class InProcessRun:
         self._gave_up = False
         self._unevaluated = ""  # why the last model has no evaluation
         self._event_log = RunEventLog(run.events_file)
-        spaces = probe_environment(config.env)
+        spaces = environment_spaces(config.env)
         layout = replay_layout(config, spaces)
         self.ring = _memory_ring(config, layout)
         self._interventions = open_interventions(config, run.root, self.run_id, spaces, self.ring)

@@ -10,10 +10,16 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from vedette_rl.settings_part import keys_of
 from vedette_services.config import RunConfig, load_config
-from vedette_services.config.explain import explain_errors, keys_of
 from vedette_services.config.loading import read_toml
-from vedette_services.config.settings import Table, merge_tables, set_value, settings_table
+from vedette_services.config.settings import (
+    Table,
+    explain_errors,
+    merge_tables,
+    set_value,
+    settings_table,
+)
 from vedette_services.errors import ManySettingsError, SettingError, UsageError, raise_errors
 
 if TYPE_CHECKING:

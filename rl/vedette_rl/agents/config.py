@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
 
 from vedette_rl.import_by_name import choice_or_import
 from vedette_rl.networks.layers import Architecture
+from vedette_rl.settings_part import SettingsPart
 from vedette_rl.stored_settings import (
     IN_SAMPLES,
     IN_SAMPLES_SUMS,
@@ -54,12 +55,11 @@ class EnvSteps:
         return min(found, self.most) if self.most else found
 
 
-class ImitationConfig(BaseModel):
+class ImitationConfig(SettingsPart):
     """Behaviour cloning beside an agent's own loss, of the actions in `replay.sources`."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(allow_inf_nan=False)
+    place = "agent.imitation"
 
     loss: Literal["none", "cross_entropy", "margin"] = "none"
     """``cross_entropy``: -log pi(a | s) of the policy, or of exp(q) / sum exp(q); ``margin``: how
@@ -73,12 +73,11 @@ class ImitationConfig(BaseModel):
     """how the weight changes over the run."""
 
 
-class AgentConfig(BaseModel):
+class AgentConfig(SettingsPart):
     """An agent's hyperparameters. Each agent's own class adds those of its paper."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(allow_inf_nan=False)
+    place = "agent"
 
     values_before: ClassVar[Mapping[str, Any]] = {}
     """of agents that version 0.2 and before saved without these keys: their defaults were

@@ -9,11 +9,12 @@ from typing import Annotated, Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat
+from pydantic import ConfigDict, Field, NonNegativeInt, PositiveFloat
 
 from vedette_rl.agents.config import EnvSteps
 from vedette_rl.errors import UnknownNameError
 from vedette_rl.import_by_name import choice_or_import, import_by_name, is_import_name
+from vedette_rl.settings_part import SettingsPart
 
 LADDER_ABOVE = 32
 """Environments: above, ``auto`` is ``ladder``, whose few rungs of a small fleet never are random at
@@ -25,12 +26,11 @@ _DRAWN_NUMBERS = 1024
 Probability = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
-class ExplorationConfig(BaseModel):
+class ExplorationConfig(SettingsPart):
     """The exploration of actors. Evaluation never explores."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(allow_inf_nan=False)
+    place = "agent.exploration"
 
     kind: Annotated[str, choice_or_import("auto", "ladder", "linear", "constant", "softmax")] = (
         "auto"

@@ -1,6 +1,7 @@
 """Discounts, losses of TD errors, and imitation beside them, for temporal-difference agents.
 
-Shapes: B samples, N quantile fractions of the prediction, M of the target.
+Shapes: B samples, N quantile fractions of the prediction, M of the target, D heads of action
+values, C actions of the largest.
 """
 
 from __future__ import annotations
@@ -64,6 +65,20 @@ def quantile_huber_loss(
     is_below_BNM = (delta_BNM.detach() < 0).float()
     weight_BNM = (taus_BN.unsqueeze(2) - is_below_BNM).abs() / kappa
     return (weight_BNM * huber_BNM).mean(dim=2).sum(dim=1)
+
+
+def margin_loss(q_BDC: torch.Tensor, choice_BD: torch.Tensor, margin: float) -> torch.Tensor:
+    """max_a [Q(s, a) + l(a_E, a)] - Q(s, a_E): ``(B,)``, the mean over heads. l is `margin`, and 0
+    where a is the demonstrated action a_E (Hester et al. 2018, equation J_E)."""
+    at = choice_BD.unsqueeze(2)
+    others_BDC = torch.full_like(q_BDC, margin).scatter(2, at, 0.0)
+    return ((q_BDC + others_BDC).amax(dim=2) - q_BDC.gather(2, at).squeeze(2)).mean(dim=1)
+
+
+def cross_entropy(q_BDC: torch.Tensor, choice_BD: torch.Tensor) -> torch.Tensor:
+    """-log of exp(Q(s, a_E)) / sum_a exp(Q(s, a)): ``(B,)``, the mean over heads."""
+    log_pi_BDC = q_BDC.log_softmax(dim=2)
+    return -log_pi_BDC.gather(2, choice_BD.unsqueeze(2)).squeeze(2).mean(dim=1)
 
 
 class Imitation:

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, Literal
 
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import (
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     JsonValue,
     PositiveInt,
+    ValidationInfo,
+    WithJsonSchema,
     field_validator,
+    model_validator,
 )
 
+from vedette_rl.settings_part import SettingsPart
 from vedette_rl.stored_settings import IN_SAMPLES, IN_WEIGHTS
+
+UNNAMED = "external"
+"""`EnvConfig.id` where spaces are declared and nobody names an environment."""
 
 Kwargs = dict[str, JsonValue]
 _OWN_KEYS = {
@@ -29,15 +38,15 @@ _OWN_KEYS = {
 _ALE_STACK = 4  # of ALE's own vector form, by default
 
 
-class WrapperConfig(BaseModel):
+class WrapperConfig(SettingsPart):
     """A wrapper around each environment."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    place = "env.wrappers"
 
     name: str
     """``module:Name`` of a `gymnasium.Wrapper`, e.g.
     ``gymnasium.wrappers:FrameStackObservation``."""
-    kwargs: Kwargs = {}
+    kwargs: Kwargs = {}  # noqa: RUF012 - pydantic copies it
     """its arguments after the environment."""
     training_only: bool = False
     """leave it out of evaluations (clipped rewards, a life as an episode)."""
@@ -51,20 +60,126 @@ class WrapperConfig(BaseModel):
         return name
 
 
+Dtype = Literal[
+    "float16", "float32", "float64", "uint8", "uint16", "uint32", "uint64",
+    "int8", "int16", "int32", "int64",
+]  # fmt: skip
+Bound = float | tuple[float, ...]
+_Part = Annotated["SpaceConfig", WithJsonSchema({"type": "object"})]
+_KEYS_OF = {
+    "box": ("shape", "low", "high", "dtype"),
+    "discrete": ("n", "start"),
+    "multi_discrete": ("nvec",),
+    "dict": ("spaces",),
+}
+_NEEDED = {"box": "shape", "discrete": "n", "multi_discrete": "nvec", "dict": "spaces"}
+
+
+class SpaceConfig(SettingsPart):
+    """A space that is declared and not made, in Gymnasium's terms."""
+
+    place = "space"
+
+    space: Annotated[Literal["box", "discrete", "multi_discrete", "dict"], IN_SAMPLES, IN_WEIGHTS]
+    """which one; the other keys are its arguments."""
+    shape: Annotated[tuple[PositiveInt, ...] | None, IN_SAMPLES, IN_WEIGHTS] = None
+    """of a box: its dimensions, such as ``[4]`` or ``[4, 84, 84]``."""
+    low: Annotated[Bound | None, IN_SAMPLES] = None
+    """of a box: a number, or a list with one for each number of it in row-major order. Where it is
+    not set there is no bound but that of the dtype."""
+    high: Annotated[Bound | None, IN_SAMPLES] = None
+    """of a box: likewise."""
+    dtype: Annotated[Dtype | None, IN_SAMPLES, IN_WEIGHTS] = None
+    """of a box: ``float32`` where it is not set; ``uint8`` for images."""
+    n: Annotated[PositiveInt | None, IN_SAMPLES, IN_WEIGHTS] = None
+    """of a discrete space: how many values it has."""
+    start: Annotated[int | None, IN_SAMPLES] = None
+    """of a discrete space: the first of them; 0 where it is not set."""
+    nvec: Annotated[tuple[PositiveInt, ...] | None, IN_SAMPLES, IN_WEIGHTS] = None
+    """of a multi_discrete space: how many values each dimension has."""
+    spaces: Annotated[dict[str, _Part] | None, IN_SAMPLES, IN_WEIGHTS] = None
+    """of a dict: a table for each part, with the keys of this one."""
+
+    @field_validator("low", "high", mode="before")
+    @classmethod
+    def _reads_infinity_in_json(cls, bound: Any, info: ValidationInfo) -> Any:  # whatever it is
+        infinite = -math.inf if info.field_name == "low" else math.inf
+        is_list = isinstance(bound, (list, tuple))
+        return tuple(infinite if x is None else x for x in bound) if is_list else bound
+
+    @model_validator(mode="after")
+    def _has_its_keys(self) -> SpaceConfig:
+        given = {name for name in self.model_fields_set if getattr(self, name) is not None}
+        if foreign := sorted(given - {"space", *_KEYS_OF[self.space]}):
+            raise ValueError(
+                f"{self.space} takes {', '.join(_KEYS_OF[self.space])}, not {foreign[0]}"
+            )
+        needed = _NEEDED[self.space]
+        if getattr(self, needed) is None or (needed != "shape" and not getattr(self, needed)):
+            raise ValueError(f"{self.space} needs {needed}")
+        if self.space == "box":
+            low, high = (np.asarray(bound) for bound in (self._bound("low"), self._bound("high")))
+            if not (low < high).any() or (low > high).any():
+                raise ValueError(f"low {self.low} is not below high {self.high}")
+        return self
+
+    def _bound(self, side: Literal["low", "high"]) -> NDArray[Any]:
+        """Return one bound of a box as an array."""
+        dtype: np.dtype[Any] = np.dtype(self.dtype or "float32")
+        shape = self.shape or ()
+        bound: Bound | None = getattr(self, side)
+        if bound is None and dtype.kind == "f":
+            bound = -np.inf if side == "low" else np.inf
+        elif bound is None:
+            limits: Any = np.iinfo(dtype)
+            bound = limits.min if side == "low" else limits.max
+        if isinstance(bound, tuple) and len(bound) != math.prod(shape):
+            raise ValueError(
+                f"{side} has {len(bound)} numbers, and a box of {list(shape)} has "
+                f"{math.prod(shape)}"
+            )
+        given = np.asarray(bound)
+        with np.errstate(invalid="ignore", over="ignore"):
+            found = given.astype(dtype)
+        if dtype.kind != "f" and (given != found).any():
+            raise ValueError(f"{side} {bound} is no {dtype}")
+        return found.reshape(shape) if found.ndim else np.full(shape, found)
+
+    def build(self) -> gym.Space[Any]:
+        """Return the space."""
+        match self.space:
+            case "box":
+                dtype: Any = np.dtype(self.dtype or "float32").type
+                return gym.spaces.Box(self._bound("low"), self._bound("high"), dtype=dtype)
+            case "discrete":
+                return gym.spaces.Discrete(self.n or 1, start=self.start or 0)
+            case "multi_discrete":
+                return gym.spaces.MultiDiscrete(list(self.nvec or ()))
+            case "dict":
+                parts = self.spaces or {}
+                return gym.spaces.Dict({name: part.build() for name, part in parts.items()})
+
+
 def _wrapper(value: Any) -> Any:  # whatever stood in the file; pydantic checks what comes out
     return {"name": value} if isinstance(value, str) else value
 
 
-class EnvConfig(BaseModel):
+class EnvConfig(SettingsPart):
     """An environment by its name."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    place = "env"
 
     id: Annotated[str, IN_SAMPLES, IN_WEIGHTS]
     """as Gymnasium names it: ``CartPole-v1``, or ``my_pkg.envs:MyEnv-v0``, which imports
     `my_pkg.envs` first; or ``my_pkg.envs:MyEnv``, a class or function of that module that makes
     one."""
-    kwargs: Annotated[Kwargs, IN_SAMPLES] = {}
+    observation: SpaceConfig | None = None
+    """the observation of one environment as agents see it, after all wrappers. Where both spaces
+    are declared the learner neither imports nor makes the environment, and `id` is only a name for
+    the actors, whose own environments are compared with this."""
+    action: SpaceConfig | None = None
+    """the action of one environment; agents count discrete ones from 0."""
+    kwargs: Annotated[Kwargs, IN_SAMPLES] = {}  # noqa: RUF012 - pydantic copies it
     """arguments of its class or function."""
     max_episode_steps: PositiveInt | None = None
     """truncate episodes here instead of where it is registered to."""
@@ -96,6 +211,18 @@ class EnvConfig(BaseModel):
     """rewards in transitions are multiplied by it; not 0."""
     reward_clip: Annotated[float, IN_SAMPLES] = Field(default=0.0, ge=0.0, allow_inf_nan=False)
     """then clipped to ±this; 0 is off. Episode returns stay true."""
+
+    @model_validator(mode="after")
+    def _declares_both_spaces(self) -> EnvConfig:
+        if (self.observation is None) != (self.action is None):
+            missing = "action" if self.action is None else "observation"
+            raise ValueError(f"env.{missing} is missing: declare both spaces, or neither")
+        return self
+
+    @property
+    def is_declared(self) -> bool:
+        """True if the spaces are declared, and not those of an environment that is made."""
+        return self.observation is not None
 
     @field_validator("id")
     @classmethod

@@ -1,9 +1,9 @@
-"""Conversion of observations to columns, and of agents' actions to those of environments."""
+"""Conversion between what environments give and take, and columns."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from vedette_rl.core.columns import Columns
 from vedette_rl.envs.spaces import ObservationColumn, action_field, observation_columns
-from vedette_rl.errors import SpaceLayoutError
+from vedette_rl.errors import EnvironmentFaultError, SpaceLayoutError
 
 _SMALL_BYTES = 4096
 """Observations up to here are gathered by one assignment, which copies them twice; above it is
@@ -169,3 +169,45 @@ def _bounds_that_round_outwards(
         above = space.high.astype(np.float32) > space.high
         below = space.low.astype(np.float32) < space.low
     return (space.low, space.high) if above.any() or below.any() else None
+
+
+Intervention = tuple[int, Any]
+"""An environment's row, and the action, as the environment takes it, of the person who acted."""
+
+_ACTIONS = ("intervene_action", "action_intervention", "teleop_action")
+INTERVENTION_KEYS = ("is_intervention", *_ACTIONS)
+"""What an environment's info says of a person's actions."""
+
+
+def find_intervention(info: Mapping[str, Any]) -> Any:
+    """The action of a person who acted in place of the policy, None where none did.
+
+    HIL-SERL's convention is ``info["intervene_action"]``, which is there where a person acted;
+    gym-hil's and lerobot's is ``info["is_intervention"]``, with the action beside it.
+
+    Raises:
+        EnvironmentFaultError: a person acted, and the action is not there.
+    """
+    action = next((info[name] for name in _ACTIONS if info.get(name) is not None), None)
+    if not np.any(info.get("is_intervention", action is not None)):
+        return None
+    if action is None:
+        fault = "info['is_intervention'] is true: give the action in info['intervene_action']"
+        raise EnvironmentFaultError("of interventions", fault)
+    return action
+
+
+class RewardTransform:
+    """Rewards of transitions: the true ones scaled, then clipped to ±`clip` (0: not clipped)."""
+
+    def __init__(self, scale: float = 1.0, clip: float = 0.0) -> None:
+        self._scale, self._clip = scale, clip
+
+    def write(self, true: NDArray[Any], out: NDArray[Any]) -> None:
+        """Write the float32 rewards of `true` into `out`."""
+        if self._scale == 1.0:
+            out[:] = true
+        else:
+            np.multiply(true, self._scale, out=out, casting="same_kind")
+        if self._clip:
+            np.clip(out, -self._clip, self._clip, out=out)

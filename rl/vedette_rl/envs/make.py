@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium.wrappers import FrameStackObservation
 
 from vedette_rl.envs.config import EnvConfig, WrapperConfig
-from vedette_rl.envs.layout import ObservationLayout
+from vedette_rl.envs.layout import ObservationLayout, RewardTransform
 from vedette_rl.envs.native_vector_env import (
     NativeVectorEnv,
     SingleOfVector,
@@ -22,12 +22,11 @@ from vedette_rl.envs.native_vector_env import (
     make_vector,
 )
 from vedette_rl.envs.registry import AllowImport, find_spec, import_environment_module, install_hint
-from vedette_rl.envs.spaces import Spaces, agent_spaces
+from vedette_rl.envs.spaces import Spaces, agent_spaces, declared_spaces
 from vedette_rl.envs.vector_env import (
     Env,
     EnvGroup,
     LoopVectorEnv,
-    RewardTransform,
     SerialEnvs,
     ThreadedEnvs,
     VectorEnvironment,
@@ -216,11 +215,18 @@ def probe_environment(config: EnvConfig, *, allow_import: AllowImport | None = N
     return spaces
 
 
+def environment_spaces(config: EnvConfig, *, allow_import: AllowImport | None = None) -> Spaces:
+    """The declared spaces; where none are, those that `probe_environment` sees."""
+    return declared_spaces(config) or probe_environment(config, allow_import=allow_import)
+
+
 def environment_action_space(
     config: EnvConfig, *, allow_import: AllowImport | None = None
 ) -> gym.Space[Any]:
-    """The space of actions as the environment names them, from its `start`; `probe_environment`
+    """The space of actions as the environment names them, from its `start`; `environment_spaces`
     gives it as agents see it. It raises what `make_env` raises."""
+    if config.action is not None:
+        return config.action.build()
     env = make_env(config, allow_import=allow_import)
     try:
         return env.action_space

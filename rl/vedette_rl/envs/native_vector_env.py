@@ -23,15 +23,17 @@ from numpy.typing import NDArray
 
 from vedette_rl.core import Columns, Step
 from vedette_rl.envs.config import EnvConfig
-from vedette_rl.envs.layout import row_of_batch
-from vedette_rl.envs.registry import AllowImport, find_spec
-from vedette_rl.envs.vector_env import (
+from vedette_rl.envs.layout import (
     INTERVENTION_KEYS,
-    Env,
     Intervention,
     RewardTransform,
-    VectorEnvironment,
     find_intervention,
+    row_of_batch,
+)
+from vedette_rl.envs.registry import AllowImport, find_spec
+from vedette_rl.envs.vector_env import (
+    Env,
+    VectorEnvironment,
 )
 from vedette_rl.errors import RlError, UnknownEnvironmentError
 

@@ -16,7 +16,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 
-from vedette_rl.envs.config import EnvConfig
+from vedette_rl.envs.config import UNNAMED, EnvConfig
 from vedette_rl.errors import ImportNotAllowedError, UnknownEnvironmentError
 from vedette_rl.import_by_name import describe_import_failure, import_named_module
 
@@ -55,6 +55,9 @@ def find_spec(config: EnvConfig, allow_import: AllowImport | None = None) -> Env
     spec = gym.registry.get(config.name)
     if spec is None and module is not None:
         return _own_spec(config, module)
+    if spec is None and config.is_declared and config.id == UNNAMED:
+        why = "the spaces are declared, and no environment is named: set env.id for its actors"
+        raise UnknownEnvironmentError(config.id, why)
     if spec is None:
         raise UnknownEnvironmentError(config.id, _nearest(config.name))
     return spec

@@ -14,7 +14,8 @@ import numpy as np
 from gymnasium import spaces as gs
 
 from vedette_rl.core.columns import RowColumn, row_dtype
-from vedette_rl.errors import SpaceLayoutError
+from vedette_rl.envs.config import EnvConfig
+from vedette_rl.errors import DeclaredSpaceError, SpaceLayoutError
 
 Field = tuple[str, np.dtype[Any], tuple[int, ...]]
 
@@ -187,3 +188,49 @@ def agent_spaces(observation: gym.Space[Any], action: gym.Space[Any], *, stack: 
     spaces = Spaces(observation, action, stack)
     transition_dtype(spaces)
     return spaces
+
+
+def declared_spaces(config: EnvConfig) -> Spaces | None:
+    """The spaces that a configuration declares, as agents see them; None if it declares none.
+
+    Raises:
+        SpaceLayoutError: transitions of these spaces have no columns.
+    """
+    if config.observation is None or config.action is None:
+        return None
+    observation = config.observation.build()
+    shape = observation.shape or ()
+    stacked = len(shape) > 1 and shape[0] == config.stack
+    return agent_spaces(observation, config.action.build(), stack=shape[0] if stacked else 0)
+
+
+def check_declared(config: EnvConfig, spaces: Spaces) -> None:
+    """Check that an environment that was made has the declared spaces, if there are any. Bounds of
+    observations in a Box may differ.
+
+    Raises:
+        DeclaredSpaceError: it has others.
+    """
+    declared = declared_spaces(config)
+    if declared is None:
+        return
+    if _action_layout(declared.action) != _action_layout(spaces.action):
+        raise DeclaredSpaceError("action", declared.action, spaces.action)
+    if _layout(declared.observation) != _layout(spaces.observation):
+        raise DeclaredSpaceError("observation", declared.observation, spaces.observation)
+
+
+def _layout(space: gym.Space[Any]) -> list[tuple[Any, ...]]:
+    columns = observation_columns(space)
+    return [(leaf.name, leaf.dtype, leaf.shape, _bounds(leaf.space)) for leaf in columns]
+
+
+def _action_layout(space: gym.Space[Any]) -> tuple[Any, ...]:
+    layout = action_field(space)
+    if isinstance(space, gs.Box):
+        return (
+            *layout,
+            space.low.astype(np.float32).tolist(),
+            space.high.astype(np.float32).tolist(),
+        )
+    return *layout, space.nvec.tolist() if isinstance(space, gs.MultiDiscrete) else _bounds(space)

@@ -4,7 +4,7 @@ after another or side by side."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from queue import SimpleQueue
 from threading import Thread
@@ -16,9 +16,14 @@ from numpy.typing import NDArray
 
 from vedette_rl.core import Columns, Step
 from vedette_rl.core.columns import INTERVENED
-from vedette_rl.envs.layout import ActionConverter, ObservationLayout
+from vedette_rl.envs.layout import (
+    ActionConverter,
+    Intervention,
+    ObservationLayout,
+    RewardTransform,
+    find_intervention,
+)
 from vedette_rl.envs.spaces import agent_spaces
-from vedette_rl.errors import EnvironmentFaultError
 
 Env = gym.Env[Any, Any]
 
@@ -69,22 +74,6 @@ class EpisodeReturns:
         """(return, length) of the episodes that ended since the last call."""
         finished, self._finished = self._finished, []
         return finished
-
-
-class RewardTransform:
-    """Rewards of transitions: the true ones scaled, then clipped to ±`clip` (0: not clipped)."""
-
-    def __init__(self, scale: float = 1.0, clip: float = 0.0) -> None:
-        self._scale, self._clip = scale, clip
-
-    def write(self, true: NDArray[Any], out: NDArray[Any]) -> None:
-        """Write the float32 rewards of `true` into `out`."""
-        if self._scale == 1.0:
-            out[:] = true
-        else:
-            np.multiply(true, self._scale, out=out, casting="same_kind")
-        if self._clip:
-            np.clip(out, -self._clip, self._clip, out=out)
 
 
 class VectorEnvironment:
@@ -171,44 +160,13 @@ class VectorEnvironment:
     def _executed(
         self, action: NDArray[Any], taken_over: Sequence[Intervention]
     ) -> tuple[NDArray[Any], Columns]:
-        """The actions that were executed, as they are stored, and the columns that say which of
-        them a person took."""
+        """The executed actions as they are stored, and the column that marks those of a person."""
         if taken_over:
             action = action.copy()
-            for row, own in taken_over:
-                action[row] = self._actions.from_environment(own)
-        if not self.marks_interventions:
-            return action, {}
         self._intervened.fill(False)
-        for row, _ in taken_over:
-            self._intervened[row] = True
-        return action, {INTERVENED: self._intervened}
-
-
-Intervention = tuple[int, Any]
-"""An environment's row, and the action, as the environment takes it, of the person who acted."""
-
-_ACTIONS = ("intervene_action", "action_intervention", "teleop_action")
-INTERVENTION_KEYS = ("is_intervention", *_ACTIONS)
-"""What an environment's info says of a person's actions."""
-
-
-def find_intervention(info: Mapping[str, Any]) -> Any:
-    """The action of a person who acted in place of the policy, None where none did.
-
-    HIL-SERL's convention is ``info["intervene_action"]``, which is there where a person acted;
-    gym-hil's and lerobot's is ``info["is_intervention"]``, with the action beside it.
-
-    Raises:
-        EnvironmentFaultError: a person acted, and the action is not there.
-    """
-    action = next((info[name] for name in _ACTIONS if info.get(name) is not None), None)
-    if not np.any(info.get("is_intervention", action is not None)):
-        return None
-    if action is None:
-        fault = "info['is_intervention'] is true: give the action in info['intervene_action']"
-        raise EnvironmentFaultError("of interventions", fault)
-    return action
+        for row, own in taken_over:
+            action[row], self._intervened[row] = self._actions.from_environment(own), True
+        return action, {INTERVENED: self._intervened} if self.marks_interventions else {}
 
 
 UNLIMITED_STEPS = 1000

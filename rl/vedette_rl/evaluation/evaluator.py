@@ -61,7 +61,12 @@ class GreedyEvaluator:
         self._group: EnvGroup | None = None
 
     def evaluate(
-        self, policy: Policy, version: int, *, is_cancelled: Callable[[], bool] = lambda: False
+        self,
+        policy: Policy,
+        version: int,
+        *,
+        is_cancelled: Callable[[], bool] = lambda: False,
+        on_episodes: Callable[[int], None] = lambda ended: None,
     ) -> Evaluation:
         """Play the same episodes (same seeds) at every call, greedily.
 
@@ -70,6 +75,7 @@ class GreedyEvaluator:
                 whatever the environment's `start` is.
             version: noted in the result.
             is_cancelled: asked before every step; True if the result is not wanted any more.
+            on_episodes: told the number of episodes that have ended, whenever it grows.
 
         Raises:
             EvaluationCancelledError: it is not; the next evaluation plays all its episodes anew.
@@ -79,8 +85,10 @@ class GreedyEvaluator:
             self._group = self._make(self._width)
         bound = self._bound or self._group.episode_bound
         table = _EpisodeTable(self._group, self._seed, self._episodes, bound)
-        act = act_of(policy)
+        act, ended = act_of(policy), 0
         while len(table):
+            if table.ended > ended:
+                on_episodes(ended := table.ended)
             if is_cancelled():
                 raise EvaluationCancelledError(version, table.ended, self._episodes)
             table.play(act(table.obs(), explore=False, begins=table.begins()))

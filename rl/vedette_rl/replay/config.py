@@ -2,9 +2,10 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from vedette_rl.import_by_name import choice_or_import
+from vedette_rl.settings_part import SettingsPart
 from vedette_rl.stored_settings import ScheduleConfig
 
 ACTORS = "actors"
@@ -16,10 +17,10 @@ INTERVENTIONS = "interventions"
 SOURCES_MAX = 16
 
 
-class SourceConfig(BaseModel):
+class SourceConfig(SettingsPart):
     """A source of samples beside the actors."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    place = "replay.sources"
 
     data: str = ""
     """what is read once, before the run starts: ``minari:ID``, a Minari data set's folder, the
@@ -34,10 +35,10 @@ class SourceConfig(BaseModel):
     """rows that ``interventions`` keeps. A data set is kept whole."""
 
 
-class ReplayConfig(BaseModel):
+class ReplayConfig(SettingsPart):
     """The replay's part of a run's configuration."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    place = "replay"
 
     capacity: int = Field(default=100_000, ge=1)
     """rows that can be drawn; the oldest make room for the newest."""

@@ -21,8 +21,8 @@ from vedette_rl.core import Columns, RowColumn
 from vedette_rl.core.columns import INTERVENED
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.make import make_vector_environment
-from vedette_rl.envs.spaces import Spaces, column_bounds, transition_dtype
-from vedette_rl.errors import ModelMismatchError, RowColumnError
+from vedette_rl.envs.spaces import Spaces, check_declared, column_bounds, transition_dtype
+from vedette_rl.errors import DeclaredSpaceError, ModelMismatchError, RowColumnError
 from vedette_rl.replay.frame_stacks import FrameStack
 from vedette_rl.rollout import ModelSource, RolloutLoop
 from vedette_rl.steps import prepare_steps
@@ -206,6 +206,7 @@ def build_actor(
     envs = actors.envs_per_actor
     env = EnvConfig.model_validate(spec.env)
     row = make_vector_environment(env, envs, env_seed, make_processes=ProcessEnvs)
+    check_env(env, row.spaces)
     kind = agent_kind(spec.agent["name"])
     agent = kind.config.from_stored(spec.agent)
     check_schema(row.spaces, schema, schema_columns(schema, agent, actors, row.spaces))
@@ -248,6 +249,18 @@ def actor_of_a_process(spec: ActorSpec) -> Actor:
     actor = build_actor(spec, handover, ModelMapReader(Path(spec.model_map)), tell)
     limit_torch_threads()
     return actor
+
+
+def check_env(env: EnvConfig, spaces: Spaces) -> None:
+    """Check that the environment made here has the spaces that the run declares, if it does.
+
+    Raises:
+        SpecMismatchError: it has others.
+    """
+    try:
+        check_declared(env, spaces)
+    except DeclaredSpaceError as error:
+        raise SpecMismatchError("environment", str(error)) from error
 
 
 def check_schema(spaces: Spaces, schema: Schema, declared: Sequence[RowColumn] = ()) -> None:

@@ -76,6 +76,20 @@ class KillActor:
 
 
 @dataclass(frozen=True, slots=True)
+class PlayEvaluation:
+    """Have the evaluation's process play this model; start it if there is none."""
+
+    run: Run
+    request: int
+    model: StoreModel
+
+
+@dataclass(frozen=True, slots=True)
+class StopEvaluation:
+    """Kill the evaluation's process, if there is one."""
+
+
+@dataclass(frozen=True, slots=True)
 class WriteLog:
     """A line for the log, of one actor where it names one."""
 
@@ -102,6 +116,8 @@ Instruction: TypeAlias = (
     | StartActor
     | StopActors
     | KillActor
+    | PlayEvaluation
+    | StopEvaluation
     | WriteLog
     | Exit
 )

@@ -20,10 +20,12 @@ from vedette_protocol.codec import decode_control, encode
 from vedette_protocol.errors import ProtocolError
 from vedette_protocol.messages import Ack, Batch, Buffer, Report
 from vedette_services.actors.actor_process import ActorProcess
+from vedette_services.actors.evaluation import EvaluationProcess
 from vedette_services.actors.instructions import (
     Exit,
     Instruction,
     KillActor,
+    PlayEvaluation,
     PrepareRun,
     RemakeModels,
     RemakeSockets,
@@ -31,6 +33,7 @@ from vedette_services.actors.instructions import (
     SendReport,
     StartActor,
     StopActors,
+    StopEvaluation,
     StoreModel,
     WriteLog,
 )
@@ -132,6 +135,7 @@ class Manager:
         self._manager_sockets: ManagerSockets | None = None
         self._open_at = 0.0  # when sockets that were closed are made again
         self._actors: dict[int, ActorProcess] = {}
+        self._evaluation: EvaluationProcess | None = None
         self._model_map: tuple[Path, ModelMapWriter] | None = None
         self._runs = 0
         self._stats_at = 0.0
@@ -165,6 +169,7 @@ class Manager:
             self._open_sockets(now)
         self._receive(now)
         self._poll_actors(ready, now)
+        self._poll_evaluation(now)
         self._execute_all(self._state.on_tick(now))
 
     def _open_sockets(self, now: float) -> None:
@@ -297,6 +302,20 @@ class Manager:
         actor.close()
         self._execute_all(self._state.on_actor_exited(actor.index, code, cause, traceback, now))
 
+    # Evaluations
+
+    def _poll_evaluation(self, now: float) -> None:
+        if self._evaluation is None or (progress := self._evaluation.progress()) is None:
+            return
+        if progress.failed:
+            self._stop_evaluation()
+        self._execute_all(self._state.on_evaluation(progress, now))
+
+    def _stop_evaluation(self) -> None:
+        if self._evaluation is not None:
+            self._evaluation.kill(_KILL_WAIT_S)
+            self._evaluation = None
+
     # Instructions
 
     def _execute_all(self, instructions: Iterable[Instruction]) -> None:
@@ -322,6 +341,12 @@ class Manager:
             case StartActor(index):
                 assert self._model_map is not None, "a run is prepared before its actors start"
                 self._actors[index] = ActorProcess(instruction, self._directory, self._model_map[0])
+            case PlayEvaluation(run):
+                if self._evaluation is None:
+                    self._evaluation = EvaluationProcess(run, self._directory)
+                self._evaluation.play(instruction)
+            case StopEvaluation():
+                self._stop_evaluation()
             case StopActors():
                 for actor in self._actors.values():
                     actor.handover.order_stop()
@@ -364,6 +389,7 @@ class Manager:
             self._manager_sockets = None
 
     def _end(self) -> None:
+        self._stop_evaluation()
         for actor in self._actors.values():
             actor.kill()
         for actor in self._actors.values():
@@ -384,6 +410,7 @@ def run_manager(
     gives_up: bool = False,
     wait_s: float = 0.0,
     health_file: Path | None = None,
+    evaluates: bool = True,
 ) -> None:
     """Run actors for the learner at `address` until the run is over or a signal comes.
 
@@ -396,6 +423,7 @@ def run_manager(
         gives_up: end once every actor has died of an exception soon after its start.
         wait_s: how long to wait for a learner that does not answer; 0: for ever.
         health_file: touched while the learner acknowledges us; None: none is.
+        evaluates: play evaluations for a learner that asks for them.
 
     Raises:
         RefusedError: the learner refused this manager, or this host the run.
@@ -422,6 +450,7 @@ def run_manager(
         jitter=random.random,
         now=time.monotonic(),
         wait_s=wait_s,
+        evaluates=evaluates,
     )
     set_log_context(manager=manager)
     try:

@@ -19,6 +19,7 @@ from vedette_protocol.messages import (
     Ack,
     Batch,
     ControlMessage,
+    EvaluationReport,
     Refusal,
     Report,
     ReportedState,
@@ -29,6 +30,7 @@ from vedette_protocol.messages import (
 from vedette_protocol.model import CompleteModel
 from vedette_protocol.send_window import Window
 from vedette_services.actors.connection import Connection
+from vedette_services.actors.evaluation import EvaluationState
 from vedette_services.actors.handover import FinishedBatch
 from vedette_services.actors.instructions import (
     Exit,
@@ -81,6 +83,7 @@ class ManagerState:
         incarnation: gives 64 random bits, for every run that is joined.
         jitter: gives a random number in [0, 1).
         wait_s: how long to wait for a learner that does not answer; 0: for ever.
+        evaluates: play evaluations for a learner that asks for them.
     """
 
     def __init__(
@@ -94,7 +97,9 @@ class ManagerState:
         jitter: Callable[[], float],
         now: float,
         wait_s: float = 0.0,
+        evaluates: bool = False,
     ) -> None:
+        self._evaluation = EvaluationState(plays=evaluates)
         self._identity = identity
         self._wait_s = wait_s
         self._allow_import = allow_import
@@ -167,7 +172,8 @@ class ManagerState:
         if can_continue(run, old):
             self._run = run
             text = f"the learner is back (epoch {run.epoch}); the actors go on"
-            return [*self._log.log("info", "back", text, now), *self.send_report(now)]
+            said = self._log.log("info", "back", text, now)
+            return [*said, *self._evaluation.continue_run(run), *self.send_report(now)]
         return self._play(run, now)
 
     def _play(self, run: Run, now: float) -> list[Instruction]:
@@ -183,7 +189,7 @@ class ManagerState:
             done = [WriteLog("info", text)]
         self._run, self._first_actor = run, None
         self._step_timeout_s = config.step_timeout_s
-        done.append(PrepareRun(run))
+        done += [PrepareRun(run), *self._evaluation.begin_run(run)]
         backoff = Backoff(config.restart_min_s, config.restart_max_s)
         done += [KillActor(actor.index) for actor in self._roster.begin_run(now, backoff)]
         done += self._store(lambda: self._models.begin_run(run, now), now)
@@ -235,6 +241,7 @@ class ManagerState:
             self._connection.resend = False
             window.resend_all()
         return [
+            *self._evaluate(self._evaluation.on_ack(ack) if current else [], now),
             *self._log.log_no_credit(ack, now),
             *self._log.log_rejected(ack, now),
             *self._start_due_actors(now),
@@ -296,7 +303,22 @@ class ManagerState:
             model = admit()
         except ModelError as error:
             return self._log.log("error", "spec", f"not acted on: {error}", now)
-        return [] if model is None else [StoreModel(model.epoch, model.version, model.body)]
+        if model is None:
+            return []
+        stored = StoreModel(model.epoch, model.version, model.body)
+        return [stored, *self._evaluate(self._evaluation.on_model(stored), now)]
+
+    def _evaluate(self, orders: list[Instruction], now: float) -> list[Instruction]:
+        """Report the model that is played from now on: the learner keeps it for that."""
+        return [*orders, *self.send_report(now)] if orders else []
+
+    def on_evaluation(self, progress: EvaluationReport, now: float) -> list[Instruction]:
+        """The evaluation's process reports, or has ended by itself."""
+        if not self._evaluation.on_progress(progress):
+            return []
+        text = f"the evaluation of version {progress.version} failed: {progress.failed}"
+        said = self._log.log("warning", "evaluation", text, now) if progress.failed else []
+        return [*said, *self.send_report(now)]
 
     # Actors
 
@@ -452,13 +474,14 @@ class ManagerState:
         state: ReportedState = "gone" if self._done else "draining" if self._leaving else "running"
         actors = self._roster.reports()
         if self._window is not None:
-            return [SendReport(self._window.make_report(self._identity.host, state, actors))]
+            counted = self._window.make_report(self._identity.host, state, actors)
+            return [SendReport(self._evaluation.complete(counted))]
         who = self._identity
         counts = (0, 0, 0, 0, 0, 0)
         nothing = Report(
             who.manager, self._incarnation, who.host, state, "", *counts, actors=actors
         )
-        return [SendReport(nothing)]
+        return [SendReport(self._evaluation.complete(nothing))]
 
     # Reports
 

@@ -44,8 +44,10 @@ def validate_run(run: Run, allow_import: Collection[str]) -> ActorsConfig:
 
 
 def can_continue(run: Run, other: Run) -> bool:
-    """Return whether actors of one may go on for the other: only the learner's start differs."""
-    return replace(run, epoch=other.epoch, learner=other.learner, features=other.features) == other
+    """Return whether actors of one may go on for the other: only the learner's start differs, or
+    its evaluations."""
+    same = replace(run, epoch=other.epoch, learner=other.learner, features=other.features)
+    return replace(same, evaluation=other.evaluation) == other
 
 
 def describe_run(run: Run) -> str:

@@ -21,16 +21,16 @@ from pydantic import BaseModel, ValidationError
 from vedette_rl.agents.config import ActorCriticConfig, AgentConfig
 from vedette_rl.agents.exploration import ExplorationConfig
 from vedette_rl.agents.registry import BUILT_IN, agent_kind
-from vedette_rl.envs.config import EnvConfig
+from vedette_rl.envs.config import UNNAMED, EnvConfig
 from vedette_rl.errors import UnknownAgentError
-from vedette_services.config.explain import explain_errors, keys_of
+from vedette_rl.key_suggestions import unknown_key
+from vedette_rl.settings_part import keys_of
 from vedette_services.config.fleet_defaults import (
     Choice,
     FleetSize,
     choose_for_fleet,
     describe_choices,
 )
-from vedette_services.config.key_suggestions import unknown_key
 from vedette_services.config.plugins import expand_plugin_names
 from vedette_services.config.presets import preset_agent, read_preset
 from vedette_services.config.run_config import RunConfig, contradictions
@@ -41,6 +41,7 @@ from vedette_services.config.settings import (
     Table,
     add_sources,
     environment_settings,
+    explain_errors,
     merge_tables,
     set_value,
     settings_table,
@@ -231,7 +232,8 @@ def config_from_table(table: Mapping[str, Any]) -> RunConfig:
     classes = _classes(_agent_class(given, wrong))
     keys = [key for key in keys_of(RunConfig) if not key.startswith("agent.")]
     keys += keys_of(classes["agent"], "agent")
-    wrong += [unknown_key(name, keys) for name in given if name not in RunConfig.model_fields]
+    unknown = [name for name in given if name not in RunConfig.model_fields]
+    wrong += [SettingError(*unknown_key(name, keys)) for name in unknown]
     parts: Table = {}
     for name, cls in classes.items():
         try:
@@ -311,7 +313,8 @@ def _classes(agent_class: type[AgentConfig]) -> dict[str, type[BaseModel]]:
 def _with_preset(given: Table, fit: Fit | None) -> LoadedConfig:
     """Put the preset, or the agent that suits the environment, under what was given."""
     given = expand_plugin_names(given)
-    env_id = _table(given, "env").get("id", DEFAULT_ENV)
+    declared = "observation" in _table(given, "env")
+    env_id = _table(given, "env").get("id", UNNAMED if declared else DEFAULT_ENV)
     name = _table(given, "agent").get("name")
     chosen = ""
     if name is None:
@@ -433,9 +436,10 @@ def _suiting_agent(env: Table) -> tuple[str, str]:
 
     from vedette_services.config.probing import probe_spaces
 
-    action = probe_spaces(_part(EnvConfig, env, "env", keys_of(EnvConfig, "env"))).action
+    config = _part(EnvConfig, {"id": UNNAMED, **env}, "env", keys_of(EnvConfig, "env"))
+    action = probe_spaces(config).action
     name = "sac" if isinstance(action, gymnasium.spaces.Box) else "dqn"
-    return name, f"agent {name}, because the actions of {env['id']} are {action}"
+    return name, f"agent {name}, because the actions of {config.id} are {action}"
 
 
 def _table(given: Mapping[str, Any], name: str) -> Table:

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt
+from pydantic import Field, PositiveInt
 
 from vedette_rl.agents.config import EnvSteps
 from vedette_rl.import_by_name import choice_or_import, is_import_name
+from vedette_rl.settings_part import SettingsPart
 from vedette_rl.stored_settings import IN_SAMPLES
 
 MIB = 1 << 20
 DEVICES = r"^(auto|cpu|mps|cuda(:\d{1,3})?)$"
+PUBLIC_KEY = r"^[0-9a-zA-Z.\-:+=^!/*?#-&<>()\[\]{}@]{40}$"
+"""A public key in Z85."""
 RecorderName = Annotated[str, choice_or_import("tensorboard", "csv", "jsonl", "mlflow", "wandb")]
 
 
-class ActorsConfig(BaseModel):
+class ActorsConfig(SettingsPart):
     """The actors of every manager."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    place = "actors"
 
     count: int = Field(default=2, ge=0, le=4096)
     """actor processes that `vedette run` starts; `vedette actors` has its own ``--count``. 0 trains
@@ -74,10 +77,11 @@ class ActorsConfig(BaseModel):
         return self.n_buffer * per_row + self.envs_per_actor * (n_step + 1)
 
 
-class LearnerConfig(BaseModel):
+class LearnerConfig(SettingsPart):
     """The learner loop, in upstream's names. Intervals are optimization steps; 0 means off."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    place = "learner"
+    pattern_words = {DEVICES: "auto, cpu, mps, cuda or cuda:N"}  # noqa: RUF012 - nobody changes it
 
     warmup_period: int = Field(default=1000, ge=1)
     """samples of actors in the replay before the first optimization step on them."""
@@ -139,10 +143,13 @@ class LearnerConfig(BaseModel):
     """threads of torch's own pool in the trainer; 0 leaves it to torch."""
 
 
-class EvaluationConfig(BaseModel):
+class EvaluationConfig(SettingsPart):
     """Greedy evaluations of the newest model."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    place = "evaluation"
+    pattern_words = {  # noqa: RUF012 - nobody changes it
+        PUBLIC_KEY: "a public key of 40 characters (`vedette keys list DIR` prints them)"
+    }
 
     episodes: int = Field(default=20, ge=1, le=100_000)
     """of one evaluation."""
@@ -155,12 +162,28 @@ class EvaluationConfig(BaseModel):
     environment as it is wrapped."""
     end_timeout_s: float = Field(default=60.0, ge=0.0, allow_inf_nan=False)
     """the end of a run waits so long for the evaluation of its last model; 0 leaves it out."""
+    where: Literal["auto", "learner", "actors"] = "auto"
+    """the host that plays: the ``learner``, or the ``actors``: one of their managers at a time is
+    asked, and plays in environments of its own. ``auto``: the learner, or the actors if
+    `env.observation` and `env.action` are declared."""
+    trusted: tuple[Annotated[str, Field(pattern=PUBLIC_KEY)], ...] = ()
+    """public keys (Z85, as `vedette keys list` prints them) of the managers whose evaluations
+    choose the best model and reach `stop.target_return`; what others report is only shown. Without
+    keys, managers count if the learner listens on this host alone."""
+    episode_timeout_s: float = Field(default=300.0, gt=0.0, allow_inf_nan=False)
+    """a manager of which no episode of an evaluation ends for so long loses it to another one."""
+
+    @property
+    def for_managers(self) -> dict[str, int | None]:
+        """Return what a manager that plays evaluations needs to know."""
+        bound = self.max_episode_steps
+        return {"episodes": self.episodes, "seed": self.seed, "max_episode_steps": bound}
 
 
-class StopConfig(BaseModel):
+class StopConfig(SettingsPart):
     """When a run is over: the first condition met ends it. 0, or none for the return, means off."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    place = "stop"
 
     max_opts: int = Field(default=0, ge=0)
     """optimization steps, over all epochs of the run."""

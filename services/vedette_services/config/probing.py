@@ -20,7 +20,7 @@ import numpy as np
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.make import make_env, probe_environment
 from vedette_rl.envs.registry import find_spec
-from vedette_rl.envs.spaces import Spaces
+from vedette_rl.envs.spaces import Spaces, declared_spaces
 from vedette_rl.envs.vector_env import EnvGroup, SerialEnvs, ThreadedEnvs
 from vedette_rl.errors import RlError
 from vedette_services.config.run_config import RunConfig
@@ -31,11 +31,17 @@ log = logging.getLogger("vedette.config")
 
 
 def probe_spaces(env: EnvConfig) -> Spaces:
-    """The spaces of an environment, by making one, resetting it and stepping it once.
+    """The spaces of an environment: those declared, or by making one, resetting it and stepping it
+    once.
 
     Raises:
         SettingError: it cannot be made here, or fails at once.
     """
+    try:
+        if (declared := declared_spaces(env)) is not None:
+            return declared
+    except RlError as e:
+        raise SettingError("env.observation", str(e)) from e
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         try:
@@ -120,7 +126,7 @@ def fit_stepping(
         nothing to choose, or no environment can be made here.
     """
     env, actors = config.env, config.actors
-    if env.stepping != "auto" or env.is_vector_form:
+    if env.stepping != "auto" or env.is_vector_form or env.is_declared:
         return config, ""
     if actors.count * actors.envs_per_actor <= 1:  # it may be a robot, which nobody tries out
         return config, ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, field_validator
 
@@ -31,6 +31,7 @@ class RunConfig(BaseModel):
     """Everything a run is made from; saved as ``RUN/config.toml``."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    pattern_words: ClassVar[Mapping[str, str]] = {APPLIED: "'applied: NAME'"}
 
     preset: Literal["auto", "none"] | Annotated[str, Field(pattern=APPLIED)] = "none"
     """``auto`` begins from the tuned preset of this agent and environment where there is one,
@@ -52,6 +53,12 @@ class RunConfig(BaseModel):
     """how evaluations are done."""
     stop: StopConfig = StopConfig()
     """when the run is over."""
+
+    @property
+    def evaluates_on_actors(self) -> bool:
+        """Return whether managers play the evaluations, and not the learner."""
+        where = self.evaluation.where
+        return where == "actors" or (where == "auto" and self.env.is_declared)
 
     @field_validator("agent", mode="before")
     @classmethod

@@ -69,6 +69,8 @@ def _without_none(table: Table, model: BaseModel) -> Table:
         inner = getattr(model, name, None)
         if isinstance(inner, BaseModel) and isinstance(value, dict):
             written[name] = _without_none(value, inner)
+        elif isinstance(inner, dict) and any(isinstance(x, BaseModel) for x in inner.values()):
+            written[name] = {key: _without_none(value[key], inner[key]) for key in inner}
         elif value is not None:
             written[name] = value
         elif type(model).model_fields[name].default is not None:

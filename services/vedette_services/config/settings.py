@@ -9,6 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import BaseModel, ValidationError
+
+from vedette_rl.settings_part import explain
 from vedette_services.errors import ManySettingsError, SettingError, UsageError
 
 Table = dict[str, Any]
@@ -131,3 +134,11 @@ def _depth(table: Table, key: str) -> int:
         else:
             return depth
     return key.count(".") + 1
+
+
+def explain_errors(
+    error: ValidationError, part: type[BaseModel], prefix: str, keys: Iterable[str]
+) -> list[SettingError]:
+    """Pydantic's complaints about `part` as our own errors; the arguments are those of
+    `vedette_rl.settings_part.explain`."""
+    return [SettingError(*wrong) for wrong in explain(error, part, prefix, keys)]

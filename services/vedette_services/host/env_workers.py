@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 
 from vedette_rl.core import Columns
 from vedette_rl.envs.config import EnvConfig
-from vedette_rl.envs.layout import ObservationLayout
+from vedette_rl.envs.layout import ObservationLayout, find_intervention
 from vedette_rl.envs.make import make_env
-from vedette_rl.envs.vector_env import Env, EnvGroup, find_intervention
+from vedette_rl.envs.vector_env import Env, EnvGroup
 from vedette_services.errors import EnvironmentProcessError, describe_exit, error_message
 from vedette_services.host.processes import (
     die_with_parent,

@@ -15,6 +15,35 @@ class _Subject:
     logged_at: float = float("-inf")
 
 
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """A line for the log."""
+
+    level: str
+    text: str
+
+
+class LogLines:
+    """Lines of a state object, which its daemon takes and logs, a few at a time.
+
+    Args:
+        most: at a time.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most, self.waiting = most, list[LogLine]()
+
+    def add(self, level: str, text: str) -> None:
+        """Add a line."""
+        self.waiting.append(LogLine(level, text))
+
+    def take(self) -> list[LogLine]:
+        """Return the lines to log now; of more than a few only their number."""
+        lines, more = self.waiting[: self._most], len(self.waiting) - self._most
+        self.waiting.clear()
+        return lines + [LogLine("warning", f"and {more} more lines like these")] * (more > 0)
+
+
 class RateLimitedLog:
     """Decides which lines are logged. Subjects are a few fixed words.
 

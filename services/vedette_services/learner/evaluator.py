@@ -1,4 +1,5 @@
-"""The evaluator process plays the latest model and keeps the best one."""
+"""The evaluator process plays the latest model, or takes what managers have evaluated, and keeps
+the best one."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from vedette_rl.core import Evaluation, ModelInfo
@@ -24,6 +26,8 @@ from vedette_services.run.finished import build_greedy_policy
 from vedette_services.run.model_map import MappedModel, ModelMapReader
 from vedette_services.run.status import Eval
 from vedette_services.run.status_records import (
+    GatewayStatus,
+    ReportedEvaluation,
     StatusRecordReader,
     StatusRecordWriter,
     TrainerStatus,
@@ -73,6 +77,53 @@ class EvaluatorProcess:
         return last or self._evaluation.is_due(version)
 
 
+class ReportedEvaluations:
+    """Takes the evaluations that managers play, which the gateway has checked. It makes no
+    environment."""
+
+    def __init__(self, spec: LearnerSpec) -> None:
+        run = spec.run
+        self._interval = spec.config.learner.eval_interval
+        self._results = EvaluationResults(spec.run_id, run.best, spec.config.evaluation.seed)
+        self._reported = StatusRecordReader(run.reported_map, ReportedEvaluation)
+        self._models = ModelMapReader(run.evaluated_map)
+        self._learning = StatusRecordReader(run.learning_map, TrainerStatus)
+        self._gateway = StatusRecordReader(run.ingest_map, GatewayStatus)
+        self._writer = StatusRecordWriter(run.evaluation_map, Eval)
+        self._writer.write(self._results.status)
+
+    def run(self) -> None:
+        """Take evaluations until the last model's is here, or the gateway has ended."""
+        taken = ReportedEvaluation()
+        while self._interval:
+            learning, ended = self._learning.read(), self._gateway.read().ended
+            if (reported := self._reported.read()) != taken:
+                taken = reported
+                self.take(reported)
+            elif learning.phase == "done" and (ended or self._is_last_here(learning)):
+                break
+            else:
+                time.sleep(_POLL_S)
+
+    def _is_last_here(self, learning: TrainerStatus) -> bool:
+        return not learning.evaluates or self._results.status.version == learning.opt_steps
+
+    def take(self, reported: ReportedEvaluation) -> None:
+        """Note an evaluation, and its model if that is the best until now."""
+        found, results = reported.found, self._results
+        if not reported.counts:
+            results.status = replace(
+                results.status,
+                shown_return_mean=found.return_mean,
+                shown_version=found.version,
+                shown_by=found.source,
+            )
+        elif (model := self._models.read()) is not None and model.version == found.version:
+            set_log_context(epoch=reported.epoch)
+            results.add(found, reported.epoch, model.info())
+        self._writer.write(results.status)
+
+
 def main() -> None:
     """`python -m vedette_services.learner.evaluator RUN`"""
     die_with_parent()
@@ -80,14 +131,93 @@ def main() -> None:
     set_up_logging()
     os.nice(_NICE)
     with report_exit():
-        EvaluatorProcess(LearnerSpec.read(Path(sys.argv[1]))).run()
+        spec = LearnerSpec.read(Path(sys.argv[1]))
+        (ReportedEvaluations if spec.config.evaluates_on_actors else EvaluatorProcess)(spec).run()
 
 
 log = logging.getLogger("vedette.evaluator")
 
 
+class EvaluationResults:
+    """The last evaluation, and the best one with its model.
+
+    Args:
+        run_id, seed: noted beside the best model.
+        best: its directory, perhaps of an earlier start of the run.
+    """
+
+    def __init__(self, run_id: str, best: Path, seed: int) -> None:
+        self._run_id, self._best_directory, self._seed = run_id, best, seed
+        self.status = read_best(best)
+        """The last evaluation and the best one."""
+        self._unwritten: tuple[Eval, int, ModelInfo] | None = None
+        self._log_at = -math.inf
+
+    def add(self, found: Eval, epoch: int, model: ModelInfo, detail: str = "") -> None:
+        """Update `status`; keep the model if it is the best.
+
+        Args:
+            found: without the best evaluation.
+            epoch: the learner's start that made the model.
+            detail: for the log, such as the time that it took.
+        """
+        best, best_version = self.status.best_return_mean, self.status.best_version
+        mean = found.return_mean
+        if mean is not None and (best is None or mean > best):
+            self._unwritten = (found, epoch, model)
+            best, best_version = mean, model.version
+        if self._unwritten is not None:
+            self._save_best(*self._unwritten)
+        before = self.status
+        self.status = replace(
+            found,
+            best_return_mean=best,
+            best_version=best_version,
+            shown_return_mean=before.shown_return_mean,
+            shown_version=before.shown_version,
+            shown_by=before.shown_by,
+        )
+        self._log(found, detail or f" ({found.source})")
+
+    def _log(self, found: Eval, detail: str) -> None:
+        """Log an evaluation, at most one a second at the level of information."""
+        is_due = time.monotonic() >= self._log_at
+        if is_due:
+            self._log_at = time.monotonic() + _LOG_EVERY_S
+        log.log(
+            logging.INFO if is_due else logging.DEBUG,
+            "version %d returns %.1f%s over %d episodes%s",
+            found.version,
+            found.return_mean,
+            "" if found.return_std is None else f" ± {found.return_std:.1f}",
+            found.episodes,
+            detail,
+        )
+
+    def _save_best(self, found: Eval, epoch: int, model: ModelInfo) -> None:
+        """Write ``RUN/best``, which `eval` and `export` read."""
+        meta = {
+            "run_id": self._run_id,
+            "epoch": epoch,
+            "version": model.version,
+            "env_steps": found.env_steps,
+            "return_mean": found.return_mean,
+            "return_std": found.return_std,
+            "episodes": found.episodes,
+            "episodes_cut": found.episodes_cut,
+            "seed": self._seed,
+            "source": found.source,
+        }
+        try:
+            write_state(self._best_directory, {"model": dict(model.arrays)}, meta)
+        except CheckpointError as error:
+            log.warning("%s; tried again after the next evaluation", error)
+            return
+        self._unwritten = None
+
+
 class ModelEvaluation:
-    """Evaluations of one run, every `eval_interval` optimization steps.
+    """Evaluations of one run, every `eval_interval` optimization steps, played here.
 
     Args:
         config: the run's.
@@ -97,8 +227,8 @@ class ModelEvaluation:
 
     def __init__(self, config: RunConfig, run_id: str, best: Path) -> None:
         self._interval = config.learner.eval_interval
-        self._run_id, self._best_directory = run_id, best
         own = config.evaluation
+        self._results = EvaluationResults(run_id, best, own.seed)
         self._evaluator = GreedyEvaluator(
             config.env,
             own.episodes,
@@ -107,11 +237,12 @@ class ModelEvaluation:
             make_processes=ProcessEnvs,
         )
         self._policy = build_greedy_policy(config)
-        self.status = read_best(best)
-        """The last evaluation and the best one."""
-        self._unwritten: tuple[int, ModelInfo, int, Evaluation] | None = None
-        self._log_at = -math.inf
         self._next = 0  # the version from which on the next evaluation is due
+
+    @property
+    def status(self) -> Eval:
+        """The last evaluation and the best one."""
+        return self._results.status
 
     def is_due(self, version: int) -> bool:
         """Return True if a model of this version is to be evaluated."""
@@ -156,68 +287,29 @@ class ModelEvaluation:
         except EnvironmentFaultError as error:
             log.warning("the evaluation of version %d does not count: %s", model.version, error)
             return False
-        best, best_version = self.status.best_return_mean, self.status.best_version
-        if best is None or found.return_mean > best:
-            self._unwritten = (epoch, model, env_steps, found)
-            best, best_version = found.return_mean, model.version
-        if self._unwritten is not None:
-            self._save_best(*self._unwritten)
-        self.status = Eval(
-            version=found.version,
-            env_steps=env_steps,
-            return_mean=found.return_mean,
-            return_std=found.return_std,
-            return_min=min(found.returns),
-            return_max=max(found.returns),
-            length_mean=found.length_mean,
-            episodes=found.episodes,
-            episodes_cut=found.cut,
-            best_return_mean=best,
-            best_version=best_version,
-        )
-        self._log(found, time.monotonic() - began)
-        return True
-
-    def _log(self, found: Evaluation, took_s: float) -> None:
-        """Log an evaluation, at most one a second at the level of information."""
-        is_due = time.monotonic() >= self._log_at
-        if is_due:
-            self._log_at = time.monotonic() + _LOG_EVERY_S
         cut = f", {found.cut} of them cut at {found.max_episode_steps:,} steps" if found.cut else ""
-        log.log(
-            logging.INFO if is_due else logging.DEBUG,
-            "version %d returns %.1f ± %.1f over %d episodes%s (%.1f s)",
-            found.version,
-            found.return_mean,
-            found.return_std,
-            found.episodes,
-            cut,
-            took_s,
-        )
-
-    def _save_best(self, epoch: int, model: ModelInfo, env_steps: int, found: Evaluation) -> None:
-        """Write ``RUN/best``, which `eval` and `export` read."""
-        meta = {
-            "run_id": self._run_id,
-            "epoch": epoch,
-            "version": model.version,
-            "env_steps": env_steps,
-            "return_mean": found.return_mean,
-            "return_std": found.return_std,
-            "episodes": found.episodes,
-            "episodes_cut": found.cut,
-            "seed": found.seed,
-        }
-        try:
-            write_state(self._best_directory, {"model": dict(model.arrays)}, meta)
-        except CheckpointError as error:
-            log.warning("%s; tried again after the next evaluation", error)
-            return
-        self._unwritten = None
+        detail = f"{cut} ({time.monotonic() - began:.1f} s)"
+        self._results.add(summarize_evaluation(found, env_steps), epoch, model, detail)
+        return True
 
     def close(self) -> None:
         """Close the environments."""
         self._evaluator.close()
+
+
+def summarize_evaluation(found: Evaluation, env_steps: int | None = None) -> Eval:
+    """Return an evaluation as the status has it."""
+    return Eval(
+        version=found.version,
+        env_steps=env_steps,
+        return_mean=found.return_mean,
+        return_std=found.return_std,
+        return_min=min(found.returns),
+        return_max=max(found.returns),
+        length_mean=found.length_mean,
+        episodes=found.episodes,
+        episodes_cut=found.cut,
+    )
 
 
 if __name__ == "__main__":

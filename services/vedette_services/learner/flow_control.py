@@ -205,3 +205,20 @@ class AckScheduler:
             self._acked.pop(manager, None)
             self._acked[manager] = now
             self._unacked.pop(manager, None)
+
+
+# libzmq limits the size of a frame and the number of messages, but not the frames of one message,
+# and the gateway gets control only between messages. A restart costs it only a moment, because it
+# can reread all its state.
+
+_OWN_BYTES = 512 << 20  # interpreter, libraries, connections, statuses in queues
+_MODELS = 12  # the map's copy, the one being sent, those queued and those being evaluated
+
+
+def gateway_memory_limit(model_map_bytes: int) -> int:
+    """Return the bytes that a gateway may hold: twice what managers may have in flight, and more.
+
+    Args:
+        model_map_bytes: of the map that models come in, which has room for three.
+    """
+    return _OWN_BYTES + 2 * FlightLimits().payload_bytes + _MODELS * model_map_bytes // 3

@@ -19,23 +19,25 @@ from typing import TypeVar
 import zmq
 
 from vedette_protocol.messages import Run
+from vedette_protocol.schema import Schema
 from vedette_rl.agents.registry import agent_kind
-from vedette_rl.envs.make import probe_environment
-from vedette_rl.errors import OneWriterError
+from vedette_rl.envs.make import environment_spaces
+from vedette_rl.errors import MapSpaceError, OneWriterError
 from vedette_rl.replay.frame_ring import open_writer
 from vedette_rl.replay.ring import RingWriter
 from vedette_services.host.exit_report import report_exit
 from vedette_services.host.logs import set_log_context, set_up_logging
 from vedette_services.host.processes import WakeupEvent, die_with_parent, ignore_stop_signals
 from vedette_services.host.rate_limited_log import RateLimitedLog
+from vedette_services.learner.evaluations import ActorEvaluations, PublishedModel
 from vedette_services.learner.flow_control import FlightLimits
-from vedette_services.learner.gateway_sockets import GatewaySockets
+from vedette_services.learner.gateway_sockets import GatewaySockets, ReceiveBackoff
 from vedette_services.learner.gateway_state import GatewayState
 from vedette_services.learner.model_publisher import ModelPublisher, PackedModel
 from vedette_services.net.keys import LearnerKeys
 from vedette_services.net.sockets import send_now
 from vedette_services.run.directory import LearnerSpec
-from vedette_services.run.model_map import ModelMapReader
+from vedette_services.run.model_map import ModelMapReader, ModelMapWriter
 from vedette_services.run.replay_layout import (
     ReplayLayout,
     make_run_limiter,
@@ -49,6 +51,7 @@ from vedette_services.run.status_records import (
     DISK_LAGS,
     GatewayStatus,
     IngestProgress,
+    ReportedEvaluation,
     StatusRecordReader,
     StatusRecordWriter,
     TrainerStatus,
@@ -85,7 +88,7 @@ class Gateway:
     def __init__(self, spec: LearnerSpec, wakeup: WakeupEvent) -> None:
         config = spec.config
         self._spec = spec
-        spaces = probe_environment(config.env)
+        spaces = environment_spaces(config.env)
         layout = replay_layout(config, spaces)
         kind = agent_kind(config.agent.name)
         keys = LearnerKeys.read(spec.keys) if spec.keys else None
@@ -107,6 +110,7 @@ class Gateway:
             max_managers=config.learner.max_managers,
             max_env_steps=config.stop.max_env_steps,
             policy=kind.describe(config.agent, spaces) if kind.describe else None,
+            evaluated=config if config.evaluates_on_actors else None,
         )
         if keys:
             self._adopt_owners()
@@ -116,6 +120,7 @@ class Gateway:
         self._evaluations = StatusRecordReader(spec.run.evaluation_map, Eval)
         self._status_record = StatusRecordWriter(spec.run.ingest_map, GatewayStatus)
         self._progress = StatusRecordWriter(spec.run.progress_map, IngestProgress)
+        self._handover = EvaluationHandover(spec, self._evaluations)
         self._run: Run | None = None
         self._last_status: GatewayStatus | None = None  # once the run has ended
         self._next_tick = self._next_status = 0.0
@@ -123,11 +128,20 @@ class Gateway:
         self._disk_lag = DiskLag()
         queue, copies = self._publisher.queue_chunks, self._state.stacks
         self._sockets = GatewaySockets(spec.address, keys, queue, copies=copies)
-        self._state.admit_keys(self._sockets.admitted)  # before the first message
+        self._admit_keys()  # before the first message
         self._wakeup = wakeup
         self._sockets.poller.register(wakeup.fileno(), zmq.POLLIN)
         whom = "listed keys" if keys else "everybody who reaches it"
         log.info("listening at %s and the two ports above, for %s", spec.address, whom)
+
+    def _admit_keys(self) -> None:
+        """Tell the state whose keys are admitted, and whose evaluations count."""
+        spec = self._spec
+        self._state.admit_keys(self._sockets.admitted)
+        # Who reaches loopback without keys is a process of this host.
+        everybody = not spec.keys and spec.address.loopback
+        named = self._sockets.names_of(spec.config.evaluation.trusted)
+        self._state.evaluations.trusted = None if everybody else named
 
     def _adopt_owners(self) -> None:
         """Move the keys of manager ids into the ledger from the file of older versions."""
@@ -145,6 +159,7 @@ class Gateway:
         while not stop.is_set and self._learning.read().phase != "done":
             self._run_once()
         self._sockets.poller.unregister(stop.fileno())  # it stays readable
+        self._await_last_evaluation(stop)
         reason = self._learning.read().exit_reason or "interrupted"
         self._end(reason)
         if reason != "interrupted":
@@ -255,6 +270,10 @@ class Gateway:
         self._publisher.publish(
             PackedModel(self._spec.run_id, model.epoch, model.schema.hash, model.body, model.digest)
         )
+        self._handover.schema = model.schema
+        state.evaluations.on_model(
+            PublishedModel(model.epoch, model.version, model.env_steps, model.body)
+        )
 
     def _tick(self, now: float) -> None:
         state = self._state
@@ -265,7 +284,8 @@ class Gateway:
         for line in state.take_log_lines(now):
             log.log(logging.getLevelNamesMapping()[line.level.upper()], "%s", line.text)
         self._sockets.close_removed_keys(now)
-        state.admit_keys(self._sockets.admitted)  # those that may connect from now on
+        self._admit_keys()  # those that may connect from now on
+        self._handover.pass_on(state.evaluations)
         if now >= self._next_status:  # with thousands of managers it takes long to write
             began = time.monotonic()
             self._status_record.write(self._ingest(now))
@@ -285,10 +305,25 @@ class Gateway:
 
     # The end
 
+    def _await_last_evaluation(self, stop: WakeupEvent) -> None:
+        """Have managers evaluate the last model, while they are granted no more batches."""
+        learning, config = self._learning.read(), self._spec.config
+        if not (config.evaluates_on_actors and learning.evaluates):
+            return
+        state, version = self._state, learning.opt_steps
+        state.closing = f"the run is over: its last model, version {version:,}, is evaluated"
+        deadline = time.monotonic() + config.evaluation.end_timeout_s
+        while not stop.is_set and (now := time.monotonic()) < deadline:
+            state.evaluations.finish_with(version)
+            if self._evaluations.read().version == version or state.evaluations.is_hopeless(now):
+                return
+            self._run_once()
+
     def _end(self, reason: str) -> None:
         """Announce the end, take the last messages for a bounded time, commit the accounting."""
         final = reason != "interrupted"
         began = time.monotonic()
+        self._state.evaluations.stop()
         wait_s = _END_WAIT_S if final else _LAST_REPORTS_S
         announced_at = 0.0
         while (now := time.monotonic()) < began + wait_s and self._state.fleet.present:
@@ -322,6 +357,45 @@ class Gateway:
     def _announce_stop(self, reason: str, *, final: bool) -> None:
         for frames in self._state.announce_stop(reason, final=final):
             send_now(self._sockets.control, frames)
+
+
+class EvaluationHandover:
+    """Hands the evaluations of managers to the evaluator process, one after another.
+
+    Args:
+        seen: the evaluator's last record, which shows what it has taken.
+    """
+
+    def __init__(self, spec: LearnerSpec, seen: StatusRecordReader[Eval]) -> None:
+        self._spec, self._seen = spec, seen
+        self.schema: Schema | None = None
+        """Of the models."""
+        self._record = StatusRecordWriter(spec.run.reported_map, ReportedEvaluation)
+        self._models: ModelMapWriter | None = None
+        self._last: ReportedEvaluation | None = None  # until the evaluator has taken it
+
+    def pass_on(self, evaluations: ActorEvaluations) -> None:
+        """Write the next evaluation, once the one before was taken."""
+        if self._last is not None and not self._last.is_in(self._seen.read()):
+            return
+        self._last = None
+        if (checked := evaluations.pop_finished()) is None:
+            return
+        epoch, model = checked.model.epoch, checked.model
+        if checked.counts:  # before the record, which says that it is there
+            try:
+                self._map().write_body(epoch, model.body)
+            except MapSpaceError as error:
+                log.warning("the evaluation of version %d is lost: %s", model.version, error)
+                return
+        self._last = ReportedEvaluation(checked.found, epoch, checked.counts)
+        self._record.write(self._last)
+
+    def _map(self) -> ModelMapWriter:
+        assert self.schema is not None, "a model was published"
+        if self._models is None:
+            self._models = ModelMapWriter(self._spec.run.evaluated_map, self.schema)
+        return self._models
 
 
 def _open_ring(spec: LearnerSpec, layout: ReplayLayout) -> RingWriter:
@@ -377,30 +451,6 @@ def main() -> None:
     with report_exit():
         wakeup, stop = (WakeupEvent(argument) for argument in sys.argv[2:4])
         Gateway(LearnerSpec.read(Path(sys.argv[1])), wakeup).run(stop)
-
-
-_REST_S = 0.002
-_SHARE_S = 3e-5  # added for each manager, which makes a commit larger
-_MOST_S = 0.005
-
-
-class ReceiveBackoff:
-    """Pauses the samples' socket after it was drained, so that more batches share a commit.
-
-    The first batch after a silence is taken at once. Other sockets are served meanwhile.
-    """
-
-    def __init__(self) -> None:
-        self.managers = 0
-        self._until = 0.0
-
-    def start(self, now: float) -> None:
-        """Begin a pause."""
-        self._until = now + min(_MOST_S, _REST_S + _SHARE_S * self.managers)
-
-    def remaining_ms(self, now: float) -> int:
-        """Return the rest of the pause, rounded; 0 when it is over."""
-        return max(0, round(1e3 * (self._until - now)))
 
 
 _DISK_LINE_EVERY_S = 60.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
 from vedette_protocol import topics
@@ -22,12 +22,11 @@ from vedette_protocol.schema import Schema
 from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.rows import RowAppender
 from vedette_services.config.run_config import RunConfig
-from vedette_services.host.rate_limited_log import RateLimitedLog
-from vedette_services.learner.admission import Admission
-from vedette_services.learner.fleet import Fleet
+from vedette_services.host.rate_limited_log import LogLine, LogLines, RateLimitedLog
+from vedette_services.learner.evaluations import ActorEvaluations
+from vedette_services.learner.fleet import Admission, Fleet, LagMeter, RateMeter
 from vedette_services.learner.flow_control import AckScheduler, Budget, CreditGrants, FlightLimits
 from vedette_services.learner.intake import Block, Intake
-from vedette_services.learner.meters import LagMeter, RateMeter
 from vedette_services.run.ring_stamp import pack_stamp, read_stamp
 from vedette_services.run.status import Rates, Refused, Replay, Samples
 from vedette_services.run.status_records import GONE_AFTER_S, GatewayStatus
@@ -35,14 +34,6 @@ from vedette_services.run.status_records import GONE_AFTER_S, GatewayStatus
 _LOG_LINES_A_TICK = 5
 
 Frames = list[Buffer]
-
-
-@dataclass(frozen=True, slots=True)
-class LogLine:
-    """A line for the log."""
-
-    level: str
-    text: str
 
 
 class Position(NamedTuple):
@@ -81,6 +72,7 @@ class GatewayState:
         max_managers: int = ACCOUNTS_MAX,
         max_env_steps: int = 0,
         policy: Mapping[str, Any] | None = None,
+        evaluated: RunConfig | None = None,
         figures_time: Callable[[float], float] | None = None,
     ) -> None:
         """State of a gateway.
@@ -90,6 +82,7 @@ class GatewayState:
             batch_env_steps: the most that a batch may carry; None: as many as it has rows.
             max_env_steps: the batch that reaches them is the last one inserted; 0: no limit.
             policy: describes it to managers that do not build the agent; None: it is not described.
+            evaluated: says how managers play evaluations; None: they are not asked to.
             figures_time: turns a `now` into the time that rates and lag are measured in.
         """
         self.run_id, self.learner, self.schema = run_id, learner, schema
@@ -102,7 +95,7 @@ class GatewayState:
         self.rejections = RateLimitedLog()
         self.admission = Admission(self.ledger, self.rejections)
         self.rejecting = ""  # why the last batch was rejected; "" if one was inserted since
-        self.log_lines: list[LogLine] = []
+        self.log_lines = LogLines(_LOG_LINES_A_TICK)
         self.dirty = False  # the ledger holds something that the ring has not committed
         self._rows_per_batch, self._max_env_steps = rows_per_batch, max_env_steps or math.inf
         self._batch_env_steps = rows_per_batch if batch_env_steps is None else batch_env_steps
@@ -119,6 +112,10 @@ class GatewayState:
         self._ack_scheduler = AckScheduler(window, size, self.ledger.living)
         self._run: Run | None = None
         self._over: Stop | None = None  # the end of the run
+        self.closing = ""  # why nobody is granted more, at the end
+        self.evaluations = ActorEvaluations(
+            run_id, evaluated, first_request=learner, log=self.log_lines.add, now=now
+        )
 
     # What comes up
 
@@ -268,15 +265,17 @@ class GatewayState:
         new = self.fleet.on_report(report, now, inserted) or not was_living
         if rivals := self.fleet.pop_rivals(manager):
             self.admission.refuse_rival(*rivals, now)
+        if self.evaluations.on_report(report, now, key):
+            self._ack_scheduler.expedite(manager)
         if report.state == "gone":
             self.actor_numbers.release(manager)
             why = next((f": {actor.error}" for actor in report.actors if actor.error), "")
-            self._log("warning" if why else "info", f"manager {manager} has left{why}")
+            self.log_lines.add("warning" if why else "info", f"manager {manager} has left{why}")
         elif new:
             self._ack_scheduler.expedite_joiner(manager)
             count = len(report.actors)
             actors = f"{count} actor{'' if count == 1 else 's'}"
-            self._log("info", f"manager {manager} on {report.host} is here, {actors}")
+            self.log_lines.add("info", f"manager {manager} on {report.host} is here, {actors}")
 
     # What goes down
 
@@ -308,6 +307,7 @@ class GatewayState:
             batch_rows=self._rows_per_batch,
             batch_env_steps=self._batch_env_steps,
             policy=self._policy,
+            evaluation=config.evaluation.for_managers if config.evaluates_on_actors else {},
         )
 
     def announce_run(self, run: Run) -> list[Frames]:
@@ -362,8 +362,8 @@ class GatewayState:
         due = self._ack_scheduler.due_acks(living, now)
         if not due:
             return messages
-        budget = Budget(0, "the learner is starting")
-        if self._run is not None:
+        budget = Budget(0, self.closing or "the learner is starting")
+        if self._run is not None and not self.closing:
             budget = self._grants.budget(inserted, self.position.sampled)
         self._update_grants()
         self._ack_scheduler.on_sent(due, self._grants.share(budget, len(living)), now)
@@ -392,7 +392,8 @@ class GatewayState:
                 len(self.ledger.living),
                 draining=self.fleet.is_draining(manager),
             )
-        return self.ledger.make_ack(
+        evaluate, version = self.evaluations.request_for(manager, incarnation)
+        ack = self.ledger.make_ack(
             manager,
             incarnation,
             epoch=self.position.epoch,
@@ -401,6 +402,7 @@ class GatewayState:
             first_actor=self.actor_numbers.assign(manager, self.fleet.actors(manager)),
             reason=budget.reason,
         )
+        return replace(ack, evaluate=evaluate, evaluate_version=version) if evaluate else ack
 
     def announce_stop(self, reason: str, *, final: bool) -> list[Frames]:
         """Send the end of the learner to all managers; the end of the run also to all joiners."""
@@ -420,7 +422,9 @@ class GatewayState:
             self.ledger.mark_gone(manager)
             self.actor_numbers.release(manager)
             self.dirty = True
-            self._log("warning", f"manager {manager} has been silent; it counts as gone")
+            self.log_lines.add("warning", f"manager {manager} has been silent; it counts as gone")
+        if asked := self.evaluations.tick(now, self.fleet.present):
+            self._ack_scheduler.expedite(asked)
 
     def admit_keys(self, keys: Collection[str]) -> None:
         """Set the names of the admitted keys; each has some places of its own."""
@@ -447,11 +451,9 @@ class GatewayState:
 
     def take_log_lines(self, now: float) -> list[LogLine]:
         """Return the lines to log now, at a bounded rate."""
-        lines, more = self.log_lines[:_LOG_LINES_A_TICK], len(self.log_lines) - _LOG_LINES_A_TICK
-        self.log_lines.clear()
-        if more > 0:
-            lines.append(LogLine("warning", f"and {more} more lines like these"))
-        return lines + [LogLine("warning", line) for line in self.rejections.due_lines(now)]
+        return self.log_lines.take() + [
+            LogLine("warning", line) for line in self.rejections.due_lines(now)
+        ]
 
     def accounting(self) -> Samples:
         """Return the sample accounting."""
@@ -494,7 +496,5 @@ class GatewayState:
             rivals=self.admission.rivals_seen(now),
             ended=ended,
             rejecting=self.rejecting,
+            evaluating=self.evaluations.state,
         )
-
-    def _log(self, level: str, text: str) -> None:
-        self.log_lines.append(LogLine(level, text))

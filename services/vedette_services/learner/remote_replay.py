@@ -26,7 +26,7 @@ from vedette_protocol.errors import SchemaError
 from vedette_protocol.schema import Schema, spec_difference
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import ModelInfo, Sample, State
-from vedette_rl.envs.make import probe_environment
+from vedette_rl.envs.make import environment_spaces
 from vedette_rl.errors import LatestValueFormatError
 from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.ring_files import read_floor
@@ -333,7 +333,7 @@ class RemoteReplay:
     def _check_model(self, model: ModelInfo) -> None:
         """Check that the policy that actors build takes a model."""
         agent = self.config.agent
-        ranks, spaces = np.array([0.5]), probe_environment(self.config.env)
+        ranks, spaces = np.array([0.5]), environment_spaces(self.config.env)
         policy = agent_kind(agent.name).build_policy(agent, spaces, ranks=ranks, seed=0)
         try:
             policy.sync_model(model)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -115,6 +116,7 @@ class CurveRecorder:
         self._first = self._env_steps = env_steps
         self._next = 0.0
         self._evaluated: int | None = None
+        self._shown: tuple[int | None, str] = (None, "")
 
     def record(
         self, now: float, learning: TrainerStatus, ingest: GatewayStatus, seen: Eval
@@ -123,7 +125,12 @@ class CurveRecorder:
         env_steps = self._env_steps = max(self._env_steps, ingest.env_steps)
         if seen.version != self._evaluated:
             self._evaluated = seen.version
-            self._recorder.write(tagged(seen), max(self._first, seen.env_steps or 0))
+            found = replace(seen, shown_return_mean=None)
+            self._recorder.write(tagged(found), max(self._first, seen.env_steps or 0))
+        if (seen.shown_version, seen.shown_by) != self._shown:  # it stands where it came
+            self._shown = seen.shown_version, seen.shown_by
+            shown = Eval(episodes=None, shown_return_mean=seen.shown_return_mean)
+            self._recorder.write(tagged(shown), env_steps)
         if now >= self._next and ingest.env_steps:
             self._next = now + _EVERY_S
             record = tagged(

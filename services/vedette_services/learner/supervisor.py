@@ -64,7 +64,7 @@ from vedette_services.run.stop_conditions import is_evaluated, late_evaluation
 if TYPE_CHECKING:  # an extra
     from vedette_services.prometheus import MetricsAddress
 
-from vedette_services.learner.flow_control import FlightLimits
+from vedette_services.learner.flow_control import gateway_memory_limit
 
 log = logging.getLogger("vedette.learner")
 
@@ -308,10 +308,22 @@ class Supervisor:
                     why = "the last evaluation was stopped"
                 elif time.monotonic() >= deadline:
                     why = late_evaluation(timeout_s)
+            why = why or self._missing_evaluation()
         if why:
             log.warning("%s", why)
         evaluator.kill()  # an evaluation that still goes on is not needed
+        if stop and self._spec.config.evaluates_on_actors:
+            self._stops["gateway"].set()  # it waits for a manager that plays
         return why
+
+    def _missing_evaluation(self) -> str:
+        """Return why the last model has no evaluation though nobody plays any more."""
+        status, learning = self._records.read(), self._records.learning.read()
+        asked = self._spec.config.evaluates_on_actors and learning.evaluates
+        if not asked or status.eval.version == learning.opt_steps:
+            return ""
+        play = "`vedette eval RUN --checkpoint latest` plays it"
+        return f"no manager that counts has evaluated the last model: {play}"
 
     def _wait_for_gateway(self, gateway: subprocess.Popen[bytes]) -> None:
         """Wait until the gateway has the last batches; it may go on answering late managers."""
@@ -477,23 +489,6 @@ def check_ports(address: Address, wait_s: float = _PORT_WAIT_S) -> None:
                     taken = replace(address, port=port)
                     raise PortInUseError(taken, why, error.errno, what) from error
                 time.sleep(0.1)
-
-
-# libzmq limits the size of a frame and the number of messages, but not the frames of one message,
-# and the gateway gets control only between messages. A restart costs it only a moment, because it
-# can reread all its state.
-
-_OWN_BYTES = 512 << 20  # interpreter, libraries, connections, statuses in queues
-_MODELS = 8  # bodies: the map's copy, the one being sent, and those queued for slow readers
-
-
-def gateway_memory_limit(model_map_bytes: int) -> int:
-    """Return the bytes that a gateway may hold: twice what managers may have in flight, and more.
-
-    Args:
-        model_map_bytes: of the map that models come in, which has room for three.
-    """
-    return _OWN_BYTES + 2 * FlightLimits().payload_bytes + _MODELS * model_map_bytes // 3
 
 
 def file_bytes(path: Path) -> int:

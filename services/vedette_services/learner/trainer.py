@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from vedette_protocol.schema import Schema
 from vedette_rl.core import ModelInfo, ReplayBuffer
-from vedette_rl.envs.make import probe_environment
+from vedette_rl.envs.make import environment_spaces
 from vedette_rl.errors import ReplayTornError
 from vedette_rl.replay.frame_ring import open_reader
 from vedette_rl.replay.manifest import MANIFEST
@@ -63,7 +63,7 @@ class Trainer:
             run,
             spec.run_id,
             epoch,
-            spaces=probe_environment(spec.config.env),
+            spaces=environment_spaces(spec.config.env),
             open_replay=lambda: open_replay(spec, epoch),
             lasting=True,
             sources=describe_sources(spec.config, run.root),

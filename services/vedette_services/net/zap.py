@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+from collections.abc import Collection
 from pathlib import Path
 
 import zmq
@@ -80,6 +81,11 @@ class ZapHandler:
     def names(self) -> frozenset[str]:
         """The names of those who are let in."""
         return frozenset(self._names.values())
+
+    def names_of(self, keys: Collection[str]) -> frozenset[str]:
+        """Return the names of those let in whose public key is among `keys` (Z85)."""
+        named = {z85.encode(key).decode(): name for key, name in self._names.items()}
+        return frozenset(named[key] for key in keys if key in named)
 
     def close(self) -> None:
         self.socket.close(linger=0)

@@ -16,11 +16,12 @@ from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Policy, TdErrorPolicy
 from vedette_rl.envs.make import make_env
 from vedette_rl.envs.registry import find_spec
-from vedette_rl.envs.spaces import Spaces, transition_dtype
+from vedette_rl.envs.spaces import Spaces, check_declared, transition_dtype
 from vedette_rl.envs.vector_env import find_episode_bound, step_limit
 from vedette_rl.errors import (
     CamerasDifferError,
     CustomNetworkError,
+    DeclaredSpaceError,
     FrameStorageError,
     NoImageError,
     PolicyDoesNotLearnError,
@@ -53,6 +54,8 @@ from vedette_services.errors import (
 )
 from vedette_services.host.devices import missing_device
 from vedette_services.host.system import require_daemons
+from vedette_services.net.addresses import Address
+from vedette_services.net.keys import list_keys
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.finished import describe_initial_weights
 from vedette_services.run.replay_layout import (
@@ -111,6 +114,7 @@ def check_config(
     if why := missing_device(config.learner.device):
         raise SettingError("learner.device", why, "set learner.device=auto")
     spaces = probe_spaces(config.env)
+    _check_made(config, in_process=in_process)
     _check_agent(config, spaces, own_loop=own_loop)
     _check_policy(config, spaces)
     layout = _layout(config, spaces)
@@ -151,10 +155,70 @@ def _check_agent(config: RunConfig, spaces: Spaces, *, own_loop: bool) -> None:
         raise SettingError("agent.name", str(e), "choose another --agent or --env") from e
 
 
+def _check_made(config: RunConfig, *, in_process: bool) -> None:
+    """Check that an environment that is played here can be made and has the declared spaces.
+
+    Raises:
+        SettingError: it cannot be made, or has others; or evaluations are to be played elsewhere.
+    """
+    env = config.env
+    if in_process and config.evaluation.where == "actors":
+        why = "one process evaluates by itself, between its steps"
+        raise SettingError("evaluation.where", why, "set evaluation.where=auto")
+    if not env.is_declared or (config.evaluates_on_actors and not in_process):
+        return
+    undeclared = env.model_copy(update={"observation": None, "action": None})
+    try:
+        check_declared(env, probe_spaces(undeclared))
+    except DeclaredSpaceError as e:
+        raise SettingError(f"env.{e.part}", str(e), "declare what the environment has") from e
+
+
+def check_trust(config: RunConfig, address: Address, keys: Path | None) -> tuple[str, ...]:
+    """Refuse evaluations by managers of which none could count; nothing where the learner plays.
+
+    Args:
+        address: where the learner will listen.
+        keys: folder of its keys; None: none.
+
+    Returns:
+        Lines for the user.
+
+    Raises:
+        SettingError: names the key and the fix.
+    """
+    trusted, key = config.evaluation.trusted, "evaluation.trusted"
+    if trusted and keys is None:
+        raise SettingError(key, "names keys, and the learner has none", "start it with --keys DIR")
+    if not (config.evaluates_on_actors and config.learner.eval_interval):
+        return ()
+    if keys is None and address.loopback:
+        return ("evaluations are played by the managers on this host, which all count",)
+    if keys is None:
+        raise SettingError(
+            "evaluation.where",
+            f"actors: without keys whoever reaches {address} could claim any return",
+            f"start with --keys DIR and name the evaluators' keys in {key}",
+        )
+    own, admitted = list_keys(keys)
+    names = {one.public.decode(): one.name for one in (own, *admitted)}
+    known = [names[public] for public in trusted if public in names]
+    lines = [f"{key}: no key {one} is admitted" for one in trusted if one not in names]
+    stop = config.stop
+    if not trusted and stop.target_return is not None:
+        others = stop.max_opts or stop.max_env_steps or stop.max_seconds
+        if not others:
+            fix = f"name the evaluators' keys in {key} (`vedette keys list {keys}`)"
+            raise SettingError("stop.target_return", f"is never reached without {key}", fix)
+    if not known:
+        return (*lines, f"{key} names nobody: evaluations are shown, and decide nothing")
+    return (*lines, f"evaluations are played by managers; those of {', '.join(known)} count")
+
+
 def _describe_evaluation_bound(config: RunConfig) -> str:
     """Return where evaluations cut episodes that have no known limit; "" where they have one."""
     own, key = config.evaluation.max_episode_steps, "evaluation.max_episode_steps"
-    if not config.learner.eval_interval:
+    if not config.learner.eval_interval or config.evaluates_on_actors:
         return ""
     env = config.env.for_evaluation()
     if own is None:
@@ -351,5 +415,5 @@ def _check_budget(config: RunConfig, layout: ReplayLayout, out: Path, sources: i
 
 def _maps_space(run: RunDirectory) -> OtherSpace:
     """Return the space for the maps of the learner, except models, whose size is not known yet."""
-    maps = (run.learning_map, run.ingest_map, run.evaluation_map)
+    maps = (run.learning_map, run.ingest_map, run.evaluation_map, run.reported_map)
     return OtherSpace(run.live, max(0, status_records_bytes() - used_disk_bytes(maps)))

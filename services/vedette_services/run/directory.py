@@ -82,6 +82,8 @@ class RunDirectory:
         self.ingest_map = self.live / "ingest.map"
         self.progress_map = self.live / "progress.map"
         self.evaluation_map = self.live / "evaluation.map"
+        self.reported_map = self.live / "reported.map"
+        self.evaluated_map = self.live / "evaluated.map"
         self.spec_file = self.live / "learner.json"
         self.location_file = root / "learner.json"
         self.manager_ids_file = root / "owners.json"

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from vedette_rl.core.columns import SOURCE
 from vedette_rl.envs.config import EnvConfig
-from vedette_rl.envs.make import environment_action_space, probe_environment
+from vedette_rl.envs.make import environment_action_space, environment_spaces
 from vedette_rl.errors import ExportError
 from vedette_rl.exported import PolicyFile, write_numpy, write_safetensors
 from vedette_rl.exported.minari_dataset import missing_packages, write_minari
@@ -81,7 +81,7 @@ def policy_of(run: FinishedRun, kept: SavedModel, env: EnvConfig | None = None) 
     """The policy of a run's model, as a file would hold it."""
     meta = {"env": run.config.env.id, "played": run.played(env), **kept.meta}
     spaces = replace(
-        probe_environment(run.config.env), action=environment_action_space(run.config.env)
+        environment_spaces(run.config.env), action=environment_action_space(run.config.env)
     )
     return PolicyFile(run.config.agent, spaces, kept.model, meta)
 

@@ -16,7 +16,7 @@ import numpy as np
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Agent, Evaluation, ModelInfo, Policy
 from vedette_rl.envs.config import EnvConfig
-from vedette_rl.envs.make import probe_environment
+from vedette_rl.envs.make import environment_spaces, probe_environment
 from vedette_rl.envs.registry import AllowImport
 from vedette_rl.errors import CheckpointError, ImportNotAllowedError, PolicyFileError
 from vedette_rl.evaluation.evaluator import GreedyEvaluator
@@ -104,9 +104,8 @@ class FinishedRun:
         Args:
             env: in place of the run's environment.
         """
-        evaluation = self.config.evaluation
         made = (env or self.config.env).for_evaluation().model_dump(mode="json")
-        return {"env": made, **evaluation.model_dump(exclude={"end_timeout_s"})}
+        return {"env": made, **self.config.evaluation.for_managers}
 
     def load_model(self, checkpoint: str | None) -> SavedModel:
         """Load a model.
@@ -129,7 +128,7 @@ class FinishedRun:
         state, meta = read_state(wanted[-1])
         agent = agent_kind(self.config.agent.name).build_agent(
             self.config.agent,
-            probe_environment(self.config.env),
+            environment_spaces(self.config.env),
             device="cpu",
             seed=self.config.seed,
         )
@@ -152,7 +151,12 @@ class FinishedRun:
 def _check_modules(directory: Path) -> None:
     """Refuse a run whose own modules are not found from here, and say where they were."""
     run = RunDirectory(directory)
-    for name in find_import_names(read_toml(run.config_file)):
+    table = read_toml(run.config_file)
+    env = table.get("env", {})
+    declared = env.get("id") if "observation" in env else ""  # imported only where it is played
+    for name in find_import_names(table):
+        if name == declared:
+            continue
         module = name.partition(":")[0].partition(".")[0]
         if module in sys.modules or find_spec(module) is not None:
             continue
@@ -246,7 +250,7 @@ def describe_initial_weights(config: RunConfig) -> list[str]:
     """
     source = WeightsSource.open(config.learner)
     agent = agent_kind(config.agent.name).build_agent(
-        config.agent, probe_environment(config.env), device="cpu", seed=config.seed
+        config.agent, environment_spaces(config.env), device="cpu", seed=config.seed
     )
     found = source.weights_for(agent)
     lines, acting = found.describe(source.name), agent.model_info().arrays.keys()
@@ -400,5 +404,5 @@ def _played(path: Path, found: PolicyFile) -> tuple[EnvConfig, EvaluationConfig]
 def build_greedy_policy(config: RunConfig) -> Policy:
     """Build the policy that evaluations of a run play; it has no model yet."""
     return agent_kind(config.agent.name).build_policy(
-        config.agent, probe_environment(config.env), ranks=np.zeros(1), seed=config.seed
+        config.agent, environment_spaces(config.env), ranks=np.zeros(1), seed=config.seed
     )

@@ -13,7 +13,7 @@ from vedette_protocol.errors import StampError
 from vedette_protocol.ledger import Ledger
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Agent
-from vedette_rl.envs.make import probe_environment
+from vedette_rl.envs.make import environment_spaces
 from vedette_rl.envs.spaces import Spaces, describe_spaces
 from vedette_rl.errors import (
     CheckpointError,
@@ -371,7 +371,7 @@ def _begin_new_replay(config: RunConfig, run: RunDirectory) -> None:
     counted = {name: getattr(summary.samples, name, None) or 0 for name in names}
     counted["env_steps"] = summary.env_steps or 0
     counted["lost"] += counted.pop("in_flight")
-    layout = replay_layout(config, probe_environment(config.env))
+    layout = replay_layout(config, environment_spaces(config.env))
     ring = open_writer(
         replay_directory(config, run.root),
         layout.stored,

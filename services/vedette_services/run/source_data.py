@@ -17,9 +17,9 @@ from vedette_protocol.schema import Schema
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Columns, RowColumn
 from vedette_rl.core.columns import ACTOR, INTERVENED, MANAGER, VERSION
+from vedette_rl.envs.layout import RewardTransform
 from vedette_rl.envs.make import make_vector_environment
 from vedette_rl.envs.spaces import Spaces, column_bounds, transition_dtype
-from vedette_rl.envs.vector_env import RewardTransform
 from vedette_rl.errors import DataSetError
 from vedette_rl.exported.data_sets import (
     LANES,

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from vedette_rl.core.columns import INTERVENED
-from vedette_rl.envs.make import probe_environment
+from vedette_rl.envs.make import environment_spaces
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.errors import DataSetError, ReplayFormatError, RlError
 from vedette_rl.exported.data_sets import ReplayData
@@ -198,7 +198,7 @@ def stage_sources(config: RunConfig, run: RunDirectory, *, new: bool) -> dict[st
         for name, source in named.items():
             if not new and read_record(source_directory(config, run.root, name)) is not None:
                 continue
-            spaces = spaces or probe_environment(config.env)
+            spaces = spaces or environment_spaces(config.env)
             found[name] = _stage(config, spaces, name, source.data, staged / name)
     except DataSetError as e:
         shutil.rmtree(staged, ignore_errors=True)

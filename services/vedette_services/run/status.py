@@ -192,7 +192,8 @@ class Rollout(Part):
 
 @dataclass(frozen=True, slots=True)
 class Eval(Part):
-    """The last greedy evaluation and the best one."""
+    """The last greedy evaluation and the best one. `source`: who played it, "" for the learner.
+    `shown_by`: a manager that `evaluation.trusted` does not name; its results decide nothing."""
 
     return_mean: float | None = gauge(
         "mean return",
@@ -213,6 +214,13 @@ class Eval(Part):
     env_steps: Count | None = gauge("environment steps in the replay when that version was made")
     best_return_mean: float | None = gauge("mean return of the best", "", "eval/best_mean_reward")
     best_version: Count | None = gauge("version of the best")
+    source: str = ""
+    shown_return_mean: float | None = gauge(
+        "mean return that a manager reports which is not trusted",
+        "", "eval/untrusted_mean_reward", chart=_EVALUATIONS, label="not trusted",
+    )  # fmt: skip
+    shown_version: Count | None = gauge("version that it played")
+    shown_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,6 +325,7 @@ class Status(Part):
     lag: Lag = Lag()
     rollout: Rollout = Rollout()
     eval: Eval = Eval()
+    evaluating: str = ""
     garbage: Count | None = counter(
         "messages refused", "", "wire/garbage",
         chart=_REFUSED, row="refused", label="messages of unknown senders",

@@ -69,6 +69,7 @@ _NO_LAG_DRAWN = Lag(sample_mean=0.0, sample_p95=0.0, sample_max=0.0)
 _NO_LAG = Lag(mean=0.0, p95=0.0, max=0.0, seconds_mean=0.0)
 _NONE_REFUSED = Refused(0, 0, 0, 0, 0, 0, 0, 0)
 _NO_CHECKPOINT = Checkpoint()
+_NO_EVALUATION = Eval()
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +123,7 @@ class GatewayStatus:
         ended: the gateway has announced the end of the run and received the last batches.
         rejecting: why the last batch was rejected; "" if one was inserted since.
         rivals: two managers that use one id, within the last minute; "" if there are none.
+        evaluating: what a manager evaluates; "" if none does.
     """
 
     samples: Samples | None = None
@@ -136,6 +138,7 @@ class GatewayStatus:
     rejecting: str = ""
     rivals: str = ""
     env_steps: int = 0
+    evaluating: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +148,28 @@ class IngestProgress:
     env_steps: int = 0
 
 
-B = TypeVar("B", TrainerStatus, GatewayStatus, IngestProgress, Eval)
+@dataclass(frozen=True, slots=True)
+class ReportedEvaluation:
+    """An evaluation that a manager played, as the gateway hands it to the evaluator.
+
+    The model of one that counts is in `RunDirectory.evaluated_map`, written before.
+
+    Args:
+        counts: it may make its model the best one.
+    """
+
+    found: Eval = _NO_EVALUATION
+    epoch: int = 0
+    counts: bool = False
+
+    def is_in(self, seen: Eval) -> bool:
+        """Return True if the evaluator has taken it."""
+        if not self.counts:
+            return (seen.shown_version, seen.shown_by) == (self.found.version, self.found.source)
+        return (seen.version, seen.source) == (self.found.version, self.found.source)
+
+
+B = TypeVar("B", TrainerStatus, GatewayStatus, IngestProgress, Eval, ReportedEvaluation)
 
 
 _STATUS_RECORD_BYTES = {
@@ -153,6 +177,7 @@ _STATUS_RECORD_BYTES = {
     GatewayStatus: 4 << 20,  # 1,000 managers of 16 actors fit
     IngestProgress: 64,
     Eval: 16 << 10,
+    ReportedEvaluation: 16 << 10,
 }
 
 
@@ -213,6 +238,8 @@ def clear_status_records(run: RunDirectory) -> None:
     _clear(run.ingest_map, GatewayStatus, has_room)
     _clear(run.progress_map, IngestProgress, has_room)
     _clear(run.evaluation_map, Eval, has_room, read_best(run.best))
+    _clear(run.reported_map, ReportedEvaluation, has_room)
+    run.evaluated_map.unlink(missing_ok=True)
 
 
 def _clear(path: Path, kind: type[B], has_room: bool, first: B | None = None) -> None:
@@ -240,6 +267,7 @@ def assemble_status(
     samples = ingest.samples or _NO_SAMPLES
     inserted, steps = samples.inserted or 0, learning.opt_steps
     capacity, window = config.replay.capacity, config.actors
+    since_warmup = (inserted - config.learner.warmup_period) / config.actors.rows_per_step
     return Status(
         vedette=vedette_version(),
         protocol=PROTOCOL_VERSION,
@@ -263,14 +291,11 @@ def assemble_status(
         time=learning.time,
         replay=merged(Replay(capacity=capacity), ingest.replay),
         sources=learning.sources,
-        limiter=_limiter(
-            learning,
-            ingest,
-            (inserted - config.learner.warmup_period) / config.actors.rows_per_step,
-        ),
+        limiter=_limiter(learning, ingest, since_warmup),
         lag=merged(learning.lag, ingest.lag),
         rollout=rollout_of(ingest.managers),
         eval=evaluations,
+        evaluating=ingest.evaluating,
         garbage=ingest.garbage,
         refused=ingest.refused,
         record=learning.record,

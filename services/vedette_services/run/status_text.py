@@ -125,8 +125,18 @@ def _returns(status: Status) -> str:
     found, actors = status.eval, rollout_return(status)
     at = "" if found.env_steps is None else f" at {format_number(found.env_steps)} env steps"
     said = [] if actors is None else [f"actors {format_number(actors, 1)}"]
-    said.append(f"{_evaluation(found)}{at}")
-    return ", ".join([*said, *_best(found)])
+    by = f" by {found.source}" if found.source else ""
+    said.append(f"{_evaluation(found)}{at}{by}")
+    shown = _shown(found)
+    return ", ".join([*said, *_best(found), *shown, *[status.evaluating] * bool(status.evaluating)])
+
+
+def _shown(found: Eval) -> list[str]:
+    """Describe the last evaluation by a manager that is not trusted, if there is one."""
+    if found.shown_return_mean is None:
+        return []
+    mean = format_number(found.shown_return_mean, 1)
+    return [f"{mean} by {found.shown_by}, which evaluation.trusted does not name"]
 
 
 def _evaluation(found: Eval) -> str:

@@ -20,7 +20,7 @@ from typing import Generic, Protocol, TypeVar
 
 from vedette_protocol.codec import decode_control, decode_model, encode
 from vedette_protocol.errors import ProtocolError
-from vedette_protocol.messages import Buffer, Run
+from vedette_protocol.messages import Buffer, EvaluationReport, Run
 from vedette_protocol.model import ModelAssembler
 from vedette_rl.replay.rows import MemoryRing
 from vedette_services.actors.handover import FinishedBatch
@@ -28,6 +28,7 @@ from vedette_services.actors.instructions import (
     Exit,
     Instruction,
     KillActor,
+    PlayEvaluation,
     PrepareRun,
     RemakeModels,
     RemakeSockets,
@@ -35,11 +36,13 @@ from vedette_services.actors.instructions import (
     SendReport,
     StartActor,
     StopActors,
+    StopEvaluation,
     StoreModel,
     WriteLog,
 )
 from vedette_services.actors.manager_state import Identity, ManagerState
 from vedette_services.actors.stats import ActorStats
+from vedette_services.learner.evaluations import CheckedEvaluation, PublishedModel
 from vedette_services.learner.gateway_state import GatewayState
 from vedette_services.learner.model_publisher import ModelPublisher, PackedModel
 from vedette_services.run.status_records import GatewayStatus
@@ -79,6 +82,7 @@ class ManagerHost(Generic[A]):
         who: its host, and the learner's address, for its log.
         count, allow_import: of `ManagerState`.
         tick_s: from one tick of the state to the next.
+        evaluate: plays an evaluation, and calls `on_evaluation`; None: this host plays none.
     """
 
     def __init__(
@@ -92,6 +96,7 @@ class ManagerHost(Generic[A]):
         count: int | None = None,
         allow_import: Collection[str] = (),
         tick_s: float = 0.05,
+        evaluate: Callable[[ManagerHost[A], PlayEvaluation], None] | None = None,
     ) -> None:
         rng = random.Random(seed)
         self.clock, self.name = network.clock, name
@@ -102,7 +107,9 @@ class ManagerHost(Generic[A]):
             incarnation=lambda: rng.getrandbits(64),
             jitter=rng.random,
             now=self.clock.now,
+            evaluates=evaluate is not None,
         )
+        self._evaluate = evaluate
         self.actors: dict[int, A] = {}
         self.exit: Exit | None = None
         self._network, self._start, self._tick_s = network, start, tick_s
@@ -128,6 +135,10 @@ class ManagerHost(Generic[A]):
         """Note that an actor has ended."""
         if self.actors.pop(index, None) is not None:
             self._execute_all(self.state.on_actor_exited(index, code, cause, "", self.clock.now))
+
+    def on_evaluation(self, progress: EvaluationReport) -> None:
+        """Take the progress of the evaluation."""
+        self._execute_all(self.state.on_evaluation(progress, self.clock.now))
 
     # From its owner
 
@@ -208,6 +219,11 @@ class ManagerHost(Generic[A]):
                 actor = self.actors[index] = self._start(self, instruction)
                 if self._model is not None:
                     actor.store(self._model)
+            case PlayEvaluation():
+                assert self._evaluate is not None, "it plays evaluations"
+                self._evaluate(self, instruction)
+            case StopEvaluation():
+                pass  # whatever it still reports is of no request
             case StopActors():
                 for actor in list(self.actors.values()):
                     actor.stop()
@@ -243,6 +259,7 @@ class GatewayHost:
     turn_s: float = 0.02
     commits: int = 0
     ended: bool = False
+    evaluations: list[CheckedEvaluation] = field(default_factory=list)
     _publisher: ModelPublisher = field(default_factory=ModelPublisher)
     _held: int = 0  # batches since the last commit
     _turning: bool = False  # a turn is due at this moment
@@ -262,6 +279,8 @@ class GatewayHost:
         for frames in self.state.on_model(run, version, self.network.clock.now):
             self.network.publish("control", frames)
         self._publisher.publish(PackedModel(run.run_id, run.epoch, run.model.hash, body))
+        env_steps = self.state.ledger.env_steps
+        self.state.evaluations.on_model(PublishedModel(run.epoch, version, env_steps, body))
         self._schedule_turn()
 
     def tick(self) -> None:
@@ -269,6 +288,8 @@ class GatewayHost:
         now = self.network.clock.now
         self._next_tick = now + _GATEWAY_TICK_S
         self.state.tick(now)
+        if (evaluated := self.state.evaluations.pop_finished()) is not None:
+            self.evaluations.append(evaluated)
         for line in self.state.take_log_lines(now):
             log.log(logging.getLevelNamesMapping()[line.level.upper()], "%s", line.text)
 

@@ -16,7 +16,7 @@ from vedette_rl.agents.dqn.agent import DqnAgent, cross_entropy, margin_loss
 from vedette_rl.agents.dqn.config import DqnConfig
 from vedette_rl.agents.sac.agent import SacAgent, log_pi_of
 from vedette_rl.agents.sac.config import SacConfig
-from vedette_rl.agents.temporal_difference import Imitation
+from vedette_rl.agents.temporal_difference import Imitation, cross_entropy, margin_loss
 from vedette_rl.agents.value_agent import ActionHeads
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.stored_settings import ScheduleConfig
@@ -180,4 +180,4 @@ def test_an_agent_goes_on_with_the_weight_that_it_had(
 
 def test_a_margin_is_of_action_values() -> None:
     with pytest.raises(ValueError, match="set cross_entropy"):
-        SacConfig(imitation=ImitationConfig(loss="margin"))
+        SacConfig.model_validate({"imitation": {"loss": "margin"}})

@@ -13,9 +13,9 @@ import pytest
 from vedette_rl.core import Step
 from vedette_rl.core.columns import INTERVENED
 from vedette_rl.envs import EnvConfig
+from vedette_rl.envs.layout import find_intervention
 from vedette_rl.envs.make import make_vector_environment
 from vedette_rl.envs.native_vector_env import NativeVectorEnv
-from vedette_rl.envs.vector_env import find_intervention
 from vedette_rl.errors import EnvironmentFaultError
 from vedette_services.host.env_workers import ProcessEnvs
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from vedette_rl.envs.vector_env import RewardTransform
+from vedette_rl.envs.layout import RewardTransform
 
 
 @pytest.mark.parametrize(

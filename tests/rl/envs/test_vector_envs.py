@@ -10,9 +10,9 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from vedette_rl.envs import EnvConfig, VectorEnvironment, make_vector_environment, transition_dtype
-from vedette_rl.envs.layout import ObservationLayout
+from vedette_rl.envs.layout import ObservationLayout, RewardTransform
 from vedette_rl.envs.native_vector_env import NativeVectorEnv
-from vedette_rl.envs.vector_env import LoopVectorEnv, RewardTransform
+from vedette_rl.envs.vector_env import LoopVectorEnv
 from vedette_rl.errors import SpaceLayoutError, UnknownEnvironmentError
 from vedette_rl.steps import NStep
 from vedette_rl.testing.inputs import ScriptedEnv

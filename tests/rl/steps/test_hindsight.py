@@ -8,9 +8,10 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from vedette_rl.core import Columns, empty_columns
 from vedette_rl.envs import EnvConfig, VectorEnvironment, transition_dtype
+from vedette_rl.envs.layout import RewardTransform
 from vedette_rl.envs.make import make_vector_environment
 from vedette_rl.envs.native_vector_env import NativeVectorEnv
-from vedette_rl.envs.vector_env import LoopVectorEnv, RewardTransform
+from vedette_rl.envs.vector_env import LoopVectorEnv
 from vedette_rl.errors import HindsightError
 from vedette_rl.steps import prepare_steps
 from vedette_rl.steps.hindsight import EPISODE_STEPS_MAX, Hindsight

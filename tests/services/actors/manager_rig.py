@@ -50,6 +50,7 @@ class Rig:
             jitter=lambda: 0.5,
             now=0.0,
             wait_s=wait_s,
+            evaluates=True,
         )
         self.run = replace(RUN, actors={**RUN.actors, **actors})
         self.now = 0.0

@@ -144,7 +144,9 @@ def test_two_live_managers_with_one_id_are_named_and_the_later_one_is_refused() 
     assert status.rivals.startswith(why)
     assert [m.host for m in status.managers] == ["HOST1"]
     assert any(why in line for line in state.rejections.due_lines(now))
-    assert sum("is here" in line.text for line in state.log_lines) <= 3  # 246 of them before
+    assert (
+        sum("is here" in line.text for line in state.log_lines.waiting) <= 3
+    )  # 246 of them before
 
     state.on_samples(batch_frames(0, incarnation=2), now)
     state.on_samples(batch_frames(0, incarnation=1), now)
@@ -183,7 +185,7 @@ def test_texts_of_peers_forge_no_line_in_the_log_and_reach_no_terminal() -> None
                     actors=(ActorReport(0, False, 0, 0, 0, 0, error=error),))  # fmt: skip
     state.on_samples([bytes(frame) for frame in encode(report)], 1.0)
     manager = state.fleet.status(1.0)[0]
-    for text in (state.log_lines[0].text, manager.host, manager.actors[0].error):
+    for text in (state.log_lines.waiting[0].text, manager.host, manager.actors[0].error):
         assert text.isprintable()
 
 

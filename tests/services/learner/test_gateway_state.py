@@ -55,7 +55,7 @@ def gateway(
         for manager in admitted:
             state.on_samples(report_frames(manager=manager), now)
         state.acks_due(now, 0)
-        state.log_lines.clear()
+        state.log_lines.waiting.clear()
     return state
 
 
@@ -452,7 +452,7 @@ def test_a_manager_that_leaves_for_a_reason_is_shown_with_it() -> None:
     report = Report("m", 5, "host", "gone", RUN_ID, *[0] * 6,
                     actors=(ActorReport(0, False, 0, 0, 0, 0, error=why),))  # fmt: skip
     state.on_samples([bytes(frame) for frame in encode(report)], 1.0)
-    assert [(n.level, n.text) for n in state.log_lines] == [
+    assert [(n.level, n.text) for n in state.log_lines.waiting] == [
         ("warning", f"manager m has left: {why}")
     ]
     shown = state.fleet.status(1.0)[0]

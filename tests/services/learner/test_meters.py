@@ -2,7 +2,7 @@
 
 import pytest
 
-from vedette_services.learner.meters import LagMeter
+from vedette_services.learner.fleet import LagMeter
 from vedette_services.run.status import Lag
 
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from vedette_services.learner.gateway import DiskLag, ReceiveBackoff
+from vedette_services.learner.gateway import DiskLag
+from vedette_services.learner.gateway_sockets import ReceiveBackoff
 
 
 def test_who_has_taken_nothing_yet_does_not_rest() -> None:

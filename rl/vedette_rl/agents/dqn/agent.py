@@ -1,7 +1,4 @@
-"""The half of DQN that learns.
-
-Shapes: B samples, A values of actions, D heads, C actions of the largest head.
-"""
+"""The half of DQN that learns. Shapes: B samples, A values of actions."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from vedette_rl.agents.actions import DiscreteActions
 from vedette_rl.agents.captured_step import Batch, Due, StepResult
 from vedette_rl.agents.dqn.config import DqnConfig
 from vedette_rl.agents.dqn.policy import QLayers
-from vedette_rl.agents.temporal_difference import Imitation, td_loss
+from vedette_rl.agents.temporal_difference import Imitation, cross_entropy, margin_loss, td_loss
 from vedette_rl.agents.value_agent import ActionHeads, ValueAgent
 from vedette_rl.core.learning import State
 from vedette_rl.envs.spaces import Spaces
@@ -31,20 +28,6 @@ def q_learning_target(
             the online network (van Hasselt et al. 2016, equation 4).
     """
     return torch.addcmul(r_t, discount_t, v_t)
-
-
-def margin_loss(q_BDC: torch.Tensor, choice_BD: torch.Tensor, margin: float) -> torch.Tensor:
-    """max_a [Q(s, a) + l(a_E, a)] - Q(s, a_E): ``(B,)``, the mean over heads. l is `margin`, and 0
-    where a is the demonstrated action a_E (Hester et al. 2018, equation J_E)."""
-    at = choice_BD.unsqueeze(2)
-    others_BDC = torch.full_like(q_BDC, margin).scatter(2, at, 0.0)
-    return ((q_BDC + others_BDC).amax(dim=2) - q_BDC.gather(2, at).squeeze(2)).mean(dim=1)
-
-
-def cross_entropy(q_BDC: torch.Tensor, choice_BD: torch.Tensor) -> torch.Tensor:
-    """-log of exp(Q(s, a_E)) / sum_a exp(Q(s, a)): ``(B,)``, the mean over heads."""
-    log_pi_BDC = q_BDC.log_softmax(dim=2)
-    return -log_pi_BDC.gather(2, choice_BD.unsqueeze(2)).squeeze(2).mean(dim=1)
 
 
 class DqnAgent(ValueAgent):

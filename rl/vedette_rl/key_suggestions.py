@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
-from vedette_rl.agents.registry import BUILT_IN
-from vedette_services.errors import SettingError
+from vedette_rl.agents.config import ActorCriticConfig, AgentConfig
+from vedette_rl.agents.dqn.config import DqnConfig
+from vedette_rl.agents.iqn.config import IqnConfig
+from vedette_rl.agents.sac.config import SacConfig
+from vedette_rl.errors import WrongSetting
 
 # Names of Stable-Baselines3, CleanRL, Tianshou, RLlib, Reverb, Dopamine, border and Ape-X.
 _SYNONYMS: Mapping[str, str] = {
@@ -100,18 +103,26 @@ OUR_KEY: Mapping[str, str] = {
 """Our key by another's word. A key may be one that only some agents have."""
 
 
-def unknown_key(key: str, keys: Iterable[str]) -> SettingError:
-    """The error for a key that does not exist, with the one that is probably meant."""
+def unknown_key(key: str, keys: Iterable[str]) -> WrongSetting:
+    """What to say of a key that does not exist: the one that is probably meant."""
     known = set(keys)
     near = nearest(key, known)
     if near:
-        return SettingError(key, "unknown key", f"did you mean {near}?")
+        return WrongSetting(key, "unknown key", f"did you mean {near}?")
     last = key.removeprefix("agent.")
     meant = OUR_KEY.get(last, f"agent.{last}").removeprefix("agent.")
-    others = [name for name, kind in BUILT_IN.items() if meant in kind.config.model_fields]
+    others = sorted(_agents_with(meant))
     if key.startswith("agent.") and others:
-        return SettingError(key, "unknown key", f"agents that have {meant}: {', '.join(others)}")
-    return SettingError(key, "unknown key", f"`vedette config` lists all {len(known)} keys")
+        return WrongSetting(key, "unknown key", f"agents that have {meant}: {', '.join(others)}")
+    return WrongSetting(key, "unknown key", f"`vedette config` lists all {len(known)} keys")
+
+
+def _agents_with(key: str) -> Iterator[str]:
+    """Our own agents that have a key; TD3 once it was loaded, whose module names torch."""
+    kinds: set[type[AgentConfig]] = {DqnConfig, IqnConfig, SacConfig}
+    for kind in kinds.union(ActorCriticConfig.__subclasses__()):
+        if kind.__module__.startswith("vedette_rl.agents.") and key in kind.model_fields:
+            yield str(kind.model_fields["name"].default)
 
 
 def nearest(key: str, keys: Iterable[str]) -> str:

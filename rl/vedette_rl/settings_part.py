@@ -1,20 +1,15 @@
-"""Puts pydantic's errors into lines that name the key and the fix."""
+"""The base of the configuration's parts, and pydantic's errors in lines that name the key and the
+fix."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, get_args, get_origin
+from typing import Any, ClassVar, get_args, get_origin
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
-from vedette_services.config.key_suggestions import unknown_key
-from vedette_services.config.parts import DEVICES
-from vedette_services.config.run_config import APPLIED
-from vedette_services.errors import SettingError
-
-_PATTERNS = {DEVICES: "auto, cpu, mps, cuda or cuda:N", APPLIED: "'applied: NAME'"}
-"""The values that a pattern allows, in words."""
+from vedette_rl.errors import WrongSetting, WrongSettingsError
 
 _SENTENCES = {
     "int_type": "must be a whole number",
@@ -41,13 +36,50 @@ _SENTENCES = {
     "too_long": "must have at most {max_length} entries",
 }
 
+
+class SettingsPart(BaseModel):
+    """A part of the configuration. One made in Python names what is wrong in it as a file would.
+
+    ::
+
+        class MyConfig(SettingsPart):
+            place = "mine"
+            size: int = 3
+            #: of what
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    place: ClassVar[str] = ""
+    """its key in the configuration file."""
+    pattern_words: ClassVar[Mapping[str, str]] = {}
+    """the values that a field's pattern allows, in words."""
+
+    def __init__(self, /, **values: Any) -> None:
+        wrong: list[WrongSetting] = []
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            part, place = type(self), self.place
+            wrong = explain(error, part, place, keys_of(part, place))
+        if wrong:
+            prefix = f"{self.place}."
+            raise WrongSettingsError(
+                one._replace(key=one.key.removeprefix(prefix), fix=one.fix.replace(prefix, ""))
+                for one in wrong
+            )
+
+    # Pydantic's mark of its own: reading a file does not call it, and explains the whole file.
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]  # of a function
+
+
 _TABLES = ("dict_type", "model_type", "model_attributes_type")
 
 
-def explain_errors(
+def explain(
     error: ValidationError, part: type[BaseModel], prefix: str, keys: Iterable[str]
-) -> list[SettingError]:
-    """pydantic's complaints about `part` as our own errors, a key once.
+) -> list[WrongSetting]:
+    """Pydantic's complaints about `part` in our words, a key once.
 
     Args:
         prefix: the key of the part, "" for the whole.
@@ -58,18 +90,24 @@ def explain_errors(
         unknown = details["type"] == "extra_forbidden"
         path = map(str, details["loc"]) if unknown else _path(part, details["loc"])
         found.setdefault(".".join(filter(None, [prefix, *path])), []).append(details)
-    return [_explained(key, complaints, keys) for key, complaints in found.items()]
+    known = list(keys)
+    words: Mapping[str, str] = getattr(part, "pattern_words", {})
+    return [_explained(key, complaints, known, words) for key, complaints in found.items()]
 
 
-def _explained(key: str, complaints: list[ErrorDetails], keys: Iterable[str]) -> SettingError:
-    """The error of one value, about which each member of a union complains."""
+def _explained(
+    key: str, complaints: list[ErrorDetails], keys: list[str], words: Mapping[str, str]
+) -> WrongSetting:
+    """One value, about which each member of a union complains."""
+    from vedette_rl.key_suggestions import unknown_key  # it knows the agents, which are parts
+
     kinds = {details["type"] for details in complaints}
     if "extra_forbidden" in kinds:
         return unknown_key(key, keys)
     if "missing" in kinds:
-        return SettingError(key, "is missing")
+        return WrongSetting(key, "is missing")
     fix = f"set {key}.KEY" if complaints[0]["type"] in _TABLES else ""
-    return SettingError(key or "configuration", _sentence(complaints), fix)
+    return WrongSetting(key or "configuration", _sentence(complaints, words), fix)
 
 
 def keys_of(part: type[BaseModel], prefix: str = "") -> Iterator[str]:
@@ -83,11 +121,11 @@ def keys_of(part: type[BaseModel], prefix: str = "") -> Iterator[str]:
             yield from keys_of(inner, f"{key}.NAME" if is_named(field.annotation) else key)
 
 
-def _sentence(complaints: list[ErrorDetails]) -> str:
+def _sentence(complaints: list[ErrorDetails], words: Mapping[str, str]) -> str:
     first = complaints[0]
     if first["type"] == "value_error":
         return str(first.get("ctx", {}).get("error", first["msg"]))
-    message, *others = (_said(details) for details in complaints)
+    message, *others = (_said(details, words) for details in complaints)
     for other in others:
         if message.startswith("must be ") and other.startswith("must be "):
             message += f" or {other.removeprefix('must be ')}"
@@ -95,11 +133,11 @@ def _sentence(complaints: list[ErrorDetails]) -> str:
     return f"{message}, not {got if len(got) <= 60 else got[:57] + '...'}"
 
 
-def _said(details: ErrorDetails) -> str:
+def _said(details: ErrorDetails, words: Mapping[str, str]) -> str:
     """One complaint as a sentence that says what a value must be."""
     context: Mapping[str, Any] = details.get("ctx", {})  # numbers and texts, by the error's type
-    if (pattern := str(context.get("pattern", ""))) in _PATTERNS:
-        context = {**context, "pattern": _PATTERNS[pattern]}
+    if (pattern := str(context.get("pattern", ""))) in words:
+        context = {**context, "pattern": words[pattern]}
     template = _SENTENCES.get(details["type"])
     numbers = {k: f"{v:g}" if isinstance(v, float) else v for k, v in context.items()}
     return template.format(**numbers) if template else details["msg"]

@@ -1,0 +1,431 @@
+"""Evaluations on the actors: one manager at a time is asked, and what it reports is checked.
+
+No socket, no clock. Only managers with a trusted key decide about the best model; what others
+report is shown. Where no trusted manager plays evaluations, the returns of the actors of trusted
+managers take their place.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from vedette_protocol.messages import EVALUATE, Buffer, EvaluationReport, Report
+from vedette_services.config.parts import EvaluationConfig
+from vedette_services.config.run_config import RunConfig
+from vedette_services.errors import EvaluationReportError
+from vedette_services.run.status import Eval
+
+EVALUATION_FAILED_REST_S = 30.0
+"""A manager whose evaluation failed is not asked again for so long."""
+
+NO_EVALUATOR_S = 10.0
+"""Without a trusted manager that plays evaluations for so long, the actors' returns count."""
+
+RETURNS_OF_ACTORS = "returns of actors"
+"""`Eval.source` where no evaluation was played."""
+
+_HELD_BYTES = 64 << 20  # of models that the asked manager may have taken
+_HELD_LEAST = 2
+_U64 = 1 << 64
+
+
+class PublishedModel(NamedTuple):
+    """A model that was sent to the managers.
+
+    Args:
+        env_steps: environment steps in the replay when it was made.
+        body: packed by `vedette_protocol.model`.
+    """
+
+    epoch: int
+    version: int
+    env_steps: int
+    body: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedEvaluation:
+    """An evaluation of a published model.
+
+    Args:
+        counts: it may make its model the best one, and end the run.
+    """
+
+    found: Eval
+    model: PublishedModel
+    counts: bool
+
+
+@dataclass(slots=True)
+class _Member:
+    """A manager as its last report shows it.
+
+    Args:
+        plays: it plays evaluations now.
+        episodes: that each actor had ended.
+        asked_at, rests_until: when it was asked, and when it may be asked again.
+    """
+
+    incarnation: int
+    key: str
+    plays: bool = False
+    episodes: dict[int, int] = field(default_factory=dict)
+    asked_at: float = -math.inf
+    rests_until: float = -math.inf
+
+
+@dataclass(slots=True)
+class _Asked:
+    """The evaluation that a manager was asked for.
+
+    Args:
+        model: the one that it plays; None until it has said which.
+        played: episodes that have ended.
+    """
+
+    request: int
+    manager: str
+    incarnation: int
+    version: int
+    progressed_at: float
+    model: PublishedModel | None = None
+    played: int = 0
+
+
+class ActorEvaluations:
+    """Asks for an evaluation of the newest model every `learner.eval_interval`
+    optimization steps.
+
+    ::
+
+        evaluations.on_model(model)                       # every model that is published
+        evaluations.on_report(report, now, key)           # also one that says "gone"
+        evaluations.tick(now, present)                    # several times a second
+        request, version = evaluations.request_for(manager, incarnation)   # for its next ack
+        checked = evaluations.pop_finished()
+
+    Args:
+        run_id: of the run.
+        config: of the run; None: nothing is asked.
+        first_request: random, so that a request of an earlier gateway is none of ours.
+        log: takes level and text of a line.
+        now: seconds, as all times here.
+    """
+
+    def __init__(
+        self,
+        run_id: str,
+        config: RunConfig | None,
+        *,
+        first_request: int,
+        log: Callable[[str, str], None],
+        now: float,
+    ) -> None:
+        self._run_id, self._log, self._request = run_id, log, first_request
+        self._interval = config.learner.eval_interval if config else 0
+        settings = config.evaluation if config else EvaluationConfig()
+        self._episodes, self._timeout_s = settings.episodes, settings.episode_timeout_s
+        self.trusted: Collection[str] | None = frozenset()
+        """Names of the keys whose managers count; None: every manager does."""
+        self.refused = 0
+        """Reports of evaluations that were not as they were asked for."""
+        self._members: dict[str, _Member] = {}
+        self._evaluator_at = now  # a trusted manager that plays evaluations was last here
+        self._asked: _Asked | None = None
+        self._held: list[PublishedModel] = []  # the newest last
+        self._due: int | None = None  # the version from which on the next evaluation is due
+        self._shown_due = 0  # the same for evaluations that are only shown
+        self._finished: CheckedEvaluation | None = None
+        self._returns = (0, 0.0)  # episodes of trusted managers' actors, and the sum of returns
+        self._said: set[str] = set()
+
+    # Events
+
+    def on_model(self, model: PublishedModel) -> None:
+        """Note that a model was published; one of another epoch ends what was asked before."""
+        if not self._interval:
+            return
+        if self._held and model.epoch != self._held[-1].epoch:
+            self._asked, self._due = None, None
+        if self._due is None:  # nothing was learned at version 0
+            self._due = self._shown_due = model.version or self._interval
+        if self._asked is None or self._asked.model is not None:
+            self._held.clear()  # nobody can have taken an earlier one
+        self._held.append(model)
+        size = len(model.body)
+        while len(self._held) > _HELD_LEAST and size * len(self._held) > _HELD_BYTES:
+            del self._held[0]
+
+    def on_report(self, report: Report, now: float, key: str) -> bool:
+        """Note who can play, and what the asked manager reports.
+
+        Args:
+            key: name of the sender's key; "" without keys.
+
+        Returns:
+            True if its evaluation is over, which the next ack tells it.
+        """
+        if not self._interval or report.run_id != self._run_id:
+            return False
+        member = self._members.get(report.manager)
+        if member is None or member.incarnation != report.incarnation:
+            member = self._members[report.manager] = _Member(report.incarnation, key)
+        member.key = key
+        member.plays = report.state == "running" and EVALUATE in report.features
+        if self._is_trusted(member):
+            self._evaluator_at = now if member.plays else self._evaluator_at
+            self._add_returns(member, report)
+        asked, found = self._asked, report.evaluation
+        if asked is None or found is None or found.request != asked.request:
+            return False  # of an earlier request, or of an earlier gateway
+        if (report.manager, report.incarnation) != (asked.manager, asked.incarnation):
+            return False
+        try:
+            self._take(asked, found, member, now)
+        except EvaluationReportError as error:
+            self.refused += 1
+            self._withdraw(f"the report of manager {asked.manager}: {error}", now)
+        return self._asked is None
+
+    def finish_with(self, version: int) -> None:
+        """Have this version evaluated even if it is not due yet: it is the run's last."""
+        if self._due is not None:
+            self._due = min(self._due, version)
+            self._shown_due = min(self._shown_due, version)
+
+    def stop(self) -> None:
+        """Ask for nothing any more: the learner ends."""
+        self._interval, self._asked = 0, None
+
+    def tick(self, now: float, present: Collection[str]) -> str:
+        """Give up on a manager that is gone or stands still, and ask the next.
+
+        Args:
+            present: the managers that are not gone.
+
+        Returns:
+            The manager that was asked now; "" if none was.
+        """
+        if not self._interval:
+            return ""
+        for manager in self._members.keys() - set(present):
+            del self._members[manager]
+        if self._asked is not None:
+            self._watch(self._asked, now)
+        if self._asked is not None or self._finished is not None or not self._held:
+            return ""
+        self._ask(now)
+        return self._asked.manager if self._asked is not None else ""
+
+    def _watch(self, asked: _Asked, now: float) -> None:
+        """Give up on the manager that was asked, where it is gone, stands still, or a trusted one
+        can play instead."""
+        member = self._members.get(asked.manager)
+        if member is None or member.incarnation != asked.incarnation or not member.plays:
+            self._withdraw(f"manager {asked.manager} is gone", now)
+        elif now - asked.progressed_at > self._timeout_s:
+            why = f"no episode has ended for {self._timeout_s:g} s"
+            self._withdraw(f"manager {asked.manager}: {why}", now)
+        elif not self._is_trusted(member) and self._playing(trusted=True):
+            self._asked = None
+
+    # What the gateway asks
+
+    def request_for(self, manager: str, incarnation: int) -> tuple[int, int]:
+        """Return number and least version of the evaluation that a manager is to play; 0, 0: of
+        none."""
+        asked = self._asked
+        if asked is None or (manager, incarnation) != (asked.manager, asked.incarnation):
+            return 0, 0
+        return asked.request, asked.version
+
+    def pop_finished(self) -> CheckedEvaluation | None:
+        """Return a new evaluation. Until it is taken nobody is asked for the next."""
+        found, self._finished = self._finished, None
+        return found
+
+    def is_hopeless(self, now: float) -> bool:
+        """Return True if nobody can play, and nobody could for `NO_EVALUATOR_S`."""
+        return self._asked is None and now - self._evaluator_at > NO_EVALUATOR_S
+
+    @property
+    def state(self) -> str:
+        """What is being evaluated, by whom, for the status; "" if nothing is."""
+        if (asked := self._asked) is None:
+            return ""
+        version = asked.version if asked.model is None else asked.model.version
+        played = f"{asked.played} of {self._episodes} episodes of version {version:,}"
+        return f"manager {asked.manager} has played {played}"
+
+    # Asking
+
+    def _is_trusted(self, member: _Member) -> bool:
+        return self.trusted is None or member.key in self.trusted
+
+    def _playing(self, *, trusted: bool = False) -> list[tuple[str, _Member]]:
+        """Return the managers that play evaluations, or those that are trusted too."""
+        found = sorted(self._members.items())
+        return [(m, x) for m, x in found if x.plays and (not trusted or self._is_trusted(x))]
+
+    def _ask(self, now: float) -> None:
+        """Ask for what is due: a trusted manager, or else another, whose result is only shown."""
+        newest, due = self._held[-1], self._due or 0
+        if newest.version < min(due, self._shown_due):
+            return
+        playing, trusted = self._playing(), self._playing(trusted=True)
+        if newest.version >= due and not trusted and now - self._evaluator_at > NO_EVALUATOR_S:
+            self._take_returns(newest)
+        if self._finished is None and not trusted and playing and newest.version >= self._shown_due:
+            self._say_untrusted()
+            self._begin(playing, newest.version, now)
+        elif newest.version >= due:
+            self._begin(trusted, newest.version, now)
+
+    def _begin(self, members: list[tuple[str, _Member]], version: int, now: float) -> None:
+        """Ask the member that was not asked for longest, of those that do not rest."""
+        ready = [found for found in members if found[1].rests_until <= now]
+        if not ready:
+            return
+        manager, member = min(ready, key=lambda found: found[1].asked_at)
+        member.asked_at = now
+        self._request = (self._request + 1) % _U64 or 1
+        self._asked = _Asked(self._request, manager, member.incarnation, version, now)
+
+    def _withdraw(self, why: str, now: float) -> None:
+        """Give up on the manager that was asked; another one is asked at the next tick."""
+        assert self._asked is not None, "somebody was asked"
+        if member := self._members.get(self._asked.manager):
+            member.rests_until = now + EVALUATION_FAILED_REST_S
+        self._log("warning", f"{why}: its evaluation is given to another manager")
+        self._asked = None
+
+    # Reports
+
+    def _take(self, asked: _Asked, found: EvaluationReport, member: _Member, now: float) -> None:
+        """Take a report of the evaluation that was asked for.
+
+        Raises:
+            EvaluationReportError: it is not as it was asked for.
+        """
+        if found.failed:
+            self._withdraw(f"manager {asked.manager} cannot evaluate: {found.failed}", now)
+            return
+        model = asked.model or self._find_held(asked, found)
+        if (found.epoch, found.version) != (model.epoch, model.version):
+            raise EvaluationReportError(
+                f"it plays version {found.version} after {model.version} in one evaluation"
+            )
+        if not asked.played <= found.episodes <= self._episodes:
+            raise EvaluationReportError(
+                f"{found.episodes} episodes, after {asked.played} and of {self._episodes}"
+            )
+        if asked.model is None or found.episodes > asked.played:
+            asked.progressed_at = now
+        asked.model, asked.played = model, found.episodes
+        if found.return_mean is not None:
+            self._finish(asked.manager, found, model, counts=self._is_trusted(member))
+
+    def _find_held(self, asked: _Asked, found: EvaluationReport) -> PublishedModel:
+        """Find the model that a manager took, among those published since it was asked."""
+        for model in self._held:
+            same = (model.epoch, model.version) == (found.epoch, found.version)
+            if same and model.version >= asked.version:
+                return model
+        raise EvaluationReportError(
+            f"version {found.version} of epoch {found.epoch} was not sent since version "
+            f"{asked.version} was asked for, or too long ago"
+        )
+
+    def _finish(
+        self, manager: str, found: EvaluationReport, model: PublishedModel, *, counts: bool
+    ) -> None:
+        check_results(found, self._episodes)
+        self._asked = None
+        self._held = self._held[-1:]
+        self._set_due(model.version, counts=counts)
+        result = Eval(
+            version=model.version,
+            env_steps=model.env_steps,
+            return_mean=found.return_mean,
+            return_std=found.return_std,
+            return_min=found.return_min,
+            return_max=found.return_max,
+            length_mean=found.length_mean,
+            episodes=found.episodes,
+            episodes_cut=found.cut,
+            source=f"manager {manager}",
+        )
+        self._finished = CheckedEvaluation(result, model, counts)
+
+    def _set_due(self, version: int, *, counts: bool) -> None:
+        following = (version // self._interval + 1) * self._interval
+        self._shown_due = following
+        if counts:
+            self._due = following
+
+    # Returns of actors
+
+    def _add_returns(self, member: _Member, report: Report) -> None:
+        """Add the episodes that ended since the last report."""
+        episodes, total = self._returns
+        for actor in report.actors:
+            ended = actor.episodes - member.episodes.get(actor.id, actor.episodes)
+            if actor.return_mean is not None and ended > 0:
+                episodes, total = episodes + ended, total + ended * actor.return_mean
+        member.episodes = {actor.id: actor.episodes for actor in report.actors}
+        if member.plays:  # there is an evaluator, which counts instead
+            episodes, total = 0, 0.0
+        self._returns = (episodes, total) if math.isfinite(total) else (0, 0.0)
+
+    def _take_returns(self, newest: PublishedModel) -> None:
+        """Count the returns of actors as an evaluation, once as many episodes have ended."""
+        episodes, total = self._returns
+        if episodes < self._episodes:
+            return
+        if RETURNS_OF_ACTORS not in self._said:
+            self._said.add(RETURNS_OF_ACTORS)
+            why = "no manager with a trusted key plays evaluations"
+            text = "the returns of the actors of those that there are, which explore"
+            self._log("warning", f"{why}: {text}, decide about the best model")
+        self._returns = (0, 0.0)
+        self._set_due(newest.version, counts=True)
+        result = Eval(
+            version=newest.version,
+            env_steps=newest.env_steps,
+            return_mean=total / episodes,
+            episodes=episodes,
+            source=RETURNS_OF_ACTORS,
+        )
+        self._finished = CheckedEvaluation(result, newest, counts=True)
+
+    def _say_untrusted(self) -> None:
+        if "untrusted" not in self._said:
+            self._said.add("untrusted")
+            self._log(
+                "warning",
+                "no manager that plays evaluations has a key that evaluation.trusted names: "
+                "what they report is shown, and decides nothing",
+            )
+
+
+def check_results(found: EvaluationReport, episodes: int) -> None:
+    """Check the results that a manager reports.
+
+    Raises:
+        EvaluationReportError: they contradict one another, or what was asked.
+    """
+    numbers = (found.return_mean, found.return_std, found.return_min, found.return_max)
+    mean, std, least, most = (math.nan if x is None else x for x in numbers)
+    length = found.length_mean
+    if found.episodes != episodes:
+        raise EvaluationReportError(f"results of {found.episodes} episodes of {episodes}")
+    if not all(map(math.isfinite, (mean, std, least, most))) or length is None:
+        raise EvaluationReportError("its results are not complete")
+    rounding = 1e-6 * max(1.0, abs(least), abs(most))
+    if std < 0 or not least - rounding <= mean <= most + rounding:
+        raise EvaluationReportError(f"a mean of {mean:g} ± {std:g} within {least:g} and {most:g}")
+    if length < 1 or found.cut > episodes:
+        raise EvaluationReportError(f"episodes of {length:g} steps, {found.cut} of them cut")

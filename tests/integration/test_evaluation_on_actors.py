@@ -1,0 +1,147 @@
+"""A learner whose host has no environment: its managers play it, and evaluate its models."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import tomli_w
+from daemons import Daemon, Daemons, balances, free_address, status, wait_for
+
+from vedette_services.config.presets import read_preset
+from vedette_services.net.keys import ClientKeys, list_keys, make_keys
+from vedette_services.run.finished import FinishedRun
+
+FAR = """
+import gymnasium
+from gymnasium.envs.classic_control.cartpole import CartPoleEnv
+
+
+def make():
+    return gymnasium.wrappers.TimeLimit(CartPoleEnv(), 500)
+"""
+pytestmark = pytest.mark.slow
+
+SMALL = ("learner.warmup_period=300", "agent.hidden_sizes=[16]")
+SPACES = {
+    "observation": {"space": "box", "shape": [4]},
+    "action": {"space": "discrete", "n": 2},
+}
+
+
+def write_config(path: Path, **stop: float) -> None:
+    """Write the settings of CartPole's preset, with the spaces of the environment declared."""
+    table = read_preset("dqn", "CartPole-v1")
+    assert table is not None
+    table["env"] |= {"id": "far_environments:make", **SPACES}
+    table["evaluation"]["episodes"] = 10
+    table["agent"]["name"], table["stop"] = "dqn", stop
+    path.write_text(tomli_w.dumps(table))
+
+
+class FarRun:
+    """A run with keys, whose environment is on the managers' path alone."""
+
+    def __init__(self, daemons: Daemons, *settings: str, **stop: float) -> None:
+        place = daemons.place
+        self.daemons, self.run, self.keys = daemons, place / "run", place / "keys"
+        self.address, self.settings = free_address(), settings
+        make_keys(self.keys, ["gpu-2", "lab-7"])
+        names = {key.name: key.public.decode() for key in list_keys(self.keys)[1]}
+        self.config = place / "far.toml"
+        write_config(self.config, **stop)
+        self.trusted = f'evaluation.trusted=["{names["gpu-2"]}"]'
+        self.far = place / "far"
+        self.far.mkdir()
+        (self.far / "far_environments.py").write_text(FAR)
+        self.learner = self.start_learner()
+
+    def start_learner(self) -> Daemon:
+        return self.daemons.start(
+            *("learner", "learner", self.config, "--out", self.run, "--keys", self.keys),
+            *("--bind", self.address, self.trusted, *self.settings),
+        )
+
+    def start_manager(self, name: str, *options: str) -> Daemon:
+        path = os.pathsep.join([str(self.far), os.environ.get("PYTHONPATH", "")])
+        return self.daemons.start(
+            *(name, "actors", "--learner", self.address, "--id", name, "--count", 1),
+            *("--keys", self.keys / "hosts" / name, "--allow-import", "far_environments"),
+            *options,
+            run_in=("env", f"PYTHONPATH={path}"),
+        )
+
+    def status(self) -> dict[str, dict[str, object]]:
+        return status(self.address, keys=ClientKeys.read(self.keys))
+
+    def summary(self) -> dict[str, dict[str, object]]:
+        found: dict[str, dict[str, object]] = json.loads((self.run / "summary.json").read_text())
+        return found
+
+
+def evaluating(manager: Daemon) -> list[int]:
+    """The process of a manager that plays evaluations."""
+    return manager.children("evaluation")
+
+
+@pytest.mark.timeout(900)
+def test_cartpole_is_solved_by_evaluations_on_actors_with_kills_of_everybody(
+    daemons: Daemons,
+) -> None:
+    run = FarRun(daemons, target_return=475.0, max_opts=60_000)
+    manager = run.start_manager("gpu-2")
+    wait_for(lambda: run.status().get("eval", {}).get("version"), "evaluation", 120.0)
+
+    wait_for(lambda: run.status().get("evaluating"), "evaluation that goes on", 120.0)
+    manager.kill9()  # in an evaluation
+    manager = run.start_manager("gpu-2")
+    before = int(str(run.status()["eval"]["version"]))
+    wait_for(lambda: (run.status()["eval"].get("version") or 0) > before, "another one", 120.0)
+
+    run.learner.kill9()
+    run.learner = run.start_learner()
+    wait_for(lambda: run.status().get("eval", {}).get("version"), "evaluation after it", 180.0)
+    os.kill(wait_for(lambda: (evaluating(manager) or [0])[0], "its process"), signal.SIGKILL)
+    assert run.learner.wait(600.0) == 0
+    assert manager.wait(60.0) == 0
+    summary = run.summary()
+    assert summary["exit_reason"] == "target_return"
+    assert float(str(summary["eval"]["best_return_mean"])) >= 475.0
+    assert summary["eval"]["source"] == "manager gpu-2"
+    assert balances(summary["samples"])  # type: ignore[arg-type]  # counts
+    assert summary["samples"]["rejected"] == 0
+    best = FinishedRun.open(run.run).load_model(None)
+    assert best.meta["version"] == summary["eval"]["best_version"]
+    assert best.meta["source"] == "manager gpu-2"
+
+
+@pytest.mark.timeout(180)
+def test_an_untrusted_manager_is_shown_and_a_trusted_one_decides(daemons: Daemons) -> None:
+    run = FarRun(daemons, *SMALL, max_opts=3000, target_return=15.0)
+    run.start_manager("lab-7")
+    wait_for(lambda: run.status().get("eval", {}).get("shown_version"), "shown one", 90.0)
+    shown = run.status()["eval"]
+    assert shown["shown_by"] == "manager lab-7"
+    assert shown["best_return_mean"] is None
+    assert not (run.run / "best").exists()
+    manager = run.start_manager("gpu-2")
+    assert run.learner.wait(90.0) == 0
+    assert manager.wait(30.0) == 0
+    summary = run.summary()
+    assert summary["eval"]["source"] == "manager gpu-2"
+    assert summary["eval"]["best_return_mean"] is not None
+    assert "decides nothing" in run.learner.log
+
+
+@pytest.mark.timeout(180)
+def test_without_an_evaluator_the_returns_of_trusted_actors_decide(daemons: Daemons) -> None:
+    run = FarRun(daemons, *SMALL, target_return=12.0, max_seconds=100.0)
+    run.start_manager("gpu-2", "--no-evaluate")
+    assert run.learner.wait(120.0) == 0
+    summary = run.summary()
+    assert summary["exit_reason"] == "target_return"
+    assert summary["eval"]["source"] == "returns of actors"
+    assert "the returns of the actors of those that there are" in run.learner.log

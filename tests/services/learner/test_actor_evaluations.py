@@ -1,0 +1,416 @@
+"""Evaluations on the actors: who is asked, what is believed, and who is asked next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from vedette_protocol.messages import EVALUATE, ActorReport, EvaluationReport, Report
+from vedette_services.config import RunConfig
+from vedette_services.learner.evaluations import (
+    EVALUATION_FAILED_REST_S,
+    NO_EVALUATOR_S,
+    RETURNS_OF_ACTORS,
+    ActorEvaluations,
+    PublishedModel,
+)
+
+RUN_ID, EPISODES, INTERVAL, TIMEOUT_S = "a-run", 4, 100, 50.0
+CONFIG = RunConfig.model_validate(
+    {
+        "env": {"id": "CartPole-v1"},
+        "agent": {"name": "dqn"},
+        "learner": {"eval_interval": INTERVAL},
+        "evaluation": {"episodes": EPISODES, "episode_timeout_s": TIMEOUT_S},
+    }
+)
+KEYS = {"a": "lab", "b": "lab", "stranger": "other"}
+RESULT = {
+    "episodes": EPISODES,
+    "return_mean": 5.0,
+    "return_std": 1.0,
+    "return_min": 4.0,
+    "return_max": 6.0,
+    "length_mean": 5.0,
+}
+
+
+@dataclass
+class Bench:
+    """An `ActorEvaluations` with managers around it; "lab" is the trusted key."""
+
+    now: float = 0.0
+    lines: list[str] = field(default_factory=list)
+    present: list[str] = field(default_factory=list)
+    actors: dict[str, tuple[ActorReport, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.state = ActorEvaluations(
+            RUN_ID, CONFIG, first_request=7, log=lambda _, text: self.lines.append(text), now=0.0
+        )
+        self.state.trusted = {"lab"}
+
+    def publish(self, version: int, epoch: int = 1) -> None:
+        self.state.on_model(PublishedModel(epoch, version, 10 * version, b"body %d" % version))
+
+    def report(
+        self,
+        manager: str,
+        evaluation: EvaluationReport | None = None,
+        *,
+        key: str | None = None,
+        **changes: Any,
+    ) -> bool:
+        """Have a manager report, which joins it."""
+        if manager not in self.present:
+            self.present.append(manager)
+        told = Report(manager, 1, "host", "running", RUN_ID, *[0] * 6, evaluation=evaluation)
+        does = {"features": (EVALUATE,), "actors": self.actors.get(manager, ()), **changes}
+        told = replace(told, **does)
+        return self.state.on_report(told, self.now, KEYS[manager] if key is None else key)
+
+    def tick(self, seconds: float = 0.2) -> str:
+        self.now += seconds
+        return self.state.tick(self.now, self.present)
+
+    def asked(self) -> tuple[str, int, int]:
+        """Who is asked, the request and the least version."""
+        for manager in self.present:
+            request, version = self.state.request_for(manager, 1)
+            if request:
+                return manager, request, version
+        return "", 0, 0
+
+    def answer(self, version: int | None = None, **found: Any) -> bool:
+        """Have the asked manager report; without results it says what it plays."""
+        manager, request, least = self.asked()
+        epoch = found.pop("epoch", 1)
+        told = EvaluationReport(request, epoch, least if version is None else version, **found)
+        return self.report(manager, told)
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_the_newest_model_is_asked_for_at_every_interval_and_its_results_are_of_its_version(
+    bench: Bench,
+) -> None:
+    bench.publish(0)
+    bench.report("a")
+    bench.tick()
+    assert bench.asked()[1] == 0  # nothing was learned yet
+    bench.publish(96)
+    bench.publish(104)
+    assert bench.tick() == "a"
+    assert bench.asked() == ("a", 8, 104)
+    bench.publish(112)  # the manager has it already
+    assert not bench.answer(112)
+    bench.publish(120)
+    bench.answer(112, episodes=2)
+    assert "2 of 4 episodes of version 112" in bench.state.state
+    assert bench.answer(112, **RESULT)
+    found = bench.state.pop_finished()
+    assert found is not None
+    assert found.counts
+    assert (found.found.version, found.found.env_steps, found.found.return_mean) == (112, 1120, 5.0)
+    assert found.found.source == "manager a"
+    assert found.model.body == b"body 112"
+    bench.tick()
+    assert bench.asked()[1] == 0
+    bench.publish(200)
+    bench.tick()
+    assert bench.asked()[2] == 200
+
+
+def test_nobody_is_asked_while_a_result_waits_to_be_taken(bench: Bench) -> None:
+    bench.report("a")
+    bench.publish(100)
+    bench.tick()
+    bench.answer(**RESULT)
+    bench.publish(200)
+    bench.tick()
+    assert bench.asked()[1] == 0
+    assert bench.state.pop_finished() is not None
+    bench.tick()
+    assert bench.asked()[2] == 200
+
+
+@pytest.mark.parametrize(
+    ("version", "found", "why"),
+    [
+        (99, RESULT, "version 99 of epoch 1 was not sent"),
+        (101, RESULT, "version 101 of epoch 1 was not sent"),
+        (100, RESULT | {"epoch": 2}, "of epoch 2 was not sent"),
+        (100, RESULT | {"episodes": 3}, "results of 3 episodes of 4"),
+        (100, RESULT | {"episodes": 5}, "5 episodes, after 0 and of 4"),
+        (100, RESULT | {"return_mean": 6.5}, "a mean of 6.5"),
+        (100, RESULT | {"return_std": -1.0}, "a mean of 5 ± -1"),
+        (100, RESULT | {"return_max": None}, "not complete"),
+        (100, RESULT | {"length_mean": 0.5}, "episodes of 0.5 steps"),
+        (100, RESULT | {"cut": 5}, "5 of them cut"),
+    ],
+)
+def test_a_report_that_is_not_as_asked_is_refused_and_another_manager_is_asked(
+    bench: Bench, version: int, found: dict[str, Any], why: str
+) -> None:
+    bench.report("a")
+    bench.publish(96)
+    bench.publish(99)
+    bench.publish(100)
+    bench.tick()
+    bench.report("b")
+    assert bench.asked()[0] == "a"
+    assert bench.answer(version, **found)
+    assert bench.state.pop_finished() is None
+    assert bench.state.refused == 1
+    assert why in bench.lines[-1]
+    assert "given to another manager" in bench.lines[-1]
+    bench.tick()
+    assert bench.asked()[0] == "b"
+
+
+def test_an_evaluation_of_two_models_is_refused(bench: Bench) -> None:
+    bench.report("a")
+    bench.publish(100)
+    bench.tick()
+    bench.publish(104)
+    bench.answer(100, episodes=1)
+    assert bench.answer(104, **RESULT)
+    assert "it plays version 104 after 100" in bench.lines[-1]
+
+
+@pytest.mark.parametrize("change", ["request", "manager", "incarnation"])
+def test_results_that_nobody_asked_for_are_ignored(bench: Bench, change: str) -> None:
+    bench.report("a")
+    bench.publish(100)
+    bench.tick()
+    bench.report("b")
+    request = bench.asked()[1] + (change == "request")
+    told = EvaluationReport(request, 1, 100, **RESULT)
+    incarnation = 2 if change == "incarnation" else 1
+    bench.report("b" if change == "manager" else "a", told, incarnation=incarnation)
+    assert bench.state.pop_finished() is None
+
+
+@pytest.mark.parametrize("how", ["gone", "draining", "again", "silent"])
+def test_the_evaluation_of_a_manager_that_dies_is_given_to_another(bench: Bench, how: str) -> None:
+    bench.report("a")
+    bench.publish(100)
+    bench.tick()
+    bench.answer(episodes=1)
+    bench.report("b")
+    if how == "draining":
+        bench.report("a", state="draining")
+    elif how == "again":  # another incarnation
+        bench.report("a", incarnation=2)
+    elif how == "silent":
+        for _ in range(6):
+            bench.tick(TIMEOUT_S / 4)
+            bench.report("b")
+            bench.report("a")  # alive, but no episode ends
+    else:
+        bench.present.remove("a")
+    bench.tick()
+    bench.tick()
+    assert bench.asked()[0] == "b"
+    assert "its evaluation is given to another manager" in "".join(bench.lines)
+    bench.answer(**RESULT)
+    assert bench.state.pop_finished() is not None
+
+
+def test_an_evaluation_whose_episodes_end_in_time_may_take_long(bench: Bench) -> None:
+    bench.report("a")
+    bench.publish(100)
+    bench.tick()
+    for played in range(EPISODES):
+        bench.answer(episodes=played)
+        bench.tick(TIMEOUT_S - 1)
+    assert bench.asked()[0] == "a"
+    bench.answer(**RESULT)
+    assert bench.state.pop_finished() is not None
+
+
+def test_a_manager_that_cannot_play_says_why_and_is_asked_again_later(bench: Bench) -> None:
+    bench.report("a")
+    bench.publish(100)
+    bench.tick()
+    bench.answer(failed="RuntimeError: no display")
+    assert "manager a cannot evaluate: RuntimeError: no display" in bench.lines[-1]
+    assert bench.tick() == ""
+    bench.report("a")
+    bench.tick(EVALUATION_FAILED_REST_S)
+    assert bench.asked()[0] == "a"
+
+
+def test_managers_take_turns(bench: Bench) -> None:
+    bench.report("a")
+    bench.report("b")
+    asked = []
+    for version in range(100, 500, 100):
+        bench.publish(version)
+        bench.tick()
+        asked.append(bench.asked()[0])
+        bench.answer(**RESULT)
+        bench.state.pop_finished()
+    assert asked == ["a", "b", "a", "b"]
+
+
+def test_what_an_untrusted_manager_reports_is_shown_and_does_not_count(bench: Bench) -> None:
+    bench.report("stranger")
+    bench.publish(100)
+    bench.tick()
+    assert bench.asked()[0] == "stranger"
+    bench.answer(**RESULT | {"return_mean": 1e9, "return_max": 2e9})
+    found = bench.state.pop_finished()
+    assert found is not None
+    assert not found.counts
+    assert "evaluation.trusted names" in bench.lines[0]
+    bench.report("a")  # a trusted one comes: the version is still to be evaluated
+    bench.tick()
+    assert bench.asked()[0] == "a"
+
+
+def test_an_untrusted_manager_that_never_ends_is_left_when_a_trusted_one_comes(
+    bench: Bench,
+) -> None:
+    bench.report("stranger")
+    bench.publish(100)
+    bench.tick()
+    bench.answer(episodes=1)
+    bench.report("a")
+    bench.tick()
+    assert bench.asked()[0] == "a"
+
+
+def test_an_untrusted_manager_is_not_asked_while_a_trusted_one_plays(bench: Bench) -> None:
+    bench.report("stranger")
+    bench.report("a")
+    for version in range(100, 400, 100):
+        bench.publish(version)
+        bench.tick()
+        assert bench.asked()[0] == "a"
+        bench.answer(**RESULT)
+        bench.state.pop_finished()
+
+
+def test_without_keys_on_loopback_every_manager_counts(bench: Bench) -> None:
+    bench.state.trusted = None
+    bench.report("stranger", key="")
+    bench.publish(100)
+    bench.tick()
+    bench.answer(**RESULT)
+    found = bench.state.pop_finished()
+    assert found is not None
+    assert found.counts
+
+
+def test_a_manager_without_the_feature_is_never_asked(bench: Bench) -> None:
+    bench.report("a", features=("another",))
+    bench.publish(100)
+    assert bench.tick() == ""
+
+
+def test_another_epoch_ends_what_was_asked_and_its_model_is_evaluated(bench: Bench) -> None:
+    bench.report("a")
+    bench.publish(500)
+    bench.tick()
+    first = bench.asked()[1]
+    bench.publish(300, epoch=2)
+    bench.tick()
+    manager, request, version = bench.asked()
+    assert (manager, version) == ("a", 300)
+    assert request != first
+    bench.answer(epoch=2, **RESULT)
+    found = bench.state.pop_finished()
+    assert found is not None
+    assert found.model.epoch == 2
+
+
+def test_models_that_a_slow_manager_may_have_taken_are_kept_within_a_bound(bench: Bench) -> None:
+    bench.report("a")
+    big = bytes(20 << 20)
+    for version in range(100, 120):
+        bench.state.on_model(PublishedModel(1, version, 0, big))
+        bench.tick()
+    assert len(bench.state._held) == 3
+    assert bench.answer(100)
+    assert "or too long ago" in bench.lines[-1]
+
+
+def test_the_last_model_is_asked_for_though_it_is_not_due(bench: Bench) -> None:
+    bench.report("a")
+    bench.publish(100)
+    bench.tick()
+    bench.answer(**RESULT)
+    bench.state.pop_finished()
+    bench.publish(130)
+    assert bench.tick() == ""
+    bench.state.finish_with(130)
+    bench.tick()
+    assert bench.asked()[2] == 130
+    assert not bench.state.is_hopeless(bench.now)
+
+
+def test_nobody_is_asked_once_the_learner_ends(bench: Bench) -> None:
+    bench.report("a")
+    bench.publish(100)
+    bench.tick()
+    bench.state.stop()
+    assert bench.asked()[1] == 0
+    bench.report("a", state="gone")
+    assert bench.tick() == ""
+    assert bench.lines == []
+
+
+def test_without_evaluators_the_returns_of_trusted_managers_actors_count(bench: Bench) -> None:
+    def play(episodes: int) -> None:
+        for manager, mean in (("a", 40.0), ("stranger", 900.0)):
+            bench.actors[manager] = (ActorReport(0, True, 0, 0, episodes, 100, mean, 40.0),)
+            bench.report(manager, features=())
+
+    play(3)
+    bench.publish(100)
+    for ended in (4, 5, 6):
+        bench.tick(NO_EVALUATOR_S)
+        play(ended)
+    bench.tick()
+    assert bench.state.pop_finished() is None  # 3 episodes since the first report
+    play(7)
+    bench.tick()
+    found = bench.state.pop_finished()
+    assert found is not None
+    assert (found.found.return_mean, found.found.episodes) == (40.0, EPISODES)
+    assert (found.found.source, found.counts) == (RETURNS_OF_ACTORS, True)
+    assert "the returns of the actors" in bench.lines[0]
+    assert bench.state.is_hopeless(bench.now)
+    play(20)
+    bench.tick()
+    assert bench.state.pop_finished() is None  # the next one is not due yet
+
+
+def test_returns_of_actors_do_not_count_while_an_evaluator_was_here_a_moment_ago(
+    bench: Bench,
+) -> None:
+    bench.report("a")
+    bench.actors["b"] = (ActorReport(0, True, 0, 0, 0, 100, 40.0, 40.0),)
+    bench.report("b", features=())
+    bench.present.remove("a")
+    bench.actors["b"] = (ActorReport(0, True, 0, 0, 50, 100, 40.0, 40.0),)
+    bench.report("b", features=())
+    bench.publish(100)
+    bench.tick(NO_EVALUATOR_S / 2)
+    assert bench.state.pop_finished() is None
+    bench.tick(NO_EVALUATOR_S)
+    assert bench.state.pop_finished() is not None
+
+
+def test_nothing_is_asked_where_the_learner_evaluates() -> None:
+    bench = Bench()
+    bench.state = ActorEvaluations(RUN_ID, None, first_request=0, log=lambda *_: None, now=0.0)
+    bench.report("a")
+    bench.publish(100)
+    assert bench.tick() == ""

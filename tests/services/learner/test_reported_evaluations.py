@@ -1,0 +1,158 @@
+"""Evaluations on their way from the gateway through the evaluator into status and curves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from vedette_protocol.model import pack_model
+from vedette_protocol.schema import Column, Schema
+from vedette_rl.core import Record
+from vedette_rl.recording.registry import TeeRecorder
+from vedette_rl.storage.state_file import read_state
+from vedette_services.config import RunConfig
+from vedette_services.learner.evaluations import CheckedEvaluation, PublishedModel
+from vedette_services.learner.evaluator import ReportedEvaluations
+from vedette_services.learner.gateway import EvaluationHandover
+from vedette_services.learner.run_recorder import CurveRecorder
+from vedette_services.net.addresses import Address
+from vedette_services.run.directory import LearnerSpec, RunDirectory
+from vedette_services.run.status import Eval, Samples
+from vedette_services.run.status_records import (
+    GatewayStatus,
+    StatusRecordReader,
+    StatusRecordWriter,
+    TrainerStatus,
+)
+
+MODEL = Schema((Column("w", "f4", (3,)),))
+CONFIG = RunConfig.model_validate(
+    {"env": {"id": "nowhere:Env"}, "agent": {"name": "dqn"}, "evaluation": {"where": "actors"}}
+)
+
+
+class Queue:
+    """Gives one evaluation after another, as `ActorEvaluations` does."""
+
+    def __init__(self, *checked: CheckedEvaluation) -> None:
+        self.left = list(checked)
+
+    def pop_finished(self) -> CheckedEvaluation | None:
+        return self.left.pop(0) if self.left else None
+
+
+def checked(version: int, mean: float, *, counts: bool = True) -> CheckedEvaluation:
+    who = "manager a" if counts else "manager stranger"
+    found = Eval(
+        return_mean=mean, return_std=0.0, episodes=4, version=version, env_steps=7, source=who
+    )
+    body = pack_model(version, {"w": np.full(3, version, np.float32)}, MODEL)
+    return CheckedEvaluation(found, PublishedModel(1, version, 7, body), counts)
+
+
+class Passing:
+    """A gateway's end and an evaluator's end, which take turns."""
+
+    def __init__(self, place: Path, *given: CheckedEvaluation) -> None:
+        run = RunDirectory(place)
+        run.make()
+        self.spec = LearnerSpec(run, "r", CONFIG, Address())
+        self.queue = Queue(*given)
+        self.evaluator = ReportedEvaluations(self.spec)
+        self.seen = StatusRecordReader(run.evaluation_map, Eval)
+        self.handover = EvaluationHandover(self.spec, self.seen)
+        self.handover.schema = MODEL
+
+    def pass_on(self) -> int:
+        """Let the gateway pass on what it may; how many wait."""
+        self.handover.pass_on(self.queue)  # type: ignore[arg-type]  # all that it asks of it
+        return len(self.queue.left)
+
+    def take(self) -> Eval:
+        self.evaluator.take(self.evaluator._reported.read())
+        return self.seen.read()
+
+
+def test_evaluations_pass_one_by_one_and_the_best_keeps_its_model(tmp_path: Path) -> None:
+    given = (checked(10, 5.0), checked(20, 9.0), checked(30, 7.0))
+    passing = Passing(tmp_path, *given)
+    assert passing.pass_on() == 2
+    assert passing.pass_on() == 2  # until the evaluator has taken the first
+    for left, version, best in ((2, 10, 10), (1, 20, 20), (0, 30, 20)):
+        assert passing.pass_on() == left
+        found = passing.take()
+        assert (found.version, found.best_version, found.source) == (version, best, "manager a")
+    state, meta = read_state(passing.spec.run.best)
+    assert (meta["version"], meta["return_mean"], meta["env_steps"]) == (20, 9.0, 7)
+    assert meta["source"] == "manager a"
+    assert state["model"]["w"].tolist() == [20.0, 20.0, 20.0]
+
+
+def test_what_does_not_count_is_shown_and_changes_nothing_else(tmp_path: Path) -> None:
+    passing = Passing(tmp_path, checked(10, 5.0), checked(20, 1e9, counts=False), checked(30, 4.0))
+    passing.pass_on()
+    before = passing.take()
+    passing.pass_on()
+    found = passing.take()
+    assert (found.shown_return_mean, found.shown_version) == (1e9, 20)
+    assert found.shown_by == "manager stranger"
+    assert (found.return_mean, found.best_return_mean) == (5.0, before.best_return_mean)
+    assert read_state(passing.spec.run.best)[1]["version"] == 10
+    passing.pass_on()
+    found = passing.take()
+    assert (found.version, found.shown_version) == (30, 20)
+
+
+def test_an_evaluator_that_was_killed_takes_the_last_one_again(tmp_path: Path) -> None:
+    passing = Passing(tmp_path, checked(10, 5.0), checked(20, 4.0))
+    passing.pass_on()
+    passing.evaluator._writer.close()
+    passing.evaluator = ReportedEvaluations(passing.spec)  # before the first was taken
+    assert passing.take().version == 10
+    assert passing.pass_on() == 0
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("how", ["evaluated", "gateway ended", "not asked"])
+def test_the_evaluator_ends_with_the_last_model_or_with_the_gateway(
+    tmp_path: Path, how: str
+) -> None:
+    passing = Passing(tmp_path, checked(10, 5.0))
+    run = passing.spec.run
+    learning = TrainerStatus(opt_steps=10, phase="done", evaluates=how != "not asked")
+    StatusRecordWriter(run.learning_map, TrainerStatus).write(learning)
+    gateway = GatewayStatus(ended=how == "gateway ended")
+    StatusRecordWriter(run.ingest_map, GatewayStatus).write(gateway)
+    if how == "evaluated":
+        passing.pass_on()
+    passing.evaluator.run()
+    assert passing.seen.read().version == (10 if how == "evaluated" else None)
+
+
+class Written(TeeRecorder):
+    """Remembers the returns that were written, and where."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.returns: list[tuple[str, float, int]] = []
+
+    def write(self, record: Record, step: int) -> None:
+        tags = ("eval/mean_reward", "eval/untrusted_mean_reward")
+        self.returns += [(tag, record[tag], step) for tag in tags if tag in record]
+
+
+def test_what_does_not_count_has_a_curve_of_its_own() -> None:
+    recorder = Written()
+    curves = CurveRecorder(recorder, "r", CONFIG)
+    ingest = GatewayStatus(samples=Samples(50, inserted=50), env_steps=50)
+    first = Eval(return_mean=5.0, version=10, env_steps=40, source="manager a")
+    shown = {"shown_return_mean": 9.0, "shown_version": 20, "shown_by": "manager b"}
+    both = Eval(return_mean=5.0, version=10, env_steps=40, source="manager a", **shown)  # type: ignore[arg-type]  # values of its fields
+    for seen in (first, first, both, both):
+        curves.record(0.0, TrainerStatus(), ingest, seen)
+    assert recorder.returns == [
+        ("eval/mean_reward", 5.0, 40),
+        ("eval/untrusted_mean_reward", 9.0, 50),
+    ]
