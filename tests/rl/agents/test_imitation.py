@@ -12,7 +12,7 @@ from torch.distributions import Normal, TanhTransform, TransformedDistribution
 
 from vedette_rl.agents.actions import DiscreteActions
 from vedette_rl.agents.config import ImitationConfig
-from vedette_rl.agents.dqn.agent import DqnAgent, cross_entropy, margin_loss
+from vedette_rl.agents.dqn.agent import DqnAgent
 from vedette_rl.agents.dqn.config import DqnConfig
 from vedette_rl.agents.sac.agent import SacAgent, log_pi_of
 from vedette_rl.agents.sac.config import SacConfig
