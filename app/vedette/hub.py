@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-import shlex
 import tempfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from jinja2 import Environment, StrictUndefined
@@ -21,7 +19,6 @@ from vedette_rl.core import Evaluation
 from vedette_rl.errors import PolicyFileError
 from vedette_rl.storage.atomic_files import json_text
 from vedette_rl.storage.system import bytes_text
-from vedette_services.config.run_config import RunConfig
 from vedette_services.config.saving import config_text
 from vedette_services.errors import HubError, UsageError
 from vedette_services.run.directory import RunDirectory
@@ -29,15 +26,17 @@ from vedette_services.run.export import export_policy
 from vedette_services.run.finished import FinishedRun, evaluate_policy, evaluate_run
 from vedette_services.run.number_format import format_clock, format_number
 from vedette_services.run.outcome import read_summary
-from vedette_services.run.provenance import Start, read_provenance
+from vedette_services.run.provenance import (
+    Start,
+    public_config,
+    public_start,
+    read_provenance,
+)
 from vedette_services.run.stop_conditions import EXIT_REASONS, exit_sentence
 
 SCHEME = "hf://"
 POLICY = "policy.safetensors"
 _PULL_MAX_BYTES = 2 << 30
-_LOCAL = ("directory", "host", "hosts")
-"""Fields of the provenance that name places and machines, and are not pushed."""
-_REPLAY_DIRECTORY = "replay.directory"
 _ZIP_MAGIC = b"PK"
 _LOG_IN = "run `hf auth login`, or set HF_TOKEN"
 
@@ -128,7 +127,7 @@ def write_folder(
     """
     found = FinishedRun.open(run)
     evaluation, _ = evaluate_run(run, episodes=episodes, checkpoint=checkpoint)
-    public = _public_config(found.config)
+    public = public_config(found.config)
     export_policy(found, "safetensors", folder / POLICY, checkpoint, public.env)
     starts = read_provenance(RunDirectory(run))
     summary = replace(read_summary(run), managers=(), rivals="", unsaved="")
@@ -136,7 +135,7 @@ def write_folder(
         "README.md": model_card(found, repository, evaluation, starts),
         "config.toml": config_text(public, f"of {run.resolve().name}"),
         "summary.json": json_text(summary.as_dict()),
-        "provenance.json": json_text([_public(start) for start in starts]),
+        "provenance.json": json_text([public_start(start) for start in starts]),
     }
     for name, text in texts.items():
         (folder / name).write_text(text, "utf-8")
@@ -236,54 +235,6 @@ def _hub_errors(repository: Repository) -> Iterator[None]:
         raise HubError(name, f"the Hub cannot be reached: {why}") from error
 
 
-def _public(start: Start) -> dict[str, Any]:
-    known = {name: value for name, value in asdict(start).items() if name not in _LOCAL}
-    return known | {"command": public_command(start.command)}
-
-
-def public_command(command: str) -> str:
-    """Return a command line's program, our command and the settings; options and paths are left
-    out."""
-    try:
-        program, *rest = shlex.split(command)
-    except ValueError:  # it is none, or damaged
-        return ""
-    name = Path(program).name
-    ours = [rest[0]] if name == "vedette" and rest and rest[0].isalpha() else []
-    return shlex.join([name, *ours, *filter(_is_public_setting, rest)])
-
-
-def _is_public_setting(word: str) -> bool:
-    key, equals, value = word.partition("=")
-    is_setting = bool(equals) and key.partition(".")[0] in RunConfig.model_fields
-    return is_setting and key != _REPLAY_DIRECTORY and not re.search(r"(^|[\"'=\s\[,])[/~]", value)
-
-
-def _public_config(config: RunConfig) -> RunConfig:
-    """The configuration without what names places of this machine; of files, the names are left."""
-    replay = config.replay.model_copy(update={"directory": None})
-    wrappers = tuple(
-        one.model_copy(update={"kwargs": _without_folders(one.kwargs)})
-        for one in config.env.wrappers
-    )
-    kwargs = _without_folders(config.env.kwargs)
-    env = config.env.model_copy(update={"kwargs": kwargs, "wrappers": wrappers})
-    return config.model_copy(update={"replay": replay, "env": env})
-
-
-def _without_folders(value: Any) -> Any:  # whatever TOML has
-    """Shorten each absolute path in a value to its last part."""
-    match value:
-        case str() if re.match(r"[/~\\]|[A-Za-z]:[/\\]", value):
-            return re.split(r"[/\\]", value.rstrip("/\\"))[-1]
-        case Mapping():
-            return {key: _without_folders(inner) for key, inner in value.items()}
-        case list() | tuple():
-            return type(value)(map(_without_folders, value))
-        case _:
-            return value
-
-
 # The model card
 
 
@@ -308,7 +259,7 @@ def model_card(
         duration=None if summary.seconds is None else format_clock(summary.seconds),
         ended=exit_sentence(summary.exit_reason) if summary.exit_reason in EXIT_REASONS else "",
         seed=config.seed,
-        start=_public(starts[-1]) if starts else None,
+        start=public_start(starts[-1]) if starts else None,
         code=starts[-1].code if starts else "",
     )
 

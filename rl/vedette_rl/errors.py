@@ -189,6 +189,14 @@ class CannotRenderError(VideoError):
         self.env_id = env_id
 
 
+class TakeoverError(RlError):
+    """A person cannot act in an environment."""
+
+    def __init__(self, env_id: str, why: str, fix: str) -> None:
+        super().__init__(f"environment {env_id!r} by keyboard: {why}; {fix}")
+        self.env_id, self.why = env_id, why
+
+
 class CheckpointError(RlError):
     """A state cannot be written or read."""
 

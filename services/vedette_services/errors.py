@@ -28,6 +28,7 @@
     ├── ManagerFailedError         1   an actor manager cannot go on
     ├── ChildFailedError           1   a process of a daemon died and would die again
     ├── ReplayWaitError            1   a batch may not be drawn yet
+    ├── NothingCollectedError      1   no episode was to be kept
     ├── HubError                   1   the Hugging Face Hub does not do what was asked
     ├── UnsavedEndError            1   a run has ended, and its end is not on the disk
     └── DaemonFailedError          1, 2 or 3: a daemon that we started ended badly
@@ -319,6 +320,19 @@ class ReplayWaitError(ServicesError, TimeoutError):
     def __init__(self, reason: str, waited_s: float) -> None:
         super().__init__(f"no batch after {waited_s:g} s: {reason}")
         self.reason, self.waited_s = reason, waited_s
+
+
+class NothingCollectedError(ServicesError):
+    """No episode was to be kept, so no data set was written.
+
+    Args:
+        out: of the data set.
+        why: no episode is in it.
+    """
+
+    def __init__(self, out: str, why: str) -> None:
+        super().__init__(f"nothing is written to {out}: {why}")
+        self.why = why
 
 
 class HubError(ServicesError):

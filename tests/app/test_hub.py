@@ -20,8 +20,6 @@ from vedette.cli.app import main
 from vedette.hub import (
     POLICY,
     Repository,
-    _public_config,
-    public_command,
     pull_policy,
     write_folder,
 )
@@ -34,6 +32,7 @@ from vedette_rl.errors import (
 )
 from vedette_services.config import load_config
 from vedette_services.errors import HubError, UsageError
+from vedette_services.run.provenance import public_command, public_config
 
 hub = pytest.importorskip("huggingface_hub")
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")  # its own
@@ -386,4 +385,4 @@ def test_absolute_paths_in_the_environments_arguments_are_not_pushed(tmp_path: P
         "kwargs": {"file": "/home/me/data.npz", "more": [r"C:\\Users\\me\\a.xml", "~/b"], "n": 3},
     }
     config = load_config(table={"env": env}, environment={}).config
-    assert _public_config(config).env.kwargs == {"file": "data.npz", "more": ["a.xml", "b"], "n": 3}
+    assert public_config(config).env.kwargs == {"file": "data.npz", "more": ["a.xml", "b"], "n": 3}

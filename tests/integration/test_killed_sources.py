@@ -60,6 +60,7 @@ def test_no_row_of_any_source_is_lost_or_twice(daemons: Daemons) -> None:
             *("--agent", "dqn", "--bind", address, "--out", place / "run"),
             *("agent.n_step=1", "learner.eval_interval=0", "replay.capacity=200_000"),
             *("learner.warmup_period=200", "replay.prioritized=true", "learner.save_interval=50"),
+            *("replay.samples_per_insert=2", "agent.batch_size=16"),  # it is not about learning
         )
 
     learner = start()
@@ -67,17 +68,17 @@ def test_no_row_of_any_source_is_lost_or_twice(daemons: Daemons) -> None:
         *("manager", "actors", "--learner", address, "--count", 2),
         *("--allow-import", "test_killed_sources"),
     )
-    flows(address)
+    flows(address, 200)
     record = place / "run/replay/sources/demos/source.json"
     read_at = record.stat().st_mtime_ns
     data.unlink()  # no later start reads it
     for part in ("gateway", "trainer", "gateway"):
         kill_child(learner, part)
-        flows(address)
+        flows(address, 200)
     for _ in range(3):
         learner.kill9()
         learner = start()
-        flows(address)
+        flows(address, 200)
     assert manager.stop() == 0
     assert learner.stop() == 0
     assert record.stat().st_mtime_ns == read_at

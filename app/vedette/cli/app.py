@@ -17,14 +17,13 @@ import typer
 
 from vedette.cli import bench
 from vedette.cli.actors import actors
-from vedette.cli.config import config, init
+from vedette.cli.config import config, init, list_names
 from vedette.cli.dashboard import dashboard
 from vedette.cli.doctor import doctor
-from vedette.cli.evaluate import evaluate
+from vedette.cli.evaluate import collect, evaluate
 from vedette.cli.export import export, push
 from vedette.cli.keys import app as keys
 from vedette.cli.learner import learner
-from vedette.cli.listing import list_names
 from vedette.cli.report import report
 from vedette.cli.run import run
 from vedette.cli.runs import runs, stop
@@ -34,6 +33,7 @@ from vedette_rl.errors import (
     CamerasDifferError,
     CustomNetworkError,
     NoImageError,
+    TakeoverError,
     UnknownAgentError,
     UnknownEnvironmentError,
     UnknownNameError,
@@ -63,6 +63,7 @@ _USAGE = (
     VideoError,
     NoImageError,
     CustomNetworkError,
+    TakeoverError,
     UnknownAgentError,
     UnknownEnvironmentError,
     UnknownNameError,
@@ -78,6 +79,7 @@ _MEANT = {
     **dict.fromkeys(("presets", "agents", "envs", "environments"), "list"),
     **dict.fromkeys(("new", "create", "scaffold"), "init"),
     **dict.fromkeys(("test", "play", "enjoy", "evaluate"), "eval"),
+    **dict.fromkeys(("record", "demonstrate", "demo"), "collect"),
     **dict.fromkeys(("watch", "monitor", "top"), "status"),
     **dict.fromkeys(("board", "ui", "web", "tensorboard"), "dashboard"),
     **dict.fromkeys(("worker", "workers", "actor", "manager"), "actors"),
@@ -96,6 +98,7 @@ app.command("run")(run)
 app.command("learner")(learner)
 app.command("actors")(actors)
 app.command("eval")(evaluate)
+app.command("collect")(collect)
 app.command("runs")(runs)
 app.command("status")(status)
 app.command("stop")(stop)

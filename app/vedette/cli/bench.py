@@ -117,7 +117,7 @@ def fleet(
     vedette bench fleet
     vedette bench fleet --actors 2 --envs 64 --vectorized
     """
-    from vedette.bench.fleet import FleetBench
+    from vedette.bench.daemons import FleetBench
 
     form = "vector_entry_point" if vectorized else "loop"
     found = FleetBench(env, actors, envs, form, seconds, rounds).run()

@@ -1,4 +1,5 @@
-"""``vedette eval``: plays a policy of a run, of a file or of the Hugging Face Hub."""
+"""``vedette eval`` plays a policy of a run, of a file or of the Hugging Face Hub; ``vedette
+collect`` records what it or a person plays."""
 
 from __future__ import annotations
 
@@ -9,7 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vedette.cli.options import AllowImport, Checkpoint
+from vedette.cli.options import (
+    AllowImport,
+    Arguments,
+    Checkpoint,
+    Settings,
+    complete_environments,
+    split_arguments,
+)
+from vedette_services.errors import UsageError
 
 if TYPE_CHECKING:
     from vedette_rl.core import Evaluation
@@ -115,3 +124,176 @@ def evaluation_line(found: Evaluation, interval: tuple[float, float]) -> str:
         f"episodes of {found.length_mean:.1f} steps{cut} (version {found.version}, seed "
         f"{found.seed}{'; selected by these episodes, so too optimistic' if biased else ''})"
     )
+
+
+DataPlace = Annotated[
+    str,
+    typer.Option(
+        "--out",
+        metavar="DATA",
+        help="A new folder, or minari:ID for Minari's own folder of data sets.",
+        show_default=False,
+    ),
+]
+PlayedEnv = Annotated[
+    str | None,
+    typer.Option(
+        "--env",
+        envvar="VEDETTE_ENV",
+        metavar="ID",
+        help="Environment as Gymnasium names it, or my_pkg.envs:MyEnv. [the policy's]",
+        autocompletion=complete_environments,
+        show_default=False,
+    ),
+]
+Player = Annotated[
+    str | None,
+    typer.Option(
+        "--policy",
+        metavar="POLICY",
+        help="Who plays: a run's directory, an exported policy, hf://USER/NAME, or "
+        "module:function of an observation. [you, by keyboard]",
+        show_default=False,
+    ),
+]
+Takeover = Annotated[
+    bool, typer.Option("--takeover", help="With --policy: you act where you hold a key.")
+]
+KeyActions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--key",
+        metavar="KEY=ACTION",
+        help="A key and its action: left=0, left+up=[-1,1]; none=1 where no key is held. "
+        "[the environment's own, else arrows and digits]",
+        show_default=False,
+    ),
+]
+Fps = Annotated[
+    int | None,
+    typer.Option(
+        "--fps",
+        min=1,
+        max=1000,
+        help="Steps a second by keyboard. [the environment's]",
+        show_default=False,
+    ),
+]
+KeptEpisodes = Annotated[
+    int | None,
+    typer.Option(
+        "--episodes",
+        min=1,
+        max=1_000_000,
+        help="To keep. [20; by keyboard until you close the window]",
+        show_default=False,
+    ),
+]
+LeastReturn = Annotated[
+    float | None,
+    typer.Option(
+        "--min-return",
+        metavar="R",
+        help="Keep only episodes with at least this return; after 100 in a row below it, stop.",
+        show_default=False,
+    ),
+]
+FirstSeed = Annotated[
+    int,
+    typer.Option("--seed", min=0, max=2**31 - 1, help="Of the first episode that is played."),
+]
+
+
+def collect(
+    out: DataPlace,
+    arguments: Arguments = None,
+    env: PlayedEnv = None,
+    policy: Player = None,
+    takeover: Takeover = False,
+    key: KeyActions = None,
+    fps: Fps = None,
+    episodes: KeptEpisodes = None,
+    min_return: LeastReturn = None,
+    seed: FirstSeed = 0,
+    checkpoint: Checkpoint = None,
+    allow_import: AllowImport = None,
+    settings: Settings = None,
+) -> None:
+    """Record demonstrations to a Minari data set: of a policy, or of you. Ctrl-C keeps the whole
+    episodes.
+
+    By keyboard: Esc or closing the window ends it, backspace forgets the episode.
+
+    \b
+    vedette collect --env CartPole-v1 --out demos                        you play
+    vedette collect --policy runs/cart --out demos --episodes 100
+    vedette collect --policy runs/cart --out minari:cart/expert-v0 --min-return 475
+    vedette collect --policy my_pkg:push --env MountainCar-v0 --out demos
+    vedette collect --policy runs/cart --takeover --out demos --key left=0 --key right=1
+    """
+    from vedette.hub import local_policy
+    from vedette_services.run.collecting import (
+        Keyboard,
+        Wanted,
+        choose_environment,
+        open_demonstrator,
+    )
+    from vedette_services.run.collecting import collect as record
+
+    by_person = _is_by_person(policy, takeover=takeover, key=key, fps=fps, checkpoint=checkpoint)
+    player = None
+    if policy is not None:
+        place = str(local_policy(policy))
+        player = open_demonstrator(place, checkpoint=checkpoint, allow_import=allow_import or ())
+    path, more = split_arguments(arguments or [])
+    config, allowed = choose_environment(player, path, env, [*(settings or []), *more])
+    many = 1_000_000 if by_person else 20
+    found = record(
+        out,
+        config,
+        player,
+        Wanted(episodes or many, min_return, seed),
+        keyboard=Keyboard(_key_actions(key), fps) if by_person else None,
+        allow_import=allowed,
+        say=lambda line: typer.echo(line, err=True),
+    )
+    typer.echo(found)
+
+
+def _is_by_person(
+    policy: str | None,
+    *,
+    takeover: bool,
+    key: list[str] | None,
+    fps: int | None,
+    checkpoint: str | None,
+) -> bool:
+    """True if a person acts.
+
+    Raises:
+        UsageError: an option is for another case.
+    """
+    by_person = policy is None or takeover
+    if not by_person and (key or fps):
+        name = "--key" if key else "--fps"
+        raise UsageError(f"{name}: nobody is at the keyboard; add --takeover")
+    if policy is None and (takeover or checkpoint):
+        name = "--takeover" if takeover else "--checkpoint"
+        raise UsageError(f"{name}: name a policy by --policy")
+    return by_person
+
+
+def _key_actions(texts: list[str] | None) -> dict[str, Any] | None:
+    """Parse ``KEY=ACTION`` texts.
+
+    Raises:
+        UsageError: one is none.
+    """
+    found: dict[str, Any] = {}
+    for text in texts or []:
+        name, _, action = text.partition("=")
+        try:
+            found[name] = json.loads(action)
+        except ValueError as e:
+            raise UsageError(f"--key {text}: write KEY=ACTION, as left=0 or up=[0,1]") from e
+    return found or None

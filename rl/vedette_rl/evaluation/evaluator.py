@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from vedette_rl.core import Columns, Evaluation, Policy, act_of
 from vedette_rl.envs.config import EnvConfig
-from vedette_rl.envs.layout import ActionConverter
+from vedette_rl.envs.layout import ActionConverter, ObservationLayout
 from vedette_rl.envs.make import MakeProcesses, make_group
 from vedette_rl.envs.registry import AllowImport
-from vedette_rl.envs.vector_env import EnvGroup
+from vedette_rl.envs.vector_env import Env, EnvGroup
 from vedette_rl.errors import EnvironmentFaultError, EvaluationCancelledError
 
 _PROCESSES_MOST = 8  # each has the memory of an interpreter
@@ -105,6 +105,25 @@ class GreedyEvaluator:
         if self._group is not None:
             self._group.close()
         self._group = None
+
+
+class EnvironmentPolicy:
+    """A policy as a function of one environment's observations, in that environment's own terms.
+
+    Args:
+        policy: acts greedily, on the model that it has.
+        env: whose spaces they are.
+    """
+
+    def __init__(self, policy: Policy, env: Env) -> None:
+        self._act, self._layout = act_of(policy), ObservationLayout(env.observation_space)
+        self._form, self._columns = ActionConverter(env.action_space, 1), self._layout.empty(1)
+
+    def __call__(self, obs: Any, *, begins: bool) -> Any:
+        """The action; `begins` where the observation is an episode's first."""
+        self._layout.write(self._columns, 0, obs)
+        chosen = self._act(self._columns, explore=False, begins=np.array([begins]))
+        return self._form.to_environment(self._form.to_column(chosen))[0]
 
 
 _NONE = -1

@@ -13,13 +13,13 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from vedette_rl.core import Policy, act_of
+from vedette_rl.core import Policy
 from vedette_rl.envs.config import EnvConfig
-from vedette_rl.envs.layout import ActionConverter, ObservationLayout
 from vedette_rl.envs.make import make_env
 from vedette_rl.envs.registry import install_hint
 from vedette_rl.envs.vector_env import Env
 from vedette_rl.errors import CannotRenderError, VideoError
+from vedette_rl.evaluation.evaluator import EnvironmentPolicy
 
 Frame = NDArray[np.uint8]
 
@@ -52,18 +52,14 @@ class EpisodeVideo:
     def frames(self, policy: Policy, *, most: int = FRAMES_MAX) -> Iterator[Frame]:
         """The pictures ``(height, width, 3)``, from the first to the episode's end or `most`."""
         env = self._env
-        layout, act = ObservationLayout(env.observation_space), act_of(policy)
-        form, columns = ActionConverter(env.action_space, 1), layout.empty(1)
+        act = EnvironmentPolicy(policy, env)
         obs, _ = env.reset(seed=self._seed)
         over = False
         for shown in range(most):
             yield self._picture()
             if over or shown == most - 1:
                 return
-            layout.write(columns, 0, obs)
-            chosen = act(columns, explore=False, begins=np.array([shown == 0]))
-            action = form.to_environment(form.to_column(chosen))[0]
-            obs, _, terminated, truncated, _ = env.step(action)
+            obs, _, terminated, truncated, _ = env.step(act(obs, begins=shown == 0))
             over = bool(terminated or truncated)
 
     def _picture(self) -> Frame:

@@ -1,11 +1,14 @@
-"""A replay as a Minari dataset (https://minari.farama.org): needs the minari extra."""
+"""Episodes as a Minari dataset (https://minari.farama.org), played now or from a replay: needs the
+minari extra."""
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import importlib.util
 from collections import defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
@@ -17,7 +20,7 @@ from numpy.typing import NDArray
 
 from vedette_rl.core.columns import ACTOR, MANAGER
 from vedette_rl.envs import EnvConfig, make_env
-from vedette_rl.envs.layout import ActionConverter
+from vedette_rl.envs.layout import ActionConverter, find_intervention
 from vedette_rl.envs.spaces import observation_columns
 from vedette_rl.errors import ExportError
 from vedette_rl.replay.export import LiveRows, StoredRows
@@ -30,8 +33,143 @@ def missing_packages() -> list[str]:
     return [name for module, name in _PACKAGES.items() if not importlib.util.find_spec(module)]
 
 
-def write_minari(directory: Path, live: LiveRows, env: EnvConfig, name: str) -> int:
-    """Write a dataset that `minari.MinariDataset(directory)` reads; how many episodes.
+class MinariWriter:
+    """Writes a dataset that `minari.MinariDataset(directory)` reads, an episode at a time.
+
+    Args:
+        directory: made, and empty.
+        env: what is played.
+        config: how it is made.
+        name: the dataset's, such as ``my-run-v0``.
+        about: more of its metadata, of JSON's types.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        env: gym.Env[Any, Any],
+        config: EnvConfig,
+        name: str,
+        about: Mapping[str, Any],
+    ) -> None:
+        import minari
+        from minari.dataset.minari_storage import MinariStorage
+
+        self.observation_space, self.action_space = env.observation_space, env.action_space
+        self._storage = MinariStorage.new(
+            directory.absolute(),  # a relative one it joins to itself
+            observation_space=self.observation_space,
+            action_space=self.action_space,
+            env_spec=_spec(env, config),
+            data_format="hdf5",
+            jpeg_encoding=False,  # it loses what it cannot see
+        )
+        own = {"dataset_id": name, "minari_version": minari.__version__}
+        self._storage.update_metadata({**own, "algorithm_name": "vedette", **about})
+
+    def describe(self, about: Mapping[str, Any]) -> None:
+        """Set more of its metadata."""
+        self._storage.update_metadata(dict(about))
+
+    def write(self, played: Iterable[PlayedEpisode]) -> None:
+        """Add episodes."""
+        from minari.data_collector import EpisodeBuffer
+
+        self._storage.update_episodes(
+            EpisodeBuffer(
+                seed=episode.seed,
+                observations=episode.observations,
+                actions=episode.actions,
+                rewards=episode.rewards,
+                terminations=episode.terminations,
+                truncations=episode.truncations,
+            )
+            for episode in played
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedEpisode:
+    """An episode of T steps, as Minari stores it.
+
+    Args:
+        observations: of the space's form, T + 1 of each array.
+        actions: the environment's own.
+        seed: that it began with; None: not known.
+    """
+
+    observations: Any
+    actions: Any
+    rewards: list[float]
+    terminations: list[bool]
+    truncations: list[bool]
+    seed: int | None = None
+
+
+class EpisodeRecorder(gym.Wrapper[Any, Any, Any, Any]):
+    """Keeps the episode that is played, with the actions that were executed.
+
+    ::
+
+        env = EpisodeRecorder(env)
+        env.reset(seed=7)
+        while not over: env.step(action)
+        env.episode()
+
+    Raises:
+        EnvironmentFaultError: (`step`) its info says that a person acted, and not how.
+    """
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        obs, info = self.env.reset(seed=seed, options=options)
+        self._seed, self._seen = seed, [copy.deepcopy(obs)]
+        self._actions: list[Any] = []
+        self.rewards: list[float] = []
+        self._ends = False, False
+        return obs, info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        executed = find_intervention(info) if info else None
+        self._seen.append(copy.deepcopy(obs))  # an environment may write the next one into it
+        self._actions.append(copy.deepcopy(action if executed is None else executed))
+        self.rewards.append(float(reward))
+        self._ends = bool(terminated), bool(truncated)
+        return obs, reward, *self._ends, info
+
+    def episode(self) -> PlayedEpisode:
+        """The episode so far: one that has not ended is truncated with its last step."""
+        terminated, truncated = self._ends
+        before = [False] * (len(self.rewards) - 1)
+        return PlayedEpisode(
+            _stacked(self.observation_space, self._seen),
+            _stacked(self.action_space, self._actions),
+            self.rewards,
+            [*before, terminated],
+            [*before, truncated or not terminated],
+            self._seed,
+        )
+
+
+def _stacked(space: gym.Space[Any], values: Sequence[Any]) -> Any:
+    """Values of a space, composed as it is."""
+    match space:
+        case gym.spaces.Dict():
+            inner = space.spaces.items()
+            return {key: _stacked(part, [value[key] for value in values]) for key, part in inner}
+        case gym.spaces.Tuple():
+            places = enumerate(space.spaces)
+            return tuple(_stacked(part, [value[i] for value in values]) for i, part in places)
+        case _:
+            return np.asarray(values, space.dtype)
+
+
+def write_minari(
+    directory: Path, live: LiveRows, env: EnvConfig, name: str, about: Mapping[str, Any]
+) -> int:
+    """Write a replay as a dataset that `minari.MinariDataset(directory)` reads; how many episodes.
 
     Actions are the environment's own. Where an episode goes on after its last row in the replay,
     that row is marked truncated.
@@ -41,58 +179,39 @@ def write_minari(directory: Path, live: LiveRows, env: EnvConfig, name: str) -> 
         live: the replay's rows.
         env: what was played.
         name: the dataset's, such as ``my-run-v0``.
+        about: more of its metadata.
 
     Raises:
         ExportError: transitions span several steps, so they are no steps of an episode.
     """
-    import minari
-    from minari.dataset.minari_storage import MinariStorage
-
     if (live.column("n_steps") > 1).any():
         raise ExportError("its transitions span several steps; train with agent.n_step=1")
-    one = make_env(env)
-    try:
-        storage = MinariStorage.new(
-            directory.absolute(),  # a relative one it joins to itself
-            observation_space=one.observation_space,
-            action_space=one.action_space,
-            env_spec=_spec(one, env),
-            data_format="hdf5",
-            jpeg_encoding=False,  # it loses what it cannot see
-        )
-    finally:
-        one.close()
-    storage.update_metadata(
-        {"dataset_id": name, "minari_version": minari.__version__, "algorithm_name": "vedette"}
-    )
+    with closing(make_env(env)) as one:
+        writer = MinariWriter(directory, one, env, name, about)
     found = episodes(live)
     # the environment's own rewards, unless clipping has lost them
     scale = 1.0 if env.reward_clip else env.reward_scale
-    storage.update_episodes(_buffers(live, found, one.observation_space, one.action_space, scale))
+    writer.write(_played(live, found, writer.observation_space, writer.action_space, scale))
     return len(found)
 
 
-def _buffers(
+def _played(
     live: LiveRows,
     found: list[Episode],
     observation: gym.Space[Any],
     action: gym.Space[Any],
     reward_scale: float,
-) -> Iterator[Any]:  # minari.data_collector.EpisodeBuffer
-    from minari.data_collector import EpisodeBuffer
-
-    for number, episode in enumerate(found):
+) -> Iterator[PlayedEpisode]:
+    for episode in found:
         rows = episode.rows
         truncated = live.take("truncated", rows)
         truncated[-1] |= not episode.is_whole
-        yield EpisodeBuffer(
-            id=number,
+        yield PlayedEpisode(
             observations=_observations(live, rows, observation),
             actions=ActionConverter(action, len(rows)).to_environment(live.take("action", rows)),
             rewards=(live.take("reward", rows) / reward_scale).tolist(),
             terminations=live.take("terminated", rows).tolist(),
             truncations=truncated.tolist(),
-            infos=None,
         )
 
 

@@ -18,7 +18,7 @@ import sysconfig
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import IO, Any
@@ -343,3 +343,41 @@ def remove_abandoned(parent: Path) -> None:
             continue  # its owner lives
         finally:
             os.close(lock)
+
+
+class Interrupts:
+    """SIGINT and SIGTERM raise KeyboardInterrupt, but not while something is held."""
+
+    def __init__(self) -> None:
+        self._held = self._asked = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Interrupts:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._on_signal)
+        return self
+
+    def _on_signal(self, number: int, frame: object) -> None:
+        self._asked = True
+        if not self._held:
+            raise KeyboardInterrupt
+
+    def hold(self) -> None:
+        """Raise nothing from now on."""
+        self._held = True
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Raise what came meanwhile when it is over."""
+        self._held = True
+        try:
+            yield
+        finally:
+            self._held = False
+        if self._asked:
+            raise KeyboardInterrupt
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import zipfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any
@@ -19,12 +20,18 @@ from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.make import environment_action_space, environment_spaces
 from vedette_rl.errors import ExportError
 from vedette_rl.exported import PolicyFile, write_numpy, write_safetensors
+from vedette_rl.exported.data_sets import MINARI
 from vedette_rl.exported.minari_dataset import missing_packages, write_minari
 from vedette_rl.replay.config import ACTORS
 from vedette_rl.replay.export import LiveRows
 from vedette_rl.storage.atomic_files import replacing
+from vedette_services.config.saving import config_table
 from vedette_services.errors import NotInRunError, UsageError
+from vedette_services.host.system import vedette_version
+from vedette_services.run.directory import RunDirectory
 from vedette_services.run.finished import FinishedRun, SavedModel
+from vedette_services.run.outcome import read_summary
+from vedette_services.run.provenance import public_config, public_start, read_provenance
 
 FORMATS = {"policy": ("onnx", "safetensors", "numpy"), "replay": ("npz", "minari")}
 
@@ -40,10 +47,78 @@ def check_export(what: str, format: str, out: Path) -> None:
     if format not in FORMATS[what]:
         known = ", ".join(FORMATS[what])
         raise UsageError(f"--format {format}: a {what} is exported as {known}")
-    if format == "minari" and out.exists():
-        raise UsageError(f"--out {out}: it is there already; a Minari dataset is a new folder")
+    if format == "minari":
+        require_minari("--format minari")
+        DataSetPlace.of(str(out))
+        return
     if out.is_dir() or not out.absolute().parent.is_dir():
         raise UsageError(f"--out {out}: name a file in a folder that exists")
+
+
+@dataclass(frozen=True, slots=True)
+class DataSetPlace:
+    """Where a Minari data set is written.
+
+    Args:
+        path: a new folder.
+        inner: the folder in it that has the files; "" for itself.
+        id: the data set's.
+    """
+
+    path: Path
+    inner: str
+    id: str
+
+    @classmethod
+    def of(cls, out: str) -> DataSetPlace:
+        """Find the place: a folder, or ``minari:ID`` for Minari's own folder of data sets.
+
+        Raises:
+            UsageError: it is there already, or it cannot be made.
+        """
+        if out.startswith(MINARI):
+            return cls._in_minari(out)
+        path = Path(out)
+        if path.exists():
+            raise UsageError(f"--out {out}: it is there already; a Minari dataset is a new folder")
+        if not path.absolute().parent.is_dir():
+            raise UsageError(f"--out {out}: name a new folder in one that exists")
+        return cls(path, "", f"{re.sub('[^A-Za-z0-9_-]', '-', path.name)}-v0")
+
+    @classmethod
+    def _in_minari(cls, out: str) -> DataSetPlace:
+        from minari.dataset.minari_dataset import parse_dataset_id
+        from minari.storage.datasets_root_dir import get_dataset_path
+
+        name = out.removeprefix(MINARI)
+        try:
+            parse_dataset_id(name)
+        except (ValueError, TypeError) as e:
+            raise UsageError(f"--out {out}: an ID is such as cartpole/expert-v0") from e
+        path = Path(get_dataset_path(name))
+        if path.exists():
+            raise UsageError(f"--out {out}: it is there already; count up its version")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return cls(path, "data", name)
+
+    def make(self, aside: Path) -> Path:
+        """Make the folder under another name; return the one in it that gets the files."""
+        inner = aside / self.inner
+        inner.mkdir(parents=True)
+        return inner
+
+
+def require_minari(wanted_by: str) -> None:
+    """Refuse what needs the minari extra where it is not installed.
+
+    Raises:
+        UsageError: it is not.
+    """
+    if missing := missing_packages():
+        raise UsageError(
+            f"{wanted_by} needs the minari extra ({missing[0]} is not installed): "
+            "pip install 'vedette[minari]'"
+        )
 
 
 def export_policy(
@@ -120,17 +195,37 @@ def export_replay(run: FinishedRun, format: str, out: Path) -> int:
 
 
 def _write_minari(run: FinishedRun, out: Path) -> int:
-    if missing := missing_packages():
-        raise UsageError(
-            f"--format minari needs the minari extra ({missing[0]} is not installed): "
-            "pip install 'vedette[minari]'"
-        )
+    require_minari("--format minari")
+    place = DataSetPlace.of(str(out))
     try:
-        with replacing(out) as aside, LiveRows(run.replay) as rows:
-            aside.mkdir()
-            return write_minari(aside, rows, run.config.env, f"{out.name}-v0")
+        with LiveRows(run.replay) as rows, replacing(place.path) as aside:
+            data, about = place.make(aside), _about(run, rows)
+            return write_minari(data, rows, run.config.env, place.id, about)
     except ExportError as e:
         raise UsageError(f"--format minari: {e}") from e
+
+
+def _about(run: FinishedRun, rows: LiveRows) -> dict[str, Any]:
+    """The provenance of a run's samples, as a data set's metadata: what may be published of it."""
+    versions, config = rows.column("version"), run.config
+    starts = [public_start(start) for start in read_provenance(RunDirectory(run.directory))]
+    made = {
+        "vedette_version": vedette_version(),
+        "recorded": "replay",
+        "by": [config.agent.name],
+        "agent": config.agent.name,
+        "run_id": read_summary(run.directory).run_id,
+        "model_versions": [int(versions.min()), int(versions.max())] if len(rows) else [],
+        "seed": config.seed,
+        "config": config_table(public_config(config)),
+        "starts": starts,
+    }
+    env = f" on {config.env.id}"
+    return {
+        "algorithm_name": config.agent.name,
+        "description": f"The replay of a run of {config.agent.name}{env}, by Vedette.",
+        "vedette": made,
+    }
 
 
 def _write_npz(run: FinishedRun, out: Path) -> int:

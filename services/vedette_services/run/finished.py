@@ -294,12 +294,12 @@ def evaluate_run(
     saved = run.load_model(checkpoint)
     policy = build_greedy_policy(run.config)
     policy.sync_model(saved.model)
-    playing = _Playing(run.config.env, run.config.evaluation, saved.meta)
+    playing = Playing(run.config.env, run.config.evaluation, saved.meta)
     return playing.play(policy, saved.model.version, episodes, seed, video)
 
 
 @dataclass(frozen=True, slots=True)
-class _Playing:
+class Playing:
     """How a policy is played once more, after its run or beside it.
 
     Args:
@@ -372,6 +372,22 @@ def evaluate_policy(
     if video is not None:
         check_video_path(video)
     found = read_policy(path, allow_import=allow_import)
+    playing = played_environment(path, found, allow_import)
+    here = probe_environment(playing.env, allow_import=playing.allow_import)
+    there = found.agent_spaces
+    if (here.observation, here.action) != (there.observation, there.action):
+        why = f"{playing.env.id} has other spaces here than when it was trained"
+        raise PolicyFileError(path, why)
+    return playing.play(found.make_policy(), found.model.version, episodes, seed, video)
+
+
+def played_environment(path: Path, found: PolicyFile, allow_import: Collection[str]) -> Playing:
+    """Return how the policy of a file is played, which may import what is allowed.
+
+    Raises:
+        PolicyFileError: it does not say how its environment is made.
+        ImportNotAllowedError: its environment imports another package.
+    """
     env, evaluation = _played(path, found)
     # A wrapper of ours is a class of wrappers; an environment may be any function, of ours too.
     if env.module is not None and env.module.partition(".")[0] not in allow_import:
@@ -380,11 +396,7 @@ def evaluate_policy(
     def is_allowed(module: str) -> bool:
         return module.partition(".")[0] in {"vedette_rl", *allow_import}
 
-    here, there = probe_environment(env, allow_import=is_allowed), found.agent_spaces
-    if (here.observation, here.action) != (there.observation, there.action):
-        raise PolicyFileError(path, f"{env.id} has other spaces here than when it was trained")
-    playing = _Playing(env, evaluation, found.meta, is_allowed)
-    return playing.play(found.make_policy(), found.model.version, episodes, seed, video)
+    return Playing(env, evaluation, found.meta, is_allowed)
 
 
 def _played(path: Path, found: PolicyFile) -> tuple[EnvConfig, EvaluationConfig]:

@@ -43,6 +43,9 @@ STARTS_MAX = 500
 
 _GIT_WAIT_S = 5.0
 _PACKAGES = ("torch", "numpy", "gymnasium")
+_LOCAL = ("directory", "host", "hosts")
+"""Fields of a start that name places and machines, and are not published."""
+_REPLAY_DIRECTORY = "replay.directory"
 _NVIDIA = Path("/proc/driver/nvidia/gpus")
 
 
@@ -233,3 +236,61 @@ def _read(path: Path) -> str:
         return path.read_text(errors="replace")
     except OSError:
         return ""
+
+
+# What of it may be published
+
+
+def public_start(start: Start) -> dict[str, Any]:
+    """Return what of a start may be published."""
+    known = {name: value for name, value in asdict(start).items() if name not in _LOCAL}
+    return known | {"command": public_command(start.command)}
+
+
+def public_command(command: str) -> str:
+    """Return a command line's program, our command and the settings; options and paths are left
+    out."""
+    try:
+        program, *rest = shlex.split(command)
+    except ValueError:  # it is none, or damaged
+        return ""
+    name = Path(program).name
+    ours = [rest[0]] if name == "vedette" and rest and rest[0].isalpha() else []
+    return shlex.join([name, *ours, *filter(_is_public_setting, rest)])
+
+
+def _is_public_setting(word: str) -> bool:
+    key, equals, value = word.partition("=")
+    is_setting = bool(equals) and key.partition(".")[0] in RunConfig.model_fields
+    return is_setting and key != _REPLAY_DIRECTORY and not re.search(r"(^|[\"'=\s\[,])[/~]", value)
+
+
+def public_config(config: RunConfig) -> RunConfig:
+    """The configuration without what names places of this machine; of files, the names are left."""
+    sources = {
+        name: one.model_copy(update={"data": _without_folders(one.data)})
+        for name, one in config.replay.sources.items()
+    }
+    replay = config.replay.model_copy(update={"directory": None, "sources": sources})
+    weights = {"init_from": _without_folders(config.learner.init_from)}
+    learner = config.learner.model_copy(update=weights)
+    wrappers = tuple(
+        one.model_copy(update={"kwargs": _without_folders(one.kwargs)})
+        for one in config.env.wrappers
+    )
+    kwargs = _without_folders(config.env.kwargs)
+    env = config.env.model_copy(update={"kwargs": kwargs, "wrappers": wrappers})
+    return config.model_copy(update={"replay": replay, "learner": learner, "env": env})
+
+
+def _without_folders(value: Any) -> Any:  # whatever TOML has
+    """Shorten each absolute path in a value to its last part."""
+    match value:
+        case str() if re.match(r"[/~\\]|[A-Za-z]:[/\\]", value):
+            return re.split(r"[/\\]", value.rstrip("/\\"))[-1]
+        case Mapping():
+            return {key: _without_folders(inner) for key, inner in value.items()}
+        case list() | tuple():
+            return type(value)(map(_without_folders, value))
+        case _:
+            return value

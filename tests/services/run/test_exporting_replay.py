@@ -209,6 +209,11 @@ def test_a_minari_dataset_has_the_episodes(
             np.testing.assert_array_equal(episode.observations["t"], t)
         whole += len(episode.actions) == 7
     assert whole >= 9
+    metadata = dataset.storage.metadata
+    assert (metadata["dataset_id"], metadata["algorithm_name"]) == ("told-v0", "dqn")
+    about = metadata["vedette"]
+    assert (about["agent"], about["model_versions"], about["seed"]) == ("dqn", [7, 7], 0)
+    assert about["config"]["env"]["id"] == "ExportTold-v0"
     assert exported(capsys, *how) == (
         2,
         f"vedette: --out {out}: it is there already; a Minari dataset is a new folder\n",

@@ -1,0 +1,464 @@
+"""Records demonstrations to a Minari data set: of a policy, of a person, or of both.
+
+::
+
+    demonstrator = open_demonstrator("runs/cart")      # a run, an exported file, module:function
+    collect("demos", demonstrator.env, demonstrator, Wanted(episodes=20))
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.wrappers import FrameStackObservation
+from pydantic import JsonValue
+
+from vedette_rl.core import Policy
+from vedette_rl.envs.config import EnvConfig
+from vedette_rl.envs.make import make_env, probe_environment
+from vedette_rl.envs.registry import AllowImport
+from vedette_rl.envs.spaces import Spaces, agent_spaces
+from vedette_rl.envs.takeover import KeyboardTakeover, describe_keys
+from vedette_rl.envs.vector_env import Env, find_episode_bound
+from vedette_rl.errors import EnvironmentFaultError
+from vedette_rl.evaluation.evaluator import EnvironmentPolicy
+from vedette_rl.exported import read_policy
+from vedette_rl.exported.minari_dataset import (
+    EpisodeRecorder,
+    MinariWriter,
+    PlayedEpisode,
+)
+from vedette_rl.import_by_name import IMPORT_NAME, import_by_name
+from vedette_rl.storage.atomic_files import replacing
+from vedette_services.config.loading import load_config
+from vedette_services.errors import NothingCollectedError, UsageError
+from vedette_services.host.processes import Interrupts
+from vedette_services.host.system import vedette_version
+from vedette_services.run.export import DataSetPlace, require_minari
+from vedette_services.run.finished import FinishedRun, build_greedy_policy, played_environment
+from vedette_services.run.outcome import read_summary
+
+FRUITLESS = 100
+"""Episodes in a row below the least return, after which a policy is given up."""
+
+PERSON = "person"
+
+
+class Act(Protocol):
+    """Chooses an environment's own action for its own observation."""
+
+    def __call__(self, obs: Any, *, begins: bool) -> Any:
+        """The action; `begins` where the observation is an episode's first."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Demonstrator:
+    """What plays the episodes.
+
+    Args:
+        name: as it was given.
+        make: makes what acts in an environment.
+        about: of the data set's metadata.
+        env: what it was trained on; None: it does not say.
+        allow_import: as of `make_env`, for `env`.
+    """
+
+    name: str
+    make: Callable[[Env], Act]
+    about: Mapping[str, Any] = field(default_factory=dict)
+    env: EnvConfig | None = None
+    allow_import: AllowImport | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which episodes are recorded.
+
+    Args:
+        episodes: that are kept.
+        min_return: of an episode that is kept; None: all are.
+        seed: of the first episode that is played; the i-th has `seed` + i.
+    """
+
+    episodes: int
+    min_return: float | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Keyboard:
+    """A person who acts, in place of the demonstrator where there is one.
+
+    Args:
+        keys, fps: as of `KeyboardTakeover`.
+    """
+
+    keys: Mapping[str, JsonValue] | None = None
+    fps: int | None = None
+
+
+@dataclass(slots=True)
+class Collected:
+    """What was recorded.
+
+    Args:
+        out: the data set.
+        returns, lengths: of the episodes that were kept.
+        played: episodes that ended.
+        ended: why it ended early; "" where all episodes were kept.
+    """
+
+    out: Path
+    returns: list[float] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
+    played: int = 0
+    ended: str = ""
+
+    def __str__(self) -> str:
+        kept, returns = len(self.returns), self.returns
+        of = f" of {self.played:,} that were played" if self.played > kept else ""
+        span = f"return {min(returns):.4g}" + f" to {max(returns):.4g}" * (kept > 1)
+        ended = f"; {self.ended}" if self.ended else ""
+        count = f"{kept:,} episode{'s' * (kept != 1)}{of}, {sum(self.lengths):,} steps"
+        return f"{count}, {span}, in {self.out}{ended}"
+
+
+# Who plays
+
+
+def open_demonstrator(
+    place: str, *, checkpoint: str | None = None, allow_import: Collection[str] = ()
+) -> Demonstrator:
+    """Open a run's directory, an exported policy, or a function of the user's own.
+
+    Args:
+        place: the directory, the file, or ``module:function`` of an observation, which returns an
+            action; a class is made anew for each episode, and then called.
+        checkpoint: of a run, its optimization steps, or ``latest``; None: the best model.
+        allow_import: packages from which an exported policy may import.
+
+    Raises:
+        NotARunError, NotInRunError: there is no such run or model.
+        PolicyFileError: the file holds no policy.
+        UsageError: it is none of these.
+        UnknownNameError: there is no such function.
+    """
+    path = Path(place)
+    if path.is_dir():
+        return _of_run(place, path, checkpoint)
+    if checkpoint is not None:
+        raise UsageError(f"--checkpoint {checkpoint}: {place} is one policy, not a run")
+    if path.is_file():
+        return _of_file(place, path, allow_import)
+    if re.fullmatch(IMPORT_NAME, place):
+        return _of_function(place)
+    fix = "name a run's directory, an exported policy or module:function"
+    raise UsageError(f"--policy {place}: there is no such run or file; {fix}")
+
+
+def _of_run(name: str, directory: Path, checkpoint: str | None) -> Demonstrator:
+    run = FinishedRun.open(directory)
+    saved, policy = run.load_model(checkpoint), build_greedy_policy(run.config)
+    policy.sync_model(saved.model)
+    about = {
+        "agent": run.config.agent.name,
+        "run_id": read_summary(directory).run_id,
+        "model_version": saved.model.version,
+        "seed": run.config.seed,
+    }
+    env = run.config.env
+    return Demonstrator(name, _acting(name, policy, probe_environment(env)), about, env)
+
+
+def _of_file(name: str, path: Path, allow_import: Collection[str]) -> Demonstrator:
+    found = read_policy(path, allow_import=allow_import)
+    about = {"agent": found.config.name, "model_version": found.model.version}
+    played = played_environment(path, found, allow_import) if "played" in found.meta else None
+    make = _acting(name, found.make_policy(), found.agent_spaces)
+    if played is None:
+        return Demonstrator(name, make, about)
+    return Demonstrator(name, make, about, played.env, played.allow_import)
+
+
+def _acting(name: str, policy: Policy, spaces: Spaces) -> Callable[[Env], Act]:
+    """Makes what acts, after a check of the environment's spaces."""
+
+    def make(env: Env) -> Act:
+        here = agent_spaces(env.observation_space, env.action_space)
+        for what in ("observation", "action"):
+            ours, own = getattr(here, what), getattr(spaces, what)
+            if ours != own:
+                raise UsageError(
+                    f"--policy {name}: it takes {what}s of {own}, and the environment's are {ours}"
+                )
+        return EnvironmentPolicy(policy, env)
+
+    return make
+
+
+def _of_function(name: str) -> Demonstrator:
+    found = import_by_name("--policy", name)
+    if not callable(found):
+        raise UsageError(f"--policy {name}: it is no function of an observation")
+    return Demonstrator(name, lambda env: _OwnFunction(name, found, env.action_space))
+
+
+class _OwnFunction:
+    """A function of the user's own, whose actions are put into the form of the space."""
+
+    def __init__(self, name: str, made: Any, space: gym.Space[Any]) -> None:
+        self._name, self._made, self._space, self._act = name, made, space, made
+
+    def __call__(self, obs: Any, *, begins: bool) -> Any:
+        if begins and isinstance(self._made, type):
+            self._act = self._made()
+        action = given = self._act(obs)
+        if isinstance(self._space, gym.spaces.Box):
+            action = np.asarray(given, self._space.dtype)
+            if action.shape == self._space.shape:  # environments clip, too
+                action = np.clip(action, self._space.low, self._space.high)
+        if not self._space.contains(action):
+            why = f"it gave {given!r}, which is no action of {self._space}"
+            raise UsageError(f"--policy {self._name}: {why}")
+        return action
+
+
+def choose_environment(
+    demonstrator: Demonstrator | None,
+    path: Path | None = None,
+    env: str | None = None,
+    settings: Sequence[str] = (),
+) -> tuple[EnvConfig, AllowImport | None]:
+    """Return the environment to record, and what it may import.
+
+    A run's or policy file's own, unless another is named; settings are laid over a run's.
+
+    Args:
+        path: a TOML file.
+        env: its id.
+        settings: ``env.KEY=VALUE`` texts.
+
+    Raises:
+        SettingError: a key is wrong.
+        UsageError: no environment is named, or a setting is of another part.
+    """
+    for text in settings:
+        if not text.startswith("env."):
+            raise UsageError(f"{text}: collect takes settings of the environment, env.KEY=VALUE")
+    known = demonstrator.env if demonstrator else None
+    if path is None and env is None and not settings and demonstrator and known:
+        return known, demonstrator.allow_import
+    run = Path(demonstrator.name) / "config.toml" if demonstrator else None
+    saved = run if run is not None and run.is_file() else None
+    if path is None and env is None and saved is None:
+        raise UsageError("--env ID: name the environment that is recorded")
+    return load_config(path, env=env, settings=settings, saved=saved).config.env, None
+
+
+# Recording
+
+
+def collect(
+    out: str,
+    config: EnvConfig,
+    demonstrator: Demonstrator | None,
+    wanted: Wanted,
+    *,
+    keyboard: Keyboard | None = None,
+    allow_import: AllowImport | None = None,
+    say: Callable[[str], None] = lambda line: None,
+) -> Collected:
+    """Play episodes and write those that are wanted; Ctrl-C keeps the ones that are whole.
+
+    Args:
+        out: a new folder, or ``minari:ID`` for Minari's own folder of data sets.
+        config: what is played, without what only training wants; frames are stored unstacked.
+        demonstrator: None: the person alone.
+        keyboard: None: no person acts.
+        allow_import: as of `make_env`.
+        say: takes a line for each episode.
+
+    Raises:
+        UsageError: it cannot be written there, or the policy does not fit the environment.
+        TakeoverError: no person can act here.
+        NothingCollectedError: no episode was to be kept.
+        EnvironmentFaultError: an observation or a reward is not finite.
+    """
+    if demonstrator is None and keyboard is None:
+        raise ValueError("somebody must play: a demonstrator, a person, or both")
+    require_minari("collect")
+    place, config = DataSetPlace.of(out), config.for_evaluation()
+    stage = _Stage(config, demonstrator, keyboard, allow_import)
+    about = _about(config, demonstrator, keyboard, wanted)
+    if stage.person is not None:
+        say(f"keys: {describe_keys(stage.person.table)}")
+    with Interrupts() as interrupts, closing(stage), replacing(place.path) as aside:
+        data = place.make(aside)
+        by = {"algorithm_name": " and ".join(about["by"]), "vedette": about}
+        writer = MinariWriter(data, stage.made, config, place.id, by)
+        session = _Session(place.path, stage, writer, wanted, say, interrupts)
+        failure, found = session.run(), session.found
+        writer.describe({"vedette": {**about, "played": found.played}})
+        if not found.returns:
+            raise failure or NothingCollectedError(out, found.ended)
+    if failure is not None:
+        say(f"it has failed; kept are {found}")
+        raise failure
+    return found
+
+
+def _about(
+    config: EnvConfig,
+    demonstrator: Demonstrator | None,
+    keyboard: Keyboard | None,
+    wanted: Wanted,
+) -> dict[str, Any]:
+    """The data set's metadata."""
+    own = dict(demonstrator.about) if demonstrator else {}
+    by = [str(own.get("agent") or demonstrator.name)] if demonstrator else []
+    by += [PERSON] if keyboard else []
+    return {
+        "vedette_version": vedette_version(),
+        "recorded": "episodes",
+        "by": by,
+        **own,
+        "env": config.model_dump(mode="json"),
+        "first_seed": wanted.seed,
+        "min_return": wanted.min_return,
+    }
+
+
+class _Stage:
+    """The environment with whoever acts in it. Stacks of frames are outside of the recorder."""
+
+    def __init__(
+        self,
+        config: EnvConfig,
+        demonstrator: Demonstrator | None,
+        keyboard: Keyboard | None,
+        allow_import: AllowImport | None,
+    ) -> None:
+        self.id = config.id
+        plain = config.model_copy(update={"frame_stack": 0})
+        mode = None if keyboard is None else "rgb_array"
+        with warnings.catch_warnings():
+            if mode:
+                warnings.simplefilter("ignore")  # Gymnasium's of render modes: ours is an error
+            env = self.made = make_env(plain, allow_import=allow_import, render_mode=mode)
+        self.person: KeyboardTakeover | None = None
+        try:
+            self.bound = find_episode_bound(env)
+            if keyboard is not None:
+                env = self.person = KeyboardTakeover(env, keyboard.keys, keyboard.fps)
+            self.env: Env
+            self.env = self.recorder = EpisodeRecorder(env)
+            if config.frame_stack:
+                self.env = FrameStackObservation(self.recorder, config.frame_stack)
+            self._act = demonstrator.make(self.env) if demonstrator else self._idle
+        except BaseException:
+            env.close()
+            raise
+
+    def _idle(self, obs: Any, *, begins: bool) -> Any:
+        assert self.person is not None, "nobody plays"
+        return self.person.idle_action
+
+    def play(self, seed: int) -> PlayedEpisode | None:
+        """Play an episode; None where the person has ended it, or wants it forgotten."""
+        (obs, _), over, begins = self.env.reset(seed=seed), False, True
+        while not over and len(self.recorder.rewards) < self.bound:
+            obs, _, terminated, truncated, _ = self.env.step(self._act(obs, begins=begins))
+            over, begins = terminated or truncated, False
+            if self.person and (self.person.pop_dropped() or (self.is_left and not over)):
+                return None
+        return self.recorder.episode()
+
+    @property
+    def is_left(self) -> bool:
+        """The person has closed the window."""
+        return self.person is not None and self.person.closed
+
+    def close(self) -> None:
+        self.env.close()
+
+
+class _Session:
+    """Plays episodes until enough of them are kept."""
+
+    def __init__(
+        self,
+        out: Path,
+        stage: _Stage,
+        writer: MinariWriter,
+        wanted: Wanted,
+        say: Callable[[str], None],
+        interrupts: Interrupts,
+    ) -> None:
+        self.found, self._interrupts = Collected(out), interrupts
+        self._stage, self._writer, self._wanted, self._say = stage, writer, wanted, say
+        self._tried = self._fruitless = 0
+
+    def run(self) -> Exception | None:
+        """Play; what is kept is written at once. Returns what has failed in the midst of it."""
+        try:
+            while not self._is_over():
+                played = self._stage.play(self._wanted.seed + self._tried)
+                self._tried += 1
+                if played is not None:
+                    with self._interrupts.held():
+                        self._judge(played)
+        except KeyboardInterrupt:
+            self.found.ended = "stopped on request"
+        except UsageError:
+            raise
+        except Exception as error:  # noqa: BLE001 - raised when what is whole has its place
+            return error
+        finally:
+            self._interrupts.hold()
+        return None
+
+    def _is_over(self) -> bool:
+        if len(self.found.returns) >= self._wanted.episodes:
+            return True
+        if self._stage.is_left:
+            self.found.ended = "the window was closed"
+        elif self._fruitless >= FRUITLESS:
+            least = self._wanted.min_return
+            self.found.ended = f"none of the last {FRUITLESS} episodes had a return of {least:g}"
+        return bool(self.found.ended)
+
+    def _judge(self, played: PlayedEpisode) -> None:
+        """Write an episode that is wanted."""
+        self.found.played += 1
+        total, steps, least = sum(played.rewards), len(played.rewards), self._wanted.min_return
+        if not np.isfinite(total) or not _is_finite(played.observations):
+            fault = f"episode {self.found.played} has a value that is not finite"
+            raise EnvironmentFaultError(repr(self._stage.id), fault)
+        is_kept = least is None or total >= least
+        self._fruitless = 0 if is_kept else self._fruitless + 1
+        if is_kept:
+            self._writer.write([played])
+            self.found.returns.append(total)
+            self.found.lengths.append(steps)
+        verdict = f"kept, {len(self.found.returns)} of {self._wanted.episodes}"
+        said = verdict if is_kept else f"not kept, below {least:g}"
+        self._say(f"episode {self.found.played}: return {total:.4g}, {steps:,} steps: {said}")
+
+
+def _is_finite(values: Any) -> bool:
+    match values:
+        case dict():
+            return all(map(_is_finite, values.values()))
+        case tuple():
+            return all(map(_is_finite, values))
+        case _:
+            return values.dtype.kind != "f" or bool(np.isfinite(values).all())

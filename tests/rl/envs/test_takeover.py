@@ -1,0 +1,233 @@
+"""A person at the keyboard: keys, what is executed, and what is said of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from vedette.cli.app import main
+from vedette_rl.envs import EnvConfig
+from vedette_rl.envs.make import make_vector_environment
+from vedette_rl.envs.takeover import KeyboardTakeover, describe_keys, key_table
+from vedette_rl.errors import TakeoverError
+
+pygame = pytest.importorskip("pygame")
+LEFT, RIGHT, UP = pygame.K_LEFT, pygame.K_RIGHT, pygame.K_UP
+
+
+class Stand(gym.Env[Any, Any]):
+    """Shows the last action; its picture is drawn when a scripted person looks at it.
+
+    Args:
+        script: by the number of the picture, keys that the person presses (or releases, with a
+            ``-``); ``close`` closes the window.
+        box: actions are two numbers.
+    """
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 1000}  # noqa: RUF012
+
+    def __init__(
+        self, script: dict[str, str] | None = None, box: bool = False, render_mode: Any = None
+    ) -> None:
+        self.observation_space = gym.spaces.Box(-99.0, 99.0, (2,), np.float32)
+        self.action_space: gym.Space[Any] = gym.spaces.Discrete(3)
+        if box:
+            self.action_space = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
+        self.render_mode, self._script = render_mode, script or {}
+        self._pictures = self._t = 0
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._t = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self._t += 1
+        seen = np.broadcast_to(np.asarray(action, np.float32), (2,)).copy()
+        return seen, float(seen[0]), self._t == 4, False, {}
+
+    def render(self) -> Any:
+        for word in self._script.get(str(self._pictures), "").split():
+            if word == "close":
+                pygame.event.post(pygame.event.Event(pygame.QUIT))
+                continue
+            kind = pygame.KEYUP if word.startswith("-") else pygame.KEYDOWN
+            key = getattr(pygame, f"K_{word.removeprefix('-')}")
+            if pygame.display.get_init():
+                pygame.event.post(pygame.event.Event(kind, key=key))
+        self._pictures += 1
+        return np.zeros((8, 12, 3), np.uint8)
+
+
+gym.register("TakeoverStand-v0", entry_point=Stand)
+HERE = f"{__name__}:TakeoverStand-v0"
+
+
+@pytest.fixture(autouse=True)
+def _no_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+
+
+def stand(**how: Any) -> KeyboardTakeover:
+    keys = how.pop("keys", None)
+    return KeyboardTakeover(Stand(render_mode="rgb_array", **how), keys)
+
+
+def test_the_persons_action_is_executed_while_a_key_is_held() -> None:
+    # picture 0 is drawn before the window, 1 for its size, then one after each step
+    env = stand(script={"1": "RIGHT", "3": "-RIGHT", "4": "LEFT"})
+    env.reset()
+    steps = [env.step(1) for _ in range(4)]
+    env.close()
+    assert [int(obs[0]) for obs, *_ in steps] == [2, 2, 1, 0]
+    assert [info.get("intervene_action") for *_, info in steps] == [2, 2, None, 0]
+
+
+def test_a_policy_goes_on_alone_when_the_window_is_closed() -> None:
+    env = stand(script={"1": "RIGHT", "2": "close"})
+    env.reset()
+    found = [int(env.step(1)[0][0]) for _ in range(3)]
+    assert (found, env.closed) == ([2, 1, 1], True)
+    env.close()
+
+
+def test_keys_that_are_held_together_are_added_in_a_box() -> None:
+    env = stand(script={"1": "RIGHT UP"}, box=True, keys={"right": [0.8, 0.5], "up": [0.0, 0.9]})
+    env.reset()
+    np.testing.assert_array_equal(env.step(np.zeros(2, np.float32))[0], np.float32([0.8, 1.0]))
+    env.close()
+
+
+def test_of_discrete_actions_that_of_the_most_keys_counts() -> None:
+    env = stand(script={"1": "RIGHT UP"}, keys={"right": 0, "up": 1, "right+up": 2})
+    env.reset()
+    assert env.step(0)[0][0] == 2
+    env.close()
+
+
+def test_backspace_asks_to_forget_the_episode_once() -> None:
+    env = stand(script={"1": "BACKSPACE"})
+    env.reset()
+    env.step(1)
+    assert [env.pop_dropped(), env.pop_dropped()] == [True, False]
+    env.close()
+
+
+def test_in_training_the_executed_action_is_the_one_that_is_stored() -> None:
+    config = EnvConfig.model_validate(
+        {
+            "id": HERE,
+            "kwargs": {"render_mode": "rgb_array", "script": {"1": "RIGHT"}},
+            "wrappers": [{"name": "vedette_rl.envs.takeover:KeyboardTakeover"}],
+        }
+    )
+    envs = make_vector_environment(config, 1, 0)
+    envs.marks_interventions = True
+    envs.reset()
+    step = envs.step(np.array([1]))
+    envs.close()
+    assert (step.action.tolist(), step.extra["intervened"].tolist()) == ([2], [True])
+
+
+@pytest.mark.parametrize(
+    ("space", "said"),
+    [
+        (gym.spaces.Discrete(2, start=3), "none=3, left=3, right=4, 0=3, 1=4"),
+        (gym.spaces.Discrete(3), "none=1, left=0, right=2, 0=0, 1=1, 2=2"),
+        (gym.spaces.Discrete(4), "none=0, 0=0, 1=1, 2=2, 3=3"),
+        (gym.spaces.Box(-2.0, 2.0, (1,)), "none=[0.0], left=[-2.0], right=[2.0]"),
+        (
+            gym.spaces.Box(np.float32([0.0, -np.inf]), np.float32([4.0, np.inf])),
+            "none=[0.0, 0.0], left=[0.0, 0.0], right=[4.0, 0.0], down=[0.0, -1.0], up=[0.0, 1.0]",
+        ),
+    ],
+)
+def test_keys_that_nobody_names_are_arrows_and_digits(space: gym.Space[Any], said: str) -> None:
+    env = Stand()
+    env.action_space = space
+    assert describe_keys(key_table("x", env, None)) == said
+
+
+def test_an_environments_own_keys_are_taken_if_pygame_knows_them() -> None:
+    env: Any = Stand()
+    env.get_keys_to_action = lambda: {("w",): 1, (ord("w"), ord("d")): 2}
+    assert describe_keys(key_table("x", env, None)) == "none=0, w=1, d+w=2"
+    env.get_keys_to_action = lambda: {(): 1, (275,): 2}  # of pygame 1
+    assert "left=0" in describe_keys(key_table("x", env, None))
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({"keys": {"lefty": 0}}, "there is no key 'lefty'"),
+        ({"keys": {"left": 3}}, "key left is 3, which is no action"),
+        ({"keys": {"left": 0.5}}, "key left is 0.5, which is no action"),
+        ({"keys": {"left": None}}, "key left is None, which is no action"),
+        ({"keys": {"left": [2.0, 0.0]}, "box": True}, "which is no action"),
+        ({"keys": {"left": [0.5]}, "box": True}, "which is no action"),
+    ],
+)
+def test_wrong_keys_are_refused(how: dict[str, Any], said: str) -> None:
+    with pytest.raises(TakeoverError, match="by keyboard") as refused:
+        stand(**how)
+    assert said in str(refused.value)
+
+
+def test_an_environment_without_pictures_is_refused() -> None:
+    with pytest.raises(TakeoverError, match="it gives no pictures; make it with"):
+        KeyboardTakeover(Stand())
+
+
+def test_a_host_without_a_screen_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SDL_VIDEODRIVER", "DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    env = stand()
+    env.reset()
+    with pytest.raises(TakeoverError, match="no window can be opened"):
+        env.step(0)
+    env.close()
+
+
+def recorded(
+    capsys: pytest.CaptureFixture[str], script: dict[str, str], *arguments: object
+) -> tuple[int, str]:
+    kwargs = f"env.kwargs.script={json.dumps(script).replace(':', '=')}"
+    with pytest.raises(SystemExit) as left:
+        main(["collect", "--env", HERE, kwargs, *map(str, arguments)])
+    said = capsys.readouterr()
+    return int(left.value.code or 0), said.out + said.err
+
+
+def test_a_person_records_episodes_until_the_window_is_closed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    minari = pytest.importorskip("minari")
+    script = {"1": "RIGHT", "4": "-RIGHT LEFT", "6": "BACKSPACE", "8": "-LEFT", "12": "close"}
+    status, said = recorded(capsys, script, "--out", tmp_path / "demos")
+    assert status == 0, said
+    assert "keys: none=1, left=0, right=2" in said
+    assert "the window was closed" in said
+    data = minari.MinariDataset(tmp_path / "demos")
+    assert [episode.actions.tolist() for episode in data] == [[2, 2, 2, 0], [0, 1, 1, 1]]
+    assert data.storage.metadata["vedette"]["by"] == ["person"]
+
+
+def act_one(obs: Any) -> int:
+    return 1
+
+
+def test_a_person_takes_over_from_a_policy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    minari = pytest.importorskip("minari")
+    how = ("--policy", f"{__name__}:act_one", "--takeover", "--key", "up=2", "--episodes", 1)
+    status, said = recorded(capsys, {"2": "UP", "3": "-UP"}, *how, "--out", tmp_path / "demos")
+    assert status == 0, said
+    data = minari.MinariDataset(tmp_path / "demos")
+    assert data[0].actions.tolist() == [1, 2, 1, 1]
+    assert data.storage.metadata["vedette"]["by"] == [f"{__name__}:act_one", "person"]
