@@ -2,11 +2,15 @@
 
 A case is an agent, a full replay on disk in frames or rows, and the trainer's own loop with its
 loader, its timers and a copy of the model every `learner.sync_interval` steps. Not part of it: the
-processes beside the trainer, the recorder, checkpoints. What is compared is measured in turn within
-every round, between two synchronizations with the device; the first round warms up and is left out.
+processes beside the trainer, the recorder, checkpoints. On a GPU steps are captured and the replay
+is copied there, as by default; *eager* is the same without either, *resident* our steps on one
+batch that stays on the device, *by hand* a captured loop in plain torch on such a batch. What is
+compared is measured in turn within every round, between two synchronizations with the device; the
+first round warms up and is left out. Before all cases, captured steps are compared with steps as
+they are: "checks".
 
-The file: {"format", "runs": [{"identity", "machine", "cases": {NAME: {...}}}]}. A run is continued
-by calls with the same identity: source, commit, device, processor, torch and settings.
+The file: {"format", "runs": [{"identity", "machine", "checks", "cases": {NAME: {...}}}]}. A run is
+continued by calls with the same identity: source, commit, device, processor, torch and settings.
 """
 
 from __future__ import annotations
@@ -33,6 +37,7 @@ try:
     import subprocess
     import tempfile
     import time
+    import warnings
     from collections.abc import Callable, Iterator
     from contextlib import contextmanager
     from pathlib import Path
@@ -42,6 +47,7 @@ try:
     import torch
     from bare_loop import imitate_trainer
     from bench_gpu_ingest import CASES, Case
+    from bench_gpu_loops import CHECKED_STEPS, check_agents, handwritten_step
 
     from vedette.bench.measuring import ratio_of_rounds, summarize_rounds
     from vedette_rl.agents.registry import agent_kind
@@ -50,6 +56,7 @@ try:
     from vedette_rl.replay.frame_ring import open_reader
     from vedette_rl.replay.prioritized import PrioritizedReplay, open_priorities
     from vedette_rl.replay.uniform import UniformReplay
+    from vedette_services.learner.learner import prepare_steps
     from vedette_services.learner.training_loop import TrainingLoop
     from vedette_services.run.replay_layout import make_run_limiter
     from vedette_services.run.status_records import TrainerStatus
@@ -62,9 +69,9 @@ except ModuleNotFoundError as error:
 
 ROOT = Path(__file__).resolve().parent.parent
 FILL_S = 120.0
-SECONDS, ROUNDS, PART = 3.0, 5, 0.2
+SECONDS, ROUNDS, PART = 1.5, 5, 0.2
 """Of a window; rounds beside the one that warms up; share of a window that a part is given."""
-QUICK_SECONDS, QUICK_ROUNDS = 0.05, 1
+QUICK_SECONDS, QUICK_ROUNDS, QUICK_CHECKS = 0.05, 1, 10
 
 
 class OutOfTimeError(Exception):
@@ -107,24 +114,61 @@ class Measurement:
         self, case: Case, directory: Path, ingest: BinaryIO, device: torch.device, *, quick: bool
     ) -> None:
         config = self.config = case.config(quick=quick)
+        self._case, self._directory = case, directory
         self._ingest, self._device = ingest, device
         self._seconds = QUICK_SECONDS if quick else SECONDS
-        self.agent: Agent = agent_kind(case.agent).build_agent(
-            config.agent, case.spaces, device=str(device), seed=0
+        self.agent, self._eager_agent = (
+            agent_kind(case.agent).build_agent(
+                config.agent, case.spaces, device=str(device), seed=0
+            )
+            for _ in range(2)
         )
-        ring, rng = open_reader(directory), np.random.default_rng(0)
-        self._replay = (
-            PrioritizedReplay(ring, rng, config.replay, memory=open_priorities(ring))
-            if case.prioritized
-            else UniformReplay(ring, rng)
-        )
-        self._loader = make_loader(self._replay, config.agent.batch_size, device)
+        prepare_steps(self.agent, device, config.learner)
+        self._replay, self._loader = self._replay_and_loader(copy_replay=True)
+        self._eager = self._replay_and_loader(copy_replay=False)
         loaded = self._loader.load()
-        self._batch = {name: column.clone() for name, column in loaded.batch.items()}
-        self._weights = None if loaded.weights is None else loaded.weights.clone()
+        self._batch, self._weights = loaded.batch, loaded.weights
         self._host = {name: column.cpu() for name, column in self._batch.items()}
         if device.type == "cuda":
             self._host = {name: column.pin_memory() for name, column in self._host.items()}
+        self._handwritten_step = handwritten_step(case, config.agent.batch_size, device)
+
+    def _replay_and_loader(self, *, copy_replay: bool) -> tuple[Any, Any]:
+        ring, rng = open_reader(self._directory), np.random.default_rng(0)
+        replay = (
+            PrioritizedReplay(ring, rng, self.config.replay, memory=open_priorities(ring))
+            if self._case.prioritized
+            else UniformReplay(ring, rng)
+        )
+        batch_size = self.config.agent.batch_size
+        return replay, make_loader(replay, batch_size, self._device, copy_replay=copy_replay)
+
+    def facts(self) -> dict[str, Any]:
+        """What is true of all rounds."""
+        captured = getattr(self.agent, "_captured", None)
+        return {
+            "batch_bytes": self.batch_bytes,
+            "loader": type(self._loader).__name__,
+            "kinds_captured": len(captured._replays) if captured else 0,
+            "not_captured_because": captured.reason if captured else "no GPU",
+            "waits_in_100_steps": self._waits(100),
+        }
+
+    def _waits(self, steps: int) -> int | None:
+        """Operations of so many steps that made the host wait for the device."""
+        if self._device.type != "cuda":
+            return None
+        mode = torch.cuda.get_sync_debug_mode()
+        with warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always")
+            torch.cuda.set_sync_debug_mode("warn")
+            try:
+                for _ in range(steps):
+                    loaded = self._loader.load()
+                    self.agent.opt(loaded.batch, loaded.weights)
+            finally:
+                torch.cuda.set_sync_debug_mode(mode)
+        return sum("synchronizing CUDA" in str(warning.message) for warning in heard)
 
     @property
     def batch_bytes(self) -> int:
@@ -134,10 +178,25 @@ class Measurement:
     def round(self, check_time: Callable[[], None]) -> dict[str, float]:
         """Measure everything once."""
         found: dict[str, float] = {}
-        for part in (self._resident, self._alone, self._beside_ingest, self._parts):
+        for part in (
+            self._handwritten,
+            self._resident,
+            self._without_capture,
+            self._alone,
+            self._beside_ingest,
+            self._parts,
+        ):
             check_time()
             found |= part()
         return found
+
+    def _handwritten(self) -> dict[str, float]:
+        opt_s = self._call_s(self._handwritten_step, self._seconds)
+        return {"handwritten_opt_steps_per_s": 1 / opt_s}
+
+    def _without_capture(self) -> dict[str, float]:
+        _, rate = self._train(self._eager_agent, *self._eager)
+        return {"eager_opt_steps_per_s": rate}
 
     def _resident(self) -> dict[str, float]:
         opt_s = self._call_s(lambda: self.agent.opt(self._batch, self._weights), self._seconds)
@@ -145,7 +204,7 @@ class Measurement:
 
     def _alone(self) -> dict[str, float]:
         begin = self.agent.opt_steps
-        learning, rate = self._train()
+        learning, rate = self._train(self.agent, self._replay, self._loader)
         ms_per_opt = 1e3 / (learning.opt_steps - begin)
         return {
             "opt_steps_per_s": rate,
@@ -156,7 +215,7 @@ class Measurement:
     def _beside_ingest(self) -> dict[str, float]:
         self._ingest.write(b"i")
         before, began = self._replay.inserted, time.perf_counter()
-        _, rate = self._train()
+        _, rate = self._train(self.agent, self._replay, self._loader)
         rows, took = self._replay.inserted - before, time.perf_counter() - began
         self._ingest.write(b"h")
         return {"opt_steps_per_s_with_ingest": rate, "ingest_rows_per_s": rows / took}
@@ -175,13 +234,13 @@ class Measurement:
             ]
         return {name: 1e3 * self._call_s(work, seconds) for name, work in works.items()}
 
-    def _train(self) -> tuple[TrainerStatus, float]:
+    def _train(self, agent: Agent, replay: Any, loader: Any) -> tuple[TrainerStatus, float]:
         """The trainer's loop for a window; optimization steps a second."""
-        begin = self.agent.opt_steps
+        begin = agent.opt_steps
         loop = TrainingLoop(
-            self.agent,
-            self._replay,
-            self._loader,
+            agent,
+            replay,
+            loader,
             make_run_limiter(self.config),
             self.config.learner,
             TimedCallbacks(self._seconds),
@@ -193,7 +252,7 @@ class Measurement:
         began = time.perf_counter()
         learning = loop.run()
         self._synchronize()
-        return learning, (self.agent.opt_steps - begin) / (time.perf_counter() - began)
+        return learning, (agent.opt_steps - begin) / (time.perf_counter() - began)
 
     def _call_s(self, work: Callable[[], object], seconds: float) -> float:
         self._synchronize()
@@ -245,6 +304,7 @@ def measure(
     with imitate_trainer(), ingest_process(name, quick=quick) as (directory, ingest):
         measurement = Measurement(case, directory, ingest, device, quick=quick)
         found = [measurement.round(check_time) for _ in range(1 + rounds)][1:]
+        facts = measurement.facts()
     figures = {key: [one[key] for one in found] for key in found[0]}
     ours, resident = figures["opt_steps_per_s"], figures["resident_opt_steps_per_s"]
     return {
@@ -252,9 +312,11 @@ def measure(
         "batch_size": measurement.config.agent.batch_size,
         "prioritized": case.prioritized,
         "capacity": measurement.config.replay.capacity,
-        "batch_bytes": measurement.batch_bytes,
+        **facts,
         **{key: summarize_rounds(values) for key, values in figures.items()},
         "ratio_to_resident": ratio_of_rounds(ours, resident),
+        "ratio_to_handwritten": ratio_of_rounds(ours, figures["handwritten_opt_steps_per_s"]),
+        "ratio_to_eager": ratio_of_rounds(ours, figures["eager_opt_steps_per_s"]),
         "ratio_with_ingest": ratio_of_rounds(figures["opt_steps_per_s_with_ingest"], ours),
         "peak_device_bytes": torch.cuda.max_memory_allocated(device) if on_gpu else None,
         "peak_device_reserved_bytes": torch.cuda.max_memory_reserved(device) if on_gpu else None,
@@ -326,22 +388,38 @@ class Results:
         except RuntimeError as error:  # of torch too: out of memory, no kernel for this device
             print(f"{name} failed: {type(error).__name__}: {error}", file=sys.stderr)
             return
+        self.write()
+
+    def check(self, device: torch.device, *, quick: bool) -> None:
+        """Compare captured steps with steps as they are, once."""
+        if "checks" not in self.run:
+            try:
+                self.run["checks"] = check_agents(device, QUICK_CHECKS if quick else CHECKED_STEPS)
+            except RuntimeError as error:
+                self.run["checks"] = {"failed": f"{type(error).__name__}: {error}"}
+            self.write()
+
+    def write(self) -> None:
+        """Write the file whole."""
         aside = self._path.with_name(self._path.name + ".part")
         aside.write_text(json.dumps(self._all, indent=1) + "\n")
         aside.replace(self._path)
 
 
 COLUMNS = (
-    *("opt_steps_per_s", "opt_steps_per_s_with_ingest", "resident_opt_steps_per_s"),
-    *("ratio_to_resident", "ratio_with_ingest", "opt_ms", "sample_ms", "host_to_device_ms"),
-    "peak_device_bytes",
+    *("opt_steps_per_s", "eager_opt_steps_per_s", "handwritten_opt_steps_per_s"),
+    *("ratio_to_eager", "ratio_to_handwritten", "ratio_to_resident", "ratio_with_ingest"),
+    *("opt_ms", "sample_ms", "model_copy_ms", "peak_device_bytes"),
 )
-HEADS = "opt/s", "+ingest", "resident", "ratio", "ingest", "opt ms", "sample ms", "copy ms", "MiB"
+HEADS = (
+    *("opt/s", "eager", "by hand", "/ eager", "/ by hand", "/ resident", "+ ingest", "opt ms"),
+    *("sample ms", "model ms", "MiB"),
+)
 
 
 def table(cases: dict[str, Any]) -> str:
     """Medians of the cases that are done, a line each."""
-    rows = [f"{'':26}" + "".join(f"{head:>10}" for head in HEADS)]
+    rows = [f"{'':26}" + "".join(f"{head:>11}" for head in HEADS)]
     for name, case in cases.items():
         cells = []
         for column in COLUMNS:
@@ -349,7 +427,7 @@ def table(cases: dict[str, Any]) -> str:
             value = value["median"] if isinstance(value, dict) else value
             if column.endswith("bytes") and value is not None:
                 value /= 1 << 20
-            cells.append(f"{'-' if value is None else format(value, '.4g'):>10}")
+            cells.append(f"{'-' if value is None else format(value, '.4g'):>11}")
         rows.append(f"{name:26}" + "".join(cells))
     return "\n".join(rows)
 
@@ -388,6 +466,8 @@ def main() -> int:
     cases = results.run["cases"]
     print(json.dumps(results.run["identity"]), file=sys.stderr)
     try:
+        check_time()
+        results.check(device, quick=options.quick)
         for name in options.cases:
             if name not in cases:
                 check_time()

@@ -20,7 +20,7 @@ import numpy as np
 from vedette_rl.core import Columns, empty_columns
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.replay.frame_ring import open_writer
-from vedette_rl.replay.frame_stacks import FRAME_SPANS, FRAMES, STACKS
+from vedette_rl.replay.frame_stacks import FRAME_SPANS, STACKS
 from vedette_rl.replay.ring import RingWriter
 from vedette_services.config import RunConfig, load_config
 from vedette_services.run.replay_layout import ReplayLayout, replay_layout
@@ -107,8 +107,8 @@ def _batch(layout: ReplayLayout, rows: int) -> Columns:
         stack = columns["obs"].shape[1]
         oldest = np.arange(rows)[:, np.newaxis] + np.arange(stack)
         columns.update({name: oldest + after for after, name in enumerate(STACKS)})
-        shape = (rows + stack, *layout.shared.shape)
-        columns[FRAMES] = rng.integers(0, 256, shape, np.uint8)
+        for frames in layout.shared.columns:
+            columns[frames.name] = rng.integers(0, 256, (rows + stack, *frames.shape), np.uint8)
     return columns
 
 

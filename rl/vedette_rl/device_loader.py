@@ -1,11 +1,13 @@
 """From the replay's arrays to tensors on the agent's device.
 
-On a CPU the tensors share the arrays' memory and nothing is copied. On a GPU the next batch is
+On a CPU the tensors share the arrays' memory and nothing is copied. On a GPU batches are gathered
+in a copy of the replay, which follows it; where the GPU has no room for one, the next batch is
 gathered into pinned memory and copied on a stream of its own while the agent works on this one.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -15,6 +17,16 @@ import torch
 from numpy.typing import NDArray
 
 from vedette_rl.core import ReplayBuffer, Sample
+from vedette_rl.device_ring import DeviceRing, ring_bytes, stage
+from vedette_rl.replay.prioritized import PrioritizedReplay
+from vedette_rl.replay.rows import Rows
+from vedette_rl.replay.uniform import DrawnRows, UniformReplay
+from vedette_rl.storage.system import bytes_text
+
+log = logging.getLogger("vedette.trainer")
+
+COPY_SHARE = 0.8
+"""Of a GPU's free memory: networks, their optimizers and the batch need the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +55,73 @@ class DeviceLoader(Protocol):
         ...
 
 
-def make_loader(replay: ReplayBuffer, batch_size: int, device: torch.device) -> DeviceLoader:
-    """The loader that suits the device."""
-    if device.type == "cuda":
-        return CudaLoader(replay, batch_size, device)
-    return CpuLoader(replay, batch_size, device)
+def make_loader(
+    replay: ReplayBuffer, batch_size: int, device: torch.device, *, copy_replay: bool = True
+) -> DeviceLoader:
+    """The loader that suits the device.
+
+    Args:
+        replay: a uniform or prioritized one draws from the copy from now on, where there is one.
+        batch_size: rows of a batch.
+        device: of the batches.
+        copy_replay: copy it to a GPU that has room for it.
+    """
+    if device.type != "cuda":
+        return CpuLoader(replay, batch_size, device)
+    if copy_replay and type(replay) in (UniformReplay, PrioritizedReplay):
+        assert isinstance(replay, DrawnRows)
+        free, _ = torch.cuda.mem_get_info(device)
+        if ring := copy_ring(replay.rows, device, int(free * COPY_SHARE)):
+            return RingLoader(replay, ring, batch_size)
+    return CudaLoader(replay, batch_size, device)
+
+
+def copy_ring(rows: Rows, device: torch.device, free_bytes: int) -> DeviceRing | None:
+    """A copy of a ring on a device; None where it has no room for it, which is said."""
+    need = ring_bytes(rows)
+    if need > free_bytes:
+        reason = f"{bytes_text(free_bytes)} are free for it"
+    else:
+        try:
+            ring = DeviceRing(rows, device)
+        except torch.OutOfMemoryError as error:
+            reason = str(error).partition(". ")[0]
+        else:
+            log.info("the replay is copied to %s: %s", device, bytes_text(need))
+            return ring
+    log.warning(
+        "the replay of %s is not copied to %s (%s): every batch is copied from the host's memory; "
+        "a smaller replay.capacity would fit",
+        *(bytes_text(need), device, reason),
+    )
+    return None
+
+
+class RingLoader:
+    """Batches that are gathered on the device.
+
+    Args:
+        replay: draws from `ring` from now on.
+        ring: the copy of its rows.
+        batch_size: rows of a batch.
+    """
+
+    def __init__(self, replay: DrawnRows, ring: DeviceRing, batch_size: int) -> None:
+        self._replay, self._ring, self._batch_size = replay, ring, batch_size
+        self._weights: torch.Tensor | None = None
+        replay.rows = ring
+
+    def load(self) -> DeviceBatch:
+        self._ring.follow()
+        sample = self._replay.sample(self._batch_size)
+        batch = self._ring.gather_batch(sample.indices)
+        weights = None
+        if sample.weights is not None:
+            staged = stage(sample.weights, self._ring.device).view(torch.float32).view(-1)
+            if self._weights is None:
+                self._weights = staged.to(self._ring.device, copy=True)
+            weights = self._weights.copy_(staged, non_blocking=True)
+        return DeviceBatch(batch, weights, sample.indices, sample.columns.get("version"))
 
 
 class CpuLoader:

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from vedette_rl.agents.actions import BoxActions as BoxActions
     from vedette_rl.agents.actions import DiscreteActions as DiscreteActions
     from vedette_rl.agents.actions import to_bounds as to_bounds
+    from vedette_rl.agents.captured_step import Due as Due
+    from vedette_rl.agents.captured_step import SteppedAgent as SteppedAgent
+    from vedette_rl.agents.captured_step import StepResult as StepResult
     from vedette_rl.agents.config import AgentConfig as AgentConfig
     from vedette_rl.agents.config import NetworkConfig as NetworkConfig
     from vedette_rl.agents.kind import AgentKind as AgentKind
@@ -29,9 +32,12 @@ _MODULES = {
     "BoxActions": "agents.actions",
     "DiscreteActions": "agents.actions",
     "Discounts": "agents.temporal_difference",
+    "Due": "agents.captured_step",
     "IN_SAMPLES": "stored_settings",
     "IN_WEIGHTS": "stored_settings",
     "NetworkConfig": "agents.config",
+    "StepResult": "agents.captured_step",
+    "SteppedAgent": "agents.captured_step",
     "ValueAgent": "agents.value_agent",
     "agent_kind": "agents.registry",
     "td_loss": "agents.temporal_difference",

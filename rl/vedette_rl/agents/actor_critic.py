@@ -13,10 +13,12 @@ import torch
 from torch import nn
 
 from vedette_rl.agents.actions import BoxActions
+from vedette_rl.agents.captured_step import Due, SteppedAgent, StepResult
 from vedette_rl.agents.config import ActorCriticConfig
 from vedette_rl.agents.temporal_difference import Discounts, quantile_huber_loss, td_loss
-from vedette_rl.core.learning import ModelInfo, OptResult, State
+from vedette_rl.core.learning import ModelInfo, State
 from vedette_rl.envs.spaces import Spaces
+from vedette_rl.host_copy import PendingArrays, settled
 from vedette_rl.networks.encoder import Obs, RandomShift
 from vedette_rl.networks.layers import LayersFactory, normalized_columns
 from vedette_rl.networks.observation import choose_input, images_of
@@ -45,19 +47,20 @@ class CriticFit(NamedTuple):
     td_errors: torch.Tensor
 
 
-class ActorCritic:
-    """An `Agent` without `opt`: a policy, critics, and target critics, equal to them at first.
+class ActorCritic(SteppedAgent):
+    """An `Agent` without its step: a policy, critics, and target critics, equal to them at first.
 
     ::
 
         class MyAgent(ActorCritic):
-            def opt(self, batch, weights=None, *, record=False):
+            def step(self, batch, weights, due):
                 obs = self.observations(batch, "obs")
                 fit = self.fit_critics(obs, batch, target_BM, weights)
-                if self.policy_is_due:
+                if due.policy:
                     self.descend_policy(loss)   # of self.q(obs, self.pi(obs))
-                self.finish_step()
-                return self.result(fit, record=record)
+                if due.target:
+                    self.move_targets()
+                return self.result(due, fit)
 
     Args:
         config: of the agent.
@@ -115,7 +118,8 @@ class ActorCritic:
         n = config.n_quantiles
         midpoints_N = (torch.arange(n, device=device) + 0.5) / n
         self._taus_1N = midpoints_N.repeat(1, config.n_critics)  # of all critics
-        self._opt_steps = 0
+        self.generators = (self.noise, self._shift.generator)
+        self.networks = (self.pi, self.q, self.q_target)
         self._follow_encoder()
 
     def adam(
@@ -138,10 +142,18 @@ class ActorCritic:
             interval=interval,
         )
 
-    @property
-    def opt_steps(self) -> int:
-        """Optimization steps done, over all epochs of the run."""
-        return self._opt_steps
+    def due(self, *, record: bool) -> Due:
+        """What is due in the next step; see `SteppedAgent`."""
+        step, config = self.opt_steps + 1, self._config
+        return Due(
+            policy=step % config.policy_delay == 0,
+            target=step % config.target_update_interval == 0,
+            record=record,
+        )
+
+    def optimizers(self, due: Due) -> tuple[VectorAdam, ...]:
+        """The critics', and where it is due the policy's; see `SteppedAgent`."""
+        return (self._critics_adam, self._policy_adam) if due.policy else (self._critics_adam,)
 
     def observations(self, batch: Mapping[str, torch.Tensor], part: str) -> Obs:
         """The columns of ``obs`` or ``next_obs``, renamed to ``obs...``, as the networks take them:
@@ -186,7 +198,7 @@ class ActorCritic:
         loss = self._critic_loss(q_tm1_KBN, target_BM, weights)
         self._critics_adam.zero_grad()
         torch.autograd.backward(loss)
-        self._critics_adam.step()
+        self._critics_adam.move()
         self._follow_encoder()
         q_KB, target_B = q_tm1_KBN.detach().mean(dim=2), target_BM.mean(dim=1)
         return CriticFit(loss, q_KB, target_B, (q_KB - target_B).abs_().mean(dim=0))
@@ -214,55 +226,54 @@ class ActorCritic:
         loss_B = quantile_huber_loss(z_tm1_BN, self._taus_1N, target_BM, 1.0) / n
         return (loss_B if weights is None else weights * loss_B).mean()
 
-    @property
-    def policy_is_due(self) -> bool:
-        """Whether the policy learns in this step."""
-        return (self._opt_steps + 1) % self._config.policy_delay == 0
-
     def descend_policy(self, loss: torch.Tensor) -> None:
         """One step of Adam down this loss, through the critics, but not into them."""
         self._policy_adam.zero_grad()
         torch.autograd.backward(loss, inputs=self.policy.parameters)
-        self._policy_adam.step()
+        self._policy_adam.move()
 
-    def finish_step(self) -> bool:
-        """Count the step; at their interval the target critics follow, and it returns True."""
-        self._opt_steps += 1
-        follows = self._opt_steps % self._config.target_update_interval == 0
-        if follows:
-            self._target.soft_update(self._critics, self._config.tau)
-        return follows
+    def move_targets(self) -> None:
+        """Move the target critics towards the critics."""
+        self._target.soft_update(self._critics, self._config.tau)
 
-    def result(self, fit: CriticFit, *, record: bool, **scalars: torch.Tensor | None) -> OptResult:
+    def result(self, due: Due, fit: CriticFit, **scalars: torch.Tensor) -> StepResult:
         """The result of a step, with these scalars and those of all agents if they are recorded."""
-        if not record:
-            return OptResult(fit.td_errors)
-        named = {
-            "loss": fit.loss,
-            **scalars,
-            "q_mean": fit.values.mean(),
-            "target_mean": fit.targets.mean(),
-            "td_error_mean": fit.td_errors.mean(),
-        }
-        found = {name: scalar.item() for name, scalar in named.items() if scalar is not None}
-        found["grad_norm"] = self._critics_adam.grad_norm()
-        found["policy_grad_norm"] = self._policy_adam.grad_norm()
-        return OptResult(fit.td_errors, found)
+        if not due.record:
+            return StepResult(fit.td_errors, {})
+        return StepResult(
+            fit.td_errors,
+            {
+                "loss": fit.loss,
+                **scalars,
+                "q_mean": fit.values.mean(),
+                "target_mean": fit.targets.mean(),
+                "td_error_mean": fit.td_errors.mean(),
+                "grad_norm": self._critics_adam.grad_norm(),
+                "policy_grad_norm": self._policy_adam.grad_norm(),
+            },
+        )
 
     def model_info(self) -> ModelInfo:
         """The policy and the observation's statistics: all that acting needs."""
-        return ModelInfo(self._opt_steps, {**self.policy.arrays(), **self._normalizer.arrays()})
+        policy, statistics = self.policy.pending_arrays(), self._normalizer.pending_arrays()
+        return ModelInfo(
+            self.opt_steps, PendingArrays(lambda: {**policy.value, **statistics.value})
+        )
 
     def get_state(self) -> State:
-        """All that resume needs."""
+        """All that resume needs. Copies."""
+        return settled(self.pending_state())
+
+    def pending_state(self) -> State:
+        """`get_state`, of copies that are begun."""
         return {
-            "opt_steps": self._opt_steps,
-            "policy": self.policy.get(self.policy.data),
-            "critics": self._critics.get(self._critics.data),
-            "target": self._target.get(self._target.data),
-            "normalizer": self._normalizer.get_state(),
-            "policy_adam": self._policy_adam.get_state(),
-            "critics_adam": self._critics_adam.get_state(),
+            "opt_steps": self.opt_steps,
+            "policy": self.policy.pending(self.policy.data),
+            "critics": self._critics.pending(self._critics.data),
+            "target": self._target.pending(self._target.data),
+            "normalizer": self._normalizer.pending_state(),
+            "policy_adam": self._policy_adam.pending_state(),
+            "critics_adam": self._critics_adam.pending_state(),
             "noise": self.noise.get_state(),
             "shift": self._shift.generator.get_state(),
         }
@@ -282,4 +293,4 @@ class ActorCritic:
         restore_generator(self.noise, state["noise"])
         if "shift" in state:  # version 0.2.0 did not shift
             restore_generator(self._shift.generator, state["shift"])
-        self._opt_steps = state["opt_steps"]
+        self.opt_steps = state["opt_steps"]

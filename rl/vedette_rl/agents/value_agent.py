@@ -12,8 +12,10 @@ import torch
 from torch import nn
 
 from vedette_rl.agents.actions import DiscreteActions
+from vedette_rl.agents.captured_step import Due, SteppedAgent, StepResult
 from vedette_rl.agents.temporal_difference import Discounts
-from vedette_rl.core.learning import ModelInfo, OptResult, State
+from vedette_rl.core.learning import ModelInfo, State
+from vedette_rl.host_copy import PendingArrays, settled
 from vedette_rl.networks.encoder import Obs, RandomShift
 from vedette_rl.networks.layers import NormalizedColumns
 from vedette_rl.networks.observation import NetworkInput
@@ -103,8 +105,9 @@ class ActionHeads:
         return of_heads.squeeze(-1) if self._one else of_heads.mean(dim=-1)
 
 
-class ValueAgent:
-    """An `Agent` without `opt`: two networks, equal at first; `online` descends, `target` follows.
+class ValueAgent(SteppedAgent):
+    """An `Agent` without its loss: of two networks, equal at first, `online` descends and `target`
+    follows.
 
     `online` is in the mode that it was built in, which is for training; `target` is in evaluation
     mode: a target is a value, and the maximum over values with dropout's noise is too high.
@@ -112,10 +115,11 @@ class ValueAgent:
     ::
 
         class MyAgent(ValueAgent):
-            def opt(self, batch, weights=None, *, record=False):
+            def step(self, batch, weights, due):
                 obs = self.observations(batch, "obs")
                 loss = ...      # of self.online(obs), and of self.target(next_obs) without gradient
-                self.descend(loss)
+                self.descend(loss, due)
+                return self.result(due, td_errors, loss, prediction, target)
 
     Args:
         config: step size, clipping, and the interval at which the target follows.
@@ -124,9 +128,6 @@ class ValueAgent:
         columns: of the observation, that are normalised.
         device: torch's name of the device that both are on.
         seed: of the weights.
-
-    Attributes:
-        opt_steps: optimization steps done, over all epochs of the run.
     """
 
     def __init__(
@@ -144,7 +145,7 @@ class ValueAgent:
         self._normalizer = ObsNormalizer(columns, device)
         self.discounts = Discounts(config.discount, device)
         self._shift = RandomShift(seen, config.random_shift, device=device, seed=seed)
-        self.opt_steps = 0
+        self.generators, self.networks = (self._shift.generator,), (self.online, self.target)
         self._interval, self._tau = config.target_update_interval, config.tau
         self._online = ParameterVector(self.online, learns=True)
         self._target = ParameterVector(self.target, learns=False)
@@ -161,50 +162,63 @@ class ValueAgent:
         images shifted, numbers normalised; the running statistics count those of ``obs``."""
         return self._shift(self._normalizer.observations(batch, part))
 
-    def descend(self, loss: torch.Tensor) -> None:
-        """One step of Adam down this loss; at its interval the target follows."""
+    def due(self, *, record: bool) -> Due:
+        """What is due in the next step; see `SteppedAgent`."""
+        return Due(target=(self.opt_steps + 1) % self._interval == 0, record=record)
+
+    def optimizers(self, due: Due) -> tuple[VectorAdam, ...]:
+        """The one; see `SteppedAgent`."""
+        return (self._adam,)
+
+    def descend(self, loss: torch.Tensor, due: Due) -> None:
+        """One step of Adam down this loss; where it is due the target follows."""
         self._adam.zero_grad()
         torch.autograd.backward(loss)
-        self._adam.step()
-        self.opt_steps += 1
-        if self.opt_steps % self._interval == 0:
+        self._adam.move()
+        if due.target:
             self._target.soft_update(self._online, self._tau)
 
     def result(
         self,
+        due: Due,
         td_errors: torch.Tensor,
         loss: torch.Tensor,
         prediction: torch.Tensor,
         target: torch.Tensor,
-        *,
-        record: bool,
-    ) -> OptResult:
-        """The result of an optimization step, with scalars if they are to be recorded."""
-        if not record:
-            return OptResult(td_errors)
-        return OptResult(
+    ) -> StepResult:
+        """The result of a step, with scalars if they are to be recorded."""
+        if not due.record:
+            return StepResult(td_errors, {})
+        return StepResult(
             td_errors,
             {
-                "loss": loss.item(),
-                "q_mean": prediction.mean().item(),
-                "target_mean": target.mean().item(),
-                "td_error_mean": td_errors.mean().item(),
+                "loss": loss,
+                "q_mean": prediction.mean(),
+                "target_mean": target.mean(),
+                "td_error_mean": td_errors.mean(),
                 "grad_norm": self._adam.grad_norm(),
             },
         )
 
     def model_info(self) -> ModelInfo:
         """A copy of the online network and the observation's statistics: all that acting needs."""
-        return ModelInfo(self.opt_steps, {**self._online.arrays(), **self._normalizer.arrays()})
+        online, statistics = self._online.pending_arrays(), self._normalizer.pending_arrays()
+        return ModelInfo(
+            self.opt_steps, PendingArrays(lambda: {**online.value, **statistics.value})
+        )
 
     def get_state(self) -> State:
         """All that resume needs: both networks, Adam's moments and the counter. Copies."""
+        return settled(self.pending_state())
+
+    def pending_state(self) -> State:
+        """`get_state`, of copies that are begun."""
         return {
             "opt_steps": self.opt_steps,
-            "online": self._online.get(self._online.data),
-            "target": self._target.get(self._target.data),
-            "normalizer": self._normalizer.get_state(),
-            "adam": self._adam.get_state(),
+            "online": self._online.pending(self._online.data),
+            "target": self._target.pending(self._target.data),
+            "normalizer": self._normalizer.pending_state(),
+            "adam": self._adam.pending_state(),
             "shift": self._shift.generator.get_state(),
         }
 

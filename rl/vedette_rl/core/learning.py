@@ -58,6 +58,11 @@ class OptResult:
     record: Mapping[str, float] = field(default_factory=dict)
 
 
+class StaticBatch(dict[str, "torch.Tensor"]):
+    """A batch in tensors that stay where they are: a captured step reads them there, and they may
+    be written over by another batch."""
+
+
 @runtime_checkable
 class Agent(Protocol):
     """Learns from batches. The module's docstring shows the loop that calls it."""

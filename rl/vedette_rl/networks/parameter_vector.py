@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -19,6 +20,7 @@ from torch import nn
 
 from vedette_rl.core.learning import State
 from vedette_rl.errors import ModelMismatchError
+from vedette_rl.host_copy import HostCopy, Pending, settled, snapshot
 from vedette_rl.storage.buffer_pool import BufferPool
 
 if TYPE_CHECKING:  # agents import networks
@@ -82,19 +84,29 @@ class ParameterVector:
 
     def arrays(self) -> dict[str, NDArray[np.float32]]:
         """A copy of the parameters in numpy, by name."""
-        return self._copies(self.data)
+        return self.pending_arrays().value
+
+    def pending_arrays(self) -> Pending[dict[str, NDArray[np.float32]]]:
+        """`arrays`, of a copy that is begun."""
+        copy = snapshot(self.data, self._memory)
+        return Pending(lambda: self._by_name(copy))
 
     def get(self, vector: torch.Tensor) -> dict[str, torch.Tensor]:
         """A copy on the CPU of a vector of this layout, by parameter name."""
-        return {name: torch.from_numpy(copy) for name, copy in self._copies(vector).items()}
+        return self.pending(vector).value
 
-    def _copies(self, vector: torch.Tensor) -> dict[str, NDArray[np.float32]]:
-        # Views are numpy's: torch takes ten times as long to make one, and the training loop waits
-        # for all of them.
-        copy = self._memory.allocate(vector.nbytes).view(np.float32)
-        torch.from_numpy(copy).copy_(vector.detach())
+    def pending(self, vector: torch.Tensor) -> Pending[dict[str, torch.Tensor]]:
+        """`get`, of a copy that is begun."""
+        copy = snapshot(vector, self._memory)
+        return Pending(
+            lambda: {name: torch.from_numpy(array) for name, array in self._by_name(copy).items()}
+        )
+
+    def _by_name(self, copy: HostCopy) -> dict[str, NDArray[np.float32]]:
+        # Views are numpy's: torch takes ten times as long to make one.
+        vector = copy.array()
         return {
-            name: copy[start : start + size].reshape(shape)
+            name: vector[start : start + size].reshape(shape)
             for name, (start, size, shape) in self._places.items()
         }
 
@@ -171,73 +183,85 @@ class VectorAdam:
         self._steps = 0
         self._schedule, self._interval, self._base = schedule, interval, learning_rate
         device = vector.data.device
-        self._step = torch.zeros((), device=device)
         self._rate = torch.full((), learning_rate, device=device)
-        self._exp_avg = torch.zeros_like(vector.data)
-        self._exp_avg_sq = torch.zeros_like(vector.data)
         # AdamW's decay would move these, which have no gradient.
         self._held = vector.frozen_views(vector.data) if weight_decay else []
         scheduled = schedule is not None and schedule.changes
-        self._update = adam_update(
+        self._tensors = AdamTensors(
             self._rate if scheduled else learning_rate,
             eps,
             weight_decay,
             vector.data,
             vector.grad,
-            self._exp_avg,
-            self._exp_avg_sq,
-            self._step,
+            torch.zeros_like(vector.data),
+            torch.zeros_like(vector.data),
+            torch.zeros((), device=device),
         )
+        self._update = self._tensors.update()
 
     def zero_grad(self) -> None:
         """Zero the gradient, before a backward pass adds to it."""
-        self._vector.grad.zero_()
+        self._tensors.grad.zero_()
 
-    @torch.no_grad()
     def step(self) -> None:
         """Clip the gradient, and move the parameters."""
-        grad = self._vector.grad
+        self.move()
+        self.count()
+
+    @torch.no_grad()
+    def move(self) -> None:
+        """The part of `step` that a captured step contains: tensors alone."""
+        grad = self._tensors.grad
         clip = None
         if self._max_grad_norm:
             clip = (torch.dot(grad, grad).sqrt_() / self._max_grad_norm).clamp_(min=1.0)
-        self._steps += 1
         if self._schedule is not None and self._schedule.changes:
             # on the device, so that nothing waits and a captured step computes it anew
-            factor = schedule_factor(self._schedule, (self._step + 1.0) * self._interval)
-            torch.mul(factor, self._base, out=self._rate)
+            step = (self._tensors.step + 1.0) * self._interval
+            torch.mul(schedule_factor(self._schedule, step), self._base, out=self._rate)
         held = [(view, view.clone()) for view in self._held]
         self._update(clip)
         for view, before in held:
             view.copy_(before)
+
+    def count(self) -> None:
+        """The rest of `step`: count it, and tidy up now and then."""
+        self._steps += 1
         if self._steps % _SWEEP_INTERVAL == 0:
             self._flush_negligible()
 
+    @torch.no_grad()
     def _flush_negligible(self) -> None:
         # The moments of a dead unit decay until they are denormal, and a CPU adds those twenty
         # times slower than other numbers: 1.3 ms a step in place of 0.06 on 68,000 parameters.
-        for moment in (self._exp_avg, self._exp_avg_sq):
+        for moment in self._tensors.moments:
             torch.hardshrink(moment, _NEGLIGIBLE, out=moment)
 
-    def grad_norm(self) -> float:
+    def grad_norm(self) -> torch.Tensor:
         """The gradient's norm: before `step` as it was, after it as it was clipped."""
-        return float(self._vector.grad.norm())
+        norm: torch.Tensor = self._tensors.grad.norm()
+        return norm
 
     def get_state(self) -> State:
         """The moments by parameter name, and the step counter. Copies on the CPU."""
+        return settled(self.pending_state())
+
+    def pending_state(self) -> State:
+        """`get_state`, of copies that are begun."""
+        exp_avg, exp_avg_sq = self._tensors.moments
         return {
             "step": self._steps,
-            "exp_avg": self._vector.get(self._exp_avg),
-            "exp_avg_sq": self._vector.get(self._exp_avg_sq),
+            "exp_avg": self._vector.pending(exp_avg),
+            "exp_avg_sq": self._vector.pending(exp_avg_sq),
         }
 
     def set_state(self, state: State) -> None:
         """Continue from these moments."""
         self._steps = state["step"]
-        self._step.fill_(self._steps)
-        self._vector.set(self._exp_avg, state["exp_avg"])
-        self._vector.set(self._exp_avg_sq, state["exp_avg_sq"])
-        # A parameter may have been frozen since: its first moment would go on moving it.
-        for moment in (self._exp_avg, self._exp_avg_sq):
+        self._tensors.step.fill_(self._steps)
+        for moment, name in zip(self._tensors.moments, ("exp_avg", "exp_avg_sq"), strict=True):
+            self._vector.set(moment, state[name])
+            # A parameter may have been frozen since: its first moment would go on moving it.
             for frozen in self._vector.frozen_views(moment):
                 frozen.zero_()
 
@@ -259,90 +283,92 @@ def schedule_factor(schedule: ScheduleConfig, step: torch.Tensor) -> torch.Tenso
     return factor * (1.0 - (1.0 - schedule.final) * progress)
 
 
-def adam_update(
-    learning_rate: float | torch.Tensor,
-    eps: float,
-    weight_decay: float,
-    parameter: torch.Tensor,
-    grad: torch.Tensor,
-    exp_avg: torch.Tensor,
-    exp_avg_sq: torch.Tensor,
-    step: torch.Tensor,
-) -> Callable[[torch.Tensor | None], None]:
-    """Return the function that does a step of Adam on these tensors in place.
+@dataclass(frozen=True, slots=True)
+class AdamTensors:
+    """What a step of Adam reads and moves in place.
 
-    Its argument, where it is not None, divides the gradient first.
-
-    `torch.optim.Adam(fused=True)` ends in the same fused call, 0.2 ms of bookkeeping later: a fifth
-    of a small network's optimization step. But the call is private: where the installed torch has
-    none of it for this device, or with other arguments, its own optimizer does the steps.
+    Args:
+        learning_rate: its step size; a tensor where a schedule changes it.
+        eps: what is added to the denominator.
+        weight_decay: AdamW's; 0 is off.
+        parameter, grad, exp_avg, exp_avg_sq: vectors of one layout.
+        step: steps done.
     """
-    settings = learning_rate, eps, weight_decay
-    try:
-        trial = torch.zeros(5, 1, device=parameter.device)
-        _fused_step(*settings, trial[0], trial[1], trial[2], trial[3], trial[4], None)
-    except (AttributeError, TypeError, RuntimeError):
-        return _optimizer_update(*settings, parameter, grad, exp_avg, exp_avg_sq, step)
-    return partial(_fused_step, *settings, parameter, grad, exp_avg, exp_avg_sq, step)
 
+    learning_rate: float | torch.Tensor
+    eps: float
+    weight_decay: float
+    parameter: torch.Tensor
+    grad: torch.Tensor
+    exp_avg: torch.Tensor
+    exp_avg_sq: torch.Tensor
+    step: torch.Tensor
 
-def _fused_step(
-    learning_rate: float | torch.Tensor,
-    eps: float,
-    weight_decay: float,
-    parameter: torch.Tensor,
-    grad: torch.Tensor,
-    exp_avg: torch.Tensor,
-    exp_avg_sq: torch.Tensor,
-    step: torch.Tensor,
-    clip: torch.Tensor | None,
-) -> None:
-    step += 1
-    fused = torch._fused_adamw_ if weight_decay else torch._fused_adam_
-    fused(
-        [parameter],
-        [grad],
-        [exp_avg],
-        [exp_avg_sq],
-        [],
-        [step],
-        lr=learning_rate,
-        beta1=0.9,
-        beta2=0.999,
-        weight_decay=weight_decay,
-        eps=eps,
-        amsgrad=False,
-        maximize=False,
-        grad_scale=clip,
-    )
+    @property
+    def moments(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Both of them."""
+        return self.exp_avg, self.exp_avg_sq
 
+    def update(self) -> Callable[[torch.Tensor | None], None]:
+        """Return the function that does a step.
 
-def _optimizer_update(
-    learning_rate: float | torch.Tensor,
-    eps: float,
-    weight_decay: float,
-    parameter: torch.Tensor,
-    grad: torch.Tensor,
-    exp_avg: torch.Tensor,
-    exp_avg_sq: torch.Tensor,
-    step: torch.Tensor,
-) -> Callable[[torch.Tensor | None], None]:
-    leaf = parameter.detach()  # the same memory
-    leaf.grad = grad
-    kind = torch.optim.AdamW if weight_decay else torch.optim.Adam
-    adam = partial(kind, [leaf], lr=learning_rate, eps=eps, weight_decay=weight_decay)
-    try:
-        optimizer = adam(fused=True)
-    except RuntimeError:  # not on this device
-        optimizer = adam(foreach=False)
-    optimizer.state[leaf] = {"step": step, "exp_avg": exp_avg, "exp_avg_sq": exp_avg_sq}
+        Its argument, where it is not None, divides the gradient first.
 
-    def update(clip: torch.Tensor | None) -> None:
-        if clip is not None:
-            grad.div_(clip)
-        optimizer.step()
+        `torch.optim.Adam(fused=True)` ends in the same fused call, 0.2 ms of bookkeeping later: a
+        fifth of a small network's optimization step. But the call is private: where the installed
+        torch has none of it for this device, or with other arguments, its own optimizer does the
+        steps.
+        """
+        trial = torch.zeros(5, 1, device=self.parameter.device)
+        names = ("parameter", "grad", "exp_avg", "exp_avg_sq")
+        vectors = dict(zip(names, trial, strict=False))
+        try:
+            replace(self, **vectors, step=trial[4])._fused_step(None)
+        except (AttributeError, TypeError, RuntimeError):
+            return self._optimizer_step()
+        return self._fused_step
 
-    return update
+    def _fused_step(self, clip: torch.Tensor | None) -> None:
+        self.step.add_(1)
+        fused = torch._fused_adamw_ if self.weight_decay else torch._fused_adam_
+        fused(
+            [self.parameter],
+            [self.grad],
+            [self.exp_avg],
+            [self.exp_avg_sq],
+            [],
+            [self.step],
+            lr=self.learning_rate,
+            beta1=0.9,
+            beta2=0.999,
+            weight_decay=self.weight_decay,
+            eps=self.eps,
+            amsgrad=False,
+            maximize=False,
+            grad_scale=clip,
+        )
+
+    def _optimizer_step(self) -> Callable[[torch.Tensor | None], None]:
+        leaf = self.parameter.detach()  # the same memory
+        leaf.grad = self.grad
+        kind = torch.optim.AdamW if self.weight_decay else torch.optim.Adam
+        adam = partial(
+            kind, [leaf], lr=self.learning_rate, eps=self.eps, weight_decay=self.weight_decay
+        )
+        capturable = leaf.device.type == "cuda"
+        try:
+            optimizer = adam(fused=True, capturable=capturable)
+        except RuntimeError:  # not on this device
+            optimizer = adam(foreach=False, capturable=capturable)
+        moments = {"exp_avg": self.exp_avg, "exp_avg_sq": self.exp_avg_sq}
+        optimizer.state[leaf] = {"step": self.step, **moments}
+
+        def update(clip: torch.Tensor | None) -> None:
+            if clip is not None:
+                self.grad.div_(clip)
+            optimizer.step()
+
+        return update
 
 
 def seed_process(seed: int, epoch: int) -> None:

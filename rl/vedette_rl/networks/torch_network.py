@@ -5,7 +5,7 @@ Shapes: B rows, F features, D action dimensions, K critics.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
@@ -19,6 +19,7 @@ from vedette_rl.core.columns import Columns, select_part
 from vedette_rl.core.learning import ModelInfo, State
 from vedette_rl.envs.spaces import observation_columns
 from vedette_rl.errors import ModelMismatchError
+from vedette_rl.host_copy import Pending, read_later
 from vedette_rl.networks.encoder import CustomQNetwork, Obs, build_encoder
 from vedette_rl.networks.layers import (
     MEAN,
@@ -167,6 +168,36 @@ class Critics(nn.Module):
         return q_KBN
 
 
+def compute_in_bfloat16(network: nn.Module) -> None:
+    """Have a network compute in bfloat16 where autocast does, forwards and backwards; its weights,
+    its output and all around it stay float32."""
+    forward = network.forward
+
+    def rounded(*inputs: Any) -> torch.Tensor:
+        # A cache of rounded weights would outlive the weights in a captured step.
+        device = next(network.parameters()).device.type
+        with torch.autocast(device, torch.bfloat16, cache_enabled=False):
+            output: torch.Tensor = forward(*inputs)
+        return output.float()
+
+    network.forward = rounded
+
+
+def compile_networks(networks: Sequence[nn.Module], device: torch.device) -> str:
+    """Compile networks (`torch.compile`) at their first use; returns the reason where that is not
+    possible here, and leaves them as they are."""
+    try:
+        compiled = torch.compile(functional.softplus)
+        compiled(torch.ones(64, device=device))
+    except Exception as error:  # noqa: BLE001 - of many kinds: no compiler, no headers, no Triton
+        lines = str(error).strip().splitlines() or [""]
+        return f"{type(error).__name__}: {lines[0]}"
+    torch._dynamo.config.suppress_errors = True  # what cannot be compiled runs as it is
+    for network in networks:
+        network.compile()
+    return ""
+
+
 class ObsNormalizer:
     """Running mean and variance of the observation, of the batches that an agent learns from.
 
@@ -217,13 +248,24 @@ class ObsNormalizer:
 
     def arrays(self) -> dict[str, NDArray[np.float32]]:
         """The part of the model that acting needs. Copies."""
-        if not self._means:
-            return {}
-        return {MEAN: self._mean.cpu().numpy().copy(), SCALE: self._scale.cpu().numpy().copy()}
+        return self.pending_arrays().value
+
+    def pending_arrays(self) -> Pending[dict[str, NDArray[np.float32]]]:
+        """`arrays`, of copies that are begun."""
+        named = {MEAN: self._mean, SCALE: self._scale} if self._means else {}
+        copies = {name: read_later(tensor) for name, tensor in named.items()}
+        return Pending(lambda: {name: copy.array() for name, copy in copies.items()})
 
     def get_state(self) -> State:
         """The statistics; nothing where there are none. Copies on the CPU."""
-        return {name: tensor.cpu().clone() for name, tensor in self._state().items()}
+        return self.pending_state().value
+
+    def pending_state(self) -> Pending[State]:
+        """`get_state`, of copies that are begun."""
+        copies = {name: read_later(tensor) for name, tensor in self._state().items()}
+        return Pending(
+            lambda: {name: torch.from_numpy(copy.array()) for name, copy in copies.items()}
+        )
 
     def set_state(self, state: State) -> None:
         """Continue from these statistics.

@@ -116,6 +116,20 @@ class LearnerConfig(SettingsPart):
     the run's directory."""
     device: str = Field(default="auto", pattern=DEVICES)
     """``auto`` (the GPU where there is one), ``cpu``, ``cuda``, ``cuda:1``, ``mps``."""
+    precision: Literal["float32", "tf32", "bfloat16"] = "float32"
+    """of the networks while they learn; weights, losses, optimizers and models stay float32.
+    ``float32`` is as torch has it, ``tf32`` multiplies matrices in TF32 on an NVIDIA GPU,
+    ``bfloat16`` computes the networks under torch's autocast."""
+    compile: bool = False
+    """compile the networks that learn by `torch.compile`, which takes up to a minute at each start
+    and needs a C++ compiler (on a GPU, Triton); without one they run as they are."""
+    copy_replay: bool = True
+    """keep a copy of the replay in an NVIDIA GPU's memory where it has room for it, and gather
+    batches there; otherwise they are gathered in the host's and copied, one ahead."""
+    captured_step: bool = True
+    """on an NVIDIA GPU, each kind of optimization step is captured as a CUDA graph at its fourth
+    time, and from then on replayed. False runs its operations one after the other: for a network of
+    your own whose Python does not do the same at every step."""
     max_managers: int = Field(default=2048, ge=1, le=4096)
     """actor managers at a time; further ones are refused. With keys, each has some of these places
     for itself, up to 64; if half of all are not enough for that, fewer."""

@@ -11,6 +11,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from vedette_rl.core import ModelInfo, State
 from vedette_rl.errors import CheckpointError
+from vedette_rl.host_copy import settled
 from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_services.run.model_map import ModelMapWriter
 from vedette_services.run.status import Checkpoint
@@ -135,7 +136,8 @@ class CheckpointWriter:
         self._thread = LatestJobThread("checkpoints", self._write, retry_s=retry_s)
 
     def save(self, opt_steps: int, state: State, meta: dict[str, Any]) -> None:
-        """Write `state` in the background; it must be a copy that nobody changes."""
+        """Write `state` in the background; it must be a copy that nobody changes, or copies that
+        were begun (`vedette_rl.host_copy`)."""
         self._thread.submit(_Checkpoint(opt_steps, state, meta))
 
     @property
@@ -164,7 +166,8 @@ class CheckpointWriter:
     def _write(self, job: _Checkpoint) -> bool:
         self._used_s = time.thread_time()
         try:
-            self._checkpoints.save(*job, self._throttle)
+            state = settled(job.state)
+            self._checkpoints.save(job.opt_steps, state, job.meta, self._throttle)
         except CheckpointError as error:
             if not self._why:
                 log.warning("%s; training goes on, and it is tried again", error)

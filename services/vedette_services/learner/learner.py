@@ -17,12 +17,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from vedette_rl.agents.captured_step import CudaCapture, SteppedAgent
 from vedette_rl.agents.registry import agent_kind
-from vedette_rl.core import Agent, ModelInfo, ReplayBuffer
+from vedette_rl.core import Agent, ModelInfo, ReplayBuffer, State
 from vedette_rl.device_loader import make_loader
 from vedette_rl.envs.spaces import Spaces, describe_spaces
 from vedette_rl.import_by_name import is_import_name
 from vedette_rl.networks.parameter_vector import seed_process
+from vedette_rl.networks.torch_network import compile_networks, compute_in_bfloat16
 from vedette_rl.recording.registry import SurvivingRecorder
 from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.replay.limiter import Limiter
@@ -31,6 +33,7 @@ from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_rl.replay.rows import Rows
 from vedette_rl.replay.uniform import UniformReplay, make_own_replay
 from vedette_rl.storage.checkpoints import Checkpoints
+from vedette_services.config.parts import LearnerConfig
 from vedette_services.config.run_config import RunConfig
 from vedette_services.learner.background import CheckpointWriter
 from vedette_services.learner.run_recorder import CurveRecorder, open_recorder, truncate_curves
@@ -156,6 +159,7 @@ class Learner:
         self.agent: Agent = agent_kind(config.agent.name).build_agent(
             config.agent, spaces, device=str(device), seed=config.seed
         )
+        prepare_steps(self.agent, device, config.learner)
         self.replay = open_replay()
         self.earlier = EarlierStarts()
         self._checkpoints = Checkpoints(run.checkpoints, keep=config.learner.keep_checkpoints)
@@ -165,7 +169,8 @@ class Learner:
         self.status = TrainerStatus(
             epoch=epoch, opt_steps=self.agent.opt_steps, sampled=sampled, sources=sources
         )
-        self._loader = make_loader(self.replay, config.agent.batch_size, device)
+        copy = config.learner.copy_replay
+        self._loader = make_loader(self.replay, config.agent.batch_size, device, copy_replay=copy)
         self._recorder = SurvivingRecorder(lambda: open_recorder(config, run.root))
         recorded = truncate_curves(run.tensorboard, self.agent.opt_steps)
         self._curves = CurveRecorder(self._recorder, run_id, config, recorded)
@@ -278,7 +283,8 @@ class Learner:
             self._curves.record(math.inf, self._over_all_starts(learning), gateway, evaluator)
             self._peers.end_production()
             gateway, evaluator = self._peers.read_status(fresh=True)
-        state = {"agent": agent.get_state(), "replay": self.replay.get_state()}
+        pending: Callable[[], State] = getattr(agent, "pending_state", agent.get_state)
+        state = {"agent": pending(), "replay": self.replay.get_state()}
         meta: dict[str, Any] = {
             "run_id": self.run_id,
             "epoch": self._epoch,
@@ -388,6 +394,32 @@ def _drawn(
     if config.prioritized:
         return PrioritizedReplay(rows, rng, config, memory=priorities)
     return UniformReplay(rows, rng)
+
+
+def prepare_steps(agent: Agent, device: torch.device, config: LearnerConfig) -> None:
+    """Have an agent's optimization steps run as configured: in which precision, compiled, captured.
+
+    What cannot be is said once, and left out.
+    """
+    if config.precision == "tf32" and device.type == "cuda":
+        torch.set_float32_matmul_precision("high")
+    captured = config.captured_step and device.type == "cuda"
+    rounded = config.precision == "bfloat16"
+    if not isinstance(agent, SteppedAgent):
+        if captured or rounded or config.compile:
+            log.info(
+                "%s: its optimization steps run one operation after the other, in float32: it has "
+                "an `opt` of its own; a subclass of SteppedAgent with a `step` is captured",
+                type(agent).__name__,
+            )
+        return
+    if rounded:
+        for network in agent.networks:
+            compute_in_bfloat16(network)
+    if config.compile and (reason := compile_networks(agent.networks, device)):
+        log.warning("learner.compile: the networks run as they are, uncompiled: %s", reason)
+    if captured:
+        agent.capture_by(CudaCapture(device, agent.generators))
 
 
 def resolve_device(name: str) -> torch.device:

@@ -7,15 +7,18 @@ evaluation or serialization: its callbacks hand these to other threads and proce
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vedette_rl.core import Agent, OptResult, ReplayBuffer
 from vedette_rl.device_loader import DeviceBatch, DeviceLoader
 from vedette_rl.errors import NoTdErrorsError
+from vedette_rl.host_copy import HostCopy, read_later
 from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.mixed import MixedReplay
 from vedette_rl.replay.prioritized import PrioritizedReplay
@@ -25,6 +28,9 @@ from vedette_services.run.status_records import TrainerStatus
 
 TICK_S = 0.02
 """From one tick to the next: 50 a second."""
+
+_LATE_OPTS = 8
+"""Optimization steps after which the results of one are read, whether the device is done or not."""
 
 _WAIT_S = 0.005  # from one check to the next while the loop waits for samples
 
@@ -68,6 +74,21 @@ class _Times:
     opts: int = 0
 
 
+class _Unread(NamedTuple):
+    """Results of an optimization step that are on their way from the device."""
+
+    opt_steps: int
+    indices: NDArray[Any]
+    td_errors: HostCopy | None
+    record: Mapping[str, float]
+
+    @property
+    def done(self) -> bool:
+        """Return True where reading them waits for nothing."""
+        arrived = self.td_errors is None or self.td_errors.done
+        return arrived and getattr(self.record, "done", True)
+
+
 class TrainingLoop:
     """Optimizes until its callbacks return an exit reason.
 
@@ -106,6 +127,7 @@ class TrainingLoop:
         self._began: float | None = None
         self._lag = (0.0, 0.0, 0.0)  # mean, p95, max: of the rows drawn for the last record
         self._record: dict[str, float] = dict(learning.record)
+        self._unread: deque[_Unread] = deque()
 
     def run(self) -> TrainerStatus:
         """Train to the end; returns the last status, with its `exit_reason`."""
@@ -138,6 +160,7 @@ class TrainingLoop:
         return self._limiter.sample_wait_reason(replay.inserted, self._sampled)
 
     def _wait(self, waits: str) -> str:
+        self._read(_LATE_OPTS)
         before = self._clock()
         self._idle()
         now = self._clock()
@@ -165,20 +188,31 @@ class TrainingLoop:
         self._times.opts += 1
 
     def _learn_from(self, loaded: DeviceBatch, result: OptResult) -> None:
+        """Begin to read the results; of a CPU they are there."""
+        td_errors = None
         if loaded.weights is not None:
             if result.td_errors is None:
                 raise NoTdErrorsError
-            self._replay.update_priority(loaded.indices, result.td_errors.cpu().numpy())
-        if result.record:
-            self._record = dict(result.record)
-            if loaded.versions is not None:
-                made = loaded.versions[loaded.versions >= 0]  # rows of data sets are of no model
-                lag = self._agent.opt_steps - (made if len(made) else loaded.versions[:1])
-                self._lag = (float(lag.mean()), float(np.percentile(lag, 95)), float(lag.max()))
-            self._callbacks.record(
-                {f"train/{name}": value for name, value in result.record.items()},
-                self._agent.opt_steps,
-            )
+            td_errors = read_later(result.td_errors)
+        if result.record and loaded.versions is not None:
+            made = loaded.versions[loaded.versions >= 0]  # rows of data sets are of no model
+            lag = self._agent.opt_steps - (made if len(made) else loaded.versions[:1])
+            self._lag = (float(lag.mean()), float(np.percentile(lag, 95)), float(lag.max()))
+        if td_errors or result.record:
+            unread = _Unread(self._agent.opt_steps, loaded.indices, td_errors, result.record)
+            self._unread.append(unread)
+        self._read(_LATE_OPTS)
+
+    def _read(self, keep: int = 0) -> None:
+        """Take over the results that have arrived, and wait for all but the newest `keep`."""
+        while self._unread and (len(self._unread) > keep or self._unread[0].done):
+            unread = self._unread.popleft()
+            if unread.td_errors:
+                self._replay.update_priority(unread.indices, unread.td_errors.array())
+            if unread.record:
+                self._record = dict(unread.record)
+                record = {f"train/{name}": value for name, value in self._record.items()}
+                self._callbacks.record(record, unread.opt_steps)
 
     def _at_intervals(self, opt_steps: int) -> None:
         config = self._config
@@ -232,6 +266,7 @@ class TrainingLoop:
 
     def _finish(self, reason: str) -> TrainerStatus:
         """Publish, record and save for the last time."""
+        self._read()
         self._callbacks.publish(self._agent)
         self._record_cost(self._agent.opt_steps)
         self._flush(self._agent.opt_steps)

@@ -49,12 +49,16 @@ def test_every_case_is_measured_once_and_a_second_call_does_what_is_missing(tmp_
     assert len(run["cases"]) == 5
     assert first["cases"].items() <= run["cases"].items()
     assert run["identity"]["device"] == "cpu"
+    assert run["checks"].keys() == {"dqn", "iqn", "sac", "td3"}
+    assert all(check["td_errors_apart"] == 0.0 for check in run["checks"].values())
     for name, case in run["cases"].items():
         assert name in done.stdout
         assert case["ingest_rows_per_s"]["min"] > 0
         assert case["sample_ms"]["median"] > 0
         rates = [case[key]["median"] for key in ("opt_steps_per_s", "resident_opt_steps_per_s")]
         assert case["ratio_to_resident"]["median"] == pytest.approx(rates[0] / rates[1])
+        assert case["handwritten_opt_steps_per_s"]["min"] > 0
+        assert case["not_captured_because"] == "no GPU"
         assert case["peak_device_bytes"] is None
 
 

@@ -13,9 +13,8 @@ import torch
 from torch import nn
 
 from vedette_rl.agents.actions import DiscreteActions
-from vedette_rl.agents.dqn.agent import DqnAgent
+from vedette_rl.agents.dqn.agent import DqnAgent, q_learning_target
 from vedette_rl.agents.dqn.config import DqnConfig
-from vedette_rl.agents.dqn.loss import q_learning_target
 from vedette_rl.agents.exploration import ExplorationConfig
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.agents.value_agent import ActionHeads

@@ -101,7 +101,7 @@ def test_a_frozen_parameter_has_no_gradient_and_counts_in_no_norm() -> None:
     torch.autograd.backward(network(torch.ones(1, 3)).sum())
     assert all(parameter.grad is None for parameter in network[0].parameters())
     expected = torch.cat([p.grad.flatten() for p in network[1].parameters() if p.grad is not None])
-    assert adam.grad_norm() == pytest.approx(float(expected.norm()))
+    assert float(adam.grad_norm()) == pytest.approx(float(expected.norm()))
 
 
 def test_weight_decay_moves_no_frozen_parameter() -> None:

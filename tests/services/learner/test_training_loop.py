@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 from vedette_rl.core import Agent, ModelInfo, OptResult, Sample, State
 from vedette_rl.device_loader import CpuLoader
 from vedette_rl.errors import NoTdErrorsError
+from vedette_rl.host_copy import HostCopy, Reached
 from vedette_services.config.parts import LearnerConfig
+from vedette_services.learner import training_loop
 from vedette_services.learner.training_loop import TrainingLoop
 from vedette_services.run.status_records import TrainerStatus
 
@@ -228,3 +230,57 @@ def test_an_agent_that_tells_no_errors_cannot_be_drawn_for_by_them() -> None:
     loop, _, _ = loop_of(config(), max_opts=3, replay=Weighted())
     with pytest.raises(NoTdErrorsError, match=r"replay\.prioritized=false"):
         loop.run()
+
+
+class Arriving(Reached):
+    """A copy's event, reached `late` optimization steps after it was begun."""
+
+    def __init__(self, agent: CountingAgent, late: int) -> None:
+        self._agent, self._due = agent, agent.opt_steps + late
+        self.waited = False
+
+    def query(self) -> bool:
+        return self._agent.opt_steps >= self._due
+
+    def synchronize(self) -> None:
+        self.waited = self.waited or not self.query()
+
+
+class Telling(Weighted):
+    """A prioritized replay that notes when it is told errors."""
+
+    def __init__(self) -> None:
+        self.at: list[int] = []
+
+    def update_priority(self, indices: NDArray[np.int64], td_errors: NDArray[np.float32]) -> None:
+        self.at.append(int(td_errors[0]))
+
+
+@pytest.mark.parametrize(("late", "waits", "told_at"), [(0, 0, 1), (3, 0, 4), (50, 22, 9)])
+def test_results_are_read_when_they_arrive_and_at_most_eight_steps_later(
+    monkeypatch: pytest.MonkeyPatch, late: int, waits: int, told_at: int
+) -> None:
+    replay, events = Telling(), []
+    loop, around, agent = loop_of(config(record_agent_info_interval=10), max_opts=30, replay=replay)
+    agent.tells = True
+
+    def read_later(tensor: torch.Tensor) -> HostCopy:
+        events.append(Arriving(agent, late))
+        return HostCopy(torch.full_like(tensor, agent.opt_steps), events[-1])
+
+    monkeypatch.setattr(training_loop, "read_later", read_later)
+    first: list[int] = []
+    update = replay.update_priority
+
+    def updated(indices: NDArray[np.int64], td_errors: NDArray[np.float32]) -> None:
+        first.append(agent.opt_steps)
+        update(indices, td_errors)
+
+    monkeypatch.setattr(replay, "update_priority", updated)
+    loop.run()
+    assert replay.at == [*range(1, 31)]  # all of them, in order
+    assert first[0] == told_at
+    assert sum(event.waited for event in events[:-8]) == waits
+    assert [record for record in around.records if "train/loss" in record] == 3 * [
+        {"train/loss": 1.0}
+    ]

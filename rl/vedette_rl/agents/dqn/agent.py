@@ -1,23 +1,33 @@
-"""The half of DQN that learns."""
+"""The half of DQN that learns. Shapes: B samples, A values of actions."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
 
 import torch
 from torch import nn
 
 from vedette_rl.agents.actions import DiscreteActions
+from vedette_rl.agents.captured_step import Batch, Due, StepResult
 from vedette_rl.agents.dqn.config import DqnConfig
-from vedette_rl.agents.dqn.loss import q_learning_target
-from vedette_rl.agents.dqn.network import QLayers
+from vedette_rl.agents.dqn.policy import QLayers
 from vedette_rl.agents.temporal_difference import Imitation, cross_entropy, margin_loss, td_loss
 from vedette_rl.agents.value_agent import ActionHeads, ValueAgent
-from vedette_rl.core.learning import OptResult, State
+from vedette_rl.core.learning import State
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.networks.layers import normalized_columns
 from vedette_rl.networks.observation import choose_input
 from vedette_rl.networks.torch_network import build_network
+
+
+def q_learning_target(
+    r_t: torch.Tensor, discount_t: torch.Tensor, v_t: torch.Tensor
+) -> torch.Tensor:
+    """r + discount v': ``(B,)``, v' by the target network (Mnih et al. 2015, algorithm 1).
+
+    Args:
+        v_t: max_a Q'(s', a); with double Q-learning Q'(s', argmax_a Q(s', a)), the action chosen by
+            the online network (van Hasselt et al. 2016, equation 4).
+    """
+    return torch.addcmul(r_t, discount_t, v_t)
 
 
 class DqnAgent(ValueAgent):
@@ -36,14 +46,8 @@ class DqnAgent(ValueAgent):
         columns = normalized_columns(config, spaces.observation)
         super().__init__(config, build, seen, columns, device=device, seed=seed)
 
-    def opt(
-        self,
-        batch: Mapping[str, torch.Tensor],
-        weights: torch.Tensor | None = None,
-        *,
-        record: bool = False,
-    ) -> OptResult:
-        """One optimization step. See `vedette_rl.core.learning.Agent.opt`."""
+    def step(self, batch: Batch, weights: torch.Tensor | None, due: Due) -> StepResult:
+        """One optimization step. See `SteppedAgent.step`."""
         obs = self.observations(batch, "obs")
         target = self._td_target(batch)
         q_tm1_BA = self.online(obs)
@@ -51,11 +55,11 @@ class DqnAgent(ValueAgent):
         loss = td_loss(q_tm1, target, self._config.loss, weights)
         if self._imitation.wanted(batch):
             loss = loss + self._imitation.weigh(self._unlike(q_tm1_BA, batch), batch, weights)
-        self.descend(loss)
+        self.descend(loss, due)
         td_errors = (q_tm1.detach() - target).abs_()
-        return self.result(td_errors, loss, q_tm1, target, record=record)
+        return self.result(due, td_errors, loss, q_tm1, target)
 
-    def _unlike(self, q_BA: torch.Tensor, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    def _unlike(self, q_BA: torch.Tensor, batch: Batch) -> torch.Tensor:
         """How far each sample's action is from what these values choose: ``(B,)``."""
         config, q_BDC = self._config.imitation, self._heads.by_head(q_BA)
         choice_BD = self._heads.choices(batch["action"])
@@ -69,7 +73,7 @@ class DqnAgent(ValueAgent):
         self._imitation.set_step(self.opt_steps)
 
     @torch.no_grad()
-    def _td_target(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    def _td_target(self, batch: Batch) -> torch.Tensor:
         next_obs = self.observations(batch, "next_obs")
         discount_t = self.discounts(batch["n_steps"], batch["terminated"])
         q_t_BA = self.target(next_obs)

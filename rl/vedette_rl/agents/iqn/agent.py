@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 from torch import nn
 
 from vedette_rl.agents.actions import DiscreteActions
+from vedette_rl.agents.captured_step import Batch, Due, StepResult
 from vedette_rl.agents.iqn.config import IqnConfig
-from vedette_rl.agents.iqn.network import QuantileLayers
+from vedette_rl.agents.iqn.policy import QuantileLayers
 from vedette_rl.agents.temporal_difference import quantile_huber_loss
 from vedette_rl.agents.value_agent import ActionHeads, ValueAgent
-from vedette_rl.core.learning import OptResult, State
+from vedette_rl.core.learning import State
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.networks.layers import normalized_columns
 from vedette_rl.networks.observation import choose_input
@@ -38,15 +37,10 @@ class IqnAgent(ValueAgent):
         columns = normalized_columns(config, spaces.observation)
         super().__init__(config, build, seen, columns, device=device, seed=seed)
         self._taus = torch.Generator(device).manual_seed(seed)
+        self.generators += (self._taus,)
 
-    def opt(
-        self,
-        batch: Mapping[str, torch.Tensor],
-        weights: torch.Tensor | None = None,
-        *,
-        record: bool = False,
-    ) -> OptResult:
-        """One optimization step. See `vedette_rl.core.learning.Agent.opt`.
+    def step(self, batch: Batch, weights: torch.Tensor | None, due: Due) -> StepResult:
+        """One optimization step. See `SteppedAgent.step`.
 
         The TD error of a sample is that of the distributions' means.
         """
@@ -57,12 +51,12 @@ class IqnAgent(ValueAgent):
         z_tm1_BN = self._heads.of(z_tm1_BNA, self._heads.columns(batch["action"]))
         loss_B = quantile_huber_loss(z_tm1_BN, taus_BN, target_BM, self._config.kappa)
         loss = (loss_B if weights is None else weights * loss_B).mean()
-        self.descend(loss)
+        self.descend(loss, due)
         td_errors = (target_BM.mean(dim=1) - z_tm1_BN.detach().mean(dim=1)).abs_()
-        return self.result(td_errors, loss, z_tm1_BN, target_BM, record=record)
+        return self.result(due, td_errors, loss, z_tm1_BN, target_BM)
 
     @torch.no_grad()
-    def _target_samples(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    def _target_samples(self, batch: Batch) -> torch.Tensor:
         """r + discount Z'_tau'(s', argmax_a mean_K Z(s', a)): ``(B, M)``."""
         next_obs = self.observations(batch, "next_obs")
         r_t = batch["reward"]
@@ -82,9 +76,9 @@ class IqnAgent(ValueAgent):
     def _draw_taus(self, like_B: torch.Tensor, count: int) -> torch.Tensor:
         return torch.rand((len(like_B), count), generator=self._taus, device=like_B.device)
 
-    def get_state(self) -> State:
-        """All that resume needs."""
-        return {**super().get_state(), "taus": self._taus.get_state()}
+    def pending_state(self) -> State:
+        """All that resume needs; see `ValueAgent.pending_state`."""
+        return {**super().pending_state(), "taus": self._taus.get_state()}
 
     def set_state(self, state: State) -> None:
         """Continue from `state`; see `ValueAgent.set_state`."""

@@ -6,20 +6,20 @@ Shapes: B samples, D action dimensions, M values of a target.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 import torch
 from torch import nn
 from torch.nn import functional
 
 from vedette_rl.agents.actor_critic import ActorCritic
+from vedette_rl.agents.captured_step import Batch, Due, StepResult
 from vedette_rl.agents.sac.config import SacConfig
 from vedette_rl.agents.sac.policy import GaussianLayers
 from vedette_rl.agents.temporal_difference import Imitation
-from vedette_rl.core.learning import OptResult, State
+from vedette_rl.core.learning import State
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.networks.encoder import Obs
-from vedette_rl.networks.parameter_vector import ParameterVector
+from vedette_rl.networks.parameter_vector import ParameterVector, VectorAdam
 
 
 class Temperature(nn.Module):
@@ -115,24 +115,24 @@ class SacAgent(ActorCritic):
             self._log_alpha, config.alpha_learning_rate, config.policy_delay, decays=False
         )
 
-    def opt(
-        self,
-        batch: Mapping[str, torch.Tensor],
-        weights: torch.Tensor | None = None,
-        *,
-        record: bool = False,
-    ) -> OptResult:
-        """One optimization step. See `vedette_rl.core.learning.Agent.opt`."""
+    def step(self, batch: Batch, weights: torch.Tensor | None, due: Due) -> StepResult:
+        """One optimization step. See `SteppedAgent.step`."""
         obs, alpha = self.observations(batch, "obs"), self._temperature()
         fit = self.fit_critics(obs, batch, self._soft_target(batch, alpha), weights)
-        pi_loss = entropy = None
-        if self.policy_is_due:
-            pi_loss, entropy = self._improve_policy(obs, alpha, batch)
-        self.finish_step()
-        return self.result(fit, record=record, policy_loss=pi_loss, alpha=alpha, entropy=entropy)
+        scalars = {"alpha": alpha}
+        if due.policy:
+            scalars = {**self._improve_policy(obs, alpha, batch), **scalars}
+        if due.target:
+            self.move_targets()
+        return self.result(due, fit, **scalars)
+
+    def optimizers(self, due: Due) -> tuple[VectorAdam, ...]:
+        """With alpha's, where it is tuned; see `SteppedAgent`."""
+        alpha = (self._alpha_adam,) if due.policy and self._tuned else ()
+        return (*super().optimizers(due), *alpha)
 
     @torch.no_grad()
-    def _soft_target(self, batch: Mapping[str, torch.Tensor], alpha: torch.Tensor) -> torch.Tensor:
+    def _soft_target(self, batch: Batch, alpha: torch.Tensor) -> torch.Tensor:
         next_obs = self.observations(batch, "next_obs")
         a_t_BD, log_pi_t = self._act(next_obs)
         q_t_BM = self.target_values(self.q_target(next_obs, a_t_BD))
@@ -150,8 +150,8 @@ class SacAgent(ActorCritic):
         return mean_BD, log_std_BD.clamp(self._config.log_std_min, self._config.log_std_max)
 
     def _improve_policy(
-        self, obs: Obs, alpha: torch.Tensor, batch: Mapping[str, torch.Tensor]
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+        self, obs: Obs, alpha: torch.Tensor, batch: Batch
+    ) -> dict[str, torch.Tensor]:
         """A step of the policy and of alpha; returns the policy's loss and entropy."""
         a_tm1_BD, log_pi_tm1 = self._act(obs)
         loss = policy_loss(self.policy_value(self.q(obs, a_tm1_BD)), log_pi_tm1, alpha)
@@ -161,20 +161,20 @@ class SacAgent(ActorCritic):
         self.descend_policy(loss)
         if self._tuned:
             self._tune_temperature(log_pi_tm1.detach())
-        return loss.detach(), -log_pi_tm1.detach().mean()
+        return {"policy_loss": loss.detach(), "entropy": -log_pi_tm1.detach().mean()}
 
     def _tune_temperature(self, log_pi_tm1: torch.Tensor) -> None:
         self._alpha_adam.zero_grad()
         log_alpha = self._temperature.log_alpha
         torch.autograd.backward(temperature_loss(log_alpha, log_pi_tm1, self._target_entropy))
-        self._alpha_adam.step()
+        self._alpha_adam.move()
 
-    def get_state(self) -> State:
-        """All that resume needs."""
+    def pending_state(self) -> State:
+        """All that resume needs; see `ActorCritic.pending_state`."""
         return {
-            **super().get_state(),
-            "temperature": self._log_alpha.get(self._log_alpha.data),
-            "alpha_adam": self._alpha_adam.get_state(),
+            **super().pending_state(),
+            "temperature": self._log_alpha.pending(self._log_alpha.data),
+            "alpha_adam": self._alpha_adam.pending_state(),
         }
 
     def set_state(self, state: State) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 
 from vedette_rl.agents.actor_critic import ActorCritic
+from vedette_rl.agents.captured_step import Batch, Due, StepResult
 from vedette_rl.agents.td3.policy import DeterministicLayers, Td3Config
-from vedette_rl.core.learning import OptResult, State
+from vedette_rl.core.learning import State
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.networks.encoder import Obs
 from vedette_rl.networks.parameter_vector import ParameterVector, build_seeded
@@ -28,29 +27,29 @@ class Td3Agent(ActorCritic):
         super().__init__(config, spaces, DeterministicLayers, device=device, seed=seed)
         self._config: Td3Config = config
         self._pi_target = build_seeded(self.build_policy, seed, device).eval()
+        self.networks += (self._pi_target,)
         self._target_policy = ParameterVector(self._pi_target, learns=False)
         self._target_policy.soft_update(self.policy, 1.0)  # the critics' encoder, where it has that
 
-    def opt(
-        self,
-        batch: Mapping[str, torch.Tensor],
-        weights: torch.Tensor | None = None,
-        *,
-        record: bool = False,
-    ) -> OptResult:
-        """One optimization step. See `vedette_rl.core.learning.Agent.opt`."""
+    def step(self, batch: Batch, weights: torch.Tensor | None, due: Due) -> StepResult:
+        """One optimization step. See `SteppedAgent.step`."""
         obs = self.observations(batch, "obs")
         target_BM = self._td_target(batch)
         fit = self.fit_critics(obs, batch, target_BM, weights)
-        if self.policy_is_due:
+        if due.policy:
             q_tm1_KBN = self.q(obs, self.pi(obs))
             self.descend_policy(-q_tm1_KBN[0].mean())  # equation 15: the first critic's
-        if self.finish_step():
-            self._target_policy.soft_update(self.policy, self._config.tau)
-        return self.result(fit, record=record)
+        if due.target:
+            self.move_targets()
+        return self.result(due, fit)
+
+    def move_targets(self) -> None:
+        """Move the target critics, and the target policy."""
+        super().move_targets()
+        self._target_policy.soft_update(self.policy, self._config.tau)
 
     @torch.no_grad()
-    def _td_target(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    def _td_target(self, batch: Batch) -> torch.Tensor:
         """r + discount Q'(s', mu'(s') + noise): ``(B, M)``."""
         next_obs = self.observations(batch, "next_obs")
         q_t_BM = self.target_values(self.q_target(next_obs, self._smoothed(next_obs)))
@@ -63,10 +62,10 @@ class Td3Agent(ActorCritic):
         config = self._config
         return smoothed_action(a_t_BD, noise_BD, config.target_noise, config.target_noise_clip)
 
-    def get_state(self) -> State:
-        """All that resume needs."""
+    def pending_state(self) -> State:
+        """All that resume needs; see `ActorCritic.pending_state`."""
         target = self._target_policy
-        return {**super().get_state(), "target_policy": target.get(target.data)}
+        return {**super().pending_state(), "target_policy": target.pending(target.data)}
 
     def set_state(self, state: State) -> None:
         """Continue from `state`; see `ActorCritic.set_state`."""

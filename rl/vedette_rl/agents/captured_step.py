@@ -1,0 +1,304 @@
+"""An agent's optimization step as a function of tensors alone, which a GPU replays as one graph.
+
+A small network's step is some hundred kernels of microseconds, and starting them one by one from
+Python takes several times as long as they run. A CUDA graph starts all of them at once. It holds
+addresses: what it reads must lie where it lay, and nothing that Python decides happens again. So a
+step is a function of tensors, and its few decisions (`Due`) are made outside: each combination is
+a graph of its own. A combination's first steps run as they are, which is the warm-up that libraries
+need; then it is captured, and from then on replayed.
+
+::
+
+    class MyAgent(SteppedAgent):
+        def step(self, batch, weights, due):
+            loss = ...
+            self.adam.zero_grad()
+            torch.autograd.backward(loss)
+            self.adam.move()
+            return StepResult(td_errors, {"loss": loss.detach()} if due.record else {})
+
+    agent.capture_by(CudaCapture(device, agent.generators))     # without it, steps run as they are
+    agent.opt(batch)
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import nn
+
+from vedette_rl.core.learning import OptResult, StaticBatch
+from vedette_rl.host_copy import DeviceScalars
+
+log = logging.getLogger("vedette.trainer")
+
+Batch = Mapping[str, torch.Tensor]
+Replay = Callable[[], None]
+
+_WARM_STEPS = 3
+"""Steps of each kind that run as they are before one is captured (PyTorch's notes on CUDA)."""
+
+_WEIGHTS = "weights"  # no column of a batch: the wire's are named by `vedette_rl.core.columns`
+
+
+class Due(NamedTuple):
+    """What happens in a step beside the descent of the first network: all that is decided by
+    counting steps.
+
+    Args:
+        policy: the policy learns, of agents that have one.
+        target: the target networks follow.
+        record: scalars are computed.
+    """
+
+    policy: bool = False
+    target: bool = False
+    record: bool = False
+
+
+class StepResult(NamedTuple):
+    """The result of a step, on the device.
+
+    Args:
+        td_errors: absolute TD error of each sample ``(B,)``.
+        record: scalars by name; empty unless they are due.
+    """
+
+    td_errors: torch.Tensor
+    record: Mapping[str, torch.Tensor]
+
+
+class _Outputs(NamedTuple):
+    """A step's result as few tensors, at fixed addresses where it is captured."""
+
+    td_errors: torch.Tensor
+    names: tuple[str, ...]
+    scalars: torch.Tensor | None
+
+    @classmethod
+    def of(cls, result: StepResult) -> _Outputs:
+        names = tuple(result.record)
+        scalars = torch.stack([result.record[name].detach() for name in names]) if names else None
+        return cls(result.td_errors, names, scalars)
+
+
+class Capture(Protocol):
+    """Records the work that a function gives a device."""
+
+    def warm_up(self, work: Callable[[], None]) -> None:
+        """Do it, where it will be recorded.
+
+        Raises:
+            NotCapturableError: it waits for the device, so that it cannot be. It is done.
+        """
+        ...
+
+    def record(self, work: Callable[[], None]) -> Replay:
+        """Record it without doing it; returns what does it.
+
+        Raises:
+            NotCapturableError: it cannot be recorded. Nothing is done.
+        """
+        ...
+
+
+class NotCapturableError(Exception):
+    """A step that cannot be captured, with the reason."""
+
+
+class CudaCapture:
+    """CUDA graphs, which share one pool of memory: they never run at the same time.
+
+    Args:
+        device: of the step.
+        generators: all random numbers of the step that are not torch's own.
+    """
+
+    def __init__(self, device: torch.device, generators: Sequence[torch.Generator]) -> None:
+        self._device, self._generators = device, generators
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # untyped in torch
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def warm_up(self, work: Callable[[], None]) -> None:
+        """Do it on the stream of the captures; see `Capture`."""
+        current = torch.cuda.current_stream(self._device)
+        self._stream.wait_stream(current)
+        mode = torch.cuda.get_sync_debug_mode()
+        with warnings.catch_warnings(record=True) as heard, torch.cuda.stream(self._stream):
+            warnings.simplefilter("always")
+            torch.cuda.set_sync_debug_mode("warn")
+            try:
+                work()
+            finally:
+                torch.cuda.set_sync_debug_mode(mode)
+        current.wait_stream(self._stream)
+        for warning in heard:
+            if "synchronizing CUDA operation" in str(warning.message):
+                place = f"{warning.filename}:{warning.lineno}"
+                raise NotCapturableError(f"it waits for the device at {place}")
+
+    def record(self, work: Callable[[], None]) -> Replay:
+        """Capture it; see `Capture`."""
+        graph = torch.cuda.CUDAGraph()
+        for generator in self._generators:
+            graph.register_generator_state(generator)
+        try:
+            # thread_local: other threads copy models and checkpoints meanwhile
+            with torch.cuda.graph(
+                graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"
+            ):
+                work()
+        except Exception as error:
+            own = torch.cuda.default_generators[self._device.index or 0]
+            for generator in (own, *self._generators):  # a failed capture leaves them capturing
+                generator.graphsafe_set_state(generator.clone_state())
+            raise NotCapturableError(str(error).strip().partition("\n")[0]) from error
+        replay: Replay = graph.replay
+        return replay
+
+
+class CapturedStep:
+    """Runs a step: captures it once for each `Due`, and replays it.
+
+    Args:
+        step: reads nothing but its tensors, and moves what it moves in place.
+        capture: records it.
+        what: is captured, for the log.
+    """
+
+    def __init__(
+        self,
+        step: Callable[[Batch, torch.Tensor | None, Due], StepResult],
+        capture: Capture,
+        what: str,
+    ) -> None:
+        self._step, self._capture, self._what = step, capture, what
+        self._inputs: StaticBatch | None = None
+        self._ran: dict[Due, int] = {}
+        self._replays: dict[Due, tuple[Replay, _Outputs]] = {}
+        self.reason = ""
+        """Why steps are not captured; "" while they are."""
+
+    def __call__(self, batch: Batch, weights: torch.Tensor | None, due: Due) -> _Outputs:
+        """The result of a step; what was captured is overwritten by the next one of its kind."""
+        given = batch if weights is None else {**batch, _WEIGHTS: weights}
+        if self._inputs is None:
+            own = given if isinstance(batch, StaticBatch) else _clones(given)
+            self._inputs = StaticBatch(own)
+        if self.reason or not self._fill(given):
+            return _Outputs.of(self._step(batch, weights, due))
+        if due not in self._replays:
+            return self._first(due)
+        replay, outputs = self._replays[due]
+        replay()
+        return outputs
+
+    def _fill(self, given: Batch) -> bool:
+        """Bring a batch to the step's own input tensors; False where it has another form."""
+        assert self._inputs is not None, "made by the first step"
+        if given.keys() != self._inputs.keys():
+            return False
+        for name, tensor in self._inputs.items():
+            if given[name] is not tensor:
+                if given[name].shape != tensor.shape:
+                    return False
+                tensor.copy_(given[name], non_blocking=True)
+        return True
+
+    def _first(self, due: Due) -> _Outputs:
+        """One of the first steps of a kind: as it is, or captured and then replayed."""
+        held = dict(self._inputs or {})
+        weights = held.pop(_WEIGHTS, None)
+        found: list[_Outputs] = []
+
+        def work() -> None:
+            found.append(_Outputs.of(self._step(held, weights, due)))
+
+        ran = self._ran[due] = self._ran.get(due, 0) + 1
+        try:
+            if ran <= _WARM_STEPS:
+                self._capture.warm_up(work)
+                return found[-1]
+            replay = self._capture.record(work)
+        except NotCapturableError as error:
+            self._give_up(str(error))
+            if ran > _WARM_STEPS:  # what failed has done nothing
+                work()
+            return found[-1]
+        self._replays[due] = replay, found[-1]
+        replay()
+        return found[-1]
+
+    def _give_up(self, reason: str) -> None:
+        self.reason = reason
+        self._replays.clear()
+        log.warning(
+            "%s: optimization steps are not captured, they run one operation after the other: %s",
+            *(self._what, reason),
+        )
+
+
+def _clones(batch: Batch) -> dict[str, torch.Tensor]:
+    return {name: tensor.clone() for name, tensor in batch.items()}
+
+
+class Optimizer(Protocol):
+    """The part of an optimizer that counts: `vedette_rl.networks.VectorAdam`."""
+
+    def count(self) -> None:
+        """Count a step that was done."""
+        ...
+
+
+class SteppedAgent:
+    """An `Agent`'s `opt`, around a `step` that a GPU may replay.
+
+    Attributes:
+        opt_steps: optimization steps done, over all epochs of the run.
+        generators: all random numbers of `step` that are not torch's own.
+        networks: those of `step`, which may be compiled or compute in bfloat16.
+    """
+
+    opt_steps: int = 0
+    networks: tuple[nn.Module, ...] = ()
+    generators: tuple[torch.Generator, ...] = ()
+    _captured: CapturedStep | None = None
+
+    def step(self, batch: Batch, weights: torch.Tensor | None, due: Due) -> StepResult:
+        """One optimization step, of fixed shapes: no decision by counters or values of tensors.
+
+        Args:
+            batch, weights: as `Agent.opt` has them.
+            due: what else is to be done.
+        """
+        raise NotImplementedError
+
+    def due(self, *, record: bool) -> Due:
+        """What is due in the next step."""
+        raise NotImplementedError
+
+    def optimizers(self, due: Due) -> Sequence[Optimizer]:
+        """The optimizers that have done a step, where this was due."""
+        raise NotImplementedError
+
+    def capture_by(self, capture: Capture) -> None:
+        """Replay steps that were captured from now on."""
+        self._captured = CapturedStep(self.step, capture, type(self).__name__)
+
+    def opt(
+        self, batch: Batch, weights: torch.Tensor | None = None, *, record: bool = False
+    ) -> OptResult:
+        """One optimization step. See `vedette_rl.core.learning.Agent.opt`."""
+        due = self.due(record=record)
+        if self._captured is None:
+            td_errors, names, scalars = _Outputs.of(self.step(batch, weights, due))
+        else:
+            td_errors, names, scalars = self._captured(batch, weights, due)
+        self.opt_steps += 1
+        for optimizer in self.optimizers(due):
+            optimizer.count()
+        return OptResult(td_errors, {} if scalars is None else DeviceScalars(names, scalars))

@@ -1,0 +1,177 @@
+"""Copies of tensors in the host's memory, which nobody waits for until they are read.
+
+On a CPU a copy is there at once. On a GPU it is begun on the device and read when an event says
+that it is done, so the loop that begins it goes on meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, cached_property
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from vedette_rl.core.learning import State
+from vedette_rl.storage.buffer_pool import BufferPool
+
+T = TypeVar("T")
+
+
+class Event(Protocol):
+    """The end of work that a device was given; `torch.cuda.Event` is one."""
+
+    def query(self) -> bool:
+        """True once it is reached."""
+        ...
+
+    def synchronize(self) -> None:
+        """Wait for it."""
+        ...
+
+
+class Reached:
+    """The event of work that is done when it is given: a CPU's."""
+
+    def query(self) -> bool:
+        """True."""
+        return True
+
+    def synchronize(self) -> None:
+        """Do nothing."""
+
+
+class HostCopy:
+    """The values of a tensor, once `done`.
+
+    Args:
+        host: where they arrive, on the CPU.
+        event: their arrival.
+    """
+
+    def __init__(self, host: torch.Tensor, event: Event) -> None:
+        self._host, self._event = host, event
+
+    @property
+    def done(self) -> bool:
+        """True once the values are there."""
+        return self._event.query()
+
+    def array(self) -> NDArray[Any]:
+        """The values; waits for them."""
+        self._event.synchronize()
+        return self._host.numpy()
+
+
+def read_later(tensor: torch.Tensor) -> HostCopy:
+    """Begin to copy a small result, which later work of the device may overwrite."""
+    tensor = tensor.detach()
+    if tensor.device.type != "cuda":
+        return HostCopy(tensor.to("cpu", copy=True), Reached())
+    host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+    host.copy_(tensor, non_blocking=True)
+    event = torch.cuda.Event()  # type: ignore[no-untyped-call]  # untyped in torch
+    event.record(torch.cuda.current_stream(tensor.device))
+    return HostCopy(host, event)
+
+
+def snapshot(tensor: torch.Tensor, memory: BufferPool) -> HostCopy:
+    """Begin to copy a large tensor as it is now, beside what the device goes on with.
+
+    Args:
+        tensor: float32.
+        memory: for the copy of a CPU's.
+    """
+    tensor = tensor.detach()
+    if tensor.device.type != "cuda":
+        copy = torch.from_numpy(memory.allocate(tensor.nbytes).view(np.float32))
+        copy.view(tensor.shape).copy_(tensor)
+        return HostCopy(copy.view(tensor.shape), Reached())
+    aside = _copying_stream(tensor.device)
+    frozen = tensor.clone()  # on the device, in microseconds: the next step may change the tensor
+    aside.wait_stream(torch.cuda.current_stream(tensor.device))
+    with torch.cuda.stream(aside):
+        copied = read_later(frozen)
+    frozen.record_stream(aside)  # its memory is not given away while it is copied
+    return copied
+
+
+@cache
+def _copying_stream(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # untyped in torch
+
+
+class Pending(Generic[T]):
+    """A value that is made when it is first read, of copies that were begun before.
+
+    Args:
+        make: makes it; it may wait for the copies.
+    """
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+
+    @cached_property
+    def value(self) -> T:
+        """The value."""
+        return self._make()
+
+
+class PendingArrays(Mapping[str, NDArray[Any]]):
+    """Arrays by name, made when the first is read."""
+
+    def __init__(self, make: Callable[[], dict[str, NDArray[Any]]]) -> None:
+        self._arrays = Pending(make)
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        return self._arrays.value[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arrays.value)
+
+    def __len__(self) -> int:
+        return len(self._arrays.value)
+
+
+class DeviceScalars(Mapping[str, float]):
+    """Scalars of an optimization step by name; a copy of them is begun, and read when asked for.
+
+    Args:
+        names: theirs.
+        values: ``(len(names),)``.
+    """
+
+    def __init__(self, names: tuple[str, ...], values: torch.Tensor) -> None:
+        self._names, self._copy = names, read_later(values)
+
+    @property
+    def done(self) -> bool:
+        """True once reading waits for nothing."""
+        return self._copy.done
+
+    @cached_property
+    def _scalars(self) -> dict[str, float]:
+        return dict(zip(self._names, self._copy.array().tolist(), strict=True))
+
+    def __getitem__(self, name: str) -> float:
+        return self._scalars[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def settled(state: State) -> State:
+    """A state without `Pending` leaves: waits for their copies."""
+    return {
+        name: settled(leaf)
+        if isinstance(leaf, dict)
+        else leaf.value
+        if isinstance(leaf, Pending)
+        else leaf
+        for name, leaf in state.items()
+    }

@@ -1,0 +1,107 @@
+"""Precision, compilation and capture of the learner's steps."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+from vedette_rl.agents.registry import agent_kind
+from vedette_rl.envs.spaces import Spaces
+from vedette_rl.networks import torch_network
+from vedette_services.config.parts import LearnerConfig
+from vedette_services.learner.learner import prepare_steps
+
+CPU = torch.device("cpu")
+SPACES = {
+    "dqn": Spaces(gym.spaces.Box(-1, 1, (4,), np.float32), gym.spaces.Discrete(3)),
+    "td3": Spaces(gym.spaces.Box(-1, 1, (4,), np.float32), gym.spaces.Box(-1, 1, (2,), np.float32)),
+}
+
+
+def agent_of(name: str, **learner: Any) -> Any:
+    kind = agent_kind(name)
+    agent = kind.build_agent(kind.config(hidden_sizes=(16, 16)), SPACES[name], device="cpu", seed=0)
+    prepare_steps(agent, CPU, LearnerConfig(**learner))
+    return agent
+
+
+def batch_of(name: str, seed: int = 0, rows: int = 32) -> dict[str, torch.Tensor]:
+    rng = np.random.default_rng(seed)
+    action = rng.integers(0, 3, rows) if name == "dqn" else rng.random((rows, 2), np.float32)
+    arrays = {
+        "obs": rng.standard_normal((rows, 4), np.float32),
+        "next_obs": rng.standard_normal((rows, 4), np.float32),
+        "action": action,
+        "reward": rng.standard_normal(rows, np.float32),
+        "terminated": rng.random(rows) < 0.1,
+        "truncated": np.zeros(rows, np.bool_),
+        "n_steps": np.ones(rows, np.uint8),
+    }
+    return {key: torch.from_numpy(array) for key, array in arrays.items()}
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_bfloat16_is_near_float32_and_weights_stay_float32(name: str) -> None:
+    exact, rounded = agent_of(name), agent_of(name, precision="bfloat16")
+    for seed in range(20):
+        errors, others = (agent.opt(batch_of(name, seed)).td_errors for agent in (exact, rounded))
+        assert others.dtype == torch.float32
+        torch.testing.assert_close(others, errors, rtol=0.1, atol=0.1)
+        assert not torch.equal(others, errors)
+    for key, array in rounded.model_info().arrays.items():
+        assert array.dtype == np.float32
+        np.testing.assert_allclose(array, exact.model_info().arrays[key], atol=0.05)
+
+
+@pytest.mark.parametrize("precision", ["float32", "tf32"])
+def test_on_a_cpu_other_precisions_change_nothing(precision: str) -> None:
+    plain, asked = agent_of("dqn"), agent_of("dqn", precision=precision)
+    for seed in range(5):
+        errors, others = (agent.opt(batch_of("dqn", seed)).td_errors for agent in (plain, asked))
+        assert torch.equal(errors, others)
+
+
+def test_without_a_compiler_networks_run_as_they_are_and_the_reason_is_said(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def missing(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("InvalidCxxCompiler: No working C++ compiler found\nin a long story")
+
+    monkeypatch.setattr(torch_network.torch, "compile", missing)
+    with caplog.at_level(logging.WARNING):
+        asked = agent_of("dqn", compile=True)
+    (line,) = caplog.messages
+    assert "RuntimeError: InvalidCxxCompiler: No working C++ compiler found" in line
+    assert "\n" not in line
+    plain = agent_of("dqn")
+    errors, others = (agent.opt(batch_of("dqn")).td_errors for agent in (plain, asked))
+    assert torch.equal(errors, others)
+
+
+@pytest.mark.slow
+def test_compiled_networks_learn_as_the_others_to_rounding() -> None:
+    plain, compiled = agent_of("td3"), agent_of("td3", compile=True)
+    for seed in range(6):
+        errors, others = (agent.opt(batch_of("td3", seed)).td_errors for agent in (plain, compiled))
+        torch.testing.assert_close(errors, others, rtol=1e-4, atol=1e-5)
+    for key, array in compiled.model_info().arrays.items():
+        np.testing.assert_allclose(array, plain.model_info().arrays[key], atol=1e-4)
+
+
+def test_an_agent_with_an_opt_of_its_own_is_told_that_it_is_not_captured(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Own:
+        def opt(self, *_: Any) -> None: ...
+
+    with caplog.at_level(logging.INFO):
+        prepare_steps(Own(), CPU, LearnerConfig())  # type: ignore[arg-type]  # no more is asked
+        assert not caplog.messages
+        prepare_steps(Own(), CPU, LearnerConfig(precision="bfloat16"))  # type: ignore[arg-type]
+    (line,) = caplog.messages
+    assert line.startswith("Own: its optimization steps run one operation after the other")
