@@ -84,7 +84,7 @@ class ReplayConfig(SettingsPart):
     steps on the named sources alone; rows of data sets are inserted by no actor and do not. So it
     is the batch size times the optimization steps per environment step (RLPD's UTD), whatever the
     shares are."""
-    sources: dict[str, SourceConfig] = {}
+    sources: dict[str, SourceConfig] = Field(default_factory=dict)
     """where samples come from besides the actors: ``[replay.sources.demos]``. Each has a ring of
     its own below the replay's directory."""
     error_buffer: float | None = Field(default=None, gt=0.0, allow_inf_nan=False)
