@@ -13,7 +13,7 @@ from test_frames_run import STACK, assert_every_picture_is_where_it_belongs
 from vedette_rl.replay.export import LiveRows
 from vedette_services.net.keys import make_keys
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 WINDOW_ROWS = 64 * N_BUFFER
 
 

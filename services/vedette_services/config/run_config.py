@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, field_validator
 
-from vedette_rl.agents.config import ActorCriticConfig, AgentConfig, NetworkConfig
+from vedette_rl.agents.config import ActorCriticConfig, AgentConfig, ImitationConfig, NetworkConfig
 from vedette_rl.agents.exploration import ExplorationConfig
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.envs.config import EnvConfig
@@ -194,6 +194,10 @@ def _unused_by_agent(agent: AgentConfig) -> Unused:
             f"agent.exploration.{key}" for key, used in _EXPLORATION.items() if kind not in used
         ]
         yield " ".join(keys), f"agent.exploration.kind is {kind}"
+    imitation = getattr(agent, "imitation", None)
+    if isinstance(imitation, ImitationConfig) and imitation.loss == "none":
+        keys = ["agent.imitation.weight", "agent.imitation.margin"]
+        yield " ".join(keys), "agent.imitation.loss is none"
     if getattr(agent, "alpha", "auto") != "auto":
         keys = ["agent.initial_alpha", "agent.target_entropy", "agent.alpha_learning_rate"]
         yield " ".join(keys), "agent.alpha is a number"

@@ -297,7 +297,8 @@ class ActorEvaluations:
     def _withdraw(self, why: str, now: float) -> None:
         """Give up on the manager that was asked; another one is asked at the next tick."""
         assert self._asked is not None, "somebody was asked"
-        if member := self._members.get(self._asked.manager):
+        member = self._members.get(self._asked.manager)
+        if member is not None and member.incarnation == self._asked.incarnation:
             member.rests_until = now + EVALUATION_FAILED_REST_S
         self._log("warning", f"{why}: its evaluation is given to another manager")
         self._asked = None

@@ -56,6 +56,7 @@ def test_a_preset_sets_nothing_in_vain(name: str) -> None:
         ("agent.exploration.temperature=2.0", "agent.exploration.kind is linear", "dqn"),
         ("agent.target_entropy=-2.0", "agent.alpha is a number", "sac"),
         ("agent.loss=huber", "critics of several quantiles have their own loss", "sac"),
+        ("agent.imitation.weight=2.0", "agent.imitation.loss is none", "dqn"),
         ("evaluation.end_timeout_s=5.0", "learner.eval_interval is 0", "iqn"),
         ("replay.sync_interval_s=1.0", "--in-process starts no daemons", "dqn"),
     ],

@@ -196,7 +196,7 @@ def test_results_that_nobody_asked_for_are_ignored(bench: Bench, change: str) ->
     assert bench.state.pop_finished() is None
 
 
-@pytest.mark.parametrize("how", ["gone", "draining", "again", "silent"])
+@pytest.mark.parametrize("how", ["gone", "draining", "silent"])
 def test_the_evaluation_of_a_manager_that_dies_is_given_to_another(bench: Bench, how: str) -> None:
     bench.report("a")
     bench.publish(100)
@@ -205,8 +205,6 @@ def test_the_evaluation_of_a_manager_that_dies_is_given_to_another(bench: Bench,
     bench.report("b")
     if how == "draining":
         bench.report("a", state="draining")
-    elif how == "again":  # another incarnation
-        bench.report("a", incarnation=2)
     elif how == "silent":
         for _ in range(6):
             bench.tick(TIMEOUT_S / 4)
@@ -220,6 +218,16 @@ def test_the_evaluation_of_a_manager_that_dies_is_given_to_another(bench: Bench,
     assert "its evaluation is given to another manager" in "".join(bench.lines)
     bench.answer(**RESULT)
     assert bench.state.pop_finished() is not None
+
+
+def test_a_manager_that_was_started_again_is_asked_at_once(bench: Bench) -> None:
+    bench.report("a")
+    bench.publish(100)
+    bench.tick()
+    bench.report("a", incarnation=2)
+    bench.tick()
+    assert bench.state.request_for("a", 1) == (0, 0)
+    assert bench.state.request_for("a", 2)[1] == 100
 
 
 def test_an_evaluation_whose_episodes_end_in_time_may_take_long(bench: Bench) -> None:
