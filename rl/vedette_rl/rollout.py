@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.core import ColumnPolicy, Columns, ModelInfo, Policy, Step, StepProcessor, act_of
-from vedette_rl.envs.vector_env import Intervention, RewardTransform, VectorEnvironment
+from vedette_rl.envs.layout import Intervention, RewardTransform
+from vedette_rl.envs.vector_env import VectorEnvironment
 
 
 class ReceivedModel(Protocol):

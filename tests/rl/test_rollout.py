@@ -9,7 +9,8 @@ import pytest
 
 from vedette_rl.core import Columns, ModelInfo
 from vedette_rl.envs import transition_dtype
-from vedette_rl.envs.vector_env import LoopVectorEnv, RewardTransform
+from vedette_rl.envs.layout import RewardTransform
+from vedette_rl.envs.vector_env import LoopVectorEnv
 from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.replay.frame_stacks import frame_stack, row_with_places
 from vedette_rl.rollout import PushedEnvs, RolloutLoop

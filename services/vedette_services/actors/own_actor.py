@@ -16,8 +16,8 @@ import gymnasium as gym
 from vedette_protocol.messages import Buffer, Run
 from vedette_protocol.send_window import OnFull
 from vedette_rl.envs.config import EnvConfig
+from vedette_rl.envs.layout import RewardTransform
 from vedette_rl.envs.make import environment_action_space, environment_spaces
-from vedette_rl.envs.vector_env import RewardTransform
 from vedette_rl.errors import RlError
 from vedette_rl.rollout import PushedEnvs
 from vedette_services.actors.actor import ActorLoop, build_actor, describe_cause

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from vedette_protocol.send_window import OnFull
 from vedette_rl.core import Step
-from vedette_rl.envs.vector_env import Intervention
+from vedette_rl.envs.layout import Intervention
 from vedette_rl.errors import ModelMismatchError
 from vedette_services.actors.connection import Identity
 from vedette_services.actors.manager import Manager, default_manager_id
