@@ -103,7 +103,7 @@ def _no_gateway(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote_replay, "_GatewaySupervisor", RingOnly)
 
 
-def configured(*settings: str, agent: str = "test_own_loop:Thresholds") -> RunConfig:
+def configured(*settings: str, agent: str = "test_replay_for_loops:Thresholds") -> RunConfig:
     own = ("learner.warmup_period=100", "agent.batch_size=10", "learner.eval_interval=0")
     return load_config(env="CartPole-v1", agent=agent, settings=[*own, *settings]).config
 
@@ -244,7 +244,7 @@ def test_a_policy_class_learns_nothing_by_itself(tmp_path: Path) -> None:
     check_config(config, tmp_path, own_loop=True)
     with pytest.raises(ConfigError, match="Thresholds is a policy, which acts and learns nothing"):
         check_config(config, tmp_path)
-    broken = configured(agent="test_own_loop:Unbuildable")
+    broken = configured(agent="test_replay_for_loops:Unbuildable")
     with pytest.raises(ConfigError, match="fails when it is made: ValueError: no such spaces"):
         check_config(broken, tmp_path, own_loop=True)
 
