@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, cached_property
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from vedette_rl.core.learning import State
 from vedette_rl.storage.buffer_pool import BufferPool
+
+if TYPE_CHECKING:
+    import torch  # those who wait for copies need not load it
 
 T = TypeVar("T")
 
@@ -70,6 +72,8 @@ def read_later(tensor: torch.Tensor) -> HostCopy:
     tensor = tensor.detach()
     if tensor.device.type != "cuda":
         return HostCopy(tensor.to("cpu", copy=True), Reached())
+    import torch
+
     host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
     host.copy_(tensor, non_blocking=True)
     event = torch.cuda.Event()  # type: ignore[no-untyped-call]  # untyped in torch
@@ -84,6 +88,8 @@ def snapshot(tensor: torch.Tensor, memory: BufferPool) -> HostCopy:
         tensor: float32.
         memory: for the copy of a CPU's.
     """
+    import torch
+
     tensor = tensor.detach()
     if tensor.device.type != "cuda":
         copy = torch.from_numpy(memory.allocate(tensor.nbytes).view(np.float32))
@@ -100,6 +106,8 @@ def snapshot(tensor: torch.Tensor, memory: BufferPool) -> HostCopy:
 
 @cache
 def _copying_stream(device: torch.device) -> torch.cuda.Stream:
+    import torch
+
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # untyped in torch
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from vedette_services.run.status_schema import ChartSpec, Count, Part, counter, declared, gauge
 
 _EVALUATIONS = ChartSpec("Returns", "Return of greedy evaluations")
+_UNTRUSTED = ChartSpec("Returns", "Return of evaluations by managers that are not trusted")
 _ROLLOUTS = ChartSpec("Returns", "Return of the actors, exploring")
 _LENGTHS = ChartSpec("Returns", "Length of episodes")
 _CUT = ChartSpec("Returns", "Episodes of an evaluation that were cut", nonzero=True)
@@ -43,7 +44,8 @@ _OUTSIDE = ChartSpec("Fleet", "Samples that are not in the replay", nonzero=True
 _LISTED: dict[str, Any] = {"chart": _OUTSIDE, "row": "samples"}
 _REFUSED = ChartSpec("Fleet", "Messages refused", nonzero=True)
 _CHARTS = (
-    *(_EVALUATIONS, _ROLLOUTS, _LENGTHS, _CUT, _PER_SECOND, _OPT_TIMES, _PER_OPT_STEP),
+    *(_EVALUATIONS, _UNTRUSTED, _ROLLOUTS, _LENGTHS, _CUT),
+    *(_PER_SECOND, _OPT_TIMES, _PER_OPT_STEP),
     *(_LAG_INSERTED, _LAG_SECONDS, _LAG_DRAWN, _PER_INSERT, _WAITS, _REPLAY_SIZE, _MANAGERS),
     *(_OUTSIDE, _REFUSED),
 )
@@ -217,7 +219,7 @@ class Eval(Part):
     source: str = ""
     shown_return_mean: float | None = gauge(
         "mean return that a manager reports which is not trusted",
-        "", "eval/untrusted_mean_reward", chart=_EVALUATIONS, label="not trusted",
+        "", "eval/untrusted_mean_reward", chart=_UNTRUSTED,
     )  # fmt: skip
     shown_version: Count | None = gauge("version that it played")
     shown_by: str = ""

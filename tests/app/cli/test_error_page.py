@@ -310,7 +310,7 @@ COMMAND_LINES = [
     ("frobnicate", "no such command 'frobnicate'...; see vedette --help"),
     (
         "train",
-        "no such command 'train' (there are run, learner, actors, eval, runs, status, stop, ...; "
+        "no such command 'train' (there are run, learner, actors, eval, collect, runs, ...; "
         "did you mean run?); see vedette --help",
     ),
     ("ls", "no such command 'ls' (...; did you mean runs?); see vedette --help"),
