@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
-from vedette_services.actors import manager as manager_module
+from vedette_services.actors.actor_process import ActorProcess, ActorProcesses
 from vedette_services.actors.connection import Identity
 from vedette_services.actors.instructions import Instruction, StartActor
 from vedette_services.actors.manager import Manager
@@ -18,7 +18,11 @@ from vedette_services.host.processes import StopSignals
 from vedette_services.net.addresses import Address
 
 
-class _Idle(Manager):
+class _Hurried(ActorProcesses):
+    poll_ms = 0  # each has its turn soon
+
+
+class _Idle(Manager[ActorProcess]):
     """A manager that starts nobody."""
 
     def _execute(self, instruction: Instruction) -> None:
@@ -41,7 +45,6 @@ class Herd:
 
     def __init__(self, address: Address, count: int, place: Path) -> None:
         self._signals = StopSignals(signals=())
-        self._poll_ms = manager_module._POLL_MS
         self._managers: list[_Idle] = []
         for i in range(count):
             state = ManagerState(
@@ -54,14 +57,12 @@ class Herd:
             )
             directory = place / f"herd-{i}"
             directory.mkdir()
-            self._managers.append(_Idle(lambda: address, f"herd-{i}", state, directory))
+            self._managers.append(_Idle(lambda: address, f"herd-{i}", state, _Hurried(directory)))
 
     def __enter__(self) -> Self:
-        manager_module._POLL_MS = 0  # each has its turn soon
         return self
 
     def __exit__(self, *_: object) -> None:
-        manager_module._POLL_MS = self._poll_ms
         for manager in self._managers:
             manager.end()
 
