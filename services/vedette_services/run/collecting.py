@@ -23,7 +23,7 @@ from pydantic import JsonValue
 
 from vedette_rl.core import Policy
 from vedette_rl.envs.config import EnvConfig
-from vedette_rl.envs.make import make_env, probe_environment
+from vedette_rl.envs.make import environment_spaces, make_env
 from vedette_rl.envs.registry import AllowImport
 from vedette_rl.envs.spaces import Spaces, agent_spaces
 from vedette_rl.envs.takeover import KeyboardTakeover, describe_keys
@@ -176,7 +176,7 @@ def _of_run(name: str, directory: Path, checkpoint: str | None) -> Demonstrator:
         "seed": run.config.seed,
     }
     env = run.config.env
-    return Demonstrator(name, _acting(name, policy, probe_environment(env)), about, env)
+    return Demonstrator(name, _acting(name, policy, environment_spaces(env)), about, env)
 
 
 def _of_file(name: str, path: Path, allow_import: Collection[str]) -> Demonstrator:
