@@ -225,7 +225,7 @@ class MixedReplay:
                 source.replay.set_state(known[source.name])
         self.actors.set_state(state)
         # A run that had no sources before: the schedule of beta goes on.
-        self._draws = int(state.get("mixed_draws", state.get("draws", 0)))
+        self._draws = int(state["mixed_draws"] if "mixed_draws" in state else state.get("draws", 0))
 
     def _split(self, batch_size: int) -> tuple[int, ...]:
         """Rows of each source in the next batch."""

@@ -115,7 +115,7 @@ def opened(run: Path, *settings: str, **options: Any) -> RemoteReplay:
 def demonstrations(folder: Path) -> Path:
     """The file of an exported replay, of 50 rows."""
     obs, whole = np.zeros((50, 4), np.float32), np.zeros(50, np.int64)
-    rows = {name: whole for name in ("action", "version", "manager", "actor")}
+    rows = dict.fromkeys(("action", "version", "manager", "actor"), whole)
     np.savez(
         folder / "demos.npz",
         obs=obs,
