@@ -306,11 +306,31 @@ def test_a_policy_of_a_run_plays_as_its_evaluations_do(tmp_path: Path) -> None:
         collect(str(tmp_path / "x"), configuration().env, player, Wanted(1))
 
 
+def test_a_policy_of_declared_spaces_plays_where_observations_have_other_bounds(
+    tmp_path: Path,
+) -> None:
+    small = ["preset=none", "stop.max_opts=5", "agent.hidden_sizes=[4]", "actors.n_buffer=16"]
+    small += ["learner.warmup_period=64", "learner.eval_interval=5", "evaluation.episodes=1"]
+    declared = {
+        "id": "CartPole-v1",
+        "observation": {"space": "box", "shape": [4]},
+        "action": {"space": "discrete", "n": 2},
+    }
+    config = load_config(settings=small, table={"env": declared}, environment={}).config
+    run_in_process(config, tmp_path / "run")
+    vedette.export_policy(tmp_path / "run", tmp_path / "policy.npz")
+    expected = vedette.evaluate(tmp_path / "run", episodes=2).returns
+    assert vedette.evaluate(tmp_path / "policy.npz", episodes=2).returns == expected
+    for place in (tmp_path / "run", tmp_path / "policy.npz"):
+        player = open_demonstrator(str(place))
+        assert collect(f"{place}-demos", player.env or config.env, player, Wanted(1)).lengths
+
+
 def test_the_environment_of_a_run_with_declared_spaces_is_not_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     declared = {
-        "observation": {"space": "box", "shape": [2], "dtype": "float64"},
+        "observation": {"space": "box", "shape": [2], "dtype": "float64", "low": -5.0},
         "action": {"space": "discrete", "n": 3, "start": 5},
     }
     table = {"env": declared, "agent": {"name": "dqn", "hidden_sizes": [4]}}
@@ -323,7 +343,10 @@ def test_the_environment_of_a_run_with_declared_spaces_is_not_made(
     monkeypatch.setattr(collecting.FinishedRun, "open", lambda directory: run)
     env = configuration().env
     found = collect(str(tmp_path / "demos"), env, open_demonstrator(str(tmp_path)), Wanted(1))
-    assert found.lengths == [STEPS]
+    assert found.lengths == [STEPS]  # though its observations have other bounds
+    trained = open_demonstrator(str(tmp_path))
+    with pytest.raises(UsageError, match="it takes observations of"):
+        collect(str(tmp_path / "x"), configuration("env.kwargs.form=parts").env, trained, Wanted(1))
 
 
 def collected(
