@@ -57,15 +57,15 @@ class ScheduleConfig(SettingsPart):
     kind: Literal["constant", "linear", "cosine"] = "constant"
     """``linear`` falls in a line, ``cosine`` along half a cosine (arXiv:1608.03983)."""
     warmup_opts: Annotated[int, Field(ge=0)] = 0
-    """steps in which the rates grow from 0 to their full size; 0 begins with it."""
+    """steps in which the number grows from 0 to its full size; 0 begins with it."""
     total_opts: Annotated[int, Field(ge=0)] = 0
     """the step at which ``linear`` and ``cosine`` have reached `final`; it stays there."""
     final: Fraction = 0.0
-    """the share of the rates at the end."""
+    """what is left of the full size at the end: 0.1 is a tenth."""
 
     @property
     def changes(self) -> bool:
-        """Whether the rates change at all."""
+        """True if the number changes at all."""
         return self.kind != "constant" or self.warmup_opts > 0
 
     def factor(self, step: float) -> float:
@@ -85,7 +85,6 @@ class ScheduleConfig(SettingsPart):
         if self.kind != "constant" and self.total_opts <= self.warmup_opts:
             raise ValueError(
                 f"schedule.total_opts {self.total_opts} must be above schedule.warmup_opts "
-                f"{self.warmup_opts}: name the optimization step at which the learning rates reach "
-                "schedule.final"
+                f"{self.warmup_opts}: name the optimization step at which schedule.final is reached"
             )
         return self

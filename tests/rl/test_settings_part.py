@@ -42,7 +42,7 @@ class MyConfig(AgentConfig):
         (
             lambda: ScheduleConfig(kind="linear"),
             "schedule: schedule.total_opts 0 must be above schedule.warmup_opts 0: name the "
-            "optimization step at which the learning rates reach schedule.final",
+            "optimization step at which schedule.final is reached",
         ),
     ],
 )

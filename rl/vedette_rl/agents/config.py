@@ -66,9 +66,10 @@ class ImitationConfig(SettingsPart):
     far the action is from being the best by `margin` (DQfD, Hester et al. 2018, section 4), of
     agents on action values."""
     weight: NonNegativeFloat = 1.0
-    """of its mean over the batch, in which samples of actors count 0 (1: DQfD)."""
+    """what the loss of imitation is multiplied by: its mean over the batch, where samples of actors
+    are 0 (1: DQfD)."""
     margin: PositiveFloat = 0.8
-    """by which other actions are to be worse (0.8: DQfD)."""
+    """of the loss `margin`: how much lower the values of other actions should be (0.8: DQfD)."""
     schedule: ScheduleConfig = ScheduleConfig()
     """how the weight changes over the run."""
 

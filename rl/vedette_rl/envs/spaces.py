@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
@@ -212,12 +212,16 @@ def check_declared(config: EnvConfig, spaces: Spaces) -> None:
         DeclaredSpaceError: it has others.
     """
     declared = declared_spaces(config)
-    if declared is None:
-        return
-    if _action_layout(declared.action) != _action_layout(spaces.action):
-        raise DeclaredSpaceError("action", declared.action, spaces.action)
-    if _layout(declared.observation) != _layout(spaces.observation):
-        raise DeclaredSpaceError("observation", declared.observation, spaces.observation)
+    if declared is not None and (part := differing_part(declared, spaces)):
+        raise DeclaredSpaceError(part, getattr(declared, part), getattr(spaces, part))
+
+
+def differing_part(one: Spaces, other: Spaces) -> Literal["", "action", "observation"]:
+    """The part in which a policy of one's spaces cannot play in the other's; "" if there is none.
+    Bounds of observations in a Box may differ: nobody declares those that never occur."""
+    if _action_layout(one.action) != _action_layout(other.action):
+        return "action"
+    return "" if _layout(one.observation) == _layout(other.observation) else "observation"
 
 
 def _layout(space: gym.Space[Any]) -> list[tuple[Any, ...]]:

@@ -27,8 +27,8 @@ class SourceConfig(SettingsPart):
     ``.npz`` file of an exported replay, or another run's directory. Empty only for the source
     ``interventions``, which gets the actors' own rows in which a person acted."""
     share: float = Field(default=0.5, ge=0.0, le=1.0)
-    """of every batch, that is drawn from it (0.5: RLPD, Ball et al. 2023). What the sources leave
-    is the actors'; a source without rows leaves its share to the others."""
+    """the part of every batch that is drawn from it (0.5: RLPD, Ball et al. 2023). The rest is
+    drawn from the actors' rows; the share of a source without rows goes to the others."""
     schedule: ScheduleConfig = ScheduleConfig()
     """how the share changes over the run."""
     capacity: int = Field(default=100_000, ge=1)

@@ -224,7 +224,8 @@ class MixedReplay:
             if source.name in known:
                 source.replay.set_state(known[source.name])
         self.actors.set_state(state)
-        self._draws = int(state.get("mixed_draws", 0))
+        # A run that had no sources before: the schedule of beta goes on.
+        self._draws = int(state["mixed_draws"] if "mixed_draws" in state else state.get("draws", 0))
 
     def _split(self, batch_size: int) -> tuple[int, ...]:
         """Rows of each source in the next batch."""

@@ -273,7 +273,7 @@ class Actor:
         return {**self._playing.loop.stats(), **self._state.stats()}
 
     def close(self) -> bool:
-        """Hand over what is unfinished, wait until the learner has it, 10 s at most, and leave.
+        """Hand over what is unfinished, wait until the learner has it, 15 s at most, and leave.
 
         Returns:
             True if every row was settled.

@@ -150,6 +150,9 @@ class RemoteReplay:
         new_replay: bool = False,
         note: str = "",
     ) -> None:
+        # Nobody would take the results of evaluations.
+        learner = config.learner.model_copy(update={"eval_interval": 0})
+        config = config.model_copy(update={"learner": learner})
         self.config, self.run, self.address = config, out, address
         self._began, self._pid = time.monotonic(), os.getpid()
         self._next_tick = self._wait_s = 0.0
@@ -194,8 +197,8 @@ class RemoteReplay:
         self._wait_for_gateway()
         self._buffer = open_replay(spec, epoch)
         state = self._buffer.get_state()
-        if "draws" in state:  # the schedule of beta goes on, too
-            self._buffer.set_state({**state, "draws": before.opt_steps})
+        counts = {"draws", "mixed_draws"} & state.keys()  # schedules of beta and shares go on, too
+        self._buffer.set_state({**state, **dict.fromkeys(counts, before.opt_steps)})
         self._floor = read_floor(replay_directory(self.config, self.run))
         self._learning = replace(self._learning, sampled=self._draws_that_count(before))
         self._tick("waiting", self.wait_reason() or "no batch was drawn yet")

@@ -23,9 +23,9 @@ from pydantic import JsonValue
 
 from vedette_rl.core import Policy
 from vedette_rl.envs.config import EnvConfig
-from vedette_rl.envs.make import make_env, probe_environment
+from vedette_rl.envs.make import environment_spaces, make_env
 from vedette_rl.envs.registry import AllowImport
-from vedette_rl.envs.spaces import Spaces, agent_spaces
+from vedette_rl.envs.spaces import Spaces, agent_spaces, differing_part
 from vedette_rl.envs.takeover import KeyboardTakeover, describe_keys
 from vedette_rl.envs.vector_env import Env, find_episode_bound
 from vedette_rl.errors import EnvironmentFaultError
@@ -176,7 +176,7 @@ def _of_run(name: str, directory: Path, checkpoint: str | None) -> Demonstrator:
         "seed": run.config.seed,
     }
     env = run.config.env
-    return Demonstrator(name, _acting(name, policy, probe_environment(env)), about, env)
+    return Demonstrator(name, _acting(name, policy, environment_spaces(env)), about, env)
 
 
 def _of_file(name: str, path: Path, allow_import: Collection[str]) -> Demonstrator:
@@ -194,12 +194,11 @@ def _acting(name: str, policy: Policy, spaces: Spaces) -> Callable[[Env], Act]:
 
     def make(env: Env) -> Act:
         here = agent_spaces(env.observation_space, env.action_space)
-        for what in ("observation", "action"):
+        if what := differing_part(here, spaces):
             ours, own = getattr(here, what), getattr(spaces, what)
-            if ours != own:
-                raise UsageError(
-                    f"--policy {name}: it takes {what}s of {own}, and the environment's are {ours}"
-                )
+            raise UsageError(
+                f"--policy {name}: it takes {what}s of {own}, and the environment's are {ours}"
+            )
         return EnvironmentPolicy(policy, env)
 
     return make

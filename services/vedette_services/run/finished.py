@@ -18,6 +18,7 @@ from vedette_rl.core import Agent, Evaluation, ModelInfo, Policy
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.make import environment_spaces, probe_environment
 from vedette_rl.envs.registry import AllowImport
+from vedette_rl.envs.spaces import differing_part
 from vedette_rl.errors import CheckpointError, ImportNotAllowedError, PolicyFileError
 from vedette_rl.evaluation.evaluator import GreedyEvaluator
 from vedette_rl.evaluation.video import EpisodeVideo, check_video_path, write_video
@@ -374,8 +375,7 @@ def evaluate_policy(
     found = read_policy(path, allow_import=allow_import)
     playing = played_environment(path, found, allow_import)
     here = probe_environment(playing.env, allow_import=playing.allow_import)
-    there = found.agent_spaces
-    if (here.observation, here.action) != (there.observation, there.action):
+    if differing_part(here, found.agent_spaces):
         why = f"{playing.env.id} has other spaces here than when it was trained"
         raise PolicyFileError(path, why)
     return playing.play(found.make_policy(), found.model.version, episodes, seed, video)

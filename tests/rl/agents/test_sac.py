@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import nn
 from torch.distributions import Normal, TanhTransform, TransformedDistribution
+from torch.nn import functional
 
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.agents.sac.agent import (
@@ -58,6 +59,27 @@ def test_log_pi_equals_that_of_torchs_transformed_distribution() -> None:
     expected = squashed.log_prob(action).sum(dim=1)
     assert kept.sum() > 30
     torch.testing.assert_close(log_pi[kept], expected[kept], rtol=1e-6, atol=1e-6)
+
+
+def test_gradients_of_a_sample_are_added_up_in_the_order_that_seeds_rely_on() -> None:
+    torch.manual_seed(0)
+    mean, log_std, noise, wanted = torch.randn(4, 500, 4)
+    found = []
+    for tanh_is_first in (None, False, True):
+        leaves = [x.clone().requires_grad_() for x in (mean, log_std)]
+        if tanh_is_first is None:
+            action, log_pi = squashed_sample(*leaves, noise)
+        else:
+            u = leaves[0] + leaves[1].exp() * noise
+            action = u.tanh() if tanh_is_first else u
+            softplus = functional.softplus(-2.0 * u)
+            log_pi = (2.0 * (u + softplus) - 0.5 * noise.square() - leaves[1]).sum(dim=1)
+            action = action if tanh_is_first else u.tanh()
+        torch.autograd.backward((action * wanted).sum() + 0.3 * log_pi.sum())
+        found.append(leaves[0].grad)
+    ours, as_before, other_order = found
+    assert torch.equal(ours, as_before)
+    assert not torch.equal(ours, other_order)  # rounding alone, and other weights after some steps
 
 
 def test_log_pi_depends_on_the_standard_deviation() -> None:

@@ -225,6 +225,17 @@ def test_a_run_goes_on_with_a_source_more_or_less() -> None:
 # By priority
 
 
+def test_the_schedule_of_beta_goes_on_with_the_first_source_of_a_run() -> None:
+    config = ReplayConfig(prioritized=True, beta_steps=100)
+    alone = drawn(memory(50), np.random.default_rng(0), config)
+    for _ in range(60):
+        alone.sample(8)
+    replay = mixed(memory(50), memory(20), config=config)
+    replay.set_state(alone.get_state())
+    replay.sample(8)
+    assert replay.actors.beta == alone.beta > config.beta_0
+
+
 def test_rows_are_drawn_by_priority_inside_each_source() -> None:
     replay = mixed(memory(2), memory(4), config=BY_PRIORITY, shares=(0.5,))
     first = replay.sample(40)

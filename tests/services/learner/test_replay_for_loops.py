@@ -112,6 +112,23 @@ def opened(run: Path, *settings: str, **options: Any) -> RemoteReplay:
     return RemoteReplay(configured(*settings), run, ADDRESS, **options)
 
 
+def demonstrations(folder: Path) -> Path:
+    """The file of an exported replay, of 50 rows."""
+    obs, whole = np.zeros((50, 4), np.float32), np.zeros(50, np.int64)
+    rows = dict.fromkeys(("action", "version", "manager", "actor"), whole)
+    np.savez(
+        folder / "demos.npz",
+        obs=obs,
+        next_obs=obs,
+        reward=np.zeros(50, np.float32),
+        terminated=np.zeros(50, np.bool_),
+        truncated=np.zeros(50, np.bool_),
+        n_steps=np.ones(50, np.uint8),
+        **rows,  # type: ignore[arg-type]  # numpy takes its own options by name, too
+    )
+    return folder / "demos.npz"
+
+
 def test_a_batch_is_drawn_once_the_warmup_is_over(tmp_path: Path) -> None:
     with opened(tmp_path) as replay:
         replay.publish(ARRAYS)
@@ -202,6 +219,32 @@ def test_a_start_goes_on_where_the_last_one_was(tmp_path: Path) -> None:
         replay.publish(ARRAYS)
         RingOnly.latest.insert(200)
         assert replay.sample(timeout_s=0.0).indices.max() < 200  # no debt of rows that are gone
+
+
+def test_the_schedules_of_sources_go_on_at_the_next_start(tmp_path: Path) -> None:
+    sources = {"demos": {"data": str(demonstrations(tmp_path)), "share": 0.5}}
+    config = load_config(
+        env="CartPole-v1",
+        agent="test_own_loop:Thresholds",
+        settings=["learner.warmup_period=100", "agent.batch_size=10", "agent.n_step=1"],
+        table={"replay": {"prioritized": True, "sources": sources}},
+    ).config
+    for start in range(2):
+        with RemoteReplay(config, tmp_path / "run", ADDRESS) as replay:
+            replay.publish(ARRAYS)
+            RingOnly.latest.insert(200)
+            for drawn in range(1, 16):
+                replay.sample(timeout_s=0.0)
+                state = replay.get_state()
+                assert state["mixed_draws"] == 15 * start + drawn
+                # the actors' replay knows the number at each draw
+                assert state["draws"] == 15 * start + drawn - 1
+
+
+def test_nobody_is_asked_for_evaluations_that_nobody_takes(tmp_path: Path) -> None:
+    with opened(tmp_path, "learner.eval_interval=100", "evaluation.where=actors") as replay:
+        assert replay.config.learner.eval_interval == 0
+        assert LearnerSpec.read(tmp_path).config.learner.eval_interval == 0
 
 
 def test_iteration_ends_at_a_stop_condition(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
@@ -16,14 +17,20 @@ import pytest
 import vedette
 from vedette.cli.app import main
 from vedette.local.in_process import run_in_process
+from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Columns
-from vedette_rl.envs.make import make_vector_environment, probe_environment
+from vedette_rl.envs.make import (
+    environment_spaces,
+    make_vector_environment,
+    probe_environment,
+)
 from vedette_rl.envs.spaces import transition_dtype
 from vedette_rl.errors import EnvironmentFaultError
 from vedette_rl.exported import minari_dataset
 from vedette_rl.steps import NStep
 from vedette_services.config import RunConfig, load_config
 from vedette_services.errors import NothingCollectedError, UsageError
+from vedette_services.run import collecting
 from vedette_services.run.collecting import (
     FRUITLESS,
     Collected,
@@ -297,6 +304,49 @@ def test_a_policy_of_a_run_plays_as_its_evaluations_do(tmp_path: Path) -> None:
         assert (about["agent"], about["model_version"]) == ("dqn", expected.version)
     with pytest.raises(UsageError, match="it takes observations of"):
         collect(str(tmp_path / "x"), configuration().env, player, Wanted(1))
+
+
+def test_a_policy_of_declared_spaces_plays_where_observations_have_other_bounds(
+    tmp_path: Path,
+) -> None:
+    small = ["preset=none", "stop.max_opts=5", "agent.hidden_sizes=[4]", "actors.n_buffer=16"]
+    small += ["learner.warmup_period=64", "learner.eval_interval=5", "evaluation.episodes=1"]
+    declared = {
+        "id": "CartPole-v1",
+        "observation": {"space": "box", "shape": [4]},
+        "action": {"space": "discrete", "n": 2},
+    }
+    config = load_config(settings=small, table={"env": declared}, environment={}).config
+    run_in_process(config, tmp_path / "run")
+    vedette.export_policy(tmp_path / "run", tmp_path / "policy.npz")
+    expected = vedette.evaluate(tmp_path / "run", episodes=2).returns
+    assert vedette.evaluate(tmp_path / "policy.npz", episodes=2).returns == expected
+    for place in (tmp_path / "run", tmp_path / "policy.npz"):
+        player = open_demonstrator(str(place))
+        assert collect(f"{place}-demos", player.env or config.env, player, Wanted(1)).lengths
+
+
+def test_the_environment_of_a_run_with_declared_spaces_is_not_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declared = {
+        "observation": {"space": "box", "shape": [2], "dtype": "float64", "low": -5.0},
+        "action": {"space": "discrete", "n": 3, "start": 5},
+    }
+    table = {"env": declared, "agent": {"name": "dqn", "hidden_sizes": [4]}}
+    config = load_config(table=table, environment={}).config  # of a robot: it names none
+    agent = agent_kind("dqn").build_agent(
+        config.agent, environment_spaces(config.env), device="cpu", seed=0
+    )
+    saved = SimpleNamespace(model=agent.model_info())
+    run = SimpleNamespace(config=config, load_model=lambda checkpoint: saved)
+    monkeypatch.setattr(collecting.FinishedRun, "open", lambda directory: run)
+    env = configuration().env
+    found = collect(str(tmp_path / "demos"), env, open_demonstrator(str(tmp_path)), Wanted(1))
+    assert found.lengths == [STEPS]  # though its observations have other bounds
+    trained = open_demonstrator(str(tmp_path))
+    with pytest.raises(UsageError, match="it takes observations of"):
+        collect(str(tmp_path / "x"), configuration("env.kwargs.form=parts").env, trained, Wanted(1))
 
 
 def collected(

@@ -44,7 +44,9 @@ def squashed_sample(
         to the mean and the standard deviation.
     """
     u_BD = mean_BD + log_std_BD.exp() * noise_BD
-    return u_BD.tanh(), _log_density(u_BD, log_std_BD, noise_BD)
+    # Before tanh: autograd adds up the gradients of u in this order, and a seed keeps its bits.
+    log_pi = _log_density(u_BD, log_std_BD, noise_BD)
+    return u_BD.tanh(), log_pi
 
 
 def _log_density(
