@@ -68,7 +68,10 @@ def make_loader(
     """
     if device.type != "cuda":
         return CpuLoader(replay, batch_size, device)
-    if copy_replay and type(replay) in (UniformReplay, PrioritizedReplay):
+    copies = type(replay) in (UniformReplay, PrioritizedReplay)
+    if copy_replay and not copies:
+        log.info("a replay of several sources, or of your own, is not copied to %s", device)
+    elif copy_replay:
         assert isinstance(replay, DrawnRows)
         free, _ = torch.cuda.mem_get_info(device)
         if ring := copy_ring(replay.rows, device, int(free * COPY_SHARE)):

@@ -45,6 +45,8 @@ from vedette_services.actors.handover import HandoverWriter, slot_layout
 from vedette_services.actors.roster import STATS_MAX_BYTES, ActorState, ActorStats, RecentEpisodes
 from vedette_services.config.parts import ActorsConfig
 from vedette_services.errors import (
+    FAILED,
+    REFUSED,
     RefusedError,
     RowsNotDeclaredError,
     SpecMismatchError,
@@ -60,7 +62,6 @@ from vedette_services.run.replay_layout import (
     schema_columns,
 )
 
-FAILED, REFUSED = 1, 3
 ORDERS_EVERY_S = 0.02
 STATS_EVERY_S = 0.2
 PATIENCE_S = 0.1

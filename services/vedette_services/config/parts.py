@@ -125,7 +125,8 @@ class LearnerConfig(SettingsPart):
     and needs a C++ compiler (on a GPU, Triton); without one they run as they are."""
     copy_replay: bool = True
     """keep a copy of the replay in an NVIDIA GPU's memory where it has room for it, and gather
-    batches there; otherwise they are gathered in the host's and copied, one ahead."""
+    batches there; otherwise, and with `replay.sources`, they are gathered in the host's and copied,
+    one ahead."""
     captured_step: bool = True
     """on an NVIDIA GPU, each kind of optimization step is captured as a CUDA graph at its fourth
     time, and from then on replayed. False runs its operations one after the other: for a network of
