@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from typing import Annotated
 
 import typer
@@ -101,6 +102,8 @@ def conform(
     for name in scene or ():
         if name not in SCENES:
             raise UsageError(f"--scene {name}: there are {', '.join(SCENES)}")
+    if shutil.which(command[0]) is None:
+        raise UsageError(f"{command[0]}: there is no such program; name the client's by its path")
     given = [*_SMALL, *(settings or [])]
     config = load_from_arguments(None, env or "CartPole-v1", agent, given).config
     findings = Script(config, command, start).play(scene or ())

@@ -407,6 +407,8 @@ def _npy_array(file: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDArray[Any]:
             with file.open(entry) as whole:
                 return np.lib.format.read_array(whole, allow_pickle=False)
         head = member.tell()
+        while member.read(_PIECE_BYTES):  # to the end, where zipfile compares the checksum
+            pass
     path = Path(str(file.filename))
     with path.open("rb") as raw:
         raw.seek(entry.header_offset + 26)

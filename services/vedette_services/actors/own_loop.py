@@ -15,7 +15,7 @@ from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,6 +107,8 @@ class Actor:
             raise TypeError("observation_space and action_space are given together")
         if envs is not None and envs < 1:
             raise ValueError(f"envs={envs}: at least one environment plays")
+        if on_full is not None and on_full not in get_args(OnFull):
+            raise ValueError(f"on_full={on_full!r}: it is one of {', '.join(get_args(OnFull))}")
         given = None
         if observation_space is not None and action_space is not None:
             given = observation_space, action_space

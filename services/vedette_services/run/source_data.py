@@ -85,7 +85,8 @@ def open_data(config: RunConfig, spaces: Spaces, data: str) -> OpenedData:
     else:
         raise DataSetError(data, "there is no such file or folder", "name one that is there")
     rows.check(transition_dtype(spaces, _columns(config, spaces)), frozenset({INTERVENED}))
-    if not same and rows.longest > 1:
+    of_one = config.agent.n_step == 1 and config.actors.step_processor == "n_step"
+    if (of_one or not same) and rows.longest > 1:
         why = "its transitions span several steps"
         fix = "name the directory of a run with the same settings, or one with agent.n_step=1"
         raise DataSetError(data, why, fix)

@@ -318,6 +318,8 @@ def test_calls_out_of_order_are_refused(address: Address) -> None:
             actor.observe(0.0, np.zeros(4, np.float32))
     with pytest.raises(TypeError, match="given together"):
         Actor(str(address), action_space=SPACES["action_space"])
+    with pytest.raises(ValueError, match="one of block, drop_oldest"):
+        Actor(str(address), on_full="drop")  # type: ignore[arg-type]  # on purpose
 
 
 def test_it_loads_no_torch() -> None:

@@ -340,9 +340,21 @@ def test_rows_of_another_form_or_with_values_that_no_learner_takes_are_refused(
     assert said in refusal(configuration(data=data), tmp_path / "run")
 
 
-def test_an_npz_of_several_steps_is_refused(tmp_path: Path) -> None:
+def test_a_changed_byte_in_an_npz_is_refused(tmp_path: Path) -> None:
+    data = write_npz(tmp_path / "set.npz", played())
+    with zipfile.ZipFile(data) as file:
+        begin = file.getinfo("reward.npy").header_offset
+        place = begin + file.getinfo("reward.npy").file_size
+    content = bytearray(data.read_bytes())
+    content[place] ^= 1
+    data.write_bytes(content)
+    assert "CRC" in refusal(configuration(data=data), tmp_path / "run")
+
+
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_an_npz_of_several_steps_is_refused(tmp_path: Path, n_step: int) -> None:
     data = write_npz(tmp_path / "set.npz", played(3))
-    config = configuration(data=data, **{"agent.n_step": 3})
+    config = configuration(data=data, **{"agent.n_step": n_step})
     assert "span several steps" in refusal(config, tmp_path / "run")
 
 
