@@ -78,12 +78,18 @@ class Chaos:
     def make_peace(self) -> None:
         """Wait until everybody is there, samples flow and the best model is good enough."""
         self.say("peace")
+        began = time.monotonic()
 
         def good() -> bool:
             for text in self._stage.revive():
                 self.say(text)
-            best = self.look().get("eval", {}).get("best_return_mean")
-            return best is not None and best >= SOLVED
+            found = self.look()
+            best = found.get("eval", {}).get("best_return_mean")
+            peace_s = time.monotonic() - began - 1.0  # what was on its way is older
+            seen_s = [manager["last_seen_s"] for manager in found.get("managers", ())]
+            heard = [seen for seen in seen_s if seen is not None and seen < peace_s]
+            everybody = len(heard) == len(self._stage.managers)  # one may have started just now
+            return best is not None and best >= SOLVED and everybody
 
         before = self._inserted
         try:
