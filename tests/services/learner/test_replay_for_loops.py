@@ -225,7 +225,7 @@ def test_the_schedules_of_sources_go_on_at_the_next_start(tmp_path: Path) -> Non
     sources = {"demos": {"data": str(demonstrations(tmp_path)), "share": 0.5}}
     config = load_config(
         env="CartPole-v1",
-        agent="test_own_loop:Thresholds",
+        agent="test_replay_for_loops:Thresholds",
         settings=["learner.warmup_period=100", "agent.batch_size=10", "agent.n_step=1"],
         table={"replay": {"prioritized": True, "sources": sources}},
     ).config
