@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.core import ColumnPolicy, Columns, ModelInfo, Policy, Step, StepProcessor, act_of
+from vedette_rl.core.columns import copy_columns
 from vedette_rl.envs.layout import Intervention, RewardTransform
 from vedette_rl.envs.vector_env import VectorEnvironment
 
@@ -220,8 +221,7 @@ class PushedEnvs(VectorEnvironment):
     def begin_like(self, others: PushedEnvs) -> None:
         """Begin episodes everywhere with what others of the same spaces see."""
         self._current = max(0, self._current)
-        for name, column in others.reset().items():
-            self._buffers[self._current][name][:] = column
+        copy_columns(others.reset(), self._buffers[self._current])
         self._begun[:] = True
 
     def reset(self) -> Columns:
@@ -250,33 +250,25 @@ class PushedEnvs(VectorEnvironment):
             SpaceLayoutError: an observation has another shape than its space.
             ValueError: rewards or flags are not one for each environment.
         """
-        action, extra = self._executed(self._action_column(action), taken_over)
-        seen, following = self._current, (self._current + 1) % 3
-        next_obs = self._buffers[following]
+        action, next_obs = self._action_column(action), self._buffer(1)
         self._write(next_obs, obs)
         self._fill(self._true, "rewards", reward)
         self._fill(self._terminated, "terminated", terminated)
         self._fill(self._truncated, "truncated", truncated)
         self._rewards.write(self._true, self._reward)
         self._returns.add(self._true)
-        self._current = following
         done = self._terminated | self._truncated
         self.ended = bool(np.count_nonzero(done))
         if self.ended:
             self._returns.end(done)
-            self._current = (following + 1) % 3
-            for name, column in next_obs.items():
-                self._buffers[self._current][name][:] = column
-        return Step(
-            obs=self._buffers[seen],
-            action=action,
-            reward=self._reward,
-            next_obs=next_obs,
-            terminated=self._terminated,
-            truncated=self._truncated,
-            init_obs=self._buffers[self._current],
-            valid=self._valid,
-            extra=extra,
+            copy_columns(next_obs, self._buffer(2))
+        return self._outcome(
+            action,
+            taken_over,
+            self._terminated,
+            self._truncated,
+            self._valid,
+            begins=self.ended,
         )
 
     def attribute(self, name: str) -> Any:

@@ -15,9 +15,8 @@ from vedette_rl.agents.exploration import exploration_ranks
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Policy, TdErrorPolicy
 from vedette_rl.envs.make import make_env
-from vedette_rl.envs.registry import find_spec
+from vedette_rl.envs.registry import find_episode_bound, find_spec, step_limit
 from vedette_rl.envs.spaces import Spaces, check_declared, transition_dtype
-from vedette_rl.envs.vector_env import find_episode_bound, step_limit
 from vedette_rl.errors import (
     CamerasDifferError,
     CustomNetworkError,

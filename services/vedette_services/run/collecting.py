@@ -24,10 +24,10 @@ from pydantic import JsonValue
 from vedette_rl.core import Policy
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.make import environment_spaces, make_env
-from vedette_rl.envs.registry import AllowImport
+from vedette_rl.envs.registry import AllowImport, find_episode_bound
 from vedette_rl.envs.spaces import Spaces, agent_spaces, differing_part
 from vedette_rl.envs.takeover import KeyboardTakeover, describe_keys
-from vedette_rl.envs.vector_env import Env, find_episode_bound
+from vedette_rl.envs.vector_env import Env
 from vedette_rl.errors import EnvironmentFaultError
 from vedette_rl.evaluation.evaluator import EnvironmentPolicy
 from vedette_rl.exported import read_policy

@@ -22,8 +22,8 @@ from vedette_rl.envs import (
     registry,
     transition_dtype,
 )
+from vedette_rl.envs.registry import step_limit
 from vedette_rl.envs.spaces import agent_spaces
-from vedette_rl.envs.vector_env import step_limit
 from vedette_rl.errors import (
     EnvironmentFaultError,
     ImportNotAllowedError,
