@@ -144,8 +144,8 @@ class UnknownNameError(RlError):
 class CustomNetworkError(RlError):
     """A network of the user's own does not fit the agent or the environment."""
 
-    def __init__(self, name: str, why: str) -> None:
-        super().__init__(f"agent.network is {name!r}: {why}")
+    def __init__(self, name: str, why: str, key: str = "agent.network") -> None:
+        super().__init__(f"{key} is {name!r}: {why}")
         self.name = name
 
 

@@ -31,7 +31,13 @@ from vedette_rl.envs.vector_env import (
     ThreadedEnvs,
     VectorEnvironment,
 )
-from vedette_rl.errors import CannotRenderError, EnvironmentFaultError, UnknownEnvironmentError
+from vedette_rl.errors import (
+    CannotRenderError,
+    EnvironmentFaultError,
+    ImportNotAllowedError,
+    UnknownEnvironmentError,
+)
+from vedette_rl.import_by_name import find_import_names
 
 AUTO_VECTOR_COUNT = 32
 """From how many environments on ``auto`` takes the vector form: CartPole's costs about as much as
@@ -250,6 +256,10 @@ def _wrap(
     module_name, _, attribute = wrapper.name.partition(":")
     ours = module_name == "gymnasium.wrappers"  # what Gymnasium ships may always be named
     module = import_environment_module(module_name, config, None if ours else allow_import)
+    for inner in find_import_names(wrapper.kwargs):
+        inner_module = inner.partition(":")[0]
+        if allow_import is not None and not allow_import(inner_module):
+            raise ImportNotAllowedError(inner_module, config.id)
     wrapper_type = getattr(module, attribute, None)
     if not (isinstance(wrapper_type, type) and issubclass(wrapper_type, gym.Wrapper)):
         raise UnknownEnvironmentError(config.id, f"{wrapper.name!r} is no gymnasium.Wrapper")

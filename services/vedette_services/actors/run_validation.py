@@ -75,7 +75,7 @@ def _first_problem(error: ValidationError) -> str:
     return f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
 
 
-_WRAPPERS = ("gymnasium.wrappers.", "vedette_rl.envs.")
+_WRAPPERS = ("gymnasium.wrappers.", "vedette_rl.envs.", "vedette_rl.networks.frozen_encoder.")
 """Prefixes of modules whose wrappers every host has loaded anyway."""
 
 
@@ -105,16 +105,17 @@ def imported_names(
     env: EnvConfig | None, agent: Mapping[str, Any], actors: Mapping[str, Any]
 ) -> Iterator[str]:
     """Every ``module:Name`` of a run, as it stands in its configuration, but for Gymnasium's own
-    wrappers.
+    wrappers and ours.
 
-    In the settings of agent and actors that is any text that looks like one: an agent that is not
-    ours may import what its own settings name.
+    In the settings of agent, actors and wrappers that is any text that looks like one: what is not
+    ours may import what its own settings name, and so does `FrozenEncoder`.
     """
     if env is not None and env.module is not None:
         yield env.id
     for wrapper in env.wrappers if env is not None else ():
         if not f"{wrapper.name.partition(':')[0]}.".startswith(_WRAPPERS):
             yield wrapper.name
+        yield from find_import_names(wrapper.kwargs)
     for settings in (agent, actors):
         yield from find_import_names(settings)
 

@@ -25,6 +25,18 @@ def test_names_without_an_import_pass() -> None:
         ({"id": "my_pkg.envs:Mine-v0"}, {"name": "dqn"}),
         ({"id": "my_pkg.envs:Mine"}, {"name": "dqn"}),
         ({"id": "CartPole-v1", "wrappers": ["my_pkg:Wrap"]}, {"name": "dqn"}),
+        (
+            {
+                "id": "CartPole-v1",
+                "wrappers": [
+                    {
+                        "name": "vedette_rl.networks.frozen_encoder:FrozenEncoder",
+                        "kwargs": {"network": "my_pkg:make"},
+                    }
+                ],
+            },
+            {"name": "dqn"},
+        ),
         ({"id": "CartPole-v1"}, {"name": "my_pkg.agents:MyAgent"}),
         ({"id": "CartPole-v1"}, {"name": "dqn", "network": "my_pkg.nets:Net"}),
         ({"id": "CartPole-v1"}, {"name": "dqn", "exploration": {"kind": "my_pkg:Explore"}}),
