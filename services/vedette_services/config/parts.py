@@ -120,6 +120,10 @@ class LearnerConfig(SettingsPart):
     """of the networks while they learn; weights, losses, optimizers and models stay float32.
     ``float32`` is as torch has it, ``tf32`` multiplies matrices in TF32 on an NVIDIA GPU,
     ``bfloat16`` computes the networks under torch's autocast."""
+    model_dtype: Literal["float32", "float16"] = "float32"
+    """of the weights in the models that are sent to other processes and hosts: ``float16`` is half
+    of the bytes; actors compute in float32. Checkpoints, evaluations on the learner and exports
+    keep all digits. A client in another language has to know it, and refuses the run otherwise."""
     compile: bool = False
     """compile the networks that learn by `torch.compile`, which takes up to a minute at each start
     and needs a C++ compiler (on a GPU, Triton); without one they run as they are."""

@@ -35,6 +35,7 @@ from vedette_rl.replay.uniform import UniformReplay, make_own_replay
 from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_services.config.parts import LearnerConfig
 from vedette_services.config.run_config import RunConfig
+from vedette_services.host.system import keep_freed_memory
 from vedette_services.learner.background import CheckpointWriter
 from vedette_services.learner.run_recorder import CurveRecorder, open_recorder, truncate_curves
 from vedette_services.learner.training_loop import (
@@ -153,6 +154,7 @@ class Learner:
         self._spaces = describe_spaces(spaces)
         self._lasting, self._clock = lasting, clock
         self._began = clock()
+        keep_freed_memory()
         torch.set_num_threads(config.learner.torch_threads)
         seed_process(config.seed, epoch)
         device = resolve_device(config.learner.device)
