@@ -15,6 +15,7 @@ import signal
 import socket
 import sys
 import tempfile
+from collections.abc import Iterable
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -113,23 +114,30 @@ def raise_file_limit() -> None:
             return
 
 
-def wakeup_descriptors() -> tuple[int, int]:
-    """Make an event's descriptors, which do not block: one to poll and read, one to write to.
-
-    On Linux both are the same, an eventfd.
-    """
-    if hasattr(os, "eventfd"):
-        descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        return descriptor, descriptor
-    return nonblocking_pipe()
-
-
 def nonblocking_pipe() -> tuple[int, int]:
     """Make a pipe whose ends do not block."""
     ends = os.pipe()
     for end in ends:
         os.set_blocking(end, False)
     return ends
+
+
+def adopt_descriptors(parent: int, descriptors: Iterable[int]) -> None:
+    """Open the pipes of another process under the numbers that they have there, which are not used
+    here yet: for a child to which they were not handed on.
+
+    Raises:
+        UsageError: another system than Linux.
+    """
+    if sys.platform != "linux":
+        raise UsageError("learner.ranks: several ranks need Linux")
+    for descriptor in descriptors:
+        opened = os.open(
+            PROCESSES / str(parent) / "fd" / str(descriptor), os.O_RDWR | os.O_NONBLOCK
+        )
+        if opened != descriptor:
+            os.dup2(opened, descriptor, inheritable=False)
+            os.close(opened)
 
 
 def anonymous_file(name: str) -> int:
