@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from vedette_protocol.errors import ModelError, SchemaError
 from vedette_protocol.limits import CHUNK_MAX_BYTES, CHUNK_MIN_BYTES, COUNT_MAX, MODEL_MAX_BYTES
 from vedette_protocol.messages import Buffer, ModelChunk
-from vedette_protocol.schema import Columns, Schema
+from vedette_protocol.schema import Column, Columns, Schema
 
 _VERSION_BYTES: Final = 8
 
@@ -96,6 +96,46 @@ def unpack_model(body: Buffer, schema: Schema, *, check: bool = True) -> tuple[i
     if check:
         check_model(version, rows, schema)
     return version, {name: row[0, ...] for name, row in rows.items()}
+
+
+def in_float16(schema: Schema) -> Schema:
+    """Return the schema of models whose weights travel in 16 bits: arrays of float32 with two
+    dimensions or more. Biases and statistics are few, and keep their digits."""
+    return Schema(tuple(replace(c, dtype="f2") if _travels_short(c) else c for c in schema.columns))
+
+
+def round_model(body: Buffer, schema: Schema) -> bytes:
+    """Round a body of this schema to the one of `in_float16`.
+
+    What is finite stays finite: numbers beyond float16's range become its largest.
+
+    Raises:
+        ModelError: the body does not fit the schema.
+    """
+    version, arrays = unpack_model(body, schema, check=False)
+    short = {c.name: _rounded(arrays[c.name]) for c in schema.columns if _travels_short(c)}
+    return pack_model(version, {**arrays, **short}, in_float16(schema))
+
+
+def expand_arrays(arrays: Mapping[str, NDArray[Any]]) -> Columns:
+    """Return arrays of which those in 16 bits are float32 again, as networks take them."""
+    return {
+        name: array.astype(np.float32) if array.dtype == np.float16 else array
+        for name, array in arrays.items()
+    }
+
+
+def _travels_short(column: Column) -> bool:
+    return column.dtype == "f4" and len(column.shape) > 1
+
+
+def _rounded(array: NDArray[np.float32]) -> NDArray[np.float16]:
+    with np.errstate(over="ignore", under="ignore"):
+        short = array.astype("<f2")
+    if not np.isfinite(short).all():  # what was not finite before shows that the agent diverged
+        beyond = np.isinf(short) & np.isfinite(array)
+        short[beyond] = np.copysign(np.finfo(np.float16).max, array[beyond])
+    return short
 
 
 def digest_of(*parts: Buffer) -> bytes:

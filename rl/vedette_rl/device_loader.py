@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,7 +17,9 @@ import torch
 from numpy.typing import NDArray
 
 from vedette_rl.core import ReplayBuffer, Sample
+from vedette_rl.core.columns import VERSION, Columns
 from vedette_rl.device_ring import DeviceRing, ring_bytes, stage
+from vedette_rl.ranks import broadcast, ranks
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_rl.replay.rows import Rows
 from vedette_rl.replay.uniform import DrawnRows, UniformReplay
@@ -66,6 +68,8 @@ def make_loader(
         device: of the batches.
         copy_replay: copy it to a GPU that has room for it.
     """
+    if ranks().count > 1:
+        return RankLoader(replay, batch_size, device, copy_replay=copy_replay)
     if device.type != "cuda":
         return CpuLoader(replay, batch_size, device)
     copies = type(replay) in (UniformReplay, PrioritizedReplay)
@@ -73,10 +77,14 @@ def make_loader(
         log.info("a replay of several sources, or of your own, is not copied to %s", device)
     elif copy_replay:
         assert isinstance(replay, DrawnRows)
-        free, _ = torch.cuda.mem_get_info(device)
-        if ring := copy_ring(replay.rows, device, int(free * COPY_SHARE)):
+        if ring := copy_ring(replay.rows, device, _free_bytes(device)):
             return RingLoader(replay, ring, batch_size)
     return CudaLoader(replay, batch_size, device)
+
+
+def _free_bytes(device: torch.device) -> int:
+    free, _ = torch.cuda.mem_get_info(device)
+    return int(free * COPY_SHARE)
 
 
 def copy_ring(rows: Rows, device: torch.device, free_bytes: int) -> DeviceRing | None:
@@ -149,6 +157,95 @@ class CpuLoader:
             sample.indices,
             sample.columns.get("version"),
         )
+
+
+class RankLoader:
+    """This rank's part of each batch, which rank 0 draws: it tells the others the rows.
+
+    ::
+
+        loaded = loader.load()                          # rank 0
+        loader.end()                                    # behind the last one
+
+        while (loaded := loader.follow()) is not None:  # the others
+            agent.opt(loaded.batch, loaded.weights)
+
+    What `load` returns has the indices and the versions of the whole batch.
+
+    Args:
+        replay: uniform or prioritized; of ranks but 0 its rows are read, and never its draws.
+        batch_size: rows of the whole batch.
+        device: of this rank.
+        copy_replay: copy it to a GPU that has room for it.
+    """
+
+    def __init__(
+        self, replay: ReplayBuffer, batch_size: int, device: torch.device, *, copy_replay: bool
+    ) -> None:
+        assert isinstance(replay, DrawnRows), "other replays are refused with several ranks"
+        self._replay, self._device = replay, device
+        self._part = ranks().part(batch_size)
+        self._order = np.zeros(1 + batch_size, _ORDER)
+        self._ring = None
+        if device.type == "cuda" and copy_replay:
+            self._ring = copy_ring(replay.rows, device, _free_bytes(device))
+        if self._ring is not None and not ranks().number:
+            replay.rows = self._ring
+
+    def load(self) -> DeviceBatch:
+        if self._ring is not None:
+            self._ring.follow()
+        sample = self._replay.sample(len(self._order) - 1)
+        head, rows = self._order[:1], self._order[1:]
+        head["number"] = 1
+        rows["number"] = sample.indices
+        if sample.weights is not None:
+            head["weight"], rows["weight"] = 1.0, sample.weights
+        broadcast(torch.from_numpy(self._order.view(np.int64)))
+        columns = {name: column[self._part] for name, column in sample.columns.items()}
+        loaded = self._loaded(columns)
+        return replace(loaded, indices=sample.indices, versions=sample.columns.get(VERSION))
+
+    def follow(self) -> DeviceBatch | None:
+        """The next batch's part; None: rank 0 has ended."""
+        broadcast(torch.from_numpy(self._order.view(np.int64)))
+        if not self._order["number"][0]:
+            return None
+        numbers = self._numbers
+        if self._ring is not None:
+            self._ring.follow(int(numbers.max()) + 1)
+            np.maximum(numbers, self._ring.live()[0], out=numbers)  # ours has overwritten these
+            return self._loaded({})
+        columns = self._replay.gather(numbers)
+        self._replay.redraw_stale(numbers, columns)
+        return self._loaded(columns)
+
+    def end(self) -> None:
+        """Tell the other ranks that there is no further batch."""
+        self._order["number"] = 0
+        broadcast(torch.from_numpy(self._order.view(np.int64)))
+
+    @property
+    def _numbers(self) -> NDArray[np.int64]:
+        return np.ascontiguousarray(self._order["number"][1:][self._part])
+
+    def _loaded(self, columns: Columns) -> DeviceBatch:
+        numbers = self._numbers
+        batch: Mapping[str, torch.Tensor]
+        if self._ring is None:
+            arrays = columns.items()
+            batch = {name: torch.from_numpy(array).to(self._device) for name, array in arrays}
+        else:
+            batch = self._ring.gather_batch(numbers)
+        weights = None
+        if self._order["weight"][0]:
+            own = np.ascontiguousarray(self._order["weight"][1:][self._part], np.float32)
+            weights = torch.from_numpy(own).to(self._device)
+        return DeviceBatch(batch, weights, numbers, columns.get(VERSION))
+
+
+_ORDER = np.dtype([("number", np.int64), ("weight", np.float64)])
+"""A row of the batch; before them whether there is a batch, and whether it has weights."""
 
 
 @dataclass(frozen=True, slots=True)

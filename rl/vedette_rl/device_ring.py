@@ -98,15 +98,18 @@ class DeviceRing(Rows):
         """Copy `drawn_dtype` of the rows at `places`."""
         Rows.gather(self, places, out)
 
-    def follow(self) -> None:
+    def follow(self, least: int = 0) -> None:
         """Give the device the rows inserted since the last call, unless that was just now.
+
+        Args:
+            least: rows inserted since the run began that it needs to have.
 
         Raises:
             ReplayOverrunError: rows are overwritten faster than they are copied.
         """
         now = self._clock()
         oldest, inserted = self._live
-        if oldest < inserted and now < self._next_follow:
+        if max(oldest + 1, least) <= inserted and now < self._next_follow:
             return
         self._next_follow = now + FOLLOW_S
         for _ in range(_FOLLOWS_MAX):

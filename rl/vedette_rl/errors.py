@@ -45,6 +45,14 @@ class PolicyDoesNotLearnError(RlError):
         self.name = name
 
 
+class RankLostError(RlError):
+    """A rank cannot train on with the others."""
+
+    def __init__(self, number: int, count: int, why: str) -> None:
+        super().__init__(f"rank {number} of {count} cannot train on with the others: {why}")
+        self.number, self.count, self.why = number, count, why
+
+
 class NoImageError(RlError):
     """``cnn`` is asked of an observation that has no image, or one too small for it."""
 

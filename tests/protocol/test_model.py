@@ -20,7 +20,10 @@ from vedette_protocol.model import (
     ModelAssembler,
     body_bytes,
     digest_of,
+    expand_arrays,
+    in_float16,
     pack_model,
+    round_model,
     split_into_chunks,
     unpack_model,
 )
@@ -176,3 +179,41 @@ def test_a_model_larger_than_expected_takes_no_memory() -> None:
 def test_an_empty_body_is_not_sent(body: bytes) -> None:
     with pytest.raises(ModelError, match="a model of"):
         list(split_into_chunks("run", 1, LARGE.hash, body))
+
+
+HEAD = Schema((Column("w", "f4", (64, 32)), Column("bias", "f4", (32,)), Column("n", "i8", (2, 2))))
+
+
+def rounded(**changed: object) -> Columns:
+    rng = np.random.default_rng(0)
+    given = {"w": rng.standard_normal((64, 32), np.float32), "n": np.ones((2, 2), np.int64)}
+    given["bias"] = rng.standard_normal(32, np.float32)
+    given |= changed  # type: ignore[arg-type]  # arrays
+    body = round_model(pack_model(3, given, HEAD), HEAD)
+    version, got = unpack_model(body, in_float16(HEAD), check=False)
+    assert version == 3
+    return got
+
+
+def test_weights_in_16_bits_are_half_of_the_bytes_and_the_rest_keeps_its_digits() -> None:
+    got = expand_arrays(rounded())
+    rng = np.random.default_rng(0)
+    w, bias = rng.standard_normal((64, 32), np.float32), rng.standard_normal(32, np.float32)
+    assert got["w"].dtype == np.float32
+    np.testing.assert_allclose(got["w"], w, rtol=2**-11, atol=2**-25)
+    assert not np.array_equal(got["w"], w)
+    assert np.array_equal(got["bias"], bias)
+    assert got["n"].dtype == np.int64
+    assert body_bytes(HEAD) - body_bytes(in_float16(HEAD)) == 64 * 32 * 2
+
+
+def test_a_weight_beyond_16_bits_stays_finite_and_one_that_is_not_finite_does_not() -> None:
+    w = np.zeros((64, 32), np.float32)
+    w[0, :4] = 1e6, -1e6, 1e-12, 65_504.0
+    got = rounded(w=w)["w"]
+    assert got[0, :4].tolist() == [65_504.0, -65_504.0, 0.0, 65_504.0]
+    for broken in (np.nan, np.inf, -np.inf):
+        w[3, 3] = broken
+        got = rounded(w=w)["w"]
+        assert np.isfinite(got).sum() == got.size - 1
+        assert not np.isfinite(got[3, 3])

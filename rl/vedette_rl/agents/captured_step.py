@@ -31,6 +31,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import nn
 
+from vedette_rl import ranks
 from vedette_rl.core.learning import OptResult, StaticBatch
 from vedette_rl.host_copy import DeviceScalars
 
@@ -301,4 +302,8 @@ class SteppedAgent:
         self.opt_steps += 1
         for optimizer in self.optimizers(due):
             optimizer.count()
+        if weights is not None:
+            td_errors = ranks.gather(td_errors)
+        if scalars is not None:
+            ranks.average(scalars)
         return OptResult(td_errors, {} if scalars is None else DeviceScalars(names, scalars))

@@ -6,6 +6,7 @@ Shapes: B rows, C channels, H height, W width, F features.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -28,6 +29,7 @@ from vedette_rl.networks.observation import (
     count_features,
     images_of,
 )
+from vedette_rl.ranks import draw_rows
 
 Obs = Mapping[str, torch.Tensor]
 
@@ -189,7 +191,7 @@ class RandomShift:
     def _shift_along(self, axis: int, pixels: torch.Tensor) -> torch.Tensor:
         rows, size, device = len(pixels), pixels.shape[axis], pixels.device
         bound = 2 * self._pixels + 1
-        by_B1 = torch.randint(bound, (rows, 1), generator=self.generator, device=device)
+        by_B1 = draw_rows(partial(torch.randint, bound), (rows, 1), self.generator)
         from_BS = torch.arange(size, device=device) + (by_B1 - self._pixels)
         shape = [rows, *(1 for _ in pixels.shape[1:])]
         shape[axis] = size

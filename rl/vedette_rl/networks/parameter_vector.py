@@ -18,10 +18,11 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from vedette_rl import ranks
 from vedette_rl.core.learning import State
 from vedette_rl.errors import ModelMismatchError
 from vedette_rl.host_copy import HostCopy, Pending, settled, snapshot
-from vedette_rl.storage.buffer_pool import BufferPool
+from vedette_rl.storage.latest_value import BufferPool
 
 if TYPE_CHECKING:  # agents import networks
     from vedette_rl.stored_settings import ScheduleConfig
@@ -212,6 +213,7 @@ class VectorAdam:
     def move(self) -> None:
         """The part of `step` that a captured step contains: tensors alone."""
         grad = self._tensors.grad
+        ranks.average(grad)
         clip = None
         if self._max_grad_norm:
             clip = (torch.dot(grad, grad).sqrt_() / self._max_grad_norm).clamp_(min=1.0)

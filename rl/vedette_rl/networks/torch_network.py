@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional
 
+from vedette_rl import ranks
 from vedette_rl.core.columns import Columns, select_part
 from vedette_rl.core.learning import ModelInfo, State
 from vedette_rl.envs.spaces import observation_columns
@@ -227,7 +228,7 @@ class ObsNormalizer:
             obs[name].flatten(1) if obs[name].dim() > 1 else obs[name][:, None] for name in names
         ]
         x_BF = flat[0] if len(flat) == 1 else torch.cat(flat, dim=1)
-        variance_F, mean_F = torch.var_mean(x_BF.float(), dim=0, correction=0)
+        variance_F, mean_F = ranks.var_mean(x_BF.float())
         self._batches += 1.0
         rate = self._batches.reciprocal()
         delta_F = mean_F - self._mean

@@ -99,9 +99,10 @@ class LearnerConfig(SettingsPart):
     """between evaluations. Where it is not set, those of 5,000 environment steps; of 250 for each
     environment of a larger fleet."""
     save_interval: int = Field(default=10_000, ge=0)
-    """between checkpoints; one is written at the end in any case. A write is spread over a tenth of
-    a second, for a small network; a state that comes meanwhile waits, and a newer one takes its
-    place."""
+    """between checkpoints; one is written at the end in any case, and some before the first interval
+    ends: after 256 steps, and each time that their number has doubled. A write is spread over a
+    tenth of a second, for a small network; a state that comes meanwhile waits, and a newer one
+    takes its place."""
     record_agent_info_interval: int = Field(default=500, ge=0)
     """between records of the agent's own scalars (losses)."""
     record_compute_cost_interval: int = Field(default=500, ge=0)
@@ -120,6 +121,10 @@ class LearnerConfig(SettingsPart):
     """of the networks while they learn; weights, losses, optimizers and models stay float32.
     ``float32`` is as torch has it, ``tf32`` multiplies matrices in TF32 on an NVIDIA GPU,
     ``bfloat16`` computes the networks under torch's autocast."""
+    model_dtype: Literal["float32", "float16"] = "float32"
+    """of the weights in the models that are sent to other processes and hosts: ``float16`` is half
+    of the bytes; actors compute in float32. Checkpoints, evaluations on the learner and exports
+    keep all digits. A client in another language has to know it, and refuses the run otherwise."""
     compile: bool = False
     """compile the networks that learn by `torch.compile`, which takes up to a minute at each start
     and needs a C++ compiler (on a GPU, Triton); without one they run as they are."""
@@ -127,6 +132,9 @@ class LearnerConfig(SettingsPart):
     """keep a copy of the replay in an NVIDIA GPU's memory where it has room for it, and gather
     batches there; otherwise, and with `replay.sources`, they are gathered in the host's and copied,
     one ahead."""
+    ranks: int = Field(default=1, ge=1, le=64)
+    """processes that train one agent on this host, each on its part of every batch and on a GPU of
+    its own where there are GPUs; torchrun starts them. `agent.batch_size` is of all together."""
     captured_step: bool = True
     """on an NVIDIA GPU, each kind of optimization step is captured as a CUDA graph at its fourth
     time, and from then on replayed. False runs its operations one after the other: for a network of

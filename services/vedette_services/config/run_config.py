@@ -103,6 +103,7 @@ def contradictions(config: RunConfig) -> Iterator[SettingError]:
     if imitation is not None and imitation.loss != "none" and not config.replay.sources:
         why = f"is {imitation.loss}, and replay.sources names nobody to imitate"
         yield SettingError("agent.imitation.loss", why, "set replay.sources.NAME.data, or none")
+    yield from _rank_contradictions(config)
     others = stop.max_opts or stop.max_env_steps or stop.max_seconds
     if stop.target_return is not None and not config.learner.eval_interval and not others:
         yield SettingError(
@@ -110,6 +111,16 @@ def contradictions(config: RunConfig) -> Iterator[SettingError]:
             "is never reached with learner.eval_interval=0",
             "set an eval_interval or another stop condition",
         )
+
+
+def _rank_contradictions(config: RunConfig) -> Iterator[SettingError]:
+    ranks, batch = config.learner.ranks, config.agent.batch_size
+    if batch % ranks:
+        why = f"{ranks} ranks cannot share agent.batch_size's {batch} samples evenly"
+        yield SettingError("learner.ranks", why, "set a divisor of it")
+    if ranks > 1 and (config.replay.sources or is_import_name(config.replay.name)):
+        why = "several ranks share no replay.sources, and no replay of your own"
+        yield SettingError("learner.ranks", why, "set 1")
 
 
 def settings_without_effect(
@@ -146,7 +157,7 @@ def _non_default(config: RunConfig, key: str) -> str:
 
 _OF_DAEMONS = (
     "replay.directory replay.sync_interval_s actors.step_timeout_s actors.restart_min_s "
-    "actors.restart_max_s learner.max_managers"
+    "actors.restart_max_s learner.max_managers learner.model_dtype learner.ranks"
 )
 Unused = Iterator[tuple[str, str]]
 """Keys with blanks between them, and the reason why they change nothing."""

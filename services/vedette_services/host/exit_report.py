@@ -60,6 +60,11 @@ class ExitReportReader:
         os.close(self._read)
 
 
+def report_descriptor() -> list[int]:
+    """The descriptor that `take_report_descriptor` takes, if any."""
+    return [int(value)] if (value := os.environ.get(VARIABLE)) else []
+
+
 def take_report_descriptor() -> int | None:
     """Take the descriptor for `send_exit_report`; None where no parent reads it.
 

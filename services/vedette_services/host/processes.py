@@ -24,7 +24,7 @@ from types import FrameType
 from typing import IO, Any
 
 from vedette_rl.storage.system import lock_file
-from vedette_services.host.system import kill_with_parent, wakeup_descriptors
+from vedette_services.host.system import kill_with_parent, nonblocking_pipe
 
 PARENT_VARIABLE = "VEDETTE_PARENT_PID"
 """Set for a child that is to share our fate."""
@@ -260,7 +260,7 @@ class WakeupEvent:
 
     def __init__(self, argument: str | None = None) -> None:
         if argument is None:
-            self._read, self._write = wakeup_descriptors()
+            self._read, self._write = nonblocking_pipe()
         else:
             self._read, self._write = map(int, argument.split(","))
 
@@ -271,7 +271,7 @@ class WakeupEvent:
     @property
     def descriptors(self) -> tuple[int, ...]:
         """The descriptors that a child gets."""
-        return tuple({self._read, self._write})
+        return self._read, self._write
 
     @property
     def argument(self) -> str:
@@ -286,7 +286,7 @@ class WakeupEvent:
     def set(self) -> None:
         """Wake the process that polls; never waits itself."""
         with contextlib.suppress(BlockingIOError):  # it is full: it is set
-            os.write(self._write, _ONE)
+            os.write(self._write, b"\1")
 
     def clear(self) -> None:
         """Not set any more."""
@@ -300,7 +300,6 @@ class WakeupEvent:
             os.close(descriptor)
 
 
-_ONE = (1).to_bytes(8, sys.byteorder)  # as an eventfd takes it
 _READ_BYTES = 4096
 
 

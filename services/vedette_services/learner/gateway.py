@@ -262,6 +262,8 @@ class Gateway:
         model = self._model_map.read()
         if model is None:
             return
+        if self._spec.config.learner.model_dtype == "float16":
+            model = model.in_float16()
         if self._run is None or model.epoch != state.position.epoch:
             set_log_context(epoch=model.epoch)
             self._run = state.run_message(self._spec.config, model.epoch, model.schema)

@@ -20,11 +20,12 @@ from numpy.typing import NDArray
 from vedette_rl.agents.captured_step import CudaCapture, SteppedAgent
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Agent, ModelInfo, ReplayBuffer, State
-from vedette_rl.device_loader import make_loader
+from vedette_rl.device_loader import RankLoader, make_loader
 from vedette_rl.envs.spaces import Spaces, describe_spaces
 from vedette_rl.import_by_name import is_import_name
 from vedette_rl.networks.parameter_vector import seed_process
 from vedette_rl.networks.torch_network import compile_networks, compute_in_bfloat16
+from vedette_rl.ranks import ranks, require_same
 from vedette_rl.recording.registry import SurvivingRecorder
 from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.replay.limiter import Limiter
@@ -35,6 +36,8 @@ from vedette_rl.replay.uniform import UniformReplay, make_own_replay
 from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_services.config.parts import LearnerConfig
 from vedette_services.config.run_config import RunConfig
+from vedette_services.errors import UsageError
+from vedette_services.host.system import keep_freed_memory
 from vedette_services.learner.background import CheckpointWriter
 from vedette_services.learner.run_recorder import CurveRecorder, open_recorder, truncate_curves
 from vedette_services.learner.training_loop import (
@@ -153,19 +156,15 @@ class Learner:
         self._spaces = describe_spaces(spaces)
         self._lasting, self._clock = lasting, clock
         self._began = clock()
-        torch.set_num_threads(config.learner.torch_threads)
-        seed_process(config.seed, epoch)
         device = resolve_device(config.learner.device)
-        self.agent: Agent = agent_kind(config.agent.name).build_agent(
-            config.agent, spaces, device=str(device), seed=config.seed
-        )
-        prepare_steps(self.agent, device, config.learner)
+        self.agent = build_learning_agent(config, spaces, epoch, device)
         self.replay = open_replay()
         self.earlier = EarlierStarts()
         self._checkpoints = Checkpoints(run.checkpoints, keep=config.learner.keep_checkpoints)
         self._checkpoints.remove_leftovers()
         self._init: dict[str, Any] = {}
         sampled = self._resume()
+        require_same(self.agent.opt_steps)
         self.status = TrainerStatus(
             epoch=epoch, opt_steps=self.agent.opt_steps, sampled=sampled, sources=sources
         )
@@ -188,7 +187,7 @@ class Learner:
         found = load_checkpoint(self._checkpoints, self.agent)
         if found is None:
             if self.config.learner.init_from:
-                self._take_initial_weights()
+                self._init = take_initial_weights(self.config.learner, self.agent)
             if rows := self.replay.inserted:
                 log.warning(
                     "no checkpoint in %s: it learns from the beginning, on the %s samples of the "
@@ -213,19 +212,6 @@ class Learner:
             steps = int(meta.get("env_steps", rows))
             self.earlier = EarlierStarts(rows, rows, sampled=int(meta["sampled"]), env_steps=steps)
         return 0
-
-    def _take_initial_weights(self) -> None:
-        source = WeightsSource.open(self.config.learner)
-        found = source.weights_for(self.agent)
-        self.agent.set_state(found.state)
-        self._init = {
-            "from": source.name,
-            "run_id": source.meta.get("run_id"),
-            "taken": list(found.taken),
-            "left": list(found.left),
-        }
-        for line in found.describe(source.name):
-            log.info("%s", line)
 
     def train(
         self,
@@ -253,7 +239,10 @@ class Learner:
             clock=self._clock,
         )
         try:
-            return loop.run()
+            last = loop.run()
+            if isinstance(self._loader, RankLoader):
+                self._loader.end()
+            return last
         except BaseException:
             self._recorder.close()  # what was recorded until now stays
             raise
@@ -346,6 +335,35 @@ class Learner:
         )
 
 
+def build_learning_agent(
+    config: RunConfig, spaces: Spaces, epoch: int, device: torch.device
+) -> Agent:
+    """Build the agent of a process that trains, and set the process up for it."""
+    keep_freed_memory()
+    torch.set_num_threads(config.learner.torch_threads)
+    seed_process(config.seed, epoch)
+    agent = agent_kind(config.agent.name).build_agent(
+        config.agent, spaces, device=str(device), seed=config.seed
+    )
+    prepare_steps(agent, device, config.learner)
+    return agent
+
+
+def take_initial_weights(config: LearnerConfig, agent: Agent) -> dict[str, Any]:
+    """Give a new agent the weights of `learner.init_from`; returns what is saved of that."""
+    source = WeightsSource.open(config)
+    found = source.weights_for(agent)
+    agent.set_state(found.state)
+    for line in found.describe(source.name):
+        log.info("%s", line)
+    return {
+        "from": source.name,
+        "run_id": source.meta.get("run_id"),
+        "taken": list(found.taken),
+        "left": list(found.left),
+    }
+
+
 def make_replay(
     config: RunConfig,
     rows: Rows,
@@ -406,6 +424,11 @@ def prepare_steps(agent: Agent, device: torch.device, config: LearnerConfig) -> 
     captured = config.captured_step and device.type == "cuda"
     rounded = config.precision == "bfloat16"
     if not isinstance(agent, SteppedAgent):
+        if config.ranks > 1:
+            raise UsageError(
+                f"learner.ranks: {type(agent).__name__} has an `opt` of its own: several ranks "
+                "need a subclass of SteppedAgent with a `step`"
+            )
         if captured or rounded or config.compile:
             log.info(
                 "%s: its optimization steps run one operation after the other, in float32: it has "
@@ -425,5 +448,7 @@ def prepare_steps(agent: Agent, device: torch.device, config: LearnerConfig) -> 
 def resolve_device(name: str) -> torch.device:
     """Return the device of `learner.device`."""
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and ranks().count > 1:
+        name = f"cuda:{ranks().number}"
     return torch.device(name)

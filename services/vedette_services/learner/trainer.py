@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 import select
+import signal
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,21 +17,40 @@ from numpy.typing import NDArray
 
 from vedette_protocol.schema import Schema
 from vedette_rl.core import ModelInfo, ReplayBuffer
+from vedette_rl.device_loader import RankLoader
 from vedette_rl.envs.make import environment_spaces
 from vedette_rl.errors import ReplayTornError
+from vedette_rl.ranks import join, ranks, require_same
 from vedette_rl.replay.frame_ring import open_reader
 from vedette_rl.replay.manifest import MANIFEST
 from vedette_rl.replay.prioritized import open_priorities
 from vedette_rl.replay.ring import RingReader
 from vedette_rl.replay.ring_files import read_floor
-from vedette_services.host.exit_report import report_exit
+from vedette_rl.replay.uniform import UniformReplay
+from vedette_rl.storage.checkpoints import Checkpoints
+from vedette_services.host.exit_report import report_descriptor, report_exit
 from vedette_services.host.logs import set_log_context, set_up_logging
-from vedette_services.host.processes import WakeupEvent, die_with_parent, ignore_stop_signals
+from vedette_services.host.processes import (
+    PARENT_VARIABLE,
+    WakeupEvent,
+    die_with_parent,
+    ignore_stop_signals,
+    import_path,
+)
+from vedette_services.host.system import adopt_descriptors
 from vedette_services.learner.background import SWITCH_S, BackgroundPublisher
-from vedette_services.learner.learner import Learner, make_replay
+from vedette_services.learner.learner import (
+    Learner,
+    build_learning_agent,
+    make_replay,
+    resolve_device,
+    take_initial_weights,
+)
+from vedette_services.learner.training_loop import is_recorded
 from vedette_services.run.directory import LearnerSpec
 from vedette_services.run.model_map import ModelMapWriter
 from vedette_services.run.replay_layout import make_run_limiter, replay_directory
+from vedette_services.run.resume import load_checkpoint
 from vedette_services.run.sources import describe_sources, open_sources, source_directory
 from vedette_services.run.status import Eval
 from vedette_services.run.status_records import (
@@ -118,8 +140,89 @@ def main() -> None:
     root, epoch = Path(sys.argv[1]), int(sys.argv[2])
     wakeup, stop = (WakeupEvent(argument) for argument in sys.argv[3:5])
     set_log_context(epoch=epoch)
-    with report_exit():
-        Trainer(LearnerSpec.read(root), epoch, wakeup, stop).run()
+    spec = LearnerSpec.read(root)
+    if spec.config.learner.ranks == 1:
+        with report_exit():
+            Trainer(spec, epoch, wakeup, stop).run()
+    elif _IS_RANK not in os.environ:
+        run_ranks(spec, epoch)
+    else:
+        descriptors = [*wakeup.descriptors, *stop.descriptors, *report_descriptor()]
+        adopt_descriptors(os.getppid(), descriptors)
+        with report_exit():
+            join(resolve_device(spec.config.learner.device), _rendezvous(spec, epoch))
+            if ranks().number:
+                follow(spec, epoch)
+            else:
+                Trainer(spec, epoch, wakeup, stop).run()
+
+
+# Several ranks: torchrun in the trainer's place, with trainers below it
+
+_IS_RANK = "VEDETTE_RANK"
+"""Set for the processes that torchrun starts."""
+_POLL_S = 0.1
+
+
+def run_ranks(spec: LearnerSpec, epoch: int) -> None:
+    """Run torchrun in this process, which starts this program once for each rank, and ends all of
+    them as soon as one dies; this process then ends as that one did."""
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.run import main as torchrun
+
+    for path in (rendezvous := _rendezvous(spec, epoch)).parent.glob(f"{_RENDEZVOUS}*"):
+        path.unlink()
+    threads = str(spec.config.learner.torch_threads or 1)
+    here = {PARENT_VARIABLE: str(os.getpid()), **import_path(), _IS_RANK: "1"}
+    # By a signal that nobody sends: how a run ends is the supervisor's matter. Versions before 2.9
+    # do not ask for it, and end without a last checkpoint at Ctrl-C.
+    os.environ |= {"PET_SIGNALS_TO_HANDLE": "SIGUSR2", "OMP_NUM_THREADS": threads, **here}
+    try:
+        torchrun(
+            [
+                *("--nproc-per-node", str(spec.config.learner.ranks), "--max-restarts", "0"),
+                *("--monitor-interval", str(_POLL_S), "--local-addr", "localhost"),
+                # by a file: torch's own server would listen to all hosts
+                *("--rdzv-backend", "c10d", "--rdzv-endpoint", f"{rendezvous}.torchrun"),
+                *("--rdzv-conf", "store_type=file", "--rdzv-id", f"{spec.run_id}-{epoch}"),
+                *("-m", "vedette_services.learner.trainer", *sys.argv[1:]),
+            ]
+        )
+    except ChildFailedError as error:
+        codes = {failure.exitcode for failure in error.failures.values()}
+        # torchrun itself has ended the others by a SIGTERM
+        code = min(codes - {-signal.SIGTERM}, default=-signal.SIGTERM)
+        if code < 0:
+            with suppress(OSError):  # SIGKILL has no other handler
+                signal.signal(-code, signal.SIG_DFL)
+            os.kill(os.getpid(), -code)
+        sys.exit(code)
+
+
+_RENDEZVOUS = "ranks."
+
+
+def _rendezvous(spec: LearnerSpec, epoch: int) -> Path:
+    """The file by which the ranks of a start find one another."""
+    return spec.run.live / f"{_RENDEZVOUS}{epoch}"
+
+
+def follow(spec: LearnerSpec, epoch: int) -> None:
+    """Do to a copy of the agent what rank 0 does, each step on this rank's part of the batch."""
+    config, run = spec.config, spec.run
+    device = resolve_device(config.learner.device)
+    agent = build_learning_agent(config, environment_spaces(config.env), epoch, device)
+    checkpoints = Checkpoints(run.checkpoints, keep=config.learner.keep_checkpoints)
+    if load_checkpoint(checkpoints, agent) is None and config.learner.init_from:
+        take_initial_weights(config.learner, agent)
+    require_same(agent.opt_steps)
+    rows = _open_rows(replay_directory(config, run.root))
+    replay = UniformReplay(rows, np.random.default_rng([config.seed, epoch]))
+    settings, batch_size = config.learner, config.agent.batch_size
+    loader = RankLoader(replay, batch_size, device, copy_replay=settings.copy_replay)
+    while (loaded := loader.follow()) is not None:
+        record = is_recorded(settings, agent.opt_steps + 1)
+        agent.opt(loaded.batch, loaded.weights, record=record)
 
 
 _WAIT_S = 30.0  # for the gateway to have made it
@@ -134,17 +237,22 @@ def open_replay(spec: LearnerSpec, epoch: int) -> ReplayBuffer:
         ReplayBudgetError: the disk has no room for the priorities.
     """
     directory = replay_directory(spec.config, spec.run.root)
-    deadline = time.monotonic() + _WAIT_S
     places = [source_directory(spec.config, spec.run.root, n) for n in spec.config.replay.sources]
-    for place in (directory, *places):
-        while not (place / MANIFEST).exists() and time.monotonic() < deadline:
-            time.sleep(0.02)  # the gateway is another process: there is nothing to wait on
-    ring = open_reader(directory)
+    ring = _open_rows(directory, *places)
     sources = {
         name: (rows, _priorities(spec, rows))
         for name, rows in open_sources(spec.config, spec.run.root).items()
     }
     return make_replay(spec.config, ring, epoch, _priorities(spec, ring), sources)
+
+
+def _open_rows(directory: Path, *places: Path) -> RingReader:
+    """Open the replay of actors, once the gateway has made it and those of sources."""
+    deadline = time.monotonic() + _WAIT_S
+    for place in (directory, *places):
+        while not (place / MANIFEST).exists() and time.monotonic() < deadline:
+            time.sleep(0.02)  # the gateway is another process: there is nothing to wait on
+    return open_reader(directory)
 
 
 def _priorities(spec: LearnerSpec, ring: RingReader) -> NDArray[np.float64] | None:

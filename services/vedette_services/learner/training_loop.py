@@ -32,6 +32,9 @@ TICK_S = 0.02
 _LATE_OPTS = 8
 """Optimization steps after which the results of one are read, whether the device is done or not."""
 
+_FIRST_SAVE_OPTS = 256
+"""The first checkpoint of a run, where `learner.save_interval` is longer."""
+
 _WAIT_S = 0.005  # from one check to the next while the loop waits for samples
 
 
@@ -169,16 +172,13 @@ class TrainingLoop:
 
     def _opt(self) -> None:
         """Do one optimization step and time it."""
-        due = self._config.record_agent_info_interval
-        opt_steps = self._agent.opt_steps + 1
         began = self._clock()
         if self._began is None:
             self._began = began
         loaded = self._loader.load()
         sampled = self._clock()
-        result = self._agent.opt(
-            loaded.batch, loaded.weights, record=bool(due) and opt_steps % due == 0
-        )
+        record = is_recorded(self._config, self._agent.opt_steps + 1)
+        result = self._agent.opt(loaded.batch, loaded.weights, record=record)
         self._learn_from(loaded, result)
         done = self._clock()
         if not (isinstance(self._replay, MixedReplay) and self._replay.alone):
@@ -220,7 +220,7 @@ class TrainingLoop:
             self._record_cost(opt_steps)
         if _due(config.flush_record_interval, opt_steps):
             self._flush(opt_steps)
-        if _due(config.save_interval, opt_steps):
+        if _is_saved(config.save_interval, opt_steps):
             self._callbacks.save(self._agent, self._now())
         if _due(config.sync_interval, opt_steps) or _due(config.eval_interval, opt_steps):
             self._callbacks.publish(self._agent)
@@ -284,6 +284,18 @@ def _sampling_record(replay: ReplayBuffer) -> dict[str, float]:
     elif isinstance(replay, MixedReplay):
         part, more = "replay", _sampling_record(replay.actors)
     return {**more, **{f"{part}/{name}": stats[name] for name in stats}}
+
+
+def is_recorded(config: LearnerConfig, opt_steps: int) -> bool:
+    """Return True if this optimization step computes the agent's scalars."""
+    return _due(config.record_agent_info_interval, opt_steps)
+
+
+def _is_saved(interval: int, opt_steps: int) -> bool:
+    """Before the first interval ends, at powers of two: who kills the learner then loses at most
+    half of its steps, for which actors wait until they are done again."""
+    early = _FIRST_SAVE_OPTS <= opt_steps < interval and opt_steps & (opt_steps - 1) == 0
+    return early or _due(interval, opt_steps)
 
 
 def _due(interval: int, opt_steps: int) -> bool:

@@ -8,11 +8,19 @@ from __future__ import annotations
 
 import json
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vedette_protocol.messages import Buffer
-from vedette_protocol.model import body_bytes, digest_of, pack_model_parts, unpack_model
+from vedette_protocol.model import (
+    body_bytes,
+    digest_of,
+    expand_arrays,
+    in_float16,
+    pack_model_parts,
+    round_model,
+    unpack_model,
+)
 from vedette_protocol.schema import Schema
 from vedette_rl.core import ModelInfo
 from vedette_rl.storage.latest_value import LatestValueReader, LatestValueWriter, read_latest_value
@@ -38,15 +46,20 @@ class MappedModel:
     env_steps: int = 0
 
     def info(self) -> ModelInfo:
-        """Return the named arrays as views of the body.
+        """Return the named arrays as views of the body; those that travelled in 16 bits expanded.
 
         Raises:
             ModelError: a value is not finite.
         """
         # A manager has checked the values before it wrote the body, and writes no digest
-        check = self.digest is not None
-        version, arrays = unpack_model(self.body, self.schema, check=check)
-        return ModelInfo(version, arrays)
+        travelled = self.digest is None
+        version, arrays = unpack_model(self.body, self.schema, check=not travelled)
+        return ModelInfo(version, expand_arrays(arrays) if travelled else arrays)
+
+    def in_float16(self) -> MappedModel:
+        """Return the model as it travels where `learner.model_dtype` is ``float16``."""
+        body = round_model(self.body, self.schema)
+        return replace(self, schema=in_float16(self.schema), body=body, digest=digest_of(body))
 
 
 class ModelMapWriter:

@@ -6,6 +6,7 @@ import pytest
 from vedette_rl.envs import probe_environment
 from vedette_services.config import RunConfig, load_config, read_config, write_config
 from vedette_services.config.presets import preset_names, read_preset
+from vedette_services.config.run_config import contradictions
 from vedette_services.errors import ConfigError
 
 
@@ -183,3 +184,17 @@ def test_a_configuration_can_be_made_in_python() -> None:
     )
     assert type(config.agent).__name__ == "DqnConfig"
     assert RunConfig.model_validate(config.model_dump(mode="json")) == config
+
+
+def test_several_ranks_share_a_batch_evenly_and_draw_from_actors_alone() -> None:
+    def refused(*settings: str) -> list[str]:
+        config = loaded("agent.batch_size=64", *settings)
+        return [str(error) for error in contradictions(config) if error.key == "learner.ranks"]
+
+    assert refused("learner.ranks=4") == []
+    (uneven,) = refused("learner.ranks=3")
+    assert "3 ranks cannot share agent.batch_size's 64 samples evenly" in uneven
+    (own,) = refused("learner.ranks=2", "replay.name=my_module:Mine")
+    assert "no replay of your own" in own
+    (sources,) = refused("learner.ranks=2", "replay.sources.old.data=old.npz")
+    assert "several ranks share no replay.sources" in sources

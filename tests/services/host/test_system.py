@@ -1,8 +1,10 @@
-"""Calls that differ between operating systems: the limits of open files, and what is refused."""
+"""Calls that differ between operating systems: limits, memory, and what is refused."""
 
 import os
+import platform
 import resource
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -44,6 +46,30 @@ def test_the_file_limit_is_raised_as_far_as_the_system_takes(
     monkeypatch.setattr(resource, "setrlimit", set_limit)
     raise_file_limit()
     assert limit == [expected]
+
+
+FREED = """
+import resource, sys
+import numpy as np
+from vedette_services.host.system import keep_freed_memory
+if sys.argv[1] == "kept":
+    keep_freed_memory()
+for _ in range(40):
+    if _ == 20:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    blocks = [np.ones(500_000, np.float32) for _ in range(8)]
+    del blocks
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of glibc alone")
+def test_memory_that_is_freed_comes_again_without_page_faults() -> None:
+    kept, returned = (
+        int(subprocess.check_output([sys.executable, "-c", FREED, how]))
+        for how in ("kept", "returned")
+    )
+    assert kept < 200 < returned
 
 
 def test_what_needs_daemons_is_refused_where_none_runs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,8 @@ import select
 import subprocess
 import sys
 
+import pytest
+
 from vedette_services.host.processes import WakeupEvent
 
 RING = """
@@ -37,4 +39,26 @@ def test_a_child_that_sets_it_and_dies_is_noticed() -> None:
     assert child.wait(30) == 0
     wakeup.clear()
     assert not rung(wakeup)
+    wakeup.close()
+
+
+ADOPT = """
+import os, sys
+from vedette_services.host.processes import WakeupEvent
+from vedette_services.host.system import adopt_descriptors
+wakeup = WakeupEvent(sys.argv[1])
+adopt_descriptors(os.getppid(), wakeup.descriptors)
+assert wakeup.is_set
+wakeup.clear()
+assert not wakeup.is_set
+wakeup.set()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not show descriptors")
+def test_a_child_that_was_handed_no_descriptors_opens_those_of_its_parent() -> None:
+    wakeup = WakeupEvent()
+    wakeup.set()
+    subprocess.run([sys.executable, "-c", ADOPT, wakeup.argument], check=True)
+    assert rung(wakeup)
     wakeup.close()

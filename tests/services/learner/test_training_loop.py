@@ -284,3 +284,12 @@ def test_results_are_read_when_they_arrive_and_at_most_eight_steps_later(
     assert [record for record in around.records if "train/loss" in record] == 3 * [
         {"train/loss": 1.0}
     ]
+
+
+def test_a_new_run_saves_before_its_first_interval_ends() -> None:
+    loop, around, _ = loop_of(config(save_interval=3000), max_opts=6500)
+    loop.run()
+    assert around.saved == [256, 512, 1024, 2048, 3000, 6000, 6500]
+    loop, around, _ = loop_of(config(save_interval=200), max_opts=600)
+    loop.run()
+    assert around.saved == [200, 400, 600, 600]

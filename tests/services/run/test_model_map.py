@@ -47,6 +47,23 @@ def test_values_are_looked_into_unless_a_manager_has(tmp_path: Path) -> None:
     assert np.isnan(looked.info().arrays["scale"])
 
 
+def test_a_model_that_travels_in_16_bits_is_expanded_where_it_arrives(tmp_path: Path) -> None:
+    ModelMapWriter(tmp_path / "trainers", SCHEMA).write(3, ModelInfo(7, ARRAYS), 400)
+    ours = ModelMapReader(tmp_path / "trainers").read()
+    assert ours is not None
+    sent = ours.in_float16()
+    assert (sent.version, sent.env_steps, sent.digest) == (7, 400, digest_of(sent.body))
+    assert [column.dtype for column in sent.schema.columns] == ["f8", "f2", "u1"]
+    ModelMapWriter(tmp_path / "managers", sent.schema).write_body(3, sent.body)
+    come = ModelMapReader(tmp_path / "managers").read()
+    assert come is not None
+    arrays = come.info().arrays
+    assert {name: array.dtype for name, array in arrays.items()} == {
+        name: array.dtype for name, array in ARRAYS.items()
+    }
+    np.testing.assert_allclose(arrays["w"], ARRAYS["w"], rtol=2**-11)
+
+
 def test_what_is_read_stays_as_it_was_whatever_is_written(tmp_path: Path) -> None:
     writer, reader = ModelMapWriter(tmp_path / "map", SCHEMA), ModelMapReader(tmp_path / "map")
     writer.write(1, ModelInfo(1, ARRAYS))

@@ -17,6 +17,7 @@ from vedette_rl.networks.layers import normalized_columns
 from vedette_rl.networks.observation import choose_input
 from vedette_rl.networks.parameter_vector import restore_generator
 from vedette_rl.networks.torch_network import build_network
+from vedette_rl.ranks import draw_rows
 
 
 class IqnAgent(ValueAgent):
@@ -74,7 +75,7 @@ class IqnAgent(ValueAgent):
         return torch.addcmul(r_t.unsqueeze(1), discount_t.unsqueeze(1), z_t_BM)
 
     def _draw_taus(self, like_B: torch.Tensor, count: int) -> torch.Tensor:
-        return torch.rand((len(like_B), count), generator=self._taus, device=like_B.device)
+        return draw_rows(torch.rand, (len(like_B), count), self._taus)
 
     def pending_state(self) -> State:
         """All that resume needs; see `ValueAgent.pending_state`."""

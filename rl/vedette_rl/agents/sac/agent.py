@@ -20,6 +20,7 @@ from vedette_rl.core.learning import State
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.networks.encoder import Obs
 from vedette_rl.networks.parameter_vector import ParameterVector, VectorAdam
+from vedette_rl.ranks import draw_rows
 
 
 class Temperature(nn.Module):
@@ -144,7 +145,7 @@ class SacAgent(ActorCritic):
 
     def _act(self, obs: Obs) -> tuple[torch.Tensor, torch.Tensor]:
         mean_BD, log_std_BD = self._distribution(obs)
-        noise_BD = torch.randn(mean_BD.shape, generator=self.noise, device=mean_BD.device)
+        noise_BD = draw_rows(torch.randn, mean_BD.shape, self.noise)
         return squashed_sample(mean_BD, log_std_BD, noise_BD)
 
     def _distribution(self, obs: Obs) -> tuple[torch.Tensor, torch.Tensor]:

@@ -11,6 +11,7 @@ from vedette_rl.core.learning import State
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.networks.encoder import Obs
 from vedette_rl.networks.parameter_vector import ParameterVector, build_seeded
+from vedette_rl.ranks import draw_rows
 
 
 def smoothed_action(
@@ -58,7 +59,7 @@ class Td3Agent(ActorCritic):
 
     def _smoothed(self, next_obs: Obs) -> torch.Tensor:
         a_t_BD = self._pi_target(next_obs)
-        noise_BD = torch.randn(a_t_BD.shape, generator=self.noise, device=a_t_BD.device)
+        noise_BD = draw_rows(torch.randn, a_t_BD.shape, self.noise)
         config = self._config
         return smoothed_action(a_t_BD, noise_BD, config.target_noise, config.target_noise_clip)
 
