@@ -35,8 +35,7 @@ from numpy.typing import NDArray
 
 from vedette_rl.errors import LatestValueFormatError, MapSpaceError, OneWriterError
 from vedette_rl.storage.atomic_files import allocate_file
-from vedette_rl.storage.buffer_pool import BufferPool
-from vedette_rl.storage.system import bytes_text, lock_file, open_file, sync_mapped_file
+from vedette_rl.storage.system import BufferPool, bytes_text, lock_file, open_file, sync_mapped_file
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
