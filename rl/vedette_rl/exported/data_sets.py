@@ -268,12 +268,15 @@ class NpzRows:
                 }
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as e:
             raise _torn(str(path), e) from e
-        lengths = {len(column) for column in self._columns.values() if column.shape}
-        if "reward" not in self._columns or len(lengths) != 1:
-            why = "it holds no columns of equal length with 'reward' among them"
-            fix = "name a file of `vedette export --what replay --format npz`"
-            raise DataSetError(str(path), why, fix)
-        self._length = lengths.pop()
+        fix = "name a file of `vedette export --what replay --format npz`"
+        if "reward" not in self._columns or not self._columns["reward"].shape:
+            raise DataSetError(str(path), "it has no column 'reward'", fix)
+        self._length = len(self._columns["reward"])
+        for name, column in self._columns.items():
+            if column.shape[:1] != (self._length,):
+                rows = f"{len(column):,} rows" if column.shape else "no rows"
+                why = f"its column {name!r} has {rows}, and 'reward' has {self._length:,}"
+                raise DataSetError(str(path), why, fix)
 
     def __len__(self) -> int:
         return self._length
@@ -455,4 +458,6 @@ def _other(name: str, what: str, found: str, own: str) -> DataSetError:
 def _torn(name: str, error: Exception) -> DataSetError:
     code = error.errno if isinstance(error, OSError) else None
     text = " ".join((os.strerror(code) if code else str(error)).split())
+    if isinstance(error, zipfile.BadZipFile) and "not a zip file" in text:
+        text = "it is no npz, or its end is missing"
     return DataSetError(name, f"it cannot be read ({text[:200]})", "name a whole data set")

@@ -168,8 +168,11 @@ class DataReading:
         """Check all rows, and write none: cheap enough for data that are not large.
 
         Raises:
-            DataSetError: a value is not finite or out of its bounds, or an episode is broken.
+            DataSetError: it is empty, a value is not finite or out of its bounds, or an episode is
+                broken.
         """
+        if not self._opened.data.length:
+            raise _empty(self._opened.data.name)
         if self.space(prioritized=False) <= _CHECKED_BYTES:
             rows = 0
             for columns in self._rows():
@@ -189,7 +192,7 @@ class DataReading:
                     raise DataSetError(opened.data.name, why, "declare rows_per_step in its class")
                 _append(ring, self._complete(columns, count), count, guard)
         if not rows:
-            raise DataSetError(opened.data.name, "it holds no samples", "name another data set")
+            raise _empty(opened.data.name)
         return rows
 
     def _most_rows(self) -> int:
@@ -239,13 +242,26 @@ class DataReading:
         count = len(columns["reward"])
         if INTERVENED in (self._row.names or ()):  # of an old run, perhaps
             columns.setdefault(INTERVENED, np.zeros(count, np.bool_))
+        rows = {name: columns[name] for name in self._row.names or ()}
         try:
-            self._schema.check_values({name: columns[name] for name in self._row.names or ()})
+            self._schema.check_values(rows)
         except SchemaError as e:
-            where = f"samples {before:,} to {before + count:,}"
+            first = before + self._first_fault(rows, count)
             fix = "repair it or leave it out"
-            raise DataSetError(self._opened.data.name, f"{where}: {e}", fix) from e
+            raise DataSetError(self._opened.data.name, f"sample {first:,}: {e}", fix) from e
         return count
+
+    def _first_fault(self, rows: Columns, count: int) -> int:
+        """The first of rows that do not pass."""
+        begin, end = 0, count
+        while end - begin > 1:
+            middle = (begin + end) // 2
+            try:
+                self._schema.check_values({name: c[begin:middle] for name, c in rows.items()})
+                begin = middle
+            except SchemaError:
+                end = middle
+        return begin
 
     def _complete(self, columns: Columns, count: int) -> Columns:
         """Rows with the columns that a learner adds: no model made them."""
@@ -258,6 +274,10 @@ class DataReading:
         for name in (VERSION, MANAGER, ACTOR):
             whole[name] = np.full(count, -1, self._stored[name])
         return whole
+
+
+def _empty(name: str) -> DataSetError:
+    return DataSetError(name, "it holds no samples", "name another data set")
 
 
 def _append(ring: RingWriter, columns: Columns, count: int, guard: int) -> None:

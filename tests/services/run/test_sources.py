@@ -344,6 +344,22 @@ def test_a_torn_data_set_is_refused(
     refusal(configuration(data=data), tmp_path / "run")
 
 
+@pytest.mark.parametrize("size", [0, 5, 200])
+def test_a_file_that_is_no_npz_or_only_its_beginning_is_refused_by_that(
+    tmp_path: Path, size: int
+) -> None:
+    data = write_npz(tmp_path / "set.npz", played())
+    data.write_bytes(data.read_bytes()[:size])
+    said = refusal(configuration(data=data), tmp_path / "run")
+    assert "it is no npz, or its end is missing" in said
+
+
+def test_an_empty_data_set_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    data = write_npz(tmp_path / "set.npz", {name: c[:0] for name, c in played().items()})
+    assert "it holds no samples" in refusal(configuration(data=data), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_damaged_member_of_an_npz_is_refused(tmp_path: Path) -> None:
     data = write_npz(tmp_path / "set.npz", played())
     with zipfile.ZipFile(data, "w") as file:
@@ -371,7 +387,12 @@ ROWS = EPISODES * STEPS
         ({"action": np.full(ROWS, 0)}, "column 'action': -5 is below 0"),
         ({"reward": np.full(ROWS, np.nan, np.float32)}, "'reward' has a value that is not finite"),
         ({"obs": np.full((ROWS, 2), np.inf, np.float32)}, "'obs' has a value that is not finite"),
-        ({"reward": np.zeros(3)}, "columns of equal length"),
+        ({"reward": np.zeros(3)}, "its column 'obs' has 200 rows, and 'reward' has 3"),
+        ({"reward": None}, "it has no column 'reward'"),
+        (
+            {"reward": np.where(np.arange(ROWS) == 137, np.nan, 0.0).astype(np.float32)},
+            "sample 137: column 'reward' has a value that is not finite",
+        ),
         ({"n_steps": np.zeros(ROWS, np.uint8)}, "column 'n_steps': 0 is below 1"),
     ],
 )
