@@ -18,12 +18,11 @@ from typing import Any, Protocol
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.wrappers import FrameStackObservation
 from pydantic import JsonValue
 
 from vedette_rl.core import Policy
 from vedette_rl.envs.config import EnvConfig
-from vedette_rl.envs.make import environment_spaces, make_env
+from vedette_rl.envs.make import environment_spaces, make_env, stack_frames
 from vedette_rl.envs.registry import AllowImport
 from vedette_rl.envs.spaces import Spaces, agent_spaces, differing_part
 from vedette_rl.envs.takeover import KeyboardTakeover, describe_keys
@@ -373,7 +372,7 @@ class _Stage:
             self.env: Env
             self.env = self.recorder = EpisodeRecorder(env)
             if config.frame_stack:
-                self.env = FrameStackObservation(self.recorder, config.frame_stack)
+                self.env = stack_frames(self.recorder, config.frame_stack)
             self._act = demonstrator.make(self.env) if demonstrator else self._idle
         except BaseException:
             env.close()
