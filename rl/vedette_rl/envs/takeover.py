@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import gymnasium as gym
@@ -133,7 +135,8 @@ class _Window:
         self._pygame, self._draw = pygame, play.display_arr
         codes = {tuple(keys): 0 for keys in table}
         try:
-            pygame.display.init()
+            with _quiet():
+                pygame.display.init()
             if (driver := pygame.display.get_driver()) in _BLIND and _DRIVER not in os.environ:
                 raise pygame.error(f"there is only SDL's driver {driver!r}")
             self._game = play.PlayableGame(env, codes)
@@ -161,6 +164,20 @@ class _Window:
 
     def close(self) -> None:
         self._pygame.display.quit()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep what SDL writes to the standard error of the process: its errors are raised, too."""
+    sys.stderr.flush()
+    kept, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nothing, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nothing)
 
 
 def action_of_keys(table: KeyTable, pressed: Iterable[int], space: gym.Space[Any]) -> Any:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import os
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -26,7 +25,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.core import Columns, Step, StepProcessor
-from vedette_rl.envs import EnvConfig, make_env
 from vedette_rl.envs.spaces import ObservationColumn, action_field, observation_columns
 from vedette_rl.errors import DataSetError, SpaceLayoutError
 from vedette_rl.exported.minari_dataset import episodes, missing_packages
@@ -70,13 +68,17 @@ class MinariData:
 
     Args:
         name: as it was given.
-        env: the environment that is trained on.
+        observation: the space of the environment that is trained on, after all wrappers.
+        action: its space of actions, as the environment names them.
+        stack: frames of an observation, where `env.frame_stack` stacks them; else 0.
 
     Raises:
         DataSetError: it is not there, torn, or of other spaces.
     """
 
-    def __init__(self, name: str, env: EnvConfig) -> None:
+    def __init__(
+        self, name: str, observation: gym.Space[Any], action: gym.Space[Any], stack: int = 0
+    ) -> None:
         self.name = name
         if missing := missing_packages():
             why = f"reading it needs the minari extra ({missing[0]} is not installed)"
@@ -95,13 +97,12 @@ class MinariData:
         except (OSError, KeyError, ValueError) as e:
             raise _torn(name, e) from e
         self.spec = getattr(self._data, "env_spec", None)
-        self._adopt_spaces(env)
+        self._adopt_spaces(observation, action, stack)
 
-    def _adopt_spaces(self, env: EnvConfig) -> None:
+    def _adopt_spaces(
+        self, observation: gym.Space[Any], action: gym.Space[Any], stack: int
+    ) -> None:
         """Compare the spaces with the environment's, and find out what must be stacked."""
-        with closing(make_env(env)) as made:
-            observation, action = made.observation_space, made.action_space
-            inner = made.env.observation_space if isinstance(made, gym.Wrapper) else observation
         try:
             self._leaves = observation_columns(self._data.observation_space)
         except SpaceLayoutError as e:
@@ -109,9 +110,9 @@ class MinariData:
         self._stack = 0
         wanted = observation_columns(observation)
         if _forms(self._leaves) != _forms(wanted):
-            if not env.frame_stack or _forms(self._leaves) != _forms(observation_columns(inner)):
+            if not stack or _forms(self._leaves) != _forms(wanted, stack):
                 raise _other(self.name, "observations", _forms(self._leaves), _forms(wanted))
-            self._stack = env.frame_stack
+            self._stack = stack
         if (found := _action_form(self._data.action_space)) != (own := _action_form(action)):
             raise _other(self.name, "actions", found, own)
         self._start: Any = getattr(action, "start", 0)
@@ -267,12 +268,15 @@ class NpzRows:
                 }
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as e:
             raise _torn(str(path), e) from e
-        lengths = {len(column) for column in self._columns.values() if column.shape}
-        if "reward" not in self._columns or len(lengths) != 1:
-            why = "it holds no columns of equal length with 'reward' among them"
-            fix = "name a file of `vedette export --what replay --format npz`"
-            raise DataSetError(str(path), why, fix)
-        self._length = lengths.pop()
+        fix = "name a file of `vedette export --what replay --format npz`"
+        if "reward" not in self._columns or not self._columns["reward"].shape:
+            raise DataSetError(str(path), "it has no column 'reward'", fix)
+        self._length = len(self._columns["reward"])
+        for name, column in self._columns.items():
+            if column.shape[:1] != (self._length,):
+                rows = f"{len(column):,} rows" if column.shape else "no rows"
+                why = f"its column {name!r} has {rows}, and 'reward' has {self._length:,}"
+                raise DataSetError(str(path), why, fix)
 
     def __len__(self) -> int:
         return self._length
@@ -381,11 +385,9 @@ def minari_folder(folder: Path) -> Path:
     raise FileNotFoundError(folder)
 
 
-def open_npz(name: str, env: EnvConfig) -> ReplayData:
-    """An exported replay, whose discrete actions are the environment's own."""
-    with closing(make_env(env)) as made:
-        start = getattr(made.action_space, "start", 0)
-    return ReplayData(name, NpzRows(Path(name)), start)
+def open_npz(name: str, action: gym.Space[Any]) -> ReplayData:
+    """An exported replay, whose discrete actions are those of the environment's own space."""
+    return ReplayData(name, NpzRows(Path(name)), getattr(action, "start", 0))
 
 
 def open_replay_rows(name: str, directory: Path) -> ReplayData:
@@ -428,8 +430,13 @@ def action_field_shape(data: Any) -> tuple[int, ...]:  # a minari.MinariDataset
     return action_field(data.action_space)[2]
 
 
-def _forms(leaves: tuple[ObservationColumn, ...]) -> str:
-    return ", ".join(sorted(f"{leaf.name} {leaf.dtype} {leaf.shape}" for leaf in leaves))
+def _forms(leaves: tuple[ObservationColumn, ...], stack: int = 0) -> str:
+    """The columns in a line; with `stack`, of one frame of what is stacked so often."""
+    shapes = [
+        leaf.shape[1:] if stack and leaf.shape[:1] == (stack,) else leaf.shape for leaf in leaves
+    ]
+    forms = zip(leaves, shapes, strict=True)
+    return ", ".join(sorted(f"{leaf.name} {leaf.dtype} {shape}" for leaf, shape in forms))
 
 
 def _form_text(dtype: np.dtype[Any]) -> str:
@@ -451,4 +458,6 @@ def _other(name: str, what: str, found: str, own: str) -> DataSetError:
 def _torn(name: str, error: Exception) -> DataSetError:
     code = error.errno if isinstance(error, OSError) else None
     text = " ".join((os.strerror(code) if code else str(error)).split())
+    if isinstance(error, zipfile.BadZipFile) and "not a zip file" in text:
+        text = "it is no npz, or its end is missing"
     return DataSetError(name, f"it cannot be read ({text[:200]})", "name a whole data set")

@@ -18,12 +18,11 @@ from typing import Any, Protocol
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.wrappers import FrameStackObservation
 from pydantic import JsonValue
 
 from vedette_rl.core import Policy
 from vedette_rl.envs.config import EnvConfig
-from vedette_rl.envs.make import environment_spaces, make_env
+from vedette_rl.envs.make import environment_spaces, make_env, stack_frames
 from vedette_rl.envs.registry import AllowImport, find_episode_bound
 from vedette_rl.envs.spaces import Spaces, agent_spaces, differing_part
 from vedette_rl.envs.takeover import KeyboardTakeover, describe_keys
@@ -39,7 +38,7 @@ from vedette_rl.exported.minari_dataset import (
 from vedette_rl.import_by_name import IMPORT_NAME, import_by_name
 from vedette_rl.storage.atomic_files import replacing
 from vedette_services.config.loading import load_config
-from vedette_services.errors import NothingCollectedError, UsageError
+from vedette_services.errors import NothingCollectedError, UsageError, foreign_error_message
 from vedette_services.host.processes import Interrupts
 from vedette_services.host.system import vedette_version
 from vedette_services.run.export import DataSetPlace, require_minari
@@ -216,11 +215,23 @@ class _OwnFunction:
 
     def __init__(self, name: str, made: Any, space: gym.Space[Any]) -> None:
         self._name, self._made, self._space, self._act = name, made, space, made
+        self._has_acted = False
 
-    def __call__(self, obs: Any, *, begins: bool) -> Any:
+    def _choose(self, obs: Any, begins: bool) -> Any:
         if begins and isinstance(self._made, type):
             self._act = self._made()
-        action = given = self._act(obs)
+        return self._act(obs)
+
+    def __call__(self, obs: Any, *, begins: bool) -> Any:
+        if self._has_acted:
+            given = self._choose(obs, begins)
+        else:
+            try:
+                given = self._choose(obs, begins)
+            except Exception as error:
+                why = f"it takes no observation of this environment: {foreign_error_message(error)}"
+                raise UsageError(f"--policy {self._name}: {why}") from error
+        self._has_acted, action = True, given
         if isinstance(self._space, gym.spaces.Box):
             action = np.asarray(given, self._space.dtype)
             if action.shape == self._space.shape:  # environments clip, too
@@ -361,7 +372,7 @@ class _Stage:
             self.env: Env
             self.env = self.recorder = EpisodeRecorder(env)
             if config.frame_stack:
-                self.env = FrameStackObservation(self.recorder, config.frame_stack)
+                self.env = stack_frames(self.recorder, config.frame_stack)
             self._act = demonstrator.make(self.env) if demonstrator else self._idle
         except BaseException:
             env.close()

@@ -183,14 +183,17 @@ def test_an_environment_without_pictures_is_refused() -> None:
         KeyboardTakeover(Stand())
 
 
-def test_a_host_without_a_screen_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("SDL_VIDEODRIVER", "DISPLAY", "WAYLAND_DISPLAY"):
+def test_a_host_without_a_screen_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("SDL_VIDEODRIVER", "DISPLAY", "WAYLAND_DISPLAY", "XDG_RUNTIME_DIR"):
         monkeypatch.delenv(name, raising=False)
     env = stand()
     env.reset()
     with pytest.raises(TakeoverError, match="no window can be opened"):
         env.step(0)
     env.close()
+    assert capfd.readouterr().err == ""  # SDL's own lines are not printed before ours
 
 
 def recorded(
