@@ -19,7 +19,7 @@ from zmq.utils.monitor import recv_monitor_message
 
 from vedette_protocol.codec import decode_control, decode_model, encode
 from vedette_protocol.errors import AckError, ProtocolError
-from vedette_protocol.messages import Ack, Batch, Refusal, Report, Run, Stop
+from vedette_protocol.messages import FEATURES, Ack, Batch, Refusal, Report, Run, Stop
 from vedette_protocol.model import ModelAssembler, unpack_model
 from vedette_protocol.schema import Schema
 from vedette_protocol.send_window import Window
@@ -109,7 +109,7 @@ class Client:
         except ProtocolError:
             return None
         if isinstance(message, Run):
-            if message.features and self.fault == "unknown keys":
+            if {*message.features} - {*FEATURES} and self.fault == "unknown keys":
                 sys.exit("what is this?")
             if self.run is None or message.run_id != self.run.run_id:
                 self.join(message)
