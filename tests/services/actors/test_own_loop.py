@@ -326,7 +326,9 @@ def test_without_an_axis_it_plays_one_environment_and_needs_no_declared_spaces(
         with pytest.raises(ValueError, match="rewards of shape"):
             actor.observe(np.ones(2), obs)
         for flag in ("no", None, 2, np.nan, "1"):
-            with pytest.raises(ValueError, match=r"truncated=.* a flag is True or False, or 1 or 0"):
+            with pytest.raises(
+                ValueError, match=r"truncated=.* a flag is True or False, or 1 or 0"
+            ):
                 actor.observe(1.0, obs, False, flag if flag is not None else object())
         actor.observe(1.0, obs, np.float32(0), 1)
         assert actor.close()
