@@ -174,7 +174,7 @@ def _check_made(config: RunConfig, *, in_process: bool) -> None:
         raise SettingError(f"env.{e.part}", str(e), "declare what the environment has") from e
 
 
-_UNPLAYED = "while none of them plays any, the returns of their actors do"
+_UNPLAYED = "where none plays any, the returns of their actors count"
 
 
 def check_trust(config: RunConfig, address: Address, keys: Path | None) -> tuple[str, ...]:
@@ -196,9 +196,8 @@ def check_trust(config: RunConfig, address: Address, keys: Path | None) -> tuple
     if not (config.evaluates_on_actors and config.learner.eval_interval):
         return ()
     if keys is None and address.loopback:
-        return (
-            f"evaluations are played by the managers on this host, which all count; {_UNPLAYED}",
-        )
+        all_count = "evaluations are played by the managers on this host, which all count"
+        return (f"{all_count}; {_UNPLAYED}",)
     if keys is None:
         raise SettingError(
             "evaluation.where",
