@@ -60,6 +60,25 @@ def test_cartpole_is_solved_by_c_with_keys_through_kills(
     print(summary["env_steps"], summary["eval"], samples)
 
 
+def test_sac_learns_the_pendulum_of_c(built: Built, fleet: Daemons, tmp_path: Path) -> None:
+    run, address = tmp_path / "run", free_address()
+    host, port = str(address).rsplit(":", 1)
+    settings = ("evaluation.episodes=20", "stop.target_return=-200", "stop.max_env_steps=40000")
+    setting = ("--agent", "sac", "--env", "Pendulum-v1", "--out", run, "--bind", address)
+    learner = fleet.start("learner", "learner", *setting, *settings)
+    words = [built("clients/c/examples/pendulum.c"), host, port, "robot-1"]
+    robot = Daemon("robot", fleet, [str(word) for word in words])
+    fleet.started.append(robot)
+    assert learner.wait(600.0) == 0
+    assert robot.wait(60.0) == 0, robot.log
+    summary = json.loads((run / "summary.json").read_text())
+    samples = summary["samples"]
+    assert summary["exit_reason"] == "target_return", summary["eval"]
+    assert summary["eval"]["best_return_mean"] >= -200
+    assert samples["rejected"] == samples["lost"] == samples["in_flight"] == 0, samples
+    print(summary["env_steps"], summary["eval"], samples)
+
+
 def test_a_robots_loop_keeps_its_time_while_its_learner_is_killed_twice(
     built: Built, fleet: Daemons, tmp_path: Path
 ) -> None:

@@ -13,10 +13,14 @@ from vedette_protocol.foreign_text import printable
 from vedette_protocol.limits import PAYLOAD_MAX_BYTES
 from vedette_protocol.messages import Ack, Run
 from vedette_protocol.model import CompleteModel, unpack_model
-from vedette_rl.envs.config import EnvConfig
+from vedette_rl.envs.config import UNNAMED, EnvConfig
 from vedette_rl.import_by_name import find_import_names
 from vedette_services.config.parts import ActorsConfig
-from vedette_services.errors import RunImportRefusedError, RunNotUnderstoodError
+from vedette_services.errors import (
+    EnvironmentNotNamedError,
+    RunImportRefusedError,
+    RunNotUnderstoodError,
+)
 
 
 def validate_run(
@@ -28,6 +32,7 @@ def validate_run(
         makes_envs: the run's environments are made here.
 
     Raises:
+        EnvironmentNotNamedError: only simulators that own their loops can play it.
         RunImportRefusedError: it imports what the operator has not allowed.
         RunNotUnderstoodError: its settings are not those of this version, or its batches do not
             travel.
@@ -37,6 +42,8 @@ def validate_run(
         env = EnvConfig.model_validate(dict(run.env))
     except ValidationError as error:
         raise RunNotUnderstoodError(_first_problem(error)) from error
+    if makes_envs and env.is_declared and env.id == UNNAMED:
+        raise EnvironmentNotNamedError
     check_imports(env if makes_envs else None, run.agent, allow_import, run.actors)
     sharing = run.schema.sharing  # a batch has at least what one row points to
     least = sharing.places_per_row if sharing else 0

@@ -173,6 +173,9 @@ def _check_made(config: RunConfig, *, in_process: bool) -> None:
         raise SettingError(f"env.{e.part}", str(e), "declare what the environment has") from e
 
 
+_UNPLAYED = "where none plays any, the returns of their actors count"
+
+
 def check_trust(config: RunConfig, address: Address, keys: Path | None) -> tuple[str, ...]:
     """Refuse evaluations by managers of which none could count; nothing where the learner plays.
 
@@ -192,7 +195,8 @@ def check_trust(config: RunConfig, address: Address, keys: Path | None) -> tuple
     if not (config.evaluates_on_actors and config.learner.eval_interval):
         return ()
     if keys is None and address.loopback:
-        return ("evaluations are played by the managers on this host, which all count",)
+        all_count = "evaluations are played by the managers on this host, which all count"
+        return (f"{all_count}; {_UNPLAYED}",)
     if keys is None:
         raise SettingError(
             "evaluation.where",
@@ -211,7 +215,8 @@ def check_trust(config: RunConfig, address: Address, keys: Path | None) -> tuple
             raise SettingError("stop.target_return", f"is never reached without {key}", fix)
     if not known:
         return (*lines, f"{key} names nobody: evaluations are shown, and decide nothing")
-    return (*lines, f"evaluations are played by managers; those of {', '.join(known)} count")
+    who = ", ".join(known)
+    return (*lines, f"evaluations are played by managers; those of {who} count; {_UNPLAYED}")
 
 
 def _describe_evaluation_bound(config: RunConfig) -> str:

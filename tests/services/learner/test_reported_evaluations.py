@@ -70,6 +70,13 @@ class Passing:
         self.handover.pass_on(self.queue)  # type: ignore[arg-type]  # all that it asks of it
         return len(self.queue.left)
 
+    def restart_gateway(self) -> None:
+        self.handover._record.close()
+        if self.handover._models is not None:
+            self.handover._models.close()
+        self.handover = EvaluationHandover(self.spec, self.seen)
+        self.handover.schema = MODEL
+
     def take(self) -> Eval:
         self.evaluator.take(self.evaluator._reported.read())
         return self.seen.read()
@@ -112,6 +119,34 @@ def test_an_evaluator_that_was_killed_takes_the_last_one_again(tmp_path: Path) -
     passing.evaluator = ReportedEvaluations(passing.spec)  # before the first was taken
     assert passing.take().version == 10
     assert passing.pass_on() == 0
+
+
+def test_a_gateway_that_starts_again_waits_until_what_the_one_before_wrote_was_taken(
+    tmp_path: Path,
+) -> None:
+    given = (checked(10, 5.0), checked(20, 9.0, counts=False), checked(30, 4.0), checked(40, 3.0))
+    passing = Passing(tmp_path, *given)
+    for left, version in ((3, 10), (2, 10), (1, 30)):
+        assert passing.pass_on() == left
+        passing.restart_gateway()
+        assert passing.pass_on() == left, "the one before was not taken yet"
+        assert passing.take().version == version
+        assert (found := passing.take()).best_version == 10
+    assert found.shown_version == 20
+    passing.restart_gateway()  # of an evaluation that was taken
+    assert passing.pass_on() == 0
+
+
+def test_a_gateway_that_was_killed_between_a_model_and_its_record_goes_on(tmp_path: Path) -> None:
+    passing = Passing(tmp_path, checked(10, 5.0), checked(20, 4.0))
+    passing.pass_on()
+    passing.take()
+    passing.handover._map().write_body(1, checked(20, 4.0).model.body)
+    passing.restart_gateway()
+    passing.evaluator._writer.close()
+    passing.evaluator = ReportedEvaluations(passing.spec)  # it does not know what it took
+    assert passing.pass_on() == 0
+    assert passing.take().version == 20
 
 
 @pytest.mark.timeout(20)
