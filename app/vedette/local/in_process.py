@@ -13,6 +13,7 @@ import math
 import socket
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -243,14 +244,13 @@ class InProcessRun:
     def train(self) -> Status:
         """Train to the end of the run; its summary."""
         self._event_log.log_epoch(self._epoch, self.agent.opt_steps)
-        try:
+        with ExitStack() as closing:  # also after an error
+            if self._interventions:
+                closing.callback(self._interventions.close)
+            closing.callback(self._evaluation.close)
+            closing.callback(self._manager.kill)
             last = self.learner.train(self, lock_step(self.config), idle=self._play, tick_s=0.0)
-        finally:
-            self._manager.kill()  # actors that an error left behind
-        self.learner.close(last)
-        self._evaluation.close()
-        if self._interventions:
-            self._interventions.close()
+            self.learner.close(last)
         self._event_log.log("ended", "learner", last.exit_reason)
         return self._write_summary(ended=True)
 

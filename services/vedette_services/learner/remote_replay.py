@@ -159,6 +159,7 @@ class RemoteReplay:
         self.config, self.run, self.address = config, out, address
         self._began, self._pid = time.monotonic(), os.getpid()
         self._next_tick = self._wait_s = 0.0
+        self._closed = False
         self._models: BackgroundPublisher | None = None
         self._model_schema: Schema | None = None
         self._limiters: dict[int, Limiter] = {}
@@ -437,10 +438,13 @@ class RemoteReplay:
             exit_reason: ``interrupted``: the run goes on later, and actors wait for it; "": it is
                 over.
         """
-        if os.getpid() != self._pid or not self._supervisor.is_serving:
+        if os.getpid() != self._pid or self._closed:
             return  # a forked child's copy is not the replay
+        self._closed = True
         atexit.unregister(self.close)
         with self._opened:
+            if not self._supervisor.is_serving:
+                return  # the gateway gave up: nobody takes a model, or a status
             reason = exit_reason or self._exit_reason() or "loop_ended"
             if self._models is not None:
                 self._models.close(_LAST_MODEL_S)

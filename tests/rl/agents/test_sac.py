@@ -441,6 +441,16 @@ def test_a_fixed_alpha_stays(vector_box: Spaces, make_batch: MakeBatch) -> None:
     assert all(np.isfinite(value) for value in record.values())
 
 
+@pytest.mark.parametrize(("before", "expected"), [(0.2, 0.5), ("auto", 0.5)])
+def test_a_resumed_agent_has_the_fixed_alpha_that_is_configured_now(
+    vector_box: Spaces, make_batch: MakeBatch, before: Any, expected: float
+) -> None:
+    resumed = build(vector_box, alpha=expected)
+    resumed.set_state(build(vector_box, alpha=before).get_state())
+    record = resumed.opt(make_batch(vector_box, 8), record=True).record
+    assert record["alpha"] == pytest.approx(expected)
+
+
 def test_the_model_is_the_policy_alone(vector_box: Spaces, make_batch: MakeBatch) -> None:
     agent = build(vector_box)
     info = agent.model_info()

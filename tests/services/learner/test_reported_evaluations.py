@@ -9,16 +9,18 @@ import pytest
 
 from vedette_protocol.model import pack_model
 from vedette_protocol.schema import Column, Schema
-from vedette_rl.core import Record
+from vedette_rl.core import ModelInfo, Record
 from vedette_rl.recording.registry import TeeRecorder
 from vedette_rl.storage.state_file import read_state
 from vedette_services.config import RunConfig
+from vedette_services.learner import evaluator
 from vedette_services.learner.evaluations import CheckedEvaluation, PublishedModel
-from vedette_services.learner.evaluator import ReportedEvaluations
+from vedette_services.learner.evaluator import EvaluatorProcess, ReportedEvaluations
 from vedette_services.learner.gateway import EvaluationHandover
 from vedette_services.learner.run_recorder import CurveRecorder
 from vedette_services.net.addresses import Address
 from vedette_services.run.directory import LearnerSpec, RunDirectory
+from vedette_services.run.model_map import ModelMapWriter
 from vedette_services.run.status import Eval, Samples
 from vedette_services.run.status_records import (
     GatewayStatus,
@@ -191,3 +193,38 @@ def test_what_does_not_count_has_a_curve_of_its_own() -> None:
         ("eval/mean_reward", 5.0, 40),
         ("eval/untrusted_mean_reward", 9.0, 50),
     ]
+
+
+class FaultyEvaluation:
+    """A `ModelEvaluation` of an environment whose values are not finite: no result counts."""
+
+    def __init__(self, *_: object) -> None:
+        self.status, self.played = Eval(), list[int]()
+
+    def is_due(self, version: int) -> bool:
+        return False
+
+    def is_newer(self, version: int) -> bool:
+        return True
+
+    def evaluate(self, epoch: int, model: ModelInfo, env_steps: int) -> bool:
+        assert not self.played, "it would fail again"
+        self.played.append(model.version)
+        return False
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_last_evaluation_that_does_not_count_is_not_played_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluator, "ModelEvaluation", FaultyEvaluation)
+    run = RunDirectory(tmp_path)
+    run.make()
+    ModelMapWriter(run.model_map, MODEL).write(1, ModelInfo(9, {"w": np.zeros(3, np.float32)}))
+    done = TrainerStatus(epoch=1, phase="done", opt_steps=9)
+    StatusRecordWriter(run.learning_map, TrainerStatus).write(done)
+    process = EvaluatorProcess(LearnerSpec(run, "r", CONFIG, Address()))
+    process.run()
+    assert process._evaluation.played == [9]  # type: ignore[attr-defined]  # the test's own
