@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.core import Columns, Step, StepProcessor
+from vedette_rl.core.columns import INTERVENED
 from vedette_rl.envs.spaces import ObservationColumn, action_field, observation_columns
 from vedette_rl.errors import DataSetError, SpaceLayoutError
 from vedette_rl.exported.minari_dataset import episodes, missing_packages
@@ -50,6 +51,7 @@ class RecordedEpisode:
         action: ``(T, *shape)`` as agents see them.
         reward: ``(T,)``.
         terminated, truncated: of its last step. One that was neither counts as truncated.
+        intervened: ``(T,)``, where a person acted; None: nobody says.
     """
 
     number: int
@@ -58,6 +60,7 @@ class RecordedEpisode:
     reward: NDArray[Any]
     terminated: bool
     truncated: bool
+    intervened: NDArray[Any] | None = None
 
     def __len__(self) -> int:
         return len(self.action)
@@ -148,12 +151,18 @@ class MinariData:
             if flags[:-1].any():
                 at = int(np.flatnonzero(flags)[0])
                 raise self._broken(number, f"step {at} of {steps} is {name}, and it goes on")
+        intervened = (getattr(episode, "infos", None) or {}).get(INTERVENED)
+        if intervened is not None:  # Minari's infos begin with that of the reset
+            intervened = np.asarray(intervened, bool)[-steps:]
+            self._check_shape(number, INTERVENED, intervened, (steps,))
         return RecordedEpisode(
             number,
             obs,
             (action - self._start).astype(self._action_dtype),
             np.asarray(episode.rewards, np.float64),
-            *(bool(flags[-1]) for flags in ends),
+            bool(ends[0][-1]),
+            bool(ends[1][-1]),
+            intervened,
         )
 
     def _stacked(self, values: NDArray[Any]) -> NDArray[Any]:
@@ -241,6 +250,7 @@ class ReplayData:
                 self.stored.take("reward", rows).astype(np.float64),
                 bool(self.stored.take("terminated", last)[0]),
                 bool(self.stored.take("truncated", last)[0]),
+                self.stored.take(INTERVENED, rows) if INTERVENED in self.stored.names else None,
             )
 
     def _column(self, name: str, places: NDArray[np.int64]) -> NDArray[Any]:
@@ -312,7 +322,8 @@ def transitions(
     recorded: Iterator[RecordedEpisode],
     processor: StepProcessor,
     rewards: Callable[[NDArray[Any], NDArray[Any]], None],
-    extra: Columns,
+    *,
+    marks: bool,
 ) -> Iterator[Columns]:
     """The transitions that a step processor makes of episodes, as it makes an actor's.
 
@@ -320,7 +331,7 @@ def transitions(
         recorded: `LANES` of them at a time go through the processor side by side.
         processor: made for `LANES` environments.
         rewards: writes what true rewards become in transitions.
-        extra: further columns of every step ``(LANES, *shape)``.
+        marks: steps have the column `INTERVENED`.
     """
     while group := _group(recorded):
         longest = max(map(len, group))
@@ -334,6 +345,10 @@ def transitions(
         cut = np.array(
             [e.truncated or not e.terminated for e in group] + [False] * (LANES - len(group))
         )
+        intervened = np.zeros((longest, LANES), np.bool_)
+        for lane, episode in enumerate(group):
+            if episode.intervened is not None:
+                intervened[: len(episode), lane] = episode.intervened
         for t in range(longest):
             last, following = lengths == t + 1, {name: rows[t + 1] for name, rows in obs.items()}
             yield processor.process(
@@ -346,7 +361,7 @@ def transitions(
                     truncated=last & cut,
                     init_obs=following,
                     valid=lengths > t,
-                    extra=extra,
+                    extra={INTERVENED: intervened[t]} if marks else {},
                 )
             )
         yield processor.flush()

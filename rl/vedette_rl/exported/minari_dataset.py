@@ -18,7 +18,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from vedette_rl.core.columns import ACTOR, MANAGER
+from vedette_rl.core.columns import ACTOR, INTERVENED, MANAGER
 from vedette_rl.envs import EnvConfig, make_env
 from vedette_rl.envs.layout import ActionConverter, find_intervention
 from vedette_rl.envs.spaces import observation_columns
@@ -83,6 +83,7 @@ class MinariWriter:
                 rewards=episode.rewards,
                 terminations=episode.terminations,
                 truncations=episode.truncations,
+                infos=_marks(episode.intervened),
             )
             for episode in played
         )
@@ -96,6 +97,7 @@ class PlayedEpisode:
         observations: of the space's form, T + 1 of each array.
         actions: the environment's own.
         seed: that it began with; None: not known.
+        intervened: in which of its steps a person acted; None: not known.
     """
 
     observations: Any
@@ -104,6 +106,12 @@ class PlayedEpisode:
     terminations: list[bool]
     truncations: list[bool]
     seed: int | None = None
+    intervened: list[bool] | None = None
+
+
+def _marks(intervened: list[bool] | None) -> dict[str, Any]:
+    """The infos of an episode, as Minari has them: that of its reset comes first."""
+    return {} if intervened is None else {INTERVENED: np.array([False, *intervened])}
 
 
 class EpisodeRecorder(gym.Wrapper[Any, Any, Any, Any]):
@@ -126,6 +134,7 @@ class EpisodeRecorder(gym.Wrapper[Any, Any, Any, Any]):
         obs, info = self.env.reset(seed=seed, options=options)
         self._seed, self._seen = seed, [copy.deepcopy(obs)]
         self._actions: list[Any] = []
+        self._intervened: list[bool] = []
         self.rewards: list[float] = []
         self._ends = False, False
         return obs, info
@@ -135,6 +144,7 @@ class EpisodeRecorder(gym.Wrapper[Any, Any, Any, Any]):
         executed = find_intervention(info) if info else None
         self._seen.append(copy.deepcopy(obs))  # an environment may write the next one into it
         self._actions.append(copy.deepcopy(action if executed is None else executed))
+        self._intervened.append(executed is not None)
         self.rewards.append(float(reward))
         self._ends = bool(terminated), bool(truncated)
         return obs, reward, *self._ends, info
@@ -150,6 +160,7 @@ class EpisodeRecorder(gym.Wrapper[Any, Any, Any, Any]):
             [*before, terminated],
             [*before, truncated or not terminated],
             self._seed,
+            self._intervened,
         )
 
 
@@ -212,6 +223,7 @@ def _played(
             rewards=(live.take("reward", rows) / reward_scale).tolist(),
             terminations=live.take("terminated", rows).tolist(),
             truncations=truncated.tolist(),
+            intervened=live.take(INTERVENED, rows).tolist() if INTERVENED in live.names else None,
         )
 
 

@@ -221,7 +221,9 @@ class DataReading:
                 envs = held.enter_context(closing(make_vector_environment(env, 1, config.seed)))
                 prepare_steps(processor, envs, config.seed)
             episodes = self._counted(opened.data.episodes())
-            yield from transitions(episodes, processor, (rewards or RewardTransform()).write, {})
+            write = (rewards or RewardTransform()).write
+            marks = INTERVENED in (self._row.names or ())
+            yield from transitions(episodes, processor, write, marks=marks)
 
     def _counted(self, episodes: Iterator[RecordedEpisode]) -> Iterator[RecordedEpisode]:
         env, self.episodes = self._config.env, 0
