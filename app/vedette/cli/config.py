@@ -57,7 +57,7 @@ def config(
                                                            #:schema ./vedette.schema.json
     """
     if schema:
-        from vedette_services.config.schema import config_schema
+        from vedette_services.config.saving import config_schema
 
         typer.echo(json.dumps(config_schema(), indent=2))
         return

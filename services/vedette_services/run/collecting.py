@@ -35,6 +35,7 @@ from vedette_rl.exported.minari_dataset import (
     EpisodeRecorder,
     MinariWriter,
     PlayedEpisode,
+    written_spec,
 )
 from vedette_rl.import_by_name import IMPORT_NAME, import_by_name
 from vedette_rl.storage.atomic_files import replacing
@@ -334,7 +335,9 @@ def collect(
     with Interrupts() as interrupts, closing(stage), replacing(place.path) as aside:
         data = place.make(aside)
         by = {"algorithm_name": " and ".join(about["by"]), "vedette": about}
-        writer = MinariWriter(data, stage.made, config, place.id, by)
+        made = stage.made
+        spaces, spec = (made.observation_space, made.action_space), written_spec(made, config)
+        writer = MinariWriter(data, *spaces, spec, place.id, by)
         session = _Session(place.path, stage, writer, wanted, say, interrupts)
         failure, found = session.run(), session.found
         writer.describe({"vedette": {**about, "played": found.played}})
