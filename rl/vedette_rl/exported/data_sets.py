@@ -98,7 +98,7 @@ class MinariData:
             fix = "name one that `minari list local` has, or a folder"
             raise DataSetError(name, "there is no such data set here", fix) from e
         except (OSError, KeyError, ValueError) as e:
-            raise _torn(name, e) from e
+            raise torn_data(name, e) from e
         self.spec = getattr(self._data, "env_spec", None)
         self._adopt_spaces(observation, action, stack)
 
@@ -131,7 +131,7 @@ class MinariData:
             for number, episode in enumerate(self._data.iterate_episodes()):
                 yield self._recorded(number, episode)
         except (OSError, KeyError, ValueError, IndexError, TypeError) as e:
-            raise _torn(self.name, e) from e
+            raise torn_data(self.name, e) from e
 
     def _recorded(self, number: int, episode: Any) -> RecordedEpisode:  # minari.EpisodeData
         steps = len(episode.rewards)
@@ -140,7 +140,7 @@ class MinariData:
             values = np.asarray(_follow(episode.observations, leaf))
             self._check_shape(number, leaf.name, values, (steps + 1, *leaf.shape))
             with np.errstate(over="ignore"):  # what float32 cannot hold is found as not finite
-                obs[leaf.name] = self._stacked(values.astype(leaf.dtype))
+                obs[leaf.name] = stack_newest(values.astype(leaf.dtype), self._stack)
         action = np.asarray(episode.actions)
         self._check_shape(number, "action", action, (steps, *action_field_shape(self._data)))
         if steps < 1:
@@ -164,15 +164,6 @@ class MinariData:
             bool(ends[1][-1]),
             intervened,
         )
-
-    def _stacked(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Stacks of the newest observations, the first one repeated at the beginning, as
-        Gymnasium's `FrameStackObservation` has them."""
-        if not self._stack:
-            return values
-        places = np.arange(len(values))[:, None] + np.arange(1 - self._stack, 1)
-        stacked: NDArray[Any] = values[np.maximum(places, 0)]
-        return stacked
 
     def _check_shape(
         self, number: int, name: str, values: NDArray[Any], shape: tuple[int, ...]
@@ -277,7 +268,7 @@ class NpzRows:
                     for entry in entries
                 }
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as e:
-            raise _torn(str(path), e) from e
+            raise torn_data(str(path), e) from e
         fix = "name a file of `vedette export --what replay --format npz`"
         if "reward" not in self._columns or not self._columns["reward"].shape:
             raise DataSetError(str(path), "it has no column 'reward'", fix)
@@ -388,6 +379,16 @@ def _side_by_side(parts: list[Columns], steps: int) -> Columns:
     return found
 
 
+def stack_newest(values: NDArray[Any], stack: int) -> NDArray[Any]:
+    """Stacks of the newest observations, the first one repeated at the beginning, as Gymnasium's
+    `FrameStackObservation` has them; of 0 the observations as they are."""
+    if not stack:
+        return values
+    places = np.arange(len(values))[:, None] + np.arange(1 - stack, 1)
+    stacked: NDArray[Any] = values[np.maximum(places, 0)]
+    return stacked
+
+
 def minari_folder(folder: Path) -> Path:
     """The folder that Minari reads, where this is one or holds one.
 
@@ -470,7 +471,8 @@ def _other(name: str, what: str, found: str, own: str) -> DataSetError:
     return DataSetError(name, why, "name a data set of this environment")
 
 
-def _torn(name: str, error: Exception) -> DataSetError:
+def torn_data(name: str, error: Exception) -> DataSetError:
+    """The refusal of a data set that cannot be read."""
     code = error.errno if isinstance(error, OSError) else None
     text = " ".join((os.strerror(code) if code else str(error)).split())
     if isinstance(error, zipfile.BadZipFile) and "not a zip file" in text:
