@@ -201,7 +201,7 @@ class TakeoverError(RlError):
     """A person cannot act in an environment."""
 
     def __init__(self, env_id: str, why: str, fix: str) -> None:
-        super().__init__(f"environment {env_id!r} by keyboard: {why}; {fix}")
+        super().__init__(f"environment {env_id!r} by a person: {why}; {fix}")
         self.env_id, self.why = env_id, why
 
 

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.core import Columns, Step, StepProcessor
+from vedette_rl.core.columns import INTERVENED
 from vedette_rl.envs.spaces import ObservationColumn, action_field, observation_columns
 from vedette_rl.errors import DataSetError, SpaceLayoutError
 from vedette_rl.exported.minari_dataset import episodes, missing_packages
@@ -50,6 +51,7 @@ class RecordedEpisode:
         action: ``(T, *shape)`` as agents see them.
         reward: ``(T,)``.
         terminated, truncated: of its last step. One that was neither counts as truncated.
+        intervened: ``(T,)``, where a person acted; None: nobody says.
     """
 
     number: int
@@ -58,6 +60,7 @@ class RecordedEpisode:
     reward: NDArray[Any]
     terminated: bool
     truncated: bool
+    intervened: NDArray[Any] | None = None
 
     def __len__(self) -> int:
         return len(self.action)
@@ -95,7 +98,7 @@ class MinariData:
             fix = "name one that `minari list local` has, or a folder"
             raise DataSetError(name, "there is no such data set here", fix) from e
         except (OSError, KeyError, ValueError) as e:
-            raise _torn(name, e) from e
+            raise torn_data(name, e) from e
         self.spec = getattr(self._data, "env_spec", None)
         self._adopt_spaces(observation, action, stack)
 
@@ -128,7 +131,7 @@ class MinariData:
             for number, episode in enumerate(self._data.iterate_episodes()):
                 yield self._recorded(number, episode)
         except (OSError, KeyError, ValueError, IndexError, TypeError) as e:
-            raise _torn(self.name, e) from e
+            raise torn_data(self.name, e) from e
 
     def _recorded(self, number: int, episode: Any) -> RecordedEpisode:  # minari.EpisodeData
         steps = len(episode.rewards)
@@ -137,7 +140,7 @@ class MinariData:
             values = np.asarray(_follow(episode.observations, leaf))
             self._check_shape(number, leaf.name, values, (steps + 1, *leaf.shape))
             with np.errstate(over="ignore"):  # what float32 cannot hold is found as not finite
-                obs[leaf.name] = self._stacked(values.astype(leaf.dtype))
+                obs[leaf.name] = stack_newest(values.astype(leaf.dtype), self._stack)
         action = np.asarray(episode.actions)
         self._check_shape(number, "action", action, (steps, *action_field_shape(self._data)))
         if steps < 1:
@@ -148,22 +151,19 @@ class MinariData:
             if flags[:-1].any():
                 at = int(np.flatnonzero(flags)[0])
                 raise self._broken(number, f"step {at} of {steps} is {name}, and it goes on")
+        intervened = (getattr(episode, "infos", None) or {}).get(INTERVENED)
+        if intervened is not None:  # Minari's infos begin with that of the reset
+            intervened = np.asarray(intervened, bool)[-steps:]
+            self._check_shape(number, INTERVENED, intervened, (steps,))
         return RecordedEpisode(
             number,
             obs,
             (action - self._start).astype(self._action_dtype),
             np.asarray(episode.rewards, np.float64),
-            *(bool(flags[-1]) for flags in ends),
+            bool(ends[0][-1]),
+            bool(ends[1][-1]),
+            intervened,
         )
-
-    def _stacked(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Stacks of the newest observations, the first one repeated at the beginning, as
-        Gymnasium's `FrameStackObservation` has them."""
-        if not self._stack:
-            return values
-        places = np.arange(len(values))[:, None] + np.arange(1 - self._stack, 1)
-        stacked: NDArray[Any] = values[np.maximum(places, 0)]
-        return stacked
 
     def _check_shape(
         self, number: int, name: str, values: NDArray[Any], shape: tuple[int, ...]
@@ -241,6 +241,7 @@ class ReplayData:
                 self.stored.take("reward", rows).astype(np.float64),
                 bool(self.stored.take("terminated", last)[0]),
                 bool(self.stored.take("truncated", last)[0]),
+                self.stored.take(INTERVENED, rows) if INTERVENED in self.stored.names else None,
             )
 
     def _column(self, name: str, places: NDArray[np.int64]) -> NDArray[Any]:
@@ -267,7 +268,7 @@ class NpzRows:
                     for entry in entries
                 }
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as e:
-            raise _torn(str(path), e) from e
+            raise torn_data(str(path), e) from e
         fix = "name a file of `vedette export --what replay --format npz`"
         if "reward" not in self._columns or not self._columns["reward"].shape:
             raise DataSetError(str(path), "it has no column 'reward'", fix)
@@ -312,7 +313,8 @@ def transitions(
     recorded: Iterator[RecordedEpisode],
     processor: StepProcessor,
     rewards: Callable[[NDArray[Any], NDArray[Any]], None],
-    extra: Columns,
+    *,
+    marks: bool,
 ) -> Iterator[Columns]:
     """The transitions that a step processor makes of episodes, as it makes an actor's.
 
@@ -320,7 +322,7 @@ def transitions(
         recorded: `LANES` of them at a time go through the processor side by side.
         processor: made for `LANES` environments.
         rewards: writes what true rewards become in transitions.
-        extra: further columns of every step ``(LANES, *shape)``.
+        marks: steps have the column `INTERVENED`.
     """
     while group := _group(recorded):
         longest = max(map(len, group))
@@ -334,6 +336,10 @@ def transitions(
         cut = np.array(
             [e.truncated or not e.terminated for e in group] + [False] * (LANES - len(group))
         )
+        intervened = np.zeros((longest, LANES), np.bool_)
+        for lane, episode in enumerate(group):
+            if episode.intervened is not None:
+                intervened[: len(episode), lane] = episode.intervened
         for t in range(longest):
             last, following = lengths == t + 1, {name: rows[t + 1] for name, rows in obs.items()}
             yield processor.process(
@@ -346,7 +352,7 @@ def transitions(
                     truncated=last & cut,
                     init_obs=following,
                     valid=lengths > t,
-                    extra=extra,
+                    extra={INTERVENED: intervened[t]} if marks else {},
                 )
             )
         yield processor.flush()
@@ -371,6 +377,16 @@ def _side_by_side(parts: list[Columns], steps: int) -> Columns:
         for lane, part in enumerate(parts):
             found[name][: len(part[name]), lane] = part[name]
     return found
+
+
+def stack_newest(values: NDArray[Any], stack: int) -> NDArray[Any]:
+    """Stacks of the newest observations, the first one repeated at the beginning, as Gymnasium's
+    `FrameStackObservation` has them; of 0 the observations as they are."""
+    if not stack:
+        return values
+    places = np.arange(len(values))[:, None] + np.arange(1 - stack, 1)
+    stacked: NDArray[Any] = values[np.maximum(places, 0)]
+    return stacked
 
 
 def minari_folder(folder: Path) -> Path:
@@ -455,7 +471,8 @@ def _other(name: str, what: str, found: str, own: str) -> DataSetError:
     return DataSetError(name, why, "name a data set of this environment")
 
 
-def _torn(name: str, error: Exception) -> DataSetError:
+def torn_data(name: str, error: Exception) -> DataSetError:
+    """The refusal of a data set that cannot be read."""
     code = error.errno if isinstance(error, OSError) else None
     text = " ".join((os.strerror(code) if code else str(error)).split())
     if isinstance(error, zipfile.BadZipFile) and "not a zip file" in text:

@@ -32,6 +32,7 @@ from vedette_rl.exported.data_sets import (
     open_replay_rows,
     transitions,
 )
+from vedette_rl.exported.lerobot_data import LeRobotData, is_lerobot
 from vedette_rl.replay.budget import replay_space
 from vedette_rl.replay.manifest import MANIFEST, read_manifest
 from vedette_rl.replay.prioritized import TD_ERROR
@@ -57,7 +58,7 @@ class OpenedData:
         raw_rewards: its rewards are the environment's, and are scaled and clipped as an actor's.
     """
 
-    data: MinariData | ReplayData
+    data: MinariData | LeRobotData | ReplayData
     as_rows: bool
     raw_rewards: bool
 
@@ -75,7 +76,8 @@ def open_data(config: RunConfig, spaces: Spaces, data: str) -> OpenedData:
             why = f"it has no column {declared[0].name!r}, which agent {config.agent.name} declares"
             raise DataSetError(data, why, "name an exported replay, or another agent")
         action = environment_action_space(config.env)
-        found = MinariData(data, spaces.observation, action, config.env.frame_stack)
+        kind = LeRobotData if is_lerobot(path) else MinariData
+        found = kind(data, spaces.observation, action, config.env.frame_stack)
         return OpenedData(found, as_rows=False, raw_rewards=True)
     if (replay := _replay_of(path)) is not None:
         rows = open_replay_rows(data, replay)
@@ -221,7 +223,9 @@ class DataReading:
                 envs = held.enter_context(closing(make_vector_environment(env, 1, config.seed)))
                 prepare_steps(processor, envs, config.seed)
             episodes = self._counted(opened.data.episodes())
-            yield from transitions(episodes, processor, (rewards or RewardTransform()).write, {})
+            write = (rewards or RewardTransform()).write
+            marks = INTERVENED in (self._row.names or ())
+            yield from transitions(episodes, processor, write, marks=marks)
 
     def _counted(self, episodes: Iterator[RecordedEpisode]) -> Iterator[RecordedEpisode]:
         env, self.episodes = self._config.env, 0
@@ -311,7 +315,8 @@ def data_files(data: str) -> list[Path]:
         folder = _minari_place(data) if data.startswith(MINARI) else path
         if folder.is_file():
             return [folder]
-        return sorted(p for p in minari_folder(folder).rglob("*") if p.is_file())
+        folder = folder if is_lerobot(folder) else minari_folder(folder)
+        return sorted(p for p in folder.rglob("*") if p.is_file())
     except (FileNotFoundError, ImportError) as e:
         why = "there is no such data set here"
         raise DataSetError(data, why, "name one that is there") from e

@@ -32,7 +32,6 @@ from vedette_services.run.replay_layout import ring_dtype
 from vedette_services.run.resume import prepare_start
 from vedette_services.run.sources import (
     check_sources,
-    open_sources,
     read_record,
     source_directory,
     stage_sources,
@@ -157,7 +156,7 @@ def start(config: RunConfig, out: Path, **options: bool) -> RunDirectory:
 
 
 def rows_read(config: RunConfig, out: Path) -> Columns:
-    ring = open_sources(config, out)["demos"]
+    ring = RingReader(source_directory(config, out, "demos"))
     return {name: column[: ring.inserted] for name, column in ring.columns.items()}
 
 
@@ -214,6 +213,20 @@ def test_parts_of_an_observation_and_rewards_are_as_an_actor_would_have_sent_the
     expected = played(form="parts")
     expected["reward"] = np.minimum(expected["reward"] * 0.5, 2.0)
     assert_same_rows(rows_read(config, run.root), expected)
+
+
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_steps_in_which_a_person_acted_are_read_as_such(tmp_path: Path, n_step: int) -> None:
+    def mark(episode: dict[str, Any]) -> None:  # its steps 1 and 4; the first is the reset's
+        episode["infos"] = {"intervened": np.array([False, False, True, False, False, True])}
+
+    data = write_minari(tmp_path / "set", mark)
+    settings = "replay.sources.interventions.share=0.1", "replay.sources.interventions.capacity=9"
+    config = configuration(*settings, data=data, **{"agent.n_step": n_step})
+    start(config, tmp_path / "run")
+    found = rows_read(config, tmp_path / "run")
+    marked = found["obs"][found["intervened"]]
+    assert sorted(marked.tolist()) == [[2.0, 1.0], [2.0, 4.0]]
 
 
 def test_frames_are_stacked_as_the_environments_wrapper_does(tmp_path: Path) -> None:
