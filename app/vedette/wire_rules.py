@@ -120,7 +120,8 @@ class ActionJudge:
     """
 
     def __init__(self, config: RunConfig, spaces: Spaces) -> None:
-        kind, self._action = agent_kind(config.agent.name), spaces.action
+        kind = agent_kind(config.agent.name)
+        self._action: Any = spaces.action  # a Box, or Discrete
         described = kind.describe(config.agent, spaces) if kind.describe else None
         self._judges = described is not None and _explores_nothing(described)
         self._build = partial(
