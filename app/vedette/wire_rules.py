@@ -78,6 +78,7 @@ SLACK_S = 1.5
 """A message may be on its way, and a machine busy, for so long."""
 
 _REPORTS_S = 1.5
+_JUDGED = 100  # batches by a model: the scripted learner must keep up with its client
 _ROUNDING = 1e-3  # of an action's range, or of action values
 
 
@@ -119,26 +120,30 @@ class ActionJudge:
     """
 
     def __init__(self, config: RunConfig, spaces: Spaces) -> None:
-        kind, self._action = agent_kind(config.agent.name), spaces.action
+        kind = agent_kind(config.agent.name)
+        self._action: Any = spaces.action  # a Box, or Discrete
         described = kind.describe(config.agent, spaces) if kind.describe else None
         self._judges = described is not None and _explores_nothing(described)
         self._build = partial(
             kind.build_policy, config.agent, spaces, ranks=np.zeros(1), seed=config.seed
         )
         self._policies: dict[tuple[int, int], Any] = {}  # by epoch and version; the agents' own
+        self._left: dict[tuple[int, int], int] = {}  # batches of each that are still looked at
 
     def on_model(self, epoch: int, version: int, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Note a model that may be acted on."""
         if self._judges:
+            self._left[epoch, version] = _JUDGED
             self._policies[epoch, version] = policy = self._build()
             policy.sync_model(ModelInfo(version, arrays))
 
     def find_wrong(self, oldest: tuple[int, int], rows: Columns) -> str | None:
         """Describe a row whose action is the best of no model from `oldest` on (epoch, version);
-        "": all are; None: there is nothing to compare with."""
+        "": all are; None: there is nothing to compare with, or enough was seen."""
         policies = [policy for known, policy in self._policies.items() if known >= oldest]
-        if not policies:
+        if not policies or not self._left.get(oldest, 1):
             return None
+        self._left[oldest] = self._left.get(oldest, _JUDGED) - 1
         obs, action = select_part(rows, "obs"), np.asarray(rows["action"])
         right = np.any([self._is_best(policy, obs, action) for policy in policies], axis=0)
         if right.all():

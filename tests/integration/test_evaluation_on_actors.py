@@ -133,7 +133,7 @@ def test_cartpole_is_solved_by_evaluations_on_actors_with_kills_of_everybody(
     assert summary["samples"]["rejected"] == 0
     kept = FinishedRun.open(run.run).load_model(None)
     assert kept.meta["version"] == summary["eval"]["best_version"]
-    assert kept.meta["source"] == "manager gpu-2"
+    assert kept.meta["played_by"] == "manager gpu-2"
 
 
 @pytest.mark.timeout(180)
@@ -149,7 +149,7 @@ def test_an_untrusted_manager_is_shown_and_a_trusted_one_decides(daemons: Daemon
     assert run.learner.wait(90.0) == 0
     assert manager.wait(30.0) == 0
     summary = run.summary()
-    assert summary["eval"]["source"] == "manager gpu-2"
+    assert summary["eval"]["played_by"] == "manager gpu-2"
     assert summary["eval"]["best_return_mean"] is not None
     assert "decides nothing" in run.learner.log
 
@@ -161,7 +161,7 @@ def test_without_an_evaluator_the_returns_of_trusted_actors_decide(daemons: Daem
     assert run.learner.wait(120.0) == 0
     summary = run.summary()
     assert summary["exit_reason"] == "target_return"
-    assert summary["eval"]["source"] == "returns of actors"
+    assert summary["eval"]["played_by"] == "returns of actors"
     assert "the returns of the actors of those that there are" in run.learner.log
 
 
@@ -241,7 +241,7 @@ def test_cartpole_is_solved_by_an_own_loop_alone_with_keys_and_a_kill_and_every_
     summary, counted = run.summary(), loop.actor.stats()
     assert summary["exit_reason"] == "target_return"
     assert float(str(summary["eval"]["best_return_mean"])) >= 475.0
-    assert summary["eval"]["source"] == "manager own-1"
+    assert summary["eval"]["played_by"] == "manager own-1"
     samples: Any = summary["samples"]
     assert samples["inserted"] == samples["produced"] == counted["produced"]
     assert check_every_row_once(run.run / "replay", envs) == samples["inserted"]
@@ -256,5 +256,5 @@ def test_without_an_evaluator_the_returns_of_own_loops_decide(daemons: Daemons) 
     loop.join(60.0)
     summary = run.summary()
     assert summary["exit_reason"] == "target_return"
-    assert summary["eval"]["source"] == "returns of actors"
+    assert summary["eval"]["played_by"] == "returns of actors"
     assert "the returns of the actors of those that there are" in run.learner.log

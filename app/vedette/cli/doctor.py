@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _GREEDY = ["agent.exploration.kind=constant", "agent.exploration.epsilon_final=0"]
 """So that actions can be judged."""
 
-_SMALL = ["actors.n_buffer=8", "actors.envs_per_actor=1"]
+_SMALL = ["actors.n_buffer=8", "actors.envs_per_actor=1", "actors.window_batches=64"]
 
 
 def doctor(

@@ -118,7 +118,7 @@ class ReportedEvaluations:
                 results.status,
                 shown_return_mean=found.return_mean,
                 shown_version=found.version,
-                shown_by=found.source,
+                shown_by=found.played_by,
             )
         elif (model := self._models.read()) is not None and model.version == found.version:
             set_log_context(epoch=reported.epoch)
@@ -179,7 +179,7 @@ class EvaluationResults:
             shown_version=before.shown_version,
             shown_by=before.shown_by,
         )
-        self._log(found, detail or f" ({found.source})")
+        self._log(found, detail or f" ({found.played_by})")
 
     def _log(self, found: Eval, detail: str) -> None:
         """Log an evaluation, at most one a second at the level of information."""
@@ -208,7 +208,7 @@ class EvaluationResults:
             "episodes": found.episodes,
             "episodes_cut": found.episodes_cut,
             "seed": self._seed,
-            "source": found.source,
+            "played_by": found.played_by,
         }
         try:
             write_state(self._best_directory, {"model": dict(model.arrays)}, meta)

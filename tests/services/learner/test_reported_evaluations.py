@@ -48,7 +48,7 @@ class Queue:
 def checked(version: int, mean: float, *, counts: bool = True) -> CheckedEvaluation:
     who = "manager a" if counts else "manager stranger"
     found = Eval(
-        return_mean=mean, return_std=0.0, episodes=4, version=version, env_steps=7, source=who
+        return_mean=mean, return_std=0.0, episodes=4, version=version, env_steps=7, played_by=who
     )
     body = pack_model(version, {"w": np.full(3, version, np.float32)}, MODEL)
     return CheckedEvaluation(found, PublishedModel(1, version, 7, body), counts)
@@ -92,10 +92,10 @@ def test_evaluations_pass_one_by_one_and_the_best_keeps_its_model(tmp_path: Path
     for left, version, best in ((2, 10, 10), (1, 20, 20), (0, 30, 20)):
         assert passing.pass_on() == left
         found = passing.take()
-        assert (found.version, found.best_version, found.source) == (version, best, "manager a")
+        assert (found.version, found.best_version, found.played_by) == (version, best, "manager a")
     state, meta = read_state(passing.spec.run.best)
     assert (meta["version"], meta["return_mean"], meta["env_steps"]) == (20, 9.0, 7)
-    assert meta["source"] == "manager a"
+    assert meta["played_by"] == "manager a"
     assert state["model"]["w"].tolist() == [20.0, 20.0, 20.0]
 
 
@@ -184,9 +184,9 @@ def test_what_does_not_count_has_a_curve_of_its_own() -> None:
     recorder = Written()
     curves = CurveRecorder(recorder, "r", CONFIG)
     ingest = GatewayStatus(samples=Samples(50, inserted=50), env_steps=50)
-    first = Eval(return_mean=5.0, version=10, env_steps=40, source="manager a")
+    first = Eval(return_mean=5.0, version=10, env_steps=40, played_by="manager a")
     shown = {"shown_return_mean": 9.0, "shown_version": 20, "shown_by": "manager b"}
-    both = Eval(return_mean=5.0, version=10, env_steps=40, source="manager a", **shown)  # type: ignore[arg-type]  # values of its fields
+    both = Eval(return_mean=5.0, version=10, env_steps=40, played_by="manager a", **shown)  # type: ignore[arg-type]  # values of its fields
     for seen in (first, first, both, both):
         curves.record(0.0, TrainerStatus(), ingest, seen)
     assert recorder.returns == [
