@@ -73,7 +73,7 @@ def join(device: torch.device, rendezvous: Path) -> None:
     """
     global _joined
     number, count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    if device.type == "cuda" and device.index is None:
+    if str(device) == "cuda":
         if (gpus := torch.cuda.device_count()) < count:
             raise RankLostError(number, count, f"this host has {gpus} GPUs; lower learner.ranks")
         torch.cuda.set_device(number)
