@@ -20,6 +20,7 @@ from vedette_rl.core import ReplayBuffer, Sample
 from vedette_rl.core.columns import VERSION, Columns
 from vedette_rl.device_ring import DeviceRing, ring_bytes, stage
 from vedette_rl.ranks import broadcast, ranks
+from vedette_rl.replay.mixed import MixedReplay
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_rl.replay.rows import Rows
 from vedette_rl.replay.uniform import DrawnRows, UniformReplay
@@ -41,12 +42,14 @@ class DeviceBatch:
         indices: the rows' numbers ``(B,)``, for `ReplayBuffer.update_priority`.
         versions: the model version behind each row ``(B,)``; None where the replay has no such
             column.
+        alone: drawn of named sources alone, in place of the samples of actors.
     """
 
     batch: Mapping[str, torch.Tensor]
     weights: torch.Tensor | None
     indices: NDArray[Any]
     versions: NDArray[Any] | None
+    alone: bool = False
 
 
 class DeviceLoader(Protocol):
@@ -156,7 +159,12 @@ class CpuLoader:
             None if sample.weights is None else torch.from_numpy(sample.weights).to(self._device),
             sample.indices,
             sample.columns.get("version"),
+            _draws_alone(self._replay),
         )
+
+
+def _draws_alone(replay: ReplayBuffer) -> bool:
+    return isinstance(replay, MixedReplay) and replay.alone
 
 
 class RankLoader:
@@ -257,6 +265,7 @@ class _Slot:
     copied: torch.cuda.Event
     sample: Sample
     weights: torch.Tensor | None
+    alone: bool
 
 
 class CudaLoader:
@@ -284,6 +293,7 @@ class CudaLoader:
             slot.weights,
             slot.sample.indices,
             None if versions is None else versions.numpy(),
+            slot.alone,
         )
 
     def _fetch(self) -> _Slot:
@@ -307,4 +317,5 @@ class CudaLoader:
             )
             copied.record(self._stream)
         indices = sample.indices.copy()  # the replay writes its own over them at the next draw
-        return _Slot(pinned, device, copied, Sample(sample.columns, indices), weights)
+        drawn = Sample(sample.columns, indices)
+        return _Slot(pinned, device, copied, drawn, weights, _draws_alone(self._replay))

@@ -65,11 +65,18 @@ def join(device: torch.device, rendezvous: Path) -> None:
     They talk over the loopback interface alone, and by NCCL from GPU to GPU.
 
     Args:
-        device: that this rank trains on.
+        device: that ranks train on; without a number each has a GPU of its own.
         rendezvous: a file of this start of all ranks.
+
+    Raises:
+        RankLostError: there are fewer GPUs than ranks.
     """
     global _joined
     number, count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    if str(device) == "cuda":
+        if (gpus := torch.cuda.device_count()) < count:
+            raise RankLostError(number, count, f"this host has {gpus} GPUs; lower learner.ranks")
+        torch.cuda.set_device(number)
     for library in ("GLOO", "NCCL"):
         os.environ.setdefault(f"{library}_SOCKET_IFNAME", _LOOPBACK)
     distributed.init_process_group(

@@ -26,6 +26,7 @@ from daemons import (
 
 from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_services.net.addresses import Address
+from vedette_services.run.events import read_events
 from vedette_services.run.outcome import read_summary
 
 pytestmark = pytest.mark.timeout(600)
@@ -133,6 +134,24 @@ def test_an_end_that_cannot_be_written_is_no_success_and_shows_its_own_figures(
     begins, done = re.findall(r"optimization step ([\d,]+), not ([\d,]+)", last)[0]
     assert int(kept.name) <= int(begins.replace(",", "")) < int(done.replace(",", ""))
     assert f", {done} optimization (" in run.log
+
+
+@pytest.mark.slow
+def test_a_new_run_that_is_killed_goes_on_from_an_early_checkpoint(daemons: Daemons) -> None:
+    run = start(daemons, "replay.samples_per_insert=0")
+    is_up(daemons, run)
+    checkpoints = Checkpoints(daemons.place / "run" / "checkpoints", keep=1)
+    wait_for(checkpoints.list, "a checkpoint", 60.0)
+    saved = int(checkpoints.list()[-1].name)
+    assert 256 <= saved < 10_000  # the first `learner.save_interval`
+    run.kill9()
+    again = start(daemons, "replay.samples_per_insert=0")
+    is_up(daemons, again)
+    events, _ = read_events(daemons.place / "run" / "events.jsonl")
+    first, second = (event.opt_steps for event in events if event.kind == "epoch")
+    assert first == 0
+    assert second >= saved
+    assert again.stop(60.0) == 0
 
 
 def test_a_learner_stopped_before_it_trains_says_so(daemons: Daemons) -> None:

@@ -100,9 +100,9 @@ class LearnerConfig(SettingsPart):
     environment of a larger fleet."""
     save_interval: int = Field(default=10_000, ge=0)
     """between checkpoints; one is written at the end in any case, and some before the first
-    interval ends: after 256 steps, and each time that their number has doubled. A write is spread
-    over a tenth of a second, for a small network; a state that comes meanwhile waits, and a newer
-    one takes its place."""
+    interval ends: after 256 steps, and each time that their number has doubled. A write takes a
+    tenth of a second for a small network; a state that comes meanwhile waits, and a newer one
+    takes its place."""
     record_agent_info_interval: int = Field(default=500, ge=0)
     """between records of the agent's own scalars (losses)."""
     record_compute_cost_interval: int = Field(default=500, ge=0)

@@ -183,7 +183,7 @@ class TrainingLoop:
         result = self._agent.opt(loaded.batch, loaded.weights, record=record)
         self._learn_from(loaded, result)
         done = self._clock()
-        if not (isinstance(self._replay, MixedReplay) and self._replay.alone):
+        if not loaded.alone:
             self._sampled += self._batch_size  # for the limiter, which has no part in others
         self._times.sample_s += sampled - began
         self._times.opt_s += done - sampled

@@ -9,9 +9,10 @@ import torch
 from numpy.typing import NDArray
 
 from vedette_rl.core import Agent, ModelInfo, OptResult, Sample, State
-from vedette_rl.device_loader import CpuLoader
+from vedette_rl.device_loader import CpuLoader, DeviceBatch
 from vedette_rl.errors import NoTdErrorsError
 from vedette_rl.host_copy import HostCopy, Reached
+from vedette_rl.replay.mixed import MixedReplay
 from vedette_services.config.parts import LearnerConfig
 from vedette_services.learner import training_loop
 from vedette_services.learner.training_loop import TrainingLoop
@@ -327,3 +328,41 @@ def test_rows_that_no_model_has_made_have_no_lag() -> None:
     loop, _, _ = loop_of(config(record_agent_info_interval=2), max_opts=6, replay=OfNoModel())
     lag = loop.run().lag
     assert (lag.sample_mean, lag.sample_p95, lag.sample_max) == (0.0, 0.0, 0.0)
+
+
+class Sources(MixedReplay):
+    """A replay of actors and sources that draws nothing but zeros."""
+
+    alone = False  # type: ignore[assignment]  # a property there
+    inserted = 100  # type: ignore[assignment]  # a property there
+    actors_are_ready = True  # type: ignore[assignment]  # too
+
+    def __init__(self) -> None:
+        self.actors = Replay()  # type: ignore[assignment]  # of this file
+
+    def sample(self, batch_size: int) -> Sample:
+        return self.actors.sample(batch_size)
+
+    def stats(self) -> dict[str, float]:
+        return {}
+
+
+class OneAhead:
+    """Draws each batch while the agent works on the one before, as on a GPU."""
+
+    def __init__(self, loader: CpuLoader) -> None:
+        self._loader = loader
+        self._ahead: DeviceBatch | None = None
+
+    def load(self) -> DeviceBatch:
+        loaded, self._ahead = self._ahead or self._loader.load(), self._loader.load()
+        return loaded
+
+
+@pytest.mark.parametrize(("ahead", "counted"), [(False, 7), (True, 6)])
+def test_a_batch_counts_as_what_it_was_drawn_for(ahead: bool, counted: int) -> None:
+    replay = Sources()
+    loop, _, _ = loop_of(config(pretrain_opts=3), max_opts=10, replay=replay)  # type: ignore[arg-type]  # none of this file's
+    if ahead:
+        loop._loader = OneAhead(CpuLoader(replay, 8, torch.device("cpu")))
+    assert loop.run().sampled == counted * 8
