@@ -166,6 +166,9 @@ def test_a_table_that_is_no_baseline_is_refused_in_a_line(tmp_path: Path) -> Non
             report_statistics([tmp_path / "run", table])
     with pytest.raises(SettingError):
         report_statistics([tmp_path / "nowhere.csv"])
+    table.write_text(f"{','.join(BASELINE_COLUMNS)}\n")
+    with pytest.raises(SettingError, match=r"other\.csv: no evaluation in it; name a run"):
+        write_report([table], tmp_path / "x.html")
 
 
 def test_the_command_prints_the_statistics_as_json(
