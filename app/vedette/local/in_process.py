@@ -51,7 +51,7 @@ from vedette_services.run.ring_stamp import ActorNumbers, pack_stamp
 from vedette_services.run.sources import describe_sources, open_interventions, open_sources
 from vedette_services.run.status import Eval, Status
 from vedette_services.run.status_records import GatewayStatus, TrainerStatus, assemble_status
-from vedette_services.run.stop_conditions import late_evaluation
+from vedette_services.run.stop_conditions import late_evaluation, missing_evaluation
 from vedette_services.simulation.hosts import GatewayHost, ManagerHost
 from vedette_services.simulation.network import MemoryNetwork, VirtualClock
 
@@ -278,8 +278,8 @@ class InProcessRun:
         if self.config.learner.eval_interval > 0 and self._evaluation.is_newer(model.version):
             self._evaluate(model)
             late = self._wall_clock() >= self._evaluate_until
-            if late and self._evaluation.is_newer(model.version):
-                self._unevaluated = late_evaluation(timeout_s)
+            if self._evaluation.is_newer(model.version) and (late or not self._stop):
+                self._unevaluated = late_evaluation(timeout_s) if late else missing_evaluation()
                 log.warning("%s", self._unevaluated)
 
     def _evaluate(self, model: ModelInfo) -> None:

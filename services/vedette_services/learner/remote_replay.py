@@ -426,10 +426,10 @@ class RemoteReplay:
         return find_exit_reason(self.config.stop, self.batches, env_steps, seconds, None)
 
     def _raise_failure(self) -> None:
+        if not self._supervisor.is_serving:  # first: a model may have failed by this
+            raise self._supervisor.error or ServicesError("the replay is closed")
         if self._models is not None:
             self._models.raise_failure()
-        if not self._supervisor.is_serving:
-            raise self._supervisor.error or ServicesError("the replay is closed")
 
     def close(self, exit_reason: str = "") -> None:
         """End the gateway, and tell the actors; does nothing when it is closed.

@@ -145,11 +145,14 @@ def test_the_policy_learns_in_every_second_step_alone(
     assert moved == [False, True, False, True]
 
 
-@pytest.mark.parametrize(("in_target", "first_alone"), [(0, True), (2, False)])
-def test_the_policy_follows_the_first_critic_and_with_a_subset_in_the_target_the_mean_of_all(
-    vector_box: Spaces, make_batch: MakeBatch, in_target: int, first_alone: bool
+@pytest.mark.parametrize(
+    ("options", "first_alone"),
+    [({}, True), ({"critics_in_target": 2}, False), ({"n_quantiles": 5}, False)],
+)
+def test_the_policy_follows_the_first_critic_and_with_redqs_and_tqcs_targets_the_mean_of_all(
+    vector_box: Spaces, make_batch: MakeBatch, options: dict[str, int], first_alone: bool
 ) -> None:
-    agent = build(vector_box, n_critics=3, critics_in_target=in_target)
+    agent = build(vector_box, n_critics=3, **options)
     followed: list[torch.Tensor] = []
     q = agent.q.forward
 

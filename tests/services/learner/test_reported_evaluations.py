@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from vedette_services.learner.evaluations import CheckedEvaluation, PublishedMod
 from vedette_services.learner.evaluator import EvaluatorProcess, ReportedEvaluations
 from vedette_services.learner.gateway import EvaluationHandover
 from vedette_services.learner.run_recorder import CurveRecorder
+from vedette_services.learner.supervisor import Supervisor
 from vedette_services.net.addresses import Address
 from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.model_map import ModelMapWriter
@@ -228,3 +230,33 @@ def test_a_last_evaluation_that_does_not_count_is_not_played_again(
     process = EvaluatorProcess(LearnerSpec(run, "r", CONFIG, Address()))
     process.run()
     assert process._evaluation.played == [9]  # type: ignore[attr-defined]  # the test's own
+
+
+@pytest.mark.parametrize(
+    ("where", "why"),
+    [
+        ("actors", "no manager that counts has evaluated the last model"),
+        ("learner", "the last evaluation failed, or does not count"),
+    ],
+)
+def test_the_end_says_why_the_last_model_has_no_evaluation(
+    tmp_path: Path, where: str, why: str
+) -> None:
+    run = RunDirectory(tmp_path)
+    run.make()
+    settings = CONFIG.evaluation.model_copy(update={"where": where})
+    config = CONFIG.model_copy(update={"evaluation": settings})
+    supervisor = Supervisor(
+        LearnerSpec(run, run.ensure_id(), config, Address()), None, on_loaded=lambda: None
+    )
+    done = TrainerStatus(epoch=1, phase="done", opt_steps=9, exit_reason="max_opts")
+    learning = StatusRecordWriter(run.learning_map, TrainerStatus)
+    seen = StatusRecordWriter(run.evaluation_map, Eval)
+    found = []
+    for evaluates, version in ((True, None), (True, 8), (True, 9), (False, 8)):
+        learning.write(replace(done, evaluates=evaluates))
+        seen.write(Eval(version=version))
+        found.append(supervisor._missing_evaluation().partition(":")[0])
+    assert found == [why, why, "", ""]
+    learning.write(replace(done, evaluates=True, opt_steps=0))
+    assert not supervisor._missing_evaluation()  # nothing was learned

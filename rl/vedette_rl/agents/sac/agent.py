@@ -186,4 +186,4 @@ class SacAgent(ActorCritic):
         self._imitation.set_step(self.opt_steps)
         if self._tuned:  # a fixed one is as configured, now
             self._log_alpha.set(self._log_alpha.data, state["temperature"])
-        self._alpha_adam.set_state(state["alpha_adam"])
+        self._alpha_adam.set_state(state["alpha_adam"], state["opt_steps"])

@@ -45,10 +45,10 @@ class Td3Agent(ActorCritic):
 
     def policy_value(self, q_KBN: torch.Tensor) -> torch.Tensor:
         """The value ``(B,)`` that the policy is to increase: the first critic's (equation 15); the
-        mean of all where a subset of them counts (REDQ)."""
-        if self._config.critics_in_target:
+        mean of all where a subset of them counts (REDQ) or they have quantiles (TQC)."""
+        if self._config.critics_in_target or q_KBN.shape[2] > 1:
             return super().policy_value(q_KBN)
-        return q_KBN[0].mean(dim=1)
+        return q_KBN[0].squeeze(1)
 
     def move_targets(self) -> None:
         """Move the target critics, and the target policy."""
