@@ -223,6 +223,17 @@ def missing_device(
     return f"this host shows {gpus} GPUs, counted from cuda:0" if gpus else "this host shows no GPU"
 
 
+def describe_device(name: str) -> str:
+    """Return what ``auto`` comes to on a host that shows GPUs; "" elsewhere, and of other names."""
+    gpus = nvidia_gpus() if name == "auto" else 0
+    if not gpus:
+        return ""
+    shown = f"this host shows {gpus} {'GPU' if gpus == 1 else 'GPUs'}"
+    if torch_version().endswith("+cpu"):
+        return f"trains on the CPU: {shown}, but torch {torch_version()} is built without CUDA"
+    return f"trains on a GPU: {shown}"
+
+
 def torch_version() -> str:
     """Return the version of the installed torch; "" if there is none."""
     try:

@@ -51,7 +51,7 @@ from vedette_services.errors import (
     foreign_error_message,
     raise_errors,
 )
-from vedette_services.host.system import missing_device, require_daemons
+from vedette_services.host.system import describe_device, missing_device, require_daemons
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import list_keys
 from vedette_services.run.directory import RunDirectory
@@ -129,7 +129,8 @@ def check_config(
     if isinstance(config.agent, NetworkConfig) and isinstance(config.agent.network, str):
         seen = choose_input(config.agent, spaces.observation)
         network = describe_input(config.agent, spaces.observation)
-    described = [budget, *sources.lines, network, describe_repeats(config, layout), *lines]
+    device = describe_device(config.learner.device)
+    described = [budget, *sources.lines, device, network, describe_repeats(config, layout), *lines]
     described.append(_describe_evaluation_bound(config))
     described += settings_without_effect(config, seen, in_process=in_process)
     return tuple(filter(None, described))

@@ -63,3 +63,26 @@ def test_nothing_starts_on_a_device_that_is_not_there(
     said = "learner.device: cuda:7 is somewhere else; set learner.device=auto"
     assert str(refused.value) == said
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "gpus", "torch", "line"),
+    [
+        ("auto", 0, "2.13.0+cpu", ""),
+        ("auto", None, "2.13.0+cpu", ""),
+        ("auto", 1, "2.13.0+cu130", "trains on a GPU: this host shows 1 GPU"),
+        ("cpu", 1, "2.13.0+cpu", ""),
+        (
+            "auto",
+            2,
+            "2.13.0+cpu",
+            "trains on the CPU: this host shows 2 GPUs, but torch 2.13.0+cpu is built without CUDA",
+        ),
+    ],
+)
+def test_a_start_says_what_auto_comes_to_where_there_are_gpus(
+    monkeypatch: pytest.MonkeyPatch, name: str, gpus: int | None, torch: str, line: str
+) -> None:
+    monkeypatch.setattr(system, "nvidia_gpus", lambda: gpus)
+    monkeypatch.setattr(system, "torch_version", lambda: torch)
+    assert system.describe_device(name) == line
