@@ -13,7 +13,7 @@ from vedette_rl.stored_settings import IN_SAMPLES
 
 MIB = 1 << 20
 DEVICES = r"^(auto|cpu|mps|cuda(:\d{1,3})?)$"
-PUBLIC_KEY = r"^[0-9a-zA-Z.\-:+=^!/*?#-&<>()\[\]{}@]{40}$"
+KEY_OR_NAME = r"^([0-9a-zA-Z.\-:+=^!/*?#-&<>()\[\]{}@]{40}|[A-Za-z0-9][A-Za-z0-9._\-]{0,63})$"
 """A public key in Z85."""
 RecorderName = Annotated[str, choice_or_import("tensorboard", "csv", "jsonl", "mlflow", "wandb")]
 
@@ -157,7 +157,7 @@ class EvaluationConfig(SettingsPart):
 
     place = "evaluation"
     pattern_words = {  # noqa: RUF012 - nobody changes it
-        PUBLIC_KEY: "a public key of 40 characters (`vedette keys list DIR` prints them)"
+        KEY_OR_NAME: "a key of 40 characters or its name (`vedette keys list DIR` prints them)"
     }
 
     episodes: int = Field(default=20, ge=1, le=100_000)
@@ -175,10 +175,10 @@ class EvaluationConfig(SettingsPart):
     """the host that plays: the ``learner``, or the ``actors``: one of their managers at a time is
     asked, and plays in environments of its own. ``auto``: the learner, or the actors if
     `env.observation` and `env.action` are declared."""
-    trusted: tuple[Annotated[str, Field(pattern=PUBLIC_KEY)], ...] = ()
-    """public keys (Z85, as `vedette keys list` prints them) of the managers whose evaluations
-    choose the best model and reach `stop.target_return`; what others report is only shown. Without
-    keys, managers count if the learner listens on this host alone."""
+    trusted: tuple[Annotated[str, Field(pattern=KEY_OR_NAME)], ...] = ()
+    """names of admitted keys, or the public keys themselves (Z85; `vedette keys list` prints both), of
+    the managers whose evaluations choose the best model and reach `stop.target_return`; what others
+    report is only shown. Without keys, managers count if the learner listens on this host alone."""
     episode_timeout_s: float = Field(default=300.0, gt=0.0, allow_inf_nan=False)
     """a manager of which no episode of an evaluation ends for so long loses it to another one."""
 

@@ -193,7 +193,7 @@ class GatewaySockets:
         return frozenset() if self._zap is None else self._zap.names
 
     def names_of(self, keys: Collection[str]) -> frozenset[str]:
-        """Return the names of those admitted keys that are among `keys` (Z85)."""
+        """Return the names of those admitted keys that are among `keys`, as keys (Z85) or names."""
         return frozenset() if self._zap is None else self._zap.names_of(keys)
 
     @property

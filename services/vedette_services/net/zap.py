@@ -83,9 +83,9 @@ class ZapHandler:
         return frozenset(self._names.values())
 
     def names_of(self, keys: Collection[str]) -> frozenset[str]:
-        """Return the names of those let in whose public key is among `keys` (Z85)."""
-        named = {z85.encode(key).decode(): name for key, name in self._names.items()}
-        return frozenset(named[key] for key in keys if key in named)
+        """Return the names of those let in whose name or public key (Z85) is among `keys`."""
+        named = ((name, z85.encode(key).decode()) for key, name in self._names.items())
+        return frozenset(name for name, key in named if name in keys or key in keys)
 
     def close(self) -> None:
         self.socket.close(linger=0)

@@ -204,8 +204,9 @@ def check_trust(config: RunConfig, address: Address, keys: Path | None) -> tuple
             f"start with --keys DIR and name the evaluators' keys in {key}",
         )
     own, admitted = list_keys(keys)
-    names = {one.public.decode(): one.name for one in (own, *admitted)}
-    known = [names[public] for public in trusted if public in names]
+    keyed = {one.public.decode(): one.name for one in (own, *admitted)}
+    names = keyed | {name: name for name in keyed.values()}
+    known = [names[one] for one in trusted if one in names]
     lines = [f"{key}: no key {one} is admitted" for one in trusted if one not in names]
     stop = config.stop
     if not trusted and stop.target_return is not None:

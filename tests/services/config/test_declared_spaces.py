@@ -184,7 +184,7 @@ def test_the_start_says_whose_evaluations_count(tmp_path: Path) -> None:
     make_keys(tmp_path / "keys", ["gpu-2"])
     keys = tmp_path / "keys"
     own, (host,) = list_keys(keys)
-    both = trusting(host.public.decode(), own.public.decode())
+    both = trusting(host.name, own.public.decode())
     assert "those of gpu-2, learner count" in check_trust(both, ANYWHERE, keys)[-1]
     assert "which all count" in check_trust(trusting(), HERE, None)[-1]
     assert "decide nothing" in check_trust(trusting(), ANYWHERE, keys)[-1]

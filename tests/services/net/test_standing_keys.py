@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+import zmq
 
 from vedette_services.errors import KeysError
 from vedette_services.net.keys import (
@@ -16,6 +17,7 @@ from vedette_services.net.keys import (
     make_keys,
     remove_key,
 )
+from vedette_services.net.zap import ZapHandler
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -99,3 +101,14 @@ def test_a_secret_that_root_laid_out_for_our_group_is_ours(
     else:
         with pytest.raises(KeysError, match="others can read"):
             LearnerKeys.read(tmp_path / "keys")
+
+
+def test_keys_and_names_both_name_a_key(tmp_path: Path) -> None:
+    make_keys(tmp_path / "keys", ["gpu-2", "lab-7"])
+    public = {key.name: key.public.decode() for key in list_keys(tmp_path / "keys")[1]}
+    with zmq.Context() as context:
+        handler = ZapHandler(context, LearnerKeys.read(tmp_path / "keys"), now=0.0)
+        assert handler.names_of(["gpu-2", "nobody"]) == {"gpu-2"}
+        assert handler.names_of([public["lab-7"], "gpu-2", "0" * 40]) == {"lab-7", "gpu-2"}
+        assert handler.names_of([]) == frozenset()
+        handler.close()
