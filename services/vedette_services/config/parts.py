@@ -176,9 +176,9 @@ class EvaluationConfig(SettingsPart):
     asked, and plays in environments of its own. ``auto``: the learner, or the actors if
     `env.observation` and `env.action` are declared."""
     trusted: tuple[Annotated[str, Field(pattern=KEY_OR_NAME)], ...] = ()
-    """names of admitted keys, or the public keys themselves (Z85; `vedette keys list` prints both), of
-    the managers whose evaluations choose the best model and reach `stop.target_return`; what others
-    report is only shown. Without keys, managers count if the learner listens on this host alone."""
+    """keys of the managers whose evaluations choose the best model and reach `stop.target_return`:
+    names, or the public keys themselves (`vedette keys list` prints both). What others report is
+    only shown. Without keys, managers count if the learner listens on this host alone."""
     episode_timeout_s: float = Field(default=300.0, gt=0.0, allow_inf_nan=False)
     """a manager of which no episode of an evaluation ends for so long loses it to another one."""
 
