@@ -120,13 +120,21 @@ static vedette_result misuse(vedette *v, const char *what) {
 
 /* Batches */
 
+/* Enough batches wait for credit. While an evaluation is wanted they are more: it begins once the episodes of now have
+ * ended, also where the learner takes no more samples. */
+static bool must_wait(const vedette *v) {
+    const evaluation *asked = &v->evaluation;
+    bool wanted = asked->request && asked->episodes < v->run->evaluated_episodes;
+    return vd_window_is_full(&v->window) && !(wanted && v->window.count < v->window.room / 8);
+}
+
 /* Put the batch into the window, unless enough wait there for credit.
  * After `wait_s` it waits there nevertheless, if there is room. */
 static vedette_result publish(vedette *v, batch *b) {
     double until = deadline(v->wait_s);
     vedette_result result = VEDETTE_OK;
     pthread_mutex_lock(&v->mutex);
-    while (vd_window_is_full(&v->window) && result == VEDETTE_OK) {
+    while (must_wait(v) && result == VEDETTE_OK) {
         if (*v->error) result = VEDETTE_ERROR;
         if (v->interrupted) until = vd_now();
         if (v->over && until == 0) until = deadline(DRAIN_S); /* the learner still takes what is there */

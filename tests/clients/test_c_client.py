@@ -112,6 +112,33 @@ def test_the_c_client_plays_evaluations_that_are_asked_for(built: Built, port: i
         learner.close()
 
 
+def test_the_c_client_plays_an_evaluation_though_no_samples_are_taken(
+    built: Built, port: int
+) -> None:
+    run, model, _ = make_run("dqn", CARTPOLE, {"n_step": 1})
+    learner = ScriptedLearner(port, run, model, {})
+    learner.settings = {"evaluation": {"episodes": 3, "seed": 0, "max_episode_steps": 50}}
+    words = [built("clients/c/examples/cartpole.c"), "127.0.0.1", str(port), "c-1"]
+    client = subprocess.Popen([str(word) for word in words], stdout=subprocess.PIPE)
+    try:
+        assert learner.serve(5, limit=5)
+        assert learner.until(lambda: learner.reported.get("window_batches", 0) >= 4, limit=5)
+        learner.asks = {"evaluate": 7, "evaluate_version": 1}
+        found: dict[str, Any] = {}
+        assert learner.until(
+            lambda: "return_mean" in (learner.reported.get("evaluation") or found), limit=5
+        )
+        assert len(learner.kept) == 5, "nothing above the limit"
+        assert learner.reported["window_batches"] <= 128
+        assert learner.serve(0, limit=10_000, stop=True)
+        client.communicate(timeout=20)
+        assert client.returncode == 0
+    finally:
+        client.kill()
+        client.communicate()
+        learner.close()
+
+
 @pytest.mark.timeout(400)
 def test_the_rust_binding_delivers_every_row_once_to_a_learner_that_is_killed(
     rust_target: Path, port: int

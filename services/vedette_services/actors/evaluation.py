@@ -50,6 +50,7 @@ _REQUEST = struct.Struct("<Q")
 _REPORT_MAX_BYTES = 4096
 _POLL_S = 0.05
 _NICE = 5  # playing must not take the actors' cores
+_KEPT_SHARE = 0.125
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
@@ -66,6 +67,13 @@ class EvaluationState:
         self._run: Run | None = None
         self._newest: StoreModel | None = None
         self._report: EvaluationReport | None = None
+
+    @property
+    def kept_share(self) -> float:
+        """The share of a window that an own loop may fill without credit: its evaluation begins
+        once its episodes have ended, also where the learner takes no more samples."""
+        played = self._report is not None and self._report.return_mean is not None
+        return _KEPT_SHARE if self._request and not played else 0.0
 
     def begin_run(self, run: Run) -> list[Instruction]:
         """Forget what was asked in the run before, or with other settings."""

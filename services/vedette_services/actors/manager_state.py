@@ -376,7 +376,8 @@ class ManagerState:
         done: list[Instruction] = []
         self._roster.on_tick(now)
         if self._own_loop and self._window is not None:
-            self._kept_batches = int(self._window.max_batches * self._connection.kept_share(now))
+            kept = max(self._connection.kept_share(now), self._evaluation.kept_share)
+            self._kept_batches = int(self._window.max_batches * kept)
         done += self._stop_waiting(now)
         done += self._remake(now)
         for actor in self._roster.find_hung(now, self._step_timeout_s):

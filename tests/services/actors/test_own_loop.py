@@ -275,6 +275,23 @@ def test_evaluations_are_greedy_episodes_that_send_no_rows(
     assert actor.stats()["env_steps"] == 2 * len(actions) - 5 * length
 
 
+def test_an_evaluation_is_played_though_the_learner_takes_no_samples(address: Address) -> None:
+    run = dataclasses.replace(counting_run(n_buffer=1), evaluation={"episodes": 2})
+    learner, sim = FakeLearner(address, run, credit=0), Counter(1)
+    with serving(learner), Actor(str(address), envs=1, evaluates=True, **SPACES) as actor:
+        actor.begin(sim.obs)
+        over = threading.Event()
+        loop = threading.Thread(target=play, args=(actor, sim, over.is_set))
+        loop.start()
+        wait_until(lambda: bool(learner.reports) and learner.report().window_rows == 1)
+        learner.asks = 9
+        wait_until(lambda: evaluated(learner, 9) is not None)
+        over.set()
+        learner.credit = 1000
+        loop.join(20.0)
+        assert actor.close()
+
+
 def test_an_evaluation_that_is_not_wanted_any_more_ends_within_its_episode(
     address: Address,
 ) -> None:
