@@ -22,7 +22,7 @@ from vedette_rl import ranks
 from vedette_rl.core.learning import State
 from vedette_rl.errors import ModelMismatchError
 from vedette_rl.host_copy import HostCopy, Pending, settled, snapshot
-from vedette_rl.storage.latest_value import BufferPool
+from vedette_rl.storage.system import BufferPool
 
 if TYPE_CHECKING:  # agents import networks
     from vedette_rl.stored_settings import ScheduleConfig

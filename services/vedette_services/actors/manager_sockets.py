@@ -13,7 +13,7 @@ from vedette_protocol.codec import decode_model, encode
 from vedette_protocol.errors import ProtocolError
 from vedette_protocol.messages import Batch, Report
 from vedette_protocol.model import CompleteModel, ModelAssembler
-from vedette_rl.storage.latest_value import BufferPool
+from vedette_rl.storage.system import BufferPool
 from vedette_services.errors import ServicesError
 from vedette_services.net import sockets
 from vedette_services.net.addresses import Address

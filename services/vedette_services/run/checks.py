@@ -52,8 +52,7 @@ from vedette_services.errors import (
     foreign_error_message,
     raise_errors,
 )
-from vedette_services.host.devices import missing_device
-from vedette_services.host.system import require_daemons
+from vedette_services.host.system import missing_device, require_daemons
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import list_keys
 from vedette_services.run.directory import RunDirectory

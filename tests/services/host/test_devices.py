@@ -8,14 +8,14 @@ import pytest
 
 from vedette_services.config import load_config
 from vedette_services.errors import SettingError
-from vedette_services.host import devices
-from vedette_services.host.devices import missing_device, nvidia_gpus
+from vedette_services.host import system
+from vedette_services.host.system import missing_device, nvidia_gpus
 from vedette_services.run import checks
 
 
 @pytest.fixture(autouse=True)
 def torch_with_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices, "torch_version", lambda: "2.13.0+cu130")
+    monkeypatch.setattr(system, "torch_version", lambda: "2.13.0+cu130")
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_mps_is_only_where_apple_makes_it() -> None:
 def test_a_torch_without_cuda_has_no_gpu_whatever_the_host_has(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(devices, "torch_version", lambda: "2.13.0+cpu")
+    monkeypatch.setattr(system, "torch_version", lambda: "2.13.0+cpu")
     said = missing_device("cuda", platform="linux", count_gpus=lambda: 8)
     assert said == "torch 2.13.0+cpu is built without CUDA"
 
