@@ -7,27 +7,31 @@ that nobody may act on.
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import os
-import signal
-import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from vedette.local.daemons import free_port
-from vedette.wire_rules import SLACK_S, Findings, ScriptedNetwork, Watcher
+from vedette.wire_rules import (
+    SLACK_S,
+    ActionJudge,
+    Findings,
+    ScriptedNetwork,
+    Watcher,
+    kill_client,
+    make_wrong_models,
+    start_client,
+    without_biases,
+)
 from vedette_protocol import topics
 from vedette_protocol.account import SampleAccounting
-from vedette_protocol.codec import encode
 from vedette_protocol.ledger import Ledger
 from vedette_protocol.messages import Ack, Refusal, Report, Stop
-from vedette_protocol.model import pack_model, split_into_chunks
-from vedette_protocol.packing import pack, unpack
+from vedette_protocol.model import pack_model
 from vedette_protocol.schema import Schema
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.envs.make import environment_spaces
@@ -37,6 +41,7 @@ from vedette_services.config.run_config import RunConfig
 from vedette_services.learner.flow_control import FlightLimits
 from vedette_services.learner.gateway_state import GatewayState
 from vedette_services.net.addresses import Address
+from vedette_services.net.keys import LearnerKeys, make_keys
 from vedette_services.run.replay_layout import replay_layout
 from vedette_services.run.ring_stamp import ActorNumbers, pack_stamp
 from vedette_services.simulation.hosts import GatewayHost
@@ -58,7 +63,8 @@ class Script:
 
     Args:
         config: of the run.
-        command: starts the client; ``{host}``, ``{port}`` and ``{learner}`` are replaced.
+        command: starts the client; ``{host}``, ``{port}``, ``{learner}`` and ``{keys}``, the folder
+            of its keys, are replaced. With ``{keys}`` the learner has keys, else none.
         start_s: the client may take so long to join.
     """
 
@@ -68,55 +74,52 @@ class Script:
         self.spaces = environment_spaces(config.env)
         kind = agent_kind(config.agent.name)
         self._policy = kind.describe(config.agent, self.spaces) if kind.describe else None
-        agent = kind.build_agent(config.agent, self.spaces, device="cpu", seed=0)
-        self._arrays = agent.model_info().arrays
+        agents = (kind.build_agent(config.agent, self.spaces, device="cpu", seed=k) for k in (3, 0))
+        self.arrays = [without_biases(agent.model_info().arrays) for agent in agents]
+        """Of models that are published in turn: on CartPole the best action by the first depends on
+        the observation, that by the second does not."""
         self._layout = replay_layout(config, self.spaces)
+        self._next_arrays = 0
+        self.keys: list[LearnerKeys] = []
+        """Of this learner, and of another; empty: the client is given none."""
 
     def play(self, scenes: Sequence[str] = ()) -> Findings:
         """Play the scenes, or those of these names."""
-        for name in scenes or SCENES:
-            self._run_id, self._epoch, self._learners = "conformance", 1, iter(_LEARNERS)
-            self._address = Address("127.0.0.1", free_port())
-            self._stamp = b""
-            self.network = ScriptedNetwork(self._address, Watcher(self.findings))
-            self._broken_before = {*self.findings.broken}
-            self._make_learner()
-            self.network.open_sockets()
-            self._client = self._start_client()
-            try:
-                SCENES[name](self)
-            finally:
-                _kill(self._client)
-                self.network.end()
-            if self.network.stood_still_s > 1.0:
-                still = f"this machine stood still for {self.network.stood_still_s:.1f} s"
-                log.warning("scene %s: %s; rules of time may be judged wrongly", name, still)
+        with tempfile.TemporaryDirectory(prefix="vedette-conform-") as folder:
+            own, other = Path(folder, "own"), Path(folder, "other")
+            self._folder = own / "hosts" / "client"
+            if any("{keys}" in word for word in self._command):
+                for keys in (own, other):
+                    make_keys(keys, ["client"])
+                self.keys = [LearnerKeys.read(keys) for keys in (own, other)]
+            for name in scenes or SCENES:
+                self._play_scene(name)
         return self.findings
+
+    def _play_scene(self, name: str) -> None:
+        self._run_id, self._epoch, self._learners = "conformance", 1, iter(_LEARNERS)
+        self._address = Address("127.0.0.1", free_port())
+        self._stamp = b""
+        self._judge = ActionJudge(self._config, self.spaces)
+        watcher = Watcher(self.findings, self._judge)
+        self.network = ScriptedNetwork(self._address, watcher, *self.keys[:1])
+        self._broken_before = {*self.findings.broken}
+        self._make_learner()
+        self.network.open_sockets()
+        self._client = start_client(self._command, self._address, self._folder)
+        try:
+            SCENES[name](self)
+        finally:
+            kill_client(self._client)
+            self.network.end()
+        if self.network.stood_still_s > 1.0:
+            still = f"this machine stood still for {self.network.stood_still_s:.1f} s"
+            log.warning("scene %s: %s; rules of time may be judged wrongly", name, still)
 
     @property
     def is_lost(self) -> bool:
         """True if this scene broke a rule without which the rest of it shows nothing."""
         return bool(_CARRYING.intersection(self.findings.broken) - self._broken_before)
-
-    # The client
-
-    def _start_client(self) -> subprocess.Popen[bytes]:
-        host, port = self._address.host, str(self._address.port)
-        learner = str(self._address)
-        names = {"{host}": host, "{port}": port, "{learner}": learner}
-        command = []
-        for word in self._command:
-            for name, value in names.items():
-                word = word.replace(name, value)
-            command.append(word)
-        given = {"VEDETTE_LEARNER": learner, "VEDETTE_HOST": host, "VEDETTE_PORT": port}
-        return subprocess.Popen(
-            command,
-            env={**os.environ, **given},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            start_new_session=True,
-        )
 
     # The learner
 
@@ -145,15 +148,17 @@ class Script:
             batch_env_steps=actors.env_steps_max(config.agent.n_step),
             policy=self._policy,
         )
-        self.run = state.run_message(config, self._epoch, Schema.from_arrays(self._arrays))
+        self.run = state.run_message(config, self._epoch, Schema.from_arrays(self.arrays[0]))
         self.watcher.run = self.run
         self.gateway = GatewayHost(state, self._ring, self.network, actors.n_buffer)
         self.publish(1)
 
-    def publish(self, version: int, arrays: dict[str, Any] | None = None) -> None:
-        """Publish a model, and the run where it is new."""
-        body = pack_model(version, arrays or self._arrays, self.run.model)
-        self.gateway.publish(self.run, version, body)
+    def publish(self, version: int) -> None:
+        """Publish a model with other arrays than the last one, and the run where it is new."""
+        arrays = self.arrays[self._next_arrays]
+        self._next_arrays = 1 - self._next_arrays
+        self._judge.on_model(self._epoch, version, arrays)
+        self.gateway.publish(self.run, version, pack_model(version, arrays, self.run.model))
 
     def restart(self, *, run_id: str = "", dark_s: float | None = None) -> None:
         """Begin another epoch, or another run.
@@ -228,12 +233,6 @@ class Script:
         """Grant numbers below `most`, and wait for as many batches, or for `count` of them."""
         self.network.most = most
         return self.until(lambda: len(self.watcher.batches) >= (count or most), seconds)
-
-
-def _kill(client: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(client.pid, signal.SIGKILL)
-    client.wait(10.0)
 
 
 def play_deliveries(script: Script) -> None:
@@ -332,8 +331,11 @@ def _check_models(script: Script) -> None:
     findings.note("newest model", acts, f"it acts on version {_newest(watcher)}")
     if not acts:
         return
-    _send_wrong_models(script)
-    _send_unknown_keys(script)
+    for chunks in make_wrong_models(script.run, script.arrays[0]):
+        for chunk in chunks:
+            network.send("models", topics.ALL, chunk)
+        script.wait(0.3)
+    network.send_unknown_keys(script.run, script.acked())
     count = len(watcher.batches)
     flows = script.until(lambda: len(watcher.batches) > count + 4, 10.0)
     findings.note("unknown keys", flows, "" if flows else "no batch came after them")
@@ -350,35 +352,6 @@ def _check_models(script: Script) -> None:
 
 def _newest(watcher: Watcher) -> int:
     return watcher.versions[-1][1] if watcher.versions else -1
-
-
-def _send_wrong_models(script: Script) -> None:
-    run, arrays = script.run, script._arrays
-    good = {version: pack_model(version, arrays, run.model) for version in (5, 20, 30, 40, 50)}
-    nans = {name: np.full_like(array, np.nan) for name, array in arrays.items()}
-    good[40] = pack_model(40, nans, run.model)
-    spec = run.model.hash
-    for body, wrong in (
-        (good[5], {}),
-        (good[20], {"digest": bytes(8)}),
-        (good[30], {"spec": "0" * 16}),
-        (good[40], {}),
-        (good[50] + bytes(1 << 20), {}),
-    ):
-        for chunk in split_into_chunks(run.run_id, run.epoch, spec, body):
-            script.network.send("models", topics.ALL, replace(chunk, **wrong))
-        script.wait(0.3)
-
-
-def _send_unknown_keys(script: Script) -> None:
-    """Send the run and an ack as a later release may send them."""
-    later = replace(script.run, features=("tomorrow",))
-    header, payload = (bytes(frame) for frame in encode(later))
-    more = {**unpack(payload, len(payload)), "tomorrow": [1, {"a": None}]}
-    script.network.send_frames([topics.ALL, pack({**unpack(header, 4096), "later": 1}), pack(more)])
-    ack = unpack(bytes(encode(script.acked())[0]), 4096)
-    topic = topics.manager_topic(script.watcher.manager)
-    script.network.send_frames([topic, pack({**ack, "later": "x"})])
 
 
 def end(script: Script) -> None:
@@ -488,10 +461,35 @@ def play_refusal(script: Script) -> None:
     script.findings.note("refusal", status not in (None, 0) and not more, came)
 
 
+def play_keys(script: Script) -> None:
+    """In place of the learner whose key the client has stands another one; then one without."""
+    network, watcher = script.network, script.watcher
+    if not (script.keys and script.join() and script.let(4, seconds=30.0)):
+        return
+    own, other = script.keys
+    script.gateway.kill()
+    heard = {}
+    for name, keys in (("another learner", other), ("a learner without keys", None)):
+        network.close_sockets()
+        script.wait(0.5)
+        network.keys, before = keys, network.heard
+        network.open_sockets()
+        script.wait(_SILENCE_S + 3.0)
+        heard[name] = network.heard - before
+    network.keys, count, status = own, len(watcher.batches), script.ended(0.0)
+    network.most = _NO_LIMIT
+    script.restart(dark_s=0.5)
+    back = status is None and script.until(lambda: len(watcher.batches) > count + 4, 20.0)
+    came = ", ".join(f"{n} messages to {name}" for name, n in heard.items() if n)
+    came = came or ("" if back or status else "no batch to the learner of its file again")
+    script.findings.note("keys", not came and status != 0, came or f"exit status {status}")
+
+
 SCENES: dict[str, Callable[[Script], None]] = {
     "deliveries": play_deliveries,
     "kills": play_kills,
     "over": play_over,
     "refusal": play_refusal,
+    "keys": play_keys,
 }
 """Each starts the client anew."""

@@ -1,21 +1,40 @@
-"""The rules of the wire that a client keeps, a watcher of what it sends, and the sockets for it.
+"""The rules of the wire that a client keeps, a watcher of what it sends, its process and sockets.
 
 `Watcher` checks what always holds. What only a certain event shows, `vedette.conformance` plays.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import os
+import re
+import signal
+import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
 from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from vedette_protocol import topics
 from vedette_protocol.codec import decode_control, decode_up, encode
 from vedette_protocol.errors import ProtocolError
-from vedette_protocol.messages import Ack, Batch, Report, Run
+from vedette_protocol.messages import Ack, Batch, Buffer, ModelChunk, Report, Run
+from vedette_protocol.model import pack_model, split_into_chunks
+from vedette_protocol.packing import pack, unpack
+from vedette_protocol.schema import Columns
+from vedette_rl.agents.registry import agent_kind
+from vedette_rl.core import ModelInfo
+from vedette_rl.core.columns import select_part
+from vedette_rl.envs.spaces import Spaces
+from vedette_services.config.run_config import RunConfig
 from vedette_services.net.addresses import Address
+from vedette_services.net.keys import LearnerKeys
 from vedette_services.simulation.network import Channel, Frames, SocketNetwork
 
 Verdict = Literal["kept", "broken", "not seen"]
@@ -39,6 +58,7 @@ RULES = {
     "foreign ack": "ignores acks of another incarnation or run, and of a lower epoch",
     "wrong ack": "an ack of a number that was never sent settles nothing",
     "new epoch": "sends all that is not settled again, at once and in order, for a new epoch",
+    "acting": "in a run without exploration every action is the best one by the model",
     "newest model": "acts on the newest model",
     "wrong models": "acts on no model that is older, damaged, too large, not finite or of other "
     "arrays",
@@ -50,6 +70,7 @@ RULES = {
     "end": "at the run's end sends its window, reports gone and ends with status 0",
     "over": "ends where the run is over before it joined",
     "refusal": "ends after a refusal, with a status other than 0, and sends nothing more",
+    "keys": "with keys it talks to the learner of its file alone: to no other, and not in plain",
 }
 """Each rule, in words; protocol/README.md has the whole."""
 
@@ -57,6 +78,8 @@ SLACK_S = 1.5
 """A message may be on its way, and a machine busy, for so long."""
 
 _REPORTS_S = 1.5
+_JUDGED = 100  # batches by a model: the scripted learner must keep up with its client
+_ROUNDING = 1e-3  # of an action's range, or of action values
 
 
 @dataclass(slots=True)
@@ -88,14 +111,92 @@ class Findings:
             yield f"{verdict:<9} {rule}: {RULES[rule]}{shown}"
 
 
+class ActionJudge:
+    """Knows the best actions of every published model, in a run whose actors do not explore.
+
+    Args:
+        config: of the run.
+        spaces: of its environment.
+    """
+
+    def __init__(self, config: RunConfig, spaces: Spaces) -> None:
+        kind = agent_kind(config.agent.name)
+        self._action: Any = spaces.action  # a Box, or Discrete
+        described = kind.describe(config.agent, spaces) if kind.describe else None
+        self._judges = described is not None and _explores_nothing(described)
+        self._build = partial(
+            kind.build_policy, config.agent, spaces, ranks=np.zeros(1), seed=config.seed
+        )
+        self._policies: dict[tuple[int, int], Any] = {}  # by epoch and version; the agents' own
+        self._left: dict[tuple[int, int], int] = {}  # batches of each that are still looked at
+
+    def on_model(self, epoch: int, version: int, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Note a model that may be acted on."""
+        if self._judges:
+            self._left[epoch, version] = _JUDGED
+            self._policies[epoch, version] = policy = self._build()
+            policy.sync_model(ModelInfo(version, arrays))
+
+    def find_wrong(self, oldest: tuple[int, int], rows: Columns) -> str | None:
+        """Describe a row whose action is the best of no model from `oldest` on (epoch, version);
+        "": all are; None: there is nothing to compare with, or enough was seen."""
+        policies = [policy for known, policy in self._policies.items() if known >= oldest]
+        if not policies or not self._left.get(oldest, 1):
+            return None
+        self._left[oldest] = self._left.get(oldest, _JUDGED) - 1
+        obs, action = select_part(rows, "obs"), np.asarray(rows["action"])
+        right = np.any([self._is_best(policy, obs, action) for policy in policies], axis=0)
+        if right.all():
+            return ""
+        wrong = int(np.argmin(right))
+        best = policies[0].act(obs, explore=False)[wrong]
+        seen = {name: np.ravel(column[wrong])[:8].tolist() for name, column in obs.items()}
+        return f"action {action[wrong]} for {seen}, expected {best}"
+
+    def _is_best(self, policy: Any, obs: Columns, action: NDArray[Any]) -> NDArray[np.bool_]:
+        """Where the action is the best one, but for rounding: ``(B,)``."""
+        best = policy.act(obs, explore=False)
+        if action.dtype.kind == "f":
+            near = np.abs(action - best) <= _ROUNDING * (self._action.high - self._action.low)
+        else:
+            near = action == best
+        found: NDArray[np.bool_] = near.reshape(len(action), -1).all(axis=1)
+        if action.dtype.kind != "f" and action.ndim == 1:  # two that are as good
+            q_BA = policy.values(policy.network, obs, *policy.constants)
+            chosen = np.clip(action - int(self._action.start), 0, q_BA.shape[1] - 1)
+            q_B = np.take_along_axis(q_BA, chosen[:, None], 1)[:, 0]
+            found |= q_BA.max(axis=1) - q_B <= _ROUNDING * (1.0 + np.abs(q_BA).max(axis=1))
+        return found
+
+
+def without_biases(arrays: Mapping[str, NDArray[Any]]) -> Columns:
+    """Return a model's arrays by which small observations decide, too."""
+    return {
+        name: np.zeros_like(array) if name.endswith(".bias") else array
+        for name, array in arrays.items()
+    }
+
+
+def _explores_nothing(policy: Mapping[str, Any]) -> bool:
+    exploration = policy.get("exploration", {})
+    if policy["head"] == "deterministic":
+        return bool(policy["noise"] == 0)
+    values = policy["head"] in ("values", "dueling")
+    return values and (exploration["kind"], exploration["epsilon_final"]) == ("constant", 0.0)
+
+
 class Watcher:
-    """Checks what a client must keep at any time. `now` is in seconds."""
+    """Checks what a client must keep at any time. `now` is in seconds.
+
+    Args:
+        judge: of its actions; None: they are not judged.
+    """
 
     run: Run
     """The run that was announced last."""
 
-    def __init__(self, findings: Findings) -> None:
-        self.findings = findings
+    def __init__(self, findings: Findings, judge: ActionJudge | None = None) -> None:
+        self.findings, self._judge = findings, judge
         self.manager, self.incarnation = "", -1
         self.joined: set[tuple[str, bytes]] = set()
         self.report: Report | None = None
@@ -210,17 +311,70 @@ class Watcher:
             why = f"batch {batch.seq} has {batch.rows} rows and {batch.env_steps} steps"
         else:
             try:
-                run.schema.check_values(run.schema.views(batch.payload, batch.rows))
+                run.schema.check_values(rows := run.schema.views(batch.payload, batch.rows))
+                self._check_actions(batch, rows)
             except ProtocolError as error:
                 why = f"batch {batch.seq}: {error}"
         self.findings.note("rows", not why, why)
+
+    def _check_actions(self, batch: Batch, rows: Columns) -> None:
+        if self._judge is None or self.run.schema.sharing is not None:
+            return
+        wrong = self._judge.find_wrong((batch.epoch, batch.version), rows)
+        if wrong is not None:
+            self.findings.note("acting", not wrong, f"batch {batch.seq}: {wrong}")
+
+
+def make_wrong_models(run: Run, arrays: Mapping[str, NDArray[Any]]) -> Iterator[list[ModelChunk]]:
+    """Models that nobody may act on, in chunks: old, damaged, of other arrays, not finite, too
+    large."""
+    good = {version: pack_model(version, arrays, run.model) for version in (5, 20, 30, 40, 50)}
+    nans = {name: np.full_like(array, np.nan) for name, array in arrays.items()}
+    good[40] = pack_model(40, nans, run.model)
+    wrong_headers: tuple[tuple[Buffer, dict[str, Any]], ...] = (
+        (good[5], {}),
+        (good[20], {"digest": bytes(8)}),
+        (good[30], {"spec": "0" * 16}),
+        (good[40], {}),
+        (bytes(good[50]) + bytes(1 << 20), {}),
+    )
+    for body, wrong in wrong_headers:
+        chunks = split_into_chunks(run.run_id, run.epoch, run.model.hash, body)
+        yield [replace(chunk, **wrong) for chunk in chunks]
+
+
+def start_client(command: Sequence[str], address: Address, keys: Path) -> subprocess.Popen[bytes]:
+    """Start a client in a process group of its own.
+
+    Args:
+        command: its words, in which ``{host}``, ``{port}``, ``{learner}`` and ``{keys}`` are
+            replaced; all but the last are in its environment, too.
+        keys: the folder of its keys.
+    """
+    names = {"host": address.host, "port": str(address.port), "learner": str(address)}
+    given = {f"VEDETTE_{name.upper()}": value for name, value in names.items()}
+    names["keys"] = str(keys)
+    return subprocess.Popen(
+        [re.sub(r"\{(\w+)\}", lambda m: names.get(m[1], m[0]), word) for word in command],
+        env={**os.environ, **given},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def kill_client(client: subprocess.Popen[bytes]) -> None:
+    """Kill a client's process group, if it is still there."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(client.pid, signal.SIGKILL)
+    client.wait(10.0)
 
 
 class ScriptedNetwork(SocketNetwork):
     """Sockets of a learner on which a script loses batches, and holds back acks and credit."""
 
-    def __init__(self, address: Address, watcher: Watcher) -> None:
-        super().__init__(address)
+    def __init__(self, address: Address, watcher: Watcher, keys: LearnerKeys | None = None) -> None:
+        super().__init__(address, keys)
         self.watcher = watcher
         self.most = 0
         """The limit of an ack, at most."""
@@ -230,9 +384,11 @@ class ScriptedNetwork(SocketNetwork):
         self.last_ack: Ack | None = None
         self.connections = 0
         """Times that the client subscribed to its own topic on control."""
+        self.heard = 0
+        """Messages and subscriptions that came."""
 
     def on_message(self, channel: Channel, frames: Sequence[bytes]) -> None:
-        now = time.monotonic()
+        now, self.heard = time.monotonic(), self.heard + 1
         if channel != "samples":
             self.watcher.on_subscription(channel, frames[0])
             self.connections += channel == "control" and frames[0].startswith(b"\1m/")
@@ -261,6 +417,11 @@ class ScriptedNetwork(SocketNetwork):
         """Send a message."""
         super().publish(channel, [topic, *encode(message)])
 
-    def send_frames(self, frames: Frames) -> None:
-        """Send frames on control, whatever they are."""
-        super().publish("control", frames)
+    def send_unknown_keys(self, run: Run, ack: Ack) -> None:
+        """Send a run and an ack as a later release may send them."""
+        later = replace(run, features=("tomorrow",))
+        header, payload = (bytes(frame) for frame in encode(later))
+        more = pack({**unpack(payload, len(payload)), "tomorrow": [1, {"a": None}]})
+        super().publish("control", [topics.ALL, pack({**unpack(header, 4096), "later": 1}), more])
+        told = pack({**unpack(bytes(encode(ack)[0]), 4096), "later": "x"})
+        super().publish("control", [topics.manager_topic(ack.manager), told])

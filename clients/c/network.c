@@ -17,7 +17,7 @@ static bool read_size(mp_bytes *items, size_t *size) {
     return true;
 }
 
-static bool read_array(mp_bytes *items, const run_schema *model, unsigned *column, size_t count) {
+bool vd_read_array(mp_bytes *items, const run_schema *model, size_t count, unsigned *column) {
     mp_value value;
     char name[129];
     if (!mp_read(items, &value) || value.type != MP_TEXT) return false;
@@ -35,7 +35,7 @@ static bool skip(mp_bytes *items, unsigned count) {
 
 /* The names of the arrays come first, and their sizes behind them. */
 static bool read_arrays(mp_bytes *items, const run_schema *model, layer *l, size_t weight, size_t bias) {
-    return read_array(items, model, &l->weight, weight) && read_array(items, model, &l->bias, bias);
+    return vd_read_array(items, model, weight, &l->weight) && vd_read_array(items, model, bias, &l->bias);
 }
 
 static bool read_linear(mp_bytes *items, const run_schema *model, layer *l) {

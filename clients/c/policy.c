@@ -85,15 +85,6 @@ static bool read_inputs(const mp_value *map, const run *r, policy *p) {
     return true;
 }
 
-static bool find_floats(mp_bytes *items, const run_schema *model, size_t count, unsigned *column) {
-    mp_value value;
-    char name[129];
-    if (!mp_read(items, &value) || value.type != MP_TEXT) return false;
-    mp_copy_text(&value, name, sizeof name);
-    return vd_find_column(model, name, column) && !strcmp(model->columns[*column].type, "f4") &&
-           model->columns[*column].count == count;
-}
-
 static bool read_normalizer(const mp_value *map, const run *r, policy *p) {
     mp_value list, clip;
     double most;
@@ -101,8 +92,8 @@ static bool read_normalizer(const mp_value *map, const run *r, policy *p) {
     for (unsigned k = 0; k < p->input_count; k++) count += p->inputs[k].normalized ? p->inputs[k].features : 0;
     if (!mp_get_typed(map, "normalize", MP_LIST, &list)) return false;
     if (!list.number) return !count;
-    if (!find_floats(&list.items, &r->model, count, &p->mean)) return false;
-    if (!find_floats(&list.items, &r->model, count, &p->deviation)) return false;
+    if (!vd_read_array(&list.items, &r->model, count, &p->mean)) return false;
+    if (!vd_read_array(&list.items, &r->model, count, &p->deviation)) return false;
     if (!mp_read(&list.items, &clip) || !mp_real(&clip, &most)) return false;
     p->clip = (float)most;
     p->normalize = true;

@@ -51,6 +51,8 @@ typedef struct {
     const uint8_t *row;
 } weights;
 
+/* Read the name of an array of `count` float32 numbers; false: the model has none. */
+bool vd_read_array(mp_bytes *items, const run_schema *model, size_t count, unsigned *column);
 /* Read layers that take `in` numbers; false: not all are known and fit. Free the network anyway. */
 bool vd_read_network(mp_value *layers, const run_schema *model, size_t in, network *n);
 void vd_free_network(network *n);

@@ -124,7 +124,7 @@ class IncarnationAccount:
     def grant(self, batches: int) -> None:
         """Raise the limit so that `batches` may be unsettled; never lower it."""
         limit = self.contiguous + min(batches + self.extras.bit_count(), EXTRAS_MAX)
-        self.limit = max(self.limit, limit)
+        self.limit = max(self.limit, min(limit, COUNT_MAX))  # of absurd numbers no ack can say more
 
     def accept_claim(self, limit: int, batches_max: int) -> int:
         """Raise the limit to one that an earlier learner granted, by `batches_max` at most.

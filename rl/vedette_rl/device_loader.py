@@ -283,7 +283,8 @@ class CudaLoader:
         slot = self._ahead or self._fetch()
         current = torch.cuda.current_stream(self._device)
         current.wait_event(slot.copied)
-        for tensor in slot.device.values():
+        weights = () if slot.weights is None else (slot.weights,)
+        for tensor in (*slot.device.values(), *weights):
             tensor.record_stream(current)  # its memory is not given away while the agent reads it
         self._ahead = self._fetch()
         versions = slot.pinned.get("version")

@@ -152,8 +152,8 @@ class UnknownNameError(RlError):
 class CustomNetworkError(RlError):
     """A network of the user's own does not fit the agent or the environment."""
 
-    def __init__(self, name: str, why: str) -> None:
-        super().__init__(f"agent.network is {name!r}: {why}")
+    def __init__(self, name: str, why: str, key: str = "agent.network") -> None:
+        super().__init__(f"{key} is {name!r}: {why}")
         self.name = name
 
 
@@ -201,7 +201,7 @@ class TakeoverError(RlError):
     """A person cannot act in an environment."""
 
     def __init__(self, env_id: str, why: str, fix: str) -> None:
-        super().__init__(f"environment {env_id!r} by keyboard: {why}; {fix}")
+        super().__init__(f"environment {env_id!r} by a person: {why}; {fix}")
         self.env_id, self.why = env_id, why
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.core import ColumnPolicy, Columns, ModelInfo, Policy, Step, StepProcessor, act_of
+from vedette_rl.core.columns import copy_columns
 from vedette_rl.envs.layout import Intervention, RewardTransform
 from vedette_rl.envs.vector_env import VectorEnvironment
 
@@ -188,7 +189,8 @@ class PushedEnvs(VectorEnvironment):
         super().__init__(observation, action, count or 1, rewards)
         self._shape = () if count is None else (count,)
         self._arrived = self._layout.empty(count or 1)
-        self._true = np.zeros(count or 1, np.float64)
+        self.true_reward = np.zeros(count or 1, np.float64)
+        """``(E,)``, what was pushed last, before it is scaled and clipped."""
         self._terminated, self._truncated = (np.zeros(count or 1, np.bool_) for _ in range(2))
         self._valid = np.ones(count or 1, np.bool_)
         self._begun = np.zeros(count or 1, np.bool_)
@@ -197,6 +199,8 @@ class PushedEnvs(VectorEnvironment):
         """Flags that are not set."""
         self.ended = False
         """An episode ended with what was pushed last."""
+        self.done = np.zeros(count or 1, np.bool_)
+        """``(E,)``, where one did."""
 
     @property
     def is_begun(self) -> bool:
@@ -220,8 +224,7 @@ class PushedEnvs(VectorEnvironment):
     def begin_like(self, others: PushedEnvs) -> None:
         """Begin episodes everywhere with what others of the same spaces see."""
         self._current = max(0, self._current)
-        for name, column in others.reset().items():
-            self._buffers[self._current][name][:] = column
+        copy_columns(others.reset(), self._buffers[self._current])
         self._begun[:] = True
 
     def reset(self) -> Columns:
@@ -240,43 +243,35 @@ class PushedEnvs(VectorEnvironment):
         terminated: Any,
         truncated: Any,
         taken_over: Sequence[Intervention] = (),
+        left_out: NDArray[np.bool_] | None = None,
     ) -> Step:
         """The outcome of `action` ``(E, *shape)``.
 
         Args:
             taken_over: environments, and the actions of their own that were executed instead.
+            left_out: ``(E,)``, environments of which this step is neither a transition nor of an
+                episode that counts; None: of none.
 
         Raises:
             SpaceLayoutError: an observation has another shape than its space.
-            ValueError: rewards or flags are not one for each environment.
+            ValueError: rewards or flags are not one for each environment, or a flag is neither
+                true nor false.
         """
-        action, extra = self._executed(self._action_column(action), taken_over)
-        seen, following = self._current, (self._current + 1) % 3
-        next_obs = self._buffers[following]
+        action, next_obs = self._action_column(action), self._buffer(1)
         self._write(next_obs, obs)
-        self._fill(self._true, "rewards", reward)
-        self._fill(self._terminated, "terminated", terminated)
-        self._fill(self._truncated, "truncated", truncated)
-        self._rewards.write(self._true, self._reward)
-        self._returns.add(self._true)
-        self._current = following
-        done = self._terminated | self._truncated
+        self._fill(self.true_reward, "rewards", reward)
+        self._fill_flags(self._terminated, "terminated", terminated)
+        self._fill_flags(self._truncated, "truncated", truncated)
+        self._rewards.write(self.true_reward, self._reward)
+        valid = self._valid if left_out is None else ~left_out
+        self._returns.add(self.true_reward, None if left_out is None else valid)
+        self.done = done = self._terminated | self._truncated
         self.ended = bool(np.count_nonzero(done))
         if self.ended:
-            self._returns.end(done)
-            self._current = (following + 1) % 3
-            for name, column in next_obs.items():
-                self._buffers[self._current][name][:] = column
-        return Step(
-            obs=self._buffers[seen],
-            action=action,
-            reward=self._reward,
-            next_obs=next_obs,
-            terminated=self._terminated,
-            truncated=self._truncated,
-            init_obs=self._buffers[self._current],
-            valid=self._valid,
-            extra=extra,
+            self._returns.end(done & valid)
+            copy_columns(next_obs, self._buffer(2))
+        return self._outcome(
+            action, taken_over, self._terminated, self._truncated, valid, begins=self.ended
         )
 
     def attribute(self, name: str) -> Any:
@@ -297,3 +292,10 @@ class PushedEnvs(VectorEnvironment):
             expected = f"of shape {self._shape}" if self._shape else "a single one"
             raise ValueError(f"{name} of shape {shape}, expected {expected}")
         into[:] = value
+
+    def _fill_flags(self, into: NDArray[Any], name: str, value: Any) -> None:
+        if not (value is True or value is False) and getattr(value, "dtype", None) != np.bool_:
+            found = np.asarray(value)
+            if found.dtype.kind not in "biuf" or not ((found == 0) | (found == 1)).all():
+                raise ValueError(f"{name}={value!r}: a flag is True or False, or 1 or 0")
+        self._fill(into, name, value)

@@ -81,7 +81,7 @@ class ModelsBench:
 
     def _play(self, notes: Path) -> int:
         config = load_config(
-            env="vedette.bench.synthetic:Synthetic-v0",
+            env="vedette_rl.testing:Synthetic",
             agent=STAMPED.name,
             settings=[
                 f"agent.model_bytes={self.model_bytes}",
@@ -101,7 +101,7 @@ class ModelsBench:
             ],
         ).config
         with learner_of(config) as (address, asker):
-            imports = ("--allow-import", "vedette", "--allow-import", "stamped")
+            imports = ("--allow-import", "vedette_rl", "--allow-import", "stamped")
             with run_actors(address, self.actors, *imports):
                 self._wait_for_actors(notes)
                 before = ask(asker)["opt_steps"]

@@ -58,12 +58,12 @@ class ShapesBench:
             *NOT_TRAINING,
             "learner.eval_interval=0",
         )
-        env = "vedette.bench.synthetic:Synthetic-v0"
+        env = "vedette_rl.testing:Synthetic"
         return load_config(env=env, settings=[*fixed, *settings], environment={}, fit="here")
 
     def _measure(self, found: LoadedConfig) -> dict[str, float]:
         config = found.config
-        allowed = "--allow-import=vedette"
+        allowed = "--allow-import=vedette_rl"
         with (
             learner_of(config) as (address, asker),
             run_actors(address, config.actors.count, allowed),

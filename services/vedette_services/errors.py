@@ -14,8 +14,8 @@
     │   ├── NotARunError               a folder that holds no run
     │   └── NotInRunError              a run that lacks what was asked of it
     ├── RefusedError               3   the other side refuses (version, spec, key, id)
-    │   ├── SpecMismatchError, RunImportRefusedError, RunNotUnderstoodError, SpacesNotKnownError:
-    │   │                              this host, of a run
+    │   ├── SpecMismatchError, RunImportRefusedError, RunNotUnderstoodError, SpacesNotKnownError,
+    │   │   EnvironmentNotNamedError     this host, of a run
     │   └── RowsNotDeclaredError        rows with columns that nobody declares
     ├── PortInUseError             1   a port of a learner is taken, or cannot be bound here
     ├── MetricsError               1   the port for metrics cannot be had
@@ -487,6 +487,16 @@ class RunImportRefusedError(ActorError, RefusedError):
             f"if you trust it, start with --allow-import {package}"
         )
         self.package = package
+
+
+class EnvironmentNotNamedError(ActorError, RefusedError):
+    """The run declares its spaces, and names no environment that could be made."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the learner's run names no environment: set env.id there, or play it from a simulator "
+            "with vedette.Actor or a client in another language"
+        )
 
 
 class RunNotUnderstoodError(ActorError, RefusedError):

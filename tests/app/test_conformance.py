@@ -11,12 +11,12 @@ import pytest
 from typer.testing import CliRunner
 
 from vedette.cli.app import app
+from vedette.cli.doctor import load_conformance_config
 from vedette.conformance import SCENES, Script
 from vedette.wire_rules import RULES, Findings, Watcher
 from vedette_protocol.codec import encode
 from vedette_protocol.messages import Ack, Batch, Report, Run
 from vedette_protocol.schema import Schema
-from vedette_services.config import load_config
 
 CLIENT = str(Path(__file__).with_name("wire_client.py"))
 FAULTS = [
@@ -35,6 +35,7 @@ FAULTS = [
     ("foreign ack", "deliveries", {"foreign ack"}),
     ("wrong ack", "deliveries", {"wrong ack"}),
     ("forgets", "deliveries", {"new epoch"}),
+    ("always left", "deliveries", {"acting"}),
     ("old model", "deliveries", {"newest model"}),
     ("any model", "deliveries", {"wrong models"}),
     ("unknown keys", "deliveries", {"unknown keys"}),
@@ -45,13 +46,13 @@ FAULTS = [
     ("same incarnation", "kills", {"another run"}),
     ("refusal", "refusal", {"refusal"}),
     ("mute", "refusal", {"join"}),
+    ("in plain", "keys", {"keys"}),
 ]
 
 
 def script(fault: str, start_s: float = 30.0) -> Script:
-    settings = ["actors.n_buffer=8", "actors.envs_per_actor=1"]
-    config = load_config(env="CartPole-v1", settings=settings).config
-    return Script(config, [sys.executable, CLIENT, "{learner}", fault], start_s)
+    config = load_conformance_config("CartPole-v1", None, [])
+    return Script(config, [sys.executable, CLIENT, "{learner}", "{keys}", fault], start_s)
 
 
 @pytest.mark.slow

@@ -147,6 +147,26 @@ def test_a_trial_that_falls_behind_is_stopped_early(study: Make) -> None:
     assert any("trial-0006: stopped early: interrupted after 60" in line for line in said)
 
 
+def test_trials_that_were_stopped_early_are_behind_those_with_a_result(study: Make) -> None:
+    runner = study()
+    space = runner._file.space
+    for state, value in (("PRUNED", 900.0), ("COMPLETE", -7.0), ("COMPLETE", 5.0)):
+        found = optuna.trial.create_trial(
+            state=optuna.trial.TrialState[state],
+            value=value,
+            params={"agent.learning_rate": 1e-3},
+            distributions=space,
+        )
+        runner._study.add_trial(found)
+    _, rows = runner.table()
+    runner._workers.close()
+    assert [row[:3] for row in rows] == [
+        ["trial-0002", "5.0", "complete"],
+        ["trial-0001", "-7.0", "complete"],
+        ["trial-0000", "-", "stopped early"],
+    ]
+
+
 def test_a_trial_that_fails_is_recorded_and_the_others_go_on(study: Make) -> None:
     script = "if out.name == 'trial-0001': print('vedette: no good'); sys.exit(3)"
     runner = study(script)

@@ -1,8 +1,8 @@
 """A small client of the wire that is right, unless it is told to be wrong in one way.
 
-    python wire_client.py HOST:PORT [FAULT]
+    python wire_client.py HOST:PORT KEYS [FAULT]
 
-Its rows are drawn from the schema's types; it acts on nothing.
+Its rows are drawn from the schema's types, but for its actions.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from __future__ import annotations
 import secrets
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,35 +21,45 @@ from zmq.utils.monitor import recv_monitor_message
 
 from vedette_protocol.codec import decode_control, decode_model, encode
 from vedette_protocol.errors import AckError, ProtocolError
-from vedette_protocol.messages import Ack, Batch, Refusal, Report, Run, Stop
-from vedette_protocol.model import ModelAssembler, unpack_model
+from vedette_protocol.messages import FEATURES, Ack, Batch, Refusal, Report, Run, Stop
+from vedette_protocol.model import CompleteModel, ModelAssembler, unpack_model
 from vedette_protocol.schema import Schema
 from vedette_protocol.send_window import Window
+from vedette_rl.agents.registry import agent_kind
+from vedette_rl.core import ModelInfo
+from vedette_rl.core.columns import select_part
+from vedette_rl.envs.config import EnvConfig
+from vedette_rl.envs.make import environment_spaces
 from vedette_services.net import sockets
 from vedette_services.net.addresses import Address
 from vedette_services.net.handshake import EVENTS
+from vedette_services.net.keys import ClientKeys
 
 ID = "t-1"
 ROWS = 8
 
 
 class Client:
-    def __init__(self, address: Address, fault: str) -> None:
+    def __init__(self, address: Address, keys: ClientKeys, fault: str) -> None:
         self.address, self.fault = address, fault
+        self.keys: ClientKeys | None = keys
         self.context: Any = zmq.Context()
         self.run: Run | None = None
         self.window: Window | None = None
         self.model = (0, 0)
+        self.policy: Any = None
+        self.complete: CompleteModel | None = None
         self.leaving = False
         self.produce_at = 0.0
         self.open()
 
     def open(self) -> None:
         subscriptions = sockets.manager_subscriptions(ID)
-        self.samples = sockets.samples_push(self.context, self.address, None, EVENTS)
+        self.samples = sockets.samples_push(self.context, self.address, self.keys, EVENTS)
         self.monitor = self.samples.get_monitor_socket()
-        self.control = sockets.control_sub(self.context, self.address, *subscriptions)
-        self.models = sockets.models_sub(self.context, self.address, *subscriptions)
+        to = self.context, self.address
+        self.control = sockets.control_sub(*to, *subscriptions, keys=self.keys)
+        self.models = sockets.models_sub(*to, *subscriptions, keys=self.keys)
         self.assembler = ModelAssembler()
         self.up, self.resend, self.report_at = False, True, 0.0
         self.heard_at = time.monotonic()
@@ -70,6 +82,8 @@ class Client:
     def turn(self, now: float) -> int | None:
         if now - self.heard_at > 3.2 and self.fault != "silence":
             self.close()
+            if self.fault == "in plain" and self.keys is not None:
+                self.keys = None
             self.open()
         while self.monitor.poll(0):
             self.on_event(recv_monitor_message(self.monitor)["event"])
@@ -109,13 +123,14 @@ class Client:
         except ProtocolError:
             return None
         if isinstance(message, Run):
-            if message.features and self.fault == "unknown keys":
+            if {*message.features} - {*FEATURES} and self.fault == "unknown keys":
                 sys.exit("what is this?")
             if self.run is None or message.run_id != self.run.run_id:
                 self.join(message)
             elif message.epoch > self.run.epoch and self.fault == "forgets":
                 self.forget()
             self.run = message
+            self.take_model()  # it may have come before
         elif isinstance(message, Ack) and self.window is not None:
             self.on_ack(message, now)
         elif isinstance(message, Stop):
@@ -127,10 +142,15 @@ class Client:
         return None
 
     def join(self, run: Run) -> None:
+        kind = agent_kind(str(run.agent["name"]))
+        spaces = environment_spaces(EnvConfig.model_validate(dict(run.env)))
+        agent = kind.config.from_stored(dict(run.agent))
+        self.policy = kind.build_policy(agent, spaces, ranks=np.zeros(1), seed=0)
+        self.model = (0, 0)
         incarnation = self.window.incarnation if self.window else secrets.randbits(62)
         if self.window is not None and self.fault != "same incarnation":
             incarnation += 1
-        limits = {"max_batches": 64, "max_bytes": 1 << 24}
+        limits: Any = {"max_batches": 64, "max_bytes": 1 << 24}
         self.window = Window(ID, incarnation, run.run_id, run.schema.hash, **limits)
         self.report_at = 0.0
 
@@ -163,24 +183,39 @@ class Client:
             chunk = decode_model(frames)
             if self.fault == "any model":
                 self.model = chunk.epoch, chunk.version
-            complete = self.assembler.add_chunk(chunk)
-            if complete is None or self.run is None or complete.spec != self.run.model.hash:
-                return
-            unpack_model(complete.body, self.run.model)
+            self.complete = self.assembler.add_chunk(chunk) or self.complete
+        except ProtocolError:
+            return
+        self.take_model()
+
+    def take_model(self) -> None:
+        complete, run = self.complete, self.run
+        if complete is None or run is None or complete.spec != run.model.hash:
+            return
+        try:
+            arrays = unpack_model(complete.body, run.model)
         except ProtocolError:
             return
         if self.fault == "old model" and self.model != (0, 0):
             return
-        self.model = max(self.model, (complete.epoch, complete.version))
+        if (complete.epoch, complete.version) >= self.model:
+            self.model = complete.epoch, complete.version
+            self.policy.sync_model(ModelInfo(*arrays))
 
     def produce(self, now: float) -> None:
         window, run = self.window, self.run
         assert window is not None
         assert run is not None
-        if now >= self.produce_at and window.unsent < 2 and not self.leaving:
+        may = self.model != (0, 0) and not self.leaving
+        if may and now >= self.produce_at and window.unsent < 2:
             self.produce_at = now + 0.02
-            payload = drawn(run.schema, nan=self.fault == "nan")
+            payload = drawn(run.schema, self.act, nan=self.fault == "nan")
             window.add_batch(0, *self.model, ROWS, payload, ROWS)
+
+    def act(self, obs: Any) -> Any:
+        if self.fault == "always left":
+            return np.zeros(ROWS, np.int64)
+        return self.policy.act(obs, explore=False)
 
     def send(self, now: float) -> None:
         window = self.window
@@ -207,7 +242,7 @@ class Client:
     def spoilt(self, batch: Batch) -> Batch:
         assert self.run is not None
         if self.fault == "other rows":
-            return batch._replace(payload=drawn(self.run.schema))
+            return batch._replace(payload=drawn(self.run.schema, self.act))
         if self.fault == "gap" and batch.seq >= 3:
             return batch._replace(seq=batch.seq + 1)
         if self.fault == "base":
@@ -233,8 +268,8 @@ class Client:
         return True
 
 
-def drawn(schema: Schema, *, nan: bool = False) -> bytes:
-    """Rows of random values within the schema's bounds."""
+def drawn(schema: Schema, act: Callable[[Any], Any], *, nan: bool = False) -> bytes:
+    """Rows of random values within the schema's bounds, and the actions for them."""
     rng = np.random.default_rng()
     columns = {}
     for column in schema.columns:
@@ -242,11 +277,13 @@ def drawn(schema: Schema, *, nan: bool = False) -> bytes:
         low, high = column.low or 0, 1 if column.high is None else column.high
         values = rng.normal(size=shape) if kind == "f" else rng.integers(low, high + 1, shape)
         columns[column.name] = values.astype(column.numpy_dtype)
+    columns["action"] = act(select_part(columns, "obs"))
     if nan:
         columns["reward"][0] = np.nan
     return bytes(schema.pack(columns, ROWS))
 
 
 if __name__ == "__main__":
-    wrong = sys.argv[2] if len(sys.argv) > 2 else ""
-    sys.exit(Client(Address.parse(sys.argv[1]), wrong).play())
+    wrong = sys.argv[3] if len(sys.argv) > 3 else ""
+    own = ClientKeys.read(Path(sys.argv[2]))
+    sys.exit(Client(Address.parse(sys.argv[1]), own, wrong).play())

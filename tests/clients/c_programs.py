@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 CLIENT = ROOT / "clients" / "c"
-FLAGS = ["-std=c11", "-DSTANDALONE", "-Wall", "-Wextra", "-Werror", "-O1", "-g"]
+FLAGS = ["-std=c11", "-DSTANDALONE", "-DNO_WINDOW", "-Wall", "-Wextra", "-Werror", "-O1", "-g"]
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 
 Built = Callable[[str], Path]

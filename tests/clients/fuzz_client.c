@@ -16,6 +16,7 @@
 #define PLAYED_MAX ((size_t)1 << 12) /* bytes and features: larger ones only take their time */
 #define MODEL_MAX ((size_t)1 << 18)
 #define STEPS_MAX 8
+#define SLOW_WIDTH 256 /* of a network that takes longer than all the rest: it acts less */
 
 enum { RUN, SIGNAL, MODEL, WEIGHTS, PLAY, SEND, OPERATIONS };
 
@@ -38,12 +39,13 @@ static void play(vedette *v, frame bytes) {
     if (!obs_bytes || !bytes.size) return;
     uint8_t *obs = malloc(obs_bytes), *action = malloc(action_bytes);
     if (!obs || !action) abort();
-    for (size_t step = 0; step < bytes.size && step < STEPS_MAX; step++) {
+    size_t steps = v->plays->policy.widest > SLOW_WIDTH ? 2 : STEPS_MAX;
+    for (size_t step = 0; step < bytes.size && step < steps; step++) {
         for (size_t k = 0; k < obs_bytes; k++) obs[k] = bytes.data[(step + k) % bytes.size];
         bool ends = bytes.data[step] & 1;
         unsigned env = bytes.data[step] >> 7;
         if (!v->envs[env].acting && vedette_begin(v, env, obs) != VEDETTE_OK) break;
-        vedette_greedy(v, obs, action);
+        if (!step) vedette_greedy(v, obs, action);
         if (vedette_act(v, env, action) == VEDETTE_ERROR) break;
         vedette_set_action(v, env, action);
         if (vedette_observe(v, env, bytes.data[step], obs, ends, step % 3 == 0) == VEDETTE_ERROR) break;

@@ -61,7 +61,7 @@ def test_rows_say_where_a_person_took_over(built: Built, port: int, tmp_path: Pa
 
 def test_the_c_client_keeps_every_rule_of_the_wire(built: Built) -> None:
     pytest.importorskip("vedette.conformance")
-    words = [str(built("clients/c/examples/cartpole.c")), "{host}", "{port}", "c-1"]
+    words = [str(built("clients/c/examples/cartpole.c")), "{host}", "{port}", "c-1", "{keys}"]
     command = [sys.executable, "-m", "vedette.cli", "conform", *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=110)
     verdicts = [line.split()[0] for line in done.stdout.splitlines()]

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from c_programs import Built
+from c_programs import ROOT, Built
 from daemons import Daemon, Daemons, flows, free_address, status, wait_for
 
 from vedette_services.net.keys import ClientKeys, make_keys
@@ -58,6 +58,44 @@ def test_cartpole_is_solved_by_c_with_keys_through_kills(
     assert summary["exit_reason"] == "target_return"
     assert samples["rejected"] == samples["in_flight"] == 0, samples
     print(summary["env_steps"], summary["eval"], samples)
+
+
+def test_sac_learns_the_pendulum_of_c(built: Built, fleet: Daemons, tmp_path: Path) -> None:
+    run, address = tmp_path / "run", free_address()
+    host, port = str(address).rsplit(":", 1)
+    settings = ("evaluation.episodes=20", "stop.target_return=-200", "stop.max_env_steps=40000")
+    setting = ("--agent", "sac", "--env", "Pendulum-v1", "--out", run, "--bind", address)
+    learner = fleet.start("learner", "learner", *setting, *settings)
+    words = [built("clients/c/examples/pendulum.c"), host, port, "robot-1"]
+    robot = Daemon("robot", fleet, [str(word) for word in words])
+    fleet.started.append(robot)
+    assert learner.wait(600.0) == 0
+    assert robot.wait(60.0) == 0, robot.log
+    summary = json.loads((run / "summary.json").read_text())
+    samples = summary["samples"]
+    assert summary["exit_reason"] == "target_return", summary["eval"]
+    assert summary["eval"]["best_return_mean"] >= -200
+    assert samples["rejected"] == samples["lost"] == samples["in_flight"] == 0, samples
+    print(summary["env_steps"], summary["eval"], samples)
+
+
+def test_a_game_of_declared_spaces_is_learned_and_evaluates_itself(
+    built: Built, fleet: Daemons, tmp_path: Path
+) -> None:
+    run, address = tmp_path / "run", free_address()
+    host, port = str(address).rsplit(":", 1)
+    config = ROOT / "clients/c/examples/catch.toml"
+    limit = "stop.max_env_steps=60000"
+    learner = fleet.start("learner", "learner", config, "--out", run, "--bind", address, limit)
+    words = [built("clients/c/examples/catch.c"), host, port, "game-1"]
+    game = Daemon("game", fleet, [str(word) for word in words])
+    fleet.started.append(game)
+    assert learner.wait(600.0) == 0
+    assert game.wait(60.0) == 0, game.log
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["exit_reason"] == "target_return", summary["eval"]
+    assert summary["eval"]["played_by"] == "manager game-1"
+    print(summary["env_steps"], summary["eval"])
 
 
 def test_a_robots_loop_keeps_its_time_while_its_learner_is_killed_twice(

@@ -6,7 +6,8 @@ import random
 import re
 import signal
 import subprocess
-from dataclasses import fields
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from pages import DOCS, PAGES, commands, make_place, page_id, script, words
 from vedette.cli.app import app
 from vedette_services.config import RunConfig, load_config
 from vedette_services.learner.run_recorder import CurveRecorder
-from vedette_services.run.status import Actor, Eval, Manager, Samples
+from vedette_services.run.status import Actor, Eval, Manager, Samples, SourceStatus, Status
 from vedette_services.run.status_records import GatewayStatus, TrainerStatus
 
 RUN = [page for page in PAGES if "```sh\n" in page.read_text("utf-8")]
@@ -107,3 +108,17 @@ def test_the_table_of_tags_names_what_is_recorded() -> None:
     costs = {"average_opt_time", "average_sample_time"}
     others = {tag for tag in told if tag.startswith(_BESIDE_THE_STATUS)}
     assert told - others == written | costs
+
+
+def test_the_page_on_status_names_every_field() -> None:
+    page = (DOCS / "reference" / "status.md").read_text("utf-8")
+    named = {word for code in re.findall(r"`([^`]+)`", page) for word in re.findall(r"\w+", code)}
+    kinds = (Status, SourceStatus, Manager, Actor)
+    assert {name for kind in kinds for name in _names(kind)} - named == set()
+
+
+def _names(kind: type) -> Iterator[str]:
+    for one in fields(kind):
+        yield one.name
+        if is_dataclass(one.default):
+            yield from _names(type(one.default))

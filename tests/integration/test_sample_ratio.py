@@ -7,7 +7,7 @@ import pytest
 
 from vedette.api import train
 
-SYNTHETIC = "vedette.bench.synthetic:Synthetic-v0"
+SYNTHETIC = "vedette_rl.testing:Synthetic"
 WARMUP = 256
 RATIO = 8.0
 

@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 from wire_examples import REPORT, example_batch
 
 from vedette_protocol.account import SampleAccounting
+from vedette_protocol.codec import decode_control, encode
 from vedette_protocol.errors import LedgerFullError, RetiredError, Sender, StampError
 from vedette_protocol.ledger import Ledger
 from vedette_protocol.limits import (
     ACCOUNTS_MAX,
+    COUNT_MAX,
     EXTRAS_MAX,
     OLD_ACCOUNTS_MAX,
     RETIRED_MAX,
@@ -178,6 +180,22 @@ def test_a_claim_of_an_earlier_limit_is_accepted_up_to_a_bound() -> None:
         EXTRAS_MAX - 50
     )
     assert ack_of(ledger).limit == EXTRAS_MAX
+
+
+@pytest.mark.parametrize("base", [COUNT_MAX - 3, COUNT_MAX])
+def test_what_a_peer_claims_near_the_wires_largest_number_makes_no_ack_beyond_it(
+    base: int,
+) -> None:
+    ledger = Ledger(RUN)
+    claim = replace(report(0, base=base), sequenced=base, limit=COUNT_MAX)
+    ledger.on_report(claim, 0.0, claims_max=1000)
+    ledger.account("m", 7).grant(100)
+    for seq in range(base, COUNT_MAX):
+        assert insert(ledger, batch(seq, base=base)) == "new"
+    ledger.account("m", 7).grant(100)
+    ack = ack_of(ledger)
+    assert (ack.contiguous, ack.limit) == (COUNT_MAX, COUNT_MAX)
+    assert decode_control([bytes(frame) for frame in encode(ack)]) == ack
 
 
 def test_environment_steps_are_those_of_inserted_batches_once_each() -> None:

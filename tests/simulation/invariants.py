@@ -135,9 +135,9 @@ class Invariants:
         found, model, trusted = checked.found, checked.model, self._fleet.scenario.trusted
         if not checked.counts:
             return
-        name = found.source.removeprefix("manager ")
+        name = found.played_by.removeprefix("manager ")
         if trusted == frozenset() or name not in self._fleet.scenario.names:
-            raise InvariantError(f"an evaluation of {found.source} counts")
+            raise InvariantError(f"an evaluation of {found.played_by} counts")
         played = found.version, found.return_mean, found.length_mean
         if played != (model.version, float(model.version), mark_of(model.body)):
             raise InvariantError(f"{found} is kept for version {model.version}")

@@ -48,7 +48,7 @@ def ingest_run(
         frame_stack: number of these that make an observation; each is sent once. 0: no stacking.
     """
     return load_config(
-        env="vedette.bench.synthetic:Synthetic-v0",
+        env="vedette_rl.testing:Synthetic",
         agent="dqn",
         settings=[
             "agent.network=mlp",

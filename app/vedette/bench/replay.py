@@ -132,10 +132,12 @@ class ReplayBench:
     def _two_sources(
         self, row: np.dtype[Any], place: Path, reader: RingReader
     ) -> dict[str, MixedReplay]:
-        demos = RingWriter.open(place / "demos", row, self.capacity // 5, run_id="bench")
-        insert = _inserting(demos, _random_rows(row, self.rows_in), self.rows_in)
-        for _ in range(_COMMIT_EVERY * (self.capacity // (5 * _COMMIT_EVERY * self.rows_in) + 2)):
-            insert()
+        rows = self.capacity // 5
+        demos = RingWriter.open(place / "demos", row, rows, run_id="bench")
+        for begin in range(0, rows, self.rows_in):  # once: a data set overwrites nothing
+            some = min(self.rows_in, rows - begin)
+            demos.append(_random_rows(row, some), some)
+            demos.commit()
         rng, config, other = np.random.default_rng(1), ReplayConfig(), RingReader(place / "demos")
         uniform, by_priority = (
             Source("demos", UniformReplay(other, rng), 0.5),

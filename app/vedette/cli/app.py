@@ -24,9 +24,8 @@ from vedette.cli.evaluate import collect, evaluate
 from vedette.cli.export import export, push
 from vedette.cli.keys import app as keys
 from vedette.cli.learner import learner
-from vedette.cli.report import report
 from vedette.cli.run import run
-from vedette.cli.runs import runs, stop
+from vedette.cli.runs import report, runs, stop
 from vedette.cli.status import status
 from vedette.cli.sweep import sweep
 from vedette_rl.errors import (

@@ -48,7 +48,7 @@ def config(
         typer.Option("--schema", help="The JSON schema instead: editors complete TOML by it."),
     ] = False,
 ) -> None:
-    """Show the configuration that a run would have, or what one may say. It starts nothing.
+    """Show the configuration that a run would have, or the schema of all keys. It starts nothing.
 
     \b
     vedette config --env Pendulum-v1                       every key, with the preset's values
@@ -57,7 +57,7 @@ def config(
                                                            #:schema ./vedette.schema.json
     """
     if schema:
-        from vedette_services.config.schema import config_schema
+        from vedette_services.config.saving import config_schema
 
         typer.echo(json.dumps(config_schema(), indent=2))
         return

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,7 +21,13 @@ from vedette.cli.options import (
     load_from_arguments,
 )
 
-_SMALL = ["actors.n_buffer=8", "actors.envs_per_actor=1"]
+if TYPE_CHECKING:
+    from vedette_services.config.run_config import RunConfig
+
+_GREEDY = ["agent.exploration.kind=constant", "agent.exploration.epsilon_final=0"]
+"""So that actions can be judged."""
+
+_SMALL = ["actors.n_buffer=8", "actors.envs_per_actor=1", "actors.window_batches=64"]
 
 
 def doctor(
@@ -64,7 +71,8 @@ def conform(
         list[str],
         typer.Argument(
             metavar="COMMAND...",
-            help="Starts the client. {learner}, {host} and {port} stand for the learner's address.",
+            help="Starts the client. {learner}, {host} and {port} stand for the learner's address, "
+            "{keys} for a folder of its keys.",
             show_default=False,
         ),
     ],
@@ -75,7 +83,7 @@ def conform(
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="Only this one: deliveries, kills, over or refusal. [all]",
+            help="Only this one: deliveries, kills, over, refusal or keys. [all]",
             show_default=False,
         ),
     ] = None,
@@ -94,7 +102,7 @@ def conform(
     \b
     vedette conform vedette actors --learner {learner} --count 1
     vedette conform --env Pendulum-v1 python robot.py {learner}
-    vedette conform clients/c/cartpole {host} {port} c-1
+    vedette conform clients/c/cartpole {host} {port} c-1 {keys}
     """
     from vedette.conformance import SCENES, Script
     from vedette_services.errors import UsageError
@@ -104,8 +112,7 @@ def conform(
             raise UsageError(f"--scene {name}: there are {', '.join(SCENES)}")
     if shutil.which(command[0]) is None:
         raise UsageError(f"{command[0]}: there is no such program; name the client's by its path")
-    given = [*_SMALL, *(settings or [])]
-    config = load_from_arguments(None, env or "CartPole-v1", agent, given).config
+    config = load_conformance_config(env or "CartPole-v1", agent, settings or [])
     findings = Script(config, command, start).play(scene or ())
     if as_json:
         found = {rule: {"verdict": v, "came": c} for rule, (v, c) in findings.verdicts.items()}
@@ -114,3 +121,14 @@ def conform(
         for line in findings.lines():
             typer.echo(line)
     raise typer.Exit(1 if findings.broken else 0)
+
+
+def load_conformance_config(env: str, agent: str | None, settings: Sequence[str]) -> RunConfig:
+    """Load the run that `vedette conform` announces: small batches, and no exploration by DQN.
+
+    Raises: as `load_from_arguments`.
+    """
+    config = load_from_arguments(None, env, agent, [*_SMALL, *settings]).config
+    if config.agent.name != "dqn":
+        return config
+    return load_from_arguments(None, env, agent, [*_SMALL, *_GREEDY, *settings]).config

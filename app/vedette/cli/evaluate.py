@@ -179,6 +179,25 @@ Fps = Annotated[
         show_default=False,
     ),
 ]
+EndKeys = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--end",
+        metavar="KEY=REWARD",
+        help="A key that ends the episode, with the reward of its last step: return=1 delete=0.",
+        show_default=False,
+    ),
+]
+WithGamepad = Annotated[
+    int | None,
+    typer.Option(
+        "--gamepad",
+        metavar="N",
+        min=0,
+        help="You act with gamepad N, the first is 0; --key and --end take its buttons' numbers.",
+        show_default=False,
+    ),
+]
 KeptEpisodes = Annotated[
     int | None,
     typer.Option(
@@ -211,6 +230,8 @@ def collect(
     policy: Player = None,
     takeover: Takeover = False,
     key: KeyActions = None,
+    end: EndKeys = None,
+    gamepad: WithGamepad = None,
     fps: Fps = None,
     episodes: KeptEpisodes = None,
     min_return: LeastReturn = None,
@@ -240,7 +261,8 @@ def collect(
     )
     from vedette_services.run.collecting import collect as record
 
-    by_person = _is_by_person(policy, takeover=takeover, key=key, fps=fps, checkpoint=checkpoint)
+    of_person = {"--key": key, "--end": end, "--gamepad": gamepad, "--fps": fps}
+    by_person = _is_by_person(policy, of_person, takeover=takeover, checkpoint=checkpoint)
     player = None
     if policy is not None:
         place = str(local_policy(policy))
@@ -253,7 +275,14 @@ def collect(
         config,
         player,
         Wanted(episodes or many, min_return, seed),
-        keyboard=Keyboard(_key_actions(key), fps) if by_person else None,
+        keyboard=Keyboard(
+            _by_key("--key", key, "KEY=ACTION, as left=0 or up=[0,1]"),
+            fps,
+            _by_key("--end", end, "KEY=REWARD, as return=1"),
+            gamepad,
+        )
+        if by_person
+        else None,
         allow_import=allowed,
         say=lambda line: typer.echo(line, err=True),
     )
@@ -261,12 +290,7 @@ def collect(
 
 
 def _is_by_person(
-    policy: str | None,
-    *,
-    takeover: bool,
-    key: list[str] | None,
-    fps: int | None,
-    checkpoint: str | None,
+    policy: str | None, of_person: dict[str, Any], *, takeover: bool, checkpoint: str | None
 ) -> bool:
     """True if a person acts.
 
@@ -274,26 +298,26 @@ def _is_by_person(
         UsageError: an option is for another case.
     """
     by_person = policy is None or takeover
-    if not by_person and (key or fps):
-        name = "--key" if key else "--fps"
-        raise UsageError(f"{name}: nobody is at the keyboard; add --takeover")
+    given = [name for name, value in of_person.items() if value not in (None, [])]
+    if not by_person and given:
+        raise UsageError(f"{given[0]}: no person acts; add --takeover")
     if policy is None and (takeover or checkpoint):
         name = "--takeover" if takeover else "--checkpoint"
         raise UsageError(f"{name}: name a policy by --policy")
     return by_person
 
 
-def _key_actions(texts: list[str] | None) -> dict[str, Any] | None:
-    """Parse ``KEY=ACTION`` texts.
+def _by_key(option: str, texts: list[str] | None, form: str) -> dict[str, Any] | None:
+    """Parse ``KEY=VALUE`` texts.
 
     Raises:
         UsageError: one is none.
     """
     found: dict[str, Any] = {}
     for text in texts or []:
-        name, _, action = text.partition("=")
+        name, _, value = text.partition("=")
         try:
-            found[name] = json.loads(action)
+            found[name] = json.loads(value)
         except ValueError as e:
-            raise UsageError(f"--key {text}: write KEY=ACTION, as left=0 or up=[0,1]") from e
+            raise UsageError(f"{option} {text}: write {form}") from e
     return found or None

@@ -1,4 +1,4 @@
-"""``vedette keys``: the keys of the learner and of the hosts that it lets in."""
+"""``vedette keys``: the keys of the learner and of the hosts that it admits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Make and list CURVE keys. A learner that has them lets in only whom it knows.",
+    help="Create and list CURVE keys. A learner that has them admits only hosts with a listed key.",
 )
 
 Directory = Annotated[
@@ -38,7 +38,7 @@ def new(
         bool, typer.Option("--keep", help="Keys that are there stay; make only what is missing.")
     ] = False,
 ) -> None:
-    """Make the learner's pair, and one for each host that is to run actors.
+    """Create the learner's key pair, and one for each host that is to run actors.
 
     \b
     vedette keys new keys gpu-2 lab-7
@@ -58,12 +58,12 @@ def new(
     for name in names:
         _print_copy_hint(name, directory / HOSTS / name)
     if not names:
-        typer.echo(f"nobody else is let in yet: vedette keys add {directory} NAME")
+        typer.echo(f"no other host is admitted yet: vedette keys add {directory} NAME")
 
 
 @app.command()
 def add(directory: Directory, name: Name) -> None:
-    """Make a pair for one more host. A running learner lets it in within two seconds.
+    """Create a key pair for one more host. A running learner admits it within two seconds.
 
     \b
     vedette keys add keys gpu-3
@@ -75,7 +75,7 @@ def add(directory: Directory, name: Name) -> None:
 
 @app.command()
 def remove(directory: Directory, name: Name) -> None:
-    """Let a host in no more. A running learner ends its connections within two seconds.
+    """Remove a host's key. A running learner ends its connections within two seconds.
 
     \b
     vedette keys remove keys gpu-3
@@ -83,12 +83,12 @@ def remove(directory: Directory, name: Name) -> None:
     from vedette_services.net.keys import remove_key
 
     remove_key(directory, name)
-    typer.echo(f"{name} is let in no more")
+    typer.echo(f"{name} is no longer admitted")
 
 
 @app.command("list")
 def list_(directory: Directory) -> None:
-    """Say whom the learner lets in. One line each: the name and the public key.
+    """List the admitted keys. One line each: the name and the public key.
 
     \b
     vedette keys list keys

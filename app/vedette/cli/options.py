@@ -192,7 +192,7 @@ Keys = Annotated[
         "--keys",
         envvar=KEYS_VARIABLE,
         metavar="DIR",
-        help="Folder of keys that `vedette keys` made: encrypt, and let in only whom it lists.",
+        help="Folder of keys that `vedette keys` made: encrypt, and admit only listed keys.",
         show_default=False,
     ),
 ]

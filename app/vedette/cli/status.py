@@ -48,7 +48,7 @@ def status(
     keys: Keys = None,
     insecure: Insecure = False,
 ) -> None:
-    """Say how a run is doing. Steps, returns, samples, lag, managers, who waits for what.
+    """Show how a run is doing. Steps, returns, samples, lag, managers, who waits for what.
 
     \b
     vedette status

@@ -13,6 +13,7 @@ import math
 import socket
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -50,7 +51,7 @@ from vedette_services.run.ring_stamp import ActorNumbers, pack_stamp
 from vedette_services.run.sources import describe_sources, open_interventions, open_sources
 from vedette_services.run.status import Eval, Status
 from vedette_services.run.status_records import GatewayStatus, TrainerStatus, assemble_status
-from vedette_services.run.stop_conditions import late_evaluation
+from vedette_services.run.stop_conditions import late_evaluation, missing_evaluation
 from vedette_services.simulation.hosts import GatewayHost, ManagerHost
 from vedette_services.simulation.network import MemoryNetwork, VirtualClock
 
@@ -243,14 +244,13 @@ class InProcessRun:
     def train(self) -> Status:
         """Train to the end of the run; its summary."""
         self._event_log.log_epoch(self._epoch, self.agent.opt_steps)
-        try:
+        with ExitStack() as closing:  # also after an error
+            if self._interventions:
+                closing.callback(self._interventions.close)
+            closing.callback(self._evaluation.close)
+            closing.callback(self._manager.kill)
             last = self.learner.train(self, lock_step(self.config), idle=self._play, tick_s=0.0)
-        finally:
-            self._manager.kill()  # actors that an error left behind
-        self.learner.close(last)
-        self._evaluation.close()
-        if self._interventions:
-            self._interventions.close()
+            self.learner.close(last)
         self._event_log.log("ended", "learner", last.exit_reason)
         return self._write_summary(ended=True)
 
@@ -278,8 +278,8 @@ class InProcessRun:
         if self.config.learner.eval_interval > 0 and self._evaluation.is_newer(model.version):
             self._evaluate(model)
             late = self._wall_clock() >= self._evaluate_until
-            if late and self._evaluation.is_newer(model.version):
-                self._unevaluated = late_evaluation(timeout_s)
+            if self._evaluation.is_newer(model.version) and (late or not self._stop):
+                self._unevaluated = late_evaluation(timeout_s) if late else missing_evaluation()
                 log.warning("%s", self._unevaluated)
 
     def _evaluate(self, model: ModelInfo) -> None:

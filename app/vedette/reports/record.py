@@ -194,6 +194,8 @@ def read_record(directory: Path, curves_of: CurveReader | None = None) -> RunRec
 def read_baseline(file: Path, env: str | None, target: float | None = None) -> list[RunRecord]:
     """Read the evaluations of another program from CSV: a run for each label and seed.
 
+    Its rows may have any order; those of returns that are not finite are left out.
+
     Args:
         env: the environment that it was evaluated on.
         target: the return at which that counts as solved.
@@ -205,14 +207,18 @@ def read_baseline(file: Path, env: str | None, target: float | None = None) -> l
     try:
         with file.open(newline="", encoding="utf-8") as lines:
             for row in csv.DictReader(lines):
-                label, seed, *numbers = (row[name] for name in BASELINE_COLUMNS)
-                rows.setdefault((label, seed), []).append([float(text) for text in numbers])
+                label, seed, *texts = (row[name] for name in BASELINE_COLUMNS)
+                *at, value = (float(text) for text in texts)
+                if not all(map(math.isfinite, at)):
+                    raise ValueError(f"{label}, seed {seed}: {at}")
+                if math.isfinite(value):
+                    rows.setdefault((label, seed), []).append([*at, value])
     except (OSError, KeyError, ValueError, TypeError) as error:
         columns = ", ".join(BASELINE_COLUMNS)
         raise SettingError(str(file), "not a table of evaluations", f"needs {columns}") from error
     records = []
     for (label, seed), table in rows.items():
-        env_steps, opt_steps, times, returns = np.array(table).T
+        env_steps, opt_steps, times, returns = np.array(sorted(table)).T
         curves = {EVALUATION: returns, "eval/version": opt_steps}
         summary = Status(exit_reason="recorded", env_steps=int(env_steps[-1]), seconds=times[-1])
         found = {n: Curve(env_steps.astype(np.int64), times, y) for n, y in curves.items()}

@@ -77,7 +77,7 @@ def write_report(runs: Iterable[str | Path], out: str | Path | None = None) -> P
 
     Raises:
         NotARunError: one of them holds no run.
-        SettingError: the file cannot be written.
+        SettingError: the file cannot be written, or a table has no evaluation.
     """
     return write_comparison(runs, out)[0]
 
@@ -117,7 +117,11 @@ def _read(given: Sequence[Path]) -> list[RunRecord]:
     runs = [run for directory in folders for run in find_runs(directory) or [directory]]
     records = [read_record(run) for run in {run.resolve(): run for run in runs}.values()]
     known = (records[0].configured("env", "id"), records[0].target) if records else (None, None)
-    return records + [run for table in tables for run in read_baseline(table, *known)]
+    records += [run for table in tables for run in read_baseline(table, *known)]
+    if not records:
+        files = ", ".join(map(str, tables))
+        raise SettingError(files, "no evaluation in it", "name a run, or a table with rows")
+    return records
 
 
 def _render(configurations: Sequence[Configuration], command: str) -> str:

@@ -167,10 +167,12 @@ class StudyRunner:
             yield f"vedette run {self._out / BEST}"
 
     def table(self) -> tuple[list[str], list[list[str]]]:
-        """Return headings and rows of the trials, the best first; at most `_TABLE_MAX` rows."""
+        """Return headings and rows of the trials, the best first, then those without a result; at
+        most `_TABLE_MAX` rows."""
         trials = sorted(
             self._study.get_trials(deepcopy=False),
-            key=lambda one: (one.value is None, -(one.value or 0.0), one.number),
+            # Optuna gives one that was stopped early its last report as its value.
+            key=lambda one: (one.state.name != "COMPLETE", -(one.value or 0.0), one.number),
         )
         keys = list(dict.fromkeys(key for trial in trials for key in trial.params))
         heads = ["trial", self._file.config.objective, "state", *keys]

@@ -7,7 +7,6 @@ graph.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +23,7 @@ from vedette_rl.core.columns import Columns
 from vedette_rl.core.learning import Agent, ModelInfo
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.import_by_name import import_by_name, is_import_name
+from vedette_rl.networks import load_torch_single_threaded
 from vedette_rl.networks.layers import (
     Array,
     LayersFactory,
@@ -292,15 +292,3 @@ def _normalized(
 ) -> ActingNetwork:
     columns = normalized_columns(config, observation)
     return NormalizedNetwork(network, columns) if columns.columns else network
-
-
-def load_torch_single_threaded() -> None:
-    """Load torch with one thread, in a process that has not loaded it yet.
-
-    Many actors share a machine: two threads each on busy cores act ten times slower than one. A
-    process that already uses torch (a learner that also acts) keeps the threads it chose.
-    """
-    if "torch" not in sys.modules:
-        import torch
-
-        torch.set_num_threads(1)

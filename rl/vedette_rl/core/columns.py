@@ -135,6 +135,12 @@ def empty_columns(dtype: np.dtype[Any], rows: int) -> Columns:
     return columns
 
 
+def copy_columns(columns: Columns, into: Columns) -> None:
+    """Copy all rows."""
+    for name, column in columns.items():
+        into[name][:] = column
+
+
 def select_part(columns: Mapping[str, T], prefix: str) -> dict[str, T]:
     """The columns of one part, renamed to begin with ``obs``: a view, nothing is copied.
 

@@ -31,7 +31,13 @@ from vedette_rl.envs.vector_env import (
     ThreadedEnvs,
     VectorEnvironment,
 )
-from vedette_rl.errors import CannotRenderError, EnvironmentFaultError, UnknownEnvironmentError
+from vedette_rl.errors import (
+    CannotRenderError,
+    EnvironmentFaultError,
+    ImportNotAllowedError,
+    UnknownEnvironmentError,
+)
+from vedette_rl.import_by_name import find_import_names
 
 AUTO_VECTOR_COUNT = 32
 """From how many environments on ``auto`` takes the vector form: CartPole's costs about as much as
@@ -90,7 +96,20 @@ def make_env(
         raise UnknownEnvironmentError(config.id, _explain_arguments(str(e))) from e
     for wrapper in config.wrappers:
         env = _wrap(env, wrapper, config, allow_import)
-    return FrameStackObservation(env, config.frame_stack) if config.frame_stack else env
+    return stack_frames(env, config.frame_stack) if config.frame_stack else env
+
+
+class _Copied(gym.ObservationWrapper[Any, Any, Any]):
+    """Gives observations that the environment does not write again."""
+
+    def observation(self, observation: Any) -> Any:
+        return copy.deepcopy(observation)
+
+
+def stack_frames(env: Env, count: int, **kwargs: Any) -> FrameStackObservation[Any, Any, Any]:
+    """Stack the newest observations. Gymnasium's wrapper keeps references: of an environment that
+    gives the same array at every step all frames would be the newest."""
+    return FrameStackObservation(_Copied(env), count, **kwargs)
 
 
 def _explain_arguments(error: str) -> str:
@@ -250,11 +269,16 @@ def _wrap(
     module_name, _, attribute = wrapper.name.partition(":")
     ours = module_name == "gymnasium.wrappers"  # what Gymnasium ships may always be named
     module = import_environment_module(module_name, config, None if ours else allow_import)
+    for inner in find_import_names(wrapper.kwargs):
+        inner_module = inner.partition(":")[0]
+        if allow_import is not None and not allow_import(inner_module):
+            raise ImportNotAllowedError(inner_module, config.id)
     wrapper_type = getattr(module, attribute, None)
     if not (isinstance(wrapper_type, type) and issubclass(wrapper_type, gym.Wrapper)):
         raise UnknownEnvironmentError(config.id, f"{wrapper.name!r} is no gymnasium.Wrapper")
+    stacks = ours and attribute == FrameStackObservation.__name__
     try:
-        return wrapper_type(env, **wrapper.kwargs)
+        return wrapper_type(_Copied(env) if stacks else env, **wrapper.kwargs)
     except gym.error.DependencyNotInstalled as e:
         raise UnknownEnvironmentError(config.id, install_hint(e)) from e
     except TypeError as e:

@@ -86,33 +86,25 @@ class NativeVectorEnv(VectorEnvironment):
         self._returns.add(reward, valid)
         if done.any():
             self._returns.end(done)
-        seen, following = self._current, (self._current + 1) % 3
-        self._current = self._successors(following, batch, done, infos)
-        action, extra = self._executed(action, _interventions(infos, valid) if infos else ())
-        return Step(
-            obs=self._buffers[seen],
-            action=action,
-            reward=self._reward,
-            next_obs=self._buffers[following],
-            terminated=terminated,
-            truncated=truncated,
-            init_obs=self._buffers[self._current],
-            valid=valid,
-            extra=extra,
+        begins = self._write_successors(batch, done, infos)
+        return self._outcome(
+            action,
+            _interventions(infos, valid) if infos else (),
+            terminated,
+            truncated,
+            valid,
+            begins=begins,
         )
 
-    def _successors(
-        self, following: int, batch: Any, done: NDArray[Any], infos: dict[str, Any]
-    ) -> int:
-        """Write the successors into buffer `following`; return the buffer to act on next."""
-        beginning = (following + 1) % 3
-        next_obs, init_obs = self._buffers[following], self._buffers[beginning]
+    def _write_successors(self, batch: Any, done: NDArray[Any], infos: dict[str, Any]) -> bool:
+        """Write the successors, and the beginnings where some are at hand, which is returned."""
+        next_obs, init_obs = self._buffer(1), self._buffer(2)
         self._layout.write_all(next_obs, batch)
         if self._mode is AutoresetMode.NEXT_STEP:
             self._resetting = done
-            return following
+            return False
         if not done.any():
-            return following
+            return False
         if self._mode is AutoresetMode.DISABLED:
             batch, _ = self._envs.reset(options={"reset_mask": done.copy()})
         self._layout.write_all(init_obs, batch)
@@ -120,7 +112,7 @@ class NativeVectorEnv(VectorEnvironment):
             column[~done] = next_obs[name][~done]
         if self._mode is AutoresetMode.SAME_STEP:
             self._write_final(next_obs, done, infos)
-        return beginning
+        return True
 
     def _write_final(self, next_obs: Columns, done: NDArray[Any], infos: dict[str, Any]) -> None:
         final = final_observations(self._envs, infos)

@@ -180,3 +180,31 @@ def _bare(env_id: str) -> str:
 def _plain_and_new_first(env_id: str) -> tuple[bool, int, str]:
     version = env_id.rpartition("-v")[2]
     return "/" in env_id, -int(version) if version.isdecimal() else 0, env_id
+
+
+UNLIMITED_STEPS = 1000
+"""Steps of an episode at most, where an environment names no limit: that of most benchmarks."""
+
+_LIMIT_ATTRIBUTES = ("max_episode_steps", "_max_episode_steps", "max_steps")
+"""Attributes in which environments keep the limit that they apply themselves."""
+
+
+def step_limit(env: gym.Env[Any, Any]) -> int | None:
+    """Steps after which Gymnasium or ALE ends an episode; None if nothing is known of that."""
+    spec = env.spec
+    if spec is None:
+        return None
+    frames = spec.kwargs.get("max_num_frames_per_episode")  # ALE's, at least one a step
+    return spec.max_episode_steps or (int(frames) if frames else None)
+
+
+def find_episode_bound(env: gym.Env[Any, Any]) -> int:
+    """Steps at which evaluations cut an episode, unless they are told otherwise.
+
+    The environment's own limit. Where none is known it is `UNLIMITED_STEPS`, or more if the
+    environment has a greater limit in one of the usual attributes.
+    """
+    if limit := step_limit(env):
+        return limit
+    found = (env.get_wrapper_attr(name) for name in _LIMIT_ATTRIBUTES if env.has_wrapper_attr(name))
+    return max([UNLIMITED_STEPS, *(value for value in found if isinstance(value, int))])

@@ -1,11 +1,14 @@
-"""A person at the keyboard, who acts in place of a policy where a key is held."""
+"""A person at a keyboard or gamepad, who acts in place of a policy, and judges episodes."""
 
 from __future__ import annotations
 
+import math
 import os
+import sys
 import warnings
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -29,17 +32,86 @@ KeyTable = dict[frozenset[int], Any]
 what a person who does nothing does."""
 
 
-class KeyboardTakeover(gym.Wrapper[Any, Any, Any, Any]):
+class Person(NamedTuple):
+    """What a person does in a step.
+
+    Args:
+        action: that is executed; None: the policy's.
+        reward: of the step, in place of the environment's; None: that one.
+        ends: the episode ends with this step, as a success where `reward` is above 0.
+        dropped: the episode is to be forgotten.
+        closed: the person's part is over.
+    """
+
+    action: Any = None
+    reward: float | None = None
+    ends: bool = False
+    dropped: bool = False
+    closed: bool = False
+
+
+class Takeover(gym.Wrapper[Any, Any, Any, Any]):
+    """Executes a person's actions in place of a policy's, and takes the person's word for rewards
+    and ends of episodes: the base of both devices.
+
+    An executed action is in the step's ``info["intervene_action"]``, and so it is what is stored;
+    ``info["is_success"]`` has how a person ended an episode.
+    """
+
+    def __init__(self, env: Env, fps: int | None) -> None:
+        super().__init__(env)
+        self._id = env.spec.id if env.spec else str(env)
+        self._fps = fps or int(env.metadata.get("render_fps") or FPS)
+        self.closed = False
+        """The person's part is over."""
+        self._dropped = False
+
+    @property
+    def idle_action(self) -> Any:
+        """The action where the person does nothing and no policy acts."""
+        return idle_action_of(self.env.action_space)
+
+    def describe(self) -> str:
+        """The person's controls, in a line."""
+        raise NotImplementedError
+
+    def pop_dropped(self) -> bool:
+        """True if the person has asked since the last call for the episode to be forgotten."""
+        dropped, self._dropped = self._dropped, False
+        return dropped
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        person = Person() if self.closed else self._read()
+        self._dropped |= person.dropped
+        own = person.action
+        obs, reward, terminated, truncated, info = self.env.step(action if own is None else own)
+        if own is not None:
+            info = {**info, "intervene_action": own}
+        if person.reward is not None:
+            reward = person.reward
+        if person.ends:
+            terminated, info = True, {**info, "is_success": float(reward) > 0.0}
+        self._show()
+        return obs, reward, bool(terminated), bool(truncated), info
+
+    def _read(self) -> Person:
+        raise NotImplementedError
+
+    def _show(self) -> None:
+        """Wait for the time of the next step, and show the environment."""
+        raise NotImplementedError
+
+
+class KeyboardTakeover(Takeover):
     """Shows the environment in a window; where a person holds a key, its action is executed.
 
-    The step's info then has it as ``info["intervene_action"]``, and so it is what is stored. Escape
-    or closing the window ends the person's part; the policy goes on alone. The window opens at the
-    first step.
+    Escape or closing the window ends the person's part; the policy goes on alone. Backspace forgets
+    the episode. The window opens at the first step.
 
     ::
 
         env.wrappers = [{ name = "vedette_rl.envs.takeover:KeyboardTakeover", training_only = true,
-                          kwargs = { keys = { left = 0, right = 2 } } }]
+                          kwargs = { keys = { left = 0, right = 2 }, ends = { return = 1.0 } } }]
         env.kwargs.render_mode = "rgb_array"
 
     Args:
@@ -48,58 +120,53 @@ class KeyboardTakeover(gym.Wrapper[Any, Any, Any, Any]):
             that are held together; ``none`` for no key. None: the environment's own
             (`get_keys_to_action`), else arrows and digits where the space leaves no choice.
         fps: steps a second; None: the environment's `render_fps`.
+        ends: keys that end the episode, with the reward of its last step: a success above 0.
+        rewards: keys that give a step another reward.
 
     Raises:
         TakeoverError: it gives no pictures, or a key or an action is none.
     """
 
     def __init__(
-        self, env: Env, keys: Mapping[str, JsonValue] | None = None, fps: int | None = None
+        self,
+        env: Env,
+        keys: Mapping[str, JsonValue] | None = None,
+        fps: int | None = None,
+        ends: Mapping[str, float] | None = None,
+        rewards: Mapping[str, float] | None = None,
     ) -> None:
-        super().__init__(env)
-        self._id = env.spec.id if env.spec else str(env)
+        super().__init__(env, fps)
         if env.render_mode != "rgb_array":
             raise TakeoverError(self._id, "it gives no pictures", "make it with rgb_array")
         self.table = key_table(self._id, env, keys)
-        self._fps = fps or int(env.metadata.get("render_fps") or FPS)
+        acting = {code for codes in self.table for code in codes}
+        self._verdicts = verdict_table(self._id, _key_code, acting, ends, rewards)
         self._window: _Window | None = None
-        self.closed = False
-        """The person has closed the window."""
-        self._dropped = False
 
     @property
     def idle_action(self) -> Any:
-        """The action where no key is held and no policy acts."""
         return self.table[frozenset()]
 
-    def pop_dropped(self) -> bool:
-        """True if the person has pressed backspace since the last call: the episode is to be
-        forgotten."""
-        dropped, self._dropped = self._dropped, False
-        return dropped
+    def describe(self) -> str:
+        return f"keys: {describe_keys(self.table)}"
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        own = None if self.closed else self._read()
-        obs, reward, terminated, truncated, info = self.env.step(action if own is None else own)
-        if own is not None:
-            info = {**info, "intervene_action": own}
-        if self._window is not None:
-            self._window.show(self._picture(), self._fps)
-        return obs, reward, bool(terminated), bool(truncated), info
-
-    def _read(self) -> Any:
-        """The person's action; None where no key is held."""
+    def _read(self) -> Person:
         if self._window is None:
             picture = self._picture()
             self._window = _Window(self._id, self.env, self.table)
             self._window.show(picture, self._fps)
-        pressed, dropped, closed = self._window.read()
-        self._dropped |= dropped
+        held, pressed, closed = self._window.read()
         if closed:
             self.closed = True
             self._close_window()
-            return None
-        return action_of_keys(self.table, pressed, self.env.action_space)
+            return Person(closed=True)
+        own = action_of_keys(self.table, held, self.env.action_space)
+        dropped = self._window.backspace in pressed
+        return Person(own, *verdict_of(self._verdicts, pressed), dropped)
+
+    def _show(self) -> None:
+        if self._window is not None:
+            self._window.show(self._picture(), self._fps)
 
     def _picture(self) -> Any:
         try:
@@ -121,6 +188,44 @@ class KeyboardTakeover(gym.Wrapper[Any, Any, Any, Any]):
         super().close()
 
 
+VerdictTable = dict[int, tuple[float, bool]]
+"""Rewards by key or button, and whether the episode ends with it."""
+
+
+def verdict_table(
+    env_id: str,
+    code: Callable[[str, str], int],
+    acting: Collection[int],
+    ends: Mapping[str, float] | None,
+    rewards: Mapping[str, float] | None,
+) -> VerdictTable:
+    """What a person may say of a step, by key or button.
+
+    Raises:
+        TakeoverError: there is no such key, it acts, or the reward is none.
+    """
+    found: VerdictTable = {}
+    for named, is_end in ((rewards, False), (ends, True)):
+        for name, reward in (named or {}).items():
+            number = code(env_id, name)
+            if number in acting or number in found:
+                raise TakeoverError(env_id, f"{name!r} has two meanings", "choose another")
+            if not (isinstance(reward, (int, float)) and math.isfinite(reward)):
+                raise TakeoverError(
+                    env_id, f"{name!r} is {reward!r}, which is no reward", "say 1.0"
+                )
+            found[number] = float(reward), is_end
+    return found
+
+
+def verdict_of(verdicts: VerdictTable, pressed: Collection[int]) -> tuple[float | None, bool]:
+    """The reward that a person has given, and whether the episode ends; an end counts first."""
+    said = [verdicts[code] for code in sorted(pressed) if code in verdicts]
+    if not said:
+        return None, False
+    return max(said, key=lambda verdict: verdict[1])
+
+
 class _Window:
     """Gymnasium's window of a game, and the keys that are held in it."""
 
@@ -131,9 +236,11 @@ class _Window:
             warnings.simplefilter("ignore")  # of matplotlib, whose plots nobody wants
             from gymnasium.utils import play
         self._pygame, self._draw = pygame, play.display_arr
+        self.backspace: int = pygame.K_BACKSPACE
         codes = {tuple(keys): 0 for keys in table}
         try:
-            pygame.display.init()
+            with quiet_sdl():
+                pygame.display.init()
             if (driver := pygame.display.get_driver()) in _BLIND and _DRIVER not in os.environ:
                 raise pygame.error(f"there is only SDL's driver {driver!r}")
             self._game = play.PlayableGame(env, codes)
@@ -144,14 +251,14 @@ class _Window:
         pygame.display.set_caption(f"{env_id}: Esc ends, backspace forgets the episode")
         self._clock = pygame.time.Clock()
 
-    def read(self) -> tuple[frozenset[int], bool, bool]:
-        """(keys held, backspace was pressed, the person has ended it)."""
-        dropped = False
+    def read(self) -> tuple[frozenset[int], frozenset[int], bool]:
+        """(keys held, keys pressed since the last call, the person has ended it)."""
+        pressed = set()
         for event in self._pygame.event.get():
-            is_key = event.type == self._pygame.KEYDOWN
-            dropped |= is_key and event.key == self._pygame.K_BACKSPACE
+            if event.type == self._pygame.KEYDOWN:
+                pressed.add(event.key)
             self._game.process_event(event)
-        return frozenset(self._game.pressed_keys), dropped, not self._game.running
+        return frozenset(self._game.pressed_keys), frozenset(pressed), not self._game.running
 
     def show(self, picture: Any, fps: int) -> None:
         """Draw a picture ``(height, width, 3)``, and wait for its time."""
@@ -161,6 +268,20 @@ class _Window:
 
     def close(self) -> None:
         self._pygame.display.quit()
+
+
+@contextmanager
+def quiet_sdl() -> Iterator[None]:
+    """Keep what SDL writes to the standard error of the process: its errors are raised, too."""
+    sys.stderr.flush()
+    kept, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nothing, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nothing)
 
 
 def action_of_keys(table: KeyTable, pressed: Iterable[int], space: gym.Space[Any]) -> Any:
@@ -185,23 +306,31 @@ def key_table(env_id: str, env: Env, keys: Mapping[str, JsonValue] | None) -> Ke
     Raises:
         TakeoverError: there are none, or pygame is not installed.
     """
+    pygame, space = load_pygame(env_id), env.action_space
+    if not keys and (own := _table_of(env, _known_codes(pygame))):
+        return {frozenset(): idle_action_of(space), **own}
+    named = dict(keys or _default_keys(space))
+    if not named:
+        fix = "name the keys: --key left=ACTION --key right=ACTION"
+        raise TakeoverError(env_id, f"its actions are {space}", fix)
+    table: KeyTable = {frozenset(): idle_action_of(space)}
+    for name, value in named.items():
+        codes = () if name == NO_KEY else (_code(pygame, env_id, one) for one in name.split("+"))
+        table[frozenset(codes)] = parse_action(env_id, f"key {name}", value, space)
+    return table
+
+
+def load_pygame(env_id: str) -> Any:  # the module
     try:
         import pygame
     except ImportError as e:
         fix = "pip install 'vedette[video]'"
         raise TakeoverError(env_id, "pygame is not installed", fix) from e
-    space = env.action_space
-    if not keys and (own := _table_of(env, _known_codes(pygame))):
-        return {frozenset(): _idle(space), **own}
-    named = dict(keys or _default_keys(space))
-    if not named:
-        fix = "name the keys: --key left=ACTION --key right=ACTION"
-        raise TakeoverError(env_id, f"its actions are {space}", fix)
-    table: KeyTable = {frozenset(): _idle(space)}
-    for name, value in named.items():
-        codes = () if name == NO_KEY else (_code(pygame, env_id, one) for one in name.split("+"))
-        table[frozenset(codes)] = _action(env_id, name, value, space)
-    return table
+    return pygame
+
+
+def _key_code(env_id: str, name: str) -> int:
+    return _code(load_pygame(env_id), env_id, name)
 
 
 def describe_keys(table: KeyTable) -> str:
@@ -241,7 +370,7 @@ def _code(pygame: Any, env_id: str, name: str) -> int:  # the module
     raise TakeoverError(env_id, f"there is no key {name!r}", fix)
 
 
-def _idle(space: gym.Space[Any]) -> Any:
+def idle_action_of(space: gym.Space[Any]) -> Any:
     """What happens while nobody does anything: 0, or the first action."""
     match space:
         case gs.Box():
@@ -252,7 +381,7 @@ def _idle(space: gym.Space[Any]) -> Any:
             return np.zeros(space.shape or (), space.dtype) + getattr(space, "start", 0)
 
 
-def _action(env_id: str, key: str, value: JsonValue, space: gym.Space[Any]) -> Any:
+def parse_action(env_id: str, key: str, value: JsonValue, space: gym.Space[Any]) -> Any:
     """The action that somebody wrote for a key.
 
     Raises:
@@ -266,7 +395,7 @@ def _action(env_id: str, key: str, value: JsonValue, space: gym.Space[Any]) -> A
     own = int(action) if isinstance(space, gs.Discrete) and action.shape == () else action
     if is_whole and space.contains(own):
         return own
-    why = f"key {key} is {value}, which is no action"
+    why = f"{key} is {value}, which is no action"
     raise TakeoverError(env_id, why, f"its actions are {space}")
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.core import Columns, Step
-from vedette_rl.core.columns import INTERVENED
+from vedette_rl.core.columns import INTERVENED, copy_columns
 from vedette_rl.envs.layout import (
     ActionConverter,
     Intervention,
@@ -23,6 +23,7 @@ from vedette_rl.envs.layout import (
     RewardTransform,
     find_intervention,
 )
+from vedette_rl.envs.registry import find_episode_bound
 from vedette_rl.envs.spaces import agent_spaces
 
 Env = gym.Env[Any, Any]
@@ -162,44 +163,46 @@ class VectorEnvironment:
             raise RuntimeError("the environments were not reset before their first step")
         return self._actions.to_column(action)
 
-    def _executed(
-        self, action: NDArray[Any], taken_over: Sequence[Intervention]
-    ) -> tuple[NDArray[Any], Columns]:
-        """The executed actions as they are stored, and the column that marks those of a person."""
+    def _buffer(self, ahead: int) -> Columns:
+        """The buffer of the step's successors (1), and that of its new episodes' beginnings (2)."""
+        return self._buffers[(self._current + ahead) % 3]
+
+    def _outcome(
+        self,
+        action: NDArray[Any],
+        taken_over: Sequence[Intervention],
+        terminated: NDArray[Any],
+        truncated: NDArray[Any],
+        valid: NDArray[Any],
+        *,
+        begins: bool,
+    ) -> Step:
+        """The step whose buffers and rewards are written, and move on.
+
+        Args:
+            action: the chosen ones, as they are stored.
+            taken_over: environments, and the actions of a person that were executed instead.
+            terminated, truncated, valid: ``(E,)``.
+            begins: the beginnings' buffer is written, and acted on next; else the successors' is.
+        """
         if taken_over:
             action = action.copy()
         self._intervened.fill(False)
         for row, own in taken_over:
             action[row], self._intervened[row] = self._actions.from_environment(own), True
-        return action, {INTERVENED: self._intervened} if self.marks_interventions else {}
-
-
-UNLIMITED_STEPS = 1000
-"""Steps of an episode at most, where an environment names no limit: that of most benchmarks."""
-
-_LIMIT_ATTRIBUTES = ("max_episode_steps", "_max_episode_steps", "max_steps")
-"""Attributes in which environments keep the limit that they apply themselves."""
-
-
-def step_limit(env: Env) -> int | None:
-    """Steps after which Gymnasium or ALE ends an episode; None if nothing is known of that."""
-    spec = env.spec
-    if spec is None:
-        return None
-    frames = spec.kwargs.get("max_num_frames_per_episode")  # ALE's, at least one a step
-    return spec.max_episode_steps or (int(frames) if frames else None)
-
-
-def find_episode_bound(env: Env) -> int:
-    """Steps at which evaluations cut an episode, unless they are told otherwise.
-
-    The environment's own limit. Where none is known it is `UNLIMITED_STEPS`, or more if the
-    environment has a greater limit in one of the usual attributes.
-    """
-    if limit := step_limit(env):
-        return limit
-    found = (env.get_wrapper_attr(name) for name in _LIMIT_ATTRIBUTES if env.has_wrapper_attr(name))
-    return max([UNLIMITED_STEPS, *(value for value in found if isinstance(value, int))])
+        seen, next_obs, init_obs = (self._buffer(ahead) for ahead in (0, 1, 2 if begins else 1))
+        self._current = (self._current + (2 if begins else 1)) % 3
+        return Step(
+            obs=seen,
+            action=action,
+            reward=self._reward,
+            next_obs=next_obs,
+            terminated=terminated,
+            truncated=truncated,
+            init_obs=init_obs,
+            valid=valid,
+            extra={INTERVENED: self._intervened} if self.marks_interventions else {},
+        )
 
 
 class EnvGroup:
@@ -458,34 +461,25 @@ class LoopVectorEnv(VectorEnvironment):
 
     def step(self, action: NDArray[Any]) -> Step:
         """Step every environment; an exception of one comes out as it is, with a note of which."""
-        action = self._action_column(action)
-        seen, following, group = self._current, (self._current + 1) % 3, self.group
-        next_obs = self._buffers[following]
+        action, group, next_obs = self._action_column(action), self.group, self._buffer(1)
         ended = group.step(self._actions.to_environment(action), next_obs)
         self._rewards.write(group.reward, self._reward)
         self._returns.add(group.reward)
-        self._current = following
         if ended:
-            self._current = (following + 1) % 3
-            self._reset_ended(next_obs, self._buffers[self._current])
-        action, extra = self._executed(action, group.interventions)
-        return Step(
-            obs=self._buffers[seen],
-            action=action,
-            reward=self._reward,
-            next_obs=next_obs,
-            terminated=group.terminated,
-            truncated=group.truncated,
-            init_obs=self._buffers[self._current],
-            valid=self._valid,
-            extra=extra,
+            self._reset_ended(next_obs, self._buffer(2))
+        return self._outcome(
+            action,
+            group.interventions,
+            group.terminated,
+            group.truncated,
+            self._valid,
+            begins=ended,
         )
 
     def _reset_ended(self, next_obs: Columns, init_obs: Columns) -> None:
         done = self.group.terminated | self.group.truncated
         self._returns.end(done)
-        for name, column in next_obs.items():
-            init_obs[name][:] = column
+        copy_columns(next_obs, init_obs)
         ended = np.flatnonzero(done).tolist()
         self.group.reset(ended, [None] * len(ended), init_obs, ended)
 

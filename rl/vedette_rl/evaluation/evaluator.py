@@ -34,7 +34,7 @@ class GreedyEvaluator:
         side_by_side: environments at most; one forward pass of the policy serves all.
         max_episode_steps: an episode is cut here and counted as cut: a greedy policy may circle
             forever where the environment sets no limit. It counts steps of the environment as it is
-            wrapped; None: `vedette_rl.envs.vector_env.find_episode_bound`.
+            wrapped; None: `vedette_rl.envs.registry.find_episode_bound`.
         allow_import, make_processes: see `vedette_rl.envs.make.make_group`.
     """
 

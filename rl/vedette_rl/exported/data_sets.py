@@ -15,7 +15,6 @@ from __future__ import annotations
 import os
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -26,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.core import Columns, Step, StepProcessor
-from vedette_rl.envs import EnvConfig, make_env
+from vedette_rl.core.columns import INTERVENED
 from vedette_rl.envs.spaces import ObservationColumn, action_field, observation_columns
 from vedette_rl.errors import DataSetError, SpaceLayoutError
 from vedette_rl.exported.minari_dataset import episodes, missing_packages
@@ -52,6 +51,7 @@ class RecordedEpisode:
         action: ``(T, *shape)`` as agents see them.
         reward: ``(T,)``.
         terminated, truncated: of its last step. One that was neither counts as truncated.
+        intervened: ``(T,)``, where a person acted; None: nobody says.
     """
 
     number: int
@@ -60,6 +60,7 @@ class RecordedEpisode:
     reward: NDArray[Any]
     terminated: bool
     truncated: bool
+    intervened: NDArray[Any] | None = None
 
     def __len__(self) -> int:
         return len(self.action)
@@ -70,13 +71,17 @@ class MinariData:
 
     Args:
         name: as it was given.
-        env: the environment that is trained on.
+        observation: the space of the environment that is trained on, after all wrappers.
+        action: its space of actions, as the environment names them.
+        stack: frames of an observation, where `env.frame_stack` stacks them; else 0.
 
     Raises:
         DataSetError: it is not there, torn, or of other spaces.
     """
 
-    def __init__(self, name: str, env: EnvConfig) -> None:
+    def __init__(
+        self, name: str, observation: gym.Space[Any], action: gym.Space[Any], stack: int = 0
+    ) -> None:
         self.name = name
         if missing := missing_packages():
             why = f"reading it needs the minari extra ({missing[0]} is not installed)"
@@ -93,15 +98,14 @@ class MinariData:
             fix = "name one that `minari list local` has, or a folder"
             raise DataSetError(name, "there is no such data set here", fix) from e
         except (OSError, KeyError, ValueError) as e:
-            raise _torn(name, e) from e
+            raise torn_data(name, e) from e
         self.spec = getattr(self._data, "env_spec", None)
-        self._adopt_spaces(env)
+        self._adopt_spaces(observation, action, stack)
 
-    def _adopt_spaces(self, env: EnvConfig) -> None:
+    def _adopt_spaces(
+        self, observation: gym.Space[Any], action: gym.Space[Any], stack: int
+    ) -> None:
         """Compare the spaces with the environment's, and find out what must be stacked."""
-        with closing(make_env(env)) as made:
-            observation, action = made.observation_space, made.action_space
-            inner = made.env.observation_space if isinstance(made, gym.Wrapper) else observation
         try:
             self._leaves = observation_columns(self._data.observation_space)
         except SpaceLayoutError as e:
@@ -109,9 +113,9 @@ class MinariData:
         self._stack = 0
         wanted = observation_columns(observation)
         if _forms(self._leaves) != _forms(wanted):
-            if not env.frame_stack or _forms(self._leaves) != _forms(observation_columns(inner)):
+            if not stack or _forms(self._leaves) != _forms(wanted, stack):
                 raise _other(self.name, "observations", _forms(self._leaves), _forms(wanted))
-            self._stack = env.frame_stack
+            self._stack = stack
         if (found := _action_form(self._data.action_space)) != (own := _action_form(action)):
             raise _other(self.name, "actions", found, own)
         self._start: Any = getattr(action, "start", 0)
@@ -127,7 +131,7 @@ class MinariData:
             for number, episode in enumerate(self._data.iterate_episodes()):
                 yield self._recorded(number, episode)
         except (OSError, KeyError, ValueError, IndexError, TypeError) as e:
-            raise _torn(self.name, e) from e
+            raise torn_data(self.name, e) from e
 
     def _recorded(self, number: int, episode: Any) -> RecordedEpisode:  # minari.EpisodeData
         steps = len(episode.rewards)
@@ -136,7 +140,7 @@ class MinariData:
             values = np.asarray(_follow(episode.observations, leaf))
             self._check_shape(number, leaf.name, values, (steps + 1, *leaf.shape))
             with np.errstate(over="ignore"):  # what float32 cannot hold is found as not finite
-                obs[leaf.name] = self._stacked(values.astype(leaf.dtype))
+                obs[leaf.name] = stack_newest(values.astype(leaf.dtype), self._stack)
         action = np.asarray(episode.actions)
         self._check_shape(number, "action", action, (steps, *action_field_shape(self._data)))
         if steps < 1:
@@ -147,22 +151,19 @@ class MinariData:
             if flags[:-1].any():
                 at = int(np.flatnonzero(flags)[0])
                 raise self._broken(number, f"step {at} of {steps} is {name}, and it goes on")
+        intervened = (getattr(episode, "infos", None) or {}).get(INTERVENED)
+        if intervened is not None:  # Minari's infos begin with that of the reset
+            intervened = np.asarray(intervened, bool)[-steps:]
+            self._check_shape(number, INTERVENED, intervened, (steps,))
         return RecordedEpisode(
             number,
             obs,
             (action - self._start).astype(self._action_dtype),
             np.asarray(episode.rewards, np.float64),
-            *(bool(flags[-1]) for flags in ends),
+            bool(ends[0][-1]),
+            bool(ends[1][-1]),
+            intervened,
         )
-
-    def _stacked(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Stacks of the newest observations, the first one repeated at the beginning, as
-        Gymnasium's `FrameStackObservation` has them."""
-        if not self._stack:
-            return values
-        places = np.arange(len(values))[:, None] + np.arange(1 - self._stack, 1)
-        stacked: NDArray[Any] = values[np.maximum(places, 0)]
-        return stacked
 
     def _check_shape(
         self, number: int, name: str, values: NDArray[Any], shape: tuple[int, ...]
@@ -240,6 +241,7 @@ class ReplayData:
                 self.stored.take("reward", rows).astype(np.float64),
                 bool(self.stored.take("terminated", last)[0]),
                 bool(self.stored.take("truncated", last)[0]),
+                self.stored.take(INTERVENED, rows) if INTERVENED in self.stored.names else None,
             )
 
     def _column(self, name: str, places: NDArray[np.int64]) -> NDArray[Any]:
@@ -266,13 +268,16 @@ class NpzRows:
                     for entry in entries
                 }
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as e:
-            raise _torn(str(path), e) from e
-        lengths = {len(column) for column in self._columns.values() if column.shape}
-        if "reward" not in self._columns or len(lengths) != 1:
-            why = "it holds no columns of equal length with 'reward' among them"
-            fix = "name a file of `vedette export --what replay --format npz`"
-            raise DataSetError(str(path), why, fix)
-        self._length = lengths.pop()
+            raise torn_data(str(path), e) from e
+        fix = "name a file of `vedette export --what replay --format npz`"
+        if "reward" not in self._columns or not self._columns["reward"].shape:
+            raise DataSetError(str(path), "it has no column 'reward'", fix)
+        self._length = len(self._columns["reward"])
+        for name, column in self._columns.items():
+            if column.shape[:1] != (self._length,):
+                rows = f"{len(column):,} rows" if column.shape else "no rows"
+                why = f"its column {name!r} has {rows}, and 'reward' has {self._length:,}"
+                raise DataSetError(str(path), why, fix)
 
     def __len__(self) -> int:
         return self._length
@@ -308,7 +313,8 @@ def transitions(
     recorded: Iterator[RecordedEpisode],
     processor: StepProcessor,
     rewards: Callable[[NDArray[Any], NDArray[Any]], None],
-    extra: Columns,
+    *,
+    marks: bool,
 ) -> Iterator[Columns]:
     """The transitions that a step processor makes of episodes, as it makes an actor's.
 
@@ -316,7 +322,7 @@ def transitions(
         recorded: `LANES` of them at a time go through the processor side by side.
         processor: made for `LANES` environments.
         rewards: writes what true rewards become in transitions.
-        extra: further columns of every step ``(LANES, *shape)``.
+        marks: steps have the column `INTERVENED`.
     """
     while group := _group(recorded):
         longest = max(map(len, group))
@@ -330,6 +336,10 @@ def transitions(
         cut = np.array(
             [e.truncated or not e.terminated for e in group] + [False] * (LANES - len(group))
         )
+        intervened = np.zeros((longest, LANES), np.bool_)
+        for lane, episode in enumerate(group):
+            if episode.intervened is not None:
+                intervened[: len(episode), lane] = episode.intervened
         for t in range(longest):
             last, following = lengths == t + 1, {name: rows[t + 1] for name, rows in obs.items()}
             yield processor.process(
@@ -342,7 +352,7 @@ def transitions(
                     truncated=last & cut,
                     init_obs=following,
                     valid=lengths > t,
-                    extra=extra,
+                    extra={INTERVENED: intervened[t]} if marks else {},
                 )
             )
         yield processor.flush()
@@ -369,6 +379,16 @@ def _side_by_side(parts: list[Columns], steps: int) -> Columns:
     return found
 
 
+def stack_newest(values: NDArray[Any], stack: int) -> NDArray[Any]:
+    """Stacks of the newest observations, the first one repeated at the beginning, as Gymnasium's
+    `FrameStackObservation` has them; of 0 the observations as they are."""
+    if not stack:
+        return values
+    places = np.arange(len(values))[:, None] + np.arange(1 - stack, 1)
+    stacked: NDArray[Any] = values[np.maximum(places, 0)]
+    return stacked
+
+
 def minari_folder(folder: Path) -> Path:
     """The folder that Minari reads, where this is one or holds one.
 
@@ -381,11 +401,9 @@ def minari_folder(folder: Path) -> Path:
     raise FileNotFoundError(folder)
 
 
-def open_npz(name: str, env: EnvConfig) -> ReplayData:
-    """An exported replay, whose discrete actions are the environment's own."""
-    with closing(make_env(env)) as made:
-        start = getattr(made.action_space, "start", 0)
-    return ReplayData(name, NpzRows(Path(name)), start)
+def open_npz(name: str, action: gym.Space[Any]) -> ReplayData:
+    """An exported replay, whose discrete actions are those of the environment's own space."""
+    return ReplayData(name, NpzRows(Path(name)), getattr(action, "start", 0))
 
 
 def open_replay_rows(name: str, directory: Path) -> ReplayData:
@@ -428,8 +446,13 @@ def action_field_shape(data: Any) -> tuple[int, ...]:  # a minari.MinariDataset
     return action_field(data.action_space)[2]
 
 
-def _forms(leaves: tuple[ObservationColumn, ...]) -> str:
-    return ", ".join(sorted(f"{leaf.name} {leaf.dtype} {leaf.shape}" for leaf in leaves))
+def _forms(leaves: tuple[ObservationColumn, ...], stack: int = 0) -> str:
+    """The columns in a line; with `stack`, of one frame of what is stacked so often."""
+    shapes = [
+        leaf.shape[1:] if stack and leaf.shape[:1] == (stack,) else leaf.shape for leaf in leaves
+    ]
+    forms = zip(leaves, shapes, strict=True)
+    return ", ".join(sorted(f"{leaf.name} {leaf.dtype} {shape}" for leaf, shape in forms))
 
 
 def _form_text(dtype: np.dtype[Any]) -> str:
@@ -448,7 +471,10 @@ def _other(name: str, what: str, found: str, own: str) -> DataSetError:
     return DataSetError(name, why, "name a data set of this environment")
 
 
-def _torn(name: str, error: Exception) -> DataSetError:
+def torn_data(name: str, error: Exception) -> DataSetError:
+    """The refusal of a data set that cannot be read."""
     code = error.errno if isinstance(error, OSError) else None
     text = " ".join((os.strerror(code) if code else str(error)).split())
+    if isinstance(error, zipfile.BadZipFile) and "not a zip file" in text:
+        text = "it is no npz, or its end is missing"
     return DataSetError(name, f"it cannot be read ({text[:200]})", "name a whole data set")

@@ -16,9 +16,10 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 from numpy.typing import NDArray
 
-from vedette_rl.core.columns import ACTOR, MANAGER
+from vedette_rl.core.columns import ACTOR, INTERVENED, MANAGER
 from vedette_rl.envs import EnvConfig, make_env
 from vedette_rl.envs.layout import ActionConverter, find_intervention
 from vedette_rl.envs.spaces import observation_columns
@@ -38,8 +39,8 @@ class MinariWriter:
 
     Args:
         directory: made, and empty.
-        env: what is played.
-        config: how it is made.
+        observation_space, action_space: the environment's own.
+        spec: to make the environment again; None: it cannot be written.
         name: the dataset's, such as ``my-run-v0``.
         about: more of its metadata, of JSON's types.
     """
@@ -47,20 +48,21 @@ class MinariWriter:
     def __init__(
         self,
         directory: Path,
-        env: gym.Env[Any, Any],
-        config: EnvConfig,
+        observation_space: gym.Space[Any],
+        action_space: gym.Space[Any],
+        spec: EnvSpec | None,
         name: str,
         about: Mapping[str, Any],
     ) -> None:
         import minari
         from minari.dataset.minari_storage import MinariStorage
 
-        self.observation_space, self.action_space = env.observation_space, env.action_space
+        self.observation_space, self.action_space = observation_space, action_space
         self._storage = MinariStorage.new(
             directory.absolute(),  # a relative one it joins to itself
             observation_space=self.observation_space,
             action_space=self.action_space,
-            env_spec=_spec(env, config),
+            env_spec=spec,
             data_format="hdf5",
             jpeg_encoding=False,  # it loses what it cannot see
         )
@@ -83,6 +85,7 @@ class MinariWriter:
                 rewards=episode.rewards,
                 terminations=episode.terminations,
                 truncations=episode.truncations,
+                infos=_marks(episode.intervened),
             )
             for episode in played
         )
@@ -96,6 +99,7 @@ class PlayedEpisode:
         observations: of the space's form, T + 1 of each array.
         actions: the environment's own.
         seed: that it began with; None: not known.
+        intervened: in which of its steps a person acted; None: not known.
     """
 
     observations: Any
@@ -104,6 +108,12 @@ class PlayedEpisode:
     terminations: list[bool]
     truncations: list[bool]
     seed: int | None = None
+    intervened: list[bool] | None = None
+
+
+def _marks(intervened: list[bool] | None) -> dict[str, Any]:
+    """The infos of an episode, as Minari has them: that of its reset comes first."""
+    return {} if intervened is None else {INTERVENED: np.array([False, *intervened])}
 
 
 class EpisodeRecorder(gym.Wrapper[Any, Any, Any, Any]):
@@ -126,6 +136,7 @@ class EpisodeRecorder(gym.Wrapper[Any, Any, Any, Any]):
         obs, info = self.env.reset(seed=seed, options=options)
         self._seed, self._seen = seed, [copy.deepcopy(obs)]
         self._actions: list[Any] = []
+        self._intervened: list[bool] = []
         self.rewards: list[float] = []
         self._ends = False, False
         return obs, info
@@ -135,6 +146,7 @@ class EpisodeRecorder(gym.Wrapper[Any, Any, Any, Any]):
         executed = find_intervention(info) if info else None
         self._seen.append(copy.deepcopy(obs))  # an environment may write the next one into it
         self._actions.append(copy.deepcopy(action if executed is None else executed))
+        self._intervened.append(executed is not None)
         self.rewards.append(float(reward))
         self._ends = bool(terminated), bool(truncated)
         return obs, reward, *self._ends, info
@@ -150,6 +162,7 @@ class EpisodeRecorder(gym.Wrapper[Any, Any, Any, Any]):
             [*before, terminated],
             [*before, truncated or not terminated],
             self._seed,
+            self._intervened,
         )
 
 
@@ -186,8 +199,13 @@ def write_minari(
     """
     if (live.column("n_steps") > 1).any():
         raise ExportError("its transitions span several steps; train with agent.n_step=1")
-    with closing(make_env(env)) as one:
-        writer = MinariWriter(directory, one, env, name, about)
+    if env.observation is not None and env.action is not None:  # declared: it need not be here
+        spaces = env.observation.build(), env.action.build()
+        writer = MinariWriter(directory, *spaces, None, name, about)
+    else:
+        with closing(make_env(env)) as one:
+            spaces, spec = (one.observation_space, one.action_space), written_spec(one, env)
+        writer = MinariWriter(directory, *spaces, spec, name, about)
     found = episodes(live)
     # the environment's own rewards, unless clipping has lost them
     scale = 1.0 if env.reward_clip else env.reward_scale
@@ -212,6 +230,7 @@ def _played(
             rewards=(live.take("reward", rows) / reward_scale).tolist(),
             terminations=live.take("terminated", rows).tolist(),
             truncations=truncated.tolist(),
+            intervened=live.take(INTERVENED, rows).tolist() if INTERVENED in live.names else None,
         )
 
 
@@ -237,7 +256,7 @@ def _composed(space: gym.Space[Any], path: tuple[Any, ...], values: dict[Any, An
             return values[path]
 
 
-def _spec(env: gym.Env[Any, Any], config: EnvConfig) -> Any:  # an EnvSpec
+def written_spec(env: gym.Env[Any, Any], config: EnvConfig) -> EnvSpec | None:
     """The specification to make the environment again; None where it cannot be written."""
     if config.wrappers or config.frame_stack or env.spec is None:
         return None

@@ -185,6 +185,7 @@ class VectorAdam:
         self._schedule, self._interval, self._base = schedule, interval, learning_rate
         device = vector.data.device
         self._rate = torch.full((), learning_rate, device=device)
+        self._opt_steps = torch.zeros((), device=device)  # of the agent, where a schedule counts
         # AdamW's decay would move these, which have no gradient.
         self._held = vector.frozen_views(vector.data) if weight_decay else []
         scheduled = schedule is not None and schedule.changes
@@ -219,8 +220,9 @@ class VectorAdam:
             clip = (torch.dot(grad, grad).sqrt_() / self._max_grad_norm).clamp_(min=1.0)
         if self._schedule is not None and self._schedule.changes:
             # on the device, so that nothing waits and a captured step computes it anew
-            step = (self._tensors.step + 1.0) * self._interval
-            torch.mul(schedule_factor(self._schedule, step), self._base, out=self._rate)
+            self._opt_steps += self._interval
+            factor = schedule_factor(self._schedule, self._opt_steps)
+            torch.mul(factor, self._base, out=self._rate)
         held = [(view, view.clone()) for view in self._held]
         self._update(clip)
         for view, before in held:
@@ -257,9 +259,15 @@ class VectorAdam:
             "exp_avg_sq": self._vector.pending(exp_avg_sq),
         }
 
-    def set_state(self, state: State) -> None:
-        """Continue from these moments."""
+    def set_state(self, state: State, opt_steps: int | None = None) -> None:
+        """Continue from these moments.
+
+        Args:
+            opt_steps: of the agent, for the schedule; None: as many as the steps here took.
+        """
         self._steps = state["step"]
+        done = self._steps * self._interval if opt_steps is None else opt_steps
+        self._opt_steps.fill_(done - done % self._interval)
         self._tensors.step.fill_(self._steps)
         for moment, name in zip(self._tensors.moments, ("exp_avg", "exp_avg_sq"), strict=True):
             self._vector.set(moment, state[name])

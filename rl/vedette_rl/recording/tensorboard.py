@@ -108,10 +108,12 @@ class PurgeResult:
     Args:
         removed: events.
         last_other_step: the highest step of the curves that it does not concern; 0 for none.
+        last_other_values: the last value of each of those, as float32.
     """
 
     removed: int
     last_other_step: int
+    last_other_values: Mapping[str, float]
 
 
 def purge_events(directory: str | Path, after: int, concerns: Callable[[str], bool]) -> PurgeResult:
@@ -127,7 +129,7 @@ def purge_events(directory: str | Path, after: int, concerns: Callable[[str], bo
     Raises:
         OSError: a file cannot be read or replaced.
     """
-    removed, last_other_step = 0, 0
+    removed, last_other_step, last = 0, 0, dict[str, float]()
     for path in sorted(Path(directory).glob("events.out.tfevents.*")):
         data = path.read_bytes()
         kept, dropped = [], 0
@@ -136,6 +138,8 @@ def purge_events(directory: str | Path, after: int, concerns: Callable[[str], bo
             names = [] if event is None else [value.tag for value in event.summary.value]
             if not names or not all(concerns(name) for name in names):
                 last_other_step = max(last_other_step, event.step if names else 0)
+                if names:
+                    last.update((value.tag, value.simple_value) for value in event.summary.value)
             elif event.step > after:
                 dropped += 1
                 continue
@@ -145,7 +149,7 @@ def purge_events(directory: str | Path, after: int, concerns: Callable[[str], bo
                 aside.write_bytes(b"".join(kept))
                 os.utime(aside, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
         removed += dropped
-    return PurgeResult(removed, last_other_step)
+    return PurgeResult(removed, last_other_step, last)
 
 
 def iterate_records(data: bytes) -> Iterator[bytes]:

@@ -13,9 +13,9 @@ import numpy as np
 from vedette_rl.errors import ReplayBudgetError
 from vedette_rl.replay.commits import COMMIT_MAX_BYTES, COMMIT_SLOTS
 from vedette_rl.replay.manifest import SharedSpec
-from vedette_rl.replay.prioritized import tree_bytes
 from vedette_rl.replay.ring_files import PAGE_BYTES
 from vedette_rl.replay.rows import default_guard
+from vedette_rl.replay.sum_tree import tree_bytes
 from vedette_rl.replay.syncing import synced_file_bytes
 from vedette_rl.storage.latest_value import latest_value_file_bytes
 from vedette_rl.storage.system import bytes_text, installed_memory

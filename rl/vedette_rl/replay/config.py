@@ -23,9 +23,10 @@ class SourceConfig(SettingsPart):
     place = "replay.sources"
 
     data: str = ""
-    """what is read once, before the run starts: ``minari:ID``, a Minari data set's folder, the
-    ``.npz`` file of an exported replay, or another run's directory. Empty only for the source
-    ``interventions``, which gets the actors' own rows in which a person acted."""
+    """what is read once, before the run starts: ``minari:ID``, the folder of a Minari data set or
+    of a LeRobotDataset, the ``.npz`` file of an exported replay, or another run's directory.
+    Empty only for the source ``interventions``, which gets the actors' own rows in which a
+    person acted."""
     share: float = Field(default=0.5, ge=0.0, le=1.0)
     """the part of every batch that is drawn from it (0.5: RLPD, Ball et al. 2023). The rest is
     drawn from the actors' rows; the share of a source without rows goes to the others."""

@@ -22,9 +22,9 @@ actors, then in the configuration's order. The same number is in the upper bits 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,8 +33,9 @@ from vedette_rl.core.columns import SOURCE, Columns, empty_columns
 from vedette_rl.core.learning import Sample, State
 from vedette_rl.errors import EmptyReplayError
 from vedette_rl.replay.prioritized import PrioritizedReplay, importance_weights
-from vedette_rl.replay.ring import RingWriter, join_rings
-from vedette_rl.replay.rows import Rows, ring_places
+from vedette_rl.replay.ring import join_rings
+from vedette_rl.replay.rows import ring_places
+from vedette_rl.replay.sum_tree import JoinedTrees
 from vedette_rl.replay.uniform import UniformReplay
 from vedette_rl.stored_settings import ScheduleConfig
 
@@ -86,7 +87,13 @@ class MixedReplay:
     ) -> None:
         self.actors = actors
         self._warmup = max(1, min(warmup, actors.rows.capacity))
-        self._sources = (Source("actors", actors, 1.0, grows=True), *others)
+        named = [  # rows are numbered as they lie until the oldest are overwritten
+            replace(source, grows=True)
+            if source.replay.inserted > source.replay.rows.capacity
+            else source
+            for source in others
+        ]
+        self._sources = (Source("actors", actors, 1.0, grows=True), *named)
         self._scheduled = any(source.schedule is not None for source in others)
         self._alone = self._ready = False
         self._empty = {source.name for source in self._sources if not len(source.replay)}
@@ -97,9 +104,12 @@ class MixedReplay:
         self._parts: list[_Part] = []
         self.shares: dict[str, float] = {}
         self._batches, self._drawn = 0, [0] * len(self._sources)  # since the last `stats`
-        self._last: tuple[NDArray[np.int64], list[NDArray[np.int64]]] | None = None
-        rings = [source.replay.rows for source in self._sources]
-        self._joined = None if isinstance(actors, PrioritizedReplay) else join_rings(rings)
+        self._joined = join_rings([source.replay.rows for source in self._sources])
+        replays = [source.replay for source in self._sources]
+        trees = [replay.tree for replay in replays if isinstance(replay, PrioritizedReplay)]
+        assert len(trees) in (0, len(replays)), "all sources draw in the same way"
+        self._trees = JoinedTrees(trees) if trees else None
+        self._last = _Drawn(*(np.empty(0, np.int64),) * 3, ())
 
     def __len__(self) -> int:
         return sum(len(source.replay) for source in self._sources)
@@ -129,8 +139,8 @@ class MixedReplay:
             counts = self._split(batch_size)
             if counts != self._counts:
                 self._lay_out(batch_size, counts)
-        if isinstance(self.actors, PrioritizedReplay):
-            sample = self._sample_by_priority(batch_size)
+        if self._trees is not None:
+            sample = self._sample_by_priority(self._trees, batch_size)
         elif self._joined is not None:
             sample = Sample(self._columns, self._draw_joined(self._joined[0], batch_size))
         else:
@@ -141,7 +151,7 @@ class MixedReplay:
                 np.add(numbers, part.code, out=indices[part.rows])
             sample = Sample(self._columns, indices)
         self._batches += 1
-        self._draws += 1
+        self._count_draws(self._draws + 1)
         return sample
 
     def _draw_joined(self, columns: Columns, batch_size: int) -> NDArray[np.int64]:
@@ -155,14 +165,11 @@ class MixedReplay:
         numbers += self._oldest
         for part in self._parts:
             if part.grows:
-                places = ring_places(numbers[part.rows], part.physical_rows, part.places)
-                if part.begin:
-                    places += part.begin
+                part.place(numbers[part.rows])
             else:
                 np.add(numbers[part.rows], part.begin, out=part.places)
         numbers += self._codes
-        for name, column in columns.items():
-            column.take(self._places, 0, self._columns[name], "clip")  # clip: see `Rows.gather`
+        self._gather(columns)
         for part in self._parts:  # the writer may have gone on meanwhile
             if part.grows and part.replay.rows.live()[0] > part.live[0]:
                 mine = numbers[part.rows] - part.code
@@ -170,34 +177,87 @@ class MixedReplay:
                 np.add(mine, part.code, out=numbers[part.rows])
         return numbers
 
-    def _sample_by_priority(self, batch_size: int) -> Sample:
+    def _sample_by_priority(self, trees: JoinedTrees, batch_size: int) -> Sample:
+        """Draw from all sources as `PrioritizedReplay` does, with one call for all of them."""
         assert isinstance(self.actors, PrioritizedReplay)
-        indices, relative = np.empty(batch_size, np.int64), np.empty(batch_size)
-        drawn = []
-        for part in self._parts:
-            assert isinstance(part.replay, PrioritizedReplay), "all sources draw in the same way"
-            numbers, masses = part.replay.draw_into(part.columns, part.count)
-            np.divide(masses, part.replay.mean_mass, out=relative[part.rows])
-            np.add(numbers, part.code, out=indices[part.rows])
-            drawn.append(numbers)
-        self._last = indices, drawn
-        self.actors.draws = self._draws
+        growing = self._growing
+        seen = [replay.see_rows() for replay, _ in growing]
+        fractions = self.actors.rng.random(batch_size)
+        fractions *= self._widths
+        fractions += self._strata
+        places, masses = trees.find(fractions, self._slices)
+        numbers, relative = places - self._offsets, np.empty(batch_size)
+        for replay, part in self._weighed:
+            mean = replay.tree.summed / replay.weighed_rows
+            np.divide(masses[part.rows], mean, out=relative[part.rows])
+            if not part.grows:  # its rows are numbered as they lie
+                np.add(numbers[part.rows], part.begin, out=part.places)
+        for (replay, part), inserted in zip(growing, seen, strict=True):
+            own = numbers[part.rows]
+            replay.renumber(own, inserted)
+            part.place(own)
+        if self._joined is not None:
+            self._gather(self._joined[0])
+        else:
+            for replay, part in self._weighed:
+                replay.rows.gather(part.places, part.columns)
+        for (replay, part), inserted in zip(growing, seen, strict=True):
+            # the writer may have gone on meanwhile
+            if replay.rows.inserted > inserted and replay.rows.live()[0]:
+                mean, own = replay.tree.summed / replay.weighed_rows, numbers[part.rows]
+                if len(replay.redraw_stale(own, part.columns)):
+                    found, weighed = replay.weigh_redrawn(own)
+                    np.add(found, self._offsets[part.rows], out=places[part.rows])
+                    np.divide(weighed, mean, out=relative[part.rows])
+        indices = numbers + self._codes
+        self._last = _Drawn(indices, numbers, places, self._slices)
         return Sample(self._columns, indices, importance_weights(relative, self.actors.beta))
 
+    def _gather(self, columns: Columns) -> None:
+        for name, column in columns.items():
+            column.take(self._places, 0, self._columns[name], "clip")  # clip: see `Rows.gather`
+
     def update_priority(self, indices: NDArray[Any], td_errors: NDArray[Any]) -> None:
-        """Set the absolute TD errors ``(B,)`` of rows drawn before, each in its own source."""
-        if not isinstance(self.actors, PrioritizedReplay):
+        """Set the absolute TD errors ``(B,)`` of rows drawn before, each in its own source.
+
+        Raises:
+            ValueError: an error is not finite.
+        """
+        if self._trees is None or not len(indices):
             return
-        if self._last is not None and indices is self._last[0]:  # mostly the sample drawn last
-            for part, numbers in zip(self._parts, self._last[1], strict=True):
-                part.replay.update_priority(numbers, td_errors[part.rows])
-            return
-        sources = np.asarray(indices) >> NUMBER_BITS  # ascending, as they were drawn
-        ends = sources.searchsorted(np.arange(len(self._sources)), side="right").tolist()
-        for number, (begin, end) in enumerate(pairwise([0, *ends])):
-            if end > begin:
-                numbers = indices[begin:end] - (number << NUMBER_BITS)
-                self._sources[number].replay.update_priority(numbers, td_errors[begin:end])
+        drawn = self._last if indices is self._last.indices else self._locate(indices)
+        places, slices = drawn.places, drawn.slices
+        config = self.actors.config
+        priorities = np.abs(td_errors, dtype=np.float64)
+        priorities += config.priority_epsilon
+        highest = np.maximum.reduceat(priorities, [rows.start for _, rows in slices])
+        masses = priorities**config.alpha
+        dead = []
+        for (number, rows), priority in zip(slices, highest.tolist(), strict=True):
+            replay = self._sources[number].replay
+            assert isinstance(replay, PrioritizedReplay)
+            replay.raise_max_priority(priority)
+            if not self._sources[number].grows:
+                continue
+            oldest = replay.add_new_rows() - replay.rows.capacity
+            if oldest > 0 and int((numbers := drawn.numbers[rows]).min()) < oldest:
+                dead.append(np.flatnonzero(numbers < oldest) + rows.start)
+        if dead:  # overwritten since, by rows that have priorities of their own
+            kept = np.delete(np.arange(len(places)), np.concatenate(dead))
+            places, masses = places[kept], masses[kept]
+            slices = _slices_of(drawn.indices[kept] >> NUMBER_BITS)
+        self._trees.set(places, masses, slices)
+
+    def _locate(self, indices: NDArray[Any]) -> _Drawn:
+        """Rows drawn earlier than last, in the order of their sources."""
+        assert self._trees is not None
+        slices = _slices_of(indices >> NUMBER_BITS)
+        numbers = indices & ((1 << NUMBER_BITS) - 1)
+        places = np.empty(len(indices), np.int64)
+        for number, rows in slices:
+            ring_places(numbers[rows], self._sources[number].replay.rows.capacity, places[rows])
+            places[rows] += self._trees.begins[number]
+        return _Drawn(indices, numbers, places, slices)
 
     def sizes(self) -> dict[str, int]:
         """The rows of each source that may be drawn now."""
@@ -225,7 +285,14 @@ class MixedReplay:
                 source.replay.set_state(known[source.name])
         self.actors.set_state(state)
         # A run that had no sources before: the schedule of beta goes on.
-        self._draws = int(state["mixed_draws"] if "mixed_draws" in state else state.get("draws", 0))
+        draws = state["mixed_draws"] if "mixed_draws" in state else state.get("draws", 0)
+        self._count_draws(int(draws))
+
+    def _count_draws(self, draws: int) -> None:
+        """Batches drawn: shares and beta follow them."""
+        self._draws = draws
+        if isinstance(self.actors, PrioritizedReplay):
+            self.actors.draws = draws
 
     def _split(self, batch_size: int) -> tuple[int, ...]:
         """Rows of each source in the next batch."""
@@ -290,6 +357,36 @@ class MixedReplay:
             part = _Part(source, number << NUMBER_BITS, begins[number], rows, columns, *views)
             part.set_live(source.replay.rows.live())
             self._parts.append(part)
+        self._slices = tuple([(part.code >> NUMBER_BITS, part.rows) for part in self._parts])
+        replays = [(part.replay, part) for part in self._parts]
+        self._weighed = [(r, part) for r, part in replays if isinstance(r, PrioritizedReplay)]
+        self._growing = [(replay, part) for replay, part in self._weighed if part.grows]
+        if self._trees is not None:
+            for replay, _ in self._weighed:
+                replay.see_rows()
+            begins = [self._trees.begins[number] for number, _ in self._slices]
+            sizes = [part.count for part in self._parts]
+            self._offsets = np.repeat(begins, sizes)
+            self._widths = np.repeat([1.0 / size for size in sizes], sizes)
+            self._strata = np.concatenate([np.arange(size) / size for size in sizes])
+
+
+class _Drawn(NamedTuple):
+    """Rows that were drawn by priority: their indices, their numbers in their own sources, their
+    places in all trees, and which rows of the batch are of which source."""
+
+    indices: NDArray[np.int64]
+    numbers: NDArray[np.int64]
+    places: NDArray[np.int64]
+    slices: tuple[tuple[int, slice], ...]
+
+
+def _slices_of(sources: NDArray[np.int64]) -> tuple[tuple[int, slice], ...]:
+    """The rows of each source of ``(B,)`` ascending ones, of those that have any."""
+    borders = [0, *(np.flatnonzero(np.diff(sources)) + 1).tolist(), len(sources)]
+    return tuple(
+        [(int(sources[begin]), slice(begin, end)) for begin, end in pairwise(borders) if end]
+    )
 
 
 class _Part:
@@ -317,7 +414,6 @@ class _Part:
         places: NDArray[np.int64],
     ) -> None:
         self.replay, self.grows = source.replay, source.grows
-        self.physical_rows = source.replay.physical_rows
         self.code, self.begin = code, begin
         self.rows, self.count, self.columns = rows, rows.stop - rows.start, columns
         self.places, self._scale, self._oldest = places, scale, oldest
@@ -329,44 +425,8 @@ class _Part:
         self._scale.fill(live[1] - live[0])
         self._oldest.fill(live[0])
 
-
-class MarkedRows:
-    """Copies the rows of a growing ring that a column marks into a ring of their own, each once.
-
-    The copies are committed with the number of rows that were looked at. A kill between a commit
-    of the one ring and of the other leaves rows that were not, and the next start looks at them: at
-    most a guard's, so they are still there.
-
-    Args:
-        rows: that grow.
-        ring: takes the copies; closed with this.
-        mark: a column of bools.
-    """
-
-    def __init__(self, rows: Rows, ring: RingWriter, mark: str) -> None:
-        self._rows, self.ring, self._mark = rows, ring, mark
-        # a power failure, or a replay in memory, may have fewer rows than were looked at
-        self._seen = min(int.from_bytes(ring.stamp, "little"), rows.inserted)
-
-    def follow(self) -> None:
-        """Copy the marked rows that were committed since the last call."""
-        rows, (oldest, inserted) = self._rows, self._rows.live()
-        if inserted == self._seen:
-            return
-        marks = rows.columns[self._mark]
-        numbers = np.arange(max(self._seen, oldest), inserted)
-        marked = numbers[marks[numbers % len(marks)]]
-        while len(marked) and (room := self.ring.room):
-            some, marked = marked[:room], marked[room:]
-            columns = empty_columns(self.ring.manifest.row_dtype, len(some))
-            rows.gather(some % len(marks), columns)
-            self.ring.append(columns, len(some))
-            self._seen = int(marked[0]) if len(marked) else inserted
-            self.ring.commit(self._seen.to_bytes(8, "little"))
-        if not len(marked):  # else the disk lags behind: the next call goes on
-            self._seen = inserted
-
-    def close(self) -> None:
-        """Copy what is left, and close."""
-        self.follow()
-        self.ring.close()
+    def place(self, numbers: NDArray[np.int64]) -> None:
+        """Write where the rows of these numbers lie to `places`."""
+        ring_places(numbers, self.replay.physical_rows, self.places)
+        if self.begin:
+            self.places += self.begin

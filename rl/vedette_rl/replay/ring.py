@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from vedette_rl.core.columns import Columns
+from vedette_rl.core.columns import Columns, empty_columns
 from vedette_rl.errors import ReplayDiffersError, ReplayFormatError, ReplayTornError
 from vedette_rl.replay import ring_files
 from vedette_rl.replay.commits import COMMITS, NO_COMMIT, CommitWriter, last_commit
@@ -203,6 +203,48 @@ class RingReader(Rows):
         inserted: int = self._cursor[0]
         self._fence()
         return inserted
+
+
+class MarkedRows:
+    """Copies the rows of a growing ring that a column marks into a ring of their own, each once.
+
+    The copies are committed with the number of rows that were looked at. A kill between a commit
+    of the one ring and of the other leaves rows that were not, and the next start looks at them: at
+    most a guard's, so they are still there.
+
+    Args:
+        rows: that grow.
+        ring: takes the copies; closed with this.
+        mark: a column of bools.
+    """
+
+    def __init__(self, rows: Rows, ring: RingWriter, mark: str) -> None:
+        self._rows, self.ring, self._mark = rows, ring, mark
+        # a power failure, or a replay in memory, may have fewer rows than were looked at
+        self._seen = min(int.from_bytes(ring.stamp, "little"), rows.inserted)
+
+    def follow(self) -> None:
+        """Copy the marked rows that were committed since the last call."""
+        rows, (oldest, inserted) = self._rows, self._rows.live()
+        if inserted == self._seen:
+            return
+        marks = rows.columns[self._mark]
+        numbers = np.arange(max(self._seen, oldest), inserted)
+        marked = numbers[marks[numbers % len(marks)]]
+        while len(marked) and (room := self.ring.room):
+            some, marked = marked[:room], marked[room:]
+            columns = empty_columns(self.ring.manifest.row_dtype, len(some))
+            rows.gather(some % len(marks), columns)
+            self.ring.append(columns, len(some))
+            self._seen = int(marked[0]) if len(marked) else inserted
+            self.ring.commit(self._seen.to_bytes(8, "little"))
+        if not len(marked):  # else the disk lags behind: the next call goes on
+            self._seen = inserted
+
+    def close(self) -> None:
+        """Copy what is left, and close."""
+        self.follow()
+        self.ring.close()
 
 
 def join_rings(rings: Sequence[Rows]) -> tuple[Columns, list[int]] | None:

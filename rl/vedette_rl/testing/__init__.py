@@ -13,6 +13,7 @@ from vedette_rl.testing.environments import EnvironmentReport, check_environment
 from vedette_rl.testing.inputs import (
     BitFlip,
     ScriptedEnv,
+    Synthetic,
     VisualReach,
     sampled_obs,
     sampled_transitions,
@@ -26,6 +27,7 @@ __all__ = [
     "ReplayBufferContract",
     "ScriptedEnv",
     "StepProcessorContract",
+    "Synthetic",
     "VisualReach",
     "check_environment",
     "sampled_obs",

@@ -18,10 +18,9 @@ from zmq.utils.monitor import recv_monitor_message
 
 from vedette_protocol.codec import decode_control
 from vedette_protocol.errors import ProtocolError
-from vedette_protocol.messages import Ack, Batch, Buffer, Report, Run
+from vedette_protocol.messages import Ack, Batch, Buffer, EvaluationReport, Report, Run
 from vedette_services.actors.actor_process import ActorProcesses
 from vedette_services.actors.connection import Identity
-from vedette_services.actors.evaluation import EvaluationProcess
 from vedette_services.actors.handover import FinishedBatch
 from vedette_services.actors.instructions import (
     Exit,
@@ -106,6 +105,14 @@ class ManagedActor(Protocol):
 A = TypeVar("A", bound=ManagedActor)
 
 
+class ManagedEvaluation(Protocol):
+    """Plays evaluations: a process, or an own loop between its episodes."""
+
+    def play(self, order: PlayEvaluation) -> None: ...
+    def progress(self) -> EvaluationReport | None: ...
+    def kill(self, wait_s: float) -> None: ...
+
+
 class Actors(Protocol[A]):
     """Starts actors and gives them models: `ActorProcesses`, or `OwnLoop` without a process.
 
@@ -119,7 +126,7 @@ class Actors(Protocol[A]):
     def prepare(self, run: Run) -> None: ...
     def store_model(self, epoch: int, version: int, body: Buffer, actors: Iterable[A]) -> None: ...
     def start(self, order: StartActor) -> A: ...
-    def start_evaluation(self, run: Run) -> EvaluationProcess | None: ...
+    def start_evaluation(self, run: Run) -> ManagedEvaluation | None: ...
 
 
 class StopRequest(Protocol):
@@ -159,7 +166,7 @@ class Manager(Generic[A]):
         self._manager_sockets: ManagerSockets | None = None
         self._open_at = 0.0  # when sockets that were closed are made again
         self._actors: dict[int, A] = {}
-        self._evaluation: EvaluationProcess | None = None
+        self._evaluation: ManagedEvaluation | None = None
         self._stats_at = 0.0
         self._unsent_report: Report | None = None  # the last one, where the socket did not take it
         self._exit: Exit | None = None

@@ -406,7 +406,8 @@ class ManagerState:
         waited = self._wait_s and self._connection.silence_s(now) >= self._wait_s
         if not waited or self._leaving or self._done:
             return []
-        why = f"{NoAnswerError(self._identity.learner, self._wait_s)}{self._describe_loss()}"
+        silent = NoAnswerError(self._identity.learner, self._wait_s, self._log.address_error)
+        why = f"{silent}{self._describe_loss()}"
         return self._give_up(FAILED, why, why, now)
 
     def _describe_loss(self) -> str:

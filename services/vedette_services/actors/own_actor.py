@@ -1,7 +1,8 @@
 """The actor of a program that owns its loop, as its manager holds it.
 
 The manager runs in a thread beside the loop. Batches come from a queue, and a model is handed over
-as it is: nothing is shared with another process.
+as it is: nothing is shared with another process. Evaluations are greedy episodes among those that
+the loop begins.
 """
 
 from __future__ import annotations
@@ -9,12 +10,17 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
 
-from vedette_protocol.messages import Buffer, Run
+from vedette_protocol.messages import Buffer, EvaluationReport, Run
 from vedette_protocol.send_window import OnFull
+from vedette_rl.agents.registry import agent_kind
+from vedette_rl.core import Columns, act_of
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.layout import RewardTransform
 from vedette_rl.envs.make import environment_action_space, environment_spaces
@@ -23,9 +29,9 @@ from vedette_rl.rollout import PushedEnvs
 from vedette_services.actors.actor import ActorLoop, build_actor, describe_cause
 from vedette_services.actors.actor_process import ActorSpec
 from vedette_services.actors.handover import LocalHandover, slot_layout
-from vedette_services.actors.instructions import StartActor
+from vedette_services.actors.instructions import PlayEvaluation, StartActor
 from vedette_services.actors.roster import ActorStats
-from vedette_services.config.parts import ActorsConfig
+from vedette_services.config.parts import ActorsConfig, EvaluationConfig
 from vedette_services.errors import REFUSED, SpacesNotKnownError, SpecMismatchError
 from vedette_services.run.model_map import MappedModel
 
@@ -115,6 +121,120 @@ class OwnActor:
         self.handover.close()
 
 
+class OwnEvaluation:
+    """The evaluation that an own loop is to play, as its manager's thread holds it."""
+
+    def __init__(self) -> None:
+        self.order: PlayEvaluation | None = None
+        """What is to be played; None: nothing any more."""
+        self._told: EvaluationReport | None = None
+        self._taken: EvaluationReport | None = None
+
+    def play(self, order: PlayEvaluation) -> None:
+        self.order = order
+
+    def progress(self) -> EvaluationReport | None:
+        if (told := self._told) is self._taken:
+            return None
+        self._taken = told
+        return told
+
+    def kill(self, wait_s: float) -> None:
+        self.order = None
+
+    def tell(self, report: EvaluationReport) -> None:
+        """Report from the loop's thread."""
+        self._told = report
+
+
+class GreedyEpisodes:
+    """The episodes of an evaluation among those of a loop: greedy, and no samples.
+
+    ::
+
+        greedy.begin(which)                     # where the loop begins episodes
+        action = greedy.choose(obs, action)
+        greedy.count(reward, done)
+
+    An episode that lasts longer than the run says is cut: its environment plays on as before.
+
+    Args:
+        evaluation: is told what comes of it.
+        order: what is to be played.
+        envs: the loop's.
+    """
+
+    def __init__(self, evaluation: OwnEvaluation, order: PlayEvaluation, envs: PushedEnvs) -> None:
+        self._evaluation, self.order, run, model = evaluation, order, order.run, order.model
+        settings = EvaluationConfig.model_validate(dict(run.evaluation))
+        self._episodes, self._longest = settings.episodes, settings.max_episode_steps
+        kind = agent_kind(str(run.agent["name"]))
+        agent = kind.config.from_stored(dict(run.agent))
+        ranks = np.zeros(len(envs))
+        policy = kind.build_policy(agent, envs.spaces, ranks=ranks, seed=run.seed)
+        policy.sync_model(
+            MappedModel(model.epoch, model.version, run.model, model.body, None).info()
+        )
+        self._act = act_of(policy)
+        self._report = EvaluationReport(order.request, model.epoch, model.version)
+        self.playing = np.zeros(len(envs), np.bool_)
+        """``(E,)``, where one is played."""
+        self._returns = np.zeros(len(envs), np.float64)
+        self._lengths = np.zeros(len(envs), np.int64)
+        self._ended: list[tuple[float, int]] = []
+        self._cut = 0
+
+    @property
+    def is_asked_for(self) -> bool:
+        """True until the manager takes the order back."""
+        return self._evaluation.order is self.order
+
+    def begin(self, which: NDArray[np.bool_]) -> None:
+        """Begin episodes where `which` is true, as long as some are to be played."""
+        self._returns[which], self._lengths[which] = 0.0, 0
+        left = self._episodes - len(self._ended) - np.count_nonzero(self.playing)
+        self.playing[np.flatnonzero(which & ~self.playing)[:left]] = True
+
+    def choose(self, obs: Columns, action: NDArray[Any]) -> NDArray[Any]:
+        """Return `action` ``(E, *shape)`` with greedy ones where episodes are played."""
+        if not self.playing.any():
+            return action
+        chosen = np.array(action)
+        best = self._act(obs, explore=False, begins=self._lengths == 0)
+        chosen[self.playing] = best[self.playing]
+        return chosen
+
+    def count(self, reward: NDArray[Any], done: NDArray[np.bool_]) -> None:
+        """Count a step: rewards ``(E,)`` as the environments gave them, and where they ended."""
+        self._returns += reward
+        self._lengths += 1
+        cut = self.playing & ~done & (self._lengths >= (self._longest or np.inf))
+        ended = self.playing & (done | cut)
+        if not ended.any():
+            return
+        self._cut += int(np.count_nonzero(cut))
+        self._ended += zip(self._returns[ended], self._lengths[ended].tolist(), strict=True)
+        self.playing = self.playing & ~ended
+        self._tell()
+
+    def _tell(self) -> None:
+        report = replace(self._report, episodes=len(self._ended))
+        returns, lengths = (np.array(column) for column in zip(*self._ended, strict=True))
+        if not np.isfinite(returns).all():
+            report = replace(report, failed="the rewards of an episode add up to no finite number")
+        elif len(self._ended) == self._episodes:
+            report = replace(
+                report,
+                return_mean=float(returns.mean()),
+                return_std=float(returns.std()),
+                return_min=float(returns.min()),
+                return_max=float(returns.max()),
+                length_mean=float(lengths.mean()),
+                cut=self._cut,
+            )
+        self._evaluation.tell(report)
+
+
 class OwnLoop:
     """Makes the actor of an own loop, in the manager's thread: its `Actors`.
 
@@ -142,6 +262,8 @@ class OwnLoop:
         self._spaces: tuple[Space, Space] | None = None
         self.current: OwnActor | None = None
         """The actor that plays, or is to."""
+        self.evaluation: OwnEvaluation | None = None
+        """What was asked for last."""
         self.error: Exception | None = None
         """The reason why there is none."""
         self.changed = threading.Condition()
@@ -185,8 +307,10 @@ class OwnLoop:
         self.notify()
         return actor
 
-    def start_evaluation(self, run: Run) -> None:
-        """Evaluations are for those who can make the environment."""
+    def start_evaluation(self, run: Run) -> OwnEvaluation:
+        """An evaluation is to be played between the episodes of the loop."""
+        self.evaluation = OwnEvaluation()
+        return self.evaluation
 
     def _find_spaces(self, env: EnvConfig) -> tuple[Space, Space]:
         """The spaces of one environment.

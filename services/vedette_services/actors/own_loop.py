@@ -27,7 +27,7 @@ from vedette_rl.errors import ModelMismatchError
 from vedette_services.actors.connection import Identity
 from vedette_services.actors.manager import Manager, default_manager_id
 from vedette_services.actors.manager_state import DRAIN_S, ManagerState
-from vedette_services.actors.own_actor import OwnActor, OwnLoop, Space, StopEvent
+from vedette_services.actors.own_actor import GreedyEpisodes, OwnActor, OwnLoop, Space, StopEvent
 from vedette_services.errors import (
     FAILED,
     REFUSED,
@@ -85,6 +85,8 @@ class Actor:
         id: name of this actor among all managers; None: the host's name and a number.
         allow_import: top packages from which the run's agent, and its environment if it is made
             here, may import.
+        evaluates: play evaluations where the learner asks for them (`evaluation.where`): some of
+            the next episodes are then greedy, by one model, and send no samples.
 
     Raises:
         AddressError, KeysError: what was given is wrong.
@@ -102,6 +104,7 @@ class Actor:
         action_space: Space | None = None,
         id: str | None = None,
         allow_import: Collection[str] = (),
+        evaluates: bool = False,
     ) -> None:
         if (observation_space is None) != (action_space is None):
             raise TypeError("observation_space and action_space are given together")
@@ -119,6 +122,7 @@ class Actor:
         self._playing: OwnActor | None = None
         self._action: NDArray[Any] | None = None
         self._unprocessed: Step | None = None  # ended episodes, which new ones may follow
+        self._greedy: GreedyEpisodes | None = None
         self._ended = self._closed = False
         self._stop, self._done = StopEvent(), threading.Event()
         host = socket.gethostname()
@@ -132,6 +136,7 @@ class Actor:
             now=time.monotonic(),
             own_loop=True,
             on_full=on_full,
+            evaluates=evaluates,
         )
         shown = None if keys is None else ClientKeys.read(Path(keys))
         self._manager = Manager(
@@ -192,6 +197,7 @@ class Actor:
             envs.begin(obs, begun)
             if envs.is_begun:
                 playing.loop.begin()
+                self._begin_greedy(playing, np.ones(len(envs), np.bool_))
             return
         step = self._unprocessed
         if step is None or (begun & ~step.begins).any():
@@ -199,6 +205,7 @@ class Actor:
             playing.loop.cut()
         envs.begin(obs, begun)
         playing.loop.mark_begun(begun)
+        self._begin_greedy(playing, begun)
         self._process()
         self._notice_end()
 
@@ -220,7 +227,10 @@ class Actor:
         if playing is None or not playing.envs.is_begun:
             raise RuntimeError("act before begin: an environment has no first observation")
         try:
-            self._action = playing.loop.act()
+            chosen = playing.loop.act()
+            if self._greedy is not None:
+                chosen = self._choose_greedily(self._greedy, playing, chosen)
+            self._action = chosen
         except ModelMismatchError as error:
             raise SpecMismatchError("policy", str(error)) from error
         return playing.envs.action_to_environment(self._action)
@@ -247,7 +257,8 @@ class Actor:
 
         Raises:
             SpaceLayoutError: an observation has another shape than its space.
-            ValueError: rewards, flags or actions are not one for each environment.
+            ValueError: rewards, flags or actions are not one for each environment, or a flag is
+                neither true nor false.
             RowsNotDeclaredError: a step processor makes columns that nobody declares.
         """
         playing, chosen = self._playing, self._action
@@ -260,7 +271,14 @@ class Actor:
         self._process()
         ended = envs.never if terminated is None else terminated
         cut = envs.never if truncated is None else truncated
-        step = playing.loop.take(envs.push(chosen, reward, obs, ended, cut, taken_over))
+        greedy = self._greedy
+        left_out = greedy.playing if greedy is not None and greedy.playing.any() else None
+        pushed = envs.push(chosen, reward, obs, ended, cut, taken_over, left_out)
+        step = playing.loop.take(pushed)
+        if greedy is not None:
+            greedy.count(envs.true_reward, envs.done)
+        if envs.ended:
+            self._begin_greedy(playing, envs.done)
         self._unprocessed, self._action = step, None
         if not envs.ended:
             self._process()
@@ -330,7 +348,31 @@ class Actor:
         new.envs.begin_like(old.envs)
         new.loop.sync()
         new.loop.begin()
-        self._playing, self._unprocessed = new, None
+        self._playing, self._unprocessed, self._greedy = new, None, None
+
+    def _begin_greedy(self, playing: OwnActor, begun: NDArray[np.bool_]) -> None:
+        """Some of the episodes that begin here are of an evaluation, if one is asked for."""
+        evaluation = self._host.evaluation
+        order = None if evaluation is None else evaluation.order
+        if self._greedy is not None and self._greedy.order is not order:
+            self._greedy = None
+        if evaluation is None or order is None or order.run.run_id != playing.run.run_id:
+            return
+        if self._greedy is None:
+            try:
+                self._greedy = GreedyEpisodes(evaluation, order, playing.envs)
+            except ModelMismatchError as error:
+                raise SpecMismatchError("policy", str(error)) from error
+        self._greedy.begin(begun)
+
+    def _choose_greedily(
+        self, greedy: GreedyEpisodes, playing: OwnActor, action: NDArray[Any]
+    ) -> NDArray[Any]:
+        """Return the actions, greedy ones where an episode is of the evaluation."""
+        if greedy.is_asked_for:
+            return greedy.choose(playing.envs.reset(), action)
+        self._greedy = None
+        return action
 
     def _process(self) -> None:
         step, self._unprocessed = self._unprocessed, None

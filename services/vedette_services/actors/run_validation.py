@@ -13,10 +13,14 @@ from vedette_protocol.foreign_text import printable
 from vedette_protocol.limits import PAYLOAD_MAX_BYTES
 from vedette_protocol.messages import Ack, Run
 from vedette_protocol.model import CompleteModel, unpack_model
-from vedette_rl.envs.config import EnvConfig
+from vedette_rl.envs.config import UNNAMED, EnvConfig
 from vedette_rl.import_by_name import find_import_names
 from vedette_services.config.parts import ActorsConfig
-from vedette_services.errors import RunImportRefusedError, RunNotUnderstoodError
+from vedette_services.errors import (
+    EnvironmentNotNamedError,
+    RunImportRefusedError,
+    RunNotUnderstoodError,
+)
 
 
 def validate_run(
@@ -28,6 +32,7 @@ def validate_run(
         makes_envs: the run's environments are made here.
 
     Raises:
+        EnvironmentNotNamedError: only simulators that own their loops can play it.
         RunImportRefusedError: it imports what the operator has not allowed.
         RunNotUnderstoodError: its settings are not those of this version, or its batches do not
             travel.
@@ -37,6 +42,8 @@ def validate_run(
         env = EnvConfig.model_validate(dict(run.env))
     except ValidationError as error:
         raise RunNotUnderstoodError(_first_problem(error)) from error
+    if makes_envs and env.is_declared and env.id == UNNAMED:
+        raise EnvironmentNotNamedError
     check_imports(env if makes_envs else None, run.agent, allow_import, run.actors)
     sharing = run.schema.sharing  # a batch has at least what one row points to
     least = sharing.places_per_row if sharing else 0
@@ -75,7 +82,7 @@ def _first_problem(error: ValidationError) -> str:
     return f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
 
 
-_WRAPPERS = ("gymnasium.wrappers.", "vedette_rl.envs.")
+_WRAPPERS = ("gymnasium.wrappers.", "vedette_rl.envs.", "vedette_rl.networks.frozen_encoder.")
 """Prefixes of modules whose wrappers every host has loaded anyway."""
 
 
@@ -105,16 +112,17 @@ def imported_names(
     env: EnvConfig | None, agent: Mapping[str, Any], actors: Mapping[str, Any]
 ) -> Iterator[str]:
     """Every ``module:Name`` of a run, as it stands in its configuration, but for Gymnasium's own
-    wrappers.
+    wrappers and ours.
 
-    In the settings of agent and actors that is any text that looks like one: an agent that is not
-    ours may import what its own settings name.
+    In the settings of agent, actors and wrappers that is any text that looks like one: what is not
+    ours may import what its own settings name, and so does `FrozenEncoder`.
     """
     if env is not None and env.module is not None:
         yield env.id
     for wrapper in env.wrappers if env is not None else ():
         if not f"{wrapper.name.partition(':')[0]}.".startswith(_WRAPPERS):
             yield wrapper.name
+        yield from find_import_names(wrapper.kwargs)
     for settings in (agent, actors):
         yield from find_import_names(settings)
 

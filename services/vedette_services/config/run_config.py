@@ -206,9 +206,9 @@ def _unused_by_agent(agent: AgentConfig) -> Unused:
         ]
         yield " ".join(keys), f"agent.exploration.kind is {kind}"
     imitation = getattr(agent, "imitation", None)
-    if isinstance(imitation, ImitationConfig) and imitation.loss == "none":
-        keys = ["agent.imitation.weight", "agent.imitation.margin"]
-        yield " ".join(keys), "agent.imitation.loss is none"
+    if isinstance(imitation, ImitationConfig) and imitation.loss != "margin":
+        keys = ["agent.imitation.weight"] * (imitation.loss == "none") + ["agent.imitation.margin"]
+        yield " ".join(keys), f"agent.imitation.loss is {imitation.loss}"
     if getattr(agent, "alpha", "auto") != "auto":
         keys = ["agent.initial_alpha", "agent.target_entropy", "agent.alpha_learning_rate"]
         yield " ".join(keys), "agent.alpha is a number"

@@ -1,4 +1,5 @@
-"""Writes a configuration such that `read_config` gives it back, and compares two of them.
+"""Writes a configuration such that `read_config` gives it back, compares two of them, and describes
+it as a JSON schema, so that editors complete and check TOML.
 
 What may not change when a run resumes is marked where it is declared, by
 `vedette_rl.stored_settings`; `vedette_services.run.resume` refuses it.
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,14 +17,22 @@ from typing import Any
 import tomli_w
 from pydantic import BaseModel
 
+from vedette_rl.agents.registry import BUILT_IN
+from vedette_rl.import_by_name import IMPORT_NAME
 from vedette_rl.storage.atomic_files import NO_ROOM, replace_file, replace_or_overwrite
 from vedette_rl.stored_settings import StoredIn, marks_of
 from vedette_services.config.run_config import RunConfig
-from vedette_services.config.schema import config_schema
 from vedette_services.config.settings import NONE, Table
 from vedette_services.errors import SettingError
 
 SCHEMA_FILE = "config.schema.json"
+
+Schema = dict[str, Any]
+"""JSON: nested tables, lists, texts, numbers."""
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+NO_VALUE: Schema = {"const": "none", "description": "none"}
+"""Python's None, as TOML writes it."""
 
 log = logging.getLogger("vedette.learner")
 
@@ -155,3 +164,57 @@ def _text(value: Any) -> str:  # any JSON
     if value is None:
         return "none"
     return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
+
+
+def config_schema() -> Schema:
+    """The schema of a configuration file. Nothing in it is required: presets fill the rest in."""
+    schema = part_schema(RunConfig)
+    agents = [part_schema(kind.config) for kind in BUILT_IN.values()]
+    own = {
+        "title": "An agent of your own",
+        "type": "object",
+        "properties": {"name": {"type": "string", "pattern": f"^{IMPORT_NAME}$"}},
+        "required": ["name"],
+    }
+    parts = schema["properties"]
+    parts["agent"] = {"description": parts["agent"]["description"], "anyOf": [*agents, own]}
+    wrappers = parts["env"]["properties"]["wrappers"]
+    text = {"type": "string", "pattern": f"^{IMPORT_NAME}$"}
+    wrappers["items"] = {"anyOf": [text, wrappers["items"]]}
+    return {"$schema": DIALECT, "title": "Vedette's configuration", **schema}
+
+
+def part_schema(part: type[BaseModel]) -> Schema:
+    """A part's schema with everything in place, and its docstrings as descriptions."""
+    made = part.model_json_schema()
+    found: Schema = _resolved(made, made.get("$defs", {}))
+    return found
+
+
+def _resolved(value: Any, definitions: Mapping[str, Any]) -> Any:  # any JSON
+    """Resolve references; drop titles that only repeat a name, and what is required."""
+    match value:
+        case {"$ref": str(name), **more}:
+            target = _resolved(definitions[name.rpartition("/")[2]], definitions)
+            return {**_resolved(more, definitions), **target}  # its own description, not the key's
+        case {"type": "null"}:
+            return NO_VALUE
+        case Mapping():
+            return _without(value, definitions)
+        case list():
+            return [_resolved(one, definitions) for one in value]
+        case None:
+            return "none"
+        case _:
+            return value
+
+
+def _without(table: Mapping[str, Any], definitions: Mapping[str, Any]) -> Schema:
+    found = {
+        name: _resolved(inner, definitions)
+        for name, inner in table.items()
+        if name not in ("$defs", "required", "title")
+    }
+    if isinstance(text := found.get("description"), str):  # a docstring: in one line of Markdown
+        found["description"] = " ".join(text.replace("``", "`").split())
+    return found

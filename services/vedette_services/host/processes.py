@@ -295,8 +295,9 @@ class WakeupEvent:
                 pass
 
     def close(self) -> None:
-        """Close the descriptors."""
-        for descriptor in self.descriptors:
+        """Close the descriptors; nothing is told through it any more."""
+        descriptors, self._read, self._write = self.descriptors, -1, -1  # another file's soon
+        for descriptor in descriptors:
             os.close(descriptor)
 
 

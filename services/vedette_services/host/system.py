@@ -1,4 +1,5 @@
-"""Calls on processes, sockets and GPUs that differ between hosts, each with a portable path.
+"""Calls on processes, sockets and GPUs that differ between operating systems, each with a portable
+path.
 
 No other module of `vedette_services` makes them; ruff checks that. Those on files and memory are in
 `vedette_rl.storage.system`. On Windows none of the daemons runs: see `require_daemons`.
@@ -17,7 +18,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
+from importlib import metadata
 from pathlib import Path
 
 from vedette_rl.storage.system import sysctl_text
@@ -56,8 +57,8 @@ def require_daemons(what: str) -> None:
 def vedette_version() -> str:
     """Return the installed distribution's version; "" where it is not installed."""
     try:
-        return version("vedette")
-    except PackageNotFoundError:
+        return metadata.version("vedette")
+    except metadata.PackageNotFoundError:
         return ""
 
 
@@ -189,8 +190,6 @@ def _read(path: Path) -> str:
         return ""
 
 
-# GPUs
-
 # Only the trainer loads torch, which takes seconds. The driver's answer is enough to refuse a wrong
 # name before anything starts; the rest is left to torch.
 
@@ -227,8 +226,8 @@ def missing_device(
 def torch_version() -> str:
     """Return the version of the installed torch; "" if there is none."""
     try:
-        return version("torch")
-    except PackageNotFoundError:
+        return metadata.version("torch")
+    except metadata.PackageNotFoundError:
         return ""
 
 

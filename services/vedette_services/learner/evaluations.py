@@ -25,7 +25,7 @@ NO_EVALUATOR_S = 10.0
 """Without a trusted manager that plays evaluations for so long, the actors' returns count."""
 
 RETURNS_OF_ACTORS = "returns of actors"
-"""`Eval.source` where no evaluation was played."""
+"""`Eval.played_by` where no evaluation was played."""
 
 _HELD_BYTES = 64 << 20  # of models that the asked manager may have taken
 _HELD_LEAST = 2
@@ -357,7 +357,7 @@ class ActorEvaluations:
             length_mean=found.length_mean,
             episodes=found.episodes,
             episodes_cut=found.cut,
-            source=f"manager {manager}",
+            played_by=f"manager {manager}",
         )
         self._finished = CheckedEvaluation(result, model, counts)
 
@@ -398,7 +398,7 @@ class ActorEvaluations:
             env_steps=newest.env_steps,
             return_mean=total / episodes,
             episodes=episodes,
-            source=RETURNS_OF_ACTORS,
+            played_by=RETURNS_OF_ACTORS,
         )
         self._finished = CheckedEvaluation(result, newest, counts=True)
 

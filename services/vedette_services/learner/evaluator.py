@@ -49,6 +49,7 @@ class EvaluatorProcess:
         self._learning = StatusRecordReader(spec.run.learning_map, TrainerStatus)
         self._writer = StatusRecordWriter(spec.run.evaluation_map, Eval)
         self._writer.write(self._evaluation.status)
+        self._tried = -1  # the version that was played last, whether it counts or not
 
     def run(self) -> None:
         """Evaluate until the trainer has ended, then its last model."""
@@ -59,6 +60,7 @@ class EvaluatorProcess:
                 model = self._read_latest_model()
             if model is not None and self._should_evaluate(model.version, done):
                 set_log_context(epoch=model.epoch)
+                self._tried = model.version
                 if self._evaluation.evaluate(model.epoch, model.info(), model.env_steps):
                     self._writer.write(self._evaluation.status)
             elif done:
@@ -73,7 +75,7 @@ class EvaluatorProcess:
         return model if model and model.epoch >= self._learning.read().epoch else None
 
     def _should_evaluate(self, version: int, done: bool) -> bool:
-        last = done and self._evaluation.is_newer(version)
+        last = done and version != self._tried and self._evaluation.is_newer(version)
         return last or self._evaluation.is_due(version)
 
 
@@ -116,7 +118,7 @@ class ReportedEvaluations:
                 results.status,
                 shown_return_mean=found.return_mean,
                 shown_version=found.version,
-                shown_by=found.source,
+                shown_by=found.played_by,
             )
         elif (model := self._models.read()) is not None and model.version == found.version:
             set_log_context(epoch=reported.epoch)
@@ -177,7 +179,7 @@ class EvaluationResults:
             shown_version=before.shown_version,
             shown_by=before.shown_by,
         )
-        self._log(found, detail or f" ({found.source})")
+        self._log(found, detail or f" ({found.played_by})")
 
     def _log(self, found: Eval, detail: str) -> None:
         """Log an evaluation, at most one a second at the level of information."""
@@ -206,7 +208,7 @@ class EvaluationResults:
             "episodes": found.episodes,
             "episodes_cut": found.episodes_cut,
             "seed": self._seed,
-            "source": found.source,
+            "played_by": found.played_by,
         }
         try:
             write_state(self._best_directory, {"model": dict(model.arrays)}, meta)

@@ -372,9 +372,9 @@ class EvaluationHandover:
         self._spec, self._seen = spec, seen
         self.schema: Schema | None = None
         """Of the models."""
-        self._record = StatusRecordWriter(spec.run.reported_map, ReportedEvaluation)
         self._models: ModelMapWriter | None = None
-        self._last: ReportedEvaluation | None = None  # until the evaluator has taken it
+        self._last = self._read_last()  # None once the evaluator has taken it
+        self._record = StatusRecordWriter(spec.run.reported_map, ReportedEvaluation)
 
     def pass_on(self, evaluations: ActorEvaluations) -> None:
         """Write the next evaluation, once the one before was taken."""
@@ -392,6 +392,16 @@ class EvaluationHandover:
                 return
         self._last = ReportedEvaluation(checked.found, epoch, checked.counts)
         self._record.write(self._last)
+
+    def _read_last(self) -> ReportedEvaluation | None:
+        """Read what a gateway before this one wrote last, which may not have been taken."""
+        found = StatusRecordReader(self._spec.run.reported_map, ReportedEvaluation).read()
+        if not found.epoch:
+            return None
+        model = ModelMapReader(self._spec.run.evaluated_map).read() if found.counts else None
+        if found.counts and (model is None or model.version != found.found.version):
+            return None  # it was taken: that gateway had begun to write the next one's model
+        return found
 
     def _map(self) -> ModelMapWriter:
         assert self.schema is not None, "a model was published"

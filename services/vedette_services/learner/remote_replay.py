@@ -26,7 +26,10 @@ from vedette_protocol.errors import SchemaError
 from vedette_protocol.schema import Schema, spec_difference
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import ModelInfo, Sample, State
+from vedette_rl.core.acting import act_of
+from vedette_rl.envs.layout import ActionConverter
 from vedette_rl.envs.make import environment_spaces
+from vedette_rl.envs.spaces import observation_columns
 from vedette_rl.errors import LatestValueFormatError
 from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.ring_files import read_floor
@@ -156,6 +159,7 @@ class RemoteReplay:
         self.config, self.run, self.address = config, out, address
         self._began, self._pid = time.monotonic(), os.getpid()
         self._next_tick = self._wait_s = 0.0
+        self._closed = False
         self._models: BackgroundPublisher | None = None
         self._model_schema: Schema | None = None
         self._limiters: dict[int, Limiter] = {}
@@ -234,15 +238,16 @@ class RemoteReplay:
         `replay.samples_per_insert` allows; status and log have the reason.
 
         Args:
-            batch_size: how many; None: `agent.batch_size`.
+            batch_size: how many, at most `replay.capacity`; None: `agent.batch_size`.
             timeout_s: the longest wait; 0: none.
 
         Raises:
+            UsageError: `batch_size` is no such number.
             ReplayWaitError: a batch may not be drawn yet; has the reason.
             LimiterDeadlockError: `replay.error_buffer` never lets so many be drawn.
             ChildFailedError: the gateway died and would die again.
         """
-        rows = batch_size or self.config.agent.batch_size
+        rows = self._rows(batch_size)
         self._wait(rows, timeout_s)
         sample = self._buffer.sample(rows)
         learning = self._learning
@@ -252,9 +257,19 @@ class RemoteReplay:
         self._tick("training", "")
         return sample
 
+    def _rows(self, batch_size: int | None) -> int:
+        if batch_size is None:
+            return self.config.agent.batch_size
+        most = self.config.replay.capacity
+        is_whole = isinstance(batch_size, (int, np.integer)) and not isinstance(batch_size, bool)
+        if not (is_whole and 1 <= batch_size <= most):
+            why = f"no number of rows from 1 to replay.capacity, which is {most:,}"
+            raise UsageError(f"batch_size={batch_size!r}: {why}")
+        return int(batch_size)
+
     def wait_reason(self, batch_size: int | None = None) -> str:
         """Return why a batch may not be drawn yet; "" if it may."""
-        rows = batch_size or self.config.agent.batch_size
+        rows = self._rows(batch_size)
         if rows not in self._limiters:
             whole = make_run_limiter(self.config, self._floor)
             self._limiters[rows] = replace(whole, batch_size=rows)
@@ -311,9 +326,13 @@ class RemoteReplay:
             Its version: the batches drawn so far, and always more than the version before.
 
         Raises:
-            UsageError: the policy does not take them, or they are not those of before.
+            UsageError: the policy does not take them or does not act on them, or they are not those
+                of before.
         """
         self._raise_failure()
+        if not (isinstance(arrays, Mapping) and arrays):
+            given = "an empty one" if isinstance(arrays, Mapping) else type(arrays).__name__
+            raise UsageError(f"publish: it takes a mapping of names to arrays, not {given}")
         model = ModelInfo(max(self.batches, self._version + 1), _copied(arrays))
         try:
             schema = Schema.from_arrays(model.arrays)
@@ -334,7 +353,7 @@ class RemoteReplay:
         return model.version
 
     def _check_model(self, model: ModelInfo) -> None:
-        """Check that the policy that actors build takes a model."""
+        """Check that the policy that actors build takes a model, and acts on it."""
         agent = self.config.agent
         ranks, spaces = np.array([0.5]), environment_spaces(self.config.env)
         policy = agent_kind(agent.name).build_policy(agent, spaces, ranks=ranks, seed=0)
@@ -343,6 +362,21 @@ class RemoteReplay:
         except Exception as error:
             why = foreign_error_message(error)
             raise UsageError(f"publish: {agent.name} does not take these arrays: {why}") from error
+        obs = {
+            leaf.name: np.zeros((1, *leaf.shape), leaf.dtype)
+            for leaf in observation_columns(spaces.observation)
+        }
+        try:
+            with np.errstate(all="ignore"):  # of numbers that no environment gives
+                chosen = act_of(policy)(obs, explore=True, begins=np.ones(1, np.bool_))
+            action = ActionConverter(spaces.action, 1).to_column(chosen)
+        except Exception as error:
+            why = foreign_error_message(error)
+            raise UsageError(f"publish: {agent.name} cannot act on these arrays: {why}") from error
+        if not np.isfinite(action).all():
+            raise UsageError(
+                f"publish: {agent.name} acts by numbers that are not finite on these arrays"
+            )
 
     # Waiting, and the end
 
@@ -392,10 +426,10 @@ class RemoteReplay:
         return find_exit_reason(self.config.stop, self.batches, env_steps, seconds, None)
 
     def _raise_failure(self) -> None:
+        if not self._supervisor.is_serving:  # first: a model may have failed by this
+            raise self._supervisor.error or ServicesError("the replay is closed")
         if self._models is not None:
             self._models.raise_failure()
-        if not self._supervisor.is_serving:
-            raise self._supervisor.error or ServicesError("the replay is closed")
 
     def close(self, exit_reason: str = "") -> None:
         """End the gateway, and tell the actors; does nothing when it is closed.
@@ -404,10 +438,13 @@ class RemoteReplay:
             exit_reason: ``interrupted``: the run goes on later, and actors wait for it; "": it is
                 over.
         """
-        if os.getpid() != self._pid or not self._supervisor.is_serving:
+        if os.getpid() != self._pid or self._closed:
             return  # a forked child's copy is not the replay
+        self._closed = True
         atexit.unregister(self.close)
         with self._opened:
+            if not self._supervisor.is_serving:
+                return  # the gateway gave up: nobody takes a model, or a status
             reason = exit_reason or self._exit_reason() or "loop_ended"
             if self._models is not None:
                 self._models.close(_LAST_MODEL_S)

@@ -6,8 +6,10 @@ import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+import numpy as np
 import tomli_w
 
 from vedette_rl.core import Recorder
@@ -62,17 +64,30 @@ def open_recorder(config: RunConfig, run: Path) -> Recorder:
     return tee
 
 
-def truncate_curves(tensorboard: Path, opt_steps: int) -> int:
+class LastRecorded(NamedTuple):
+    """What earlier starts of a run have recorded last: an env step, and a value of each curve
+    against env steps."""
+
+    env_steps: int = 0
+    values: Mapping[str, float] = MappingProxyType({})
+
+    def is_last(self, name: str, value: float | None) -> bool:
+        """Return True if this is a curve's last value, in TensorBoard's precision."""
+        return value is not None and self.values.get(name) == np.float32(value)
+
+
+def truncate_curves(tensorboard: Path, opt_steps: int) -> LastRecorded:
     """Remove what was recorded after the optimization step that a run resumes from.
 
     Returns:
-        The last env step recorded; 0 if there is none.
+        What stays.
     """
     try:
-        return purge_events(tensorboard, opt_steps, is_against_opt_steps).last_other_step
+        found = purge_events(tensorboard, opt_steps, is_against_opt_steps)
     except OSError as error:
         log.warning("curves of the last start stay as they are: %s", error)
-        return 0
+        return LastRecorded()
+    return LastRecorded(found.last_other_step, found.last_other_values)
 
 
 def hyperparameters(table: Mapping[str, Any]) -> dict[str, bool | float | str]:
@@ -105,15 +120,21 @@ class CurveRecorder:
 
     Args:
         run_id, config: of the run.
-        env_steps: the last that earlier starts of the run have recorded. After a power failure the
-            replay has fewer, and a curve must not run backwards.
+        before: what earlier starts of the run have recorded last. After a power failure the replay
+            has fewer env steps, and a curve must not run backwards; an evaluation that was played
+            before this start may have been recorded then.
     """
 
     def __init__(
-        self, recorder: Recorder, run_id: str, config: RunConfig, env_steps: int = 0
+        self,
+        recorder: Recorder,
+        run_id: str,
+        config: RunConfig,
+        before: LastRecorded = LastRecorded(),  # noqa: B008 - nobody changes it
     ) -> None:
         self._recorder, self._run_id, self._config = recorder, run_id, config
-        self._first = self._env_steps = env_steps
+        self._before: LastRecorded | None = before
+        self._first = self._env_steps = before.env_steps
         self._next = 0.0
         self._evaluated: int | None = None
         self._shown: tuple[int | None, str] = (None, "")
@@ -123,6 +144,8 @@ class CurveRecorder:
     ) -> None:
         """Write what is due; does nothing most of the time."""
         env_steps = self._env_steps = max(self._env_steps, ingest.env_steps)
+        if self._before is not None:
+            self._skip_recorded(self._before, seen)
         if seen.version != self._evaluated:
             self._evaluated = seen.version
             found = replace(seen, shown_return_mean=None)
@@ -139,3 +162,11 @@ class CurveRecorder:
             if not learning.opt_steps:
                 del record["samples_per_opt_steps"]  # there is none yet
             self._recorder.write(record, env_steps)
+
+    def _skip_recorded(self, before: LastRecorded, seen: Eval) -> None:
+        """Pass over the evaluations that are there at the first call and were recorded before."""
+        self._before = None
+        if before.is_last("eval/version", seen.version):
+            self._evaluated = seen.version
+        if before.is_last("eval/untrusted_mean_reward", seen.shown_return_mean):
+            self._shown = seen.shown_version, seen.shown_by

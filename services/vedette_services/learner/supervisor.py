@@ -59,7 +59,7 @@ from vedette_services.run.status_records import (
     clear_status_records,
 )
 from vedette_services.run.status_text import final_report_lines
-from vedette_services.run.stop_conditions import is_evaluated, late_evaluation
+from vedette_services.run.stop_conditions import is_evaluated, late_evaluation, missing_evaluation
 
 if TYPE_CHECKING:  # an extra
     from vedette_services.prometheus import MetricsAddress
@@ -319,11 +319,10 @@ class Supervisor:
     def _missing_evaluation(self) -> str:
         """Return why the last model has no evaluation though nobody plays any more."""
         status, learning = self._records.read(), self._records.learning.read()
-        asked = self._spec.config.evaluates_on_actors and learning.evaluates
-        if not asked or status.eval.version == learning.opt_steps:
+        due = learning.evaluates and learning.opt_steps > 0
+        if not due or status.eval.version == learning.opt_steps:
             return ""
-        play = "`vedette eval RUN --checkpoint latest` plays it"
-        return f"no manager that counts has evaluated the last model: {play}"
+        return missing_evaluation(by_managers=self._spec.config.evaluates_on_actors)
 
     def _wait_for_gateway(self, gateway: subprocess.Popen[bytes]) -> None:
         """Wait until the gateway has the last batches; it may go on answering late managers."""

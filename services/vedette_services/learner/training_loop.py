@@ -6,6 +6,7 @@ evaluation or serialization: its callbacks hand these to other threads and proce
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -131,6 +132,7 @@ class TrainingLoop:
         self._lag = (0.0, 0.0, 0.0)  # mean, p95, max: of the rows drawn for the last record
         self._record: dict[str, float] = dict(learning.record)
         self._unread: deque[_Unread] = deque()
+        self._flushes: deque[int] = deque()  # those that wait for results of their steps
 
     def run(self) -> TrainerStatus:
         """Train to the end; returns the last status, with its `exit_reason`."""
@@ -196,7 +198,7 @@ class TrainingLoop:
             td_errors = read_later(result.td_errors)
         if result.record and loaded.versions is not None:
             made = loaded.versions[loaded.versions >= 0]  # rows of data sets are of no model
-            lag = self._agent.opt_steps - (made if len(made) else loaded.versions[:1])
+            lag = self._agent.opt_steps - made if len(made) else np.zeros(1)
             self._lag = (float(lag.mean()), float(np.percentile(lag, 95)), float(lag.max()))
         if td_errors or result.record:
             unread = _Unread(self._agent.opt_steps, loaded.indices, td_errors, result.record)
@@ -207,12 +209,14 @@ class TrainingLoop:
         """Take over the results that have arrived, and wait for all but the newest `keep`."""
         while self._unread and (len(self._unread) > keep or self._unread[0].done):
             unread = self._unread.popleft()
+            self._flush_before(unread.opt_steps)
             if unread.td_errors:
                 self._replay.update_priority(unread.indices, unread.td_errors.array())
             if unread.record:
                 self._record = dict(unread.record)
                 record = {f"train/{name}": value for name, value in self._record.items()}
                 self._callbacks.record(record, unread.opt_steps)
+        self._flush_before(self._unread[0].opt_steps if self._unread else math.inf)
 
     def _at_intervals(self, opt_steps: int) -> None:
         config = self._config
@@ -226,9 +230,17 @@ class TrainingLoop:
             self._callbacks.publish(self._agent)
 
     def _flush(self, opt_steps: int) -> None:
-        if record := _sampling_record(self._replay):
-            self._callbacks.record(record, opt_steps)
-        self._callbacks.flush(opt_steps)
+        """Write what was recorded, once the results of all steps until now have arrived."""
+        self._flushes.append(opt_steps)
+        self._read(_LATE_OPTS)
+
+    def _flush_before(self, opt_steps: float) -> None:
+        """Do the flushes that waited for results of earlier steps than this one."""
+        while self._flushes and self._flushes[0] < opt_steps:
+            flushed = self._flushes.popleft()
+            if record := _sampling_record(self._replay):
+                self._callbacks.record(record, flushed)
+            self._callbacks.flush(flushed)
 
     def _record_cost(self, opt_steps: int) -> None:
         """Record upstream's two timers: mean milliseconds since the last call."""

@@ -15,9 +15,8 @@ from vedette_rl.agents.exploration import exploration_ranks
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Policy, TdErrorPolicy
 from vedette_rl.envs.make import make_env
-from vedette_rl.envs.registry import find_spec
+from vedette_rl.envs.registry import find_episode_bound, find_spec, step_limit
 from vedette_rl.envs.spaces import Spaces, check_declared, transition_dtype
-from vedette_rl.envs.vector_env import find_episode_bound, step_limit
 from vedette_rl.errors import (
     CamerasDifferError,
     CustomNetworkError,
@@ -173,6 +172,9 @@ def _check_made(config: RunConfig, *, in_process: bool) -> None:
         raise SettingError(f"env.{e.part}", str(e), "declare what the environment has") from e
 
 
+_UNPLAYED = "where none plays any, the returns of their actors count"
+
+
 def check_trust(config: RunConfig, address: Address, keys: Path | None) -> tuple[str, ...]:
     """Refuse evaluations by managers of which none could count; nothing where the learner plays.
 
@@ -192,7 +194,8 @@ def check_trust(config: RunConfig, address: Address, keys: Path | None) -> tuple
     if not (config.evaluates_on_actors and config.learner.eval_interval):
         return ()
     if keys is None and address.loopback:
-        return ("evaluations are played by the managers on this host, which all count",)
+        all_count = "evaluations are played by the managers on this host, which all count"
+        return (f"{all_count}; {_UNPLAYED}",)
     if keys is None:
         raise SettingError(
             "evaluation.where",
@@ -211,7 +214,8 @@ def check_trust(config: RunConfig, address: Address, keys: Path | None) -> tuple
             raise SettingError("stop.target_return", f"is never reached without {key}", fix)
     if not known:
         return (*lines, f"{key} names nobody: evaluations are shown, and decide nothing")
-    return (*lines, f"evaluations are played by managers; those of {', '.join(known)} count")
+    who = ", ".join(known)
+    return (*lines, f"evaluations are played by managers; those of {who} count; {_UNPLAYED}")
 
 
 def _describe_evaluation_bound(config: RunConfig) -> str:

@@ -18,16 +18,16 @@ from typing import Any, Protocol
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.wrappers import FrameStackObservation
 from pydantic import JsonValue
 
 from vedette_rl.core import Policy
 from vedette_rl.envs.config import EnvConfig
-from vedette_rl.envs.make import environment_spaces, make_env
-from vedette_rl.envs.registry import AllowImport
+from vedette_rl.envs.gamepad import Gamepad, GamepadTakeover
+from vedette_rl.envs.make import environment_spaces, make_env, stack_frames
+from vedette_rl.envs.registry import AllowImport, find_episode_bound
 from vedette_rl.envs.spaces import Spaces, agent_spaces, differing_part
-from vedette_rl.envs.takeover import KeyboardTakeover, describe_keys
-from vedette_rl.envs.vector_env import Env, find_episode_bound
+from vedette_rl.envs.takeover import KeyboardTakeover, Takeover
+from vedette_rl.envs.vector_env import Env
 from vedette_rl.errors import EnvironmentFaultError
 from vedette_rl.evaluation.evaluator import EnvironmentPolicy
 from vedette_rl.exported import read_policy
@@ -35,11 +35,12 @@ from vedette_rl.exported.minari_dataset import (
     EpisodeRecorder,
     MinariWriter,
     PlayedEpisode,
+    written_spec,
 )
 from vedette_rl.import_by_name import IMPORT_NAME, import_by_name
 from vedette_rl.storage.atomic_files import replacing
 from vedette_services.config.loading import load_config
-from vedette_services.errors import NothingCollectedError, UsageError
+from vedette_services.errors import NothingCollectedError, UsageError, foreign_error_message
 from vedette_services.host.processes import Interrupts
 from vedette_services.host.system import vedette_version
 from vedette_services.run.export import DataSetPlace, require_minari
@@ -99,11 +100,30 @@ class Keyboard:
     """A person who acts, in place of the demonstrator where there is one.
 
     Args:
-        keys, fps: as of `KeyboardTakeover`.
+        keys, fps, ends: as of `KeyboardTakeover`; `keys` may be buttons.
+        gamepad: the person has a gamepad: its number, or a device; None: a keyboard.
     """
 
     keys: Mapping[str, JsonValue] | None = None
     fps: int | None = None
+    ends: Mapping[str, float] | None = None
+    gamepad: int | Gamepad | None = None
+
+    @property
+    def render_mode(self) -> str | None:
+        """The pictures that the person's window needs; a gamepad has none."""
+        return "rgb_array" if self.gamepad is None else None
+
+    def take_over(self, env: Env) -> Takeover:
+        """Let the person act in an environment.
+
+        Raises:
+            TakeoverError: nobody can.
+        """
+        if self.gamepad is None:
+            return KeyboardTakeover(env, self.keys, self.fps, self.ends)
+        pad, fps = self.gamepad, self.fps
+        return GamepadTakeover(env, buttons=self.keys, ends=self.ends, fps=fps, device=pad)
 
 
 @dataclass(slots=True)
@@ -216,11 +236,23 @@ class _OwnFunction:
 
     def __init__(self, name: str, made: Any, space: gym.Space[Any]) -> None:
         self._name, self._made, self._space, self._act = name, made, space, made
+        self._has_acted = False
 
-    def __call__(self, obs: Any, *, begins: bool) -> Any:
+    def _choose(self, obs: Any, begins: bool) -> Any:
         if begins and isinstance(self._made, type):
             self._act = self._made()
-        action = given = self._act(obs)
+        return self._act(obs)
+
+    def __call__(self, obs: Any, *, begins: bool) -> Any:
+        if self._has_acted:
+            given = self._choose(obs, begins)
+        else:
+            try:
+                given = self._choose(obs, begins)
+            except Exception as error:
+                why = f"it takes no observation of this environment: {foreign_error_message(error)}"
+                raise UsageError(f"--policy {self._name}: {why}") from error
+        self._has_acted, action = True, given
         if isinstance(self._space, gym.spaces.Box):
             action = np.asarray(given, self._space.dtype)
             if action.shape == self._space.shape:  # environments clip, too
@@ -299,11 +331,13 @@ def collect(
     stage = _Stage(config, demonstrator, keyboard, allow_import)
     about = _about(config, demonstrator, keyboard, wanted)
     if stage.person is not None:
-        say(f"keys: {describe_keys(stage.person.table)}")
+        say(stage.person.describe())
     with Interrupts() as interrupts, closing(stage), replacing(place.path) as aside:
         data = place.make(aside)
         by = {"algorithm_name": " and ".join(about["by"]), "vedette": about}
-        writer = MinariWriter(data, stage.made, config, place.id, by)
+        made = stage.made
+        spaces, spec = (made.observation_space, made.action_space), written_spec(made, config)
+        writer = MinariWriter(data, *spaces, spec, place.id, by)
         session = _Session(place.path, stage, writer, wanted, say, interrupts)
         failure, found = session.run(), session.found
         writer.describe({"vedette": {**about, "played": found.played}})
@@ -348,20 +382,20 @@ class _Stage:
     ) -> None:
         self.id = config.id
         plain = config.model_copy(update={"frame_stack": 0})
-        mode = None if keyboard is None else "rgb_array"
+        mode = None if keyboard is None else keyboard.render_mode
         with warnings.catch_warnings():
             if mode:
                 warnings.simplefilter("ignore")  # Gymnasium's of render modes: ours is an error
             env = self.made = make_env(plain, allow_import=allow_import, render_mode=mode)
-        self.person: KeyboardTakeover | None = None
+        self.person: Takeover | None = None
         try:
             self.bound = find_episode_bound(env)
             if keyboard is not None:
-                env = self.person = KeyboardTakeover(env, keyboard.keys, keyboard.fps)
+                env = self.person = keyboard.take_over(env)
             self.env: Env
             self.env = self.recorder = EpisodeRecorder(env)
             if config.frame_stack:
-                self.env = FrameStackObservation(self.recorder, config.frame_stack)
+                self.env = stack_frames(self.recorder, config.frame_stack)
             self._act = demonstrator.make(self.env) if demonstrator else self._idle
         except BaseException:
             env.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Columns, RowColumn
 from vedette_rl.core.columns import ACTOR, INTERVENED, MANAGER, VERSION
 from vedette_rl.envs.layout import RewardTransform
-from vedette_rl.envs.make import make_vector_environment
+from vedette_rl.envs.make import environment_action_space, make_vector_environment
 from vedette_rl.envs.spaces import Spaces, column_bounds, transition_dtype
 from vedette_rl.errors import DataSetError
 from vedette_rl.exported.data_sets import (
@@ -32,6 +32,7 @@ from vedette_rl.exported.data_sets import (
     open_replay_rows,
     transitions,
 )
+from vedette_rl.exported.lerobot_data import LeRobotData, is_lerobot
 from vedette_rl.replay.budget import replay_space
 from vedette_rl.replay.manifest import MANIFEST, read_manifest
 from vedette_rl.replay.prioritized import TD_ERROR
@@ -57,7 +58,7 @@ class OpenedData:
         raw_rewards: its rewards are the environment's, and are scaled and clipped as an actor's.
     """
 
-    data: MinariData | ReplayData
+    data: MinariData | LeRobotData | ReplayData
     as_rows: bool
     raw_rewards: bool
 
@@ -74,19 +75,20 @@ def open_data(config: RunConfig, spaces: Spaces, data: str) -> OpenedData:
         if declared:
             why = f"it has no column {declared[0].name!r}, which agent {config.agent.name} declares"
             raise DataSetError(data, why, "name an exported replay, or another agent")
-        found = MinariData(data, config.env)
+        action = environment_action_space(config.env)
+        kind = LeRobotData if is_lerobot(path) else MinariData
+        found = kind(data, spaces.observation, action, config.env.frame_stack)
         return OpenedData(found, as_rows=False, raw_rewards=True)
     if (replay := _replay_of(path)) is not None:
         rows = open_replay_rows(data, replay)
         same = _check_same_samples(config, data, path)
     elif path.is_file():
-        rows = open_npz(data, config.env)
-        same = config.agent.n_step == 1 and config.actors.step_processor == "n_step"
+        rows = open_npz(data, environment_action_space(config.env))
+        same = _of_one_step(config)
     else:
         raise DataSetError(data, "there is no such file or folder", "name one that is there")
     rows.check(transition_dtype(spaces, _columns(config, spaces)), frozenset({INTERVENED}))
-    of_one = config.agent.n_step == 1 and config.actors.step_processor == "n_step"
-    if (of_one or not same) and rows.longest > 1:
+    if (_of_one_step(config) or not same) and rows.longest > 1:
         why = "its transitions span several steps"
         fix = "name the directory of a run with the same settings, or one with agent.n_step=1"
         raise DataSetError(data, why, fix)
@@ -100,6 +102,11 @@ def _replay_of(path: Path) -> Path | None:
     return replay_directory(read_config(path / "config.toml"), path)
 
 
+def _of_one_step(config: RunConfig) -> bool:
+    """True if a sample is one step of the environment, as it was."""
+    return config.agent.n_step == 1 and config.actors.step_processor == "n_step"
+
+
 _OF_STEPS = frozenset({"agent.n_step", "agent.discount"})
 
 
@@ -110,7 +117,7 @@ def _check_same_samples(config: RunConfig, data: str, path: Path) -> bool:
         DataSetError: they cannot.
     """
     if not (path / "run.json").is_file():
-        return config.agent.n_step == 1 and config.actors.step_processor == "n_step"
+        return _of_one_step(config)
     theirs = read_config(path / "config.toml")
     differing = [c for c in changed_settings(theirs, config) if "samples" in c.stored_in]
     for change in differing:
@@ -163,8 +170,11 @@ class DataReading:
         """Check all rows, and write none: cheap enough for data that are not large.
 
         Raises:
-            DataSetError: a value is not finite or out of its bounds, or an episode is broken.
+            DataSetError: it is empty, a value is not finite or out of its bounds, or an episode is
+                broken.
         """
+        if not self._opened.data.length:
+            raise _empty(self._opened.data.name)
         if self.space(prioritized=False) <= _CHECKED_BYTES:
             rows = 0
             for columns in self._rows():
@@ -184,7 +194,7 @@ class DataReading:
                     raise DataSetError(opened.data.name, why, "declare rows_per_step in its class")
                 _append(ring, self._complete(columns, count), count, guard)
         if not rows:
-            raise DataSetError(opened.data.name, "it holds no samples", "name another data set")
+            raise _empty(opened.data.name)
         return rows
 
     def _most_rows(self) -> int:
@@ -208,10 +218,14 @@ class DataReading:
             her_goals=actors.her_goals,
         )
         rewards = RewardTransform(env.reward_scale, env.reward_clip) if opened.raw_rewards else None
-        with closing(make_vector_environment(env, 1, config.seed)) as envs:
-            prepare_steps(processor, envs, config.seed)
+        with ExitStack() as held:
+            if hasattr(processor, "prepare"):  # else the environment need not be here
+                envs = held.enter_context(closing(make_vector_environment(env, 1, config.seed)))
+                prepare_steps(processor, envs, config.seed)
             episodes = self._counted(opened.data.episodes())
-            yield from transitions(episodes, processor, (rewards or RewardTransform()).write, {})
+            write = (rewards or RewardTransform()).write
+            marks = INTERVENED in (self._row.names or ())
+            yield from transitions(episodes, processor, write, marks=marks)
 
     def _counted(self, episodes: Iterator[RecordedEpisode]) -> Iterator[RecordedEpisode]:
         env, self.episodes = self._config.env, 0
@@ -232,13 +246,26 @@ class DataReading:
         count = len(columns["reward"])
         if INTERVENED in (self._row.names or ()):  # of an old run, perhaps
             columns.setdefault(INTERVENED, np.zeros(count, np.bool_))
+        rows = {name: columns[name] for name in self._row.names or ()}
         try:
-            self._schema.check_values({name: columns[name] for name in self._row.names or ()})
+            self._schema.check_values(rows)
         except SchemaError as e:
-            where = f"samples {before:,} to {before + count:,}"
+            first = before + self._first_fault(rows, count)
             fix = "repair it or leave it out"
-            raise DataSetError(self._opened.data.name, f"{where}: {e}", fix) from e
+            raise DataSetError(self._opened.data.name, f"sample {first:,}: {e}", fix) from e
         return count
+
+    def _first_fault(self, rows: Columns, count: int) -> int:
+        """The first of rows that do not pass."""
+        begin, end = 0, count
+        while end - begin > 1:
+            middle = (begin + end) // 2
+            try:
+                self._schema.check_values({name: c[begin:middle] for name, c in rows.items()})
+                begin = middle
+            except SchemaError:
+                end = middle
+        return begin
 
     def _complete(self, columns: Columns, count: int) -> Columns:
         """Rows with the columns that a learner adds: no model made them."""
@@ -251,6 +278,10 @@ class DataReading:
         for name in (VERSION, MANAGER, ACTOR):
             whole[name] = np.full(count, -1, self._stored[name])
         return whole
+
+
+def _empty(name: str) -> DataSetError:
+    return DataSetError(name, "it holds no samples", "name another data set")
 
 
 def _append(ring: RingWriter, columns: Columns, count: int, guard: int) -> None:
@@ -284,7 +315,8 @@ def data_files(data: str) -> list[Path]:
         folder = _minari_place(data) if data.startswith(MINARI) else path
         if folder.is_file():
             return [folder]
-        return sorted(p for p in minari_folder(folder).rglob("*") if p.is_file())
+        folder = folder if is_lerobot(folder) else minari_folder(folder)
+        return sorted(p for p in folder.rglob("*") if p.is_file())
     except (FileNotFoundError, ImportError) as e:
         why = "there is no such data set here"
         raise DataSetError(data, why, "name one that is there") from e

@@ -32,8 +32,7 @@ from vedette_rl.replay.budget import replay_space
 from vedette_rl.replay.config import INTERVENTIONS
 from vedette_rl.replay.export import LiveRows
 from vedette_rl.replay.manifest import read_manifest
-from vedette_rl.replay.mixed import MarkedRows
-from vedette_rl.replay.ring import RingReader, RingWriter, recover_replay
+from vedette_rl.replay.ring import MarkedRows, RingReader, RingWriter, recover_replay
 from vedette_rl.replay.rows import Rows
 from vedette_rl.storage.atomic_files import replace_file, sync_directory
 from vedette_services.config.run_config import RunConfig

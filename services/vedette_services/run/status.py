@@ -194,7 +194,7 @@ class Rollout(Part):
 
 @dataclass(frozen=True, slots=True)
 class Eval(Part):
-    """The last greedy evaluation and the best one. `source`: who played it, "" for the learner.
+    """The last greedy evaluation and the best one. `played_by`: who played it, "" for the learner.
     `shown_by`: a manager that `evaluation.trusted` does not name; its results decide nothing."""
 
     return_mean: float | None = gauge(
@@ -216,7 +216,7 @@ class Eval(Part):
     env_steps: Count | None = gauge("environment steps in the replay when that version was made")
     best_return_mean: float | None = gauge("mean return of the best", "", "eval/best_mean_reward")
     best_version: Count | None = gauge("version of the best")
-    source: str = ""
+    played_by: str = ""
     shown_return_mean: float | None = gauge(
         "mean return that a manager reports which is not trusted",
         "", "eval/untrusted_mean_reward", chart=_UNTRUSTED,

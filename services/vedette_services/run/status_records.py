@@ -165,8 +165,8 @@ class ReportedEvaluation:
     def is_in(self, seen: Eval) -> bool:
         """Return True if the evaluator has taken it."""
         if not self.counts:
-            return (seen.shown_version, seen.shown_by) == (self.found.version, self.found.source)
-        return (seen.version, seen.source) == (self.found.version, self.found.source)
+            return (seen.shown_version, seen.shown_by) == (self.found.version, self.found.played_by)
+        return (seen.version, seen.played_by) == (self.found.version, self.found.played_by)
 
 
 B = TypeVar("B", TrainerStatus, GatewayStatus, IngestProgress, Eval, ReportedEvaluation)

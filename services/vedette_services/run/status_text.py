@@ -125,7 +125,7 @@ def _returns(status: Status) -> str:
     found, actors = status.eval, rollout_return(status)
     at = "" if found.env_steps is None else f" at {format_number(found.env_steps)} env steps"
     said = [] if actors is None else [f"actors {format_number(actors, 1)}"]
-    by = f" by {found.source}" if found.source else ""
+    by = f" by {found.played_by}" if found.played_by else ""
     said.append(f"{_evaluation(found)}{at}{by}")
     shown = _shown(found)
     return ", ".join([*said, *_best(found), *shown, *[status.evaluating] * bool(status.evaluating)])

@@ -64,10 +64,18 @@ def exit_sentence(reason: str, after: str = "") -> str:
 
 def late_evaluation(timeout_s: float) -> str:
     """Return the sentence about a last evaluation that the end of the run no longer waits for."""
-    return (
-        f"the last evaluation did not end within evaluation.end_timeout_s = {timeout_s:g} s: "
-        "`vedette eval RUN --checkpoint latest` plays the last model"
-    )
+    why = f"the last evaluation did not end within evaluation.end_timeout_s = {timeout_s:g} s"
+    return f"{why}: {_PLAY_LAST}"
+
+
+def missing_evaluation(*, by_managers: bool = False) -> str:
+    """Return the sentence about a last model that was played, by nobody whose result counts."""
+    if by_managers:
+        return f"no manager that counts has evaluated the last model: {_PLAY_LAST}"
+    return f"the last evaluation failed, or does not count: {_PLAY_LAST}"
+
+
+_PLAY_LAST = "`vedette eval RUN --checkpoint latest` plays the last model"
 
 
 def is_evaluated(reason: str) -> bool:

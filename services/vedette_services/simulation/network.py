@@ -19,6 +19,8 @@ from vedette_protocol import topics
 from vedette_protocol.messages import Buffer
 from vedette_services.net import sockets
 from vedette_services.net.addresses import Address
+from vedette_services.net.keys import LearnerKeys
+from vedette_services.net.zap import ZapHandler
 
 Frames: TypeAlias = list[Buffer]
 Channel: TypeAlias = Literal["samples", "control", "models"]
@@ -205,16 +207,19 @@ class SocketNetwork(MemoryNetwork):
 
     ::
 
-        network = SocketNetwork(address)
+        network = SocketNetwork(address)            # or with keys
         gateway = GatewayHost(state, ring, network, rows_per_batch)
         network.open_sockets()
         while ...: network.serve()              # a turn of a few milliseconds
         network.close_sockets()                 # as by a kill -9
     """
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, keys: LearnerKeys | None = None) -> None:
         super().__init__(VirtualClock())
         self._address = address
+        self.keys = keys
+        """Of the sockets that are opened next; whom they admit may connect."""
+        self._zap: ZapHandler | None = None
         self._context: sockets.Context = zmq.Context()
         self._sockets: dict[Channel, sockets.Socket] = {}
         self._served_at = time.monotonic()
@@ -240,14 +245,19 @@ class SocketNetwork(MemoryNetwork):
             ("control", sockets.control_xpub),
             ("models", sockets.models_xpub),
         )
+        if self.keys is not None:
+            self._zap = ZapHandler(self._context, self.keys, time.monotonic())
         for channel, make in makers:
-            self._sockets[channel] = make(self._context, self._address, None)
+            self._sockets[channel] = make(self._context, self._address, self.keys)
 
     def close_sockets(self) -> None:
         """Close them at once, with whatever was not read or not sent."""
         for socket in self._sockets.values():
             socket.close(linger=0)
         self._sockets.clear()
+        if self._zap is not None:
+            self._zap.close()
+            self._zap = None
 
     def end(self) -> None:
         """Close everything."""
@@ -259,10 +269,14 @@ class SocketNetwork(MemoryNetwork):
         poller = zmq.Poller()
         for socket in self._sockets.values():
             poller.register(socket, zmq.POLLIN)
+        if self._zap is not None:
+            poller.register(self._zap.socket, zmq.POLLIN)
         ready = dict(poller.poll(_POLL_MS))
         for channel, socket in list(self._sockets.items()):
             if socket in ready:
                 self.on_message(channel, socket.recv_multipart())
+        if self._zap is not None and self._zap.socket in ready:
+            self._zap.answer_requests()
         now = time.monotonic()
         passed_s, self._served_at = now - self._served_at, now
         self.stood_still_s = max(self.stood_still_s, passed_s)

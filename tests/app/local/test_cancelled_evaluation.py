@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -166,6 +167,23 @@ def test_the_last_evaluation_has_the_seconds_of_its_key(
     assert summary["exit_reason"] == next(iter(stop))
     assert LongEvaluation.steps == 20
     assert "did not end within evaluation.end_timeout_s = 40 s" in summary["unevaluated"]
+    assert summary["unevaluated"] in caplog.text
+
+
+class NoNumber(LongEvaluation):
+    """Its rewards are none where an evaluation plays."""
+
+    def step(self, action: Any) -> Any:
+        obs, reward, *rest = super().step(action)
+        return obs, math.nan if self.evaluated else reward, *rest
+
+
+def test_a_last_evaluation_that_does_not_count_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    env = {"wrappers": [{"name": f"{__name__}:NoNumber"}]}
+    _, summary = trained(config_of(env=env, stop={"max_opts": 30}), tmp_path)
+    assert summary["unevaluated"].startswith("the last evaluation failed, or does not count: ")
     assert summary["unevaluated"] in caplog.text
 
 

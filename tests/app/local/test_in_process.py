@@ -15,6 +15,7 @@ from torch import nn
 from vedette.cli.app import main
 from vedette.local.in_process import lock_step, run_in_process
 from vedette_protocol.errors import ModelError
+from vedette_rl.agents.dqn.agent import DqnAgent
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import ModelInfo
 from vedette_rl.envs.make import probe_environment
@@ -84,6 +85,37 @@ def test_an_evaluation_that_is_not_finite_is_not_the_best(
     assert evaluation.status.best_version == 80
     assert read_state(tmp_path / "best")[1]["version"] == 80
     evaluation.close()
+
+
+class Counted(gym.Wrapper[Any, Any, Any, Any]):
+    """Counts the environments that are open."""
+
+    left = 0
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        super().__init__(env)
+        type(self).left += 1
+
+    def close(self) -> None:
+        type(self).left -= 1
+        super().close()
+
+
+def test_an_error_in_training_leaves_no_environment_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = config_of(env={"wrappers": [{"name": f"{__name__}:Counted"}]})
+    opt, steps = DqnAgent.opt, iter(range(100))
+
+    def failing(agent: DqnAgent, *given: Any, **how: Any) -> Any:
+        if next(steps) == 60:  # the evaluation at 40 was played
+            raise ZeroDivisionError
+        return opt(agent, *given, **how)
+
+    monkeypatch.setattr(DqnAgent, "opt", failing)
+    with pytest.raises(ZeroDivisionError):
+        trained(config, tmp_path)
+    assert Counted.left == 0
 
 
 class Dropped(nn.Module):

@@ -141,10 +141,24 @@ def test_seeds_reach_the_target_at_their_first_evaluation_there_and_may_fall_aga
     assert other["eval_best"]["iqm"] == pytest.approx((12 + 11 + 9) / 3)
 
 
+def test_rows_of_a_baseline_may_have_any_order_and_returns_that_are_not_finite_are_left_out(
+    tmp_path: Path,
+) -> None:
+    table = tmp_path / "other.csv"
+    points = {300: "6", 100: "2", 400: "nan", 200: "4"}
+    lines = [f"other,0,{at},{at},{at},{value}" for at, value in points.items()]
+    table.write_text("\n".join([",".join(BASELINE_COLUMNS), *lines]))
+    (found,) = report_statistics([table])
+    assert found["eval_last"]["iqm"] == found["eval_best"]["iqm"] == 6.0
+    assert found["eval_area"]["iqm"] == pytest.approx(4.0)
+    assert found["env_steps"] == 300.0
+
+
 def test_a_table_that_is_no_baseline_is_refused_in_a_line(tmp_path: Path) -> None:
     make_run(tmp_path / "run")
     table = tmp_path / "other.csv"
-    for text in ("a,b\n1,2\n", "label,seed,env_steps,opt_steps,wall_s,return_mean\na,1,x,2,3,4\n"):
+    for text in ("a,b\n1,2\n", "label,seed,env_steps,opt_steps,wall_s,return_mean\na,1,x,2,3,4\n",
+                 "label,seed,env_steps,opt_steps,wall_s,return_mean\na,1,nan,2,3,4\n"):  # fmt: skip
         table.write_text(text)
         with pytest.raises(
             SettingError, match="not a table of evaluations; needs label, seed, env_steps"
@@ -152,6 +166,9 @@ def test_a_table_that_is_no_baseline_is_refused_in_a_line(tmp_path: Path) -> Non
             report_statistics([tmp_path / "run", table])
     with pytest.raises(SettingError):
         report_statistics([tmp_path / "nowhere.csv"])
+    table.write_text(f"{','.join(BASELINE_COLUMNS)}\n")
+    with pytest.raises(SettingError, match=r"other\.csv: no evaluation in it; name a run"):
+        write_report([table], tmp_path / "x.html")
 
 
 def test_the_command_prints_the_statistics_as_json(

@@ -441,6 +441,32 @@ def test_a_fixed_alpha_stays(vector_box: Spaces, make_batch: MakeBatch) -> None:
     assert all(np.isfinite(value) for value in record.values())
 
 
+@pytest.mark.parametrize(("before", "expected"), [(0.2, 0.5), ("auto", 0.5)])
+def test_a_resumed_agent_has_the_fixed_alpha_that_is_configured_now(
+    vector_box: Spaces, make_batch: MakeBatch, before: Any, expected: float
+) -> None:
+    resumed = build(vector_box, alpha=expected)
+    resumed.set_state(build(vector_box, alpha=before).get_state())
+    record = resumed.opt(make_batch(vector_box, 8), record=True).record
+    assert record["alpha"] == pytest.approx(expected)
+
+
+def test_schedules_go_on_at_their_step_where_the_policy_learns_more_rarely_from_now_on(
+    vector_box: Spaces, make_batch: MakeBatch
+) -> None:
+    schedule = {"kind": "linear", "total_opts": 10}
+    agent = build(vector_box, policy_delay=1, alpha=0.2, schedule=schedule)
+    for step in range(6):
+        agent.opt(make_batch(vector_box, 8, seed=step))
+    resumed = build(vector_box, policy_delay=2, schedule=schedule)
+    resumed.set_state(agent.get_state())
+    for step in range(2):
+        resumed.opt(make_batch(vector_box, 8, seed=step))
+    adams = (resumed._critics_adam, resumed._policy_adam, resumed._alpha_adam)
+    at_step_8 = 0.2 * resumed._config.learning_rate
+    assert [adam._rate.item() for adam in adams] == pytest.approx([at_step_8] * 3)
+
+
 def test_the_model_is_the_policy_alone(vector_box: Spaces, make_batch: MakeBatch) -> None:
     agent = build(vector_box)
     info = agent.model_info()

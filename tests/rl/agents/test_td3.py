@@ -145,6 +145,30 @@ def test_the_policy_learns_in_every_second_step_alone(
     assert moved == [False, True, False, True]
 
 
+@pytest.mark.parametrize(
+    ("options", "first_alone"),
+    [({}, True), ({"critics_in_target": 2}, False), ({"n_quantiles": 5}, False)],
+)
+def test_the_policy_follows_the_first_critic_and_with_redqs_and_tqcs_targets_the_mean_of_all(
+    vector_box: Spaces, make_batch: MakeBatch, options: dict[str, int], first_alone: bool
+) -> None:
+    agent = build(vector_box, n_critics=3, **options)
+    followed: list[torch.Tensor] = []
+    q = agent.q.forward
+
+    def with_gradients(obs: Any, action: torch.Tensor) -> torch.Tensor:
+        values: torch.Tensor = q(obs, action)
+        if action.requires_grad:  # the policy's
+            values.register_hook(lambda grad: followed.append(grad[:, 0, 0]))
+        return values
+
+    agent.q.forward = with_gradients  # type: ignore[method-assign]
+    for step in range(2):
+        agent.opt(make_batch(vector_box, 8, seed=step))
+    (per_critic,) = followed
+    assert (per_critic != 0).tolist() == [True, not first_alone, not first_alone]
+
+
 def test_finds_the_best_action_within_the_bounds() -> None:
     spaces = Spaces(gym.spaces.Box(0, 1, (1,), np.float32), gym.spaces.Box(-2, 6, (1, 1)))
     agent = build(spaces, learning_rate=3e-3, hidden_sizes=(32, 32))

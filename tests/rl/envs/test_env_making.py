@@ -22,8 +22,8 @@ from vedette_rl.envs import (
     registry,
     transition_dtype,
 )
+from vedette_rl.envs.registry import step_limit
 from vedette_rl.envs.spaces import agent_spaces
-from vedette_rl.envs.vector_env import step_limit
 from vedette_rl.errors import (
     EnvironmentFaultError,
     ImportNotAllowedError,
@@ -315,3 +315,51 @@ def test_a_time_limit_is_known_of_the_registry_the_configuration_and_a_wrapper(
 def test_an_argument_that_a_constructor_needs_is_named_with_its_setting() -> None:
     with pytest.raises(UnknownEnvironmentError, match=r"needs size: set env\.kwargs\.size=VALUE"):
         make_env(EnvConfig(id=f"{__name__}:_Endless"))
+
+
+class OneArray(gym.Env[Any, Any]):
+    """Writes every observation, the number of the step, into the same array."""
+
+    observation_space = gym.spaces.Box(0.0, 99.0, (2,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self) -> None:
+        self._obs = np.zeros(2, np.float32)
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        self._obs.fill(1.0)
+        return self._obs, {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self._obs += 1.0
+        return self._obs, 0.0, bool(self._obs[0] >= 5.0), False, {}
+
+
+@pytest.mark.parametrize(
+    "stacked",
+    [
+        {"frame_stack": 3},
+        {
+            "wrappers": [
+                {"name": "gymnasium.wrappers:FrameStackObservation", "kwargs": {"stack_size": 3}}
+            ]
+        },
+    ],
+)
+def test_frames_are_stacked_rightly_of_an_environment_that_writes_into_one_array(
+    stacked: dict[str, Any],
+) -> None:
+    config = EnvConfig.model_validate({"id": f"{__name__}:OneArray", **stacked})
+    env = make_env(config)
+    assert env.reset()[0][:, 0].tolist() == [1.0, 1.0, 1.0]
+    found = [env.step(0)[0][:, 0].tolist() for _ in range(3)]
+    assert found == [[1.0, 1.0, 2.0], [1.0, 2.0, 3.0], [2.0, 3.0, 4.0]]
+    envs = make_vector_environment(config, 1, 0)
+    envs.reset()
+    for _ in range(3):
+        step = envs.step(np.zeros(1, np.int64))
+    assert step.obs["obs"][0, :, 0].tolist() == [1.0, 2.0, 3.0]
+    assert step.next_obs["obs"][0, :, 0].tolist() == [2.0, 3.0, 4.0]
+    step = envs.step(np.zeros(1, np.int64))
+    assert step.next_obs["obs"][0, :, 0].tolist() == [3.0, 4.0, 5.0]
+    assert step.init_obs["obs"][0, :, 0].tolist() == [1.0, 1.0, 1.0]

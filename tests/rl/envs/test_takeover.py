@@ -12,8 +12,11 @@ import pytest
 
 from vedette.cli.app import main
 from vedette_rl.envs import EnvConfig
+from vedette_rl.envs.gamepad import GamepadTakeover
+from vedette_rl.envs.layout import RewardTransform
 from vedette_rl.envs.make import make_vector_environment
 from vedette_rl.envs.takeover import KeyboardTakeover, describe_keys, key_table
+from vedette_rl.envs.vector_env import LoopVectorEnv, SerialEnvs
 from vedette_rl.errors import TakeoverError
 
 pygame = pytest.importorskip("pygame")
@@ -173,7 +176,7 @@ def test_an_environments_own_keys_are_taken_if_pygame_knows_them() -> None:
     ],
 )
 def test_wrong_keys_are_refused(how: dict[str, Any], said: str) -> None:
-    with pytest.raises(TakeoverError, match="by keyboard") as refused:
+    with pytest.raises(TakeoverError, match="by a person") as refused:
         stand(**how)
     assert said in str(refused.value)
 
@@ -183,14 +186,165 @@ def test_an_environment_without_pictures_is_refused() -> None:
         KeyboardTakeover(Stand())
 
 
-def test_a_host_without_a_screen_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("SDL_VIDEODRIVER", "DISPLAY", "WAYLAND_DISPLAY"):
+def test_a_host_without_a_screen_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("SDL_VIDEODRIVER", "DISPLAY", "WAYLAND_DISPLAY", "XDG_RUNTIME_DIR"):
         monkeypatch.delenv(name, raising=False)
     env = stand()
     env.reset()
     with pytest.raises(TakeoverError, match="no window can be opened"):
         env.step(0)
     env.close()
+    assert capfd.readouterr().err == ""  # SDL's own lines are not printed before ours
+
+
+# A person's word
+
+
+def test_a_key_ends_the_episode_with_the_persons_reward() -> None:
+    script = {"1": "p", "2": "-p RIGHT", "3": "RETURN"}
+    env = KeyboardTakeover(
+        Stand(render_mode="rgb_array", script=script), ends={"return": 1.0}, rewards={"p": -0.5}
+    )
+    env.reset()
+    (_, first, over, _, _), (_, second, _, _, _), last = (env.step(0) for _ in range(3))
+    assert (first, over, second) == (-0.5, False, 2.0)
+    _, reward, terminated, _, info = last
+    assert (reward, terminated, info["is_success"], info["intervene_action"]) == (
+        1.0,
+        True,
+        True,
+        2,
+    )
+    env.close()
+
+
+def test_a_failure_ends_the_episode_too_and_is_none() -> None:
+    env = KeyboardTakeover(
+        Stand(render_mode="rgb_array", script={"1": "DELETE"}), ends={"delete": 0.0}
+    )
+    env.reset()
+    _, reward, terminated, _, info = env.step(2)
+    assert (reward, terminated, info["is_success"]) == (0.0, True, False)
+    env.close()
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({"ends": {"left": 1.0}}, "'left' has two meanings"),
+        ({"ends": {"p": 1.0}, "rewards": {"p": 1.0}}, "'p' has two meanings"),
+        ({"ends": {"retrun": 1.0}}, "there is no key 'retrun'"),
+        ({"rewards": {"p": "much"}}, "'p' is 'much', which is no reward"),
+        ({"rewards": {"p": float("nan")}}, "which is no reward"),
+    ],
+)
+def test_a_word_that_cannot_be_is_refused(how: dict[str, Any], said: str) -> None:
+    with pytest.raises(TakeoverError) as refused:
+        KeyboardTakeover(Stand(render_mode="rgb_array"), **how)
+    assert said in str(refused.value)
+
+
+# By gamepad
+
+
+class Pad:
+    """A gamepad that does what is scripted: (axes, buttons) of each step; then it is gone."""
+
+    def __init__(self, *steps: tuple[tuple[float, ...], set[int]]) -> None:
+        self._steps = list(steps)
+
+    def read(self) -> tuple[tuple[float, ...], frozenset[int]]:
+        if not self._steps:
+            raise ConnectionError("it is gone")
+        axes, held = self._steps.pop(0)
+        return axes, frozenset(held)
+
+
+def test_a_stick_acts_while_it_is_out_of_the_middle() -> None:
+    pad = Pad(((0.1, 0.0), set()), ((0.5, 0.0), set()), ((0.0, 1.0), set()))
+    env = GamepadTakeover(Stand(box=True), device=pad)
+    env.reset()
+    policy = np.float32([0.3, 0.3])
+    found = [env.step(policy) for _ in range(4)]
+    # SDL's axes go down for more, and the default turns them; the pad is gone at the fourth step
+    np.testing.assert_allclose([obs for obs, *_ in found], [policy, [0.5, 0], [0, -1], policy])
+    acted = ["intervene_action" in info for *_, info in found]
+    assert (acted, env.closed) == ([False, True, True, False], True)
+    assert env.describe() == "gamepad: number 0 on axis 0, number 1 on axis -1"
+
+
+def test_a_person_acts_while_the_button_is_held_even_with_still_hands() -> None:
+    pad = Pad(((0.9, 0.0), set()), ((0.0, 0.0), {5}), ((0.0, 0.0), {5, 1}))
+    env = GamepadTakeover(
+        Stand(box=True), axes=["", "0"], buttons={"1": [1.0, 0.0]}, hold=5, device=pad
+    )
+    env.reset()
+    policy = np.float32([0.3, 0.3])
+    found = [env.step(policy)[0] for _ in range(3)]
+    np.testing.assert_allclose(found, [policy, [0, 0], [1, 0]])
+
+
+def test_buttons_are_discrete_actions_and_judge_once_when_they_are_pressed() -> None:
+    pad = Pad(((), {2}), ((), {7}), ((), {7}), ((), {8}), ((), {6}))
+    env = GamepadTakeover(
+        Stand(), ends={"8": 1.0}, rewards={"7": 0.25}, forget=6, device=pad, fps=1000
+    )
+    env.reset()
+    found = [env.step(1) for _ in range(4)]
+    assert [int(obs[0]) for obs, *_ in found] == [2, 1, 1, 1]
+    assert [reward for _, reward, *_ in found] == [2.0, 0.25, 1.0, 1.0]
+    assert [info.get("is_success") for *_, info in found] == [None, None, None, True]
+    assert not env.pop_dropped()
+    env.step(1)
+    assert env.pop_dropped()
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({"axes": ["0"]}, "its actions are Discrete(3)"),
+        ({"buttons": {"a": 0}}, "there is no button 'a'"),
+        ({"buttons": {"1": 7}}, "button 1 is 7, which is no action"),
+        ({"ends": {"1": 1.0}}, "'1' has two meanings"),
+        ({"buttons": {}}, "no button has one"),
+    ],
+)
+def test_a_gamepad_that_cannot_act_is_refused(how: dict[str, Any], said: str) -> None:
+    with pytest.raises(TakeoverError) as refused:
+        GamepadTakeover(Stand(), device=Pad(), **how)
+    assert said in str(refused.value)
+
+
+def test_axes_that_do_not_fit_are_refused() -> None:
+    for axes in (["x"], ["0", "1", "2"]):
+        with pytest.raises(TakeoverError, match="an axis for each number of Box"):
+            GamepadTakeover(Stand(box=True), axes=axes, device=Pad())
+
+
+def test_a_gamepad_that_is_not_there_is_refused() -> None:
+    with pytest.raises(TakeoverError, match="there is no gamepad 7"):
+        GamepadTakeover(Stand(), device=7)
+
+
+def test_an_actor_stores_what_the_gamepad_did_and_that_a_person_did_it() -> None:
+    pad = Pad(((0.8, 0.0), set()), ((0.0, 0.0), set()))
+    envs = LoopVectorEnv(
+        SerialEnvs([GamepadTakeover(Stand(box=True), device=pad)]),
+        seed=0,
+        rewards=RewardTransform(),
+    )
+    envs.marks_interventions = True
+    envs.reset()
+    policy = np.float32([[0.3, 0.3]])
+    steps = [
+        (step.action.copy(), step.extra["intervened"].copy())
+        for step in (envs.step(policy) for _ in range(2))
+    ]
+    np.testing.assert_allclose(steps[0][0], [[0.8, 0.0]])
+    np.testing.assert_allclose(steps[1][0], policy)
+    assert [bool(marks[0]) for _, marks in steps] == [True, False]
 
 
 def recorded(
@@ -213,6 +367,7 @@ def test_a_person_records_episodes_until_the_window_is_closed(
     assert "keys: none=1, left=0, right=2" in said
     assert "the window was closed" in said
     data = minari.MinariDataset(tmp_path / "demos")
+    assert all(episode.infos["intervened"][1:].any() for episode in data)
     assert [episode.actions.tolist() for episode in data] == [[2, 2, 2, 0], [0, 1, 1, 1]]
     assert data.storage.metadata["vedette"]["by"] == ["person"]
 
@@ -230,4 +385,28 @@ def test_a_person_takes_over_from_a_policy(
     assert status == 0, said
     data = minari.MinariDataset(tmp_path / "demos")
     assert data[0].actions.tolist() == [1, 2, 1, 1]
+    # Minari's infos begin with that of the reset
+    assert data[0].infos["intervened"].tolist() == [False, False, True, False, False]
     assert data.storage.metadata["vedette"]["by"] == [f"{__name__}:act_one", "person"]
+
+
+def test_a_persons_success_ends_the_recorded_episode(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    minari = pytest.importorskip("minari")
+    script = {"1": "RIGHT", "2": "RETURN", "4": "close"}
+    status, said = recorded(capsys, script, "--end", "return=5", "--out", tmp_path / "demos")
+    assert status == 0, said
+    data = minari.MinariDataset(tmp_path / "demos")
+    assert [(e.rewards.tolist(), e.terminations.tolist()) for e in data] == [
+        ([2.0, 5.0], [False, True])
+    ]
+
+
+def test_a_gamepad_that_is_not_connected_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, said = recorded(capsys, {}, "--gamepad", 7, "--out", tmp_path / "demos")
+    assert (status, said.count("\n")) == (2, 1), said
+    assert "there is no gamepad 7" in said
+    assert not (tmp_path / "demos").exists()

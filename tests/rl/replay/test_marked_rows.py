@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from counting_rows import DTYPE, rows
 
-from vedette_rl.replay.mixed import MarkedRows
-from vedette_rl.replay.ring import RingReader, RingWriter
+from vedette_rl.replay.ring import MarkedRows, RingReader, RingWriter
 
 CAPACITY, GUARD = 200, 60
 

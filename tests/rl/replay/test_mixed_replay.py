@@ -232,8 +232,11 @@ def test_the_schedule_of_beta_goes_on_with_the_first_source_of_a_run() -> None:
         alone.sample(8)
     replay = mixed(memory(50), memory(20), config=config)
     replay.set_state(alone.get_state())
-    replay.sample(8)
     assert replay.actors.beta == alone.beta > config.beta_0
+    replay.sample(8)
+    alone.sample(8)
+    assert replay.actors.beta == alone.beta
+    assert replay.get_state()["draws"] == alone.get_state()["draws"] == 61
 
 
 def test_rows_are_drawn_by_priority_inside_each_source() -> None:
@@ -259,8 +262,37 @@ def test_priorities_go_to_the_rows_drawn_a_batch_before_too() -> None:
     of_actors, of_demos = (source.replay for source in replay._sources)
     assert isinstance(of_actors, PrioritizedReplay)
     assert isinstance(of_demos, PrioritizedReplay)
-    np.testing.assert_allclose(of_actors._tree.leaves[:3], [1, 2, 3], atol=1e-6)
-    np.testing.assert_allclose(of_demos._tree.leaves[:3], [7, 8, 9], atol=1e-6)
+    np.testing.assert_allclose(of_actors.tree.leaves[:3], [1, 2, 3], atol=1e-6)
+    np.testing.assert_allclose(of_demos.tree.leaves[:3], [7, 8, 9], atol=1e-6)
+
+
+def test_rows_overwritten_since_they_were_drawn_keep_the_priority_of_the_new_ones() -> None:
+    actors = memory(100)
+    replay = mixed(actors, memory(30), config=BY_PRIORITY)
+    sample = replay.sample(200)
+    drawn_ = sample.indices[sample.columns["source"] == 0]
+    filled(actors, 40, first=100)  # over the rows [0, 40)
+    replay.update_priority(sample.indices, np.full(200, 5.0))
+    assert isinstance(replay.actors, PrioritizedReplay)
+    leaves = replay.actors.tree.leaves
+    # the new ones have the largest priority seen, which this very call made 5
+    np.testing.assert_allclose(leaves[:40], 5.0)
+    alive = np.unique(drawn_[drawn_ >= 40])
+    np.testing.assert_allclose(leaves[alive], 5.0)
+    others = np.setdiff1d(np.arange(40, 100), alive)
+    np.testing.assert_allclose(leaves[others], 1.0)
+    replay.update_priority(sample.indices.copy(), np.full(200, 2.0))
+    np.testing.assert_allclose(leaves[:40], 5.0)
+    np.testing.assert_allclose(leaves[alive], 2.0)
+
+
+def test_a_source_whose_rows_were_overwritten_is_drawn_from_where_they_lie() -> None:
+    for config in (ReplayConfig(), BY_PRIORITY):
+        replay = mixed(memory(50), memory(333, first=7000), config=config)
+        for _ in range(5):
+            sample = replay.sample(64)
+            assert_own_rows(sample, (0, 7000))
+            replay.update_priority(sample.indices, np.linspace(0.1, 2.0, 64))
 
 
 def test_weights_make_each_source_uniform_and_leave_the_shares_as_they_are() -> None:
@@ -320,7 +352,7 @@ def test_priorities_of_a_source_survive_their_process(tmp_path: Path) -> None:
     made().update_priority(indices, np.array([1.0, 2.0, 3.0, 4.0]))
     again = made()._sources[1].replay
     assert isinstance(again, PrioritizedReplay)
-    np.testing.assert_allclose(again._tree.leaves[:4], [1, 2, 3, 4], atol=1e-6)
+    np.testing.assert_allclose(again.tree.leaves[:4], [1, 2, 3, 4], atol=1e-6)
 
 
 # Beside a writer

@@ -76,13 +76,13 @@ def test_alpha_tempers_a_new_rows_priority_too() -> None:
     replay.update_priority(np.array([0]), np.array([16.0]))
     insert(ring, 1)
     replay.add_new_rows()
-    np.testing.assert_allclose(replay._tree.leaves[:2], [4.0, 4.0])
+    np.testing.assert_allclose(replay.tree.leaves[:2], [4.0, 4.0])
 
 
 def test_the_priority_is_the_error_and_epsilon() -> None:
     _, replay = replay_of(2, config=CONFIG.model_copy(update={"priority_epsilon": 0.5}))
     replay.update_priority(np.arange(2), np.array([0.0, -2.0]))
-    np.testing.assert_allclose(replay._tree.leaves[:2], [0.5, 2.5])
+    np.testing.assert_allclose(replay.tree.leaves[:2], [0.5, 2.5])
 
 
 def test_draws_are_stratified() -> None:
@@ -170,7 +170,7 @@ def test_an_overwritten_rows_priority_is_not_its_successors() -> None:
     replay.sample(1)
     replay.update_priority(np.array([0, 1]), np.array([1000.0, 0.5]))
     assert 0 not in counts_of(replay, 20, 100)
-    assert replay._tree.leaves[0] == 1.0
+    assert replay.tree.leaves[0] == 1.0
 
 
 def test_of_a_row_named_twice_the_last_error_counts() -> None:
@@ -185,7 +185,7 @@ def test_an_error_that_is_not_finite_is_refused_and_changes_nothing(error: float
     replay.sample(1)
     with pytest.raises(ValueError, match="not finite: the agent has diverged"):
         replay.update_priority(np.arange(2), np.array([1.0, error]))
-    assert replay._tree.total == 4.0
+    assert replay.tree.total == 4.0
     assert replay.stats()["max_priority"] == 1.0
 
 
@@ -218,7 +218,7 @@ def test_the_largest_priority_ever_seen_is_saved() -> None:
     again.set_state(replay.get_state())
     insert(ring, 1)
     again.add_new_rows()
-    assert again._tree.leaves[0] == pytest.approx(8.0)
+    assert again.tree.leaves[0] == pytest.approx(8.0)
 
 
 def on_disk(directory: Path, **changes: Any) -> PrioritizedReplay:
@@ -234,14 +234,14 @@ def test_priorities_survive_the_trainer(tmp_path: Path) -> None:
     replay = on_disk(tmp_path)
     replay.sample(1)
     replay.update_priority(np.arange(50, 150), np.arange(1.0, 101.0))
-    expected = replay._tree.leaves.copy()
+    expected = replay.tree.leaves.copy()
     del replay  # nothing is closed, as after a kill
     insert(ring, 10)
     again = on_disk(tmp_path)
     again.sample(1)
     expected[50:60] = 100.0  # numbers 150 to 159, new to it
-    np.testing.assert_allclose(again._tree.leaves, expected)
-    assert again._tree.total == pytest.approx(expected.sum())
+    np.testing.assert_allclose(again.tree.leaves, expected)
+    assert again.tree.total == pytest.approx(expected.sum())
     assert again.stats()["max_priority"] == pytest.approx(100.0)
 
 
@@ -250,10 +250,10 @@ def test_priorities_follow_a_changed_alpha(tmp_path: Path) -> None:
     replay = on_disk(tmp_path, alpha=0.5)
     replay.sample(1)
     replay.update_priority(np.arange(2), np.array([4.0, 9.0]))
-    np.testing.assert_allclose(replay._tree.leaves[:3], [2.0, 3.0, 0.0])
-    np.testing.assert_allclose(on_disk(tmp_path, alpha=1.0)._tree.leaves[:3], [4.0, 9.0, 0.0])
-    np.testing.assert_allclose(on_disk(tmp_path, alpha=0.0)._tree.leaves[:3], [1.0, 1.0, 0.0])
-    np.testing.assert_allclose(on_disk(tmp_path, alpha=0.7)._tree.leaves[:3], [1.0, 1.0, 0.0])
+    np.testing.assert_allclose(replay.tree.leaves[:3], [2.0, 3.0, 0.0])
+    np.testing.assert_allclose(on_disk(tmp_path, alpha=1.0).tree.leaves[:3], [4.0, 9.0, 0.0])
+    np.testing.assert_allclose(on_disk(tmp_path, alpha=0.0).tree.leaves[:3], [1.0, 1.0, 0.0])
+    np.testing.assert_allclose(on_disk(tmp_path, alpha=0.7).tree.leaves[:3], [1.0, 1.0, 0.0])
 
 
 def test_priorities_of_another_replay_are_refused(tmp_path: Path) -> None:

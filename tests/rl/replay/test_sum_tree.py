@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vedette_rl.replay import prioritized as sum_tree
-from vedette_rl.replay.prioritized import SumTree, padded
+from vedette_rl.replay import sum_tree
+from vedette_rl.replay.sum_tree import JoinedTrees, SumTree, padded
 
 
 def assert_sums(tree: SumTree) -> None:
@@ -76,3 +76,66 @@ def test_the_bytes_foretold_are_those_taken() -> None:
     assert sum(level.nbytes for level in tree.levels) == pytest.approx(
         sum_tree.tree_bytes(1_000_000), rel=0.02
     )
+
+
+SIZES = (300, 20_300, 64)
+
+
+def made(sizes: tuple[int, ...], scales: tuple[float, ...], seed: int = 0) -> list[SumTree]:
+    rng = np.random.default_rng(seed)
+    trees = []
+    for size, scale in zip(sizes, scales, strict=True):
+        leaves = np.zeros(padded(size))
+        leaves[:size] = rng.random(size) * scale * (rng.random(size) < 0.7)
+        leaves[size // 2] = scale
+        trees.append(SumTree(leaves))
+    return trees
+
+
+@pytest.mark.parametrize("sizes", [SIZES, (64, 64, 64), (64, 200_000, 9000)])
+@pytest.mark.parametrize("scales", [(1.0, 1.0, 1.0), (1e-3, 2.0, 1.0), (1e-9, 1e9, 1.0)])
+def test_joined_trees_are_searched_as_each_alone(
+    sizes: tuple[int, ...], scales: tuple[float, ...]
+) -> None:
+    alone, joined = made(sizes, scales), JoinedTrees(made(sizes, scales))
+    rng = np.random.default_rng(1)
+    parts = ((0, slice(0, 40)), (1, slice(40, 90)), (2, slice(90, 700)))
+    fractions = rng.random(700)
+    fractions[[0, 40, 90]], fractions[[39, 89, 699]] = 0.0, 1.0
+    places, masses = joined.find(fractions, parts)
+    for number, rows in parts:
+        found = places[rows] - joined.begins[number]
+        expected, _ = alone[number].find(fractions[rows])
+        leaves = alone[number].leaves
+        np.testing.assert_array_equal(masses[rows], leaves[found])
+        assert (masses[rows] > 0).all()
+        ends = np.cumsum(leaves)
+        differ = found != expected  # only where a fraction lies on a border, up to rounding
+        border = ends[np.minimum(found, expected)] / ends[-1]
+        assert (np.abs(border - fractions[rows])[differ] < 1e-8).all()
+        assert differ.sum() < 3
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 299), st.floats(0.0, 1e6)), max_size=12)
+)
+def test_sums_of_joined_trees_stay_right_and_their_leaves_are_stored(
+    changes: list[tuple[int, int, float]],
+) -> None:
+    stored = [np.zeros(padded(size)) for size in SIZES]
+    trees = [SumTree(leaves) for leaves in stored]
+    joined = JoinedTrees(trees)
+    expected = [np.zeros(len(leaves)) for leaves in stored]
+    for number, place, mass in changes:
+        trees[number].fill(place // 2, place // 2 + 9, mass)
+        expected[number][place // 2 : place // 2 + 9] = mass
+        where = np.array([place % 60, 7]), np.array([place % SIZES[1], 7, 7])
+        places = np.concatenate([where[0] + joined.begins[0], where[1] + joined.begins[1]])
+        masses = np.array([mass, 1.0, 2.0, mass, 3.0])
+        joined.set(places, masses, ((0, slice(0, 2)), (1, slice(2, 5))))
+        for tree, at, new in zip(expected, where, (masses[:2], masses[2:]), strict=False):
+            tree[at] = new
+        for tree, leaves, own in zip(trees, stored, expected, strict=True):
+            np.testing.assert_array_equal(leaves, own)
+            np.testing.assert_array_equal(tree.leaves[: len(own)], own)
+            assert_sums(tree)

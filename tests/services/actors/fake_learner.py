@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -111,6 +112,8 @@ class FakeLearner:
         self.reports: dict[str, Report] = {}
         self.states: list[str] = []
         self.version = 0
+        self.asks = 0
+        """Number of the evaluation that is wanted; 0: none."""
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._samples = sockets.samples_pull(self._context, address)
         self._control = sockets.control_xpub(self._context, address)
@@ -226,4 +229,5 @@ class FakeLearner:
                 first_actor=0,
                 reason="" if self.credit else "the test says so",
             )
-            self._send(self._control, topics.manager_topic(manager), ack)
+            wants = replace(ack, evaluate=self.asks)
+            self._send(self._control, topics.manager_topic(manager), wants)

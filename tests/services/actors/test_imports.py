@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+from dataclasses import replace
 
-from vedette_rl.envs.config import EnvConfig
-from vedette_services.actors.run_validation import check_imports
-from vedette_services.errors import RunImportRefusedError
+import pytest
+from fake_learner import a_run
+
+from vedette_rl.envs.config import UNNAMED, EnvConfig
+from vedette_services.actors.run_validation import check_imports, validate_run
+from vedette_services.errors import EnvironmentNotNamedError, RunImportRefusedError
 
 PLAIN = EnvConfig(id="CartPole-v1")
 
@@ -25,6 +28,18 @@ def test_names_without_an_import_pass() -> None:
         ({"id": "my_pkg.envs:Mine-v0"}, {"name": "dqn"}),
         ({"id": "my_pkg.envs:Mine"}, {"name": "dqn"}),
         ({"id": "CartPole-v1", "wrappers": ["my_pkg:Wrap"]}, {"name": "dqn"}),
+        (
+            {
+                "id": "CartPole-v1",
+                "wrappers": [
+                    {
+                        "name": "vedette_rl.networks.frozen_encoder:FrozenEncoder",
+                        "kwargs": {"network": "my_pkg:make"},
+                    }
+                ],
+            },
+            {"name": "dqn"},
+        ),
         ({"id": "CartPole-v1"}, {"name": "my_pkg.agents:MyAgent"}),
         ({"id": "CartPole-v1"}, {"name": "dqn", "network": "my_pkg.nets:Net"}),
         ({"id": "CartPole-v1"}, {"name": "dqn", "exploration": {"kind": "my_pkg:Explore"}}),
@@ -66,3 +81,14 @@ def test_a_package_that_only_begins_like_ours_is_refused() -> None:
     evil = EnvConfig.model_validate({"id": "x-v0", "wrappers": ["gymnasiumx.wrappers:W"]})
     with pytest.raises(RunImportRefusedError):
         check_imports(evil, {"name": "dqn"}, [])
+
+
+def test_a_run_that_names_no_environment_is_for_simulators_that_own_their_loops() -> None:
+    box, two = {"space": "box", "shape": [4]}, {"space": "discrete", "n": 2}
+    spaces = {"observation": box, "action": two}
+    named = replace(a_run(), env={"id": "CartPole-v1", **spaces})
+    nameless = replace(named, env={"id": UNNAMED, **spaces})
+    validate_run(named, [])
+    validate_run(nameless, [], makes_envs=False)
+    with pytest.raises(EnvironmentNotNamedError, match=r"set env\.id there, or play it from"):
+        validate_run(nameless, [])

@@ -14,9 +14,11 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from fake_learner import FakeLearner, a_run, free_address
+from fake_learner import FakeLearner, a_model, a_run, free_address, spaces_of
 
-from vedette_protocol.messages import Refusal, Run
+from vedette_protocol.messages import EvaluationReport, Refusal, Run
+from vedette_rl.agents.registry import agent_kind
+from vedette_rl.core import ModelInfo
 from vedette_rl.errors import SpaceLayoutError
 from vedette_services.actors.own_loop import Actor
 from vedette_services.errors import (
@@ -207,6 +209,89 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
+def evaluated(learner: FakeLearner, request: int) -> EvaluationReport | None:
+    """The results of an evaluation, once they are reported."""
+    found = learner.report().evaluation if learner.reports else None
+    done = found is not None and found.request == request and found.return_mean is not None
+    return found if done else None
+
+
+def greedy_actions(run: Run, obs: np.ndarray) -> np.ndarray:
+    kind, agent = agent_kind("dqn"), {**run.agent}
+    spaces = spaces_of(dict(run.env))
+    policy = kind.build_policy(
+        kind.config.from_stored(agent), spaces, ranks=np.zeros(len(obs)), seed=0
+    )
+    policy.sync_model(ModelInfo(0, a_model(run)))
+    return policy.act({"obs": obs}, explore=False)
+
+
+@pytest.mark.parametrize(("n_step", "longest"), [(1, None), (3, None), (3, 4)])
+def test_evaluations_are_greedy_episodes_that_send_no_rows(
+    address: Address, n_step: int, longest: int | None
+) -> None:
+    run = counting_run(n_step, n_buffer=5)
+    run = dataclasses.replace(run, evaluation={"episodes": 5, "max_episode_steps": longest})
+    learner, sim = FakeLearner(address, run), Counter(2)
+    actions: list[np.ndarray] = []
+    with Actor(str(address), envs=2, evaluates=True, **SPACES) as actor:
+
+        def play_on(until: Callable[[], bool]) -> None:
+            deadline = time.monotonic() + 30.0
+            while not until():
+                assert time.monotonic() < deadline
+                actions.append(actor.act())
+                outcome = sim.step(actions[-1])
+                actor.observe(*outcome)
+                if outcome[3].any() and sim.t[0] % 2:  # else the next one begins by itself
+                    actor.begin(sim.obs, outcome[3])
+
+        with serving(learner):
+            actor.begin(sim.obs)
+            play_on(lambda: learner.rows() > 100)
+            assert learner.report().features == ("evaluate",)
+            learner.asks = 77
+            play_on(lambda: evaluated(learner, 77) is not None)
+            found = evaluated(learner, 77)
+            count = learner.rows()
+            play_on(lambda: learner.rows() > count + 100)
+            assert actor.close()
+    assert found is not None
+    length = longest or ENDS_AT
+    obs, steps = learner.column("obs"), np.arange(len(actions))
+    missing = [np.setdiff1d(steps, obs[obs[:, 0] == env, 1].astype(int)) for env in range(2)]
+    judged = [group for m in missing for group in m.reshape(-1, length)]
+    returns = [float((group + 1).sum()) for group in judged]
+    assert all(g[0] % ENDS_AT == 0 and g[-1] - g[0] == length - 1 for g in judged)
+    assert (len(judged), found.episodes, found.cut) == (5, 5, 5 if longest else 0)
+    assert (found.epoch, found.version, found.length_mean) == (1, 0, length)
+    assert (found.return_min, found.return_max) == (min(returns), max(returns))
+    assert found.return_mean == pytest.approx(np.mean(returns))
+    assert found.return_std == pytest.approx(np.std(returns))
+    for env, of_env in enumerate(missing):
+        seen = np.stack([np.full(len(of_env), env), of_env], axis=1).astype(np.float32)
+        chosen = [int(actions[t][env]) for t in of_env]
+        assert chosen == greedy_actions(run, seen).tolist()
+    assert actor.stats()["env_steps"] == 2 * len(actions) - 5 * length
+
+
+def test_an_evaluation_that_is_not_wanted_any_more_ends_within_its_episode(
+    address: Address,
+) -> None:
+    run = counting_run(n_buffer=1)
+    learner = FakeLearner(address, dataclasses.replace(run, evaluation={"episodes": 1000}))
+    sim = Counter(1)
+    with serving(learner), Actor(str(address), envs=1, evaluates=True, **SPACES) as actor:
+        actor.begin(sim.obs)
+        learner.asks = 5
+        play(actor, sim, lambda: (found := learner.report().evaluation) and found.episodes > 2)
+        count = learner.rows()
+        learner.asks = 0
+        play(actor, sim, lambda: learner.rows() > count + 20)
+        assert learner.report().evaluation is None
+        assert actor.close()
+
+
 def test_an_episode_that_begins_anew_before_its_end_is_cut(address: Address) -> None:
     learner, sim = FakeLearner(address, counting_run(3, n_buffer=1)), Counter(1)
     with serving(learner), Actor(str(address), envs=1, **SPACES) as actor:
@@ -240,8 +325,15 @@ def test_without_an_axis_it_plays_one_environment_and_needs_no_declared_spaces(
             actor.act(), actor.observe(1.0, np.zeros(3, np.float32))
         with pytest.raises(ValueError, match="rewards of shape"):
             actor.observe(np.ones(2), obs)
+        for flag in ("no", None, 2, np.nan, "1"):
+            with pytest.raises(
+                ValueError, match=r"truncated=.* a flag is True or False, or 1 or 0"
+            ):
+                actor.observe(1.0, obs, False, flag if flag is not None else object())
+        actor.observe(1.0, obs, np.float32(0), 1)
         assert actor.close()
-    assert learner.rows() == 100
+    assert learner.rows() == 101
+    assert learner.column("truncated")[-1]
 
 
 def test_another_run_takes_the_place_of_the_one_before_without_a_pause(address: Address) -> None:

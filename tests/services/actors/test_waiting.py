@@ -64,6 +64,13 @@ def test_an_address_that_cannot_be_found_out_is_the_reason_why_nobody_answers() 
     assert "nothing answers there yet" in said(rig.tick(60.0))
 
 
+def test_who_gives_up_on_a_name_that_does_not_resolve_says_so() -> None:
+    rig = Rig(wait_s=60.0)
+    rig.state.on_unknown_address("host 'far' does not resolve")
+    (left,) = of(Exit, rig.tick(61.0))
+    assert left.reason.endswith("(waited 60 s); host 'far' does not resolve")
+
+
 def test_of_several_addresses_the_next_is_tried_until_one_answers() -> None:
     found = [Address("10.0.0.1", 1), Address("::1", 1), Address("10.0.0.3", 1)]
     lookup = LearnerLookup(lambda: Several(found))  # type: ignore[arg-type, return-value]  # a test's

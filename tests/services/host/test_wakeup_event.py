@@ -3,6 +3,7 @@
 import select
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -62,3 +63,14 @@ def test_a_child_that_was_handed_no_descriptors_opens_those_of_its_parent() -> N
     subprocess.run([sys.executable, "-c", ADOPT, wakeup.argument], check=True)
     assert rung(wakeup)
     wakeup.close()
+
+
+def test_one_that_is_closed_writes_to_no_other_file(tmp_path: Path) -> None:
+    wakeup = WakeupEvent()
+    wakeup.close()
+    others = [(tmp_path / str(k)).open("wb") for k in range(4)]  # of its descriptors' numbers
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        wakeup.set()
+    for file in others:
+        file.close()
+    assert [path.stat().st_size for path in tmp_path.iterdir()] == [0] * 4

@@ -117,7 +117,7 @@ def test_the_newest_model_is_asked_for_at_every_interval_and_its_results_are_of_
     assert found is not None
     assert found.counts
     assert (found.found.version, found.found.env_steps, found.found.return_mean) == (112, 1120, 5.0)
-    assert found.found.source == "manager a"
+    assert found.found.played_by == "manager a"
     assert found.model.body == b"body 112"
     bench.tick()
     assert bench.asked()[1] == 0
@@ -392,7 +392,7 @@ def test_without_evaluators_the_returns_of_trusted_managers_actors_count(bench: 
     found = bench.state.pop_finished()
     assert found is not None
     assert (found.found.return_mean, found.found.episodes) == (40.0, EPISODES)
-    assert (found.found.source, found.counts) == (RETURNS_OF_ACTORS, True)
+    assert (found.found.played_by, found.counts) == (RETURNS_OF_ACTORS, True)
     assert "the returns of the actors" in bench.lines[0]
     assert bench.state.is_hopeless(bench.now)
     play(20)

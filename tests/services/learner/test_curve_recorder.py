@@ -1,11 +1,15 @@
 """What the recorder sees of the fleet, also where a run goes on."""
 
+from contextlib import closing
+from pathlib import Path
+
 import pytest
 
 from vedette_rl.core import Record
 from vedette_rl.recording.registry import TeeRecorder
+from vedette_rl.recording.tensorboard import TensorboardRecorder
 from vedette_services.config import RunConfig
-from vedette_services.learner.run_recorder import CurveRecorder
+from vedette_services.learner.run_recorder import CurveRecorder, LastRecorded, truncate_curves
 from vedette_services.run.status import Eval, Samples
 from vedette_services.run.status_records import GatewayStatus, TrainerStatus
 from vedette_services.run.status_schema import is_against_opt_steps
@@ -35,7 +39,7 @@ def ingest(produced: int) -> GatewayStatus:
 
 def test_a_curve_never_runs_backwards_where_a_killed_run_goes_on() -> None:
     recorder = Steps()
-    curves = CurveRecorder(recorder, "r", CONFIG, env_steps=1000)
+    curves = CurveRecorder(recorder, "r", CONFIG, LastRecorded(1000))
     for now, produced in enumerate((0, 900, 980, 1020)):
         curves.record(now * 2.0, TrainerStatus(), ingest(produced), Eval())
     assert recorder.steps == [1000, 1000, 1020]
@@ -52,10 +56,31 @@ def test_an_evaluation_stands_at_the_env_steps_of_the_model_that_was_played() ->
 
 def test_an_evaluation_after_a_resume_stands_where_the_last_start_ended_or_beyond() -> None:
     recorder = Steps()
-    curves = CurveRecorder(recorder, "r", CONFIG, env_steps=1000)
+    curves = CurveRecorder(recorder, "r", CONFIG, LastRecorded(1000))
     for seen in (Eval(version=480, env_steps=900), Eval(version=960, env_steps=1300)):
         curves.record(0.0, TrainerStatus(), ingest(1500), seen)
     assert recorder.evaluations == [(1000, 480.0), (1300, 960.0)]
+
+
+def test_an_evaluation_that_a_killed_trainer_has_recorded_is_not_recorded_once_more(
+    tmp_path: Path,
+) -> None:
+    version = 20_000_001  # more than float32 has whole
+    recorded = Eval(version=version, env_steps=900, shown_return_mean=0.1, shown_version=7)
+    with closing(TensorboardRecorder(tmp_path)) as before:
+        curves = CurveRecorder(before, "r", CONFIG)
+        curves.record(0.0, TrainerStatus(), ingest(1000), recorded)
+    recorder = Steps()
+    curves = CurveRecorder(recorder, "r", CONFIG, truncate_curves(tmp_path, 0))
+    again = Eval(version=960, env_steps=1300, shown_return_mean=0.1, shown_version=7)
+    for seen in (recorded, recorded, again):
+        curves.record(-1.0, TrainerStatus(), ingest(0), seen)
+    assert (recorder.evaluations, recorder.steps) == ([(1300, 960.0)], [])
+    # a learner that was killed too has lost it, and plays this version once more
+    curves = CurveRecorder(recorder, "r", CONFIG, truncate_curves(tmp_path, 0))
+    for seen in (Eval(), recorded):
+        curves.record(-1.0, TrainerStatus(), ingest(0), seen)
+    assert recorder.evaluations[1:] == [(1000, float(version))]
 
 
 @pytest.mark.parametrize(

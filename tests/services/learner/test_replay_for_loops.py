@@ -146,6 +146,31 @@ def test_a_batch_is_drawn_once_the_warmup_is_over(tmp_path: Path) -> None:
         assert replay.sample(30)["obs"].shape == (30, 4)
 
 
+@pytest.mark.parametrize("batch_size", [-1, 0, 10**9, "ten", 2.5, True])
+def test_a_batch_of_no_number_of_rows_is_refused(tmp_path: Path, batch_size: Any) -> None:
+    with opened(tmp_path) as replay:
+        replay.publish(ARRAYS)
+        RingOnly.latest.insert(100)
+        for ask in (replay.sample, replay.wait_reason):
+            with pytest.raises(UsageError, match=r"batch_size=.*: no number of rows from 1 to"):
+                ask(batch_size)
+        assert replay.sample(np.int64(7))["obs"].shape == (7, 4)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "said"),
+    [
+        ([1], "a mapping of names to arrays, not list"),
+        (None, "a mapping of names to arrays, not NoneType"),
+        ({}, "a mapping of names to arrays, not an empty one"),
+        ({"weights": np.zeros(5, np.float32)}, "cannot act on these arrays: ValueError: matmul"),
+    ],
+)
+def test_what_the_policy_cannot_act_on_is_refused(tmp_path: Path, arrays: Any, said: str) -> None:
+    with opened(tmp_path) as replay, pytest.raises(UsageError, match=f"publish: .*{said}"):
+        replay.publish(arrays)
+
+
 def test_the_limiter_counts_rows_of_batches_of_any_size(tmp_path: Path) -> None:
     settings = ("replay.samples_per_insert=2", "replay.error_buffer=50")
     with opened(tmp_path, *settings) as replay:
@@ -237,8 +262,7 @@ def test_the_schedules_of_sources_go_on_at_the_next_start(tmp_path: Path) -> Non
                 replay.sample(timeout_s=0.0)
                 state = replay.get_state()
                 assert state["mixed_draws"] == 15 * start + drawn
-                # the actors' replay knows the number at each draw
-                assert state["draws"] == 15 * start + drawn - 1
+                assert state["draws"] == 15 * start + drawn
 
 
 def test_nobody_is_asked_for_evaluations_that_nobody_takes(tmp_path: Path) -> None:
@@ -278,7 +302,7 @@ def test_a_gateway_that_gave_up_is_raised_in_the_loop(tmp_path: Path) -> None:
         RingOnly.latest.is_serving = False
         with pytest.raises(ServicesError, match="the gateway died"):
             replay.sample()
-        RingOnly.latest.is_serving = True
+    opened(tmp_path).close()  # the directory is free again
 
 
 def test_a_policy_class_learns_nothing_by_itself(tmp_path: Path) -> None:

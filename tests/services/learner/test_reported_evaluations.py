@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,16 +10,19 @@ import pytest
 
 from vedette_protocol.model import pack_model
 from vedette_protocol.schema import Column, Schema
-from vedette_rl.core import Record
+from vedette_rl.core import ModelInfo, Record
 from vedette_rl.recording.registry import TeeRecorder
 from vedette_rl.storage.state_file import read_state
 from vedette_services.config import RunConfig
+from vedette_services.learner import evaluator
 from vedette_services.learner.evaluations import CheckedEvaluation, PublishedModel
-from vedette_services.learner.evaluator import ReportedEvaluations
+from vedette_services.learner.evaluator import EvaluatorProcess, ReportedEvaluations
 from vedette_services.learner.gateway import EvaluationHandover
 from vedette_services.learner.run_recorder import CurveRecorder
+from vedette_services.learner.supervisor import Supervisor
 from vedette_services.net.addresses import Address
 from vedette_services.run.directory import LearnerSpec, RunDirectory
+from vedette_services.run.model_map import ModelMapWriter
 from vedette_services.run.status import Eval, Samples
 from vedette_services.run.status_records import (
     GatewayStatus,
@@ -46,7 +50,7 @@ class Queue:
 def checked(version: int, mean: float, *, counts: bool = True) -> CheckedEvaluation:
     who = "manager a" if counts else "manager stranger"
     found = Eval(
-        return_mean=mean, return_std=0.0, episodes=4, version=version, env_steps=7, source=who
+        return_mean=mean, return_std=0.0, episodes=4, version=version, env_steps=7, played_by=who
     )
     body = pack_model(version, {"w": np.full(3, version, np.float32)}, MODEL)
     return CheckedEvaluation(found, PublishedModel(1, version, 7, body), counts)
@@ -70,6 +74,13 @@ class Passing:
         self.handover.pass_on(self.queue)  # type: ignore[arg-type]  # all that it asks of it
         return len(self.queue.left)
 
+    def restart_gateway(self) -> None:
+        self.handover._record.close()
+        if self.handover._models is not None:
+            self.handover._models.close()
+        self.handover = EvaluationHandover(self.spec, self.seen)
+        self.handover.schema = MODEL
+
     def take(self) -> Eval:
         self.evaluator.take(self.evaluator._reported.read())
         return self.seen.read()
@@ -83,10 +94,10 @@ def test_evaluations_pass_one_by_one_and_the_best_keeps_its_model(tmp_path: Path
     for left, version, best in ((2, 10, 10), (1, 20, 20), (0, 30, 20)):
         assert passing.pass_on() == left
         found = passing.take()
-        assert (found.version, found.best_version, found.source) == (version, best, "manager a")
+        assert (found.version, found.best_version, found.played_by) == (version, best, "manager a")
     state, meta = read_state(passing.spec.run.best)
     assert (meta["version"], meta["return_mean"], meta["env_steps"]) == (20, 9.0, 7)
-    assert meta["source"] == "manager a"
+    assert meta["played_by"] == "manager a"
     assert state["model"]["w"].tolist() == [20.0, 20.0, 20.0]
 
 
@@ -112,6 +123,34 @@ def test_an_evaluator_that_was_killed_takes_the_last_one_again(tmp_path: Path) -
     passing.evaluator = ReportedEvaluations(passing.spec)  # before the first was taken
     assert passing.take().version == 10
     assert passing.pass_on() == 0
+
+
+def test_a_gateway_that_starts_again_waits_until_what_the_one_before_wrote_was_taken(
+    tmp_path: Path,
+) -> None:
+    given = (checked(10, 5.0), checked(20, 9.0, counts=False), checked(30, 4.0), checked(40, 3.0))
+    passing = Passing(tmp_path, *given)
+    for left, version in ((3, 10), (2, 10), (1, 30)):
+        assert passing.pass_on() == left
+        passing.restart_gateway()
+        assert passing.pass_on() == left, "the one before was not taken yet"
+        assert passing.take().version == version
+        assert (found := passing.take()).best_version == 10
+    assert found.shown_version == 20
+    passing.restart_gateway()  # of an evaluation that was taken
+    assert passing.pass_on() == 0
+
+
+def test_a_gateway_that_was_killed_between_a_model_and_its_record_goes_on(tmp_path: Path) -> None:
+    passing = Passing(tmp_path, checked(10, 5.0), checked(20, 4.0))
+    passing.pass_on()
+    passing.take()
+    passing.handover._map().write_body(1, checked(20, 4.0).model.body)
+    passing.restart_gateway()
+    passing.evaluator._writer.close()
+    passing.evaluator = ReportedEvaluations(passing.spec)  # it does not know what it took
+    assert passing.pass_on() == 0
+    assert passing.take().version == 20
 
 
 @pytest.mark.timeout(20)
@@ -147,12 +186,77 @@ def test_what_does_not_count_has_a_curve_of_its_own() -> None:
     recorder = Written()
     curves = CurveRecorder(recorder, "r", CONFIG)
     ingest = GatewayStatus(samples=Samples(50, inserted=50), env_steps=50)
-    first = Eval(return_mean=5.0, version=10, env_steps=40, source="manager a")
+    first = Eval(return_mean=5.0, version=10, env_steps=40, played_by="manager a")
     shown = {"shown_return_mean": 9.0, "shown_version": 20, "shown_by": "manager b"}
-    both = Eval(return_mean=5.0, version=10, env_steps=40, source="manager a", **shown)  # type: ignore[arg-type]  # values of its fields
+    both = Eval(return_mean=5.0, version=10, env_steps=40, played_by="manager a", **shown)  # type: ignore[arg-type]  # values of its fields
     for seen in (first, first, both, both):
         curves.record(0.0, TrainerStatus(), ingest, seen)
     assert recorder.returns == [
         ("eval/mean_reward", 5.0, 40),
         ("eval/untrusted_mean_reward", 9.0, 50),
     ]
+
+
+class FaultyEvaluation:
+    """A `ModelEvaluation` of an environment whose values are not finite: no result counts."""
+
+    def __init__(self, *_: object) -> None:
+        self.status, self.played = Eval(), list[int]()
+
+    def is_due(self, version: int) -> bool:
+        return False
+
+    def is_newer(self, version: int) -> bool:
+        return True
+
+    def evaluate(self, epoch: int, model: ModelInfo, env_steps: int) -> bool:
+        assert not self.played, "it would fail again"
+        self.played.append(model.version)
+        return False
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_last_evaluation_that_does_not_count_is_not_played_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluator, "ModelEvaluation", FaultyEvaluation)
+    run = RunDirectory(tmp_path)
+    run.make()
+    ModelMapWriter(run.model_map, MODEL).write(1, ModelInfo(9, {"w": np.zeros(3, np.float32)}))
+    done = TrainerStatus(epoch=1, phase="done", opt_steps=9)
+    StatusRecordWriter(run.learning_map, TrainerStatus).write(done)
+    process = EvaluatorProcess(LearnerSpec(run, "r", CONFIG, Address()))
+    process.run()
+    assert process._evaluation.played == [9]  # type: ignore[attr-defined]  # the test's own
+
+
+@pytest.mark.parametrize(
+    ("where", "why"),
+    [
+        ("actors", "no manager that counts has evaluated the last model"),
+        ("learner", "the last evaluation failed, or does not count"),
+    ],
+)
+def test_the_end_says_why_the_last_model_has_no_evaluation(
+    tmp_path: Path, where: str, why: str
+) -> None:
+    run = RunDirectory(tmp_path)
+    run.make()
+    settings = CONFIG.evaluation.model_copy(update={"where": where})
+    config = CONFIG.model_copy(update={"evaluation": settings})
+    supervisor = Supervisor(
+        LearnerSpec(run, run.ensure_id(), config, Address()), None, on_loaded=lambda: None
+    )
+    done = TrainerStatus(epoch=1, phase="done", opt_steps=9, exit_reason="max_opts")
+    learning = StatusRecordWriter(run.learning_map, TrainerStatus)
+    seen = StatusRecordWriter(run.evaluation_map, Eval)
+    found = []
+    for evaluates, version in ((True, None), (True, 8), (True, 9), (False, 8)):
+        learning.write(replace(done, evaluates=evaluates))
+        seen.write(Eval(version=version))
+        found.append(supervisor._missing_evaluation().partition(":")[0])
+    assert found == [why, why, "", ""]
+    learning.write(replace(done, evaluates=True, opt_steps=0))
+    assert not supervisor._missing_evaluation()  # nothing was learned

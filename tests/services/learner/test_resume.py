@@ -174,14 +174,14 @@ def test_prioritized_replay_weighs_what_the_agent_learns_from_and_hears_its_erro
     assert last.shape == (32,)
     assert float(last.max()) == 1.0
     assert len(last.unique()) > 5
-    masses = np.array(half.replay._tree.leaves[:500])
+    masses = np.array(half.replay.tree.leaves[:500])
     assert len(np.unique(masses)) > 100, "every row drawn has a priority of its own"
     # The next trainer finds them, and draws by them.
     again = open_replay(
         LearnerSpec(RunDirectory(tmp_path), "r", half.config, Address.parse("127.0.0.1:20000")), 2
     )
     assert isinstance(again, PrioritizedReplay)
-    np.testing.assert_array_equal(again._tree.leaves[:500], masses)
+    np.testing.assert_array_equal(again.tree.leaves[:500], masses)
 
 
 def test_replay_is_uniform_unless_told_otherwise(tmp_path: Path) -> None:

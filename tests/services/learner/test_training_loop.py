@@ -296,6 +296,40 @@ def test_a_new_run_saves_before_its_first_interval_ends() -> None:
     assert around.saved == [200, 400, 600, 600]
 
 
+@pytest.mark.parametrize("late", [0, 3, 50])
+def test_a_record_is_flushed_at_its_own_step_however_late_it_arrives(
+    monkeypatch: pytest.MonkeyPatch, late: int
+) -> None:
+    intervals = config(record_agent_info_interval=10, flush_record_interval=10)
+    loop, around, agent = loop_of(intervals, max_opts=30, replay=Telling())
+    agent.tells = True
+    monkeypatch.setattr(
+        training_loop,
+        "read_later",
+        lambda tensor: HostCopy(torch.full_like(tensor, agent.opt_steps), Arriving(agent, late)),
+    )
+    written: list[tuple[int, int]] = []
+    monkeypatch.setattr(
+        around, "flush", lambda opt_steps: written.append((opt_steps, len(around.records)))
+    )
+    loop.run()
+    assert written[:3] == [(10, 1), (20, 2), (30, 3)]
+
+
+class OfNoModel(Replay):
+    """Rows of a data set alone."""
+
+    def sample(self, batch_size: int) -> Sample:
+        drawn = super().sample(batch_size)
+        return replace(drawn, columns={**drawn.columns, "version": np.full(batch_size, -1)})
+
+
+def test_rows_that_no_model_has_made_have_no_lag() -> None:
+    loop, _, _ = loop_of(config(record_agent_info_interval=2), max_opts=6, replay=OfNoModel())
+    lag = loop.run().lag
+    assert (lag.sample_mean, lag.sample_p95, lag.sample_max) == (0.0, 0.0, 0.0)
+
+
 class Sources(MixedReplay):
     """A replay of actors and sources that draws nothing but zeros."""
 

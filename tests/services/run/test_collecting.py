@@ -366,6 +366,10 @@ def collected(
         ("--policy {here}:none --env CollectTrail-v0 --out new", "has no 'none'"),
         ("--policy nowhere --env CollectTrail-v0 --out new", "there is no such run or file"),
         ("--policy {here}:EPISODES --env CollectTrail-v0 --out new", "it is no function"),
+        (
+            "--policy math:sin --env CollectTrail-v0 --out new",
+            "vedette: --policy math:sin: it takes no observation of this environment: TypeError: ",
+        ),
         ("--policy {here}:wrong --env CollectTrail-v0 --out new", "no action of Discrete(3"),
         ("--policy {here}:square --env CollectTrail-v0 --out there", "it is there already"),
         ("--policy {here}:square --env CollectTrail-v0 --out no/where", "name a new folder"),

@@ -12,7 +12,8 @@ import pytest
 from vedette.cli.app import main
 from vedette_protocol.schema import Schema
 from vedette_rl.core import Columns, empty_columns
-from vedette_rl.envs.make import make_vector_environment, probe_environment
+from vedette_rl.envs.config import EnvConfig
+from vedette_rl.envs.make import make_env, make_vector_environment, probe_environment
 from vedette_rl.envs.spaces import transition_dtype
 from vedette_rl.replay.frame_ring import open_writer
 from vedette_rl.replay.ring import RingWriter
@@ -169,6 +170,31 @@ def test_an_export_has_plain_rows_whatever_the_storage(
         np.testing.assert_array_equal(found[name], column, err_msg=name)
     assert set(found["version"]) == {7}
     assert set(found["actor"]) == {4}
+
+
+def test_a_minari_dataset_of_declared_spaces_needs_no_environment(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """So what `vedette.Actor` plays on a robot is recorded: by the replay that it feeds."""
+    import minari
+
+    config = configuration()
+    played(tmp_path / "run", config)
+    box = make_env(config.env).observation_space
+    assert isinstance(box, gym.spaces.Box)
+    env = {
+        "id": "no_such_module:Robot",
+        "observation": {"space": "box", "shape": box.shape, "dtype": str(box.dtype)},
+        "action": {"space": "discrete", "n": 3, "start": 5},
+    }
+    declared = config.model_copy(update={"env": EnvConfig.model_validate(env)})
+    write_config(declared, tmp_path / "run" / "config.toml")
+    how = (tmp_path / "run", "--what", "replay", "--format", "minari", "--out", tmp_path / "told")
+    status, said = exported(capsys, *how)
+    assert status == 0, said
+    dataset = minari.MinariDataset(tmp_path / "told")
+    assert dataset.total_steps == 100
+    assert {int(a) for episode in dataset for a in episode.actions} <= {5, 6, 7}
 
 
 @pytest.mark.parametrize("settings", [(), ("env.frame_stack=3",), ("env.kwargs.form=parts",)])

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,11 @@ import pytest
 from numpy.typing import NDArray
 
 from vedette_rl.core import Columns
-from vedette_rl.envs.make import make_vector_environment, probe_environment
+from vedette_rl.envs.make import (
+    environment_spaces,
+    make_vector_environment,
+    probe_environment,
+)
 from vedette_rl.envs.spaces import transition_dtype
 from vedette_rl.errors import ReplayFormatError
 from vedette_rl.replay.ring import RingReader, RingWriter
@@ -28,7 +32,6 @@ from vedette_services.run.replay_layout import ring_dtype
 from vedette_services.run.resume import prepare_start
 from vedette_services.run.sources import (
     check_sources,
-    open_sources,
     read_record,
     source_directory,
     stage_sources,
@@ -68,14 +71,18 @@ class Walk(gym.Env[Any, Any]):
 gym.register("SourcesWalk-v0", entry_point=Walk)
 
 
-def configuration(*settings: str, data: object = None, **more: object) -> RunConfig:
-    """A configuration with the source `demos`, if it has `data`."""
+def configuration(
+    *settings: str, data: object = None, env: dict[str, Any] | None = None, **more: object
+) -> RunConfig:
+    """A configuration with the source `demos`, if it has `data`; of declared spaces, if given."""
     base = ["replay.capacity=1000", "learner.warmup_period=10", "actors.n_buffer=10"]
     given = {"agent.n_step": 1, "env.reward_scale": 1.0, **more}
     base += [f"{key}={value}" for key, value in given.items()]
-    table = {} if data is None else {"replay": {"sources": {"demos": {"data": str(data)}}}}
+    table: dict[str, Any] = {} if env is None else {"env": env}
+    if data is not None:
+        table["replay"] = {"sources": {"demos": {"data": str(data)}}}
     return load_config(
-        env="SourcesWalk-v0",
+        env=None if env else "SourcesWalk-v0",
         agent="dqn",
         settings=[*base, *settings],
         table=table,
@@ -83,9 +90,10 @@ def configuration(*settings: str, data: object = None, **more: object) -> RunCon
     ).config
 
 
-def played(n_step: int = 1, form: str = "vector") -> Columns:
+def played(n_step: int = 1, form: str = "vector", settings: Sequence[str] = ()) -> Columns:
     """What an actor would have sent of `EPISODES` episodes, played one after another."""
-    config = configuration(*([] if form == "vector" else ["env.kwargs={form='parts'}"]))
+    of_form = [] if form == "vector" else ["env.kwargs={form='parts'}"]
+    config = configuration(*of_form, *settings)
     spaces = probe_environment(config.env)
     processor = NStep(n_step, config.agent.discount, 1, transition_dtype(spaces))
     envs = make_vector_environment(config.env, 1, 0)
@@ -140,7 +148,7 @@ def write_minari(
 
 def start(config: RunConfig, out: Path, **options: bool) -> RunDirectory:
     """Do what a start does before its processes."""
-    check_sources(config, out, probe_environment(config.env), new=False)
+    check_sources(config, out, environment_spaces(config.env), new=False)
     run = RunDirectory(out)
     run.make()
     prepare_start(config, run, **{"fresh": False, "new_replay": False, **options})
@@ -148,7 +156,7 @@ def start(config: RunConfig, out: Path, **options: bool) -> RunDirectory:
 
 
 def rows_read(config: RunConfig, out: Path) -> Columns:
-    ring = open_sources(config, out)["demos"]
+    ring = RingReader(source_directory(config, out, "demos"))
     return {name: column[: ring.inserted] for name, column in ring.columns.items()}
 
 
@@ -157,7 +165,8 @@ def assert_same_rows(found: Columns, expected: Columns) -> None:
 
     def key(columns: Columns) -> NDArray[Any]:
         obs = columns["obs" if "obs" in columns else "obs/where"]
-        return np.lexsort((obs[:, 1], obs[:, 0]))
+        flat = obs.reshape(len(obs), -1)
+        return np.lexsort(flat.T)
 
     order, other = key(found), key(expected)
     for name, column in expected.items():
@@ -206,6 +215,20 @@ def test_parts_of_an_observation_and_rewards_are_as_an_actor_would_have_sent_the
     assert_same_rows(rows_read(config, run.root), expected)
 
 
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_steps_in_which_a_person_acted_are_read_as_such(tmp_path: Path, n_step: int) -> None:
+    def mark(episode: dict[str, Any]) -> None:  # its steps 1 and 4; the first is the reset's
+        episode["infos"] = {"intervened": np.array([False, False, True, False, False, True])}
+
+    data = write_minari(tmp_path / "set", mark)
+    settings = "replay.sources.interventions.share=0.1", "replay.sources.interventions.capacity=9"
+    config = configuration(*settings, data=data, **{"agent.n_step": n_step})
+    start(config, tmp_path / "run")
+    found = rows_read(config, tmp_path / "run")
+    marked = found["obs"][found["intervened"]]
+    assert sorted(marked.tolist()) == [[2.0, 1.0], [2.0, 4.0]]
+
+
 def test_frames_are_stacked_as_the_environments_wrapper_does(tmp_path: Path) -> None:
     config = configuration("env.frame_stack=3", data=write_minari(tmp_path / "set"))
     run = start(config, tmp_path / "run")
@@ -218,6 +241,38 @@ def test_frames_are_stacked_as_the_environments_wrapper_does(tmp_path: Path) -> 
         step = envs.step(np.array([0]))
         np.testing.assert_array_equal(found["next_obs"][row[0]], step.next_obs["obs"][0])
         obs = step.init_obs["obs"].copy()
+
+
+DECLARED = {
+    "id": "no_such_module:Env",
+    "observation": {"space": "box", "shape": [2], "dtype": "float64"},
+    "action": {"space": "discrete", "n": 3, "start": 5},
+}
+
+
+@pytest.mark.parametrize("stack", [0, 3])
+@pytest.mark.parametrize("kind", ["npz", "minari"])
+def test_a_source_is_read_by_declared_spaces_without_the_environment(
+    tmp_path: Path, kind: str, stack: int
+) -> None:
+    settings = [f"env.frame_stack={stack}"]
+    if kind == "npz":
+        data = write_npz(tmp_path / "set.npz", played(settings=settings))
+    else:
+        data = write_minari(tmp_path / "set")
+    shape = [stack, 2] if stack else [2]
+    env = {**DECLARED, "observation": {**DECLARED["observation"], "shape": shape}}
+    config = configuration(*settings, data=data, env=env)
+    start(config, tmp_path / "run")
+    assert_same_rows(rows_read(config, tmp_path / "run"), played(settings=settings))
+
+
+def test_declared_spaces_that_a_data_set_has_not_are_refused(tmp_path: Path) -> None:
+    env = {**DECLARED, "observation": {**DECLARED["observation"], "shape": [3]}}
+    for data in (write_minari(tmp_path / "set"), write_npz(tmp_path / "set.npz", played())):
+        said = refusal(configuration(data=data, env=env), tmp_path / "run")
+        assert "float32 (2,), and the environment's are" in said
+        assert "float32 (3,)" in said
 
 
 def other_run(root: Path, config: RunConfig, columns: Columns) -> Path:
@@ -302,6 +357,22 @@ def test_a_torn_data_set_is_refused(
     refusal(configuration(data=data), tmp_path / "run")
 
 
+@pytest.mark.parametrize("size", [0, 5, 200])
+def test_a_file_that_is_no_npz_or_only_its_beginning_is_refused_by_that(
+    tmp_path: Path, size: int
+) -> None:
+    data = write_npz(tmp_path / "set.npz", played())
+    data.write_bytes(data.read_bytes()[:size])
+    said = refusal(configuration(data=data), tmp_path / "run")
+    assert "it is no npz, or its end is missing" in said
+
+
+def test_an_empty_data_set_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    data = write_npz(tmp_path / "set.npz", {name: c[:0] for name, c in played().items()})
+    assert "it holds no samples" in refusal(configuration(data=data), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_damaged_member_of_an_npz_is_refused(tmp_path: Path) -> None:
     data = write_npz(tmp_path / "set.npz", played())
     with zipfile.ZipFile(data, "w") as file:
@@ -329,7 +400,12 @@ ROWS = EPISODES * STEPS
         ({"action": np.full(ROWS, 0)}, "column 'action': -5 is below 0"),
         ({"reward": np.full(ROWS, np.nan, np.float32)}, "'reward' has a value that is not finite"),
         ({"obs": np.full((ROWS, 2), np.inf, np.float32)}, "'obs' has a value that is not finite"),
-        ({"reward": np.zeros(3)}, "columns of equal length"),
+        ({"reward": np.zeros(3)}, "its column 'obs' has 200 rows, and 'reward' has 3"),
+        ({"reward": None}, "it has no column 'reward'"),
+        (
+            {"reward": np.where(np.arange(ROWS) == 137, np.nan, 0.0).astype(np.float32)},
+            "sample 137: column 'reward' has a value that is not finite",
+        ),
         ({"n_steps": np.zeros(ROWS, np.uint8)}, "column 'n_steps': 0 is below 1"),
     ],
 )

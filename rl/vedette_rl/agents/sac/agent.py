@@ -184,5 +184,6 @@ class SacAgent(ActorCritic):
         """Continue from `state`; see `ActorCritic.set_state`."""
         super().set_state(state)
         self._imitation.set_step(self.opt_steps)
-        self._log_alpha.set(self._log_alpha.data, state["temperature"])
-        self._alpha_adam.set_state(state["alpha_adam"])
+        if self._tuned:  # a fixed one is as configured, now
+            self._log_alpha.set(self._log_alpha.data, state["temperature"])
+        self._alpha_adam.set_state(state["alpha_adam"], state["opt_steps"])

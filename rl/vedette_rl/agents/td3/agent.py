@@ -38,11 +38,17 @@ class Td3Agent(ActorCritic):
         target_BM = self._td_target(batch)
         fit = self.fit_critics(obs, batch, target_BM, weights)
         if due.policy:
-            q_tm1_KBN = self.q(obs, self.pi(obs))
-            self.descend_policy(-q_tm1_KBN[0].mean())  # equation 15: the first critic's
+            self.descend_policy(-self.policy_value(self.q(obs, self.pi(obs))).mean())
         if due.target:
             self.move_targets()
         return self.result(due, fit)
+
+    def policy_value(self, q_KBN: torch.Tensor) -> torch.Tensor:
+        """The value ``(B,)`` that the policy is to increase: the first critic's (equation 15); the
+        mean of all where a subset of them counts (REDQ) or they have quantiles (TQC)."""
+        if self._config.critics_in_target or q_KBN.shape[2] > 1:
+            return super().policy_value(q_KBN)
+        return q_KBN[0].squeeze(1)
 
     def move_targets(self) -> None:
         """Move the target critics, and the target policy."""

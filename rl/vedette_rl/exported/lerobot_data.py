@@ -1,0 +1,312 @@
+"""Reads a LeRobotDataset v3 on disk (https://github.com/huggingface/lerobot): needs the lerobot
+extra.
+
+A row of it is a step: what was seen before the action (``observation.KEY``), the ``action``, and
+``next.reward`` and ``next.done`` after it. The observation after an episode's last action is not
+there: of one that terminated nobody needs it, of another the last step is left out.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import json
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from vedette_rl.core import Columns
+from vedette_rl.envs.spaces import ObservationColumn, action_field, observation_columns
+from vedette_rl.errors import DataSetError
+from vedette_rl.exported.data_sets import RecordedEpisode, stack_newest, torn_data
+
+_INFO = Path("meta") / "info.json"
+_EXTRA = "pip install 'vedette[lerobot]'"
+_INTERVENTIONS = ("complementary_info.is_intervention", "is_intervention")
+_TOLERANCE = 1e-4
+"""By which stored actions may pass the bounds of a Box, by rounding."""
+
+
+def is_lerobot(folder: Path) -> bool:
+    """True if a folder is a LeRobotDataset of any version."""
+    return (folder / _INFO).is_file()
+
+
+class LeRobotData:
+    """A LeRobotDataset on this host.
+
+    Args:
+        name: its folder, as it was given.
+        observation: the space of the environment that is trained on, after all wrappers. A Box is
+            the one feature ``observation.NAME`` of its shape; the part KEY of a dictionary is
+            ``observation.KEY``. Images are as they are shown or with channels first.
+        action: its space of actions, as the environment names them.
+        stack: frames of an observation, where `env.frame_stack` stacks them; else 0.
+
+    Raises:
+        DataSetError: it is not of version 3, torn, or of other features.
+    """
+
+    def __init__(
+        self, name: str, observation: gym.Space[Any], action: gym.Space[Any], stack: int = 0
+    ) -> None:
+        self.name, self._root, self._stack = name, Path(name), stack
+        if not importlib.util.find_spec("pyarrow"):
+            raise DataSetError(name, "reading it needs pyarrow, which is not installed", _EXTRA)
+        try:
+            self._info = json.loads((self._root / _INFO).read_text("utf-8"))
+            version = str(self._info.get("codebase_version", "none"))
+            self._features: dict[str, Any] = self._info["features"]
+            self.length, self._fps = int(self._info["total_frames"]), Fraction(self._info["fps"])
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
+            raise torn_data(name, e) from e
+        if not version.startswith("v3"):
+            fix = "convert it: python -m lerobot.datasets.v30.convert_dataset_v21_to_v30"
+            raise DataSetError(name, f"it is a LeRobotDataset of version {version}, not v3", fix)
+        leaves = observation_columns(observation)
+        self._of_leaf = [(leaf, self._feature_of(leaf, alone=len(leaves) == 1)) for leaf in leaves]
+        self._action, self._start = action, getattr(action, "start", 0)
+        self._check_features()
+        self._table: tuple[Path | None, Any] = None, None
+        self._videos: dict[str, _Video] = {}
+
+    def _feature_of(self, leaf: ObservationColumn, *, alone: bool) -> str:
+        """The feature that is a column of our observations."""
+        named = "observation." + ".".join(map(str, leaf.path))
+        if leaf.path and named in self._features:
+            return named
+        seen = [name for name in self._features if name.split(".")[0] == "observation"]
+        shape = leaf.shape[1:] if self._stack else leaf.shape
+        fitting = [name for name in seen if self._fits(name, shape)]
+        if alone and not leaf.path and len(fitting) == 1:
+            return fitting[0]
+        told = ", ".join(f"{name} {self._shape(name)}" for name in seen) or "none"
+        why = f"its observations are {told}; {leaf.name} is {shape}"
+        raise DataSetError(self.name, why, "name one with a feature for each of our observations")
+
+    def _shape(self, feature: str) -> tuple[int, ...]:
+        return tuple(int(n) for n in self._features[feature]["shape"])
+
+    def _is_image(self, feature: str) -> bool:
+        return self._features[feature]["dtype"] in ("video", "image")
+
+    def _fits(self, feature: str, shape: tuple[int, ...]) -> bool:
+        own = self._shape(feature)
+        if self._is_image(feature):
+            return sorted(own) == sorted(shape)
+        return own == shape or (own == (1,) and shape == ())
+
+    def _check_features(self) -> None:
+        fix = "name one that was recorded with rewards"
+        for name in ("action", "next.reward"):
+            if name not in self._features:
+                raise DataSetError(self.name, f"it has no feature {name!r}", fix)
+        for leaf, name in self._of_leaf:
+            shape = leaf.shape[1:] if self._stack else leaf.shape
+            dtype = "uint8" if self._is_image(name) else self._features[name]["dtype"]
+            if not self._fits(name, shape) or not np.can_cast(dtype, leaf.dtype, "same_kind"):
+                why = f"its {name} is {dtype} {self._shape(name)}, and {leaf.name} is {leaf.dtype}"
+                fix = "name a data set of this environment"
+                raise DataSetError(self.name, f"{why} {shape}", fix)
+            needs = {"video": "av", "image": "PIL"}.get(self._features[name]["dtype"])
+            if needs and not importlib.util.find_spec(needs):
+                why = f"{name} is of {self._features[name]['dtype']}s, which needs {needs}"
+                raise DataSetError(self.name, f"{why}; it is not installed", _EXTRA)
+        _, dtype, shape = action_field(self._action)
+        own, of = self._shape("action"), self._features["action"]["dtype"]
+        kind = "fiu" if np.dtype(dtype).kind == "f" else "iu"
+        if own != (shape or (1,)) or np.dtype(of).kind not in kind:
+            why = f"its actions are {of} {own}, and the environment's are {self._action}"
+            raise DataSetError(self.name, why, "name a data set of this environment")
+
+    def episodes(self) -> Iterator[RecordedEpisode]:
+        """Its episodes, read one at a time.
+
+        Raises:
+            DataSetError: one is torn, or has borders where none can be.
+        """
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        number = 0
+        try:
+            for file in sorted((self._root / "meta" / "episodes").rglob("*.parquet")):
+                for row in pq.read_table(file).to_pylist():
+                    found = self._episode(number, row)
+                    number += 1
+                    if found is not None:
+                        yield found
+            if number != (due := int(self._info["total_episodes"])):
+                raise ValueError(f"it has {number} episodes, and should have {due}")
+        except (OSError, KeyError, ValueError, IndexError, TypeError, pa.ArrowException) as e:
+            raise torn_data(self.name, e) from e
+        finally:
+            for video in self._videos.values():
+                video.close()
+            self._videos = {}
+
+    def _episode(self, number: int, row: dict[str, Any]) -> RecordedEpisode | None:
+        """One episode; None of a single step that did not end it."""
+        path = self._info["data_path"].format(
+            chunk_index=row["data/chunk_index"], file_index=row["data/file_index"]
+        )
+        table, steps = self._rows(self._root / path, row["episode_index"]), int(row["length"])
+        if len(table) != steps:
+            raise self._broken(number, f"it has {len(table)} rows, and should have {steps}")
+        done = self._flags(table, number, "next.done")
+        cut = self._flags(table, number, "next.truncated")
+        terminated = bool(done[-1]) and not cut[-1]
+        kept = steps if terminated else steps - 1  # the last one's successor was not recorded
+        if not kept:
+            return None
+        obs: Columns = {}
+        for leaf, feature in self._of_leaf:
+            seen = self._seen(table, row, feature, leaf)
+            last = seen[-1:] if terminated else seen[:0]
+            obs[leaf.name] = stack_newest(np.concatenate([seen, last]), self._stack)
+        marked = next((name for name in _INTERVENTIONS if name in table.column_names), None)
+        return RecordedEpisode(
+            number,
+            obs,
+            self._actions(table, number)[:kept],
+            _values(table, "next.reward", ())[:kept].astype(np.float64),
+            terminated,
+            not terminated,
+            None if marked is None else _values(table, marked, ())[:kept].astype(bool),
+        )
+
+    def _rows(self, path: Path, episode: int) -> Any:  # a pyarrow.Table
+        import pyarrow.compute as pc
+        import pyarrow.parquet as pq
+
+        if self._table[0] != path:
+            self._table = path, pq.read_table(path)
+        table = self._table[1]
+        return table.filter(pc.equal(table["episode_index"], episode))
+
+    def _flags(self, table: Any, number: int, name: str) -> NDArray[np.bool_]:
+        if name not in table.column_names:
+            return np.zeros(len(table), np.bool_)
+        flags = _values(table, name, ()).astype(np.bool_)
+        if flags[:-1].any():
+            at = int(np.flatnonzero(flags)[0])
+            raise self._broken(number, f"step {at} of {len(flags)} has {name}, and it goes on")
+        return flags
+
+    def _actions(self, table: Any, number: int) -> NDArray[Any]:
+        """Actions as agents see them."""
+        _, dtype, shape = action_field(self._action)
+        stored = _values(table, "action", shape)
+        if isinstance(self._action, gym.spaces.Box):
+            low, high = self._action.low - _TOLERANCE, self._action.high + _TOLERANCE
+            beyond = np.flatnonzero(
+                ((stored < low) | (stored > high)).reshape(len(stored), -1).any(1)
+            )
+            if len(beyond):
+                at = int(beyond[0])
+                why = f"its action {stored[at].tolist()} of step {at} is none of {self._action}"
+                raise self._broken(number, why)
+        return (stored - self._start).astype(dtype)
+
+    def _seen(
+        self, table: Any, row: dict[str, Any], feature: str, leaf: ObservationColumn
+    ) -> NDArray[Any]:
+        """What was seen before each step ``(T, *shape)``."""
+        shape = leaf.shape[1:] if self._stack else leaf.shape
+        if not self._is_image(feature):
+            with np.errstate(over="ignore"):  # what float32 cannot hold is found as not finite
+                return _values(table, feature, shape).astype(leaf.dtype)
+        if self._features[feature]["dtype"] == "image":
+            images = [_picture(value["bytes"]) for value in table[feature].to_pylist()]
+        else:
+            path = self._info["video_path"].format(
+                video_key=feature,
+                chunk_index=row[f"videos/{feature}/chunk_index"],
+                file_index=row[f"videos/{feature}/file_index"],
+            )
+            video = self._videos.get(feature)
+            if video is None or video.path != self._root / path:
+                if video is not None:
+                    video.close()
+                video = self._videos[feature] = _Video(self._root / path, self._fps)
+            first = round(row[f"videos/{feature}/from_timestamp"] * self._fps)
+            images = video.frames(first, len(table))
+        found: NDArray[Any] = np.stack(images)
+        if found.shape[1:] != shape:
+            found = found.transpose(0, 3, 1, 2)  # channels first
+        if found.shape[1:] != shape:
+            raise ValueError(f"{feature} has pictures of {images[0].shape}, not {shape}")
+        return found.astype(leaf.dtype)
+
+    def _broken(self, number: int, why: str) -> DataSetError:
+        return DataSetError(self.name, f"episode {number}: {why}", "repair it or leave it out")
+
+
+class _Video:
+    """A video file that is decoded in order, by the numbers of its frames."""
+
+    def __init__(self, path: Path, fps: Fraction) -> None:
+        self.path, self._fps = path, fps
+        self._open()
+
+    def _open(self) -> None:
+        import av
+
+        try:
+            self._file = av.open(str(self.path))
+        except av.FFmpegError as e:
+            raise ValueError(f"{self.path.name}: {e}") from e
+        stream = self._file.streams.video[0]
+        self._decoded = self._file.decode(stream)
+        self._begin, self._last = stream.start_time or 0, -1
+
+    def frames(self, first: int, count: int) -> list[NDArray[np.uint8]]:
+        """The frames [first, first + count), RGB.
+
+        Raises:
+            ValueError: they are not there.
+        """
+        import av
+
+        if first <= self._last:  # behind what is decoded
+            self.close()
+            self._open()
+        found: list[NDArray[np.uint8]] = []
+        try:
+            while len(found) < count:
+                frame = next(self._decoded)
+                if frame.pts is None or frame.time_base is None:
+                    raise ValueError(f"{self.path.name}: a frame has no time")
+                self._last = round((frame.pts - self._begin) * frame.time_base * self._fps)
+                if self._last >= first:
+                    found.append(np.asarray(frame.to_ndarray(format="rgb24"), np.uint8))
+        except (StopIteration, av.FFmpegError) as e:
+            why = f"frames {first} to {first + count} are not there"
+            raise ValueError(f"{self.path.name}: {why}") from e
+        return found
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _picture(data: bytes) -> NDArray[Any]:
+    from PIL import Image
+
+    with Image.open(io.BytesIO(data)) as image:
+        return np.asarray(image.convert("RGB"))
+
+
+def _values(table: Any, name: str, shape: tuple[int, ...]) -> NDArray[Any]:
+    """A column ``(T, *shape)`` of numbers, or of lists of them."""
+    column = table[name].combine_chunks()
+    while hasattr(column.type, "value_type"):
+        column = column.flatten()
+    if column.null_count:
+        raise ValueError(f"{name} has no value in some rows")
+    found: NDArray[Any] = column.to_numpy(zero_copy_only=False).reshape(len(table), *shape)
+    return found

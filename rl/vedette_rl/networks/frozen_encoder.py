@@ -1,0 +1,130 @@
+"""Images become the features of a network that was trained before and learns no more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces as gs
+from numpy.typing import NDArray
+
+from vedette_rl.envs.vector_env import Env
+from vedette_rl.errors import CustomNetworkError
+from vedette_rl.import_by_name import import_by_name
+from vedette_rl.networks import load_torch_single_threaded
+from vedette_rl.networks.observation import PIXEL_SCALE, find_image
+
+if TYPE_CHECKING:
+    import torch
+
+_NORMALIZED = {"mean": 0.0, "std": 1.0}  # of a network that names no others
+
+
+def _misfit(network: str, why: str) -> CustomNetworkError:
+    return CustomNetworkError(network, why, "the FrozenEncoder's network")
+
+
+class FrozenEncoder(gym.ObservationWrapper[Any, Any, Any]):
+    """Gives features in place of images, each computed once, where the environment is.
+
+    So actors send, and the replay holds, some hundred numbers for each image. An image is what
+    `vedette_rl.networks.observation.find_image` takes for one: the observation, or a part of a
+    dictionary, whose other parts stay as they are.
+
+    ::
+
+        env.wrappers = [{ name = "vedette_rl.networks.frozen_encoder:FrozenEncoder",
+                          kwargs = { network = "timm:create_model",
+                                     arguments = { model_name = "resnet18", pretrained = true,
+                                                   num_classes = 0 } } }]
+
+    Args:
+        env: with images.
+        network: ``module:Name`` of what makes a torch module from images ``(B, C, H, W)`` to
+            features ``(B, F)``. It gets pixels in [0, 1]; if it has the attribute `pretrained_cfg`
+            (timm's models), pixels minus its ``mean`` over its ``std``, and where its size is fixed
+            (``fixed_input_size``) in the height and width of its ``input_size``.
+        arguments: by name, for what makes it.
+        parts: the images of a dictionary that it takes; without any, all of them.
+
+    Raises:
+        UnknownNameError: nothing of its name can be imported.
+        CustomNetworkError: it gives no features, or there is no image.
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        network: str,
+        arguments: Mapping[str, Any] | None = None,
+        parts: Sequence[str] = (),
+    ) -> None:
+        super().__init__(env)
+        load_torch_single_threaded()
+        import torch
+
+        self._name = network
+        made = import_by_name("env.wrappers", network)(**(arguments or {}))
+        if not isinstance(made, torch.nn.Module):
+            raise _misfit(network, f"it made a {type(made).__name__}, not an nn.Module")
+        self._network = made.eval().requires_grad_(False)
+        trained: Mapping[str, Any] = {**_NORMALIZED, **getattr(made, "pretrained_cfg", {})}
+        self._mean, self._std = (
+            torch.tensor(trained[name], dtype=torch.float32).reshape(-1, 1, 1)
+            for name in ("mean", "std")
+        )
+        self._size = tuple(trained["input_size"])[-2:] if trained.get("fixed_input_size") else ()
+        seen = env.observation_space
+        self._whole = not isinstance(seen, gs.Dict)
+        spaces = {"": seen} if self._whole else dict(seen.spaces)  # type: ignore[attr-defined]  # a Dict's
+        images = {part: find_image(part, space) for part, space in spaces.items()}
+        self._images = {
+            part: image
+            for part, image in images.items()
+            if image is not None and (not parts or part in parts)
+        }
+        if not self._images or not set(parts) <= set(self._images):
+            why = f"the observation {seen} has no image {', '.join(parts)}".rstrip()
+            raise _misfit(network, why)
+        for part in self._images:
+            features = self._encode(part, np.zeros(spaces[part].shape or (), np.uint8))
+            spaces[part] = gs.Box(-np.inf, np.inf, features.shape, np.float32)
+        self.observation_space = spaces[""] if self._whole else gs.Dict(spaces)
+
+    def observation(self, observation: Any) -> Any:
+        """The observation with features ``(F,)`` in place of images."""
+        if self._whole:
+            return self._encode("", observation)
+        return {
+            **observation,
+            **{part: self._encode(part, observation[part]) for part in self._images},
+        }
+
+    def _encode(self, part: str, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
+        import torch
+        from torch.nn.functional import interpolate
+
+        from vedette_rl.networks.encoder import channels_first
+
+        with torch.inference_mode():
+            x_BCHW = channels_first(self._images[part], torch.from_numpy(np.array(pixels)[None]))
+            x_BCHW = x_BCHW.float() * PIXEL_SCALE
+            if self._size and x_BCHW.shape[-2:] != self._size:
+                x_BCHW = interpolate(x_BCHW, self._size, mode="bilinear", antialias=True)
+            return self._features(x_BCHW)
+
+    def _features(self, x_BCHW: torch.Tensor) -> NDArray[np.float32]:
+        try:
+            features = self._network((x_BCHW - self._mean) / self._std)
+        except (RuntimeError, ValueError, TypeError, AssertionError) as error:
+            shape = tuple(x_BCHW.shape)
+            why = f"it takes no images {shape}: {' '.join(str(error).split())[:200]}"
+            raise _misfit(self._name, why) from error
+        shape = tuple(getattr(features, "shape", ()))
+        if len(shape) != 2 or len(features) != 1:
+            why = f"it gave {shape or type(features).__name__} for 1 image, not (1, features)"
+            raise _misfit(self._name, why)
+        array: NDArray[np.float32] = features[0].float().numpy()
+        return array

@@ -1,0 +1,142 @@
+"""A network that learns no more, in front of an environment's images."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from vedette_rl.envs.config import EnvConfig
+from vedette_rl.envs.make import make_env, make_vector_environment
+from vedette_rl.errors import CustomNetworkError, ImportNotAllowedError, UnknownNameError
+from vedette_rl.networks.frozen_encoder import FrozenEncoder
+from vedette_rl.testing import VisualReach
+
+IMAGE = gym.spaces.Box(0, 255, (40, 48, 3), np.uint8)
+STATE = gym.spaces.Box(-1, 1, (2,), np.float32)
+
+
+class Means(nn.Module):
+    """The mean of each channel."""
+
+    def __init__(self, **pretrained_cfg: Any) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(()))
+        self.drop = nn.Dropout(0.5)
+        if pretrained_cfg:
+            self.pretrained_cfg = pretrained_cfg
+        self.seen: list[tuple[int, ...]] = []
+
+    def forward(self, x_BCHW: torch.Tensor) -> torch.Tensor:
+        self.seen.append(tuple(x_BCHW.shape))
+        return self.drop(self.weight * x_BCHW).mean(dim=(2, 3))
+
+
+def square(x: int) -> int:
+    return x * x
+
+
+class Uncalled(nn.Module):
+    def forward(self, x_BCHW: torch.Tensor) -> torch.Tensor:
+        return x_BCHW
+
+
+class Cameras(gym.Env[Any, Any]):
+    """Its picture has the value 51 in channel 0, 102 in 1, 255 in 2."""
+
+    def __init__(self, space: gym.Space[Any] = IMAGE) -> None:
+        self.observation_space, self.action_space = space, gym.spaces.Discrete(2)
+        picture = np.broadcast_to(np.array([51, 102, 255], np.uint8), IMAGE.shape).copy()
+        parts = {"front": picture, "back": picture[:, :, ::-1].copy(), "state": np.ones(2, "f")}
+        self._obs = parts if isinstance(space, gym.spaces.Dict) else picture
+
+    def reset(self, **_: Any) -> tuple[Any, dict[str, Any]]:
+        return self._obs, {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return self._obs, 0.0, False, False, {}
+
+
+BOTH = gym.spaces.Dict({"front": IMAGE, "back": IMAGE, "state": STATE})
+HERE = f"{__name__}"
+
+
+def test_an_image_becomes_its_features() -> None:
+    env = FrozenEncoder(Cameras(), f"{HERE}:Means")
+    assert env.observation_space == gym.spaces.Box(-np.inf, np.inf, (3,), np.float32)
+    obs, _ = env.reset()
+    np.testing.assert_allclose(obs, [0.2, 0.4, 1.0], rtol=1e-6)
+    assert obs.dtype == np.float32
+    np.testing.assert_array_equal(env.step(0)[0], obs)  # no dropout, no gradient
+
+
+def test_parts_of_a_dictionary_and_those_that_stay() -> None:
+    env = FrozenEncoder(Cameras(BOTH), f"{HERE}:Means", parts=["back"])
+    obs, _ = env.reset()
+    np.testing.assert_allclose(obs["back"], [1.0, 0.4, 0.2], rtol=1e-6)
+    assert obs["front"].dtype == np.uint8
+    assert env.observation_space.contains(obs)
+    every, _ = FrozenEncoder(Cameras(BOTH), f"{HERE}:Means").reset()
+    assert {name: part.shape for name, part in every.items()} == {
+        "front": (3,),
+        "back": (3,),
+        "state": (2,),
+    }
+
+
+def test_pixels_are_scaled_as_the_network_was_trained() -> None:
+    trained = {"mean": [0.2, 0.2, 0.5], "std": [1.0, 0.1, 0.5], "input_size": [3, 24, 32]}
+    for fixed, size in [(False, (40, 48)), (True, (24, 32))]:
+        env = FrozenEncoder(Cameras(), f"{HERE}:Means", {**trained, "fixed_input_size": fixed})
+        obs, _ = env.reset()
+        np.testing.assert_allclose(obs, [0.0, 2.0, 1.0], atol=1e-5)
+        assert env._network.seen[-1] == (1, 3, *size)
+
+
+@pytest.mark.parametrize(
+    ("network", "arguments", "parts", "error", "message"),
+    [
+        ("nowhere:Net", {}, [], UnknownNameError, "no module 'nowhere'"),
+        (f"{HERE}:square", {"x": 3}, [], CustomNetworkError, "made a int, not an nn.Module"),
+        (f"{HERE}:Uncalled", {}, [], CustomNetworkError, r"gave \(1, 3, 40, 48\) for 1 image"),
+        (
+            f"{HERE}:Means",
+            {"mean": [0.0, 0.0], "std": 1.0},
+            [],
+            CustomNetworkError,
+            r"takes no images \(1, 3, 40, 48\)",
+        ),
+        (f"{HERE}:Means", {}, ["side"], CustomNetworkError, "has no image side"),
+    ],
+)
+def test_what_does_not_fit_is_named(
+    network: str, arguments: dict[str, Any], parts: list[str], error: type, message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        FrozenEncoder(Cameras(), network, arguments, parts)
+
+
+def test_an_observation_without_images_is_refused() -> None:
+    with pytest.raises(CustomNetworkError, match="no image"):
+        FrozenEncoder(Cameras(STATE), f"{HERE}:Means")
+
+
+def wrapped(env_id: str) -> EnvConfig:
+    name = "vedette_rl.networks.frozen_encoder:FrozenEncoder"
+    kwargs = {"network": f"{HERE}:Means"}
+    return EnvConfig.model_validate({"id": env_id, "wrappers": [{"name": name, "kwargs": kwargs}]})
+
+
+def test_it_is_a_wrapper_by_name_and_its_network_is_asked_for_too() -> None:
+    config = wrapped("vedette_rl.testing:VisualReach")
+    envs = make_vector_environment(config, 2, seed=1)
+    obs = envs.reset()
+    channels = VisualReach().observation_space["camera"].shape[-1]  # type: ignore[index]
+    assert obs["obs/camera"].shape == (2, channels)
+    envs.close()
+    with pytest.raises(ImportNotAllowedError, match=HERE.partition(".")[0]):
+        make_env(config, allow_import=lambda module: module.startswith("vedette_rl"))
