@@ -93,7 +93,7 @@ def keep_freed_memory() -> None:
     are.
 
     A training step frees some megabytes and needs them again in the next one. Returned to the
-    kernel, they come back as page faults, a tenth of a step's time.
+    kernel, they come back as some hundred page faults.
     """
     if platform.libc_ver()[0] != "glibc":
         return
