@@ -20,7 +20,7 @@ from vedette_rl.errors import PolicyFileError
 from vedette_rl.storage.atomic_files import json_text
 from vedette_rl.storage.system import bytes_text
 from vedette_services.config.saving import config_text
-from vedette_services.errors import HubError, UsageError
+from vedette_services.errors import ServicesError, UsageError
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.export import export_policy
 from vedette_services.run.finished import FinishedRun, evaluate_policy, evaluate_run
@@ -39,6 +39,20 @@ POLICY = "policy.safetensors"
 _PULL_MAX_BYTES = 2 << 30
 _ZIP_MAGIC = b"PK"
 _LOG_IN = "run `hf auth login`, or set HF_TOKEN"
+
+
+class HubError(ServicesError):
+    """The Hugging Face Hub refused a push or a pull, or could not be reached.
+
+    Args:
+        repo: ``USER/NAME``.
+        why: what is wrong.
+        fix: what to do about it; "" where `why` says it already.
+    """
+
+    def __init__(self, repo: str, why: str, fix: str = "") -> None:
+        super().__init__(f"hf://{repo}: {why}" + (f"; {fix}" if fix else ""))
+        self.repo = repo
 
 
 @dataclass(frozen=True, slots=True)

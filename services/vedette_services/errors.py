@@ -30,7 +30,6 @@
     ├── ChildFailedError           1   a process of a daemon died and would die again
     ├── ReplayWaitError            1   a batch may not be drawn yet
     ├── NothingCollectedError      1   no episode was to be kept
-    ├── HubError                   1   the Hugging Face Hub does not do what was asked
     ├── UnsavedEndError            1   a run has ended, and its end is not on the disk
     └── DaemonFailedError          1, 2 or 3: a daemon that we started ended badly
 """
@@ -351,20 +350,6 @@ class NothingCollectedError(ServicesError):
     def __init__(self, out: str, why: str) -> None:
         super().__init__(f"nothing is written to {out}: {why}")
         self.why = why
-
-
-class HubError(ServicesError):
-    """The Hugging Face Hub refused a push or a pull, or could not be reached.
-
-    Args:
-        repo: ``USER/NAME``.
-        why: what is wrong.
-        fix: what to do about it; "" where `why` says it already.
-    """
-
-    def __init__(self, repo: str, why: str, fix: str = "") -> None:
-        super().__init__(f"hf://{repo}: {why}" + (f"; {fix}" if fix else ""))
-        self.repo = repo
 
 
 class UnsavedEndError(ServicesError):

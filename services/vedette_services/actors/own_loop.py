@@ -106,15 +106,11 @@ class Actor:
         allow_import: Collection[str] = (),
         evaluates: bool = False,
     ) -> None:
-        if (observation_space is None) != (action_space is None):
-            raise TypeError("observation_space and action_space are given together")
+        given = _given_spaces(observation_space, action_space)
         if envs is not None and envs < 1:
             raise ValueError(f"envs={envs}: at least one environment plays")
         if on_full is not None and on_full not in get_args(OnFull):
             raise ValueError(f"on_full={on_full!r}: it is one of {', '.join(get_args(OnFull))}")
-        given = None
-        if observation_space is not None and action_space is not None:
-            given = observation_space, action_space
         if not learner.startswith("@"):
             Address.parse(learner)
         self._learner, self._wait_s = learner, wait_s
@@ -401,3 +397,9 @@ class Actor:
             playing.end(REFUSED if isinstance(error, RefusedError) else FAILED, str(error))
             raise
         playing.end(0)
+
+
+def _given_spaces(observation: Space | None, action: Space | None) -> tuple[Space, Space] | None:
+    if (observation is None) != (action is None):
+        raise TypeError("observation_space and action_space are given together")
+    return None if observation is None or action is None else (observation, action)
