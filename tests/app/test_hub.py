@@ -19,6 +19,7 @@ import vedette
 from vedette.cli.app import main
 from vedette.hub import (
     POLICY,
+    HubError,
     Repository,
     pull_policy,
     write_folder,
@@ -31,7 +32,7 @@ from vedette_rl.errors import (
     UnknownAgentError,
 )
 from vedette_services.config import load_config
-from vedette_services.errors import HubError, UsageError
+from vedette_services.errors import UsageError
 from vedette_services.run.provenance import public_command, public_config
 
 hub = pytest.importorskip("huggingface_hub")

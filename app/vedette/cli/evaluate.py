@@ -269,20 +269,17 @@ def collect(
         player = open_demonstrator(place, checkpoint=checkpoint, allow_import=allow_import or ())
     path, more = split_arguments(arguments or [])
     config, allowed = choose_environment(player, path, env, [*(settings or []), *more])
-    many = 1_000_000 if by_person else 20
+    keyboard = None
+    if by_person:
+        actions = _by_key("--key", key, "KEY=ACTION, as left=0 or up=[0,1]")
+        ends = _by_key("--end", end, "KEY=REWARD, as return=1")
+        keyboard = Keyboard(actions, fps, ends, gamepad)
     found = record(
         out,
         config,
         player,
-        Wanted(episodes or many, min_return, seed),
-        keyboard=Keyboard(
-            _by_key("--key", key, "KEY=ACTION, as left=0 or up=[0,1]"),
-            fps,
-            _by_key("--end", end, "KEY=REWARD, as return=1"),
-            gamepad,
-        )
-        if by_person
-        else None,
+        Wanted(episodes or (1_000_000 if by_person else 20), min_return, seed),
+        keyboard=keyboard,
         allow_import=allowed,
         say=lambda line: typer.echo(line, err=True),
     )

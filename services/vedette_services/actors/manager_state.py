@@ -69,13 +69,13 @@ class ManagerState:
     Args:
         count: actors to run here; None: as many as the first run says.
         allow_import: top packages that a run may import here.
-        gives_up: end once every actor has died of an exception soon after its start; otherwise
-            they are started again for ever, as on a host whose simulator may come back.
+        gives_up: end once every actor has died of an exception soon after its start; otherwise they
+            are started for ever, as on a host whose simulator may come back.
         incarnation: gives 64 random bits, for every run that is joined.
         jitter: gives a random number in [0, 1).
         wait_s: how long to wait for a learner that does not answer; 0: for ever.
-        own_loop: the actor is a program that steps environments of its own: it is never killed for
-            standing still, and its batches are kept while the learner is away.
+        own_loop: a program steps environments of its own: it is never killed for standing still,
+            and its batches are kept while the learner is away.
         on_full: of the window; None: as the run says.
         evaluates: play evaluations for a learner that asks for them.
     """
@@ -114,8 +114,7 @@ class ManagerState:
         self._window: Window | None = None  # of the run
         self._first_actor: int | None = None
         self._report_at = now
-        self._leaving: str = ""  # why, once it is decided
-        self._leave_by = 0.0
+        self._leaving, self._leave_by = "", 0.0  # why, once it is decided
         self._done, self._kept_batches = False, 0  # of an own loop: unsent ones, at most
 
     # What the daemon asks
