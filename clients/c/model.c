@@ -60,7 +60,7 @@ static bool read_header(const mp_value *header, const run *r, chunk_header *h) {
     if (!mp_get(header, "spec", &spec) || !mp_is(&spec, r->model.hash)) return false;
     if (!mp_get_uint(header, "epoch", INT32_MAX, &h->epoch) ||
         !mp_get_uint(header, "version", VERSIONS_MAX, &h->version) ||
-        !mp_get_uint(header, "total_bytes", UINT32_MAX, &h->total) || h->total != r->model.bytes + 8 ||
+        !mp_get_uint(header, "total_bytes", UINT32_MAX, &h->total) || h->total != r->model.sent_bytes + 8 ||
         !mp_get_uint(header, "count", (h->total + CHUNK_MIN - 1) / CHUNK_MIN, &h->count) || !h->count ||
         !mp_get_uint(header, "index", h->count - 1, &h->index) ||
         !mp_get_typed(header, "digest", MP_BINARY, &digest) || digest.size != 8)
@@ -83,9 +83,38 @@ static bool begin(assembly *a, const chunk_header *h) {
     return false;
 }
 
+static float float_of_half(uint16_t half) {
+    int exponent = half >> 10 & 31, fraction = half & 1023;
+    float size = exponent == 31 ? INFINITY : exponent ? ldexpf((float)(1024 + fraction), exponent - 25)
+                                                      : ldexpf((float)fraction, -24);
+    return half >> 15 ? -size : size;
+}
+
+void vd_widen_row(const run_schema *schema, const uint8_t *sent, uint8_t *row) {
+    for (unsigned c = 0; c < schema->count; c++) {
+        const run_column *column = schema->columns + c;
+        const uint8_t *from = sent + column->sent_offset;
+        uint8_t *to = row + column->offset;
+        if (!column->half) memcpy(to, from, column->bytes);
+        for (size_t k = 0; k < column->count && column->half; k++) {
+            float number = float_of_half((uint16_t)(from[2 * k] | from[2 * k + 1] << 8));
+            memcpy(to + 4 * k, &number, 4);
+        }
+    }
+}
+
 static bool complete(assembly *a, const run *r, model *found) {
-    bool sound = crc32_of(a->body, a->total) == a->digest && little_endian(a->body) == a->version &&
-                 is_finite(&r->model, a->body + 8);
+    bool sound = crc32_of(a->body, a->total) == a->digest && little_endian(a->body) == a->version;
+    if (sound && r->model.sent_bytes != r->model.bytes) {
+        uint8_t *wide = calloc(r->model.bytes + 8, 1);
+        if (wide) {
+            memcpy(wide, a->body, 8);
+            vd_widen_row(&r->model, a->body + 8, wide + 8);
+        }
+        free(a->body);
+        a->body = wide;
+    }
+    sound = sound && a->body && is_finite(&r->model, a->body + 8);
     if (sound) {
         *found = (model){a->epoch, a->version, a->body + 8, a->body};
         a->body = NULL;

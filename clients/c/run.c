@@ -167,6 +167,7 @@ run *vd_read_run(const mp_value *header, const mp_value *payload, char *why, siz
     read = read && vd_read_schema(payload, "model", &r->model, why, room);
     for (unsigned k = 0; read && k < r->model.count; k++)
         if (r->model.columns[k].role != PLAIN) read = vd_fail(why, room, "the run's model has a shared column");
+    if (read) vd_widen_schema(&r->model);
     if (read) read_policy(r, payload);
     else vd_free_run(r);
     return read ? r : NULL;

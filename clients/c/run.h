@@ -13,16 +13,21 @@ typedef struct {
     column_role role;
     size_t width, count, bytes; /* of one number; numbers and bytes of a row, or of a shared entry */
     size_t offset;              /* in a payload of one row, of columns that are not shared */
+    bool half;                  /* sent as float16; this is the column as float32 */
+    size_t sent_offset;         /* in a payload as it is sent */
 } run_column;
 
 typedef struct {
     run_column *columns;
     unsigned count;
-    size_t bytes; /* of a payload of one row, without shared columns */
+    size_t bytes;      /* of a payload of one row, without shared columns */
+    size_t sent_bytes; /* of one as it is sent */
     char hash[17];
 } run_schema;
 
 bool vd_read_schema(const mp_value *payload, const char *key, run_schema *schema, char *why, size_t room);
+/* Have float16 columns as float32: of a model, which is expanded when it arrives. */
+void vd_widen_schema(run_schema *schema);
 /* All of them: the hash alone is what the learner says. */
 bool vd_same_schema(const run_schema *a, const run_schema *b);
 bool vd_find_column(const run_schema *schema, const char *name, unsigned *index);
@@ -60,6 +65,8 @@ void vd_free_network(network *n);
 /* From x to y, which may be the same; with memory for 4 `widest` numbers. */
 void vd_apply_network(const network *n, weights w, const float *x, float *y, float *memory);
 const float *vd_array(weights w, unsigned column);
+/* A model's row, from its row as it is sent. */
+void vd_widen_row(const run_schema *schema, const uint8_t *sent, uint8_t *row);
 
 /* Policies: policy.c */
 

@@ -68,11 +68,27 @@ bool vd_read_schema(const mp_value *payload, const char *key, run_schema *schema
         run_column *column = schema->columns + k;
         if (!read_column(&list.items, column))
             return vd_fail(why, room, "column %u of the run's %s is none that this client knows", k, key);
-        column->offset = schema->bytes;
+        column->offset = column->sent_offset = schema->bytes;
         if (column->role != SHARED) schema->bytes += (column->bytes + 7) / 8 * 8;
         if (schema->bytes > ROW_BYTES_MAX) return vd_fail(why, room, "the run's %s is too large", key);
     }
+    schema->sent_bytes = schema->bytes;
     return true;
+}
+
+void vd_widen_schema(run_schema *schema) {
+    schema->bytes = 0;
+    for (unsigned k = 0; k < schema->count; k++) {
+        run_column *column = schema->columns + k;
+        if (!strcmp(column->type, "f2")) {
+            column->half = true;
+            strcpy(column->type, "f4");
+            column->width = 4;
+            column->bytes = 4 * column->count;
+        }
+        column->offset = schema->bytes;
+        schema->bytes += (column->bytes + 7) / 8 * 8;
+    }
 }
 
 bool vd_find_column(const run_schema *schema, const char *name, unsigned *index) {
@@ -85,7 +101,7 @@ bool vd_same_schema(const run_schema *a, const run_schema *b) {
     bool same = a->count == b->count && !strcmp(a->hash, b->hash);
     for (unsigned k = 0; same && k < a->count; k++) {
         const run_column *x = a->columns + k, *y = b->columns + k;
-        same = x->role == y->role && x->count == y->count && !strcmp(x->type, y->type) && !strcmp(x->name, y->name);
+        same = x->role == y->role && x->count == y->count && x->half == y->half && !strcmp(x->type, y->type) && !strcmp(x->name, y->name);
     }
     return same;
 }

@@ -39,17 +39,19 @@ int main(int argc, char **argv) {
     if (mp_read_message(data[0], size[0], &header) && mp_read_message(data[1], size[1], &payload))
         r = vd_read_run(&header, &payload, why, sizeof why);
     if (r && r->policy.head == NO_POLICY) snprintf(why, sizeof why, "%s", r->policy.missing);
-    if (!r || r->policy.head == NO_POLICY || size[2] != r->model.bytes) {
+    if (!r || r->policy.head == NO_POLICY || size[2] != r->model.sent_bytes) {
         printf("refused: %s\n", why);
     } else {
         const run_column *column = r->rows.columns + r->action;
-        uint8_t *action = malloc(column->bytes);
+        uint8_t *action = malloc(column->bytes), *row = calloc(r->model.bytes, 1);
         float *memory = malloc(vd_acting_memory(r) * sizeof *memory);
-        for (size_t at = 0; action && memory && at + r->obs_bytes <= size[3]; at += r->obs_bytes) {
-            vd_act(r, data[2], 1, data[3] + at, 0.5, NULL, memory, action);
+        for (size_t at = 0; action && row && memory && at + r->obs_bytes <= size[3]; at += r->obs_bytes) {
+            vd_widen_row(&r->model, data[2], row);
+            vd_act(r, row, 1, data[3] + at, 0.5, NULL, memory, action);
             print_action(column, action);
         }
         free(action);
+        free(row);
         free(memory);
     }
     vd_free_run(r);

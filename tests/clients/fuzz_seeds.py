@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,10 @@ from foreign_run import BOX, CARTPOLE, FLAGS, PENDULUM, ROOM, make_run
 
 from vedette_protocol.codec import encode
 from vedette_protocol.messages import Ack, Refusal, Run, Stop
-from vedette_protocol.model import pack_model, split_into_chunks
+from vedette_protocol.model import in_float16, pack_model, split_into_chunks
 from vedette_rl.core import RowColumn
 from vedette_rl.core.columns import INTERVENED
+from vedette_rl.core.learning import ModelInfo
 from vedette_rl.envs.spaces import Spaces
 
 RUN, SIGNAL, MODEL, WEIGHTS, PLAY, SEND = range(6)
@@ -107,7 +109,19 @@ def write_seeds(folder: Path) -> list[Path]:
         run, model, _ = make_run(agent, spaces, settings, columns=columns)
         paths.append(folder / f"{k}-{agent}")
         paths[-1].write_bytes(make_seed(run, model))
+        if k == 0:
+            paths.append(folder / "float16")
+            paths[-1].write_bytes(make_seed(*in_half_the_bytes(run, model)))
     return paths
+
+
+def in_half_the_bytes(run: Run, model: ModelInfo) -> tuple[Run, ModelInfo]:
+    """A run whose models travel in float16, and a model as it is sent."""
+    sent = {
+        name: array.astype(np.float16) if array.ndim > 1 else array
+        for name, array in model.arrays.items()
+    }
+    return replace(run, model=in_float16(run.model)), ModelInfo(model.version, sent)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from foreign_run import (
     make_run,
     sample_observations,
 )
+from fuzz_seeds import in_half_the_bytes
 from golden_acting import GOLDEN, VECTORS
 
 from vedette_protocol.codec import decode_control, encode
@@ -127,6 +128,30 @@ def test_the_c_client_acts_greedily_as_numpy_does(built: Built, tmp_path: Path, 
     got = np.array([line.split() for line in said.splitlines()], np.float64)
     np.testing.assert_allclose(got, expected, rtol=2e-4, atol=2e-4)
     assert len(np.unique(got, axis=0)) > 1, "weights for which all actions are the same"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("agent", "spaces", "settings"),
+    [("dqn", CARTPOLE, {"hidden_sizes": [5]}), ("sac", PENDULUM, {"hidden_sizes": [7, 3]})],
+)
+def test_the_c_client_reads_models_in_float16(
+    built: Built, tmp_path: Path, agent: str, spaces: Spaces, settings: dict[str, Any]
+) -> None:
+    columns, obs = sample_observations(spaces, ROWS)
+    run, model, policy = make_run(agent, spaces, settings)
+    short, sent_model = in_half_the_bytes(run, model)
+    sent = dict(sent_model.arrays)
+    first = next(name for name, array in sent.items() if array.ndim > 1)
+    sent[first].flat[:4] = [6e-8, -65504.0, 0.0, 1e-5]  # subnormal, the largest, subnormal
+    policy.sync_model(
+        ModelInfo(1, {name: array.astype(np.float32) for name, array in sent.items()})
+    )
+    expected = policy.act(columns, explore=False).reshape(ROWS, -1)
+    program = built("tests/clients/act_once.c")
+    said = act_once(program, tmp_path, short, ModelInfo(1, sent), obs.tobytes())
+    got = np.array([line.split() for line in said.splitlines()], np.float64)
+    np.testing.assert_allclose(got, expected, rtol=2e-4, atol=2e-4)
 
 
 @pytest.mark.slow
