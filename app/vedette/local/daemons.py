@@ -216,7 +216,9 @@ class LocalRun:
     def _close(self, learner: int, *, stopped: bool) -> Status:
         """Return the last status, or raise the learner's failure, given its exit status."""
         if stopped and learner == -signal.SIGTERM:
-            return Status()  # before it had begun
+            if self._last is None:
+                return Status()  # before it had begun
+            learner = 0  # it had ended: it answers signals from before its first answer on
         status = last_status(self._out, self._last, since=self._began, stopped=stopped)
         message = self._exit_reports["learner"].read()
         if message.startswith(UnsavedEndError.begins):

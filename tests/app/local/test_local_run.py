@@ -129,6 +129,24 @@ def test_a_learner_that_somebody_else_stopped_takes_its_actors_along(
         assert run._children["actors"].returncode == 0
 
 
+def test_a_learner_that_a_second_signal_meets_at_its_end_has_ended_well(
+    fakes: Any, tmp_path: Path
+) -> None:
+    """A service manager stops the learner and the run; the run then stops the learner, too."""
+    summary = '{"exit_reason": "interrupted", "time_s": 9e9, "run_id": "a", "epoch": 1}'
+    ended = f"pathlib.Path(sys.argv[4], 'summary.json').write_text('{summary}')"
+    script = f"{ended}\nsignal.signal(signal.SIGTERM, signal.SIG_DFL)\ntime.sleep(60)"
+    stop: list[bool] = []
+
+    def answered(timeout_s: float) -> Status:
+        if (tmp_path / "run" / "summary.json").exists():
+            stop.append(True)
+        return Status(run_id="a", epoch=1)
+
+    with fakes(script, "time.sleep(60)") as run:
+        assert run.watch(answered, stop).exit_reason == "interrupted"
+
+
 def test_a_learner_gets_its_own_configuration_beside_another_start(
     fakes: Any, tmp_path: Path
 ) -> None:
