@@ -24,6 +24,7 @@ import numpy as np
 
 from vedette_protocol.messages import FEATURES, Ack, EvaluationReport, Report, Run
 from vedette_rl.agents.registry import agent_kind
+from vedette_rl.core import Evaluation
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.make import probe_environment
 from vedette_rl.evaluation.evaluator import GreedyEvaluator
@@ -240,21 +241,24 @@ class EvaluationPlayer:
             model.version,
             on_episodes=lambda ended: self._tell(replace(report, episodes=ended)),
         )
-        self._tell(
-            replace(
-                report,
-                episodes=found.episodes,
-                return_mean=found.return_mean,
-                return_std=found.return_std,
-                return_min=min(found.returns),
-                return_max=max(found.returns),
-                length_mean=found.length_mean,
-                cut=found.cut,
-            )
-        )
+        self._tell(with_result(report, found))
 
     def _tell(self, report: EvaluationReport) -> None:
         self._progress.write(json.dumps(asdict(report)).encode())
+
+
+def with_result(report: EvaluationReport, found: Evaluation) -> EvaluationReport:
+    """Return the report with what came of all episodes."""
+    return replace(
+        report,
+        episodes=found.episodes,
+        return_mean=found.return_mean,
+        return_std=found.return_std,
+        return_min=min(found.returns),
+        return_max=max(found.returns),
+        length_mean=found.length_mean,
+        cut=found.cut,
+    )
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from vedette_protocol.messages import Buffer, EvaluationReport, Run
 from vedette_protocol.send_window import OnFull
 from vedette_rl.agents.registry import agent_kind
-from vedette_rl.core import Columns, act_of
+from vedette_rl.core import Columns, Evaluation, act_of
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.layout import RewardTransform
 from vedette_rl.envs.make import environment_action_space, environment_spaces
@@ -28,6 +28,7 @@ from vedette_rl.errors import RlError
 from vedette_rl.rollout import PushedEnvs
 from vedette_services.actors.actor import ActorLoop, build_actor, describe_cause
 from vedette_services.actors.actor_process import ActorSpec
+from vedette_services.actors.evaluation import with_result
 from vedette_services.actors.handover import LocalHandover, slot_layout
 from vedette_services.actors.instructions import PlayEvaluation, StartActor
 from vedette_services.actors.roster import ActorStats
@@ -167,7 +168,7 @@ class GreedyEpisodes:
     def __init__(self, evaluation: OwnEvaluation, order: PlayEvaluation, envs: PushedEnvs) -> None:
         self._evaluation, self.order, run, model = evaluation, order, order.run, order.model
         settings = EvaluationConfig.model_validate(dict(run.evaluation))
-        self._episodes, self._longest = settings.episodes, settings.max_episode_steps
+        self._settings, self._longest = settings, settings.max_episode_steps
         kind = agent_kind(str(run.agent["name"]))
         agent = kind.config.from_stored(dict(run.agent))
         ranks = np.zeros(len(envs))
@@ -192,7 +193,7 @@ class GreedyEpisodes:
     def begin(self, which: NDArray[np.bool_]) -> None:
         """Begin episodes where `which` is true, as long as some are to be played."""
         self._returns[which], self._lengths[which] = 0.0, 0
-        left = self._episodes - len(self._ended) - np.count_nonzero(self.playing)
+        left = self._settings.episodes - len(self._ended) - np.count_nonzero(self.playing)
         self.playing[np.flatnonzero(which & ~self.playing)[:left]] = True
 
     def choose(self, obs: Columns, action: NDArray[Any]) -> NDArray[Any]:
@@ -213,25 +214,21 @@ class GreedyEpisodes:
         if not ended.any():
             return
         self._cut += int(np.count_nonzero(cut))
-        self._ended += zip(self._returns[ended], self._lengths[ended].tolist(), strict=True)
+        self._ended += zip(
+            self._returns[ended].tolist(), self._lengths[ended].tolist(), strict=True
+        )
         self.playing = self.playing & ~ended
         self._tell()
 
     def _tell(self) -> None:
         report = replace(self._report, episodes=len(self._ended))
-        returns, lengths = (np.array(column) for column in zip(*self._ended, strict=True))
+        returns, lengths = zip(*self._ended, strict=True)
         if not np.isfinite(returns).all():
             report = replace(report, failed="the rewards of an episode add up to no finite number")
-        elif len(self._ended) == self._episodes:
-            report = replace(
-                report,
-                return_mean=float(returns.mean()),
-                return_std=float(returns.std()),
-                return_min=float(returns.min()),
-                return_max=float(returns.max()),
-                length_mean=float(lengths.mean()),
-                cut=self._cut,
-            )
+        elif len(self._ended) == self._settings.episodes:
+            seed = self._settings.seed  # of no episode: the loop resets as it likes
+            found = Evaluation(report.version, returns, lengths, seed, cut=self._cut)
+            report = with_result(report, found)
         self._evaluation.tell(report)
 
 

@@ -14,7 +14,7 @@ from vedette_rl.stored_settings import IN_SAMPLES
 MIB = 1 << 20
 DEVICES = r"^(auto|cpu|mps|cuda(:\d{1,3})?)$"
 KEY_OR_NAME = r"^([0-9a-zA-Z.\-:+=^!/*?#-&<>()\[\]{}@]{40}|[A-Za-z0-9][A-Za-z0-9._\-]{0,63})$"
-"""A public key in Z85."""
+"""A public key in Z85, or the name of one, as `vedette_services.net.keys.NAME` has it."""
 RecorderName = Annotated[str, choice_or_import("tensorboard", "csv", "jsonl", "mlflow", "wandb")]
 
 

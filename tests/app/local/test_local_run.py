@@ -38,6 +38,12 @@ KEEP_CONFIG = (
 )
 
 
+WRITE_SUMMARY = (
+    "pathlib.Path(sys.argv[4], 'summary.json').write_text("
+    """'{"exit_reason": "interrupted", "time_s": 9e9, "run_id": "a", "epoch": 1}')"""
+)
+
+
 def python_of(script: str) -> Callable[..., list[str]]:
     """Daemons that do this."""
     return lambda *arguments: [sys.executable, "-c", script, *arguments]
@@ -120,9 +126,7 @@ def test_a_learner_that_somebody_else_stopped_takes_its_actors_along(
     fakes: Any, tmp_path: Path
 ) -> None:
     """They would wait for it to come back."""
-    summary = '{"exit_reason": "interrupted", "time_s": 9e9, "run_id": "a", "epoch": 1}'
-    written = f"pathlib.Path(sys.argv[4], 'summary.json').write_text('{summary}')"
-    stopped = f"while not [*pids.glob('actors-*')]: time.sleep(0.01)\n{written}"
+    stopped = f"while not [*pids.glob('actors-*')]: time.sleep(0.01)\n{WRITE_SUMMARY}"
     with fakes(stopped, "time.sleep(60)\nprint('not asked')") as run:
         status = run.watch(lambda timeout_s: Status(run_id="a", epoch=1), None)
         assert status.exit_reason == "interrupted"
@@ -133,9 +137,7 @@ def test_a_learner_that_a_second_signal_meets_at_its_end_has_ended_well(
     fakes: Any, tmp_path: Path
 ) -> None:
     """A service manager stops the learner and the run; the run then stops the learner, too."""
-    summary = '{"exit_reason": "interrupted", "time_s": 9e9, "run_id": "a", "epoch": 1}'
-    ended = f"pathlib.Path(sys.argv[4], 'summary.json').write_text('{summary}')"
-    script = f"{ended}\nsignal.signal(signal.SIGTERM, signal.SIG_DFL)\ntime.sleep(60)"
+    script = f"{WRITE_SUMMARY}\nsignal.signal(signal.SIGTERM, signal.SIG_DFL)\ntime.sleep(60)"
     stop: list[bool] = []
 
     def answered(timeout_s: float) -> Status:
