@@ -284,10 +284,11 @@ class NoModelError(ServicesError):
     """
 
     def __init__(self, learner: str, waited_s: float, run: str) -> None:
-        why = f"it is there, with run {run}" if run else "it does not answer"
+        why, fix = f"it is there, with run {run}", "wait longer (wait_s)"
+        if not run:
+            why, fix = "it does not answer", f"start it, for other hosts with --bind, or {fix}"
         super().__init__(
-            f"no model from the learner at {learner} within {waited_s:g} s: {why}; "
-            "start it, or wait longer (wait_s)"
+            f"no model from the learner at {learner} within {waited_s:g} s: {why}; {fix}"
         )
         self.learner, self.waited_s, self.run = learner, waited_s, run
 

@@ -23,7 +23,7 @@ _LINES = {
     "silence": ("waiting for the learner at ", "no word from ", "connecting anew to "),
     "credit": ("the learner takes no samples now: ",),
     "starting": ("the learner at memory is there and announces no run yet: ",),
-    "rejected": ("the learner rejects batches of this manager: ",),
+    "rejected": ("the learner rejects batches of this manager: ", "the run has all its samples: "),
     "model": ("actors wait for the learner's first model",),
 }
 """The causes for which a manager waits, and how their lines begin."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Annotated
 
@@ -9,13 +10,15 @@ import typer
 
 from vedette.cli.options import AllowImport, Format, Insecure, Keys, Learner, chosen_id, client_keys
 
+log = logging.getLogger("vedette.actors")
+
 Count = Annotated[
     int | None,
     typer.Option(
         envvar="VEDETTE_COUNT",
         min=1,
         max=4096,
-        help="Actor processes on this host. [one a core]",
+        help="Actor processes on this host. [one a core; one less beside a learner on this host]",
         show_default=False,
     ),
 ]
@@ -85,11 +88,10 @@ def actors(
     manager_id = chosen_id(manager_id)
     shown = client_keys(keys, insecure)
     from vedette_services.actors.manager import run_manager
-    from vedette_services.host.system import count_cores
 
     run_manager(
         learner,
-        count=count or count_cores(),
+        count=count or _default_count(learner),
         manager_id=manager_id,
         allow_import=tuple(allow_import or ()),
         keys=shown,
@@ -98,3 +100,17 @@ def actors(
         health_file=health_file,
         evaluates=evaluate,
     )
+
+
+def _default_count(learner: str) -> int:
+    """Return how many actors play where nobody said: one a core, but for the learner's."""
+    from vedette_services.host.system import count_cores
+    from vedette_services.net.addresses import Address
+
+    is_here = False
+    if not learner.startswith("@"):
+        address = Address.parse(learner)
+        is_here = address.host == "localhost" or address.loopback
+    count = max(1, count_cores() - is_here)
+    log.info("--count %d: one a core%s", count, " but for the learner's" if is_here else "")
+    return count

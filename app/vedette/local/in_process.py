@@ -51,7 +51,12 @@ from vedette_services.run.ring_stamp import ActorNumbers, pack_stamp
 from vedette_services.run.sources import describe_sources, open_interventions, open_sources
 from vedette_services.run.status import Eval, Status
 from vedette_services.run.status_records import GatewayStatus, TrainerStatus, assemble_status
-from vedette_services.run.stop_conditions import late_evaluation, missing_evaluation
+from vedette_services.run.stop_conditions import (
+    STOPPED_EVALUATION,
+    abandoned_evaluation,
+    late_evaluation,
+    missing_evaluation,
+)
 from vedette_services.simulation.hosts import GatewayHost, ManagerHost
 from vedette_services.simulation.network import MemoryNetwork, VirtualClock
 
@@ -270,17 +275,26 @@ class InProcessRun:
 
     def end_evaluation(self, exit_reason: str) -> None:
         """Evaluate the last model, unless its result is not needed or the run was stopped."""
-        if self._stop or self._gave_up or exit_reason == "target_return":
+        if self._stop or exit_reason == "target_return":
             return
-        timeout_s = self.config.evaluation.end_timeout_s
-        self._evaluate_until = self._wall_clock() + timeout_s
         model = self.agent.model_info()
         if self.config.learner.eval_interval > 0 and self._evaluation.is_newer(model.version):
-            self._evaluate(model)
-            late = self._wall_clock() >= self._evaluate_until
-            if self._evaluation.is_newer(model.version) and (late or not self._stop):
-                self._unevaluated = late_evaluation(timeout_s) if late else missing_evaluation()
+            self._unevaluated = self._evaluate_last(model)
+            if self._unevaluated:
                 log.warning("%s", self._unevaluated)
+
+    def _evaluate_last(self, model: ModelInfo) -> str:
+        """Evaluate the last model, unless one was given up; return why it has no evaluation."""
+        if self._gave_up:
+            return abandoned_evaluation(self.config.stop.max_seconds)
+        timeout_s = self.config.evaluation.end_timeout_s
+        self._evaluate_until = self._wall_clock() + timeout_s
+        self._evaluate(model)
+        if not self._evaluation.is_newer(model.version):
+            return ""
+        if self._wall_clock() >= self._evaluate_until:
+            return late_evaluation(timeout_s)
+        return STOPPED_EVALUATION if self._stop else missing_evaluation()
 
     def _evaluate(self, model: ModelInfo) -> None:
         self._trainer = replace(self._trainer, opt_steps=model.version)
@@ -337,7 +351,8 @@ class InProcessRun:
         self._gateway.publish(self._announced, model.version, body)
         self._env_steps = self._gateway.state.ledger.env_steps
         self._pass_time(0.0)
-        if self._evaluation.is_due(model.version) and not self._is_over(self._wall_clock()):
+        is_due = self._evaluation.is_due(self._epoch, model.version)
+        if is_due and not self._is_over(self._wall_clock()):
             self._evaluate(model)
 
     def end_production(self) -> None:

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import gymnasium as gym
 import numpy as np
-from gymnasium import spaces
 
 from vedette_rl.networks.observation import (
     BuiltInInput,
     Image,
     NetworkInput,
     describe_encoder,
-    observation_parts,
+    float_parts,
 )
 
 if TYPE_CHECKING:  # agents import networks
@@ -212,14 +211,8 @@ class NormalizedColumns:
 
 def normalized_columns(config: NetworkConfig, space: gym.Space[Any]) -> NormalizedColumns:
     """The columns of an observation space that an agent of this configuration normalises."""
-    parts = observation_parts(space) if config.normalize_observations else {}
-    return NormalizedColumns(
-        tuple(
-            (name, tuple(part.shape))
-            for name, part in parts.items()
-            if isinstance(part, spaces.Box) and np.issubdtype(part.dtype, np.floating)
-        )
-    )
+    parts = float_parts(space) if config.normalize_observations else {}
+    return NormalizedColumns(tuple((name, tuple(part.shape)) for name, part in parts.items()))
 
 
 MEAN, SCALE = "normalizer.mean", "normalizer.scale"

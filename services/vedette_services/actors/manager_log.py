@@ -65,9 +65,11 @@ class ManagerLog:
         """Batches were rejected, and why the last one was."""
         if not ack.rejected_reason:
             return []
+        if ack.rejected_reason == ENV_STEPS_REACHED:
+            text = f"the run has all its samples: {ENV_STEPS_REACHED}"
+            return self.log("info", "rejected", text, now)
         text = f"the learner rejects batches of this manager: {ack.rejected_reason}"
-        level: Level = "info" if ack.rejected_reason == ENV_STEPS_REACHED else "warning"
-        return self.log(level, "rejected", text, now)
+        return self.log("warning", "rejected", text, now)
 
     def log_actor_death(
         self, index: int, why: str, traceback: str, now: float

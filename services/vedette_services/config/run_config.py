@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
+import gymnasium as gym
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, field_validator
 
 from vedette_rl.agents.config import ActorCriticConfig, AgentConfig, ImitationConfig, NetworkConfig
@@ -13,7 +14,14 @@ from vedette_rl.agents.exploration import ExplorationConfig
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.import_by_name import is_import_name
-from vedette_rl.networks.observation import CustomInput, NetworkInput, Parts, images_of
+from vedette_rl.networks.observation import (
+    CustomInput,
+    NetworkInput,
+    Parts,
+    choose_input,
+    float_parts,
+    images_of,
+)
 from vedette_rl.replay.config import ReplayConfig
 from vedette_services.config.parts import (
     ActorsConfig,
@@ -124,17 +132,20 @@ def _rank_contradictions(config: RunConfig) -> Iterator[SettingError]:
 
 
 def settings_without_effect(
-    config: RunConfig, seen: NetworkInput | None, *, in_process: bool = False
+    config: RunConfig, observation: gym.Space[Any] | None, *, in_process: bool = False
 ) -> Iterator[str]:
     """Yield a line for each reason why settings that differ from their defaults change nothing.
 
     Args:
-        seen: the input of the agent's network; None: the network is the agent's own matter.
+        observation: that the agent's network takes; None: the network is the agent's own matter.
         in_process: the run is of one process.
     """
     unused = [*_unused_by_daemons(config), *_unused_by_agent(config.agent)]
-    if seen is not None and isinstance(config.agent, NetworkConfig):
-        unused += _unused_by_network(config.agent, seen)
+    if observation is not None and isinstance(config.agent, NetworkConfig):
+        unused += _unused_by_network(config.agent, choose_input(config.agent, observation))
+        if not float_parts(observation):
+            why = "the observation has no part of floating-point numbers"
+            unused.append(("agent.normalize_observations", why))
     if in_process:
         unused.append((_OF_DAEMONS, "--in-process starts no daemons, and its replay is in memory"))
     for keys, why in unused:

@@ -58,7 +58,7 @@ class EvaluatorProcess:
             done = self._learning.read().phase == "done"
             if self._models.has_new:
                 model = self._read_latest_model()
-            if model is not None and self._should_evaluate(model.version, done):
+            if model is not None and self._should_evaluate(model, done):
                 set_log_context(epoch=model.epoch)
                 self._tried = model.version
                 if self._evaluation.evaluate(model.epoch, model.info(), model.env_steps):
@@ -74,9 +74,10 @@ class EvaluatorProcess:
         model = self._models.read()
         return model if model and model.epoch >= self._learning.read().epoch else None
 
-    def _should_evaluate(self, version: int, done: bool) -> bool:
+    def _should_evaluate(self, model: MappedModel, done: bool) -> bool:
+        version = model.version
         last = done and version != self._tried and self._evaluation.is_newer(version)
-        return last or self._evaluation.is_due(version)
+        return last or self._evaluation.is_due(model.epoch, version)
 
 
 class ReportedEvaluations:
@@ -239,16 +240,17 @@ class ModelEvaluation:
             make_processes=ProcessEnvs,
         )
         self._policy = build_greedy_policy(config)
-        self._next = 0  # the version from which on the next evaluation is due
+        self._epoch = self._next = 0  # the version from which on the next is due in this epoch
 
     @property
     def status(self) -> Eval:
         """The last evaluation and the best one."""
         return self._results.status
 
-    def is_due(self, version: int) -> bool:
-        """Return True if a model of this version is to be evaluated."""
-        return self._interval > 0 and version >= self._next
+    def is_due(self, epoch: int, version: int) -> bool:
+        """Return True if this model is to be evaluated: the first of an epoch, whose version may
+        be lower than the last one evaluated, and then one every `eval_interval` steps."""
+        return self._interval > 0 and (epoch != self._epoch or version >= self._next)
 
     def is_newer(self, version: int) -> bool:
         """Return True if this version is newer than the last one evaluated."""
@@ -276,7 +278,7 @@ class ModelEvaluation:
             False if there is no new result: the model has learned nothing, was evaluated before, or
             the evaluation does not count.
         """
-        self._next = (model.version // self._interval + 1) * self._interval
+        self._epoch, self._next = epoch, (model.version // self._interval + 1) * self._interval
         if model.version in (0, self.status.version):
             return False
         self._policy.sync_model(model)

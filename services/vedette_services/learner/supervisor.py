@@ -41,6 +41,7 @@ from vedette_services.host.processes import (
 from vedette_services.host.rate_limited_log import RateLimitedLog
 from vedette_services.host.system import private_bytes, raise_file_limit
 from vedette_services.net.addresses import Address
+from vedette_services.run import stop_conditions
 from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.events import FleetSizeCheck, RunEventLog
 from vedette_services.run.learner_location import publish_location
@@ -59,7 +60,6 @@ from vedette_services.run.status_records import (
     clear_status_records,
 )
 from vedette_services.run.status_text import final_report_lines
-from vedette_services.run.stop_conditions import is_evaluated, late_evaluation, missing_evaluation
 
 if TYPE_CHECKING:  # an extra
     from vedette_services.prometheus import MetricsAddress
@@ -301,13 +301,13 @@ class Supervisor:
         """Wait for the last evaluation where there is one; return why the last model has none."""
         timeout_s = self._spec.config.evaluation.end_timeout_s
         deadline, why = time.monotonic() + timeout_s, ""
-        if is_evaluated(self._records.learning.read().exit_reason or "interrupted"):
+        if stop_conditions.is_evaluated(self._records.learning.read().exit_reason or "interrupted"):
             while not why and wait_all([evaluator], _POLL_S):
                 self._publish_status()
                 if stop:
-                    why = "the last evaluation was stopped"
+                    why = stop_conditions.STOPPED_EVALUATION
                 elif time.monotonic() >= deadline:
-                    why = late_evaluation(timeout_s)
+                    why = stop_conditions.late_evaluation(timeout_s)
             why = why or self._missing_evaluation()
         if why:
             log.warning("%s", why)
@@ -322,7 +322,7 @@ class Supervisor:
         due = learning.evaluates and learning.opt_steps > 0
         if not due or status.eval.version == learning.opt_steps:
             return ""
-        return missing_evaluation(by_managers=self._spec.config.evaluates_on_actors)
+        return stop_conditions.missing_evaluation(by_managers=self._spec.config.evaluates_on_actors)
 
     def _wait_for_gateway(self, gateway: subprocess.Popen[bytes]) -> None:
         """Wait until the gateway has the last batches; it may go on answering late managers."""

@@ -29,7 +29,7 @@ from vedette_rl.errors import (
     UnknownNameError,
 )
 from vedette_rl.import_by_name import import_by_name, is_import_name
-from vedette_rl.networks.observation import choose_input, describe_input
+from vedette_rl.networks.observation import describe_input
 from vedette_rl.replay.budget import (
     OtherSpace,
     check_budget,
@@ -125,14 +125,14 @@ def check_config(
     lines = describe_resume(config, out, saved, fresh=fresh, new_replay=new_replay)
     if config.learner.init_from and saved is None:
         lines += describe_initial_weights(config)
-    seen, network = None, ""  # an own agent's own matter
+    observation, network = None, ""  # an own agent's own matter
     if isinstance(config.agent, NetworkConfig) and isinstance(config.agent.network, str):
-        seen = choose_input(config.agent, spaces.observation)
-        network = describe_input(config.agent, spaces.observation)
+        observation = spaces.observation
+        network = describe_input(config.agent, observation)
     device = describe_device(config.learner.device)
     described = [budget, *sources.lines, device, network, describe_repeats(config, layout), *lines]
     described.append(_describe_evaluation_bound(config))
-    described += settings_without_effect(config, seen, in_process=in_process)
+    described += settings_without_effect(config, observation, in_process=in_process)
     return tuple(filter(None, described))
 
 

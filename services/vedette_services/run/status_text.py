@@ -246,7 +246,7 @@ def summary_lines(summary: Status, run: str) -> list[str]:
         *(f"  {'error':<8} {error}" for error in actor_errors(summary)[:4]),
         *(f"  {'returns':<8} {why}" for why in unevaluated),
         f"  run      {run}",
-        f"  next     {evaluate}vedette report {run}",
+        *([f"  next     {evaluate}vedette report {run}"] if summary.opt_steps else []),
     ]
 
 

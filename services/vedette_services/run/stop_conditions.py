@@ -68,6 +68,16 @@ def late_evaluation(timeout_s: float) -> str:
     return f"{why}: {_PLAY_LAST}"
 
 
+def abandoned_evaluation(max_seconds: float) -> str:
+    """Return the sentence about an evaluation that was given up because the run's time was over."""
+    why = f"an evaluation was given up at stop.max_seconds = {max_seconds:g} s"
+    return f"{why}, and no other was begun: {_PLAY_LAST}"
+
+
+STOPPED_EVALUATION = "the last evaluation was stopped"
+"""The sentence about a last evaluation that the user did not wait for."""
+
+
 def missing_evaluation(*, by_managers: bool = False) -> str:
     """Return the sentence about a last model that was played, by nobody whose result counts."""
     if by_managers:

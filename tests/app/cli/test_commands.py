@@ -129,3 +129,37 @@ def test_a_run_that_nothing_stops_says_so() -> None:
         "no stop condition is set: it goes on until Ctrl-C; stop.max_env_steps=1e6 ends it"
     ]
     assert load_config(environment={}).decided == []
+
+
+@pytest.mark.parametrize(
+    ("cores", "learner", "count"),
+    [
+        (8, "127.0.0.1", 7),
+        (8, "localhost:7000", 7),
+        (8, "[::1]:5555", 7),
+        (8, "gpu.example.org", 8),
+        (8, "@runs/shared", 8),
+        (1, "127.0.0.1", 1),
+    ],
+)
+def test_actors_on_the_learners_host_leave_it_a_core(
+    vedette: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    cores: int,
+    learner: str,
+    count: int,
+) -> None:
+    started: list[int] = []
+    caplog.set_level("INFO")
+    monkeypatch.setattr("vedette_services.host.logs.set_up_logging", lambda _: None)
+    monkeypatch.setattr("vedette_services.host.system.count_cores", lambda: cores)
+    monkeypatch.setattr(
+        "vedette_services.actors.manager.run_manager",
+        lambda _, *, count, **__: started.append(count),
+    )
+    status, _ = vedette("actors", "--learner", learner)
+    assert (status, started) == (0, [count])
+    assert f"--count {count}: one a core" in caplog.text
+    vedette("actors", "--learner", learner, "--count", 3)
+    assert started[1:] == [3]

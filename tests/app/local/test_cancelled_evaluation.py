@@ -105,6 +105,7 @@ def test_a_stop_request_ends_the_last_evaluation(tmp_path: Path) -> None:
     _, summary = trained(config, tmp_path, stop=stop)
     assert LongEvaluation.steps == 30
     assert said_at_the_end(tmp_path) == [summary["exit_reason"]] == ["max_opts"]
+    assert summary["unevaluated"] == "the last evaluation was stopped"
 
 
 def test_no_evaluation_is_begun_after_a_stop_request(
@@ -133,7 +134,7 @@ def clock() -> SimpleNamespace:
 
 
 def test_an_evaluation_is_given_up_at_the_seconds_of_the_run(
-    tmp_path: Path, clock: SimpleNamespace
+    tmp_path: Path, clock: SimpleNamespace, caplog: pytest.LogCaptureFixture
 ) -> None:
     LongEvaluation.at_step = {30: lambda: setattr(clock, "now", 7.5)}
     config = long_config(stop={"max_opts": 0, "max_seconds": 7.0})
@@ -142,6 +143,8 @@ def test_an_evaluation_is_given_up_at_the_seconds_of_the_run(
     assert LongEvaluation.steps == 30
     assert LongEvaluation.begun == 2  # what was given up is not begun anew
     assert said_at_the_end(tmp_path) == ["max_seconds"]
+    assert "given up at stop.max_seconds = 7 s" in summary["unevaluated"]
+    assert summary["unevaluated"] in caplog.text
 
 
 @pytest.mark.parametrize("stop", [{"max_seconds": 7.0}, {"max_opts": 30}])

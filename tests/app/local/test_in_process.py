@@ -87,6 +87,23 @@ def test_an_evaluation_that_is_not_finite_is_not_the_best(
     evaluation.close()
 
 
+def test_the_first_model_of_a_new_epoch_is_evaluated_though_its_version_is_lower(
+    tmp_path: Path,
+) -> None:
+    config = config_of(learner={"eval_interval": 40})
+    evaluation = ModelEvaluation(config, "run", tmp_path / "best")
+    policy = agent_kind("dqn").build_agent(
+        config.agent, probe_environment(config.env), device="cpu", seed=0
+    )
+    played = []
+    for epoch, version in ((1, 0), (1, 20), (1, 41), (1, 79), (1, 120), (2, 50), (2, 79), (2, 81)):
+        if evaluation.is_due(epoch, version):
+            model = ModelInfo(version, policy.model_info().arrays)
+            played += [(epoch, version)] * evaluation.evaluate(epoch, model, 4 * version)
+    assert played == [(1, 41), (1, 120), (2, 50), (2, 81)]
+    evaluation.close()
+
+
 class Counted(gym.Wrapper[Any, Any, Any, Any]):
     """Counts the environments that are open."""
 

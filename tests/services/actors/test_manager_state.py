@@ -18,6 +18,7 @@ from vedette_services.actors.instructions import (
     SendBatches,
     StartActor,
 )
+from vedette_services.run.stop_conditions import ENV_STEPS_REACHED
 
 # Joining
 
@@ -220,6 +221,11 @@ def test_why_batches_are_rejected_is_said_once() -> None:
     why = "column 'reward' has a value that is not finite"
     assert why in said(rig.ack(rejected_batches=1, rejected_reason=why))
     assert said(rig.ack(rejected_batches=2, rejected_reason=why)) == ""
+
+
+def test_batches_that_come_after_the_runs_last_step_are_no_fault() -> None:
+    told = said(Rig().joined().ack(rejected_batches=1, rejected_reason=ENV_STEPS_REACHED))
+    assert told == "the run has all its samples: stop.max_env_steps is reached"
 
 
 def test_another_start_of_the_learner_in_the_same_epoch_is_not_taken_for_an_older_one() -> None:

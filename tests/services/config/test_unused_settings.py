@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from vedette_rl.agents.config import NetworkConfig
-from vedette_rl.networks.observation import choose_input
 from vedette_services.config import load_config
 from vedette_services.config.presets import preset_names
 from vedette_services.config.run_config import settings_without_effect
@@ -23,8 +22,7 @@ def unused(
     given = ["preset=none", *settings]
     config = load_config(env=env, agent=agent, settings=given, environment={}).config
     assert isinstance(config.agent, NetworkConfig)
-    seen = choose_input(config.agent, space)
-    return [*settings_without_effect(config, seen, in_process=in_process)]
+    return [*settings_without_effect(config, space, in_process=in_process)]
 
 
 @pytest.mark.parametrize("agent", ["dqn", "iqn", "sac", "td3"])
@@ -40,7 +38,7 @@ def test_a_preset_sets_nothing_in_vain(name: str) -> None:
     config = load_config(env=env, agent=agent, environment={}).config
     space = gym.spaces.Box(0, 255, (4, 84, 84), np.uint8) if "ALE" in env else FLAT
     assert isinstance(config.agent, NetworkConfig)
-    assert [*settings_without_effect(config, choose_input(config.agent, space))] == []
+    assert [*settings_without_effect(config, space)] == []
 
 
 @pytest.mark.parametrize(
@@ -104,3 +102,19 @@ def test_an_own_network_takes_the_place_of_the_settings_of_ours() -> None:
     assert unused(own, "agent.hidden_sizes=[8, 8]", agent="iqn") == []  # behind its encoder
     (line,) = unused(own, "agent.random_shift=2", agent="sac")
     assert line.endswith("agent.random_shift=2, because agent.network is my_networks:Mine")
+
+
+BITS = gym.spaces.MultiBinary(4)
+
+
+@pytest.mark.parametrize("space", [IMAGE, CAMERAS, BITS, gym.spaces.Discrete(3)])
+def test_normalization_is_said_where_there_is_nothing_to_normalize(space: gym.Space) -> None:
+    (line,) = unused("agent.normalize_observations=true", space=space)
+    assert line == (
+        "without effect: agent.normalize_observations=true, because the observation has no part "
+        "of floating-point numbers"
+    )
+    (line,) = unused("agent.normalize_observations=false", agent="sac", space=space)
+    assert "agent.normalize_observations=false" in line
+    for mixed in (FLAT, CAMERA):
+        assert unused("agent.normalize_observations=true", space=mixed) == []

@@ -203,7 +203,7 @@ class FaultyEvaluation:
     def __init__(self, *_: object) -> None:
         self.status, self.played = Eval(), list[int]()
 
-    def is_due(self, version: int) -> bool:
+    def is_due(self, epoch: int, version: int) -> bool:
         return False
 
     def is_newer(self, version: int) -> bool:

@@ -180,6 +180,12 @@ def test_the_summary_says_why_it_ended_and_what_to_do_next() -> None:
     said = status_text.summary_lines(replace(STATUS, exit_reason="target_return"), "runs/x")
     assert said[0].startswith("solved")
     assert any("vedette eval runs/x" in line for line in said)
+    assert said[-1].endswith("vedette report runs/x")
+
+
+def test_a_run_without_an_optimization_step_has_nothing_to_report() -> None:
+    stopped = Status(run_id="a", opt_steps=0, exit_reason="interrupted", phase="done")
+    assert status_text.summary_lines(stopped, "runs/x")[-1] == "  run      runs/x"
 
 
 def test_the_time_is_the_learners_or_else_the_trainings() -> None:
