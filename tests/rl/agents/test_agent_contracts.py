@@ -16,7 +16,7 @@ from vedette_rl.envs.spaces import Spaces
 from vedette_rl.testing import AgentContract, PolicyContract, sampled_obs
 
 VECTOR = gym.spaces.Box(-1, 1, (4,), np.float32)
-PIXELS = gym.spaces.Box(0, 255, (2, 36, 36), np.uint8)
+PIXELS = gym.spaces.Box(0, 255, (2, 12, 12), np.uint8)
 NESTED = gym.spaces.Dict(
     {"at": VECTOR, "of": gym.spaces.Tuple([gym.spaces.Discrete(3), gym.spaces.MultiBinary(2)])}
 )
@@ -33,7 +33,10 @@ class Pair(AgentContract, PolicyContract):
     __test__ = False
     agent = ""
     discount = 0.99
-    options: dict[str, Any] = {"hidden_sizes": (16, 16), "cnn_hidden_sizes": (16, 16)}  # noqa: RUF012
+    options: dict[str, Any] = {  # noqa: RUF012
+        **{"hidden_sizes": (16, 16), "cnn_hidden_sizes": (16, 16)},
+        **{"image_features": 16, "vector_features": 16},
+    }
     observation: gym.Space[Any] = VECTOR
     action: gym.Space[Any] = gym.spaces.Discrete(3, start=1)
 
@@ -150,7 +153,7 @@ class TestSacOnCamerasAndJoints(Pair):
     __test__ = True
     agent = "sac"
     plain_td_errors = False  # the statistics of a batch are of all its rows
-    options = {**Pair.options, "image_features": 16, "shared_cnn": True}  # noqa: RUF012
+    options = {**Pair.options, "shared_cnn": True}  # noqa: RUF012
     observation = ROBOT
     action = gym.spaces.Box(-1, 1, (2,), np.float32)
 
@@ -169,7 +172,8 @@ def test_a_greedy_policy_takes_no_random_action(agent: str) -> None:
     """border's evaluations take one in a hundred."""
     spaces = Spaces(VECTOR, gym.spaces.Discrete(2))
     kind = agent_kind(agent)
-    config = kind.config(exploration={"kind": "constant", "epsilon_final": 1.0})
+    explores = {"kind": "constant", "epsilon_final": 1.0}
+    config = kind.config(**Pair.options, exploration=explores)
     model = kind.build_agent(config, spaces, device="cpu", seed=0).model_info()
     policy = kind.build_policy(config, spaces, ranks=np.zeros(1), seed=0)
     policy.sync_model(model)

@@ -202,10 +202,8 @@ def chain() -> tuple[Spaces, dict[str, torch.Tensor], np.ndarray]:
 @pytest.mark.parametrize(
     "options",
     [
-        {},
         {"double": False, "loss": "mse"},
-        {"dueling": True},
-        {"tau": 0.05, "target_update_interval": 1},
+        {"dueling": True, "tau": 0.05, "target_update_interval": 1},
     ],
 )
 def test_finds_the_fixed_point_of_a_chain(options: dict[str, Any]) -> None:

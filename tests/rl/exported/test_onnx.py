@@ -13,7 +13,7 @@ from vedette_rl.errors import ExportError
 from vedette_rl.exported import onnx_file
 from vedette_rl.exported.onnx_file import write_onnx
 
-QUICK = ("dqn", "iqn", "sac", "dqn-image-dueling")  # torch traces for seconds; the rest is slow
+QUICK = ("sac", "dqn-image-dueling")  # torch traces for seconds; the rest is slow
 SLOW = [pytest.param(case, marks=pytest.mark.slow) for case in CASES if case not in QUICK]
 
 

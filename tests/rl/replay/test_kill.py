@@ -40,10 +40,8 @@ def kill_again_and_again(directory: Path, start_inserting: StartInserting, times
     assert inserted > CAPACITY
 
 
-def test_twenty_kills_leave_the_replay_whole(
-    tmp_path: Path, start_inserting: StartInserting
-) -> None:
-    kill_again_and_again(tmp_path, start_inserting, 20)
+def test_ten_kills_leave_the_replay_whole(tmp_path: Path, start_inserting: StartInserting) -> None:
+    kill_again_and_again(tmp_path, start_inserting, 10)
 
 
 @pytest.mark.slow
