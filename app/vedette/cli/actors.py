@@ -19,7 +19,6 @@ Count = Annotated[
         min=1,
         max=4096,
         help="Actor processes on this host. [one a core; one less beside a learner on this host]",
-        show_default=False,
     ),
 ]
 ManagerId = Annotated[
@@ -29,7 +28,6 @@ ManagerId = Annotated[
         envvar="VEDETTE_MANAGER_ID",
         help="Name of this manager among all; {host} stands for the host's name. "
         "[the host's name and a number]",
-        show_default=False,
     ),
 ]
 Wait = Annotated[
@@ -47,7 +45,6 @@ HealthFile = Annotated[
         envvar="VEDETTE_HEALTH_FILE",
         metavar="FILE",
         help="Touch this file every 10 s while the learner acknowledges this host. [none]",
-        show_default=False,
     ),
 ]
 Evaluate = Annotated[

@@ -31,7 +31,6 @@ Directory = Annotated[
         "--dir",
         metavar="DIR",
         help="Where the ring on disk is made. [for temporary files]",
-        show_default=False,
         file_okay=False,
         exists=True,
     ),

@@ -137,7 +137,6 @@ def list_names(
         typer.Argument(
             metavar="KIND",
             help="List these alone. [all]",
-            show_default=False,
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON, one object a line.")] = False,

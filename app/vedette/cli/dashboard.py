@@ -32,7 +32,6 @@ def dashboard(
         typer.Argument(
             metavar="[DIR|RUN]",
             help="A folder of runs, up to three levels deep, or a run. [runs]",
-            show_default=False,
         ),
     ] = None,
     learner: Annotated[
@@ -41,7 +40,6 @@ def dashboard(
             envvar=_LEARNER,
             metavar="HOST[:PORT]",
             help="Show the run of this learner, as `vedette status` asks for it.",
-            show_default=False,
         ),
     ] = None,
     bind: Annotated[

@@ -39,7 +39,6 @@ def doctor(
         typer.Option(
             metavar="ID",
             help="Build this environment here. [the run's]",
-            show_default=False,
         ),
     ] = None,
     allow_import: AllowImport = None,
@@ -73,7 +72,6 @@ def conform(
             metavar="COMMAND...",
             help="Starts the client. {learner}, {host} and {port} stand for the learner's address, "
             "{keys} for a folder of its keys.",
-            show_default=False,
         ),
     ],
     env: Env = None,
@@ -84,7 +82,6 @@ def conform(
         typer.Option(
             metavar="NAME",
             help="Only this one: deliveries, kills, over, refusal or keys. [all]",
-            show_default=False,
         ),
     ] = None,
     start: Annotated[

@@ -29,7 +29,6 @@ PolicyPlace = Annotated[
     typer.Argument(
         metavar="RUN",
         help="A run's directory, an exported policy, or hf://USER/NAME.",
-        show_default=False,
     ),
 ]
 
@@ -38,7 +37,7 @@ def evaluate(
     run: PolicyPlace,
     episodes: Annotated[
         int | None,
-        typer.Option(min=1, max=100_000, help="[as the run's evaluations: 20]", show_default=False),
+        typer.Option(min=1, max=100_000, help="[as the run's evaluations: 20]"),
     ] = None,
     seed: Annotated[
         int | None,
@@ -47,7 +46,6 @@ def evaluate(
             max=2**31 - 1,
             help="Of the first episode. [other episodes than those of the run's evaluations, by "
             "which the best model was selected; evaluation.seed plays those again]",
-            show_default=False,
         ),
     ] = None,
     checkpoint: Checkpoint = None,
@@ -129,31 +127,25 @@ def evaluation_line(found: Evaluation, interval: tuple[float, float]) -> str:
 DataPlace = Annotated[
     str,
     typer.Option(
-        "--out",
         metavar="DATA",
         help="A new folder, or minari:ID for Minari's own folder of data sets.",
-        show_default=False,
     ),
 ]
 PlayedEnv = Annotated[
     str | None,
     typer.Option(
-        "--env",
         envvar="VEDETTE_ENV",
         metavar="ID",
         help="Environment as Gymnasium names it, or my_pkg.envs:MyEnv. [the policy's]",
         autocompletion=complete_environments,
-        show_default=False,
     ),
 ]
 Player = Annotated[
     str | None,
     typer.Option(
-        "--policy",
         metavar="POLICY",
         help="Who plays: a run's directory, an exported policy, hf://USER/NAME, or "
         "module:function of an observation. [you, by keyboard]",
-        show_default=False,
     ),
 ]
 Takeover = Annotated[
@@ -162,59 +154,47 @@ Takeover = Annotated[
 KeyActions = Annotated[
     list[str] | None,
     typer.Option(
-        "--key",
         metavar="KEY=ACTION",
         help="A key and its action: left=0, left+up=[-1,1]; none=1 where no key is held. "
         "[the environment's own, else arrows and digits]",
-        show_default=False,
     ),
 ]
 Fps = Annotated[
     int | None,
     typer.Option(
-        "--fps",
         min=1,
         max=1000,
         help="Steps a second by keyboard. [the environment's]",
-        show_default=False,
     ),
 ]
 EndKeys = Annotated[
     list[str] | None,
     typer.Option(
-        "--end",
         metavar="KEY=REWARD",
         help="A key that ends the episode, with the reward of its last step: return=1 delete=0.",
-        show_default=False,
     ),
 ]
 WithGamepad = Annotated[
     int | None,
     typer.Option(
-        "--gamepad",
         metavar="N",
         min=0,
         help="You act with gamepad N, the first is 0; --key and --end take its buttons' numbers.",
-        show_default=False,
     ),
 ]
 KeptEpisodes = Annotated[
     int | None,
     typer.Option(
-        "--episodes",
         min=1,
         max=1_000_000,
         help="To keep. [20; by keyboard until you close the window]",
-        show_default=False,
     ),
 ]
 LeastReturn = Annotated[
     float | None,
     typer.Option(
-        "--min-return",
         metavar="R",
         help="Keep only episodes with at least this return; after 100 in a row below it, stop.",
-        show_default=False,
     ),
 ]
 FirstSeed = Annotated[

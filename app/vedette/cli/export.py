@@ -15,9 +15,7 @@ def export(
     format: Annotated[
         str,
         typer.Option(
-            "--format",
             help="onnx, safetensors or numpy, of the policy; npz or minari, of the replay.",
-            show_default=False,
         ),
     ],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="What to write.")],
@@ -68,16 +66,13 @@ def push(
             min=1,
             max=100_000,
             help="Played for the model card. [as the run's evaluations: 20]",
-            show_default=False,
         ),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out",
             metavar="DIR",
             help="Write the files into this new folder, and push nothing.",
-            show_default=False,
         ),
     ] = None,
 ) -> None:

@@ -13,10 +13,8 @@ app = typer.Typer(
     help="Create and list CURVE keys. A learner that has them admits only hosts with a listed key.",
 )
 
-Directory = Annotated[
-    Path, typer.Argument(metavar="DIR", help="The learner's folder of keys.", show_default=False)
-]
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Of an actor host.", show_default=False)]
+Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The learner's folder of keys.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Of an actor host.")]
 
 
 @app.command()
@@ -27,7 +25,6 @@ def new(
         typer.Argument(
             metavar="[NAME]...",
             help="Hosts that are to run actors: a pair for each.",
-            show_default=False,
         ),
     ] = None,
     actors: Annotated[

@@ -59,7 +59,6 @@ Advertise = Annotated[
         envvar="VEDETTE_ADVERTISE",
         metavar="HOST",
         help="Name by which other hosts reach this one, for `--learner @RUN`. [its full name]",
-        show_default=False,
     ),
 ]
 

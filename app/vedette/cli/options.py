@@ -73,50 +73,40 @@ Arguments = Annotated[
         metavar="[CONFIG] [KEY=VALUE]...",
         help="A TOML file, and settings, as with --set.",
         autocompletion=complete_arguments,
-        show_default=False,
     ),
 ]
-RunArgument = Annotated[
-    Path, typer.Argument(metavar="RUN", help="A run's directory.", show_default=False)
-]
+RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run's directory.")]
 Checkpoint = Annotated[
     str | None,
     typer.Option(
         metavar="STEPS",
         help="A checkpoint by its optimization steps, or latest. [the best by evaluation]",
-        show_default=False,
     ),
 ]
 Env = Annotated[
     str | None,
     typer.Option(
-        "--env",
         envvar="VEDETTE_ENV",
         metavar="ID",
         help="Environment as Gymnasium names it, or my_pkg.envs:MyEnv. [CartPole-v1]",
         autocompletion=complete_environments,
-        show_default=False,
     ),
 ]
 Agent = Annotated[
     str | None,
     typer.Option(
-        "--agent",
         envvar="VEDETTE_AGENT",
         metavar="NAME",
         help="dqn, iqn, sac, td3 or my_pkg.agents:MyAgent. [what suits the environment]",
         autocompletion=complete_agents,
-        show_default=False,
     ),
 ]
 Out = Annotated[
     Path | None,
     typer.Option(
-        "--out",
         envvar="VEDETTE_OUT",
         metavar="DIR",
         help="Run directory; one with a checkpoint resumes. [a new one in runs/]",
-        show_default=False,
     ),
 ]
 Settings = Annotated[
@@ -126,16 +116,13 @@ Settings = Annotated[
         metavar="KEY=VALUE",
         help="Set one key of the configuration, as often as needed.",
         autocompletion=complete_settings,
-        show_default=False,
     ),
 ]
 InitFrom = Annotated[
     Path | None,
     typer.Option(
-        "--init-from",
         metavar="RUN",
         help="Begin a new run with the weights of another one, as far as their shapes fit.",
-        show_default=False,
     ),
 ]
 Fresh = Annotated[
@@ -148,12 +135,10 @@ Force = Annotated[
 Jobs = Annotated[
     int | None,
     typer.Option(
-        "--jobs",
         min=1,
         max=256,
         metavar="N",
         help="Of several runs: so many at a time. [as the cores allow]",
-        show_default=False,
     ),
 ]
 NewReplay = Annotated[
@@ -180,7 +165,6 @@ AllowImport = Annotated[
         envvar="VEDETTE_ALLOW_IMPORT",
         metavar="PKG",
         help="A package from which the environment or agent of others may import here.",
-        show_default=False,
     ),
 ]
 Insecure = Annotated[
@@ -189,17 +173,14 @@ Insecure = Annotated[
 Keys = Annotated[
     Path | None,
     typer.Option(
-        "--keys",
         envvar=KEYS_VARIABLE,
         metavar="DIR",
         help="Folder of keys that `vedette keys` made: encrypt, and admit only listed keys.",
-        show_default=False,
     ),
 ]
 Format = Annotated[
     Literal["text", "json"],
     typer.Option(
-        "--log-format",
         envvar="VEDETTE_LOG_FORMAT",
         help="json: an object a line, each with run, epoch, host, manager and actor.",
     ),
@@ -207,11 +188,9 @@ Format = Annotated[
 MetricsPort = Annotated[
     str | None,
     typer.Option(
-        "--metrics-port",
         envvar="VEDETTE_METRICS_PORT",
         metavar="[HOST:]PORT",
         help="Serve the numbers of `status` to Prometheus there. [off]",
-        show_default=False,
     ),
 ]
 

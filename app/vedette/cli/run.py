@@ -38,21 +38,17 @@ if TYPE_CHECKING:
 Seeds = Annotated[
     int | None,
     typer.Option(
-        "--seeds",
         min=1,
         max=1000,
         metavar="N",
         help="Run N seeds, each in OUT/seed-K, and report on them together.",
-        show_default=False,
     ),
 ]
 SweepValues = Annotated[
     list[str] | None,
     typer.Option(
-        "--sweep",
         metavar="KEY=V,V",
         help="Run once for each value, as often as needed: every combination is run.",
-        show_default=False,
     ),
 ]
 

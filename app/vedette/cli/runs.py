@@ -88,16 +88,13 @@ def report(
         typer.Argument(
             metavar="RUN...",
             help="Run directories, folders of them, or a baseline's CSV.",
-            show_default=False,
         ),
     ],
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out",
             metavar="FILE",
             help="What to write. [report.html in the run's directory; here for several]",
-            show_default=False,
         ),
     ] = None,
     as_json: Annotated[

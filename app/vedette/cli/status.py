@@ -27,7 +27,6 @@ def status(
         typer.Argument(
             metavar="[RUN]",
             help="A run's directory: its learner is found there, or its last status.",
-            show_default=False,
         ),
     ] = None,
     learner: Learner = "127.0.0.1:5555",
@@ -39,7 +38,6 @@ def status(
             metavar="ID",
             help="Ask for this manager alone ({host} stands for the host's name): status 1 unless "
             "the learner hears of it.",
-            show_default=False,
         ),
     ] = None,
     timeout: Annotated[

@@ -20,16 +20,13 @@ StudyArguments = Annotated[
         metavar="STUDY [KEY=VALUE]...",
         help="The study's TOML file, and settings over those in it, as with --set.",
         autocompletion=complete_arguments,
-        show_default=False,
     ),
 ]
 StudyOut = Annotated[
     Path | None,
     typer.Option(
-        "--out",
         metavar="DIR",
         help="Directory of the study; one with trials goes on. [runs/NAME of the file]",
-        show_default=False,
     ),
 ]
 
