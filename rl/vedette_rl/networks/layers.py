@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import gymnasium as gym
 import numpy as np
+from gymnasium import spaces
 
 from vedette_rl.networks.observation import (
+    NORM_EPS,
     BuiltInInput,
     Image,
     NetworkInput,
     describe_encoder,
-    float_parts,
+    observation_parts,
 )
 
 if TYPE_CHECKING:  # agents import networks
@@ -27,9 +29,6 @@ Array = Any
 
 Architecture = Literal["mlp", "layer_norm", "residual"]
 """What is between the linear layers of a perceptron; see `MlpSizes`."""
-
-NORM_EPS = 1e-5
-"""What layer normalization adds to the variance."""
 
 _EXPANSION = 4
 """How many times wider than the block the hidden layer of a residual block is (SimBa: 4)."""
@@ -207,6 +206,15 @@ class NormalizedColumns:
             parts[name] = vector_F[first : first + size].reshape(shape)
             first += size
         return parts
+
+
+def float_parts(space: gym.Space[Any]) -> dict[str, spaces.Box]:
+    """The columns that are floating-point numbers: no pixels, categories and bits."""
+    return {
+        name: part
+        for name, part in observation_parts(space).items()
+        if isinstance(part, spaces.Box) and np.issubdtype(part.dtype, np.floating)
+    }
 
 
 def normalized_columns(config: NetworkConfig, space: gym.Space[Any]) -> NormalizedColumns:

@@ -20,7 +20,6 @@ from vedette_rl.core.learning import ModelInfo
 from vedette_rl.errors import ModelMismatchError
 from vedette_rl.networks.layers import (
     MEAN,
-    NORM_EPS,
     SCALE,
     LayersFactory,
     MlpSizes,
@@ -29,6 +28,7 @@ from vedette_rl.networks.layers import (
     normalize_columns,
 )
 from vedette_rl.networks.observation import (
+    NORM_EPS,
     BuiltInInput,
     Encode,
     Shapes,

@@ -153,15 +153,6 @@ def observation_parts(space: gym.Space[Any], column: str = "obs") -> dict[str, g
     return parts
 
 
-def float_parts(space: gym.Space[Any]) -> dict[str, spaces.Box]:
-    """The columns that are floating-point numbers: no pixels, categories and bits."""
-    return {
-        name: part
-        for name, part in observation_parts(space).items()
-        if isinstance(part, spaces.Box) and np.issubdtype(part.dtype, np.floating)
-    }
-
-
 def flat_parts(agent: str, space: gym.Space[Any]) -> tuple[FlatPart, ...]:
     """The conversion of every part of the observation to features.
 

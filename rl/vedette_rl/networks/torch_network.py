@@ -24,7 +24,6 @@ from vedette_rl.host_copy import Pending, read_later
 from vedette_rl.networks.encoder import CustomQNetwork, Obs, build_encoder
 from vedette_rl.networks.layers import (
     MEAN,
-    NORM_EPS,
     SCALE,
     LayersFactory,
     MlpSizes,
@@ -33,7 +32,7 @@ from vedette_rl.networks.layers import (
     normalize_columns,
 )
 from vedette_rl.networks.numpy_nets import check_arrays
-from vedette_rl.networks.observation import CustomInput, NetworkInput, choose_input
+from vedette_rl.networks.observation import NORM_EPS, CustomInput, NetworkInput, choose_input
 
 if TYPE_CHECKING:  # agents import networks
     from vedette_rl.agents.config import ActorCriticConfig, NetworkConfig

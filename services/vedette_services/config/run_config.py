@@ -14,12 +14,12 @@ from vedette_rl.agents.exploration import ExplorationConfig
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.import_by_name import is_import_name
+from vedette_rl.networks.layers import float_parts
 from vedette_rl.networks.observation import (
     CustomInput,
     NetworkInput,
     Parts,
     choose_input,
-    float_parts,
     images_of,
 )
 from vedette_rl.replay.config import ReplayConfig

@@ -76,7 +76,7 @@ def count_waits() -> int:
 
 def cpu_model() -> str:
     """Return the processor's name."""
-    text = _read(PROCESSES / "cpuinfo")
+    text = read_text(PROCESSES / "cpuinfo")
     found = re.search(r"^model name\s*: (.*)$", text, re.MULTILINE)
     name = found[1] if found else sysctl_text("machdep.cpu.brand_string")
     return name or platform.processor() or platform.machine()
@@ -160,7 +160,7 @@ def is_established(connection: socket.socket) -> bool:
 
 def private_bytes(pid: int) -> int:
     """Return the memory of a process without the files that it maps; 0 if it is unknown."""
-    for line in _read(PROCESSES / str(pid) / "status").splitlines():
+    for line in read_text(PROCESSES / str(pid) / "status").splitlines():
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) << 10
     return 0
@@ -183,7 +183,8 @@ def has_open(pid: int, file: os.stat_result) -> bool:
     return False
 
 
-def _read(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """Return the text of a file; "" if it cannot be read."""
     try:
         return path.read_text(errors="replace")
     except OSError:

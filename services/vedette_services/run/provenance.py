@@ -28,7 +28,7 @@ from vedette_rl.storage.atomic_files import write_json
 from vedette_rl.storage.system import installed_memory
 from vedette_services.config.parts import LearnerConfig
 from vedette_services.config.run_config import RunConfig
-from vedette_services.host.system import count_cores, cpu_model, vedette_version
+from vedette_services.host.system import count_cores, cpu_model, read_text, vedette_version
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.number_format import format_time
 from vedette_services.run.outcome import read_summary
@@ -219,7 +219,7 @@ def _cuda_version() -> str:
     spec = find_spec("torch")
     if spec is None or spec.origin is None:
         return "none"
-    text = _read(Path(spec.origin).with_name("version.py"))
+    text = read_text(Path(spec.origin).with_name("version.py"))
     found = re.search(r"^cuda\b.*=\s*'([\d.]+)'", text, re.MULTILINE)
     return found[1] if found else "none"
 
@@ -227,15 +227,8 @@ def _cuda_version() -> str:
 def _gpu_models() -> Iterator[str]:
     """Yield the models of the NVIDIA GPUs that the driver shows."""
     for path in sorted(_NVIDIA.glob("*/information")):
-        found = re.search(r"^Model:\s*(.*)$", _read(path), re.MULTILINE)
+        found = re.search(r"^Model:\s*(.*)$", read_text(path), re.MULTILINE)
         yield found[1] if found else "a GPU"
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return ""
 
 
 # What of it may be published
