@@ -1,5 +1,6 @@
 """The page about Python runs from its first block to its last, and so does the notebook."""
 
+import ast
 import json
 import re
 import sys
@@ -7,6 +8,8 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+import vedette
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -30,6 +33,17 @@ def test_every_block_of_the_page_runs(
     assert (tmp_path / "runs/rates/report.html").is_file()
 
 
+def test_the_notebook_uses_what_vedette_has() -> None:
+    cells = json.loads((DOCS / "tutorial" / "notebook.ipynb").read_text("utf-8"))["cells"]
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    tree = ast.parse("\n".join(text for text in code if "%pip" not in text))
+    used = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+    names = {node.attr for node in used if ast.unparse(node.value) == "vedette"}
+    assert len(names) > 5
+    assert [name for name in names if not hasattr(vedette, name)] == []
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.filterwarnings("ignore")  # of Jupyter's own parts, about one another
 def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

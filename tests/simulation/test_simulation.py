@@ -18,7 +18,10 @@ _BUNCH = 30
 _FAULT_S = 2.0
 
 
-@pytest.mark.parametrize("first", range(0, 7 * _BUNCH, _BUNCH))
+_FIRST = [pytest.param(_BUNCH * n, marks=[pytest.mark.slow] * (n > 2)) for n in range(7)]
+
+
+@pytest.mark.parametrize("first", _FIRST)
 def test_every_invariant_holds_whatever_befalls_the_fleet(first: int) -> None:
     outcomes = [simulate.simulate(first + n, fault_s=_FAULT_S) for n in range(_BUNCH)]
     assert [f"seed {o.seed}: {o.error}" for o in outcomes if o.error] == []
@@ -30,7 +33,7 @@ def test_a_hostile_key_whose_managers_start_again_takes_no_place_of_others(seed:
 
 
 # A batch is lost three times running; a batch is sent again just before a cut of 10 s ends.
-@pytest.mark.parametrize("seed", [5689, 7266])
+@pytest.mark.parametrize("seed", [5689, pytest.param(7266, marks=pytest.mark.slow)])
 def test_a_batch_that_is_lost_three_times_is_no_wait_without_a_reason(seed: int) -> None:
     assert simulate.simulate(seed).error == ""
 

@@ -29,6 +29,7 @@ signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 pids = pathlib.Path(os.environ["PIDS"])
 (pids / f"{name}-{os.getpid()}").touch()
 print("hello from", name, flush=True)
+ready = pids.with_name("ready").touch
 exec(script[name])
 """
 
@@ -211,11 +212,11 @@ def test_a_killed_manager_is_started_again(fakes: Any, tmp_path: Path) -> None:
     assert view.heard[1:] == ["the actor manager ended with signal 9: starting it again"]
 
 
-def test_a_request_to_stop_goes_to_the_learner_first(fakes: Any) -> None:
+def test_a_request_to_stop_goes_to_the_learner_first(fakes: Any, tmp_path: Path) -> None:
     view = Hearing()
-    with fakes("time.sleep(60)", "time.sleep(60)", view=view) as run:
+    with fakes("ready()\ntime.sleep(60)", "time.sleep(60)", view=view) as run:
         began = time.monotonic()
-        run.watch(silent, _After(0.5))
+        run.watch(silent, _Once(tmp_path))
     assert time.monotonic() - began < 20
     said = "stopping: the learner has not begun, there is nothing to save"
     assert view.heard[1:] == [said]
@@ -230,44 +231,44 @@ def test_a_request_to_stop_goes_to_the_learner_first(fakes: Any) -> None:
     ],
 )
 def test_what_there_is_to_save_is_said_at_the_stop(
-    fakes: Any, training_s: float, said: str
+    fakes: Any, tmp_path: Path, training_s: float, said: str
 ) -> None:
     view = Hearing()
     status = Status(run_id="a", epoch=1, opt_steps=7, time=Time(training_s=training_s))
-    with fakes("time.sleep(60)", "time.sleep(60)", view=view) as run:
-        last = run.watch(lambda timeout_s: time.sleep(0.01) or status, _After(0.5))
+    with fakes("ready()\ntime.sleep(60)", "time.sleep(60)", view=view) as run:
+        last = run.watch(lambda timeout_s: time.sleep(0.01) or status, _Once(tmp_path))
     assert view.heard[1:] == [said]
     assert last == replace(status, exit_reason="interrupted")
 
 
-def test_a_learner_whose_end_is_not_on_the_disk_fails_the_run(fakes: Any) -> None:
+def test_a_learner_whose_end_is_not_on_the_disk_fails_the_run(fakes: Any, tmp_path: Path) -> None:
     status = Status(run_id="a", epoch=1, opt_steps=7, time=Time(training_s=2.0))
     learner = (
         "from vedette_services.host.exit_report import send_exit_report, take_report_descriptor\n"
         "told = 'the end of the run is not saved: a resume begins at step 0, not 7'\n"
         "parent = take_report_descriptor()\n"
         "signal.signal(15, lambda *_: [send_exit_report(parent, told), sys.exit(1)])\n"
-        "time.sleep(60)"
+        "ready()\ntime.sleep(60)"
     )
     with (
         pytest.raises(UnsavedEndError, match=r"not saved: a resume begins at step 0, not 7$") as e,
         fakes(learner, "time.sleep(60)") as run,
     ):
-        run.watch(lambda timeout_s: time.sleep(0.01) or status, _After(0.5))
+        run.watch(lambda timeout_s: time.sleep(0.01) or status, _Once(tmp_path))
     assert (e.value.exit_status, e.value.status["opt_steps"]) == (1, 7)
 
 
-def test_a_learner_that_failed_for_another_reason_says_that(fakes: Any) -> None:
+def test_a_learner_that_failed_for_another_reason_says_that(fakes: Any, tmp_path: Path) -> None:
     status = Status(run_id="a", epoch=1, opt_steps=7, exit_reason="interrupted")
     learner = (
         "signal.signal(15, lambda *_: [print('vedette: no good', flush=True), sys.exit(1)])\n"
-        "time.sleep(60)"
+        "ready()\ntime.sleep(60)"
     )
     with (
         pytest.raises(DaemonFailedError, match="exit status 1: no good"),
         fakes(learner, "time.sleep(60)") as run,
     ):
-        run.watch(lambda timeout_s: time.sleep(0.01) or status, _After(0.2))
+        run.watch(lambda timeout_s: time.sleep(0.01) or status, _Once(tmp_path))
 
 
 def test_the_manager_has_the_same_name_at_every_start(fakes: Any, tmp_path: Path) -> None:
@@ -290,14 +291,14 @@ def test_an_error_in_the_view_leaves_nobody_behind(fakes: Any) -> None:
         run.watch(broken, None)
 
 
-class _After:
-    """Becomes true after a while, as a signal would make it."""
+class _Once:
+    """Becomes true, as a signal would make it, once the learner has called `ready`."""
 
-    def __init__(self, seconds: float) -> None:
-        self._at = time.monotonic() + seconds
+    def __init__(self, directory: Path) -> None:
+        self._file = directory / "ready"
 
     def __bool__(self) -> bool:
-        return time.monotonic() >= self._at
+        return self._file.exists()
 
 
 def test_what_the_operator_named_may_be_imported_by_local_actors() -> None:

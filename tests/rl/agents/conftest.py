@@ -14,11 +14,6 @@ from vedette_rl.envs.spaces import Spaces
 Batch = dict[str, torch.Tensor]
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 @pytest.fixture
 def vector_discrete() -> Spaces:
     return Spaces(gym.spaces.Box(-1, 1, (4,), np.float32), gym.spaces.Discrete(3))

@@ -105,5 +105,7 @@ def test_a_network_without_layers_changes_nothing() -> None:
 def test_a_process_that_uses_torch_keeps_its_threads() -> None:
     assert "torch" in sys.modules
     before = torch.get_num_threads()
+    torch.set_num_threads(before + 1)
     load_torch_single_threaded()
-    assert torch.get_num_threads() == before
+    assert torch.get_num_threads() == before + 1
+    torch.set_num_threads(before)

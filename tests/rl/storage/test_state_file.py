@@ -78,7 +78,7 @@ states = st.recursive(
 )
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(st.dictionaries(keys, states))
 def test_any_state_comes_back_as_it_was(tmp_path_factory: Any, state: dict[Any, Any]) -> None:
     directory = tmp_path_factory.mktemp("state")

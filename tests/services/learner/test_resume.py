@@ -119,11 +119,6 @@ def fill(root: Path, agent: str) -> None:
     ring.close()
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 def assert_same(one: Any, other: Any, path: str = "") -> None:
     if isinstance(one, dict):
         assert one.keys() == other.keys(), path
