@@ -202,7 +202,7 @@ def test_a_policy_explores_less_as_its_model_grows_newer(
     np.testing.assert_allclose(shares, [0.5, 0.75, 1.0], atol=0.06)
 
 
-@pytest.mark.parametrize("observation", [VECTOR, PIXELS])
+@pytest.mark.parametrize("observation", [VECTOR, gym.spaces.Box(0, 255, (2, 36, 36), np.uint8)])
 def test_exploring_iqn_draws_its_quantile_fractions_anew_at_every_step(
     observation: gym.Space[Any],
 ) -> None:
