@@ -100,7 +100,8 @@ class EnsembleMlp(_TorchSteps, nn.Module):
         """See `PerceptronSteps`."""
         weight, bias = self.weights[k], self.biases[k]
         if weight.shape[2] == 1:  # libraries of a CPU take five times as long for such a product
-            return (x * weight.transpose(1, 2)).sum(dim=2, keepdim=True) + bias
+            value: torch.Tensor = (x * weight.transpose(1, 2)).sum(dim=2, keepdim=True) + bias
+            return value
         return torch.baddbmm(bias, x, weight)
 
 
