@@ -104,17 +104,13 @@ def in_float16(schema: Schema) -> Schema:
     return Schema(tuple(replace(c, dtype="f2") if _travels_short(c) else c for c in schema.columns))
 
 
-def round_model(body: Buffer, schema: Schema) -> bytes:
-    """Round a body of this schema to the one of `in_float16`.
+def round_arrays(arrays: Mapping[str, NDArray[Any]], schema: Schema) -> Columns:
+    """Return arrays of this schema as those of `in_float16`.
 
     What is finite stays finite: numbers beyond float16's range become its largest.
-
-    Raises:
-        ModelError: the body does not fit the schema.
     """
-    version, arrays = unpack_model(body, schema, check=False)
     short = {c.name: _rounded(arrays[c.name]) for c in schema.columns if _travels_short(c)}
-    return pack_model(version, {**arrays, **short}, in_float16(schema))
+    return {**arrays, **short}
 
 
 def expand_arrays(arrays: Mapping[str, NDArray[Any]]) -> Columns:

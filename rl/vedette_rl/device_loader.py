@@ -8,17 +8,18 @@ gathered into pinned memory and copied on a stream of its own while the agent wo
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from vedette_rl.core import ReplayBuffer, Sample
+from vedette_rl.core import ReplayBuffer
 from vedette_rl.core.columns import VERSION, Columns
-from vedette_rl.device_ring import DeviceRing, ring_bytes, stage
+from vedette_rl.device_ring import DeviceRing, DeviceRings, are_alike, ring_bytes, stage
+from vedette_rl.host_copy import Event, Reached
 from vedette_rl.ranks import broadcast, ranks
 from vedette_rl.replay.mixed import MixedReplay
 from vedette_rl.replay.prioritized import PrioritizedReplay
@@ -27,6 +28,9 @@ from vedette_rl.replay.uniform import DrawnRows, UniformReplay
 from vedette_rl.storage.system import bytes_text
 
 log = logging.getLogger("vedette.trainer")
+
+C = TypeVar("C")
+Tensors = dict[str, torch.Tensor]
 
 COPY_SHARE = 0.8
 """Of a GPU's free memory: networks, their optimizers and the batch need the rest."""
@@ -75,14 +79,23 @@ def make_loader(
         return RankLoader(replay, batch_size, device, copy_replay=copy_replay)
     if device.type != "cuda":
         return CpuLoader(replay, batch_size, device)
-    copies = type(replay) in (UniformReplay, PrioritizedReplay)
-    if copy_replay and not copies:
-        log.info("a replay of several sources, or of your own, is not copied to %s", device)
-    elif copy_replay:
+    if copy_replay and (ring := _copied(replay, device)) is not None:
+        return RingLoader(replay, ring, batch_size)
+    return PinnedLoader(replay, batch_size, SideStream(device))
+
+
+def _copied(replay: ReplayBuffer, device: torch.device) -> DeviceRing | DeviceRings | None:
+    """A copy of a replay on a GPU; None where there can be none, with the reason logged."""
+    if isinstance(replay, MixedReplay):
+        if are_alike(replay.rows):
+            return copy_rings(replay.rows, device, _free_bytes(device))
+        log.info("sources with other columns than each other's are not copied to %s", device)
+    elif type(replay) in (UniformReplay, PrioritizedReplay):
         assert isinstance(replay, DrawnRows)
-        if ring := copy_ring(replay.rows, device, _free_bytes(device)):
-            return RingLoader(replay, ring, batch_size)
-    return CudaLoader(replay, batch_size, device)
+        return copy_ring(replay.rows, device, _free_bytes(device))
+    else:
+        log.info("a replay of your own is not copied to %s", device)
+    return None
 
 
 def _free_bytes(device: torch.device) -> int:
@@ -92,17 +105,26 @@ def _free_bytes(device: torch.device) -> int:
 
 def copy_ring(rows: Rows, device: torch.device, free_bytes: int) -> DeviceRing | None:
     """A copy of a ring on a device; None where it has no room for it, which is said."""
-    need = ring_bytes(rows)
+    return _copy(lambda: DeviceRing(rows, device), device, ring_bytes(rows), free_bytes)
+
+
+def copy_rings(rows: Sequence[Rows], device: torch.device, free_bytes: int) -> DeviceRings | None:
+    """Copies of the rings of all sources; None where a device has no room, which is said."""
+    need = sum(map(ring_bytes, rows))
+    return _copy(lambda: DeviceRings(rows, device), device, need, free_bytes)
+
+
+def _copy(make: Callable[[], C], device: torch.device, need: int, free_bytes: int) -> C | None:
     if need > free_bytes:
         reason = f"{bytes_text(free_bytes)} are free for it"
     else:
         try:
-            ring = DeviceRing(rows, device)
+            copy = make()
         except torch.OutOfMemoryError as error:
             reason = str(error).partition(". ")[0]
         else:
             log.info("the replay is copied to %s: %s", device, bytes_text(need))
-            return ring
+            return copy
     log.warning(
         "the replay of %s is not copied to %s (%s): every batch is copied from the host's memory; "
         "a smaller replay.capacity would fit",
@@ -120,10 +142,18 @@ class RingLoader:
         batch_size: rows of a batch.
     """
 
-    def __init__(self, replay: DrawnRows, ring: DeviceRing, batch_size: int) -> None:
+    def __init__(
+        self, replay: ReplayBuffer, ring: DeviceRing | DeviceRings, batch_size: int
+    ) -> None:
         self._replay, self._ring, self._batch_size = replay, ring, batch_size
         self._weights: torch.Tensor | None = None
-        replay.rows = ring
+        ring.follow()  # so that the replay has its rows when it is asked how many
+        if isinstance(ring, DeviceRings):
+            assert isinstance(replay, MixedReplay)
+            replay.use_copies(ring.rings)
+        else:
+            assert isinstance(replay, DrawnRows)
+            replay.rows = ring
 
     def load(self) -> DeviceBatch:
         self._ring.follow()
@@ -135,7 +165,8 @@ class RingLoader:
             if self._weights is None:
                 self._weights = staged.to(self._ring.device, copy=True)
             weights = self._weights.copy_(staged, non_blocking=True)
-        return DeviceBatch(batch, weights, sample.indices, sample.columns.get("version"))
+        versions = sample.columns.get(VERSION)
+        return DeviceBatch(batch, weights, sample.indices, versions, _draws_alone(self._replay))
 
 
 class CpuLoader:
@@ -158,7 +189,7 @@ class CpuLoader:
             self._batch,
             None if sample.weights is None else torch.from_numpy(sample.weights).to(self._device),
             sample.indices,
-            sample.columns.get("version"),
+            sample.columns.get(VERSION),
             _draws_alone(self._replay),
         )
 
@@ -256,66 +287,94 @@ _ORDER = np.dtype([("number", np.int64), ("weight", np.float64)])
 """A row of the batch; before them whether there is a batch, and whether it has weights."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Slot:
-    """A batch in pinned memory, its copy on the device, and the event that ends the copy."""
+class SideStream:
+    """Copies from pinned memory to a GPU on a stream of its own. No GPU has run it yet: the tests
+    have another one in its place, whose copies are done as late as they may be."""
 
-    pinned: dict[str, torch.Tensor]
-    device: dict[str, torch.Tensor]
-    copied: torch.cuda.Event
-    sample: Sample
-    weights: torch.Tensor | None
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # untyped in torch
+
+    def pin(self, array: NDArray[Any]) -> torch.Tensor:
+        """The array in pinned memory."""
+        return torch.from_numpy(array).pin_memory()
+
+    def copy(self, pinned: Tensors) -> tuple[Tensors, Event]:
+        """Begin to copy; return the copies and the event that ends it."""
+        with torch.cuda.stream(self._stream):
+            copies = {k: t.to(self._device, non_blocking=True) for k, t in pinned.items()}
+            copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            copied.record(self._stream)
+        return copies, copied
+
+    def hand_over(self, copies: Tensors, copied: Event) -> None:
+        """Have what the device is given from now on wait for the copies."""
+        assert isinstance(copied, torch.cuda.Event), "of `copy`"
+        current = torch.cuda.current_stream(self._device)
+        current.wait_event(copied)
+        for tensor in copies.values():
+            tensor.record_stream(current)  # its memory is not given away while the agent reads it
+
+
+class _Slot(NamedTuple):
+    """A batch in pinned memory, and its copy on the device."""
+
+    indices: NDArray[Any]
+    versions: NDArray[Any] | None
+    copies: Tensors
+    copied: Event
     alone: bool
 
 
-class CudaLoader:
-    """One batch ahead: gathered into pinned memory and copied without blocking."""
+class PinnedLoader:
+    """One batch ahead: gathered into pinned memory and copied without blocking.
 
-    def __init__(self, replay: ReplayBuffer, batch_size: int, device: torch.device) -> None:
-        self._replay, self._batch_size, self._device = replay, batch_size, device
-        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # untyped in torch
-        self._pinned: list[dict[str, torch.Tensor]] = [{}, {}]
-        self._copied = [torch.cuda.Event() for _ in self._pinned]  # type: ignore[no-untyped-call]
+    Args:
+        replay: uniform and prioritized ones gather into the pinned memory themselves.
+        batch_size: rows of a batch.
+        stream: copies.
+    """
+
+    def __init__(self, replay: ReplayBuffer, batch_size: int, stream: SideStream) -> None:
+        self._replay, self._batch_size, self._stream = replay, batch_size, stream
+        self._pinned: list[Tensors] = [{}, {}]
+        self._columns: list[Columns] = [{}, {}]  # the same memory
+        self._copied: list[Event] = [Reached(), Reached()]
         self._turn = 0
         self._ahead: _Slot | None = None
 
     def load(self) -> DeviceBatch:
         slot = self._ahead or self._fetch()
-        current = torch.cuda.current_stream(self._device)
-        current.wait_event(slot.copied)
-        weights = () if slot.weights is None else (slot.weights,)
-        for tensor in (*slot.device.values(), *weights):
-            tensor.record_stream(current)  # its memory is not given away while the agent reads it
+        self._stream.hand_over(slot.copies, slot.copied)
         self._ahead = self._fetch()
-        versions = slot.pinned.get("version")
-        return DeviceBatch(
-            slot.device,
-            slot.weights,
-            slot.sample.indices,
-            None if versions is None else versions.numpy(),
-            slot.alone,
-        )
+        batch = dict(slot.copies)
+        weights = batch.pop(_WEIGHTS, None)
+        return DeviceBatch(batch, weights, slot.indices, slot.versions, slot.alone)
 
     def _fetch(self) -> _Slot:
         """Draw a batch into the other pinned buffer and start its copy."""
         self._turn ^= 1
-        pinned, copied = self._pinned[self._turn], self._copied[self._turn]
-        copied.synchronize()  # the device may be behind, and still read from there
+        pinned, columns = self._pinned[self._turn], self._columns[self._turn]
+        self._copied[self._turn].synchronize()  # the device may be behind, and still read there
+        if columns and isinstance(self._replay, DrawnRows):
+            self._replay.use_buffers(columns)
         sample = self._replay.sample(self._batch_size)
-        for name, column in sample.columns.items():
+        weights = {} if sample.weights is None else {_WEIGHTS: sample.weights}
+        for name, column in (*sample.columns.items(), *weights.items()):
             if name not in pinned:
-                pinned[name] = torch.from_numpy(np.empty_like(column)).pin_memory()
-            np.copyto(pinned[name].numpy(), column)
-        with torch.cuda.stream(self._stream):
-            device = {
-                name: tensor.to(self._device, non_blocking=True) for name, tensor in pinned.items()
-            }
-            weights = (
-                None
-                if sample.weights is None
-                else torch.from_numpy(sample.weights).to(self._device, non_blocking=True)
-            )
-            copied.record(self._stream)
-        indices = sample.indices.copy()  # the replay writes its own over them at the next draw
-        drawn = Sample(sample.columns, indices)
-        return _Slot(pinned, device, copied, drawn, weights, _draws_alone(self._replay))
+                pinned[name] = self._stream.pin(column)
+                if name != _WEIGHTS:
+                    columns[name] = pinned[name].numpy()
+            elif columns.get(name) is not column:
+                np.copyto(pinned[name].numpy(), column)
+        copies, self._copied[self._turn] = self._stream.copy(pinned)
+        return _Slot(
+            sample.indices.copy(),  # the replay writes its own over them at the next draw
+            columns.get(VERSION),
+            copies,
+            self._copied[self._turn],
+            _draws_alone(self._replay),
+        )
+
+
+_WEIGHTS = "weights"  # no column of a batch: the wire's are named by `vedette_rl.core.columns`

@@ -14,26 +14,30 @@ survives, and a copy begins anew with the trainer.
         batch = ring.gather_batch(sample.indices)
 
 Row ``i`` lies at the place that it has in the ring, and so do the frames that rows share, so that
-the places in rows are right in the copy too. All work is in the order of one stream: a row is not
-overwritten in the copy before the batches that were asked for until then have it.
+the places in rows are right in the copy too. Copies of several rings lie one behind the other: a
+batch of all of them is gathered by as many operations as one of a single ring. All work is in the
+order of one stream: a row is not overwritten in the copy before the batches that were asked for
+until then have it.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from vedette_rl.core.columns import VERSION, Columns
+from vedette_rl.core.columns import SOURCE, VERSION, Columns
 from vedette_rl.core.learning import StaticBatch
 from vedette_rl.errors import ReplayOverrunError
 from vedette_rl.replay.frame_ring import FrameRows
 from vedette_rl.replay.frame_stacks import FRAME_SPANS, FRAMES, STACKS
+from vedette_rl.replay.mixed import NUMBER_BITS
 from vedette_rl.replay.rows import Rows, ring_places
 
 FOLLOW_S = 0.005
@@ -48,6 +52,30 @@ _WORDS = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}
 """Types in which rows lie on a device, by bytes: the widest that fits is gathered fastest."""
 
 
+class _Room(NamedTuple):
+    """Where rows lie on a device, each as a row of words, and the frames that they share."""
+
+    columns: dict[str, torch.Tensor]
+    frames: dict[str, torch.Tensor]
+
+    @classmethod
+    def of(cls, rings: Sequence[Rows], device: torch.device) -> _Room:
+        """Room for all rows and frames of rings, one ring behind the other."""
+        columns, frames = _columns_of(rings[0])
+        entries, frame_entries = _entries(rings), _frame_entries(rings)
+        return cls(
+            {name: _empty(column, sum(entries), device) for name, column in columns.items()},
+            {name: _empty(column, sum(frame_entries), device) for name, column in frames.items()},
+        )
+
+    def part(self, rows: slice, frames: slice) -> _Room:
+        """The room of one ring."""
+        return _Room(
+            {name: room[rows] for name, room in self.columns.items()},
+            {name: room[frames] for name, room in self.frames.items()},
+        )
+
+
 class DeviceRing(Rows):
     """`Rows` to draw from: those of a ring that a device has.
 
@@ -55,6 +83,8 @@ class DeviceRing(Rows):
         rows: the ring.
         device: where its copy is.
         clock: seconds, monotonic.
+        room: on the device, where the copy is one of several.
+        first_frame: in that room for the frames of all.
 
     Raises:
         torch.OutOfMemoryError: the device has no room for it.
@@ -66,13 +96,13 @@ class DeviceRing(Rows):
         device: torch.device,
         *,
         clock: Callable[[], float] = time.monotonic,
+        room: _Room | None = None,
+        first_frame: int = 0,
     ) -> None:
         self._rows, self.device, self._clock = rows, device, clock
         self.columns, self.capacity = rows.columns, rows.capacity
         self._frames = rows.frames if isinstance(rows, FrameRows) else {}
-        own = {name: column for name, column in rows.columns.items() if name != FRAME_SPANS}
-        self._copies = {name: _like(column, device) for name, column in own.items()}
-        self._frame_copies = {name: _like(frames, device) for name, frames in self._frames.items()}
+        self._room, self._first_frame = room or _Room.of([rows], device), first_frame
         self._live = (0, 0)
         self._followed = self._frames_followed = 0
         self._next_follow = -np.inf
@@ -117,9 +147,10 @@ class DeviceRing(Rows):
             if inserted == self._followed:
                 return
             first, frames_end = max(self._followed, oldest), self._frames_end(inserted)
-            for name, copy in self._copies.items():
-                _copy_span(self.columns[name], copy, first, inserted)
-            for name, copy in self._frame_copies.items():
+            for name, copy in self._room.columns.items():
+                moved = self._first_frame if self._frames and name in STACKS else 0
+                _copy_span(self.columns[name], copy, first, inserted, moved)
+            for name, copy in self._room.frames.items():
                 _copy_span(self._frames[name], copy, self._frames_followed, frames_end)
             # Rows that the writer may have begun to overwrite meanwhile are no longer live.
             oldest = self._rows.live()[0]
@@ -139,41 +170,90 @@ class DeviceRing(Rows):
     def gather_batch(self, numbers: NDArray[np.int64]) -> StaticBatch:
         """The rows of these numbers, drawn of `live`; overwritten by the next call of this size."""
         if self._gathered is None or len(self._gathered.places) != len(numbers):
-            copies = self._copies, self._frame_copies
-            self._gathered = _Gathered(*copies, len(numbers), self.columns, self._frames)
-        physical_rows = len(next(iter(self.columns.values())))
+            self._gathered = _Gathered(self._room, len(numbers), self._rows)
+        (physical_rows,) = _entries([self])
         self._gathered.fill(ring_places(numbers, physical_rows))
         return self._gathered.batch
+
+
+class DeviceRings:
+    """Copies of the rings of several sources, which have the same columns.
+
+    Args:
+        rows: the rings, in the order of their sources.
+        device: where their copies are.
+        clock: seconds, monotonic.
+
+    Attributes:
+        rings: the copy of each.
+
+    Raises:
+        torch.OutOfMemoryError: the device has no room for them.
+    """
+
+    def __init__(
+        self,
+        rows: Sequence[Rows],
+        device: torch.device,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.device, self._like = device, rows[0]
+        self._room = _Room.of(rows, device)
+        self._sizes = np.array(_entries(rows))
+        rows_ends, frames_ends = accumulate(_entries(rows)), accumulate(_frame_entries(rows))
+        self.rings, begin, first_frame = list[DeviceRing](), 0, 0
+        for ring, end, frames_end in zip(rows, rows_ends, frames_ends, strict=True):
+            part = self._room.part(slice(begin, end), slice(first_frame, frames_end))
+            copy = DeviceRing(ring, device, clock=clock, room=part, first_frame=first_frame)
+            self.rings.append(copy)
+            begin, first_frame = end, frames_end
+        self._begins = np.cumsum(self._sizes) - self._sizes
+        self._gathered: _Gathered | None = None
+        self._sources = np.empty(0, np.int64)
+
+    def follow(self) -> None:
+        """Give the device the rows inserted since the last call; see `DeviceRing.follow`."""
+        for ring in self.rings:
+            ring.follow()
+
+    def gather_batch(self, indices: NDArray[np.int64]) -> StaticBatch:
+        """The rows of these indices of a `MixedReplay`, with their sources; overwritten by the next
+        call of this size."""
+        if self._gathered is None or len(self._gathered.places) != len(indices):
+            self._gathered = _Gathered(self._room, len(indices), self._like)
+            self._gathered.batch[SOURCE] = self._gathered.places.to(torch.uint8)
+        sources, numbers = indices >> NUMBER_BITS, indices & ((1 << NUMBER_BITS) - 1)
+        batch = self._gathered.batch
+        if not np.array_equal(sources, self._sources):  # mostly it is split as the last one was
+            staged = stage(sources.astype(np.uint8), self.device).view(-1)
+            batch[SOURCE].copy_(staged, non_blocking=True)
+            self._sources = sources
+        self._gathered.fill(numbers % self._sizes[sources] + self._begins[sources])
+        return batch
 
 
 class _Gathered:
     """A batch at fixed addresses, and how it is filled.
 
     Args:
-        copies: of the columns.
-        frames: those that rows have places of.
+        room: the copies.
         rows: of the batch.
-        columns, frame_columns: as the host has them.
+        like: a ring of these columns.
     """
 
-    def __init__(
-        self,
-        copies: dict[str, torch.Tensor],
-        frames: dict[str, torch.Tensor],
-        rows: int,
-        columns: Columns,
-        frame_columns: Columns,
-    ) -> None:
-        device = next(iter(copies.values())).device
+    def __init__(self, room: _Room, rows: int, like: Rows) -> None:
+        columns, frame_columns = _columns_of(like)
+        device = next(iter(room.columns.values())).device
         self.places = torch.empty(rows, dtype=torch.int64, device=device)
         self._picks: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
         self.batch = StaticBatch()
-        for name, copy in copies.items():
+        for name, copy in room.columns.items():
             shaped = self._pick(copy, self.places, columns[name])
-            if not (frames and name in STACKS):
+            if not (room.frames and name in STACKS):
                 self.batch[name] = shaped
                 continue
-            for key, of_part in frames.items():
+            for key, of_part in room.frames.items():
                 whole = self._pick(of_part, shaped.view(-1), frame_columns[key])
                 stacked = whole.view(*shaped.shape, *whole.shape[1:])
                 self.batch[name + key.removeprefix(FRAMES)] = stacked
@@ -194,24 +274,52 @@ class _Gathered:
 
 def ring_bytes(rows: Rows) -> int:
     """Bytes of a copy of a ring."""
-    frames = rows.frames if isinstance(rows, FrameRows) else {}
-    columns = [column for name, column in rows.columns.items() if name != FRAME_SPANS]
-    return sum(column.nbytes for column in (*columns, *frames.values()))
+    columns, frames = _columns_of(rows)
+    return sum(column.nbytes for column in (*columns.values(), *frames.values()))
 
 
-def _like(column: NDArray[Any], device: torch.device) -> torch.Tensor:
-    """Room for a column, each entry as a row of words."""
+def are_alike(rows: Sequence[Rows]) -> bool:
+    """True if rings have the same columns and frames, so that one batch has rows of all."""
+    forms = []
+    for ring in rows:
+        columns, frames = _columns_of(ring)
+        both = {**columns, **frames}
+        forms.append({name: (column.dtype, column.shape[1:]) for name, column in both.items()})
+    return all(form == forms[0] for form in forms)
+
+
+def _columns_of(rows: Rows) -> tuple[Columns, Columns]:
+    """The columns and the frames of a ring that are copied."""
+    columns = {name: column for name, column in rows.columns.items() if name != FRAME_SPANS}
+    return columns, rows.frames if isinstance(rows, FrameRows) else {}
+
+
+def _entries(rings: Sequence[Rows]) -> list[int]:
+    """Physical rows of each."""
+    return [len(next(iter(ring.columns.values()))) for ring in rings]
+
+
+def _frame_entries(rings: Sequence[Rows]) -> list[int]:
+    """Physical frames of each."""
+    return [ring.physical_frames if isinstance(ring, FrameRows) else 0 for ring in rings]
+
+
+def _empty(column: NDArray[Any], entries: int, device: torch.device) -> torch.Tensor:
+    """Room for entries of a column."""
     dtype, words = _words(column)
-    return torch.zeros((len(column), words), dtype=dtype, device=device)
+    return torch.zeros((entries, words), dtype=dtype, device=device)
 
 
-def _copy_span(column: NDArray[Any], copy: torch.Tensor, first: int, end: int) -> None:
-    """Copy the entries [first, end) of a ring to where they lie in it."""
+def _copy_span(
+    column: NDArray[Any], copy: torch.Tensor, first: int, end: int, moved: int = 0
+) -> None:
+    """Copy the entries [first, end) of a ring to where they lie in it, with `moved` added."""
     size = len(column)
     first = max(first, end - size)
     at_once = max(1, _CHUNK_BYTES // max(1, column[:1].nbytes))
     for begin, stop in _pieces(first, end, size, at_once):
-        copy[begin:stop].copy_(stage(column[begin:stop], copy.device), non_blocking=True)
+        piece = column[begin:stop] + column.dtype.type(moved) if moved else column[begin:stop]
+        copy[begin:stop].copy_(stage(piece, copy.device), non_blocking=True)
 
 
 def _pieces(first: int, end: int, size: int, at_once: int) -> Iterator[tuple[int, int]]:

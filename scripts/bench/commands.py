@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
+from bare_loop import SacBench
 from checkpoints import CheckpointBench
 from frames import FramesBench
 from loops import LoopBench
@@ -136,6 +137,15 @@ def publishing(
     """
     found = PublishingBench(batch_size, hidden, rounds=rounds).run()
     show_figures(found, as_json=as_json, lines=publishing_lines)
+
+
+@app.command()
+def sac(
+    rounds: Annotated[int, typer.Option(min=1, help="Blocks of ten steps of each.")] = 40,
+    as_json: AsJson = False,
+) -> None:
+    """SAC's optimization step beside Stable-Baselines3's, which `scripts/setup_sb3` installs."""
+    show_figures(SacBench(rounds).run(), as_json=as_json, lines=sac_lines)
 
 
 @app.command()
@@ -341,6 +351,19 @@ def publishing_lines(found: dict[str, Any]) -> list[str]:
         f"a call takes, ms  {format_spread(found['call_ms'], '{:>12.2f}')}",
         f"a model costs, ms {format_spread(found['cost_ms'], '{:>12.2f}')}",
     ]
+
+
+def sac_lines(found: dict[str, Any]) -> list[str]:
+    """Format the figures of `sac` for people."""
+    lines = ["the paper's SAC, batches of 256, two layers of 256; milliseconds of a step"]
+    for figure, of in (("processor_ms", "processor time"), ("wall_ms", "wall time")):
+        lines += [
+            f"{of:14}  vedette            {format_spread(found[figure], '{:>8.2f}')}",
+            f"{of:14}  Stable-Baselines3  {format_spread(found['theirs_' + figure], '{:>8.2f}')}",
+            f"{of:14}  theirs / ours      "
+            f"{format_spread(found['theirs_by_ours_' + figure], '{:>8.2f}')}",
+        ]
+    return lines
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from vedette_protocol.model import (
     expand_arrays,
     in_float16,
     pack_model,
-    round_model,
+    round_arrays,
     split_into_chunks,
     unpack_model,
 )
@@ -189,7 +189,7 @@ def rounded(**changed: object) -> Columns:
     given = {"w": rng.standard_normal((64, 32), np.float32), "n": np.ones((2, 2), np.int64)}
     given["bias"] = rng.standard_normal(32, np.float32)
     given |= changed  # type: ignore[arg-type]  # arrays
-    body = round_model(pack_model(3, given, HEAD), HEAD)
+    body = pack_model(3, round_arrays(given, HEAD), in_float16(HEAD))
     version, got = unpack_model(body, in_float16(HEAD), check=False)
     assert version == 3
     return got

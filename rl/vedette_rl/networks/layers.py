@@ -38,8 +38,9 @@ _EXPANSION = 4
 class MlpSizes:
     """Layers of a multilayer perceptron: features in, of each layer, out.
 
-    Normalization scales each row to mean 0 and variance 1, and learns no gain and bias of its own:
-    the linear layer behind it can have both.
+    Normalization scales each row to mean 0 and variance 1, and learns no gain and bias of its own.
+    In ``residual`` the linear layer behind it learns both. In ``layer_norm`` a ReLU is between
+    them: the layer behind learns a positive gain, but all units have the ReLU's threshold at 0.
 
     Args:
         sizes: with one size it is the identity.

@@ -34,7 +34,7 @@ from vedette_rl.core.learning import Sample, State
 from vedette_rl.errors import EmptyReplayError
 from vedette_rl.replay.prioritized import PrioritizedReplay, importance_weights
 from vedette_rl.replay.ring import join_rings
-from vedette_rl.replay.rows import ring_places
+from vedette_rl.replay.rows import Rows, ring_places
 from vedette_rl.replay.sum_tree import JoinedTrees
 from vedette_rl.replay.uniform import UniformReplay
 from vedette_rl.stored_settings import ScheduleConfig
@@ -104,7 +104,7 @@ class MixedReplay:
         self._parts: list[_Part] = []
         self.shares: dict[str, float] = {}
         self._batches, self._drawn = 0, [0] * len(self._sources)  # since the last `stats`
-        self._joined = join_rings([source.replay.rows for source in self._sources])
+        self._joined = join_rings(self.rows)
         replays = [source.replay for source in self._sources]
         trees = [replay.tree for replay in replays if isinstance(replay, PrioritizedReplay)]
         assert len(trees) in (0, len(replays)), "all sources draw in the same way"
@@ -118,6 +118,17 @@ class MixedReplay:
     def inserted(self) -> int:
         """Rows that actors have inserted since the run began, overwritten ones too."""
         return self.actors.inserted
+
+    @property
+    def rows(self) -> list[Rows]:
+        """The rows of each source."""
+        return [source.replay.rows for source in self._sources]
+
+    def use_copies(self, copies: Sequence[Rows]) -> None:
+        """Draw from copies of the sources' rows from now on, with the same random numbers."""
+        for source, rows in zip(self._sources, copies, strict=True):
+            source.replay.rows = rows
+        self._columns, self._counts, self._fixed = {}, (), 0
 
     @property
     def actors_are_ready(self) -> bool:
@@ -214,8 +225,9 @@ class MixedReplay:
         return Sample(self._columns, indices, importance_weights(relative, self.actors.beta))
 
     def _gather(self, columns: Columns) -> None:
-        for name, column in columns.items():
-            column.take(self._places, 0, self._columns[name], "clip")  # clip: see `Rows.gather`
+        for name, to in self._columns.items():
+            if name != SOURCE:
+                columns[name].take(self._places, 0, to, "clip")  # clip: see `Rows.gather`
 
     def update_priority(self, indices: NDArray[Any], td_errors: NDArray[Any]) -> None:
         """Set the absolute TD errors ``(B,)`` of rows drawn before, each in its own source.

@@ -66,6 +66,10 @@ class DrawnRows:
             self._columns = empty_columns(self.rows.drawn_dtype, batch_size)
         return self._columns
 
+    def use_buffers(self, columns: Columns) -> None:
+        """Draw samples of this size into these columns from now on, whose memory may be pinned."""
+        self._columns, self._buffer_rows = columns, len(next(iter(columns.values())))
+
     def gather_into(self, numbers: NDArray[np.int64], columns: Columns) -> None:
         """Copy the rows of these numbers into `columns`, every column that is in it."""
         if len(numbers) != len(self._places):

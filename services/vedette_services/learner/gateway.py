@@ -115,7 +115,7 @@ class Gateway:
         if keys:
             self._adopt_owners()
         self._publisher = ModelPublisher()
-        self._model_map = ModelMapReader(spec.run.model_map)
+        self._model_map = ModelMapReader(spec.run.sent_map(spec.config))
         self._learning = StatusRecordReader(spec.run.learning_map, TrainerStatus)
         self._evaluations = StatusRecordReader(spec.run.evaluation_map, Eval)
         self._status_record = StatusRecordWriter(spec.run.ingest_map, GatewayStatus)
@@ -262,8 +262,6 @@ class Gateway:
         model = self._model_map.read()
         if model is None:
             return
-        if self._spec.config.learner.model_dtype == "float16":
-            model = model.in_float16()
         if self._run is None or model.epoch != state.position.epoch:
             set_log_context(epoch=model.epoch)
             self._run = state.run_message(self._spec.config, model.epoch, model.schema)

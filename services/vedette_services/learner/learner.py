@@ -8,7 +8,8 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
@@ -156,7 +157,7 @@ class Learner:
         self._spaces = describe_spaces(spaces)
         self._lasting, self._clock = lasting, clock
         self._began = clock()
-        device = resolve_device(config.learner.device)
+        self._device = device = resolve_device(config.learner.device)
         self.agent = build_learning_agent(config, spaces, epoch, device)
         self.replay = open_replay()
         self.earlier = EarlierStarts()
@@ -239,7 +240,8 @@ class Learner:
             clock=self._clock,
         )
         try:
-            last = loop.run()
+            with matrix_precision(self.config.learner, self._device):
+                last = loop.run()
             if isinstance(self._loader, RankLoader):
                 self._loader.end()
             return last
@@ -419,8 +421,6 @@ def prepare_steps(agent: Agent, device: torch.device, config: LearnerConfig) -> 
 
     What cannot be is said once, and left out.
     """
-    if config.precision == "tf32" and device.type == "cuda":
-        torch.set_float32_matmul_precision("high")
     captured = config.captured_step and device.type == "cuda"
     rounded = config.precision == "bfloat16"
     if not isinstance(agent, SteppedAgent):
@@ -443,6 +443,18 @@ def prepare_steps(agent: Agent, device: torch.device, config: LearnerConfig) -> 
         log.warning("learner.compile: the networks run as they are, uncompiled: %s", reason)
     if captured:
         agent.capture_by(CudaCapture(device, agent.generators))
+
+
+@contextmanager
+def matrix_precision(config: LearnerConfig, device: torch.device) -> Iterator[None]:
+    """Multiply matrices of float32 as configured meanwhile: torch's setting is the process's."""
+    before = torch.get_float32_matmul_precision()
+    if config.precision == "tf32" and device.type == "cuda":
+        torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def resolve_device(name: str) -> torch.device:

@@ -192,7 +192,8 @@ class RemoteReplay:
         self._learning = TrainerStatus(epoch, before.opt_steps, before.sampled)
         self._status_record.write(self._learning)
         self._status = StatusReader(spec)
-        self._model_map, self._version = spec.run.model_map, before.opt_steps - 1
+        self._model_maps = spec.run.model_map, spec.run.sent_map(spec.config)
+        self._version = before.opt_steps - 1
         self._first_batch = before.opt_steps
         self._supervisor.start(epoch, before.opt_steps)
         opening.callback(self._supervisor.end)
@@ -341,7 +342,8 @@ class RemoteReplay:
         if self._models is None:
             self._check_model(model)
             self._model_schema = schema
-            writer = ModelMapWriter(self._model_map, schema)
+            path, sent = self._model_maps
+            writer = ModelMapWriter(path, schema, sent)
             self._opened.callback(writer.close)
             self._models = BackgroundPublisher(
                 writer, self._learning.epoch, self._supervisor.wakeup.set

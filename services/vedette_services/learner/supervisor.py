@@ -156,7 +156,7 @@ class Supervisor:
         where = f"on {socket.gethostname()} at {spec.address}"
         self._event_log.log_start(where, run.newest_checkpoint() or 0, env_steps)
         if recovery is not None:
-            run.model_map.unlink(missing_ok=True)  # as torn as the replay was
+            run.remove_models()  # as torn as the replay was
             log.warning("the replay: %s", recovery)
             self._event_log.log("recovered", "replay", str(recovery))
 
@@ -448,7 +448,7 @@ def prepare_run(
     run.lock()
     check_ports(address)
     if not _continues_run(config, run):
-        run.model_map.unlink(missing_ok=True)
+        run.remove_models()
     start = prepare_start(config, run, fresh=fresh, new_replay=new_replay, note=note)
     spec = LearnerSpec(run, start.run_id, config, address, keys.absolute() if keys else None)
     spec.write()
@@ -461,7 +461,8 @@ def _continues_run(config: RunConfig, run: RunDirectory) -> bool:
     With it the gateway can serve seconds before the trainer, which loads torch, publishes one.
     """
     try:
-        return read_config(run.config_file) == config and holds_model(run.model_map)
+        maps = {run.model_map, run.sent_map(config)}
+        return read_config(run.config_file) == config and all(map(holds_model, maps))
     except (UsageError, LatestValueFormatError, OSError):
         return False
 

@@ -43,6 +43,7 @@ from vedette_services.learner.learner import (
     Learner,
     build_learning_agent,
     make_replay,
+    matrix_precision,
     resolve_device,
     take_initial_weights,
 )
@@ -91,7 +92,8 @@ class Trainer:
             sources=describe_sources(spec.config, run.root),
         )
         schema = Schema.from_arrays(self._learner.agent.model_info().arrays)
-        self._models = BackgroundPublisher(ModelMapWriter(run.model_map, schema), epoch, wakeup.set)
+        models = ModelMapWriter(run.model_map, schema, run.sent_map(spec.config))
+        self._models = BackgroundPublisher(models, epoch, wakeup.set)
         self._status_record = StatusRecordWriter(run.learning_map, TrainerStatus)
         self._ingest = StatusRecordReader(run.ingest_map, GatewayStatus)
         self._progress = StatusRecordReader(run.progress_map, IngestProgress)
@@ -220,9 +222,10 @@ def follow(spec: LearnerSpec, epoch: int) -> None:
     replay = UniformReplay(rows, np.random.default_rng([config.seed, epoch]))
     settings, batch_size = config.learner, config.agent.batch_size
     loader = RankLoader(replay, batch_size, device, copy_replay=settings.copy_replay)
-    while (loaded := loader.follow()) is not None:
-        record = is_recorded(settings, agent.opt_steps + 1)
-        agent.opt(loaded.batch, loaded.weights, record=record)
+    with matrix_precision(settings, device):
+        while (loaded := loader.follow()) is not None:
+            record = is_recorded(settings, agent.opt_steps + 1)
+            agent.opt(loaded.batch, loaded.weights, record=record)
 
 
 _WAIT_S = 30.0  # for the gateway to have made it

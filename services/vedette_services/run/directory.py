@@ -78,6 +78,7 @@ class RunDirectory:
         self.summary_file = root / "summary.json"
         self.live = root / "live"
         self.model_map = self.live / "model.map"
+        self._short_model_map = self.live / "float16.map"
         self.learning_map = self.live / "learning.map"
         self.ingest_map = self.live / "ingest.map"
         self.progress_map = self.live / "progress.map"
@@ -93,6 +94,16 @@ class RunDirectory:
         self._identity_file = root / "run.json"
         self._lock_file = root / "lock"
         self._lock: int | None = None
+
+    def sent_map(self, config: RunConfig) -> Path:
+        """The map of models as they travel: another one than `model_map` where that is float16."""
+        short = config.learner.model_dtype == "float16"
+        return self._short_model_map if short else self.model_map
+
+    def remove_models(self) -> None:
+        """Remove both maps of models."""
+        for path in (self.model_map, self._short_model_map):
+            path.unlink(missing_ok=True)
 
     def make(self) -> None:
         """Make the directory and its folders, if they do not exist.

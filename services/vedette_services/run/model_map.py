@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import struct
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from vedette_protocol.messages import Buffer
@@ -18,7 +18,7 @@ from vedette_protocol.model import (
     expand_arrays,
     in_float16,
     pack_model_parts,
-    round_model,
+    round_arrays,
     unpack_model,
 )
 from vedette_protocol.schema import Schema
@@ -56,23 +56,29 @@ class MappedModel:
         version, arrays = unpack_model(self.body, self.schema, check=not travelled)
         return ModelInfo(version, expand_arrays(arrays) if travelled else arrays)
 
-    def in_float16(self) -> MappedModel:
-        """Return the model as it travels where `learner.model_dtype` is ``float16``."""
-        body = round_model(self.body, self.schema)
-        return replace(self, schema=in_float16(self.schema), body=body, digest=digest_of(body))
-
 
 class ModelMapWriter:
-    """The map's one writer, for models of one schema."""
+    """The map's one writer, for models of one schema.
 
-    def __init__(self, path: Path, schema: Schema) -> None:
+    Args:
+        path: of the map.
+        schema: of the models.
+        sent: of a second map, for the models as they travel in float16; None: they travel as they
+            are. Rounding takes 0.3 s for 100 MB, for which a gateway has no time.
+    """
+
+    def __init__(self, path: Path, schema: Schema, sent: Path | None = None) -> None:
         self.schema = schema
+        self._sent = ModelMapWriter(sent, in_float16(schema)) if sent and sent != path else None
         self._text = json.dumps(schema.to_wire()).encode()
         max_bytes = _HEADER.size + len(self._text) + body_bytes(schema)
         self._map = LatestValueWriter(path, max_bytes, summed=False)
 
     def write(self, epoch: int, info: ModelInfo, env_steps: int = 0) -> None:
         """Write a model with its digest."""
+        if self._sent is not None:  # first: what is in this map was in that one
+            rounded = round_arrays(info.arrays, self.schema)
+            self._sent.write(epoch, ModelInfo(info.version, rounded), env_steps)
         parts = pack_model_parts(info.version, info.arrays, self.schema)
         self._write(epoch, env_steps, digest_of(*parts), *parts)
 
@@ -83,6 +89,8 @@ class ModelMapWriter:
     def close(self) -> None:
         """Let another process become the writer; the last model stays."""
         self._map.close()
+        if self._sent is not None:
+            self._sent.close()
 
     def _write(self, epoch: int, env_steps: int, digest: bytes, *body: Buffer) -> None:
         header = _HEADER.pack(epoch, env_steps, len(self._text), digest)

@@ -18,20 +18,29 @@ from vedette_rl.networks.torch_network import EnsembleMlp, Mlp
 ARCHITECTURES = ["mlp", "layer_norm", "residual"]
 
 
+@pytest.mark.parametrize("outputs", [1, 2])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_members_equal_networks_of_their_own(architecture: Any) -> None:
+def test_members_equal_networks_of_their_own(architecture: Any, outputs: int) -> None:
+    """In their values and gradients; one output is computed in another way than several."""
     torch.manual_seed(0)
-    sizes = MlpSizes((4, 6, 6, 2), architecture=architecture)
+    sizes = MlpSizes((4, 6, 6, outputs), architecture=architecture)
     ensemble = EnsembleMlp(3, sizes)
     x = torch.randn(7, 4)
     together = ensemble(x)
-    assert together.shape == (3, 7, 2)
+    assert together.shape == (3, 7, outputs)
+    together.square().sum().backward()
     for member in range(3):
         alone = Mlp(sizes)
         for k, layer in enumerate(alone):
             layer.weight.data.copy_(ensemble.weights[k][member].t())  # type: ignore[operator]  # a Linear
             layer.bias.data.copy_(ensemble.biases[k][member, 0])  # type: ignore[operator]  # a Linear
         torch.testing.assert_close(together[member], alone(x))
+        alone(x).square().sum().backward()
+        for k, layer in enumerate(alone):
+            ours, theirs = ensemble.weights[k].grad, layer.weight.grad
+            torch.testing.assert_close(ours[member].t(), theirs)  # type: ignore[index]  # it has one
+            ours, theirs = ensemble.biases[k].grad, layer.bias.grad
+            torch.testing.assert_close(ours[member, 0], theirs)  # type: ignore[index]  # it has one
 
 
 def test_members_begin_different() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +18,22 @@ from hypothesis import strategies as st
 from kinds_of_rows import KINDS, Kind
 from numpy.typing import NDArray
 
-from vedette_rl.device_loader import RingLoader, copy_ring
-from vedette_rl.device_ring import FOLLOW_S, DeviceRing, ring_bytes
+from vedette_rl.device_loader import (
+    CpuLoader,
+    DeviceBatch,
+    DeviceLoader,
+    PinnedLoader,
+    RingLoader,
+    SideStream,
+    Tensors,
+    copy_ring,
+    copy_rings,
+)
+from vedette_rl.device_ring import FOLLOW_S, DeviceRing, DeviceRings, are_alike, ring_bytes
 from vedette_rl.errors import EmptyReplayError, ReplayOverrunError
 from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.replay.frame_ring import MemoryFrameRing, open_reader, open_writer
+from vedette_rl.replay.mixed import NUMBER_BITS, MixedReplay, Source
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_rl.replay.rows import MemoryRing
 from vedette_rl.replay.uniform import UniformReplay
@@ -50,10 +63,15 @@ def fill(ring: Any, kind: Kind, rows: int) -> None:
         ring.commit()
 
 
+def every_time() -> Callable[[], float]:
+    """A clock by which a copy follows at every call."""
+    ticks = iter(range(10**9))
+    return lambda: float(next(ticks))
+
+
 def at_once(ring: Any) -> DeviceRing:
     """A copy that follows at every call."""
-    ticks = iter(range(10**9))
-    return DeviceRing(ring, CPU, clock=lambda: float(next(ticks)))
+    return DeviceRing(ring, CPU, clock=every_time())
 
 
 def gathered(copy: DeviceRing, numbers: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
@@ -161,15 +179,7 @@ def test_batches_are_those_that_the_ring_itself_gives(kind: Kind, prioritized: b
     """Draws, weights, priorities and every column, bit by bit."""
     ring = new_ring(kind)
 
-    def replay() -> UniformReplay | PrioritizedReplay:
-        rng = np.random.default_rng(5)
-        return (
-            PrioritizedReplay(ring, rng, ReplayConfig())
-            if prioritized
-            else UniformReplay(ring, rng)
-        )
-
-    plain, followed = replay(), replay()
+    plain, followed = (replay_of(ring, np.random.default_rng(5), prioritized) for _ in range(2))
     loader = RingLoader(followed, at_once(ring), 32)
     with pytest.raises(EmptyReplayError):
         loader.load()
@@ -269,7 +279,7 @@ def test_entries_of_any_type_and_size_come_back_as_they_were() -> None:
 def test_it_takes_the_bytes_that_were_asked_for(kind: Kind) -> None:
     ring = new_ring(kind)
     copy = DeviceRing(ring, torch.device("meta"))
-    taken = [*copy._copies.values(), *copy._frame_copies.values()]
+    taken = [*copy._room.columns.values(), *copy._room.frames.values()]
     assert sum(tensor.nbytes for tensor in taken) == ring_bytes(ring)
 
 
@@ -297,6 +307,235 @@ def test_a_device_out_of_memory_is_one_line(
         assert copy_ring(ring, CPU, 10**12) is None
     (line,) = caplog.messages
     assert "(CUDA out of memory)" in line
+
+
+# Several sources, and replays that the device has no room for
+
+
+def replay_of(ring: Any, rng: np.random.Generator, prioritized: bool) -> Any:
+    return PrioritizedReplay(ring, rng, ReplayConfig()) if prioritized else UniformReplay(ring, rng)
+
+
+def mixed(rings: Sequence[Any], shares: Sequence[float], prioritized: bool) -> MixedReplay:
+    """The last of the sources is whole, where there are several; the others grow."""
+    rng, last = np.random.default_rng(5), len(shares) - 1
+    named = [
+        Source(f"s{k}", replay_of(ring, rng, prioritized), share, grows=k < last or k == 0)
+        for k, (ring, share) in enumerate(zip(rings[1:], shares, strict=True))
+    ]
+    return MixedReplay(replay_of(rings[0], rng, prioritized), named)
+
+
+def assert_same(found: DeviceBatch, expected: DeviceBatch) -> None:
+    np.testing.assert_array_equal(found.indices, expected.indices)
+    assert found.batch.keys() == expected.batch.keys()
+    for name, column in expected.batch.items():
+        assert found.batch[name].dtype == column.dtype
+        assert torch.equal(found.batch[name], column), name
+    assert (found.weights is None) == (expected.weights is None)
+    if found.weights is not None and expected.weights is not None:
+        assert torch.equal(found.weights, expected.weights)
+    assert (found.versions is None) == (expected.versions is None)
+    if found.versions is not None:
+        np.testing.assert_array_equal(found.versions, expected.versions)
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize("prioritized", [False, True])
+@settings(max_examples=10, deadline=None)
+@given(
+    before=st.lists(st.integers(1, 3000), min_size=2, max_size=4),
+    shares=st.lists(st.floats(0.05, 0.3), min_size=3, max_size=3),
+    steps=st.lists(st.tuples(st.integers(0, 300), st.integers(0, 300), st.booleans()), max_size=12),
+)
+def test_batches_of_several_sources_are_those_of_their_rings(
+    kind: Kind,
+    prioritized: bool,
+    before: list[int],
+    shares: list[float],
+    steps: list[tuple[int, int, bool]],
+) -> None:
+    """Some rings have wrapped around, two of them grow, and a trainer may start again."""
+    rings = [new_ring(kind) for _ in before]
+    for ring, rows in zip(rings, before, strict=True):
+        fill(ring, kind, rows)
+
+    def loaders() -> tuple[DeviceLoader, DeviceLoader]:
+        plain, followed = (mixed(rings, shares[: len(rings) - 1], prioritized) for _ in range(2))
+        copies = DeviceRings(rings, CPU, clock=every_time())
+        return CpuLoader(plain, 33, CPU), RingLoader(followed, copies, 33)
+
+    pair = loaders()
+    errors = np.random.default_rng(0)
+    for of_actors, of_source, restarts in [(0, 0, False), *steps]:
+        fill(rings[0], kind, of_actors)
+        fill(rings[1], kind, of_source)
+        if restarts:
+            pair = loaders()
+        expected, found = (loader.load() for loader in pair)
+        assert_same(found, expected)
+        assert_numbered(kind, found, len(rings))
+        td_errors = errors.random(33).astype(np.float32)
+        for loader, batch in zip(pair, (expected, found), strict=True):
+            loader._replay.update_priority(batch.indices, td_errors)  # type: ignore[attr-defined]
+
+
+def assert_numbered(kind: Kind, found: DeviceBatch, sources: int) -> None:
+    """Each row is the one of its number, in a ring of its source."""
+    of_rows, numbers = found.indices >> NUMBER_BITS, found.indices & ((1 << NUMBER_BITS) - 1)
+    columns = {name: column.numpy() for name, column in found.batch.items()}
+    np.testing.assert_array_equal(columns.pop("source"), of_rows)
+    assert set(of_rows) <= set(range(sources))
+    kind.assert_rows(columns, numbers)
+
+
+def test_batches_of_sources_in_one_array_are_drawn_with_the_same_random_numbers(
+    tmp_path: Path,
+) -> None:
+    kind = KINDS["rows"]
+    for name, rows in (("actors", 2500), ("data", 700)):
+        writer = open_writer(tmp_path / name, kind.row, CAPACITY, run_id="counting", guard=GUARD)
+        fill(writer, kind, rows)
+        writer.close()
+
+    def replay() -> MixedReplay:
+        readers = [open_reader(tmp_path / name) for name in ("actors", "data")]
+        return mixed(readers, [0.3], prioritized=False)
+
+    plain, followed = replay(), replay()
+    assert plain._joined is not None
+    copies = DeviceRings(followed.rows, CPU, clock=every_time())
+    ours, theirs = CpuLoader(plain, 32, CPU), RingLoader(followed, copies, 32)
+    for _ in range(10):
+        assert_same(theirs.load(), ours.load())
+
+
+def test_all_sources_are_copied_or_none(caplog: pytest.LogCaptureFixture) -> None:
+    rings = [new_ring(KINDS["rows"]) for _ in range(3)]
+    assert are_alike(rings)
+    assert not are_alike([*rings, new_ring(KINDS["frames"])])
+    need = sum(map(ring_bytes, rings))
+    assert copy_rings(rings, CPU, need) is not None
+    with caplog.at_level(logging.WARNING):
+        assert copy_rings(rings, CPU, need - 1) is None
+    assert "are free for it" in caplog.text
+
+
+class LateStream(SideStream):
+    """Copies when somebody waits for them, and not before: as a slow device does."""
+
+    def __init__(self) -> None:
+        self.copies, self.waited = 0, 0
+
+    def pin(self, array: NDArray[Any]) -> torch.Tensor:
+        return torch.from_numpy(array).clone()
+
+    def copy(self, pinned: Tensors) -> tuple[Tensors, LateCopy]:
+        self.copies += 1
+        late = LateCopy(pinned)
+        return late.copies, late
+
+    def hand_over(self, copies: Tensors, copied: Any) -> None:
+        self.waited += not copied.query()
+        copied.synchronize()
+
+
+class LateCopy:
+    """The end of a copy that is done when it is waited for; the copies are zero before."""
+
+    def __init__(self, pinned: Tensors) -> None:
+        self._pinned = dict(pinned)
+        self.copies = {name: torch.zeros_like(tensor) for name, tensor in pinned.items()}
+
+    def query(self) -> bool:
+        return not self._pinned
+
+    def synchronize(self) -> None:
+        for name, tensor in self._pinned.items():
+            self.copies[name].copy_(tensor)
+        self._pinned = {}
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize("prioritized", [False, True])
+@pytest.mark.parametrize("sources", [1, 3])
+def test_batches_by_pinned_memory_are_those_of_the_replay_one_ahead(
+    kind: Kind, prioritized: bool, sources: int
+) -> None:
+    """Also where the device copies as late as it may, and priorities come a batch late."""
+    rings = [new_ring(kind) for _ in range(sources)]
+
+    def replay() -> Any:
+        if sources == 1:
+            return replay_of(rings[0], np.random.default_rng(5), prioritized)
+        return mixed(rings, [0.25, 0.25], prioritized)
+
+    for ring in rings:
+        fill(ring, kind, 200)
+    plain, pinned = replay(), replay()
+    ours, loader = CpuLoader(plain, 32, CPU), PinnedLoader(pinned, 32, stream := LateStream())
+    errors = np.random.default_rng(0)
+    ahead = copied(ours.load())
+    for _ in range(20):
+        expected, found = ahead, loader.load()
+        ahead = copied(ours.load())
+        assert_same(found, expected)
+        fill(rings[0], kind, 90)  # the batch ahead was drawn before
+        td_errors = errors.random(32).astype(np.float32)
+        for each, indices in ((plain, expected.indices), (pinned, found.indices)):
+            each.update_priority(indices, td_errors)
+    assert stream.copies == 21
+    assert stream.waited == 20
+
+
+def copied(batch: DeviceBatch) -> DeviceBatch:
+    """A batch that the next one does not overwrite."""
+    return replace(
+        batch,
+        batch={name: tensor.clone() for name, tensor in batch.batch.items()},
+        weights=None if batch.weights is None else batch.weights.clone(),
+        indices=batch.indices.copy(),
+        versions=None if batch.versions is None else batch.versions.copy(),
+    )
+
+
+def test_a_buffer_is_filled_again_only_when_its_copy_is_done() -> None:
+    kind = KINDS["rows"]
+    ring = new_ring(kind)
+    fill(ring, kind, 300)
+
+    class Unwaited(LateStream):
+        def hand_over(self, copies: Tensors, copied: Any) -> None:
+            """The device runs behind: nothing is copied yet."""
+
+    loader = PinnedLoader(UniformReplay(ring, np.random.default_rng(0)), 16, Unwaited())
+    first = loader.load()
+    assert not any(tensor.any() for tensor in first.batch.values())
+    loader.load()  # draws the third batch, into the memory of the first
+    kind.assert_rows({k: t.numpy() for k, t in first.batch.items()}, first.indices)
+
+
+def test_uniform_rows_are_gathered_into_pinned_memory_itself() -> None:
+    kind = KINDS["frames"]
+    ring = new_ring(kind)
+    fill(ring, kind, 300)
+    replay = UniformReplay(ring, np.random.default_rng(0))
+    loader, places = PinnedLoader(replay, 16, LateStream()), set()
+    loader.load()  # pins memory for two batches of the form that the replay gives
+    for _ in range(8):
+        loader.load()
+        places.add(replay._columns["obs"].ctypes.data)
+    assert places == {slot["obs"].data_ptr() for slot in loader._pinned}
+
+
+def test_an_error_of_a_draw_is_the_loaders() -> None:
+    ring = new_ring(KINDS["rows"])
+    loader = PinnedLoader(UniformReplay(ring, np.random.default_rng(0)), 16, LateStream())
+    with pytest.raises(EmptyReplayError):
+        loader.load()
+    fill(ring, KINDS["rows"], 50)
+    found = loader.load()
+    KINDS["rows"].assert_rows({k: t.numpy() for k, t in found.batch.items()}, found.indices)
 
 
 def test_counting_rows_count() -> None:

@@ -209,7 +209,7 @@ def test_a_model_that_the_policy_does_not_take_is_refused(tmp_path: Path) -> Non
 def test_versions_are_the_batches_drawn_and_always_rise(tmp_path: Path) -> None:
     import torch
 
-    with opened(tmp_path) as replay:
+    with opened(tmp_path, "learner.model_dtype=float16") as replay:
         RingOnly.latest.insert(100)
         assert [replay.publish(ARRAYS) for _ in range(2)] == [0, 1]
         for _ in range(5):
@@ -217,9 +217,10 @@ def test_versions_are_the_batches_drawn_and_always_rise(tmp_path: Path) -> None:
         weights = torch.full((4,), 7.0, requires_grad=True)
         assert replay.publish({"weights": weights}) == 5
         weights.data.zero_()  # the model is a copy
-    found = ModelMapReader(tmp_path / "live" / "model.map").read()
-    assert found is not None
-    assert (found.version, found.info().arrays["weights"].tolist()) == (5, [7.0] * 4)
+    for name in ("model.map", "float16.map"):
+        found = ModelMapReader(tmp_path / "live" / name).read()
+        assert found is not None
+        assert (found.version, found.info().arrays["weights"].tolist()) == (5, [7.0] * 4)
 
 
 def test_a_start_goes_on_where_the_last_one_was(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import nullcontext
 from typing import Any
 
 import gymnasium as gym
@@ -14,7 +15,7 @@ from vedette_rl.agents.registry import agent_kind
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.networks import torch_network
 from vedette_services.config.parts import LearnerConfig
-from vedette_services.learner.learner import prepare_steps
+from vedette_services.learner.learner import matrix_precision, prepare_steps
 
 CPU = torch.device("cpu")
 SPACES = {
@@ -64,6 +65,23 @@ def test_on_a_cpu_other_precisions_change_nothing(precision: str) -> None:
     for seed in range(5):
         errors, others = (agent.opt(batch_of("dqn", seed)).td_errors for agent in (plain, asked))
         assert torch.equal(errors, others)
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_tf32_is_set_while_a_gpu_learns_and_not_beyond(ends: bool) -> None:
+    asked, gpu = LearnerConfig(precision="tf32"), torch.device("cuda")
+    before = torch.get_float32_matmul_precision()
+    with (
+        nullcontext() if ends else pytest.raises(OSError, match="end"),
+        matrix_precision(asked, gpu),
+    ):
+        assert torch.get_float32_matmul_precision() == "high"
+        if not ends:
+            raise OSError("an early end")
+    for config, device in ((LearnerConfig(), gpu), (asked, CPU)):
+        assert torch.get_float32_matmul_precision() == before != "high"
+        with matrix_precision(config, device):
+            assert torch.get_float32_matmul_precision() == before
 
 
 def test_without_a_compiler_networks_run_as_they_are_and_the_reason_is_said(
