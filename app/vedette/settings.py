@@ -6,8 +6,9 @@ The values are the configuration's own classes; the keywords are those of `RunCo
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal, TypedDict, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import wraps
+from typing import Any, Literal, TypedDict, TypeVar, cast
 
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
@@ -16,8 +17,10 @@ from pydantic import BaseModel
 from vedette_rl.agents.config import AgentConfig
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.naming import environment_table
+from vedette_rl.key_suggestions import OUR_KEY, nearest
 from vedette_rl.replay.config import ReplayConfig
 from vedette_services.config import ActorsConfig, EvaluationConfig, LearnerConfig, StopConfig
+from vedette_services.errors import SettingError
 
 Environment = str | Callable[..., gym.Env[Any, Any]] | gym.Env[Any, Any] | EnvSpec | EnvConfig
 """What names an environment in Python."""
@@ -56,7 +59,8 @@ class Settings(TypedDict, total=False):
 
 
 def spell_out(function: _F) -> _F:
-    """Give the signature of a function the settings by name, for `help` and notebooks."""
+    """Give the signature of a function the settings by name, for `help` and notebooks; have it
+    refuse others."""
     signature = inspect.signature(function)
     *own, _ = signature.parameters.values()
     settings = [
@@ -65,8 +69,25 @@ def spell_out(function: _F) -> _F:
         )
         for name, kind in Settings.__annotations__.items()
     ]
-    function.__signature__ = signature.replace(parameters=[*own, *settings])  # type: ignore[attr-defined]  # inspect and Jupyter read it
-    return function
+    whole = signature.replace(parameters=[*own, *settings])
+    names = [name for name in whole.parameters if name != "self"]
+
+    @wraps(function)
+    def checked(*args: Any, **given: Any) -> Any:  # as the function has them
+        for name in given:
+            if name not in names:
+                raise SettingError(name, "unknown argument", _meant(name, names))
+        return function(*args, **given)
+
+    checked.__signature__ = whole  # type: ignore[attr-defined]  # inspect and Jupyter read it
+    return cast(_F, checked)
+
+
+def _meant(name: str, names: Sequence[str]) -> str:
+    """What to write in place of an argument that does not exist."""
+    if near := nearest(name, {*names, *OUR_KEY.values()}):
+        return f"did you mean {near}?"
+    return f"there are {', '.join(names)}"
 
 
 def configuration_table(settings: Mapping[str, Any], *, shared: bool) -> dict[str, Any]:

@@ -111,6 +111,19 @@ def test_a_wrong_keyword_starts_nothing_and_names_the_nearest(tmp_path: Path) ->
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("foo", "foo: unknown argument; there are run, config, bind, .*, env, agent, .*"),
+        ("bnd", "bnd: unknown argument; did you mean bind?"),
+        ("lr", "lr: unknown argument; did you mean agent.learning_rate?"),
+    ],
+)
+def test_a_wrong_argument_is_named_before_one_that_is_missing(wrong: str, said: str) -> None:
+    with pytest.raises(SettingError, match=f"^{said.replace('?', '[?]')}$"):
+        vedette.Replay(**{wrong: 1})  # type: ignore[call-arg, arg-type]  # it is wrong
+
+
 @pytest.mark.parametrize("function", ["train", "train_seeds"])
 def test_a_script_that_is_imported_for_its_environment_does_not_train(
     function: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +46,51 @@ def demonstrations(path: Path) -> Path:
     return path
 
 
-def test_no_row_of_any_source_is_lost_or_twice(daemons: Daemons) -> None:
+def lerobot_set(root: Path) -> Path:
+    """A LeRobotDataset of `ROWS` such steps, in ten episodes that end."""
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    length = ROWS // 10
+    shapes = {"observation.state": 2, "action": 1, "next.reward": 1, "next.done": 1}
+    dtypes = ("float32", "int64", "float32", "bool")
+    info = {
+        "codebase_version": "v3.0",
+        "fps": 10,
+        "total_episodes": 10,
+        "total_frames": ROWS,
+        "data_path": "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet",
+        "features": {
+            name: {"dtype": dtype, "shape": [width]}
+            for (name, width), dtype in zip(shapes.items(), dtypes, strict=True)
+        },
+    }
+    episodes = [
+        {"episode_index": e, "length": length, "data/chunk_index": 0, "data/file_index": 0}
+        for e in range(10)
+    ]
+    rows = [
+        {
+            "episode_index": n // length,
+            "observation.state": np.float32([n / ROWS, n / ROWS]),
+            "action": 0,
+            "next.reward": np.float32(1.0),
+            "next.done": n % length == length - 1,
+        }
+        for n in range(ROWS)
+    ]
+    for folder, table in (("meta/episodes", episodes), ("data", rows)):
+        (root / folder / "chunk-000").mkdir(parents=True)
+        pq.write_table(pa.Table.from_pylist(table), root / folder / "chunk-000/file-000.parquet")
+    (root / "meta" / "info.json").write_text(json.dumps(info))
+    return root
+
+
+@pytest.mark.parametrize("made", [demonstrations, lerobot_set])
+def test_no_row_of_any_source_is_lost_or_twice(
+    daemons: Daemons, made: Callable[[Path], Path]
+) -> None:
     place, address = daemons.place, free_address()
     config = place / "run.toml"
-    data = demonstrations(place / "demos.npz")
+    data = made(place / "demos.npz")
     config.write_text(
         f'[replay.sources.demos]\ndata = "{data}"\nshare = 0.25\n'
         "[replay.sources.interventions]\nshare = 0.25\n"
@@ -71,7 +113,7 @@ def test_no_row_of_any_source_is_lost_or_twice(daemons: Daemons) -> None:
     flows(address, 200)
     record = place / "run/replay/sources/demos/source.json"
     read_at = record.stat().st_mtime_ns
-    data.unlink()  # no later start reads it
+    data.rename(place / "gone")  # no later start reads it
     for part in ("gateway", "trainer", "gateway"):
         kill_child(learner, part)
         flows(address, 200)

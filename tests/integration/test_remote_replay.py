@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from counting_run import SETTINGS, CountingRun
@@ -20,6 +21,8 @@ from daemons import (
     kill_child,
     wait_for,
 )
+
+import vedette
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -145,3 +148,15 @@ def test_the_example_goes_on_after_a_kill_with_all_its_rows(
     assert accounting["produced"] == accounting["inserted"] > 1000 / 32
     assert accounting["lost"] == accounting["in_flight"] == 0
     assert summary["opt_steps"] >= 1_500  # those that the kill took from the weights, too
+
+
+@pytest.mark.slow
+def test_a_replay_that_was_closed_leaves_no_file_open(tmp_path: Path) -> None:
+    counts = []
+    for number in range(3):
+        address = str(free_address())
+        run = tmp_path / str(number)
+        with vedette.Replay(run, env="CartPole-v1", agent="dqn", bind=address):
+            pass
+        counts.append(len(list(Path("/proc/self/fd").iterdir())))
+    assert counts[1] == counts[2]  # the first leaves what is opened once in a process

@@ -32,7 +32,11 @@ from numpy.typing import NDArray
 from vedette_rl.core.columns import SOURCE, Columns, empty_columns
 from vedette_rl.core.learning import Sample, State
 from vedette_rl.errors import EmptyReplayError
-from vedette_rl.replay.prioritized import PrioritizedReplay, importance_weights
+from vedette_rl.replay.prioritized import (
+    PrioritizedReplay,
+    importance_weights,
+    join_priorities,
+)
 from vedette_rl.replay.ring import join_rings
 from vedette_rl.replay.rows import Rows, ring_places
 from vedette_rl.replay.sum_tree import JoinedTrees
@@ -106,9 +110,9 @@ class MixedReplay:
         self._batches, self._drawn = 0, [0] * len(self._sources)  # since the last `stats`
         self._joined = join_rings(self.rows)
         replays = [source.replay for source in self._sources]
-        trees = [replay.tree for replay in replays if isinstance(replay, PrioritizedReplay)]
-        assert len(trees) in (0, len(replays)), "all sources draw in the same way"
-        self._trees = JoinedTrees(trees) if trees else None
+        weighed = [replay for replay in replays if isinstance(replay, PrioritizedReplay)]
+        assert len(weighed) in (0, len(replays)), "all sources draw in the same way"
+        self._trees = join_priorities(weighed) if weighed else None
         self._last = _Drawn(*(np.empty(0, np.int64),) * 3, ())
 
     def __len__(self) -> int:
@@ -197,12 +201,11 @@ class MixedReplay:
         fractions *= self._widths
         fractions += self._strata
         places, masses = trees.find(fractions, self._slices)
-        numbers, relative = places - self._offsets, np.empty(batch_size)
         for replay, part in self._weighed:
-            mean = replay.tree.summed / replay.weighed_rows
-            np.divide(masses[part.rows], mean, out=relative[part.rows])
-            if not part.grows:  # its rows are numbered as they lie
-                np.add(numbers[part.rows], part.begin, out=part.places)
+            own = masses[part.rows]
+            own /= replay.tree.summed / replay.weighed_rows
+        numbers = places - self._offsets
+        np.add(numbers, self._rows_begin, out=self._places)  # where none was overwritten
         for (replay, part), inserted in zip(growing, seen, strict=True):
             own = numbers[part.rows]
             replay.renumber(own, inserted)
@@ -219,10 +222,10 @@ class MixedReplay:
                 if len(replay.redraw_stale(own, part.columns)):
                     found, weighed = replay.weigh_redrawn(own)
                     np.add(found, self._offsets[part.rows], out=places[part.rows])
-                    np.divide(weighed, mean, out=relative[part.rows])
+                    np.divide(weighed, mean, out=masses[part.rows])
         indices = numbers + self._codes
         self._last = _Drawn(indices, numbers, places, self._slices)
-        return Sample(self._columns, indices, importance_weights(relative, self.actors.beta))
+        return Sample(self._columns, indices, importance_weights(masses, self.actors.beta))
 
     def _gather(self, columns: Columns) -> None:
         for name, to in self._columns.items():
@@ -257,8 +260,7 @@ class MixedReplay:
         if dead:  # overwritten since, by rows that have priorities of their own
             kept = np.delete(np.arange(len(places)), np.concatenate(dead))
             places, masses = places[kept], masses[kept]
-            slices = _slices_of(drawn.indices[kept] >> NUMBER_BITS)
-        self._trees.set(places, masses, slices)
+        self._trees.set(places, masses)
 
     def _locate(self, indices: NDArray[Any]) -> _Drawn:
         """Rows drawn earlier than last, in the order of their sources."""
@@ -379,6 +381,7 @@ class MixedReplay:
             begins = [self._trees.begins[number] for number, _ in self._slices]
             sizes = [part.count for part in self._parts]
             self._offsets = np.repeat(begins, sizes)
+            self._rows_begin = np.repeat([part.begin for part in self._parts], sizes)
             self._widths = np.repeat([1.0 / size for size in sizes], sizes)
             self._strata = np.concatenate([np.arange(size) / size for size in sizes])
 

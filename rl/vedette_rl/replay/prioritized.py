@@ -15,6 +15,7 @@ at place ``i % capacity``, and so survive it.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from vedette_rl.replay import ring_files
 from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.replay.ring import RingReader
 from vedette_rl.replay.rows import Rows, live_places, ring_places
-from vedette_rl.replay.sum_tree import SumTree, padded
+from vedette_rl.replay.sum_tree import JoinedTrees, SumTree, padded
 from vedette_rl.replay.syncing import PRIORITIES
 from vedette_rl.replay.uniform import DrawnRows
 
@@ -57,6 +58,7 @@ class PrioritizedReplay(DrawnRows):
         memory: NDArray[np.float64] | None = None,
     ) -> None:
         super().__init__(rows, rng, config)
+        self._in_file = memory is not None
         memory = np.zeros(_HEAD + padded(rows.capacity)) if memory is None else memory
         self._head, masses = memory[:_HEAD], memory[_HEAD:]
         _adopt(self._head, masses, config.alpha, rows.inserted)
@@ -160,9 +162,11 @@ class PrioritizedReplay(DrawnRows):
         Raises:
             ValueError: it is not finite.
         """
+        if priority <= self._head[_MAX_PRIORITY]:
+            return
         if not math.isfinite(priority):
             raise ValueError("a TD error is not finite: the agent has diverged")
-        self._head[_MAX_PRIORITY] = max(float(self._head[_MAX_PRIORITY]), priority)
+        self._head[_MAX_PRIORITY] = priority
 
     def add_new_rows(self) -> int:
         """Give rows inserted since the last call their first priority, and overwritten ones none;
@@ -238,12 +242,38 @@ def open_priorities(ring: RingReader) -> NDArray[np.float64]:
         ReplayFormatError: the file is torn, or another replay's.
         ReplayBudgetError: the disk has no room.
     """
-    path, uid = ring.directory / PRIORITIES, ring.manifest.uid
-    dtype, shape = np.dtype("<f8"), (_HEAD + padded(ring.capacity),)
+    uid, (_, path, dtype, shape) = _priorities_file(ring)
     if not path.exists():
         ring_files.make_array(path, uid, dtype, shape)
     array, _ = ring_files.map_array(path, uid, dtype, shape, writable=True)
     return array
+
+
+def _priorities_file(ring: RingReader) -> tuple[str, ring_files.ArrayFile]:
+    """The replay's uid, and the file of its priorities."""
+    shape = (_HEAD + padded(ring.capacity),)
+    file = ring_files.ArrayFile(PRIORITIES, ring.directory / PRIORITIES, np.dtype("<f8"), shape)
+    return ring.manifest.uid, file
+
+
+def join_priorities(replays: Sequence[PrioritizedReplay]) -> JoinedTrees:
+    """The masses of several replays as one tree: those in files are mapped one behind the other."""
+    trees = [replay.tree for replay in replays]
+    rings = [r.rows for r in replays if r._in_file and isinstance(r.rows, RingReader)]
+    if not rings:
+        return JoinedTrees(trees)
+    assert len(rings) == len(replays), "the priorities of all are in files, or of none"
+    files = [_priorities_file(ring) for ring in rings]
+
+    def map_leaves(multiple: int) -> tuple[NDArray[np.float64], list[int]]:
+        page = ring_files.PAGE_BYTES // files[0][1].dtype.itemsize
+        aligned, begins, end = max(multiple, page), [], 0
+        for _, file in files:
+            begins.append(end)
+            end = -(-(end + file.shape[0] + page) // aligned) * aligned
+        return ring_files.map_joined(files, begins, writable=True)[_HEAD:], begins
+
+    return JoinedTrees(trees, map_leaves)
 
 
 def _adopt(

@@ -22,6 +22,7 @@ that was not closed and is found by a machine that has started since is recovere
 
 from __future__ import annotations
 
+import mmap
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -68,7 +69,7 @@ class RingWriter(RowAppender):
         inserted, self.stamp = commits.last.inserted, commits.last.stamp
         super().__init__(mapped.columns, manifest.capacity, inserted)
         self.manifest, self.shared = manifest, mapped.shared
-        self._commits, self._held = commits, ExitStack()
+        self._maps, self._commits, self._held = mapped.maps, commits, ExitStack()
         self._cursor = ring_files.map_cursor(directory, manifest, writable=True)
         self._cursor[0] = inserted
         self.floor = ring_files.read_floor(directory)
@@ -148,6 +149,11 @@ class RingWriter(RowAppender):
         self._commits.sync()
         self._syncer.record_end()
         self._held.close()
+
+    def release_memory(self) -> None:
+        """Take the columns out of this process's memory: what was written is the file's alone."""
+        for file_map in self._maps:
+            file_map.madvise(mmap.MADV_DONTNEED)
 
     @property
     def _shared_appended(self) -> int:

@@ -209,36 +209,39 @@ ALIGNED_ROWS = PAGE_BYTES
 _MAP_FIXED = 0x10  # of Linux and macOS; the mmap module has no name for it
 
 
-def map_joined(files: Sequence[tuple[str, ArrayFile]], begins: Sequence[int]) -> NDArray[Any]:
+def map_joined(
+    files: Sequence[tuple[str, ArrayFile]], begins: Sequence[int], *, writable: bool = False
+) -> NDArray[Any]:
     """Map the same column of several rings as one array, so that one call gathers from all.
 
     Args:
         files: each ring's uid, and its file of the column; all of one dtype and shape of a row.
-        begins: the row of the array at which each begins, multiples of `ALIGNED_ROWS`, each beyond
-            the end of the one before by as many.
+        begins: the row of the array at which each begins, such that all before are whole pages,
+            each a page or more beyond the end of the one before.
 
     Returns:
-        a read-only array ``(rows, *shape)``; rows between the rings are not to be read.
+        an array ``(rows, *shape)``; rows between the rings are not to be read.
     """
     last = files[-1][1]
     row_bytes = last.dtype.itemsize * math.prod(last.shape[1:])
     rows = begins[-1] + last.shape[0]
+    access = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
     # Address space alone; its end unmaps what is mapped into it.
     whole = mmap.mmap(
-        -1, PAGE_BYTES + rows * row_bytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, mmap.PROT_READ
+        -1, PAGE_BYTES + rows * row_bytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, access
     )
     at = np.frombuffer(whole, np.uint8).ctypes.data
     system_map = ctypes.CDLL(None, use_errno=True).mmap
     system_map.restype = ctypes.c_void_p
     for (uid, (_, path, dtype, shape)), begin in zip(files, begins, strict=True):
-        file = _open_array(path, uid, dtype, shape, writable=False)
+        file = _open_array(path, uid, dtype, shape, writable=writable)
         try:
             found = system_map(
                 *(
                     ctypes.c_void_p(at + begin * row_bytes),
                     ctypes.c_size_t(array_bytes(dtype, shape)),
                 ),
-                *(mmap.PROT_READ, mmap.MAP_SHARED | _MAP_FIXED, file, ctypes.c_long(0)),
+                *(access, mmap.MAP_SHARED | _MAP_FIXED, file, ctypes.c_long(0)),
             )
         finally:
             os.close(file)

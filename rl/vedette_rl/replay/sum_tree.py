@@ -10,7 +10,8 @@ Letters: B places asked for at once, W = `WIDTH`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -58,15 +59,12 @@ class SumTree:
             nodes = len(self.levels[-1]) // WIDTH
             last = nodes <= TOP_MAX
             self.levels.append(np.zeros(nodes if last else -(-nodes // WIDTH) * WIDTH))
-        self.stored: NDArray[np.float64] | None = None  # None: the leaves are
         self._sum_up()
 
     def move(self, levels: Sequence[NDArray[np.float64]]) -> None:
-        """Keep the masses and their sums in these arrays, all zero, each of a node for at least
-        every `WIDTH` of the one below. What is set is written to the leaves of before, too."""
-        before, self.levels = self.levels[0], list(levels)
-        self.levels[0][: len(before)] = before
-        self.stored = before
+        """Keep the masses, which lie in the first of these arrays, and their sums in the others,
+        all zero, each of a node for at least every `WIDTH` of the one below."""
+        self.levels = list(levels)
         self._sum_up()
 
     @property
@@ -82,19 +80,18 @@ class SumTree:
     def set(self, places: NDArray[np.int64], masses: NDArray[np.float64]) -> None:
         """Give places ``(B,)`` their masses ``(B,)``; of a place named twice the last counts."""
         self.levels[0][places] = masses
-        if self.stored is not None:
-            self.stored[places] = masses
         for lower, upper in pairwise(self.levels):
-            places = places // WIDTH
-            _sum_children(lower.reshape(-1, WIDTH), places, upper)
+            places, nodes = places // WIDTH, lower.reshape(-1, WIDTH)
+            if len(nodes) <= 2 * len(places):  # all of them are quicker
+                np.add.reduce(nodes, 1, out=upper[: len(nodes)])
+            else:
+                upper[places] = _sum_rows(nodes.take(places, 0))
 
     def fill(self, begin: int, end: int, mass: float) -> None:
         """Give the places [begin, end) one mass."""
         if begin >= end:
             return
         self.levels[0][begin:end] = mass
-        if self.stored is not None:
-            self.stored[begin:end] = mass
         for lower, upper in pairwise(self.levels):
             begin, end = begin // WIDTH, -(-end // WIDTH)
             np.add.reduce(lower.reshape(-1, WIDTH)[begin:end], 1, out=upper[begin:end])
@@ -138,6 +135,11 @@ class SumTree:
         self.summed = self.total
 
 
+Leaves = Callable[[int], tuple[NDArray[np.float64], list[int]]]
+"""The masses of several trees as one array, and where each tree's begin: at multiples of what it is
+called with. What lies between them may be anything."""
+
+
 class JoinedTrees:
     """Several trees whose levels lie one behind the other, in common arrays.
 
@@ -145,89 +147,83 @@ class JoinedTrees:
     own. Parts of a batch are given as `(number of the tree, rows of the batch)`, in order.
 
     Args:
-        trees: they move into the common arrays.
+        trees: their sums move into the common arrays.
+        leaves: of these trees, as they are; None: they move to memory.
     """
 
-    def __init__(self, trees: Sequence[SumTree]) -> None:
+    def __init__(self, trees: Sequence[SumTree], leaves: Leaves | None = None) -> None:
         height = max(1, *(len(tree.levels) - 1 for tree in trees))
-        sizes = [-(-len(tree.leaves) // WIDTH**height) for tree in trees]
-        tops = np.cumsum([0, *sizes]).tolist()
+        masses, self.begins = (leaves or partial(_copy_leaves, trees))(WIDTH**height)
+        """`begins` is added to the places of each tree, where places are of all of them."""
         spans = [WIDTH**above for above in range(height, -1, -1)]
-        levels = [np.zeros(tops[-1] * span) for span in spans]  # the leaves first
+        top = -(-len(masses) // spans[0])
+        self._tops = [begin // spans[0] for begin in self.begins] + [top]
+        levels = [masses, *(np.zeros(top * span) for span in spans[1:])]
         self._levels = [level.reshape(-1, WIDTH) for level in levels[:-1]]
-        self._sums, self._trees, self._tops = levels[1:], trees, tops
-        for tree, (begin, end) in zip(trees, pairwise(tops), strict=True):
-            parts = zip(levels, spans, strict=True)
-            tree.move([level[begin * span : end * span] for level, span in parts])
-        self._leaves, self._begins = levels[0], np.zeros(tops[-1] + 1)
-        self.begins = [top * spans[0] for top in tops[:-1]]
-        """What is added to the places of each tree, where places are of all of them."""
+        self._leaves, self._sums, self._trees = masses, levels[1:], trees
+        self._begins = np.zeros(top + 1)
+        for tree, first, begin in zip(trees, self.begins, self._tops, strict=False):
+            own, count = [masses[first : first + len(tree.leaves)]], len(tree.leaves)
+            for level, span in zip(levels[1:], spans[1:], strict=True):  # its nodes, and no others
+                count = -(-count // WIDTH)
+                count += -count % WIDTH if span > 1 else 0
+                own.append(level[begin * span : begin * span + count])
+            tree.move(own)
 
     def find(
         self, fractions: NDArray[np.float64], parts: Sequence[tuple[int, slice]]
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """The places in all trees that fractions of the sum of each part's tree fall on, and their
-        masses."""
-        rest = np.empty(len(fractions))
-        nodes = self._find_tops(fractions, rest, parts)
+        masses; the fractions are overwritten."""
+        rest = fractions
+        nodes = self._find_tops(rest, parts)
         for level in self._levels[:0:-1]:
             nodes = _descend(level, nodes, rest)
         nodes, _ = _fall(self._levels[0].take(nodes, 0), nodes, rest)
         return nodes, self._leaves.take(nodes)
 
     def _find_tops(
-        self,
-        fractions: NDArray[np.float64],
-        rest: NDArray[np.float64],
-        parts: Sequence[tuple[int, slice]],
+        self, rest: NDArray[np.float64], parts: Sequence[tuple[int, slice]]
     ) -> NDArray[np.int64]:
-        """As `SumTree.find_top`, of all trees, with one cumulative sum and one search."""
+        """As `SumTree.find_top`, of all trees, with one cumulative sum and one search; fractions
+        become what is left for the children."""
         begins, tops = self._begins, self._tops
         np.cumsum(self._sums[-1], out=begins[1:])
-        least = float(begins[-1]) * SMALL
-        for number, rows in parts:
-            begin = float(begins[tops[number]])
-            summed = float(begins[tops[number + 1]]) - begin
-            if summed < least:  # digits of it are lost in a sum with the others
-                break
-            self._trees[number].summed = summed
-            np.multiply(fractions[rows], summed * BELOW_END, out=rest[rows])
-            rest[rows] += begin
-        else:
-            nodes: NDArray[np.int64] = begins[1:].searchsorted(rest, side="right")
-            rest -= begins.take(nodes)
+        before = [float(begins[tops[number]]) for number, _ in parts]
+        sums = [
+            float(begins[tops[number + 1]]) - begin
+            for (number, _), begin in zip(parts, before, strict=True)
+        ]
+        if min(sums) < float(begins[-1]) * SMALL:  # digits of it are lost in a sum with the others
+            nodes = np.empty(len(rest), np.int64)
+            for number, rows in parts:
+                found = self._trees[number].find_top(rest[rows], rest[rows])
+                np.add(found, tops[number], out=nodes[rows])
             return nodes
-        nodes = np.empty(len(rest), np.int64)
-        for number, rows in parts:
-            found = self._trees[number].find_top(fractions[rows], rest[rows])
-            np.add(found, tops[number], out=nodes[rows])
+        for (number, rows), begin, summed in zip(parts, before, sums, strict=True):
+            self._trees[number].summed = summed
+            own = rest[rows]
+            own *= summed * BELOW_END
+            own += begin
+        nodes = begins[1:].searchsorted(rest, side="right")
+        rest -= begins.take(nodes)
         return nodes
 
-    def set(
-        self,
-        places: NDArray[np.int64],
-        masses: NDArray[np.float64],
-        parts: Sequence[tuple[int, slice]],
-    ) -> None:
+    def set(self, places: NDArray[np.int64], masses: NDArray[np.float64]) -> None:
         """Give places in all trees their masses; of a place named twice the last counts."""
         self._leaves[places] = masses
-        for number, rows in parts:
-            stored = self._trees[number].stored
-            assert stored is not None, "the tree has moved"
-            stored[places[rows] - self.begins[number]] = masses[rows]
         for lower, upper in zip(self._levels, self._sums, strict=True):
             places = places // WIDTH
-            _sum_children(lower, places, upper)
+            upper[places] = _sum_rows(lower.take(places, 0))
 
 
-def _sum_children(
-    nodes: NDArray[np.float64], places: NDArray[np.int64], sums: NDArray[np.float64]
-) -> None:
-    """Sum the children ``(nodes, W)`` of the nodes at `places`, or of all where that is quicker."""
-    if len(nodes) <= 2 * len(places):
-        np.add.reduce(nodes, 1, out=sums[: len(nodes)])
-    else:
-        sums[places] = _sum_rows(nodes.take(places, 0))
+def _copy_leaves(trees: Sequence[SumTree], span: int) -> tuple[NDArray[np.float64], list[int]]:
+    """The masses of trees, one behind the other in memory: see `Leaves`."""
+    begins = np.cumsum([0, *(-(-len(tree.leaves) // span) * span for tree in trees)]).tolist()
+    masses = np.zeros(begins[-1])
+    for tree, begin in zip(trees, begins, strict=False):
+        masses[begin : begin + len(tree.leaves)] = tree.leaves
+    return masses, begins[:-1]
 
 
 def _sum_rows(masses_BW: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -224,6 +224,11 @@ class StopSignals:
     def fileno(self) -> int:
         return self._read
 
+    def close(self) -> None:
+        """Close `fileno()`; nobody asks to stop any more."""
+        os.close(self._read)
+        os.close(self._write)
+
 
 def ignore_stop_signals() -> None:
     """Leave stop signals to the parent, which says by other ways when to end."""

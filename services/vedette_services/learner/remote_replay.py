@@ -95,6 +95,8 @@ class _GatewaySupervisor(Supervisor):
         """End the gateway once the loop's status says that it is done, or at once."""
         self._stop.request()
         self._thread.join(_END_S)
+        if not self._thread.is_alive():  # it waits on them
+            self._stop.close()
 
     def _serve(self) -> None:
         try:

@@ -184,11 +184,14 @@ class DataReading:
         """Write all rows into a ring of exactly so many; returns their number."""
         opened, most, guard = self._opened, self._most_rows(), self._guard
         ring = RingWriter.open(directory, self._stored, most, run_id=f"data:{digest}", guard=guard)
-        rows = 0
+        rows = released = 0
         with closing(ring):
             for columns in self._rows():
                 count = self._checked(columns, rows)
                 rows += count
+                if rows - released > guard:  # else all of the ring would be in memory at its end
+                    ring.release_memory()
+                    released = rows
                 if rows > most:
                     why = f"more than {most:,} samples come out of it"
                     raise DataSetError(opened.data.name, why, "declare rows_per_step in its class")

@@ -49,7 +49,10 @@ def on_disk(place: Path, count: int, capacity: int = 100, first: int = 0) -> Rin
 
 
 def drawn(ring: Rows, rng: np.random.Generator, config: ReplayConfig) -> Any:
-    return PrioritizedReplay(ring, rng, config) if config.prioritized else UniformReplay(ring, rng)
+    if not config.prioritized:
+        return UniformReplay(ring, rng)
+    stored = open_priorities(ring) if isinstance(ring, RingReader) else None
+    return PrioritizedReplay(ring, rng, config, memory=stored)
 
 
 def mixed(
@@ -340,19 +343,30 @@ def test_one_weighs_as_many() -> None:
     np.testing.assert_allclose(found.weights, expected.weights, rtol=1e-6)
 
 
-def test_priorities_of_a_source_survive_their_process(tmp_path: Path) -> None:
-    on_disk(tmp_path / "a", 4).close()
+@pytest.mark.parametrize("capacity", [5, 600, 150_000])
+def test_priorities_of_all_sources_survive_their_process(tmp_path: Path, capacity: int) -> None:
+    places = tmp_path / "a", tmp_path / "b"
+    for place, size in zip(places, (capacity, 5), strict=True):
+        on_disk(place, 5, capacity=size).close()
 
     def made() -> MixedReplay:
-        ring, rng = RingReader(tmp_path / "a"), np.random.default_rng(0)
-        demos = PrioritizedReplay(ring, rng, BY_PRIORITY, memory=open_priorities(ring))
-        return MixedReplay(drawn(memory(5), rng, BY_PRIORITY), [Source("demos", demos, 0.5)])
+        return mixed(*map(RingReader, places), config=BY_PRIORITY)
 
-    indices = np.arange(4) + (1 << NUMBER_BITS)
-    made().update_priority(indices, np.array([1.0, 2.0, 3.0, 4.0]))
-    again = made()._sources[1].replay
-    assert isinstance(again, PrioritizedReplay)
-    np.testing.assert_allclose(again.tree.leaves[:4], [1, 2, 3, 4], atol=1e-6)
+    indices = np.concatenate([[0, 3], np.arange(4) + (1 << NUMBER_BITS)])
+    first = made()
+    first.sample(10)
+    first.update_priority(indices, np.array([2.0, 5.0, 1.0, 2.0, 3.0, 4.0]))
+    again = made()
+    for number, expected in enumerate(([2, 1, 1, 5, 1], [1, 2, 3, 4, 1])):
+        replay = again._sources[number].replay
+        assert isinstance(replay, PrioritizedReplay)
+        np.testing.assert_allclose(replay.tree.leaves[:5], expected, atol=1e-6)
+        assert replay.tree.total == pytest.approx(sum(expected), abs=1e-6)
+    drawn_rows = np.concatenate([again.sample(100).indices for _ in range(20)])
+    for number, expected in enumerate(([2, 1, 1, 5, 1], [1, 2, 3, 4, 1])):
+        mine = drawn_rows[drawn_rows >> NUMBER_BITS == number] - (number << NUMBER_BITS)
+        shares = np.bincount(mine, minlength=5) / len(mine)
+        np.testing.assert_allclose(shares, np.array(expected) / sum(expected), atol=0.02)
 
 
 # Beside a writer

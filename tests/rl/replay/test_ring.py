@@ -43,6 +43,31 @@ def test_a_reader_sees_what_was_committed(tmp_path: Path) -> None:
     assert_reads_whole(reader)
 
 
+STATUS = Path("/proc/self/status")
+
+
+def mapped_mb() -> int:
+    """Megabytes of files in this process's memory."""
+    line = next(line for line in STATUS.read_text().splitlines() if line.startswith("RssFile"))
+    return int(line.split()[1]) >> 10
+
+
+@pytest.mark.skipif(not STATUS.exists(), reason="only Linux says it")
+def test_a_writer_gives_back_the_memory_of_what_it_has_written(tmp_path: Path) -> None:
+    row, before = np.dtype([("obs", "u1", (1 << 20,))]), mapped_mb()
+    ring = RingWriter.open(tmp_path, row, 40, run_id="run", guard=1)
+    for number in range(40):
+        ring.append({"obs": np.full((1, 1 << 20), number, np.uint8)}, 1)
+        ring.commit()
+    assert mapped_mb() - before >= 40
+    ring.release_memory()
+    assert mapped_mb() - before < 10
+    ring.append({"obs": np.full((1, 1 << 20), 99, np.uint8)}, 1)
+    ring.close()
+    seen = RingReader(tmp_path).columns["obs"]
+    assert (seen[:40] == np.arange(40)[:, None]).all()
+
+
 def test_a_reader_cannot_write(tmp_path: Path) -> None:
     open_ring(tmp_path)
     reader = RingReader(tmp_path)
