@@ -217,7 +217,9 @@ def measure_step(env: EnvConfig) -> StepCost | None:
 
 
 def _time_steps(group: EnvGroup) -> tuple[float, bool]:
-    """Return the median seconds of a step of all of a group, and whether they were computing."""
+    """Return the median seconds of a step of all of a group, of a processor where none waits; and
+    whether they were computing.
+    """
     places, space = range(len(group)), group.action_space
     space.seed(0)
     obs, no_seeds = group.layout.empty(len(group)), [None] * len(group)
@@ -231,7 +233,10 @@ def _time_steps(group: EnvGroup) -> tuple[float, bool]:
             group.reset(places, no_seeds, obs, places)
         times.append(time.perf_counter() - started)
     wall = time.perf_counter() - began
-    share = (time.process_time() - busy) / wall
+    busy = time.process_time() - busy
+    seconds = statistics.median(times)
     # A busy host also makes a computing step last, but such a step never waits by itself.
     waited = count_waits() - waits >= len(times)
-    return statistics.median(times), share > 0.5 or not waited
+    if not waited:
+        seconds = min(seconds, busy / len(times))
+    return seconds, busy > 0.5 * wall or not waited

@@ -70,8 +70,11 @@ def count_cores() -> int:
 
 
 def count_waits() -> int:
-    """Return how often this process has given a processor up by itself, to wait for something."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw if resource is not None else 0
+    """Return how often this thread, or the process where threads are not counted, has given a
+    processor up by itself, to wait for something.
+    """
+    who = getattr(resource, "RUSAGE_THREAD", getattr(resource, "RUSAGE_SELF", 0))
+    return resource.getrusage(who).ru_nvcsw if resource is not None else 0
 
 
 def cpu_model() -> str:
