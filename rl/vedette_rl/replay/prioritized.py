@@ -266,7 +266,7 @@ def join_priorities(replays: Sequence[PrioritizedReplay]) -> JoinedTrees:
     files = [_priorities_file(ring) for ring in rings]
 
     def map_leaves(multiple: int) -> tuple[NDArray[np.float64], list[int]]:
-        page = ring_files.PAGE_BYTES // files[0][1].dtype.itemsize
+        page = ring_files.ALIGNED_ROWS // files[0][1].dtype.itemsize
         aligned, begins, end = max(multiple, page), [], 0
         for _, file in files:
             begins.append(end)

@@ -203,8 +203,8 @@ def map_array(
     return np.frombuffer(file_map, dtype, offset=PAGE_BYTES).reshape(shape), file_map
 
 
-ALIGNED_ROWS = PAGE_BYTES
-"""Rows of any size whose bytes are whole pages."""
+ALIGNED_ROWS = max(PAGE_BYTES, mmap.PAGESIZE)
+"""Rows of any size whose bytes are whole pages of the system."""
 
 _MAP_FIXED = 0x10  # of Linux and macOS; the mmap module has no name for it
 

@@ -129,9 +129,9 @@ class LearnerConfig(SettingsPart):
     """compile the networks that learn by `torch.compile`, which takes up to a minute at each start
     and needs a C++ compiler (on a GPU, Triton); without one they run as they are."""
     copy_replay: bool = True
-    """keep a copy of the replay, with those of `replay.sources`, in an NVIDIA GPU's memory where it
-    has room for all, and gather batches there; otherwise they are gathered in the host's and
-    copied, one ahead."""
+    """keep a copy of the replay in an NVIDIA GPU's memory where it has room for it, and gather
+    batches there; otherwise they are gathered in the host's and copied, one ahead. With
+    `replay.sources` all are copied or none: not beside pictures that actors store once."""
     ranks: int = Field(default=1, ge=1, le=64)
     """processes that train one agent on this host, each on its part of every batch and on a GPU of
     its own where there are GPUs; torchrun starts them. `agent.batch_size` is of all together."""

@@ -115,6 +115,8 @@ def test_a_process_that_uses_torch_keeps_its_threads() -> None:
     assert "torch" in sys.modules
     before = torch.get_num_threads()
     torch.set_num_threads(before + 1)
-    load_torch_single_threaded()
-    assert torch.get_num_threads() == before + 1
-    torch.set_num_threads(before)
+    try:
+        load_torch_single_threaded()
+        assert torch.get_num_threads() == before + 1
+    finally:
+        torch.set_num_threads(before)

@@ -47,9 +47,9 @@ STATUS = Path("/proc/self/status")
 
 
 def mapped_mb() -> int:
-    """Megabytes of files in this process's memory."""
-    line = next(line for line in STATUS.read_text().splitlines() if line.startswith("RssFile"))
-    return int(line.split()[1]) >> 10
+    """Megabytes of files in this process's memory, those of a tmpfs among them."""
+    lines = [line.split() for line in STATUS.read_text().splitlines()]
+    return sum(int(line[1]) for line in lines if line[0] in ("RssFile:", "RssShmem:")) >> 10
 
 
 @pytest.mark.skipif(not STATUS.exists(), reason="only Linux says it")

@@ -111,7 +111,7 @@ def test_in_one_process_one_actor_steps_all_environments_that_wait() -> None:
             *shape,
             "threads",
         )
-    quick = load_config(env="Acrobot-v1", agent="iqn", environment={}, fit="in process").config
+    quick = load_config(env="MountainCar-v0", agent="iqn", environment={}, fit="in process").config
     assert (quick.actors.count, quick.actors.envs_per_actor, quick.env.stepping) == (2, 8, "serial")
 
 
