@@ -1,7 +1,7 @@
-"""Writes the demonstrations of the study ``demonstrations``: a scripted policy on MountainCar.
+"""The scripted policy of the study ``demonstrations``, and its demonstrations of MountainCar.
 
-It pushes the way that the car moves, which swings it up the hill: 20 episodes of each environment,
-as ``vedette export --what replay --format npz`` would write them.
+It pushes the way that the car moves, which swings it up the hill. As a script this writes 20
+episodes of each environment, as ``vedette export --what replay --format npz`` would write them.
 """
 
 from pathlib import Path
@@ -18,6 +18,42 @@ def push(velocity: float, continuous: bool) -> Any:  # an action of either envir
     """The action that pushes the way that the car moves."""
     forward = velocity >= 0.0
     return np.array([1.0 if forward else -1.0], np.float32) if continuous else 2 if forward else 0
+
+
+class ScriptedPerson(gym.Wrapper[Any, Any, Any, Any]):
+    """Takes over now and then, ever more rarely, and pushes the way that the car moves.
+
+    Args:
+        env: MountainCar, of either kind.
+        rate: the probability that a takeover begins in a step, at first.
+        until: environment steps after which no takeover begins; the rate falls linearly to 0.
+        steps: of a takeover; it ends before where the episode does.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], rate: float, until: int, steps: int) -> None:
+        super().__init__(env)
+        self._rate, self._until, self._steps = rate, until, steps
+        self._continuous = isinstance(env.action_space, gym.spaces.Box)
+        self._played = self._left = 0
+        self._velocity = 0.0
+
+    def reset(self, **how: Any) -> tuple[Any, dict[str, Any]]:
+        obs, info = self.env.reset(**how)
+        self._left, self._velocity = 0, obs[1]
+        return obs, info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        rate = self._rate * max(0.0, 1.0 - self._played / self._until)
+        if not self._left and self.np_random.random() < rate:
+            self._left = self._steps
+        self._played += 1
+        own = push(self._velocity, self._continuous) if self._left else None
+        obs, reward, terminated, truncated, info = self.env.step(action if own is None else own)
+        if own is not None:
+            self._left -= 1
+            info = {**info, "intervene_action": own}
+        self._velocity = obs[1]
+        return obs, reward, terminated, truncated, info
 
 
 def play(env_id: str) -> dict[str, Any]:

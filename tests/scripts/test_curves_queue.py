@@ -12,10 +12,12 @@ from typing import Any
 
 import curves
 import curves_queue
+import gymnasium as gym
 import pytest
 from curves_data import Finished, Point, drop_runs, read_finished, read_points, write_run
 from curves_queue import Queue, Result, RunFailedError, execute_run, only_queue, run_queue
 from curves_studies import Label, Run, Study, StudyError, Task, _in_results, read_studies
+from demonstrations import ScriptedPerson
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = 100
@@ -293,3 +295,19 @@ def test_what_a_run_started_ends_with_a_queue_that_is_told_to_end(tmp_path: Path
     assert queue.wait(30) != 0
     with pytest.raises(ProcessLookupError):
         os.kill(int(marks.read_text()), 0)
+
+
+def test_the_scripted_person_drives_up_the_hill_and_takes_over_ever_more_rarely() -> None:
+    env = ScriptedPerson(gym.make("MountainCarContinuous-v0"), rate=0.2, until=2_000, steps=500)
+    env.reset(seed=0)
+    taken, ends = [], []
+    for t in range(4_000):
+        *_, terminated, truncated, info = env.step([0.0])
+        taken.append("intervene_action" in info)
+        if terminated or truncated:
+            ends.append((t, terminated))
+            env.reset()
+    assert not all(taken[:20])
+    assert not any(taken[2_500:])
+    assert [terminated for _, terminated in ends][:5] == [True] * 5
+    assert not ends[-1][1]  # nobody drives it
