@@ -32,6 +32,7 @@ _SENTENCES = {
     "less_than": "must be less than {lt}",
     "literal_error": "must be {expected}",
     "string_pattern_mismatch": "must be {pattern}",
+    "none_required": "must be 'none'",
     "too_short": "must have at least {min_length} entries",
     "too_long": "must have at most {max_length} entries",
 }
@@ -89,7 +90,10 @@ def explain(
     for details in error.errors(include_url=False):
         unknown = details["type"] == "extra_forbidden"
         path = map(str, details["loc"]) if unknown else _path(part, details["loc"])
-        found.setdefault(".".join(filter(None, [prefix, *path])), []).append(details)
+        complaints = found.setdefault(".".join(filter(None, [prefix, *path])), [])
+        complaints.append(details)
+        if not unknown and not complaints[1:] and _may_be_none(part, details["loc"]):
+            complaints.append({**details, "type": "none_required"})
     known = list(keys)
     words: Mapping[str, str] = getattr(part, "pattern_words", {})
     return [_explained(key, complaints, known, words) for key, complaints in found.items()]
@@ -159,6 +163,17 @@ def _path(part: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
             annotation = here.model_fields[place].annotation
             here, named = _model_in(annotation), is_named(annotation)
     return path
+
+
+def _may_be_none(part: type[BaseModel], loc: tuple[int | str, ...]) -> bool:
+    """True if the value at `loc`, a key of `part` or of one of its parts, may be left out."""
+    annotation: Any = part  # annotations have no common type
+    for place in loc:
+        here = _model_in(annotation)
+        if here is None or place not in here.model_fields:
+            break
+        annotation = here.model_fields[str(place)].annotation
+    return type(None) in get_args(annotation)
 
 
 def is_named(annotation: Any) -> bool:  # annotations have no common type

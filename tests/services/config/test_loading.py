@@ -129,6 +129,7 @@ def test_a_wrong_setting_is_refused_in_one_line_that_names_the_key(setting: str,
     [
         ("agent.alpha=-1", "agent.alpha: must be 'auto' or at least 0, not -1"),
         ("agent.target_entropy=x", "agent.target_entropy: must be 'auto' or a number, not 'x'"),
+        ("stop.target_return=off", "stop.target_return: must be a number or 'none', not 'off'"),
     ],
 )
 def test_a_value_of_several_kinds_is_refused_with_all_of_them(setting: str, said: str) -> None:
