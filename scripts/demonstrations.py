@@ -1,7 +1,8 @@
-"""The scripted policy of the study ``demonstrations``, and its demonstrations of MountainCar.
+"""The scripted policies of the study ``demonstrations``, and their demonstrations.
 
-It pushes the way that the car moves, which swings it up the hill. As a script this writes 20
-episodes of each environment, as ``vedette export --what replay --format npz`` would write them.
+MountainCar's pushes the way that the car moves, which swings it up the hill; LunarLander's is
+Gymnasium's own. As a script this writes 20 episodes of each environment, as
+``vedette export --what replay --format npz`` would write them.
 """
 
 from pathlib import Path
@@ -56,15 +57,25 @@ class ScriptedPerson(gym.Wrapper[Any, Any, Any, Any]):
         return obs, reward, terminated, truncated, info
 
 
+def _climb(env: gym.Env[Any, Any], obs: Any) -> Any:
+    return push(obs[1], isinstance(env.action_space, gym.spaces.Box))
+
+
+def _land(env: gym.Env[Any, Any], obs: Any) -> Any:
+    from gymnasium.envs.box2d.lunar_lander import heuristic  # needs the box2d extra
+
+    return heuristic(env.unwrapped, obs)
+
+
 def play(env_id: str) -> dict[str, Any]:
     """The rows of all episodes."""
     env = gym.make(env_id)
-    continuous = isinstance(env.action_space, gym.spaces.Box)
+    choose = _land if env_id.startswith("LunarLander") else _climb
     rows: dict[str, list[Any]] = {}
     for seed in range(EPISODES):
         obs, over = env.reset(seed=seed)[0], False
         while not over:
-            action = push(obs[1], continuous)
+            action = choose(env, obs)
             next_obs, reward, terminated, truncated, _ = env.step(action)
             row = {
                 "obs": obs, "action": action, "reward": np.float32(reward), "next_obs": next_obs,
@@ -79,7 +90,7 @@ def play(env_id: str) -> dict[str, Any]:
 
 def main() -> None:
     PLACE.mkdir(exist_ok=True)
-    for env_id in ("MountainCarContinuous-v0", "MountainCar-v0"):
+    for env_id in ("MountainCarContinuous-v0", "MountainCar-v0", "LunarLander-v3"):
         rows = play(env_id)
         np.savez_compressed(PLACE / f"{env_id}.npz", **rows)
         total = float(rows["reward"].sum()) / EPISODES
