@@ -6,7 +6,7 @@ it), M values of a target.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import torch
@@ -47,15 +47,32 @@ class CriticFit(NamedTuple):
     td_errors: torch.Tensor
 
 
+class Successors(NamedTuple):
+    """What a batch's targets are made of.
+
+    Args:
+        obs: the successors' observations, as the networks take them.
+        action_BD: the actions there, in [-1, 1].
+        target: from their values ``(B, M)`` to the targets ``(B, M)``.
+    """
+
+    obs: Obs
+    action_BD: torch.Tensor
+    target: Callable[[torch.Tensor], torch.Tensor]
+
+
 class ActorCritic(SteppedAgent):
     """An `Agent` without its step: a policy, critics, and target critics, equal to them at first.
+
+    Critics with batch normalization have no targets (CrossQ, Bhatt et al. 2024, arXiv:1902.05605):
+    they see a batch and its successors as one batch, normalised by the statistics of both.
 
     ::
 
         class MyAgent(ActorCritic):
             def step(self, batch, weights, due):
                 obs = self.observations(batch, "obs")
-                fit = self.fit_critics(obs, batch, target_BM, weights)
+                fit = self.fit_critics(obs, batch, Successors(next_obs, action, target), weights)
                 if due.policy:
                     self.descend_policy(loss)   # of self.q(obs, self.pi(obs))
                 if due.target:
@@ -70,7 +87,7 @@ class ActorCritic(SteppedAgent):
         seed: of weights and noise.
 
     Attributes:
-        pi, q, q_target: the networks.
+        pi, q: the networks.
         policy: the parameters of `pi`.
         size: D.
         noise: all random numbers of learning.
@@ -101,14 +118,11 @@ class ActorCritic(SteppedAgent):
         self.build_policy = build_policy
         self.pi = build_seeded(build_policy, seed, device)
         self.q = build_seeded(build_critics, seed + 1, device)
-        # without the noise of a custom encoder's dropout, as `ValueAgent` has it
-        self.q_target = build_seeded(build_critics, seed + 1, device).eval()
         self._shares_encoder = config.shared_encoder and bool(images_of(seen))
         if self._shares_encoder:
             self.pi.encoder.requires_grad_(False)
         self.policy = ParameterVector(self.pi, learns=True)
         self._critics = ParameterVector(self.q, learns=True)
-        self._target = ParameterVector(self.q_target, learns=False)
         self._policy_adam = self.adam(self.policy, config.learning_rate, config.policy_delay)
         self._critics_adam = self.adam(self._critics, config.learning_rate)
         self._normalizer = ObsNormalizer(normalized_columns(config, spaces.observation), device)
@@ -119,7 +133,13 @@ class ActorCritic(SteppedAgent):
         midpoints_N = (torch.arange(n, device=device) + 0.5) / n
         self._taus_1N = midpoints_N.repeat(1, config.n_critics)  # of all critics
         self.generators = (self.noise, self._shift.generator)
-        self.networks = (self.pi, self.q, self.q_target)
+        self.networks: tuple[nn.Module, ...] = (self.pi, self.q)
+        self._target: ParameterVector | None = None
+        if config.critic_architecture != "batch_norm":
+            # without the noise of a custom encoder's dropout, as `ValueAgent` has it
+            self._q_target = build_seeded(build_critics, seed + 1, device).eval()
+            self._target = ParameterVector(self._q_target, learns=False)
+            self.networks += (self._q_target,)
         self._follow_encoder()
 
     def adam(
@@ -190,11 +210,13 @@ class ActorCritic(SteppedAgent):
         self,
         obs: Obs,
         batch: Mapping[str, torch.Tensor],
-        target_BM: torch.Tensor,
+        successors: Successors,
         weights: torch.Tensor | None,
     ) -> CriticFit:
         """Descend the loss of the critics."""
-        q_tm1_KBN = self.q(obs, self.actions_of(batch))
+        q_tm1_KBN, q_t_KBN = self._critic_values(obs, self.actions_of(batch), successors)
+        with torch.no_grad():
+            target_BM = successors.target(self.target_values(q_t_KBN))
         loss = self._critic_loss(q_tm1_KBN, target_BM, weights)
         self._critics_adam.zero_grad()
         torch.autograd.backward(loss)
@@ -202,6 +224,20 @@ class ActorCritic(SteppedAgent):
         self._follow_encoder()
         q_KB, target_B = q_tm1_KBN.detach().mean(dim=2), target_BM.mean(dim=1)
         return CriticFit(loss, q_KB, target_B, (q_KB - target_B).abs_().mean(dim=0))
+
+    def _critic_values(
+        self, obs: Obs, action_BD: torch.Tensor, successors: Successors
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Values ``(K, B, N)`` of a batch, and of its successors without a gradient."""
+        next_obs, next_action_BD, _ = successors
+        if self._target is None:
+            both = {name: torch.cat([obs[name], next_obs[name]]) for name in obs}
+            q_KBN = self.q(both, torch.cat([action_BD, next_action_BD]), True)
+            q_tm1_KBN, q_t_KBN = q_KBN.chunk(2, dim=1)
+            return q_tm1_KBN, q_t_KBN.detach()
+        with torch.no_grad():
+            q_t_KBN = self._q_target(next_obs, next_action_BD)
+        return self.q(obs, action_BD), q_t_KBN
 
     def actions_of(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """The actions ``(B, D)`` of a batch in [-1, 1]."""
@@ -233,8 +269,9 @@ class ActorCritic(SteppedAgent):
         self._policy_adam.move()
 
     def move_targets(self) -> None:
-        """Move the target critics towards the critics."""
-        self._target.soft_update(self._critics, self._config.tau)
+        """Move the target critics, where there are some, towards the critics."""
+        if self._target is not None:
+            self._target.soft_update(self._critics, self._config.tau)
 
     def result(self, due: Due, fit: CriticFit, **scalars: torch.Tensor) -> StepResult:
         """The result of a step, with these scalars and those of all agents if they are recorded."""
@@ -266,11 +303,12 @@ class ActorCritic(SteppedAgent):
 
     def pending_state(self) -> State:
         """`get_state`, of copies that are begun."""
+        target = self._target
         return {
             "opt_steps": self.opt_steps,
             "policy": self.policy.pending(self.policy.data),
             "critics": self._critics.pending(self._critics.data),
-            "target": self._target.pending(self._target.data),
+            **({"target": target.pending(target.data)} if target is not None else {}),
             "normalizer": self._normalizer.pending_state(),
             "policy_adam": self._policy_adam.pending_state(),
             "critics_adam": self._critics_adam.pending_state(),
@@ -286,7 +324,8 @@ class ActorCritic(SteppedAgent):
         """
         self.policy.set(self.policy.data, state["policy"])
         self._critics.set(self._critics.data, state["critics"])
-        self._target.set(self._target.data, state["target"])
+        if self._target is not None:
+            self._target.set(self._target.data, state["target"])
         self._normalizer.set_state(state.get("normalizer", {}))  # version 0.2.0 had none
         # `policy_delay` may have changed since
         self._policy_adam.set_state(state["policy_adam"], state["opt_steps"])

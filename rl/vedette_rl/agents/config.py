@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
 
 from vedette_rl.import_by_name import choice_or_import
-from vedette_rl.networks.layers import Architecture
+from vedette_rl.networks.layers import Architecture, CriticArchitecture
 from vedette_rl.settings_part import SettingsPart
 from vedette_rl.stored_settings import (
     IN_SAMPLES,
@@ -180,10 +180,11 @@ class ActorCriticConfig(NetworkConfig):
     """of the policy: ``mlp``, or as `critic_architecture`."""
     critic_hidden_sizes: Annotated[tuple[PositiveInt, ...], IN_WEIGHTS] = ()
     """of each critic; none: as the policy's."""
-    critic_architecture: Annotated[Architecture, IN_WEIGHTS] = "mlp"
+    critic_architecture: Annotated[CriticArchitecture, IN_WEIGHTS] = "mlp"
     """of each critic: ``mlp``; ``layer_norm`` normalises hidden layers before their ReLU (DroQ,
     arXiv:2110.02034, without its dropout); ``residual`` has a normalised residual block for each
-    hidden size, which must be equal (SimBa, arXiv:2410.09754)."""
+    hidden size, which must be equal (SimBa, arXiv:2410.09754); ``batch_norm`` normalises each
+    layer's input over the batch and does without target critics (CrossQ, arXiv:1902.05605)."""
     n_critics: Annotated[PositiveInt, IN_WEIGHTS] = 2
     """Q-functions, of which the smallest counts (2: TD3, arXiv:1802.09477)."""
     critics_in_target: Annotated[int, Field(ge=0)] = 0

@@ -30,6 +30,9 @@ Array = Any
 Architecture = Literal["mlp", "layer_norm", "residual"]
 """What is between the linear layers of a perceptron; see `MlpSizes`."""
 
+CriticArchitecture = Literal["mlp", "layer_norm", "residual", "batch_norm"]
+"""The same of critics, which torch alone computes."""
+
 _EXPANSION = 4
 """How many times wider than the block the hidden layer of a residual block is (SimBa: 4)."""
 
@@ -48,11 +51,13 @@ class MlpSizes:
         architecture: ``mlp`` has a ReLU after each hidden layer, ``layer_norm`` a normalization
             before that, and ``residual`` has a residual block in each one's place, all of the
             first one's width (SimBa, Lee et al. 2024, arXiv:2410.09754, section 4).
+            ``batch_norm`` has batch normalization in front of each linear layer, of an
+            `EnsembleMlp` alone.
     """
 
     sizes: tuple[int, ...]
     relu_last: bool = False
-    architecture: Architecture = "mlp"
+    architecture: CriticArchitecture = "mlp"
 
     @property
     def linear(self) -> tuple[tuple[int, int], ...]:

@@ -41,6 +41,9 @@ if TYPE_CHECKING:  # agents import networks
 _VARIANCE_EPS = 1e-6
 """Features that stand almost still are scaled up by no more than a thousand."""
 
+_BATCH_NORM_RATE, _BATCH_NORM_EPS = 0.01, 1e-3
+"""How far a batch moves the running statistics, and what is added to a variance (CrossQ's code)."""
+
 
 class _TorchSteps:
     """The steps that one perceptron and several have in common; see `PerceptronSteps`."""
@@ -73,6 +76,10 @@ class Mlp(_TorchSteps, nn.ModuleList):
 class EnsembleMlp(_TorchSteps, nn.Module):
     """K perceptrons on the same input.
 
+    With ``batch_norm`` each linear layer takes ``(x - mean) / deviation`` (Ioffe & Szegedy 2015,
+    arXiv:1502.03167; the layer learns gain and bias), of this batch or by running statistics. These
+    are parameters without a gradient.
+
     Args:
         members: K.
         sizes: of each.
@@ -88,16 +95,44 @@ class EnsembleMlp(_TorchSteps, nn.Module):
             self.weights.append(torch.empty(members, before, after).uniform_(-bound, bound))
             self.biases.append(torch.empty(members, 1, after).uniform_(-bound, bound))
         self._members, self._sizes = members, sizes
+        self._normalizes, self._counts = sizes.architecture == "batch_norm", False
+        self.statistics = nn.ParameterList()  # (mean and variance, K or 1, before)
+        for k, (before, _) in enumerate(sizes.linear if self._normalizes else ()):
+            start = torch.tensor([0.0, 1.0])[:, None, None].repeat(1, members if k else 1, before)
+            self.statistics.append(nn.Parameter(start, requires_grad=False))
 
-    def forward(self, x_BF: torch.Tensor) -> torch.Tensor:
-        """``(K, B, sizes[-1])``."""
+    def forward(self, x_BF: torch.Tensor, counts: bool = False) -> torch.Tensor:
+        """``(K, B, sizes[-1])``.
+
+        Args:
+            x_BF: the input.
+            counts: normalise by this batch's statistics, and count it in the running ones.
+        """
+        self._counts = counts
+        if self._normalizes:  # once for all
+            x_BF = self._normalize_batch(0, x_BF[None])[0]
         x_KBF = x_BF.expand(self._members, *x_BF.shape)
         output: torch.Tensor = self._sizes.forward(self, x_KBF)
         return output
 
+    def _normalize_batch(self, k: int, x: torch.Tensor) -> torch.Tensor:
+        """Layer `k`'s input by batch normalization, of each member by itself."""
+        statistics = self.statistics[k].detach()
+        normalized = [
+            functional.batch_norm(
+                one, mean, variance, None, None, self._counts, _BATCH_NORM_RATE, _BATCH_NORM_EPS
+            )
+            for one, mean, variance in zip(x, *statistics, strict=True)
+        ]
+        if self._counts:
+            ranks.average(statistics)
+        return torch.stack(normalized)
+
     def linear(self, k: int, x: torch.Tensor) -> torch.Tensor:
         """See `PerceptronSteps`."""
         weight, bias = self.weights[k], self.biases[k]
+        if self._normalizes and k:
+            x = self._normalize_batch(k, x)
         if weight.shape[2] == 1:  # libraries of a CPU take five times as long for such a product
             value: torch.Tensor = (x * weight.transpose(1, 2)).sum(dim=2, keepdim=True) + bias
             return value
@@ -166,9 +201,9 @@ class Critics(nn.Module):
             config.n_critics, MlpSizes(sizes, architecture=config.critic_architecture)
         )
 
-    def forward(self, obs: Obs, action_BD: torch.Tensor) -> torch.Tensor:
-        """``(K, B, N)``."""
-        q_KBN: torch.Tensor = self.q(torch.cat([self.encoder(obs), action_BD], dim=1))
+    def forward(self, obs: Obs, action_BD: torch.Tensor, counts: bool = False) -> torch.Tensor:
+        """``(K, B, N)``; `counts`: as of an `EnsembleMlp`."""
+        q_KBN: torch.Tensor = self.q(torch.cat([self.encoder(obs), action_BD], dim=1), counts)
         return q_KBN
 
 

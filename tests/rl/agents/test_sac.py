@@ -127,7 +127,9 @@ class Plain:
         for k, layer in enumerate(self._linear(self.pi)):
             layer.bias.data.copy_(state["policy"][f"policy.{k}.bias"])
         self.critics = [self._critic(state["critics"], k) for k in range(config.n_critics)]
-        self.targets = [self._critic(state["target"], k) for k in range(config.n_critics)]
+        self.joint = config.critic_architecture == "batch_norm"
+        targets = range(0 if self.joint else config.n_critics)
+        self.targets = [self._critic(state["target"], k) for k in targets]
         self.seen = np.zeros((0, 4))
         self.log_alpha = state["temperature"]["log_alpha"].clone().requires_grad_()
         self.noise = torch.Generator().set_state(state["noise"])
@@ -156,7 +158,15 @@ class Plain:
         network = self._mlp([state[f"q.weights.{k}"][member].t() for k in range(3)], norm)
         for k, layer in enumerate(self._linear(network)):
             layer.bias.data.copy_(state[f"q.biases.{k}"][member, 0])
-        return network
+        if not self.joint:
+            return network
+        layers: list[nn.Module] = []
+        for layer in network:
+            if isinstance(layer, nn.Linear):
+                size = layer.in_features
+                layers.append(nn.BatchNorm1d(size, eps=1e-3, momentum=0.01, affine=False))
+            layers.append(layer)
+        return nn.Sequential(*layers).eval()
 
     def normalized(self, obs: torch.Tensor) -> torch.Tensor:
         if not self.config.normalize_observations:
@@ -164,19 +174,17 @@ class Plain:
         scaled = (obs.numpy() - self.seen.mean(axis=0)) / np.sqrt(self.seen.var(axis=0) + 1e-6)
         return torch.from_numpy(scaled.astype(np.float32)).clip(-10, 10)
 
-    def target_values(self, x: torch.Tensor) -> torch.Tensor:
-        """``(B, M)``: what the target takes of the critics."""
-        chosen = self.targets
+    def target_values(self, values: list[torch.Tensor]) -> torch.Tensor:
+        """``(B, M)``: what the target takes of the critics' values of the successors."""
         if self.config.critics_in_target:
-            order = torch.rand(len(chosen), generator=self.noise).argsort().tolist()
-            chosen = [chosen[k] for k in order[: self.config.critics_in_target]]
-        values = [critic(x) for critic in chosen]
+            order = torch.rand(len(values), generator=self.noise).argsort().tolist()
+            values = [values[k] for k in order[: self.config.critics_in_target]]
         if self.config.n_quantiles == 1:
             return torch.stack(values).amin(dim=0)
         rows = []
-        for row in range(len(x)):
+        for row in range(len(values[0])):
             atoms = sorted(atom.item() for value in values for atom in value[row])
-            rows.append(atoms[: len(atoms) - self.config.dropped_quantiles * len(chosen)])
+            rows.append(atoms[: len(atoms) - self.config.dropped_quantiles * len(values)])
         return torch.tensor(rows)
 
     def act(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -217,18 +225,19 @@ class Plain:
         config, alpha = self.config, self.log_alpha.detach().exp()
         self.seen = np.concatenate([self.seen, batch["obs"].numpy().astype(np.float64)])
         obs, next_obs = self.normalized(batch["obs"]), self.normalized(batch["next_obs"])
-        with torch.no_grad():
-            a_next, log_pi_next = self.act(next_obs)
-            q_next = self.target_values(torch.cat([next_obs, a_next], 1))
-            goes_on = 1 - batch["terminated"].float()
-            gamma = 0.9 ** batch["n_steps"].float()
-            soft = q_next - (alpha * log_pi_next)[:, None]
-            y = 3.0 * batch["reward"][:, None] + (goes_on * gamma)[:, None] * soft
         unit = torch.stack(
             [batch["action"][:, 0] / 2, batch["action"][:, 1] / 5 - 1], dim=1
         )  # bounds [-2, 2] and [0, 10]
         x = torch.cat([obs, unit], 1)
-        values = [critic(x) for critic in self.critics]
+        with torch.no_grad():
+            a_next, log_pi_next = self.act(next_obs)
+        values, next_values = self.values(x, torch.cat([next_obs, a_next], 1))
+        with torch.no_grad():
+            q_next = self.target_values(next_values)
+            goes_on = 1 - batch["terminated"].float()
+            gamma = 0.9 ** batch["n_steps"].float()
+            soft = q_next - (alpha * log_pi_next)[:, None]
+            y = 3.0 * batch["reward"][:, None] + (goes_on * gamma)[:, None] * soft
         loss = sum((weights * self.critic_loss(value, y)).mean() for value in values)
         assert isinstance(loss, torch.Tensor)
         self.descend(self.critics_adam, loss)
@@ -239,6 +248,19 @@ class Plain:
             self.soft_update()
         deltas = [(value.mean(dim=1) - y.mean(dim=1)).abs().detach() for value in values]
         return torch.stack(deltas).mean(dim=0), loss.item()
+
+    def values(
+        self, x: torch.Tensor, next_x: torch.Tensor
+    ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """Of each critic, and of each target without a gradient."""
+        if not self.joint:
+            with torch.no_grad():
+                next_values = [target(next_x) for target in self.targets]
+            return [critic(x) for critic in self.critics], next_values
+        both = [critic.train()(torch.cat([x, next_x])) for critic in self.critics]
+        for critic in self.critics:
+            critic.eval()
+        return [q[: len(x)] for q in both], [q[len(x) :].detach() for q in both]
 
     def improve_policy(self, obs: torch.Tensor, alpha: torch.Tensor) -> None:
         a, log_pi = self.act(obs)
@@ -267,6 +289,8 @@ class Plain:
         {"log_std_min": -0.1, "log_std_max": 0.05},
         {"adam_eps": 1.0, "normalize_observations": True},
         {"adam_eps": 1.0, "critic_architecture": "layer_norm", "policy_architecture": "layer_norm"},
+        {"adam_eps": 1.0, "critic_architecture": "batch_norm", "policy_delay": 2},
+        {"adam_eps": 1.0, "critic_architecture": "batch_norm", "n_quantiles": 3, "loss": "mse"},
         {"adam_eps": 1.0, "policy_delay": 3, "weight_decay": 0.5},
         {"adam_eps": 1.0, "n_critics": 4, "critics_in_target": 2},
         {"adam_eps": 1.0, "n_critics": 3, "n_quantiles": 5, "dropped_quantiles": 1},
@@ -300,12 +324,18 @@ def test_steps_equal_those_of_a_plain_formulation(
     torch.testing.assert_close(
         state["policy"]["policy.2.weight"], plain.pi[-1].weight.detach(), rtol=1e-2, atol=1e-4
     )
+    ours, theirs = ("critics", plain.critics) if plain.joint else ("target", plain.targets)
     torch.testing.assert_close(
-        state["target"]["q.weights.1"][1].t(),
-        plain._linear(plain.targets[1])[1].weight.detach(),
+        state[ours]["q.weights.1"][1].t(),
+        plain._linear(theirs[1])[1].weight.detach(),
         rtol=1e-2,
         atol=1e-4,
     )
+    if plain.joint:
+        mean, variance = state["critics"]["q.statistics.1"][:, 1]
+        found = [each for each in plain.critics[1] if isinstance(each, nn.BatchNorm1d)][1]
+        torch.testing.assert_close(mean, found.running_mean, rtol=1e-3, atol=1e-5)
+        torch.testing.assert_close(variance, found.running_var, rtol=1e-3, atol=1e-5)
 
 
 def test_an_action_without_dimensions_is_learned_from(make_batch: MakeBatch) -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from vedette_rl.agents.actor_critic import ActorCritic
+from vedette_rl.agents.actor_critic import ActorCritic, Successors
 from vedette_rl.agents.captured_step import Batch, Due, StepResult
 from vedette_rl.agents.sac.config import SacConfig
 from vedette_rl.agents.sac.policy import GaussianLayers
@@ -121,7 +121,7 @@ class SacAgent(ActorCritic):
     def step(self, batch: Batch, weights: torch.Tensor | None, due: Due) -> StepResult:
         """One optimization step. See `SteppedAgent.step`."""
         obs, alpha = self.observations(batch, "obs"), self._temperature()
-        fit = self.fit_critics(obs, batch, self._soft_target(batch, alpha), weights)
+        fit = self.fit_critics(obs, batch, self._successors(batch, alpha), weights)
         scalars = {"alpha": alpha}
         if due.policy:
             scalars = {**self._improve_policy(obs, alpha, batch), **scalars}
@@ -135,13 +135,14 @@ class SacAgent(ActorCritic):
         return (*super().optimizers(due), *alpha)
 
     @torch.no_grad()
-    def _soft_target(self, batch: Batch, alpha: torch.Tensor) -> torch.Tensor:
+    def _successors(self, batch: Batch, alpha: torch.Tensor) -> Successors:
         next_obs = self.observations(batch, "next_obs")
         a_t_BD, log_pi_t = self._act(next_obs)
-        q_t_BM = self.target_values(self.q_target(next_obs, a_t_BD))
         discount_t = self.discounts(batch["n_steps"], batch["terminated"])
         r_t = self._config.reward_scale * batch["reward"]
-        return soft_target(r_t, discount_t, q_t_BM, log_pi_t, alpha)
+        return Successors(
+            next_obs, a_t_BD, lambda q_t_BM: soft_target(r_t, discount_t, q_t_BM, log_pi_t, alpha)
+        )
 
     def _act(self, obs: Obs) -> tuple[torch.Tensor, torch.Tensor]:
         mean_BD, log_std_BD = self._distribution(obs)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import PositiveFloat, PositiveInt, model_validator
 
 from vedette_rl.agents.config import ActorCriticConfig, ImitationConfig, NonNegativeFloat
-from vedette_rl.networks.layers import Architecture
+from vedette_rl.networks.layers import CriticArchitecture
 from vedette_rl.stored_settings import IN_WEIGHTS
 
 
@@ -35,7 +35,7 @@ class SacConfig(ActorCriticConfig):
     normalize_observations: Annotated[bool, IN_WEIGHTS] = True
     """scale each number of the observation by its running mean and deviation (SimBa,
     arXiv:2410.09754; false in the paper)."""
-    critic_architecture: Annotated[Architecture, IN_WEIGHTS] = "layer_norm"
+    critic_architecture: Annotated[CriticArchitecture, IN_WEIGHTS] = "layer_norm"
     """of each critic: ``layer_norm`` (DroQ, arXiv:2110.02034, without its dropout), ``residual``
     (SimBa, arXiv:2410.09754), or the paper's ``mlp``."""
     policy_delay: PositiveInt = 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from vedette_rl.agents.actor_critic import ActorCritic
+from vedette_rl.agents.actor_critic import ActorCritic, Successors
 from vedette_rl.agents.captured_step import Batch, Due, StepResult
 from vedette_rl.agents.td3.policy import DeterministicLayers, Td3Config
 from vedette_rl.core.learning import State
@@ -35,8 +35,7 @@ class Td3Agent(ActorCritic):
     def step(self, batch: Batch, weights: torch.Tensor | None, due: Due) -> StepResult:
         """One optimization step. See `SteppedAgent.step`."""
         obs = self.observations(batch, "obs")
-        target_BM = self._td_target(batch)
-        fit = self.fit_critics(obs, batch, target_BM, weights)
+        fit = self.fit_critics(obs, batch, self._successors(batch), weights)
         if due.policy:
             self.descend_policy(-self.policy_value(self.q(obs, self.pi(obs))).mean())
         if due.target:
@@ -56,12 +55,16 @@ class Td3Agent(ActorCritic):
         self._target_policy.soft_update(self.policy, self._config.tau)
 
     @torch.no_grad()
-    def _td_target(self, batch: Batch) -> torch.Tensor:
-        """r + discount Q'(s', mu'(s') + noise): ``(B, M)``."""
+    def _successors(self, batch: Batch) -> Successors:
+        """For targets r + discount Q'(s', mu'(s') + noise)."""
         next_obs = self.observations(batch, "next_obs")
-        q_t_BM = self.target_values(self.q_target(next_obs, self._smoothed(next_obs)))
-        discount_t = self.discounts(batch["n_steps"], batch["terminated"])
-        return torch.addcmul(batch["reward"].unsqueeze(1), discount_t.unsqueeze(1), q_t_BM)
+        discount_t = self.discounts(batch["n_steps"], batch["terminated"]).unsqueeze(1)
+        r_t = batch["reward"].unsqueeze(1)
+        return Successors(
+            next_obs,
+            self._smoothed(next_obs),
+            lambda q_t_BM: torch.addcmul(r_t, discount_t, q_t_BM),
+        )
 
     def _smoothed(self, next_obs: Obs) -> torch.Tensor:
         a_t_BD = self._pi_target(next_obs)
