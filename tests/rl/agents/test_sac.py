@@ -126,8 +126,8 @@ class Plain:
         self.pi = self._mlp([state["policy"][f"policy.{k}.weight"] for k in range(3)], norm)
         for k, layer in enumerate(self._linear(self.pi)):
             layer.bias.data.copy_(state["policy"][f"policy.{k}.bias"])
-        self.critics = [self._critic(state["critics"], k) for k in range(config.n_critics)]
         self.joint = config.critic_architecture == "batch_norm"
+        self.critics = [self._critic(state["critics"], k) for k in range(config.n_critics)]
         targets = range(0 if self.joint else config.n_critics)
         self.targets = [self._critic(state["target"], k) for k in targets]
         self.seen = np.zeros((0, 4))
@@ -244,7 +244,7 @@ class Plain:
         self.opt_steps += 1
         if self.opt_steps % config.policy_delay == 0:
             self.improve_policy(obs, alpha)
-        if self.opt_steps % config.target_update_interval == 0:
+        if self.targets and self.opt_steps % config.target_update_interval == 0:
             self.soft_update()
         deltas = [(value.mean(dim=1) - y.mean(dim=1)).abs().detach() for value in values]
         return torch.stack(deltas).mean(dim=0), loss.item()
