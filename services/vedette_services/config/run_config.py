@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, field_validat
 from vedette_rl.agents.config import ActorCriticConfig, AgentConfig, ImitationConfig, NetworkConfig
 from vedette_rl.agents.exploration import ExplorationConfig
 from vedette_rl.agents.registry import agent_kind
+from vedette_rl.agents.sac.config import SacConfig
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.import_by_name import is_import_name
 from vedette_rl.networks.layers import float_parts
@@ -225,6 +226,9 @@ def _unused_by_agent(agent: AgentConfig) -> Unused:
         yield " ".join(keys), "agent.alpha is a number"
     if isinstance(agent, ActorCriticConfig) and agent.n_quantiles > 1:
         yield "agent.loss", "critics of several quantiles have their own loss"
+    if isinstance(agent, SacConfig) and agent.critic_architecture == "batch_norm":
+        why = "agent.critic_architecture is batch_norm, which does without target critics"
+        yield "agent.tau agent.target_update_interval", why
 
 
 def _unused_by_network(agent: NetworkConfig, seen: NetworkInput) -> Unused:

@@ -30,14 +30,24 @@ BOX = gym.spaces.Box(np.float32([-2, 0]), np.float32([2, 10]))
 CASES: dict[str, tuple[str, Spaces, dict[str, Any]]] = {
     "dqn": ("dqn", Spaces(VECTOR, gym.spaces.Discrete(3)), {"max_grad_norm": 0.5}),
     "iqn": ("iqn", Spaces(VECTOR, gym.spaces.Discrete(3)), {"target_update_interval": 4}),
-    "sac": ("sac", Spaces(VECTOR, BOX), {}),
+    "sac": ("sac", Spaces(VECTOR, BOX), {"critic_architecture": "layer_norm"}),
+    "crossq": ("sac", Spaces(VECTOR, BOX), {}),
     "redq": (
         "sac",
         Spaces(VECTOR, BOX),
-        {"n_critics": 3, "critics_in_target": 2, "policy_delay": 1},
+        {
+            "critic_architecture": "mlp",
+            "n_critics": 3,
+            "critics_in_target": 2,
+            "policy_delay": 1,
+        },
     ),
     "td3": ("td3", Spaces(VECTOR, BOX), {}),
-    "pixels": ("sac", Spaces(PIXELS, BOX), {"image_features": 8, "convolutions": "small"}),
+    "pixels": (
+        "sac",
+        Spaces(PIXELS, BOX),
+        {"critic_architecture": "mlp", "image_features": 8, "convolutions": "small"},
+    ),
 }
 ROWS, BATCH, STEPS, RECORD = 200, 16, 40, 8
 
@@ -106,6 +116,8 @@ def test_two_ranks_learn_as_one_process_does_on_the_whole_batch(tmp_path: Path) 
         first, second = (torch.load(tmp_path / f"{case}.{n}", weights_only=False) for n in range(2))
         priorities = first.pop("priorities")
         assert set(differences(first, second).values()) == {0.0}, case  # bit for bit
+        if case == "crossq":
+            continue  # each rank normalises its part of a batch
         alone = learn(case)
         assert np.array_equal(priorities, alone.pop("priorities")), "the same draws"
         off = differences(first, alone)

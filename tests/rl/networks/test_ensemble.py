@@ -80,6 +80,34 @@ def test_layer_norm_equals_torchs_modules() -> None:
     torch.testing.assert_close(network(x), plain(x))
 
 
+def test_batch_norm_by_hand() -> None:
+    """The same input for both critics; behind their first layers each has statistics of its own."""
+    torch.manual_seed(0)
+    critics = EnsembleMlp(2, MlpSizes((3, 4, 1), architecture="batch_norm"))
+    x = torch.randn(50, 3) * 5 + 2
+
+    def norm(x: torch.Tensor, mean: torch.Tensor, variance: torch.Tensor) -> torch.Tensor:
+        return (x - mean) / (variance + 1e-3).sqrt()
+
+    def layer(k: int, member: int, x: torch.Tensor) -> torch.Tensor:
+        return x @ critics.weights[k][member] + critics.biases[k][member]
+
+    before = [each.clone() for each in critics.statistics]
+    torch.testing.assert_close(  # as it was built: means 0, variances 1
+        critics(x)[1], layer(1, 1, torch.relu(layer(0, 1, x / 1.001**0.5)) / 1.001**0.5)
+    )
+    assert all(map(torch.equal, critics.statistics, before))
+    found = critics(x, counts=True)
+    for member in (0, 1):
+        h = torch.relu(layer(0, member, norm(x, x.mean(0), x.var(0, correction=0))))
+        values = layer(1, member, norm(h, h.mean(0), h.var(0, correction=0)))
+        torch.testing.assert_close(found[member], values, rtol=1e-4, atol=1e-5)
+        mean, variance = critics.statistics[1][:, member]
+        torch.testing.assert_close(mean, 0.01 * h.mean(0))
+        torch.testing.assert_close(variance, 0.99 + 0.01 * h.var(0))
+    assert not any(p.requires_grad for p in critics.statistics)
+
+
 def test_residual_blocks_are_those_of_simba() -> None:
     """Equation by equation: embed, x + W2 relu(W1 norm(x)) for each block, norm, output."""
     torch.manual_seed(0)

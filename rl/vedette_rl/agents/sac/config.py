@@ -15,9 +15,10 @@ from vedette_rl.stored_settings import IN_WEIGHTS
 class SacConfig(ActorCriticConfig):
     """Soft actor-critic (Haarnoja et al. 2018, arXiv:1812.05905; table 1 unless said otherwise).
 
-    The defaults are those of later work: normalised observations, critics with layer
-    normalization, two optimization steps on half a batch for each environment step, and a policy
-    that learns in every second one. `docs/reference/agents.md` has the keys of the paper.
+    The defaults are those of later work: normalised observations, and from CrossQ (Bhatt et al.
+    2024, arXiv:1902.05605) critics with batch normalization and without targets, a larger step
+    size, and a policy that learns in every third step. `docs/reference/agents.md` has the keys of
+    the paper.
     """
 
     values_before: ClassVar[Mapping[str, Any]] = {
@@ -26,22 +27,21 @@ class SacConfig(ActorCriticConfig):
         "policy_delay": 1,
         "random_shift": 0,
     }
-    env_steps_per_opt: ClassVar[float] = 0.5
-
     name: Literal["sac"] = "sac"
     """the registry's name of the agent, or ``module:Name``."""
-    batch_size: PositiveInt = 128
-    """samples an optimization step draws (256; 128 with two steps where the paper has one)."""
+    learning_rate: PositiveFloat = 1e-3
+    """of Adam, for the policy and the critics (1e-3: CrossQ; 3e-4)."""
     normalize_observations: Annotated[bool, IN_WEIGHTS] = True
     """scale each number of the observation by its running mean and deviation (SimBa,
     arXiv:2410.09754; false in the paper)."""
-    critic_architecture: Annotated[CriticArchitecture, IN_WEIGHTS] = "layer_norm"
-    """of each critic: ``layer_norm`` (DroQ, arXiv:2110.02034, without its dropout), ``residual``
-    (SimBa, arXiv:2410.09754), or the paper's ``mlp``."""
-    policy_delay: PositiveInt = 2
-    """optimization steps of the critics to one of the policy (2: TD3, arXiv:1802.09477; 1)."""
-    alpha_learning_rate: PositiveFloat = 3e-4
-    """of Adam, for log alpha (3e-4)."""
+    critic_architecture: Annotated[CriticArchitecture, IN_WEIGHTS] = "batch_norm"
+    """of each critic: ``batch_norm`` normalises each layer's input over the batch and does without
+    target critics (CrossQ), ``layer_norm`` (DroQ, arXiv:2110.02034, without its dropout),
+    ``residual`` (SimBa, arXiv:2410.09754), or the paper's ``mlp``."""
+    policy_delay: PositiveInt = 3
+    """optimization steps of the critics to one of the policy (3: CrossQ; 1)."""
+    alpha_learning_rate: PositiveFloat = 1e-3
+    """of Adam, for log alpha (1e-3: CrossQ; 3e-4)."""
     alpha: Literal["auto"] | NonNegativeFloat = "auto"
     """the temperature: ``auto`` tunes it (section 5), a number fixes it."""
     initial_alpha: PositiveFloat = 1.0
