@@ -52,12 +52,12 @@ class Successors(NamedTuple):
 
     Args:
         obs: the successors' observations, as the networks take them.
-        action_BD: the actions there, in [-1, 1].
+        actions: those there ``(B, D)``, in [-1, 1].
         target: from their values ``(B, M)`` to the targets ``(B, M)``.
     """
 
     obs: Obs
-    action_BD: torch.Tensor
+    actions: torch.Tensor
     target: Callable[[torch.Tensor], torch.Tensor]
 
 
