@@ -76,9 +76,10 @@ class Mlp(_TorchSteps, nn.ModuleList):
 class EnsembleMlp(_TorchSteps, nn.Module):
     """K perceptrons on the same input.
 
-    With ``batch_norm`` each linear layer takes ``(x - mean) / deviation`` (Ioffe & Szegedy 2015,
-    arXiv:1502.03167; the layer learns gain and bias), of this batch or by running statistics. These
-    are parameters without a gradient.
+    With ``batch_norm`` each linear layer takes ``gain (x - mean) / deviation + offset`` (Ioffe &
+    Szegedy 2015, arXiv:1502.03167), by the statistics of this batch or by running ones, which are
+    parameters without a gradient. The layer could learn the offset by its own bias, but not as
+    fast: a step of Adam moves the mean of a value by the step size there, by 256 of them here.
 
     Args:
         members: K.
@@ -96,10 +97,14 @@ class EnsembleMlp(_TorchSteps, nn.Module):
             self.biases.append(torch.empty(members, 1, after).uniform_(-bound, bound))
         self._members, self._sizes = members, sizes
         self._normalizes, self._counts = sizes.architecture == "batch_norm", False
-        self.statistics = nn.ParameterList()  # (mean and variance, K or 1, before)
-        for k, (before, _) in enumerate(sizes.linear if self._normalizes else ()):
-            start = torch.tensor([0.0, 1.0])[:, None, None].repeat(1, members if k else 1, before)
-            self.statistics.append(nn.Parameter(start, requires_grad=False))
+        self.gains, self.offsets = nn.ParameterList(), nn.ParameterList()  # (K, before)
+        self.statistics = nn.ParameterList()  # mean and variance, (2, K, before)
+        for before, _ in sizes.linear if self._normalizes else ():
+            zero, one = torch.zeros(members, before), torch.ones(members, before)
+            self.gains.append(nn.Parameter(one.clone()))
+            self.offsets.append(nn.Parameter(zero.clone()))
+            statistics = torch.stack([zero, one])
+            self.statistics.append(nn.Parameter(statistics, requires_grad=False))
 
     def forward(self, x_BF: torch.Tensor, counts: bool = False) -> torch.Tensor:
         """``(K, B, sizes[-1])``.
@@ -109,8 +114,6 @@ class EnsembleMlp(_TorchSteps, nn.Module):
             counts: normalise by this batch's statistics, and count it in the running ones.
         """
         self._counts = counts
-        if self._normalizes:  # once for all
-            x_BF = self._normalize_batch(0, x_BF[None])[0]
         x_KBF = x_BF.expand(self._members, *x_BF.shape)
         output: torch.Tensor = self._sizes.forward(self, x_KBF)
         return output
@@ -118,12 +121,9 @@ class EnsembleMlp(_TorchSteps, nn.Module):
     def _normalize_batch(self, k: int, x: torch.Tensor) -> torch.Tensor:
         """Layer `k`'s input by batch normalization, of each member by itself."""
         statistics = self.statistics[k].detach()
-        normalized = [
-            functional.batch_norm(
-                one, mean, variance, None, None, self._counts, _BATCH_NORM_RATE, _BATCH_NORM_EPS
-            )
-            for one, mean, variance in zip(x, *statistics, strict=True)
-        ]
+        members = zip(x, *statistics, self.gains[k], self.offsets[k], strict=True)
+        settings = self._counts, _BATCH_NORM_RATE, _BATCH_NORM_EPS
+        normalized = [functional.batch_norm(*member, *settings) for member in members]
         if self._counts:
             ranks.average(statistics)
         return torch.stack(normalized)
@@ -131,7 +131,7 @@ class EnsembleMlp(_TorchSteps, nn.Module):
     def linear(self, k: int, x: torch.Tensor) -> torch.Tensor:
         """See `PerceptronSteps`."""
         weight, bias = self.weights[k], self.biases[k]
-        if self._normalizes and k:
+        if self._normalizes:
             x = self._normalize_batch(k, x)
         if weight.shape[2] == 1:  # libraries of a CPU take five times as long for such a product
             value: torch.Tensor = (x * weight.transpose(1, 2)).sum(dim=2, keepdim=True) + bias

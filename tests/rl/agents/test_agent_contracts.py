@@ -113,8 +113,19 @@ class TestIqnOnImages(Pair):
 
 class TestSac(Pair):
     __test__ = True
+    plain_td_errors = False  # batch normalization is over all rows
     agent = "sac"
-    options = {**Pair.options, "normalize_observations": False}  # noqa: RUF012
+    action = gym.spaces.Box(np.float32([-2, 0]), np.float32([2, 10]))
+
+
+class TestSacWithTargets(Pair):
+    __test__ = True
+    agent = "sac"
+    options = {  # noqa: RUF012
+        **Pair.options,
+        "normalize_observations": False,
+        "critic_architecture": "layer_norm",
+    }
     action = gym.spaces.Box(np.float32([-2, 0]), np.float32([2, 10]))
 
 
@@ -145,6 +156,7 @@ class TestModernSacOnNestedObservations(Pair):
 class TestSacOnImages(Pair):
     __test__ = True
     agent = "sac"
+    options = {**Pair.options, "critic_architecture": "layer_norm"}  # noqa: RUF012
     observation = PIXELS
     action = gym.spaces.Box(-1, 1, (2,), np.float32)
 
@@ -153,7 +165,11 @@ class TestSacOnCamerasAndJoints(Pair):
     __test__ = True
     agent = "sac"
     plain_td_errors = False  # the statistics of a batch are of all its rows
-    options = {**Pair.options, "shared_cnn": True}  # noqa: RUF012
+    options = {  # noqa: RUF012
+        **Pair.options,
+        "shared_cnn": True,
+        "critic_architecture": "layer_norm",
+    }
     observation = ROBOT
     action = gym.spaces.Box(-1, 1, (2,), np.float32)
 

@@ -164,7 +164,7 @@ class Plain:
         for layer in network:
             if isinstance(layer, nn.Linear):
                 size = layer.in_features
-                layers.append(nn.BatchNorm1d(size, eps=1e-3, momentum=0.01, affine=False))
+                layers.append(nn.BatchNorm1d(size, eps=1e-3, momentum=0.01))
             layers.append(layer)
         return nn.Sequential(*layers).eval()
 

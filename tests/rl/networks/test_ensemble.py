@@ -81,31 +81,44 @@ def test_layer_norm_equals_torchs_modules() -> None:
 
 
 def test_batch_norm_by_hand() -> None:
-    """The same input for both critics; behind their first layers each has statistics of its own."""
+    """Each critic has statistics, gains and offsets of its own, in front of each layer."""
     torch.manual_seed(0)
     critics = EnsembleMlp(2, MlpSizes((3, 4, 1), architecture="batch_norm"))
+    for parameter in (*critics.gains, *critics.offsets):
+        parameter.data.normal_()
     x = torch.randn(50, 3) * 5 + 2
 
-    def norm(x: torch.Tensor, mean: torch.Tensor, variance: torch.Tensor) -> torch.Tensor:
-        return (x - mean) / (variance + 1e-3).sqrt()
-
-    def layer(k: int, member: int, x: torch.Tensor) -> torch.Tensor:
+    def layer(
+        k: int, member: int, x: torch.Tensor, mean: torch.Tensor, variance: torch.Tensor
+    ) -> torch.Tensor:
+        normalized = (x - mean) / (variance + 1e-3).sqrt()
+        x = normalized * critics.gains[k][member] + critics.offsets[k][member]
         return x @ critics.weights[k][member] + critics.biases[k][member]
 
+    def values(member: int, counts: bool) -> tuple[torch.Tensor, torch.Tensor]:
+        """Those of a critic by the batch's statistics or the first ones, and its hidden layer."""
+        y, hidden = x, x
+        for k in (0, 1):
+            hidden = torch.relu(y) if k else x
+            mean, variance = torch.zeros(1), torch.ones(1)
+            if counts:
+                mean, variance = hidden.mean(0), hidden.var(0, correction=0)
+            y = layer(k, member, hidden, mean, variance)
+        return y, hidden
+
     before = [each.clone() for each in critics.statistics]
-    torch.testing.assert_close(  # as it was built: means 0, variances 1
-        critics(x)[1], layer(1, 1, torch.relu(layer(0, 1, x / 1.001**0.5)) / 1.001**0.5)
-    )
+    found = critics(x)
+    for member in (0, 1):
+        torch.testing.assert_close(found[member], values(member, False)[0])
     assert all(map(torch.equal, critics.statistics, before))
     found = critics(x, counts=True)
     for member in (0, 1):
-        h = torch.relu(layer(0, member, norm(x, x.mean(0), x.var(0, correction=0))))
-        values = layer(1, member, norm(h, h.mean(0), h.var(0, correction=0)))
-        torch.testing.assert_close(found[member], values, rtol=1e-4, atol=1e-5)
+        expected, hidden = values(member, True)
+        torch.testing.assert_close(found[member], expected, rtol=1e-4, atol=1e-5)
         mean, variance = critics.statistics[1][:, member]
-        torch.testing.assert_close(mean, 0.01 * h.mean(0))
-        torch.testing.assert_close(variance, 0.99 + 0.01 * h.var(0))
-    assert not any(p.requires_grad for p in critics.statistics)
+        torch.testing.assert_close(mean, 0.01 * hidden.mean(0))
+        torch.testing.assert_close(variance, 0.99 + 0.01 * hidden.var(0))
+    assert not any(each.requires_grad for each in critics.statistics)
 
 
 def test_residual_blocks_are_those_of_simba() -> None:

@@ -102,8 +102,8 @@ def test_agents_without_such_settings_have_the_others_chosen() -> None:
     assert found == {
         "actors.n_buffer": 16,
         "replay.samples_per_insert": 256.0,
-        "learner.sync_interval": 32,
-        "learner.eval_interval": 10000,
+        "learner.sync_interval": 16,
+        "learner.eval_interval": 5000,
     }
 
 
