@@ -121,9 +121,13 @@ class EnsembleMlp(_TorchSteps, nn.Module):
     def _normalize_batch(self, k: int, x: torch.Tensor) -> torch.Tensor:
         """Layer `k`'s input by batch normalization, of each member by itself."""
         statistics = self.statistics[k].detach()
-        members = zip(x, *statistics, self.gains[k], self.offsets[k], strict=True)
         settings = self._counts, _BATCH_NORM_RATE, _BATCH_NORM_EPS
-        normalized = [functional.batch_norm(*member, *settings) for member in members]
+        normalized = [
+            functional.batch_norm(one, mean, variance, gain, offset, *settings)
+            for one, mean, variance, gain, offset in zip(
+                x, *statistics, self.gains[k], self.offsets[k], strict=True
+            )
+        ]
         if self._counts:
             ranks.average(statistics)
         return torch.stack(normalized)
