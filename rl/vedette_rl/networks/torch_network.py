@@ -129,7 +129,7 @@ class EnsembleMlp(_TorchSteps, nn.Module):
             )
         ]
         if self._counts:
-            ranks.average(statistics)
+            ranks.average(self.statistics[k].data)  # behind autograd, which does not read them
         return torch.stack(normalized)
 
     def linear(self, k: int, x: torch.Tensor) -> torch.Tensor:

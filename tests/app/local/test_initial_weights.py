@@ -186,7 +186,8 @@ def test_the_best_model_of_normalised_observations_brings_their_statistics() -> 
 
 def test_the_best_models_encoder_is_that_of_the_critics_which_share_it() -> None:
     camera, box = gym.spaces.Box(0, 255, (40, 40, 3), np.uint8), gym.spaces.Box(-1, 1, (2,))
-    config, spaces = agent_kind("sac").config(hidden_sizes=(8, 8)), Spaces(camera, box)
+    config = agent_kind("sac").config(hidden_sizes=(8, 8), critic_architecture="layer_norm")
+    spaces = Spaces(camera, box)
     agent, other = (
         agent_kind("sac").build_agent(config, spaces, device="cpu", seed=k) for k in (0, 1)
     )

@@ -74,7 +74,7 @@ class Recording(TorchDispatchMode):
         written = [
             tensor
             for argument, value in _named(func, args, kwargs)
-            if argument.alias_info is not None and argument.alias_info.is_write
+            if _is_written(func, argument)
             for tensor in tree_leaves(value)
         ]
         for tensor in written:
@@ -111,6 +111,13 @@ def _again(func: Any, args: Any, kwargs: Any, fresh: list[torch.Tensor]) -> None
 
 def _without_history(leaf: object) -> object:
     return leaf.detach() if isinstance(leaf, torch.Tensor) else leaf
+
+
+def _is_written(func: Any, argument: Any) -> bool:
+    """Whether an operation writes an argument; of running statistics the schema does not say so."""
+    if "batch_norm" in str(func) and argument.name.startswith("running_"):
+        return True
+    return argument.alias_info is not None and bool(argument.alias_info.is_write)
 
 
 def _named(func: Any, args: Any, kwargs: Any) -> Iterator[tuple[Any, Any]]:

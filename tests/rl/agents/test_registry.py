@@ -152,7 +152,7 @@ def test_policies_on_vectors_act_without_torch() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "batch_size", "usual"), [("dqn", 32, 16.0), ("iqn", 64, 32.0), ("sac", 128, 256.0)]
+    ("name", "batch_size", "usual"), [("dqn", 32, 16.0), ("iqn", 64, 32.0), ("sac", 256, 256.0)]
 )
 def test_an_agent_knows_how_often_it_draws_a_sample(
     name: str, batch_size: int, usual: float

@@ -60,7 +60,9 @@ def test_dropout_is_off_wherever_a_policy_acts(agent: str) -> None:
 
 @pytest.mark.parametrize("agent", ["dqn", "iqn", "sac"])
 def test_what_learns_is_in_training_mode_and_targets_are_without_noise(agent: str) -> None:
-    kind, config, spaces = parts(agent, **({} if agent == "sac" else {"double": False}))
+    kind, config, spaces = parts(
+        agent, **({"critic_architecture": "mlp"} if agent == "sac" else {"double": False})
+    )
     learns = kind.build_agent(config, spaces, device="cpu", seed=0)
     columns = sampled_transitions(spaces, 32, 0)
     MODES.clear()

@@ -60,7 +60,8 @@ def contract(name: str, misreads: Misreads, mistells: Mistells = as_they_are) ->
 
         def make_agent(self, seed: int) -> Any:
             kind = agent_kind(name)
-            config = kind.config(hidden_sizes=(16, 16), normalize_observations=False)
+            options = {"critic_architecture": "layer_norm"} if name == "sac" else {}
+            config = kind.config(hidden_sizes=(16, 16), normalize_observations=False, **options)
             agent = kind.build_agent(config, self.make_spaces(), device="cpu", seed=seed)
             return Misreading(agent, misreads, mistells)
 
