@@ -36,6 +36,15 @@ _CART_POLE = Spaces(gym.spaces.Box(-np.inf, np.inf, (4,), np.float32), gym.space
 _ATARI = Spaces(gym.spaces.Box(0, 255, (4, 84, 84), np.uint8), gym.spaces.Discrete(6), stack=4)
 
 
+_PAPER = (
+    "agent.normalize_observations=false",
+    "agent.critic_architecture=mlp",
+    "agent.learning_rate=3e-4",
+    "agent.alpha_learning_rate=3e-4",
+    "agent.policy_delay=1",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """A learner's load.
@@ -57,7 +66,8 @@ class Case:
     prioritized: bool = False
 
     def config(self, *, quick: bool) -> RunConfig:
-        """Its run, of one-step transitions, else as by default. Quick: small batches and replay."""
+        """Its run, of one-step transitions, else as by default, but for SAC, which is the paper's as
+        that of the loops beside it. Quick: small batches and replay."""
         batch_size, capacity = self.batch_size, self.capacity
         if quick:
             batch_size, capacity = min(batch_size, _QUICK_BATCH), _QUICK_CAPACITY
@@ -69,6 +79,7 @@ class Case:
                 f"env.frame_stack={self.spaces.stack}",
                 f"agent.batch_size={batch_size}",
                 "agent.n_step=1",
+                *(_PAPER if self.agent == "sac" else ()),
                 f"replay.capacity={capacity}",
                 f"replay.prioritized={self.prioritized}".lower(),
                 "replay.samples_per_insert=0",

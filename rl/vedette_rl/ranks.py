@@ -3,8 +3,8 @@
 All ranks hold the same weights, optimizers and random numbers. Gradients and statistics are
 averaged, and random numbers are drawn for the whole batch, so that a step of all ranks is the step
 that one process does on the whole batch, up to rounding; but batch normalization normalises each
-rank's part by itself. A process that has not joined is the only
-rank: what is here gives back what it takes, and costs nothing.
+rank's part by itself. A process that has not joined is the only rank: what is here gives back what
+it takes, and costs nothing.
 
 ::
 

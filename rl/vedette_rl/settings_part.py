@@ -90,10 +90,10 @@ def explain(
     for details in error.errors(include_url=False):
         unknown = details["type"] == "extra_forbidden"
         path = map(str, details["loc"]) if unknown else _path(part, details["loc"])
-        complaints = found.setdefault(".".join(filter(None, [prefix, *path])), [])
-        complaints.append(details)
-        if not unknown and not complaints[1:] and _may_be_none(part, details["loc"]):
-            complaints.append({**details, "type": "none_required"})
+        found.setdefault(".".join(filter(None, [prefix, *path])), []).append(details)
+    for complaints in found.values():
+        if _may_be_none(part, complaints[0]["loc"]):
+            complaints.append({**complaints[0], "type": "none_required"})
     known = list(keys)
     words: Mapping[str, str] = getattr(part, "pattern_words", {})
     return [_explained(key, complaints, known, words) for key, complaints in found.items()]
@@ -168,6 +168,8 @@ def _path(part: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
 def _may_be_none(part: type[BaseModel], loc: tuple[int | str, ...]) -> bool:
     """True if the value at `loc`, a key of `part` or of one of its parts, may be left out."""
     annotation: Any = part  # annotations have no common type
+    if any(isinstance(place, int) for place in loc):  # an entry of a list
+        return False
     for place in loc:
         here = _model_in(annotation)
         if here is None or place not in here.model_fields:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
+from vedette_rl import ranks
 from vedette_rl.agents.actions import BoxActions
 from vedette_rl.agents.captured_step import Due, SteppedAgent, StepResult
 from vedette_rl.agents.config import ActorCriticConfig
@@ -221,6 +222,9 @@ class ActorCritic(SteppedAgent):
         self._critics_adam.zero_grad()
         torch.autograd.backward(loss)
         self._critics_adam.move()
+        if self._target is None:  # running statistics, of which each rank has counted its part
+            for view in self._critics.frozen_views(self._critics.data):
+                ranks.average(view)
         self._follow_encoder()
         q_KB, target_B = q_tm1_KBN.detach().mean(dim=2), target_BM.mean(dim=1)
         return CriticFit(loss, q_KB, target_B, (q_KB - target_B).abs_().mean(dim=0))

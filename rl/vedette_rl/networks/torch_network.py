@@ -79,7 +79,7 @@ class EnsembleMlp(_TorchSteps, nn.Module):
     With ``batch_norm`` each linear layer takes ``gain (x - mean) / deviation + offset`` (Ioffe &
     Szegedy 2015, arXiv:1502.03167), by the statistics of this batch or by running ones, which are
     parameters without a gradient. The layer could learn the offset by its own bias, but not as
-    fast: a step of Adam moves the mean of a value by the step size there, by 256 of them here.
+    fast: there a step of Adam moves the mean of a value by one step size, here by eight at first.
 
     Args:
         members: K.
@@ -122,15 +122,13 @@ class EnsembleMlp(_TorchSteps, nn.Module):
         """Layer `k`'s input by batch normalization, of each member by itself."""
         statistics = self.statistics[k].detach()
         settings = self._counts, _BATCH_NORM_RATE, _BATCH_NORM_EPS
-        normalized = [
-            functional.batch_norm(one, mean, variance, gain, offset, *settings)
-            for one, mean, variance, gain, offset in zip(
-                x, *statistics, self.gains[k], self.offsets[k], strict=True
-            )
-        ]
-        if self._counts:
-            ranks.average(self.statistics[k].data)  # behind autograd, which does not read them
-        return torch.stack(normalized)
+        members = zip(x, *statistics, self.gains[k], self.offsets[k], strict=True)
+        return torch.stack(
+            [
+                functional.batch_norm(one, mean, variance, gain, offset, *settings)
+                for one, mean, variance, gain, offset in members
+            ]
+        )
 
     def linear(self, k: int, x: torch.Tensor) -> torch.Tensor:
         """See `PerceptronSteps`."""

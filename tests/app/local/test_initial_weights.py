@@ -184,9 +184,14 @@ def test_the_best_model_of_normalised_observations_brings_their_statistics() -> 
         np.testing.assert_array_equal(array, model.arrays[name], err_msg=name)
 
 
-def test_the_best_models_encoder_is_that_of_the_critics_which_share_it() -> None:
+@pytest.mark.parametrize(
+    ("critics", "parts"), [("batch_norm", ["critics"]), ("layer_norm", ["critics", "target"])]
+)
+def test_the_best_models_encoder_is_that_of_the_critics_which_share_it(
+    critics: str, parts: list[str]
+) -> None:
     camera, box = gym.spaces.Box(0, 255, (40, 40, 3), np.uint8), gym.spaces.Box(-1, 1, (2,))
-    config = agent_kind("sac").config(hidden_sizes=(8, 8), critic_architecture="layer_norm")
+    config = agent_kind("sac").config(hidden_sizes=(8, 8), critic_architecture=critics)
     spaces = Spaces(camera, box)
     agent, other = (
         agent_kind("sac").build_agent(config, spaces, device="cpu", seed=k) for k in (0, 1)
@@ -195,6 +200,6 @@ def test_the_best_models_encoder_is_that_of_the_critics_which_share_it() -> None
     encoder = [name for name in found.state["policy"] if name.startswith("encoder.")]
     assert encoder
     for name in encoder:
-        for part in ("critics", "target"):
+        for part in parts:
             assert torch.equal(found.state[part][name], found.state["policy"][name]), (part, name)
     assert "critics/q.weights.0: not there" in found.left

@@ -161,6 +161,22 @@ class TestSacOnImages(Pair):
     action = gym.spaces.Box(-1, 1, (2,), np.float32)
 
 
+class TestDefaultSacOnImages(Pair):
+    __test__ = True
+    plain_td_errors = takes_weights = False  # of statistics, two copies are not one of weight 2
+    agent = "sac"
+    observation = PIXELS
+    action = gym.spaces.Box(-1, 1, (2,), np.float32)
+
+
+class TestTd3WithBatchNorm(Pair):
+    __test__ = True
+    plain_td_errors = False
+    agent = "td3"
+    options = {**Pair.options, "critic_architecture": "batch_norm"}  # noqa: RUF012
+    action = gym.spaces.Box(-1, 1, (2,), np.float32)
+
+
 class TestSacOnCamerasAndJoints(Pair):
     __test__ = True
     agent = "sac"
