@@ -66,8 +66,8 @@ class Case:
     prioritized: bool = False
 
     def config(self, *, quick: bool) -> RunConfig:
-        """Its run, of one-step transitions, else as by default, but for SAC, which is the paper's as
-        that of the loops beside it. Quick: small batches and replay."""
+        """Its run, of one-step transitions, else as by default; SAC is the paper's, as in the loops
+        beside it. Quick: small batches and replay."""
         batch_size, capacity = self.batch_size, self.capacity
         if quick:
             batch_size, capacity = min(batch_size, _QUICK_BATCH), _QUICK_CAPACITY
