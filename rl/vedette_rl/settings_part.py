@@ -87,13 +87,16 @@ def explain(
         keys: every key there is, to find the nearest.
     """
     found: dict[str, list[ErrorDetails]] = {}
+    optional: set[str] = set()
     for details in error.errors(include_url=False):
-        unknown = details["type"] == "extra_forbidden"
-        path = map(str, details["loc"]) if unknown else _path(part, details["loc"])
-        found.setdefault(".".join(filter(None, [prefix, *path])), []).append(details)
-    for complaints in found.values():
-        if _may_be_none(part, complaints[0]["loc"]):
-            complaints.append({**complaints[0], "type": "none_required"})
+        path, may_be_none = _path(part, details["loc"])
+        if details["type"] == "extra_forbidden":
+            path, may_be_none = [*map(str, details["loc"])], False
+        key = ".".join(filter(None, [prefix, *path]))
+        found.setdefault(key, []).append(details)
+        optional |= {key} if may_be_none else set()
+    for key in optional:
+        found[key].append({**found[key][0], "type": "none_required"})
     known = list(keys)
     words: Mapping[str, str] = getattr(part, "pattern_words", {})
     return [_explained(key, complaints, known, words) for key, complaints in found.items()]
@@ -147,14 +150,16 @@ def _said(details: ErrorDetails, words: Mapping[str, str]) -> str:
     return template.format(**numbers) if template else details["msg"]
 
 
-def _path(part: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
-    """The places of `loc` that are keys: pydantic adds a union's members, nobody wrote those."""
+def _path(part: type[BaseModel], loc: tuple[int | str, ...]) -> tuple[list[str], bool]:
+    """The places of `loc` that are keys: pydantic adds a union's members, nobody wrote those; and
+    whether the last key may be none."""
     path: list[str] = []
     here: type[BaseModel] | None = part
-    named = False  # the next place is a name
+    named = may_be_none = False  # named: the next place is a name
     for place in loc:
         if isinstance(place, int):
             path.append(str(place))
+            may_be_none = False
         elif named:
             path.append(place)
             named = False
@@ -162,20 +167,8 @@ def _path(part: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
             path.append(place)
             annotation = here.model_fields[place].annotation
             here, named = _model_in(annotation), is_named(annotation)
-    return path
-
-
-def _may_be_none(part: type[BaseModel], loc: tuple[int | str, ...]) -> bool:
-    """True if the value at `loc`, a key of `part` or of one of its parts, may be left out."""
-    annotation: Any = part  # annotations have no common type
-    if any(isinstance(place, int) for place in loc):  # an entry of a list
-        return False
-    for place in loc:
-        here = _model_in(annotation)
-        if here is None or place not in here.model_fields:
-            break
-        annotation = here.model_fields[str(place)].annotation
-    return type(None) in get_args(annotation)
+            may_be_none = type(None) in get_args(annotation)
+    return path, may_be_none
 
 
 def is_named(annotation: Any) -> bool:  # annotations have no common type

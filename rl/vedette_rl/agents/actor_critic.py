@@ -136,11 +136,14 @@ class ActorCritic(SteppedAgent):
         self.generators = (self.noise, self._shift.generator)
         self.networks: tuple[nn.Module, ...] = (self.pi, self.q)
         self._target: ParameterVector | None = None
+        self._statistics: list[torch.Tensor] = []  # of batch normalization, running
         if config.critic_architecture != "batch_norm":
             # without the noise of a custom encoder's dropout, as `ValueAgent` has it
             self._q_target = build_seeded(build_critics, seed + 1, device).eval()
             self._target = ParameterVector(self._q_target, learns=False)
             self.networks += (self._q_target,)
+        else:
+            self._statistics = self._critics.frozen_views(self._critics.data)
         self._follow_encoder()
 
     def adam(
@@ -222,9 +225,8 @@ class ActorCritic(SteppedAgent):
         self._critics_adam.zero_grad()
         torch.autograd.backward(loss)
         self._critics_adam.move()
-        if self._target is None:  # running statistics, of which each rank has counted its part
-            for view in self._critics.frozen_views(self._critics.data):
-                ranks.average(view)
+        for statistics in self._statistics:  # each rank has counted its part of the batch
+            ranks.average(statistics)
         self._follow_encoder()
         q_KB, target_B = q_tm1_KBN.detach().mean(dim=2), target_BM.mean(dim=1)
         return CriticFit(loss, q_KB, target_B, (q_KB - target_B).abs_().mean(dim=0))

@@ -30,7 +30,7 @@ Array = Any
 Architecture = Literal["mlp", "layer_norm", "residual"]
 """What is between the linear layers of a perceptron; see `MlpSizes`."""
 
-CriticArchitecture = Literal["mlp", "layer_norm", "residual", "batch_norm"]
+CriticArchitecture = Literal[Architecture, "batch_norm"]
 """The same of critics, which torch alone computes."""
 
 _EXPANSION = 4
