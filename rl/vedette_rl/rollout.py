@@ -194,6 +194,8 @@ class PushedEnvs(VectorEnvironment):
         self._terminated, self._truncated = (np.zeros(count or 1, np.bool_) for _ in range(2))
         self._valid = np.ones(count or 1, np.bool_)
         self._begun = np.zeros(count or 1, np.bool_)
+        self.is_begun = False
+        """Every environment has an observation to act on."""
         self.batched = count is not None
         self.never: Any = np.zeros(self._shape, np.bool_) if self._shape else False
         """Flags that are not set."""
@@ -201,11 +203,6 @@ class PushedEnvs(VectorEnvironment):
         """An episode ended with what was pushed last."""
         self.done = np.zeros(count or 1, np.bool_)
         """``(E,)``, where one did."""
-
-    @property
-    def is_begun(self) -> bool:
-        """True once every environment has an observation to act on."""
-        return bool(self._begun.all())
 
     def begin(self, obs: Any, which: NDArray[np.bool_] | None = None) -> None:
         """Begin episodes with `obs`: everywhere, or where `which` ``(E,)`` is true.
@@ -218,14 +215,16 @@ class PushedEnvs(VectorEnvironment):
         self._current = max(0, self._current)
         for name, column in self._buffers[self._current].items():
             column[which] = self._arrived[name][which]
-        self._begun |= which
+        if not self.is_begun:
+            self._begun |= which
+            self.is_begun = bool(self._begun.all())
         self._returns.drop(which)
 
     def begin_like(self, others: PushedEnvs) -> None:
         """Begin episodes everywhere with what others of the same spaces see."""
         self._current = max(0, self._current)
         copy_columns(others.reset(), self._buffers[self._current])
-        self._begun[:] = True
+        self.is_begun = True
 
     def reset(self) -> Columns:
         return self._buffers[self._current]

@@ -163,11 +163,11 @@ def loops(rounds: Rounds = 3, seconds: Seconds = 4.0, as_json: AsJson = False) -
 def own_loop(
     envs: Annotated[int, typer.Option(min=1, help="CartPoles.")] = 8,
     rows: Annotated[int, typer.Option(min=1, help="Of a batch.")] = 64,
-    rounds: Rounds = 7,
-    seconds: Seconds = 3.0,
+    rounds: Rounds = 30,
+    seconds: Seconds = 1.0,
     as_json: AsJson = False,
 ) -> None:
-    """vedette.Actor in a loop of its own, beside an actor process, on a core each.
+    """vedette.Actor in a loop of its own, beside an actor process, in turn on one core.
 
     \b
     scripts/bench/run own-loop

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 
 import vedette
@@ -25,9 +28,15 @@ from vedette.bench.daemons import (
     run_actors,
     running,
 )
-from vedette.bench.measuring import assign_core, ratio_of_rounds, reserve_core, summarize_rounds
+from vedette.bench.measuring import (
+    process_ids,
+    ratio_of_rounds,
+    reserve_core,
+    summarize_rounds,
+)
 from vedette.local.daemons import daemon_command, free_port
-from vedette_rl.envs.vector_env import SerialEnvs
+from vedette_rl.envs.config import EnvConfig
+from vedette_rl.envs.make import make_group
 from vedette_services.config.loading import load_config
 from vedette_services.errors import NoAnswerError
 from vedette_services.host.processes import python_module
@@ -37,27 +46,28 @@ OWN_LOOP = "own_loop"
 MANAGER = "actors"
 """A word of its command line; an own loop has none."""
 
-_WARM_S, _START_S = 1.5, 60.0
+_WARM_S, _SETTLE_S, _START_S = 1.5, 0.3, 60.0
 _ROBOT = Path(__file__).parents[2] / "docs" / "examples" / "robot.py"
 _SAID = re.compile(r"(\d+) steps, (\d+) periods missed, longest act ([\d.]+) ms, (\d+) samples")
 
 
 @dataclass(frozen=True, slots=True)
 class OwnLoopBench:
-    """Measures an actor of several CartPoles, as a process and in a loop of its own, each on a core
-    for itself, with the learner and the process's manager on the others; its processor time counts.
+    """Measures an actor of several CartPoles, as a process and in a loop of its own, in turn on one
+    core (the other one stands still), with the learner and the process's manager on the others; its
+    processor time counts.
 
     Args:
         envs: environments, stepped by the same code in both.
         rows: of a batch.
-        seconds: of a round.
+        seconds: of each in a round: short, as a machine's speed changes.
         rounds: each measures both.
     """
 
     envs: int = 8
     rows: int = 64
-    seconds: float = 3.0
-    rounds: int = 7
+    seconds: float = 1.0
+    rounds: int = 30
 
     def run(self) -> dict[str, Any]:
         """Measure in turn: steps/s, and steps for a second of processor time."""
@@ -77,12 +87,18 @@ class OwnLoopBench:
         ).config
         found: dict[str, list[Any]] = {"process": [], "own": []}
         with reserve_core() as core, learner_of(config) as (address, asker):
-            for _ in range(self.rounds):
-                with run_actors(address, 1):
-                    found["process"].append(self._measure(asker, ACTOR, core))
-                own = python_module(OWN_LOOP, str(address), str(self.envs))
-                with running([own]):
-                    found["own"].append(self._measure(asker, OWN_LOOP, core))
+            own = python_module(OWN_LOOP, str(address), str(self.envs))
+            with run_actors(address, 1):
+                _await_samples(asker, ACTOR)
+                _keep_acting_on(core, ACTOR)
+                with standing_still(ACTOR), running([own]):
+                    time.sleep(_WARM_S)  # what is under way comes in
+                    _await_samples(asker, OWN_LOOP)
+                    _keep_acting_on(core, OWN_LOOP)
+                    for _ in range(self.rounds):
+                        found["own"].append(self._measure(asker, OWN_LOOP))
+                        with standing_still(OWN_LOOP), moving(ACTOR):
+                            found["process"].append(self._measure(asker, ACTOR))
         rates = {kind: [one.per_s for one in rounds] for kind, rounds in found.items()}
         costs = {
             kind: [one.rows / one.processor_s for one in rounds] for kind, rounds in found.items()
@@ -99,15 +115,49 @@ class OwnLoopBench:
             "processor_ratio": ratio_of_rounds(costs["own"], costs["process"]),
         }
 
-    def _measure(self, asker: StatusClient, module: str, core: int | None) -> Measured:
-        """Measure what plays now, from when it plays."""
-        before, deadline = ask(asker).samples.inserted, time.monotonic() + _START_S
-        while ask(asker).samples.inserted == before:
-            if time.monotonic() > deadline:
-                raise NoAnswerError(f"{module} of this measurement", _START_S)
-            time.sleep(0.1)
-        assign_core(core, module)
-        return measured(asker, _WARM_S, self.seconds, [module, MANAGER])
+    def _measure(self, asker: StatusClient, module: str) -> Measured:
+        return measured(asker, _SETTLE_S, self.seconds, [module, MANAGER])
+
+
+def _await_samples(asker: StatusClient, module: str) -> None:
+    """Wait until what has just been started plays."""
+    before, deadline = ask(asker).samples.inserted, time.monotonic() + _START_S
+    while ask(asker).samples.inserted == before:
+        if time.monotonic() > deadline:
+            raise NoAnswerError(f"{module} of this measurement", _START_S)
+        time.sleep(0.1)
+
+
+def _keep_acting_on(core: int | None, module: str) -> None:
+    """Move the main threads to a core; the threads beside them stay off it, as a manager does."""
+    if core is not None:
+        for process in process_ids(module):
+            os.sched_setaffinity(process, {core})
+
+
+def _signal(module: str, number: signal.Signals) -> None:
+    for process in process_ids(module):
+        os.kill(process, number)
+
+
+@contextmanager
+def standing_still(module: str) -> Iterator[None]:
+    """Stop our descendants that run `python -m MODULE` meanwhile."""
+    _signal(module, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        _signal(module, signal.SIGCONT)
+
+
+@contextmanager
+def moving(module: str) -> Iterator[None]:
+    """Let stopped ones go on meanwhile."""
+    _signal(module, signal.SIGCONT)
+    try:
+        yield
+    finally:
+        _signal(module, signal.SIGSTOP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +213,8 @@ def _started(command: list[str]) -> subprocess.Popen[bytes]:
 
 def play(learner: str, envs: int) -> None:
     """Play CartPole until this process is killed: the simulator of `OwnLoopBench`."""
-    made = [gym.make("CartPole-v1", disable_env_checker=True) for _ in range(envs)]
-    group = SerialEnvs(made)
+    config = EnvConfig(id="CartPole-v1", vectorization="loop", stepping="serial")
+    group = make_group(config, envs)
     obs, everywhere = group.layout.empty(envs), range(envs)
     group.reset(everywhere, list(everywhere), obs, everywhere)
     with vedette.Actor(learner, envs=envs) as actor:

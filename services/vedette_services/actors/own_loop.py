@@ -196,7 +196,7 @@ class Actor:
                 self._begin_greedy(playing, np.ones(len(envs), np.bool_))
             return
         step = self._unprocessed
-        if step is None or (begun & ~step.begins).any():
+        if step is None or np.count_nonzero(begun & ~step.begins):
             self._process()
             playing.loop.cut()
         envs.begin(obs, begun)
