@@ -267,10 +267,8 @@ def join_priorities(replays: Sequence[PrioritizedReplay]) -> JoinedTrees:
 
     def map_leaves(multiple: int) -> tuple[NDArray[np.float64], list[int]]:
         page = ring_files.ALIGNED_ROWS // files[0][1].dtype.itemsize
-        aligned, begins, end = max(multiple, page), [], 0
-        for _, file in files:
-            begins.append(end)
-            end = -(-(end + file.shape[0] + page) // aligned) * aligned
+        lengths = [file.shape[0] for _, file in files]
+        begins = ring_files.lay_behind(lengths, page, max(multiple, page))
         return ring_files.map_joined(files, begins, writable=True)[_HEAD:], begins
 
     return JoinedTrees(trees, map_leaves)

@@ -261,10 +261,8 @@ def join_rings(rings: Sequence[Rows]) -> tuple[Columns, list[int]] | None:
     readers = [ring for ring in rings if type(ring) is RingReader]
     if len(readers) < len(rings):
         return None
-    aligned, begins, end = ring_files.ALIGNED_ROWS, [], 0
-    for ring in readers:
-        begins.append(end)  # the next one beyond this one's rows and its page of identity
-        end += (-(-ring.manifest.physical_rows // aligned) + 1) * aligned
+    aligned = ring_files.ALIGNED_ROWS  # the gap is for a page of identity
+    begins = ring_files.lay_behind((r.manifest.physical_rows for r in readers), aligned, aligned)
     files: dict[str, list[tuple[str, ring_files.ArrayFile]]] = {}
     for ring in readers:
         for file in ring_files.column_files(ring.directory, ring.manifest):

@@ -23,7 +23,7 @@ import os
 import re
 import shutil
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -207,6 +207,15 @@ ALIGNED_ROWS = max(PAGE_BYTES, mmap.PAGESIZE)
 """Rows of any size whose bytes are whole pages of the system."""
 
 _MAP_FIXED = 0x10  # of Linux and macOS; the mmap module has no name for it
+
+
+def lay_behind(lengths: Iterable[int], gap: int, aligned: int) -> list[int]:
+    """Where pieces of these lengths begin: at multiples of `aligned`, `gap` or more between two."""
+    begins, end = [], 0
+    for length in lengths:
+        begins.append(end)
+        end = -(-(end + length + gap) // aligned) * aligned
+    return begins
 
 
 def map_joined(
