@@ -15,6 +15,9 @@ from vedette_rl.core import ColumnPolicy, Columns, ModelInfo, Policy, Step, Step
 from vedette_rl.core.columns import copy_columns
 from vedette_rl.envs.layout import Intervention, RewardTransform
 from vedette_rl.envs.vector_env import VectorEnvironment
+from vedette_rl.errors import SpaceLayoutError
+
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
 class ReceivedModel(Protocol):
@@ -189,6 +192,7 @@ class PushedEnvs(VectorEnvironment):
         super().__init__(observation, action, count or 1, rewards)
         self._shape = () if count is None else (count,)
         self._arrived = self._layout.empty(count or 1)
+        self._float_leaves = [leaf for leaf in self._layout.leaves if leaf.dtype.kind == "f"]
         self.true_reward = np.zeros(count or 1, np.float64)
         """``(E,)``, what was pushed last, before it is scaled and clipped."""
         self._terminated, self._truncated = (np.zeros(count or 1, np.bool_) for _ in range(2))
@@ -208,10 +212,11 @@ class PushedEnvs(VectorEnvironment):
         """Begin episodes with `obs`: everywhere, or where `which` ``(E,)`` is true.
 
         Raises:
-            SpaceLayoutError: an observation has another shape than its space.
+            SpaceLayoutError: an observation has another shape than its space, or no finite value.
         """
         which = self._valid if which is None else which
         self._write(self._arrived, obs)
+        self._check_finite(self._arrived, which)
         self._current = max(0, self._current)
         for name, column in self._buffers[self._current].items():
             column[which] = self._arrived[name][which]
@@ -219,6 +224,20 @@ class PushedEnvs(VectorEnvironment):
             self._begun |= which
             self.is_begun = bool(self._begun.all())
         self._returns.drop(which)
+
+    def flags(self, which: Any) -> NDArray[np.bool_]:
+        """``(E,)``, flags as `begin` takes them; None: all are set.
+
+        Raises:
+            ValueError: they are not one flag for each environment.
+        """
+        if which is None:
+            return self._valid
+        if np.asarray(which).dtype != np.bool_:
+            raise ValueError(f"which={which!r}: True or False for each environment, not its number")
+        flags = np.zeros(len(self), np.bool_)
+        self._fill(flags, "which", which)
+        return flags
 
     def begin_like(self, others: PushedEnvs) -> None:
         """Begin episodes everywhere with what others of the same spaces see."""
@@ -252,13 +271,20 @@ class PushedEnvs(VectorEnvironment):
                 episode that counts; None: of none.
 
         Raises:
-            SpaceLayoutError: an observation has another shape than its space.
-            ValueError: rewards or flags are not one for each environment, or a flag is neither
-                true nor false.
+            SpaceLayoutError: an observation has another shape than its space, or no finite value.
+            ValueError: rewards or flags are not one for each environment, a reward or executed
+                action is not finite, or a flag is neither true nor false.
         """
         action, next_obs = self._action_column(action), self._buffer(1)
+        for _, own in taken_over:
+            if not np.isfinite(np.asarray(own, np.float64)).all():
+                raise ValueError(f"action={own!r}: it is not finite")
+            self._actions.from_environment(own)  # of another shape: before anything is counted
         self._write(next_obs, obs)
+        self._check_finite(next_obs, None)
         self._fill(self.true_reward, "rewards", reward)
+        if not np.abs(self.true_reward).max() <= _FLOAT32_MAX:  # neither is NaN
+            raise ValueError(f"rewards={reward!r}: not finite, or not within float32")
         self._fill_flags(self._terminated, "terminated", terminated)
         self._fill_flags(self._truncated, "truncated", truncated)
         self._rewards.write(self.true_reward, self._reward)
@@ -286,11 +312,20 @@ class PushedEnvs(VectorEnvironment):
             self._layout.write(columns, 0, obs)
 
     def _fill(self, into: NDArray[Any], name: str, value: Any) -> None:
-        shape = value.shape if isinstance(value, np.ndarray) else np.shape(value)
-        if shape != self._shape:
+        found = np.asarray(value)
+        if found.shape != self._shape:
             expected = f"of shape {self._shape}" if self._shape else "a single one"
-            raise ValueError(f"{name} of shape {shape}, expected {expected}")
-        into[:] = value
+            raise ValueError(f"{name} of shape {found.shape}, expected {expected}")
+        if found.dtype.kind not in "biuf":
+            raise ValueError(f"{name}={value!r}: not a number")
+        into[:] = found
+
+    def _check_finite(self, columns: Columns, which: NDArray[np.bool_] | None) -> None:
+        for leaf in self._float_leaves:
+            column = columns[leaf.name] if which is None else columns[leaf.name][which]
+            if not np.isfinite(column).all():
+                why = f"an observation's {leaf.name!r} is not finite"
+                raise SpaceLayoutError("observation", leaf.space, why)
 
     def _fill_flags(self, into: NDArray[Any], name: str, value: Any) -> None:
         if not (value is True or value is False) and getattr(value, "dtype", None) != np.bool_:

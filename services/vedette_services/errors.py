@@ -439,12 +439,14 @@ class HandoverError(ActorError):
 class SpecMismatchError(ActorError, RefusedError):
     """This host would build something else than the learner's run describes: never acted on."""
 
-    def __init__(self, what: str, difference: str) -> None:
-        super().__init__(
-            f"this host's {what} differs from the run's: {difference}; "
-            "install the learner's versions of vedette and of the environment here"
-        )
-        self.what = what
+    def __init__(
+        self,
+        what: str,
+        difference: str,
+        fix: str = "install the learner's versions of vedette and of the environment here",
+    ) -> None:
+        super().__init__(f"this host's {what} differs from the run's: {difference}; {fix}")
+        self.what, self.difference = what, difference
 
 
 class RowsNotDeclaredError(ActorError, RefusedError):

@@ -11,6 +11,7 @@ from vedette_rl.core import Columns, ModelInfo
 from vedette_rl.envs import transition_dtype
 from vedette_rl.envs.layout import RewardTransform
 from vedette_rl.envs.vector_env import LoopVectorEnv
+from vedette_rl.errors import SpaceLayoutError
 from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.replay.frame_stacks import frame_stack, row_with_places
 from vedette_rl.rollout import PushedEnvs, RolloutLoop
@@ -141,6 +142,15 @@ def test_some_of_several_environments_begin_while_others_go_on() -> None:
     np.testing.assert_array_equal(step.init_obs["obs"], first + np.array([[1], [100], [1]]))
     with pytest.raises(ValueError, match=r"truncated of shape \(\), expected of shape \(3,\)"):
         envs.push(zeros, zeros, first, none, False)
+    with pytest.raises(ValueError, match=r"action=nan: it is not finite"):
+        envs.push(zeros, zeros, first, none, none, [(1, np.nan)])
+    broken = np.where([[True], [False], [False]], np.nan, first)
+    with pytest.raises(SpaceLayoutError, match="'obs' is not finite"):
+        envs.begin(broken)
+    envs.begin(broken, envs.flags([False, True, True]))  # of the first nothing is read
+    with pytest.raises(ValueError, match=r"which=\[0, 2\]: True or False for each"):
+        envs.flags([0, 2])
+    envs.begin(first)
     own = envs.action_to_environment(np.array([0, 1, 2]))
     assert own.tolist() == [2, 3, 4]  # this space begins at 2
     step = envs.push(zeros, zeros, first, none, none, [(1, 4)])

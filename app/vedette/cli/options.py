@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -233,10 +232,11 @@ def chosen_id(manager: str | None) -> str | None:
     """
     if manager is None:
         return None
+    from vedette_protocol.topics import is_id
     from vedette_services.run.directory import host_for_manager_id
 
     found = manager.replace("{host}", host_for_manager_id(socket.gethostname()))
-    if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", found):
+    if not is_id(found):
         raise SettingError("--id", f"{found!r} has other than 1 to 64 of A-Z a-z 0-9 . _ -")
     return found
 

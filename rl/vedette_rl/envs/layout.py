@@ -40,7 +40,11 @@ class ObservationLayout:
     def write(self, columns: Columns, row: int, obs: Any) -> None:  # of any space
         """Copy one observation into a row."""
         for leaf in self.leaves:
-            columns[leaf.name][row] = _of_shape(_follow(obs, leaf), leaf.shape, leaf)
+            value = _of_shape(_follow(obs, leaf), leaf.shape, leaf)
+            try:
+                columns[leaf.name][row] = value
+            except (TypeError, ValueError) as error:
+                raise _not_of(leaf, f"cannot be stored: {error}") from error
 
     def write_rows(self, columns: Columns, observations: Sequence[Any]) -> None:
         """Copy one observation into each row."""
@@ -65,7 +69,10 @@ class ObservationLayout:
         for leaf in self.leaves:
             column = columns[leaf.name]
             batch = _of_shape(_follow(batched_obs, leaf), column.shape, leaf)
-            np.copyto(column, batch, casting="same_kind")
+            try:
+                np.copyto(column, batch, casting="same_kind")
+            except (TypeError, ValueError) as error:
+                raise _not_of(leaf, f"cannot be stored: {error}") from error
 
     def encode(self, obs: Any) -> Columns:  # of any space
         """One observation as columns of one row."""
@@ -89,15 +96,29 @@ def _of_shape(
     value: Any, shape: tuple[int, ...], leaf: ObservationColumn
 ) -> Any:  # an array, or a number
     """The value, if it is of this shape: numpy would repeat it along the missing axes."""
-    if getattr(value, "shape", None) != shape and np.shape(value) != shape:
-        why = f"an observation's {leaf.name!r} has shape {np.shape(value)}"
-        raise SpaceLayoutError("observation", leaf.space, why)
+    if getattr(value, "shape", None) == shape:
+        return value
+    try:
+        found = np.shape(value)
+    except ValueError as error:  # a nesting of arrays of several shapes
+        pair = isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], dict)
+        why = "is (obs, info), as reset() returns them: give obs" if pair else "is no array"
+        raise _not_of(leaf, why) from error
+    if found != shape:
+        raise _not_of(leaf, f"has shape {found}, expected {shape}")
     return value
 
 
+def _not_of(leaf: ObservationColumn, why: str) -> SpaceLayoutError:
+    return SpaceLayoutError("observation", leaf.space, f"an observation's {leaf.name!r} {why}")
+
+
 def _follow(obs: Any, leaf: ObservationColumn) -> Any:  # of any space
-    for key in leaf.path:
-        obs = obs[key]
+    try:
+        for key in leaf.path:
+            obs = obs[key]
+    except (IndexError, KeyError, TypeError) as error:
+        raise _not_of(leaf, f"is missing in a {type(obs).__name__}") from error
     return obs
 
 

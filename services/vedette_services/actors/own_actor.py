@@ -296,6 +296,9 @@ class OwnLoop:
             envs = PushedEnvs(observation, action, self._envs, rewards)
             actor = OwnActor(order, envs, self._on_full or config.on_full)
         except Exception as error:  # noqa: BLE001 - told where the loop is
+            if self._given is not None and isinstance(error, SpecMismatchError):
+                fix = "give observation_space= and action_space= as the run has them"
+                error = SpecMismatchError("simulator", error.difference, fix)
             self.error = error
             return FailedActor(order, error)
         if self._model is not None:

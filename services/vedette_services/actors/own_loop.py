@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_protocol.send_window import OnFull
+from vedette_protocol.topics import is_id
 from vedette_rl.core import Step
 from vedette_rl.envs.layout import Intervention
 from vedette_rl.errors import ModelMismatchError
@@ -107,10 +108,12 @@ class Actor:
         evaluates: bool = False,
     ) -> None:
         given = _given_spaces(observation_space, action_space)
-        if envs is not None and envs < 1:
-            raise ValueError(f"envs={envs}: at least one environment plays")
+        if envs is not None and (type(envs) is not int or envs < 1):
+            raise ValueError(f"envs={envs!r}: a number of environments from 1 on, or None")
         if on_full is not None and on_full not in get_args(OnFull):
             raise ValueError(f"on_full={on_full!r}: it is one of {', '.join(get_args(OnFull))}")
+        if id is not None and not is_id(id):
+            raise ValueError(f"id={id!r}: an id is 1 to 64 of A-Z a-z 0-9 . _ -")
         if not learner.startswith("@"):
             Address.parse(learner)
         self._learner, self._wait_s = learner, wait_s
@@ -122,7 +125,7 @@ class Actor:
         self._ended = self._closed = False
         self._stop, self._done = StopEvent(), threading.Event()
         host = socket.gethostname()
-        manager = id or default_manager_id(host)
+        manager = default_manager_id(host) if id is None else id
         self._state = ManagerState(
             Identity(manager, host, learner),
             count=1,
@@ -181,13 +184,14 @@ class Actor:
             NoModelError: neither within `wait_s`.
             RunOverError, RefusedError: there is no run to play.
             SpacesNotKnownError, SpecMismatchError: of the spaces.
-            SpaceLayoutError: an observation has another shape than its space.
+            SpaceLayoutError: an observation has another shape than its space, or no finite value.
+            ValueError: `which` is not one flag for each environment.
         """
+        if self._closed:
+            raise RunOverError(self._learner, self._state.run_over or "closed")
         playing = self._playing or self._join()
         envs = playing.envs
-        begun = np.ones(len(envs), np.bool_) if which is None else np.asarray(which, np.bool_)
-        if begun.shape != (len(envs),):
-            raise ValueError(f"which of shape {begun.shape}, expected ({len(envs)},)")
+        begun = envs.flags(which)
         first = not envs.is_begun
         if first:
             envs.begin(obs, begun)
@@ -207,6 +211,8 @@ class Actor:
 
     def act(self) -> Any:  # an array, or a number
         """Choose an action by the newest model, exploring as the run says.
+
+        Called again before `observe` it chooses anew: the action before it was not done.
 
         Returns:
             What the environment's action space holds; of several environments an array of them.
@@ -252,9 +258,10 @@ class Actor:
                 safety filter changed it. The run stores it, as an intervention if it marks these.
 
         Raises:
-            SpaceLayoutError: an observation has another shape than its space.
-            ValueError: rewards, flags or actions are not one for each environment, or a flag is
-                neither true nor false.
+            SpaceLayoutError: an observation has another shape than its space, or no finite value.
+            ValueError: rewards, flags or actions are not one for each environment, a reward or
+                action is not finite, or a flag is neither true nor false. None of these steps
+                is sent; give another, or `begin` anew.
             RowsNotDeclaredError: a step processor makes columns that nobody declares.
         """
         playing, chosen = self._playing, self._action

@@ -141,6 +141,8 @@ def _split(text: str) -> tuple[str, str]:
         if not bracket or not _is_ip(host) or (rest and not rest.startswith(":")):
             raise AddressError(text, "the brackets hold no IPv6 address")
         return host, rest[1:] if rest else str(DEFAULT_PORT)
+    if "://" in text:
+        raise AddressError(text, "a scheme is not part of it")
     host, colon, port = text.partition(":")
     if ":" in port:
         raise AddressError(text, "an IPv6 address stands in brackets")

@@ -205,6 +205,9 @@ class ClientKeys:
         if (directory / HOST_SECRET).exists():
             pair = read_secret(directory / HOST_SECRET)
             return cls(pair, read_public(directory / LEARNER_PUBLIC).public)
+        if not (directory / LEARNER_SECRET).exists():
+            fix = "name this host's folder: hosts/NAME of the one that `vedette keys new` made"
+            raise KeysError(directory, "holds no keys", fix)
         pair = LearnerKeys.read(directory).pair
         return cls(pair, pair.public)
 

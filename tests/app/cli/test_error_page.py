@@ -78,7 +78,7 @@ ENVIRONMENTS = [
     (
         "run --env broken_envs:BrokenWrongShape-v0 --agent dqn",
         "env.id: observation space Box(0.0, 1.0, (2,), float32): an observation's 'obs' has shape "
-        "(3,)",
+        "(3,), expected (2,)",
     ),
     (
         "run --env broken_envs:BrokenManyActions-v0 --agent dqn",
@@ -288,7 +288,11 @@ WHO_IS_THERE = [
         "actors --learner host --id a/b",
         "--id: 'a/b' has other than 1 to 64 of A-Z a-z 0-9 . _ -",
     ),
-    ("actors --learner host --keys no", "no: holds no keys; make them: vedette keys new no"),
+    (
+        "actors --learner host --keys no",
+        "no: holds no keys; name this host's folder: hosts/NAME of the one that `vedette keys new` "
+        "made",
+    ),
     (
         "learner --keys keys --insecure",
         "--keys and --insecure say opposite things: give one of them",

@@ -22,6 +22,7 @@ from vedette_rl.core import ModelInfo
 from vedette_rl.errors import SpaceLayoutError
 from vedette_services.actors.own_loop import Actor
 from vedette_services.errors import (
+    AddressError,
     NoModelError,
     RefusedError,
     RunOverError,
@@ -339,7 +340,7 @@ def test_without_an_axis_it_plays_one_environment_and_needs_no_declared_spaces(
             actor.observe(reward, obs, terminated, truncated)
             if terminated or truncated:
                 actor.begin(env.reset()[0])
-        with pytest.raises(SpaceLayoutError, match="has shape"):
+        with pytest.raises(SpaceLayoutError, match=r"has shape \(3,\), expected \(4,\)"):
             actor.act(), actor.observe(1.0, np.zeros(3, np.float32))
         with pytest.raises(ValueError, match="rewards of shape"):
             actor.observe(np.ones(2), obs)
@@ -348,8 +349,23 @@ def test_without_an_axis_it_plays_one_environment_and_needs_no_declared_spaces(
                 ValueError, match=r"truncated=.* a flag is True or False, or 1 or 0"
             ):
                 actor.observe(1.0, obs, False, flag if flag is not None else object())
+        for reward in (np.nan, np.inf, 1e300, "1", None, 1j):
+            with pytest.raises(ValueError, match=r"rewards=.*(not finite|not a number)"):
+                actor.observe(reward, obs)
+        with pytest.raises(SpaceLayoutError, match="'obs' is not finite"):
+            actor.observe(1.0, np.full(4, np.nan, np.float32))
+        with pytest.raises(SpaceLayoutError, match="cannot be stored: could not convert string"):
+            actor.observe(1.0, ["a"] * 4)
+        with pytest.raises(SpaceLayoutError, match=r"is \(obs, info\), as reset\(\) returns them"):
+            actor.begin(env.reset())
+        with pytest.raises(ValueError, match=r"which=1: True or False"):
+            actor.begin(obs, 1)
         actor.observe(1.0, obs, np.float32(0), 1)
+        actor.begin(obs, True)
+        assert actor.stats()["episodes"] < 101
         assert actor.close()
+        with pytest.raises(RunOverError, match="closed"):
+            actor.begin(obs)
     assert learner.rows() == 101
     assert learner.column("truncated")[-1]
 
@@ -402,7 +418,7 @@ def test_what_cannot_be_played_is_refused_in_the_loop(address: Address) -> None:
     with serving(learner):
         with (
             Actor(str(address), id="a", **wrong) as actor,
-            pytest.raises(SpecMismatchError, match="'obs'"),
+            pytest.raises(SpecMismatchError, match=r"'obs'.*give observation_space= and"),
         ):
             actor.begin(np.zeros(5, np.float32))
         with (
@@ -428,6 +444,14 @@ def test_calls_out_of_order_are_refused(address: Address) -> None:
             actor.observe(0.0, np.zeros(4, np.float32))
     with pytest.raises(TypeError, match="given together"):
         Actor(str(address), action_space=SPACES["action_space"])
+    for bad in ("a b", "x" * 65, ""):
+        with pytest.raises(ValueError, match="an id is 1 to 64 of"):
+            Actor(str(address), id=bad)
+    for count in (0, 2.0, "2", True):
+        with pytest.raises(ValueError, match="a number of environments from 1 on"):
+            Actor(str(address), envs=count)  # type: ignore[arg-type]  # on purpose
+    with pytest.raises(AddressError, match="a scheme is not part of it; write HOST"):
+        Actor(f"tcp://{address}")
     with pytest.raises(ValueError, match="one of block, drop_oldest"):
         Actor(str(address), on_full="drop")  # type: ignore[arg-type]  # on purpose
 
