@@ -7,6 +7,7 @@ it), M values of a target.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -110,14 +111,9 @@ class ActorCritic(SteppedAgent):
         self._center = torch.from_numpy(actions.center).to(device)
         self._half_width = torch.from_numpy(actions.half_width).to(device)
 
-        def build_policy() -> nn.Module:
-            return build_network(config, spaces.observation, layers, size)
-
-        def build_critics() -> Critics:
-            return Critics(config, seen, size)
-
-        self.build_policy = build_policy
-        self.pi = build_seeded(build_policy, seed, device)
+        self.build_policy = partial(build_network, config, spaces.observation, layers, size)
+        build_critics = partial(Critics, config, seen, size)
+        self.pi = build_seeded(self.build_policy, seed, device)
         self.q = build_seeded(build_critics, seed + 1, device)
         self._shares_encoder = config.shared_encoder and bool(images_of(seen))
         if self._shares_encoder:
