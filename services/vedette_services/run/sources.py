@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from vedette_rl.core import ReplayBuffer
 from vedette_rl.core.columns import INTERVENED
 from vedette_rl.envs.make import environment_spaces
 from vedette_rl.envs.spaces import Spaces
@@ -32,6 +33,7 @@ from vedette_rl.replay.budget import replay_space
 from vedette_rl.replay.config import INTERVENTIONS
 from vedette_rl.replay.export import LiveRows
 from vedette_rl.replay.manifest import read_manifest
+from vedette_rl.replay.mixed import MixedReplay
 from vedette_rl.replay.ring import MarkedRows, RingReader, RingWriter, recover_replay
 from vedette_rl.replay.rows import Rows
 from vedette_rl.storage.atomic_files import replace_file, sync_directory
@@ -266,6 +268,14 @@ def describe_sources(config: RunConfig, out: Path) -> tuple[SourceStatus, ...]:
     return tuple(found)
 
 
+def with_shares(
+    sources: tuple[SourceStatus, ...], replay: ReplayBuffer
+) -> tuple[SourceStatus, ...]:
+    """The named sources with the shares that were drawn before the last record."""
+    shares = replay.shares if isinstance(replay, MixedReplay) else {}
+    return tuple(replace(source, share=shares.get(source.name)) for source in sources)
+
+
 # Interventions
 
 
@@ -293,3 +303,8 @@ def open_interventions(
         sync_interval_s=config.replay.sync_interval_s,
     )
     return MarkedRows(rows, ring, INTERVENED)
+
+
+def sizes_of(interventions: MarkedRows | None) -> dict[str, int]:
+    """The sizes of the named sources that grow, for the status."""
+    return {} if interventions is None else {INTERVENTIONS: interventions.ring.size}
