@@ -5,6 +5,7 @@ Errors are a `ServicesError` or `RlError`, whose text is the line that the comma
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -59,6 +60,8 @@ from vedette_services.run.directory import default_out
 from vedette_services.run.outcome import describe_already_done, read_summary
 from vedette_services.run.resume import saved_config
 from vedette_services.run.status import Status as Status
+
+log = logging.getLogger("vedette.replay")
 
 DQN = DqnConfig
 IQN = IqnConfig
@@ -326,7 +329,8 @@ class Replay(RemoteReplay):
             LearnerKeys.read(folder)
         address = Address.parse(bind).to_bind(keys=folder is not None, insecure=insecure)
         erase = {"fresh": fresh, "new_replay": new_replay}
-        check_config(loaded.config, out, force=force, own_loop=True, **erase)
+        for line in check_config(loaded.config, out, force=force, own_loop=True, **erase):
+            log.info("%s", line)
         super().__init__(loaded.config, out, address, keys=folder, note=loaded.comment, **erase)
 
 

@@ -32,7 +32,7 @@ from vedette_rl.replay import ring_files
 from vedette_rl.replay.budget import replay_space
 from vedette_rl.replay.config import INTERVENTIONS
 from vedette_rl.replay.export import LiveRows
-from vedette_rl.replay.manifest import read_manifest
+from vedette_rl.replay.manifest import MANIFEST, read_manifest
 from vedette_rl.replay.mixed import MixedReplay
 from vedette_rl.replay.ring import MarkedRows, RingReader, RingWriter, recover_replay
 from vedette_rl.replay.rows import Rows
@@ -151,7 +151,20 @@ def check_sources(config: RunConfig, out: Path, spaces: Spaces, *, new: bool) ->
             raise SettingError(key, f"{e.name}: {e.why}", e.fix) from e
         except (RlError, OSError) as e:
             raise SettingError(key, str(e)) from e
+    if not new:
+        lines += _left_sources(config, out)
     return CheckedSources(tuple(lines), total)
+
+
+def _left_sources(config: RunConfig, out: Path) -> list[str]:
+    """Describe the sources of earlier starts that the configuration does not name any more."""
+    rings = sorted((replay_directory(config, out) / SOURCES).glob(f"*/{MANIFEST}"))
+    return [
+        f"source {ring.parent.name}: no longer drawn from, as replay.sources does not name it; "
+        f"its rows remain in {ring.parent}"
+        for ring in rings
+        if ring.parent.name not in config.replay.sources
+    ]
 
 
 def _known(config: RunConfig, out: Path, name: str) -> SourceRecord | None:

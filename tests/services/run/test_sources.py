@@ -514,6 +514,18 @@ def test_a_source_that_is_added_later_is_read_then(tmp_path: Path) -> None:
     assert len(rows_read(config, run.root)["reward"]) == ROWS
 
 
+def test_a_source_that_is_left_out_later_is_said_to_remain_on_the_disk(tmp_path: Path) -> None:
+    config = configuration(data=write_npz(tmp_path / "set.npz", played()))
+    run = start(config, tmp_path / "run")
+    spaces, place = environment_spaces(config.env), source_directory(config, run.root, "demos")
+    (line,) = check_sources(configuration(), run.root, spaces, new=False).lines
+    assert line.startswith("source demos: no longer drawn from, as replay.sources does not name it")
+    assert line.endswith(f"its rows remain in {place}")
+    start(configuration(), run.root)
+    assert len(rows_read(config, run.root)["reward"]) == ROWS
+    assert check_sources(configuration(), run.root, spaces, new=True).lines == ()
+
+
 def test_a_bad_data_set_leaves_a_run_that_was_to_be_erased(tmp_path: Path) -> None:
     run = start(configuration(), tmp_path / "run")
     before = run.identity().run_id
