@@ -40,6 +40,7 @@ from vedette_rl.envs.config import WrapperConfig as WrapperConfig
 from vedette_rl.import_by_name import module_being_imported
 from vedette_rl.recording.reading import Curve as Curve
 from vedette_rl.replay.config import ReplayConfig as ReplayConfig
+from vedette_rl.replay.config import SourceConfig as SourceConfig
 from vedette_services.actors.own_loop import Actor as Actor
 from vedette_services.config import ActorsConfig as ActorsConfig
 from vedette_services.config import EvaluationConfig as EvaluationConfig
@@ -301,7 +302,8 @@ class Replay(RemoteReplay):
         fresh, force, new_replay: as `train` takes them.
         settings: the parts of the configuration: `Settings`. `agent` is one of Vedette's, whose
             arrays you publish, or ``module:Name`` of a policy class, made as ``Name(spaces,
-            seed=...)`` by each actor. Of `learner` only `warmup_period` and `max_managers` count.
+            seed=...)`` by each actor. Of `learner` only `warmup_period` and `max_managers` count,
+            and `flush_record_interval` for the shares of `replay.sources` in the status.
 
     Raises:
         UsageError: a setting cannot work; nothing was started.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +137,7 @@ def test_what_needs_a_source_is_refused_without_one(
         ({"actors": {"data": "x"}}, "'actors' are the actors' own rows"),
         ({"a b": {"data": "x"}}, "a source's name is letters, digits and _"),
         ({"a": {"data": "x", "share": 0.6}, "b": {"data": "y", "share": 0.6}}, "are 1.2: lower"),
+        ({"a": {"data": "x", "share": math.nan}}, r"a\.share: must be finite, not nan"),
         ({"a": {"dta": "x"}}, r"replay\.sources\.a\.dta: unknown key"),
     ],
 )

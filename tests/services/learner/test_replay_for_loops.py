@@ -279,9 +279,14 @@ def test_sources_are_in_the_status_with_what_was_drawn_of_them(tmp_path: Path) -
         assert replay.status().sources == (SourceStatus("demos", 50, episodes=1),)
         replay.publish(ARRAYS)
         RingOnly.latest.insert(100)
-        for _ in range(3):
+        for _ in range(2):
             replay.sample(timeout_s=0.0)
         assert replay.status().sources[0].share is None
+        batch = replay.sample()
+        assert "source" in batch
+        assert "intervened" not in batch
+        assert list(batch) == list(batch.keys()) == list(batch.columns)
+        assert dict(batch)["reward"] is batch["reward"]
         shares = (replay.sample() and replay.status().sources[0].share for _ in range(10_000))
         assert next(filter(None, shares)) == 0.5
         config = with_demonstrations(tmp_path, "learner.flush_record_interval=0")
