@@ -5,6 +5,7 @@ Errors are a `ServicesError` or `RlError`, whose text is the line that the comma
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -39,6 +40,7 @@ from vedette_rl.envs.config import WrapperConfig as WrapperConfig
 from vedette_rl.import_by_name import module_being_imported
 from vedette_rl.recording.reading import Curve as Curve
 from vedette_rl.replay.config import ReplayConfig as ReplayConfig
+from vedette_rl.replay.config import SourceConfig as SourceConfig
 from vedette_services.actors.own_loop import Actor as Actor
 from vedette_services.config import ActorsConfig as ActorsConfig
 from vedette_services.config import EvaluationConfig as EvaluationConfig
@@ -59,6 +61,8 @@ from vedette_services.run.directory import default_out
 from vedette_services.run.outcome import describe_already_done, read_summary
 from vedette_services.run.resume import saved_config
 from vedette_services.run.status import Status as Status
+
+log = logging.getLogger("vedette.replay")
 
 DQN = DqnConfig
 IQN = IqnConfig
@@ -298,7 +302,8 @@ class Replay(RemoteReplay):
         fresh, force, new_replay: as `train` takes them.
         settings: the parts of the configuration: `Settings`. `agent` is one of Vedette's, whose
             arrays you publish, or ``module:Name`` of a policy class, made as ``Name(spaces,
-            seed=...)`` by each actor. Of `learner` only `warmup_period` and `max_managers` count.
+            seed=...)`` by each actor. Of `learner` only `warmup_period` and `max_managers` count,
+            and `flush_record_interval` for the shares of `replay.sources` in the status.
 
     Raises:
         UsageError: a setting cannot work; nothing was started.
@@ -326,7 +331,8 @@ class Replay(RemoteReplay):
             LearnerKeys.read(folder)
         address = Address.parse(bind).to_bind(keys=folder is not None, insecure=insecure)
         erase = {"fresh": fresh, "new_replay": new_replay}
-        check_config(loaded.config, out, force=force, own_loop=True, **erase)
+        for line in check_config(loaded.config, out, force=force, own_loop=True, **erase):
+            log.info("%s", line)
         super().__init__(loaded.config, out, address, keys=folder, note=loaded.comment, **erase)
 
 

@@ -3,6 +3,7 @@ fix."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, get_args, get_origin
 
@@ -36,6 +37,7 @@ _SENTENCES = {
     "too_short": "must have at least {min_length} entries",
     "too_long": "must have at most {max_length} entries",
 }
+_LIMITS = ("greater_than_equal", "greater_than", "less_than_equal", "less_than")
 
 
 class SettingsPart(BaseModel):
@@ -145,7 +147,10 @@ def _said(details: ErrorDetails, words: Mapping[str, str]) -> str:
     context: Mapping[str, Any] = details.get("ctx", {})  # numbers and texts, by the error's type
     if (pattern := str(context.get("pattern", ""))) in words:
         context = {**context, "pattern": words[pattern]}
-    template = _SENTENCES.get(details["type"])
+    kind, value = details["type"], details["input"]
+    if kind in _LIMITS and isinstance(value, float) and math.isnan(value):
+        kind = "finite_number"  # it is on no side of any limit
+    template = _SENTENCES.get(kind)
     numbers = {k: f"{v:g}" if isinstance(v, float) else v for k, v in context.items()}
     return template.format(**numbers) if template else details["msg"]
 

@@ -6,10 +6,13 @@ import re
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 import vedette
+from vedette.settings import configuration_table
+from vedette_services.config import load_config
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -31,6 +34,20 @@ def test_every_block_of_the_page_runs(
     assert "agent.learning_rate=0.0003/seed-0" in said
     assert "no learner answers there" in said
     assert (tmp_path / "runs/rates/report.html").is_file()
+
+
+def test_the_sources_of_an_own_loop_are_given_as_its_page_says() -> None:
+    page = (DOCS / "how-to" / "own-loop.md").read_text("utf-8")
+    (block,) = [b for b in re.findall(r"```python\n(.*?)```", page, re.S) if "Source" in b]
+    found: dict[str, Any] = {"vedette": vedette}
+    exec(block, found)
+    config = load_config(
+        env="CartPole-v1",
+        agent="dqn",
+        table=configuration_table({"replay": found["replay"]}, shared=True),
+        environment={},
+    ).config
+    assert config.replay.sources == {"demos": vedette.SourceConfig(data="demos.npz", share=0.5)}
 
 
 def test_the_notebook_uses_what_vedette_has() -> None:

@@ -145,3 +145,5 @@ def test_no_row_of_any_source_is_lost_or_twice(
     assert set(np.unique(rows["reward"][of_source["demos"]])) == {1.0}
     shares = {source["name"]: source["share"] for source in summary["sources"]}
     assert shares == pytest.approx({"demos": 0.25, "interventions": 0.25}, abs=0.01)
+    sizes = {source["name"]: source["size"] for source in summary["sources"]}
+    assert sizes == {name: of_source[name].sum() for name in ("demos", "interventions")}

@@ -48,7 +48,12 @@ from vedette_services.run.provenance import record_provenance
 from vedette_services.run.replay_layout import ReplayLayout, make_run_limiter, replay_layout
 from vedette_services.run.resume import prepare_start
 from vedette_services.run.ring_stamp import ActorNumbers, pack_stamp
-from vedette_services.run.sources import describe_sources, open_interventions, open_sources
+from vedette_services.run.sources import (
+    describe_sources,
+    open_interventions,
+    open_sources,
+    sizes_of,
+)
 from vedette_services.run.status import Eval, Status
 from vedette_services.run.status_records import GatewayStatus, TrainerStatus, assemble_status
 from vedette_services.run.stop_conditions import (
@@ -203,7 +208,7 @@ class InProcessRun:
         self._manager = self._make_manager(host, network)
         self._trainer = TrainerStatus(epoch=self._epoch, opt_steps=self.agent.opt_steps)
         self._announced = self._gateway.state.run_message(config, self._epoch, self._models)
-        self._gateway_status, self._commits = self._gateway.status(), 0
+        self._take_over(self._gateway.status())
         self._next_show = 0.0
         self._next_summary = self._wall_clock() + _SUMMARY_EVERY_S
 
@@ -336,13 +341,9 @@ class InProcessRun:
         if fresh:
             self._refresh()
         elif self._commits != self._gateway.commits:
-            self._commits = self._gateway.commits
-            if self._interventions:
-                self._interventions.follow()
             state = self._gateway.state
-            self._gateway_status = replace(
-                self._gateway_status, samples=state.accounting(), env_steps=state.ledger.env_steps
-            )
+            samples, env_steps = state.accounting(), state.ledger.env_steps
+            self._take_over(replace(self._gateway_status, samples=samples, env_steps=env_steps))
         return self._gateway_status, self._evaluation.status
 
     def publish_model(self, model: ModelInfo) -> None:
@@ -378,7 +379,14 @@ class InProcessRun:
         self._manager.report()
         self._pass_time(0.0)
         self._gateway.tick()
-        self._gateway_status, self._commits = self._gateway.status(), self._gateway.commits
+        self._take_over(self._gateway.status())
+
+    def _take_over(self, status: GatewayStatus) -> None:
+        """Keep a status of the gateway, with the interventions up to its last row."""
+        self._commits = self._gateway.commits
+        if self._interventions:
+            self._interventions.follow()
+        self._gateway_status = replace(status, source_sizes=sizes_of(self._interventions))
 
     def _write_summary(self, *, ended: bool = False) -> Status:
         status = replace(self.status(), unevaluated=self._unevaluated)

@@ -15,7 +15,7 @@ The trainer's loop, in the order of its calls::
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, KeysView, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -142,7 +142,13 @@ class Recorder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Rows drawn from the replay.
+    """Rows drawn from the replay: columns by name, as a mapping has them.
+
+    ::
+
+        batch["obs"]                # a column
+        "source" in batch           # of a run with `replay.sources`
+        columns = dict(batch)       # the same arrays, by name
 
     Args:
         columns: ``(B, *shape)`` each, owned by the buffer and overwritten by the next call.
@@ -157,6 +163,18 @@ class Sample:
     def __getitem__(self, name: str) -> NDArray[Any]:
         """Return a column."""
         return self.columns[name]
+
+    def __contains__(self, name: object) -> bool:
+        """Return True if there is a column of this name."""
+        return name in self.columns
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names of the columns."""
+        return iter(self.columns)
+
+    def keys(self) -> KeysView[str]:
+        """Return the names of the columns."""
+        return self.columns.keys()
 
 
 @runtime_checkable

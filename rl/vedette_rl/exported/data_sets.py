@@ -40,6 +40,9 @@ LANES = 32
 _GROUP_BYTES = 256 << 20
 _PIECE_BYTES = 16 << 20
 
+_OF_SPACES = ("obs", "next_obs", "action")
+"""The columns whose form depends on the environment."""
+
 
 @dataclass(frozen=True, slots=True)
 class RecordedEpisode:
@@ -95,7 +98,7 @@ class MinariData:
                 self._data = minari.MinariDataset(minari_folder(Path(name)))
             self.length, self.n_episodes = int(self._data.total_steps), self._data.total_episodes
         except FileNotFoundError as e:
-            fix = "name one that `minari list local` has, or a folder"
+            fix = "name one that `minari list local` has"
             raise DataSetError(name, "there is no such data set here", fix) from e
         except (OSError, KeyError, ValueError) as e:
             raise torn_data(name, e) from e
@@ -207,8 +210,13 @@ class ReplayData:
                 raise DataSetError(self.name, f"it has no column {name!r}", fix)
             ours, theirs = row[name], found[name]
             if ours.shape != theirs.shape or not np.can_cast(theirs.base, ours.base, "same_kind"):
-                is_, wanted = _form_text(theirs), _form_text(ours)
-                raise _other(self.name, f"rows: column {name!r}", is_, wanted)
+                wanted = _column_form(ours)
+                must, fix = f"it must be {wanted}", f"store it as {wanted}"
+                if name.split("/")[0] in _OF_SPACES:
+                    must = f"the environment's is {wanted}"
+                    fix = "store it so, or name a data set of this environment"
+                why = f"its column {name!r} is {_column_form(theirs)}, and {must}"
+                raise DataSetError(self.name, why, fix)
 
     @property
     def longest(self) -> int:
@@ -277,6 +285,7 @@ class NpzRows:
             if column.shape[:1] != (self._length,):
                 rows = f"{len(column):,} rows" if column.shape else "no rows"
                 why = f"its column {name!r} has {rows}, and 'reward' has {self._length:,}"
+                fix = f"leave {name!r} out of the file, or store {self._length:,} rows of it"
                 raise DataSetError(str(path), why, fix)
 
     def __len__(self) -> int:
@@ -420,7 +429,10 @@ def _npy_array(file: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDArray[Any]:
             read = np.lib.format.read_array_header_2_0
         shape, fortran, dtype = read(member)
         if dtype.hasobject:
-            raise ValueError(f"{entry.filename} holds Python objects")
+            name = entry.filename.removesuffix(".npy")
+            why = f"its column {name!r} holds Python objects, which are never read"
+            fix = f"leave {name!r} out of the file, or store it as numbers"
+            raise DataSetError(str(file.filename), why, fix)
         if entry.compress_type != zipfile.ZIP_STORED or fortran or not np.prod(shape):
             with file.open(entry) as whole:
                 return np.lib.format.read_array(whole, allow_pickle=False)
@@ -455,8 +467,9 @@ def _forms(leaves: tuple[ObservationColumn, ...], stack: int = 0) -> str:
     return ", ".join(sorted(f"{leaf.name} {leaf.dtype} {shape}" for leaf, shape in forms))
 
 
-def _form_text(dtype: np.dtype[Any]) -> str:
-    return f"{dtype.base} {dtype.shape}"
+def _column_form(dtype: np.dtype[Any]) -> str:
+    """The form of a column of N rows."""
+    return f"{dtype.base} ({', '.join(map(str, ['N', *dtype.shape]))}{'' if dtype.shape else ','})"
 
 
 def _action_form(space: gym.Space[Any]) -> str:

@@ -273,10 +273,6 @@ class MixedReplay:
             places[rows] += self._trees.begins[number]
         return _Drawn(indices, numbers, places, slices)
 
-    def sizes(self) -> dict[str, int]:
-        """The rows of each source that may be drawn now."""
-        return {source.name: len(source.replay) for source in self._sources}
-
     def stats(self) -> dict[str, float]:
         """The share of each source in the rows drawn since the last call, kept as `shares`."""
         self._count_drawn()

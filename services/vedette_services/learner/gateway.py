@@ -44,7 +44,7 @@ from vedette_services.run.replay_layout import (
     replay_directory,
     replay_layout,
 )
-from vedette_services.run.sources import open_interventions
+from vedette_services.run.sources import open_interventions, sizes_of
 from vedette_services.run.status import Eval
 from vedette_services.run.status_records import (
     DISK_LAG_S,
@@ -295,7 +295,8 @@ class Gateway:
         ring = self._ring
         refused, size = self._sockets.refused, ring.manifest.total_bytes
         found = self._state.status(ring, size, now, refused=refused, ended=ended)
-        return replace(found, replay=replace(found.replay, disk_lag_s=self._disk_lag.seconds(now)))
+        replay = replace(found.replay, disk_lag_s=self._disk_lag.seconds(now))
+        return replace(found, replay=replay, source_sizes=sizes_of(self._interventions))
 
     def _status_json(self, now: float) -> bytes:
         learning, evaluations = self._learning.read(), self._evaluations.read()
@@ -334,9 +335,9 @@ class Gateway:
         if final:
             self._state.end_run()
         self._ring.commit(self._state.stamp())
-        self._last_status = self._ingest(time.monotonic(), ended=True)
         if self._interventions:
             self._interventions.close()
+        self._last_status = self._ingest(time.monotonic(), ended=True)
         self._ring.close()
         self._status_record.write(self._last_status)
 

@@ -49,6 +49,7 @@ from vedette_services.learner.training_loop import (
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.finished import WeightsSource
 from vedette_services.run.resume import load_checkpoint
+from vedette_services.run.sources import with_shares
 from vedette_services.run.status import Eval, Samples, SourceStatus
 from vedette_services.run.status_records import GatewayStatus, TrainerStatus
 from vedette_services.run.stop_conditions import find_exit_reason, is_evaluated
@@ -321,16 +322,9 @@ class Learner:
     def _over_all_starts(self, learning: TrainerStatus) -> TrainerStatus:
         """Add the rows that earlier starts drew, the seconds of this one, and the checkpoint."""
         sampled = learning.sampled + self.earlier.sampled
-        sources = learning.sources
-        if isinstance(self.replay, MixedReplay):
-            sizes, shares = self.replay.sizes(), self.replay.shares
-            sources = tuple(
-                replace(source, size=sizes[source.name], share=shares.get(source.name))
-                for source in sources
-            )
         return replace(
             learning,
-            sources=sources,
+            sources=with_shares(learning.sources, self.replay),
             seconds=self._clock() - self._began,
             sampled=sampled,
             checkpoint=self._checkpoint_writer.status(),

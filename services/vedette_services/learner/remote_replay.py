@@ -32,6 +32,7 @@ from vedette_rl.envs.make import environment_spaces
 from vedette_rl.envs.spaces import observation_columns
 from vedette_rl.errors import LatestValueFormatError
 from vedette_rl.replay.limiter import Limiter
+from vedette_rl.replay.mixed import MixedReplay
 from vedette_rl.replay.ring_files import read_floor
 from vedette_rl.storage.latest_value import read_latest_value
 from vedette_services.config.run_config import RunConfig
@@ -50,6 +51,7 @@ from vedette_services.run.learner_location import publish_location
 from vedette_services.run.model_map import ModelMapWriter
 from vedette_services.run.provenance import record_provenance
 from vedette_services.run.replay_layout import make_run_limiter, replay_directory
+from vedette_services.run.sources import describe_sources, with_shares
 from vedette_services.run.status import Rates, Status, Time
 from vedette_services.run.status_records import StatusReader, StatusRecordWriter, TrainerStatus
 from vedette_services.run.status_schema import decode
@@ -191,7 +193,8 @@ class RemoteReplay:
         self._supervisor = _GatewaySupervisor(spec, on_loaded)
         self._status_record = StatusRecordWriter(spec.run.learning_map, TrainerStatus)
         opening.callback(self._status_record.close)
-        self._learning = TrainerStatus(epoch, before.opt_steps, before.sampled)
+        sources = describe_sources(self.config, self.run)
+        self._learning = TrainerStatus(epoch, before.opt_steps, before.sampled, sources=sources)
         self._status_record.write(self._learning)
         self._status = StatusReader(spec)
         self._model_maps = spec.run.model_map, spec.run.sent_map(spec.config)
@@ -257,8 +260,18 @@ class RemoteReplay:
         self._learning = replace(
             learning, opt_steps=learning.opt_steps + 1, sampled=learning.sampled + rows
         )
+        interval = self.config.learner.flush_record_interval
+        if interval and self.batches % interval == 0:
+            self._record_shares()
         self._tick("training", "")
         return sample
+
+    def _record_shares(self) -> None:
+        """Have the status show the shares of the sources in what was drawn since the last call."""
+        if isinstance(self._buffer, MixedReplay):
+            self._buffer.stats()
+            sources = with_shares(self._learning.sources, self._buffer)
+            self._learning = replace(self._learning, sources=sources)
 
     def _rows(self, batch_size: int | None) -> int:
         if batch_size is None:
@@ -452,6 +465,7 @@ class RemoteReplay:
             reason = exit_reason or self._exit_reason() or "loop_ended"
             if self._models is not None:
                 self._models.close(_LAST_MODEL_S)
+            self._record_shares()
             self._learning = self._now(phase="done", waits="", exit_reason=reason)
             self._status_record.write(self._learning)
 

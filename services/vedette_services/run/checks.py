@@ -94,7 +94,8 @@ def check_config(
         own_loop: a training loop of the user's own learns, so that the agent need not.
 
     Returns:
-        Lines for the user: the replay's needs, where the run goes on, the settings that changed.
+        Lines for the user: the replay's needs, its sources, where the run goes on, the settings
+        that changed.
 
     Raises:
         UsageError: one line that names the key and the fix.
@@ -130,6 +131,8 @@ def check_config(
         observation = spaces.observation
         network = describe_input(config.agent, observation)
     device = describe_device(config.learner.device)
+    if own_loop:  # it has its own device, and weights that are not ours
+        device, lines = "", lines[1:]
     described = [budget, *sources.lines, device, network, describe_repeats(config, layout), *lines]
     described.append(_describe_evaluation_bound(config))
     described += settings_without_effect(config, observation, in_process=in_process)

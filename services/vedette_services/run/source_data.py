@@ -72,6 +72,7 @@ def open_data(config: RunConfig, spaces: Spaces, data: str) -> OpenedData:
     declared = agent_kind(config.agent.name).columns(config.agent, spaces)
     path = Path(data)
     if data.startswith(MINARI) or (path.is_dir() and _replay_of(path) is None):
+        _check_folder(data)
         if declared:
             why = f"it has no column {declared[0].name!r}, which agent {config.agent.name} declares"
             raise DataSetError(data, why, "name an exported replay, or another agent")
@@ -93,6 +94,22 @@ def open_data(config: RunConfig, spaces: Spaces, data: str) -> OpenedData:
         fix = "name the directory of a run with the same settings, or one with agent.n_step=1"
         raise DataSetError(data, why, fix)
     return OpenedData(rows, as_rows=same, raw_rewards=False)
+
+
+def _check_folder(data: str) -> None:
+    """Check that a folder is one of those whose episodes are read.
+
+    Raises:
+        DataSetError: it is none.
+    """
+    if data.startswith(MINARI) or is_lerobot(Path(data)):
+        return
+    try:
+        minari_folder(Path(data))
+    except FileNotFoundError as e:
+        why = "this folder is no data set of a kind that is read"
+        fix = "name a Minari data set's folder, a LeRobotDataset's, or a run's directory"
+        raise DataSetError(data, why, fix) from e
 
 
 def _replay_of(path: Path) -> Path | None:
@@ -315,6 +332,8 @@ def data_files(data: str) -> list[Path]:
     try:
         if _replay_of(path) is not None:
             return []
+        if path.is_dir():
+            _check_folder(data)
         folder = _minari_place(data) if data.startswith(MINARI) else path
         if folder.is_file():
             return [folder]

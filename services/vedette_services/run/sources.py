@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from vedette_rl.core import ReplayBuffer
 from vedette_rl.core.columns import INTERVENED
 from vedette_rl.envs.make import environment_spaces
 from vedette_rl.envs.spaces import Spaces
@@ -31,7 +32,8 @@ from vedette_rl.replay import ring_files
 from vedette_rl.replay.budget import replay_space
 from vedette_rl.replay.config import INTERVENTIONS
 from vedette_rl.replay.export import LiveRows
-from vedette_rl.replay.manifest import read_manifest
+from vedette_rl.replay.manifest import MANIFEST, read_manifest
+from vedette_rl.replay.mixed import MixedReplay
 from vedette_rl.replay.ring import MarkedRows, RingReader, RingWriter, recover_replay
 from vedette_rl.replay.rows import Rows
 from vedette_rl.storage.atomic_files import replace_file, sync_directory
@@ -149,7 +151,20 @@ def check_sources(config: RunConfig, out: Path, spaces: Spaces, *, new: bool) ->
             raise SettingError(key, f"{e.name}: {e.why}", e.fix) from e
         except (RlError, OSError) as e:
             raise SettingError(key, str(e)) from e
+    if not new:
+        lines += _left_sources(config, out)
     return CheckedSources(tuple(lines), total)
+
+
+def _left_sources(config: RunConfig, out: Path) -> list[str]:
+    """Describe the sources of earlier starts that the configuration does not name any more."""
+    rings = sorted((replay_directory(config, out) / SOURCES).glob(f"*/{MANIFEST}"))
+    return [
+        f"source {ring.parent.name}: no longer drawn from, as replay.sources does not name it; "
+        f"its rows remain in {ring.parent}"
+        for ring in rings
+        if ring.parent.name not in config.replay.sources
+    ]
 
 
 def _known(config: RunConfig, out: Path, name: str) -> SourceRecord | None:
@@ -266,6 +281,14 @@ def describe_sources(config: RunConfig, out: Path) -> tuple[SourceStatus, ...]:
     return tuple(found)
 
 
+def with_shares(
+    sources: tuple[SourceStatus, ...], replay: ReplayBuffer
+) -> tuple[SourceStatus, ...]:
+    """The named sources with the shares that were drawn before the last record."""
+    shares = replay.shares if isinstance(replay, MixedReplay) else {}
+    return tuple(replace(source, share=shares.get(source.name)) for source in sources)
+
+
 # Interventions
 
 
@@ -293,3 +316,8 @@ def open_interventions(
         sync_interval_s=config.replay.sync_interval_s,
     )
     return MarkedRows(rows, ring, INTERVENED)
+
+
+def sizes_of(interventions: MarkedRows | None) -> dict[str, int]:
+    """The sizes of the named sources that grow, for the status."""
+    return {} if interventions is None else {INTERVENTIONS: interventions.ring.size}

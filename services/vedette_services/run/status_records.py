@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -124,6 +124,7 @@ class GatewayStatus:
         rejecting: why the last batch was rejected; "" if one was inserted since.
         rivals: two managers that use one id, within the last minute; "" if there are none.
         evaluating: what a manager evaluates; "" if none does.
+        source_sizes: rows of the named sources that grow.
     """
 
     samples: Samples | None = None
@@ -139,6 +140,7 @@ class GatewayStatus:
     rivals: str = ""
     env_steps: int = 0
     evaluating: str = ""
+    source_sizes: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +292,7 @@ def assemble_status(
         ),
         time=learning.time,
         replay=merged(Replay(capacity=capacity), ingest.replay),
-        sources=learning.sources,
+        sources=_sources(learning, ingest),
         limiter=_limiter(learning, ingest, since_warmup),
         lag=merged(learning.lag, ingest.lag),
         rollout=rollout_of(ingest.managers),
@@ -358,6 +360,12 @@ def _wait(learning: TrainerStatus, ingest: GatewayStatus) -> str:
         why = f"; batches are rejected: {ingest.rejecting}" if ingest.rejecting else ""
         return f"{learning.waits}, {present} manager{'' if present == 1 else 's'} connected{why}"
     return ingest.limiter_reason
+
+
+def _sources(learning: TrainerStatus, ingest: GatewayStatus) -> tuple[SourceStatus, ...]:
+    """Make the sources' part: the gateway has the sizes of those that grow, to their last row."""
+    sizes = ingest.source_sizes
+    return tuple(replace(s, size=sizes.get(s.name, s.size)) for s in learning.sources)
 
 
 def _limiter(learning: TrainerStatus, ingest: GatewayStatus, inserted: float) -> Limiter:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
 from vedette.local.in_process import run_in_process
 from vedette_rl.recording.reading import CurveReader
+from vedette_rl.replay.ring import RingReader
 from vedette_services.config import RunConfig, load_config
 from vedette_services.errors import ManySettingsError, SettingError
 from vedette_services.run.checks import check_config
@@ -93,6 +96,23 @@ def test_a_resumed_run_does_not_begin_with_the_steps_before_the_actors_again(
     assert curve(tmp_path / "a", "replay/share_demos")[-1] == pytest.approx(0.25, abs=0.5)
 
 
+class Helped(gym.Wrapper[Any, Any, Any, Any]):
+    """A person takes every step."""
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, truncated, info = super().step(action)
+        return obs, reward, terminated, truncated, {**info, "intervene_action": action}
+
+
+def test_the_last_status_has_the_interventions_up_to_the_last_one(tmp_path: Path) -> None:
+    wrapper = "env.wrappers=[{name='test_training_on_sources:Helped'}]"
+    settings = "replay.sources.interventions.share=0.5", "stop.max_opts=20", "actors.n_buffer=7"
+    status = trained(configuration(tmp_path, wrapper, *settings), tmp_path / "a")
+    ring = RingReader(tmp_path / "a/replay/sources/interventions")
+    (size,) = (source.size for source in status.sources if source.name == "interventions")
+    assert size == ring.size == status.env_steps
+
+
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
@@ -117,6 +137,7 @@ def test_what_needs_a_source_is_refused_without_one(
         ({"actors": {"data": "x"}}, "'actors' are the actors' own rows"),
         ({"a b": {"data": "x"}}, "a source's name is letters, digits and _"),
         ({"a": {"data": "x", "share": 0.6}, "b": {"data": "y", "share": 0.6}}, "are 1.2: lower"),
+        ({"a": {"data": "x", "share": math.nan}}, r"a\.share: must be finite, not nan"),
         ({"a": {"dta": "x"}}, r"replay\.sources\.a\.dta: unknown key"),
     ],
 )

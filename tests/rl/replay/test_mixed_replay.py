@@ -194,7 +194,6 @@ def test_the_shares_drawn_are_told_since_they_were_last_told() -> None:
     replay.alone = True
     replay.sample(8)
     assert replay.stats() == {"share_actors": 0.0, "share_s0": 1.0}
-    assert replay.sizes() == {"actors": 50, "s0": 20}
 
 
 @pytest.mark.parametrize("config", [ReplayConfig(), BY_PRIORITY])

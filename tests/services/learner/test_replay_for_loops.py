@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+import vedette
 from vedette_rl.core import Columns, ModelInfo
 from vedette_rl.envs.make import probe_environment
 from vedette_rl.envs.spaces import Spaces
+from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.replay.frame_ring import open_writer
 from vedette_services.config import RunConfig, load_config
 from vedette_services.errors import ConfigError, ReplayWaitError, ServicesError, UsageError
@@ -24,7 +26,7 @@ from vedette_services.run.checks import check_config
 from vedette_services.run.directory import LearnerSpec
 from vedette_services.run.model_map import ModelMapReader
 from vedette_services.run.replay_layout import replay_directory, replay_layout
-from vedette_services.run.status import Samples, Status
+from vedette_services.run.status import Samples, SourceStatus, Status
 from vedette_services.run.status_records import (
     GatewayStatus,
     StatusReader,
@@ -127,6 +129,17 @@ def demonstrations(folder: Path) -> Path:
         **rows,  # type: ignore[arg-type]  # numpy takes its own options by name, too
     )
     return folder / "demos.npz"
+
+
+def with_demonstrations(folder: Path, *settings: str) -> RunConfig:
+    """A configuration with a source of 50 rows that makes up half of each batch."""
+    sources = {"demos": {"data": str(demonstrations(folder)), "share": 0.5}}
+    return load_config(
+        env="CartPole-v1",
+        agent="test_replay_for_loops:Thresholds",
+        settings=["learner.warmup_period=100", "agent.batch_size=10", "agent.n_step=1", *settings],
+        table={"replay": {"sources": sources}},
+    ).config
 
 
 def test_a_batch_is_drawn_once_the_warmup_is_over(tmp_path: Path) -> None:
@@ -248,13 +261,7 @@ def test_a_start_goes_on_where_the_last_one_was(tmp_path: Path) -> None:
 
 
 def test_the_schedules_of_sources_go_on_at_the_next_start(tmp_path: Path) -> None:
-    sources = {"demos": {"data": str(demonstrations(tmp_path)), "share": 0.5}}
-    config = load_config(
-        env="CartPole-v1",
-        agent="test_replay_for_loops:Thresholds",
-        settings=["learner.warmup_period=100", "agent.batch_size=10", "agent.n_step=1"],
-        table={"replay": {"prioritized": True, "sources": sources}},
-    ).config
+    config = with_demonstrations(tmp_path, "replay.prioritized=true")
     for start in range(2):
         with RemoteReplay(config, tmp_path / "run", ADDRESS) as replay:
             replay.publish(ARRAYS)
@@ -264,6 +271,48 @@ def test_the_schedules_of_sources_go_on_at_the_next_start(tmp_path: Path) -> Non
                 state = replay.get_state()
                 assert state["mixed_draws"] == 15 * start + drawn
                 assert state["draws"] == 15 * start + drawn
+
+
+def test_sources_are_in_the_status_with_what_was_drawn_of_them(tmp_path: Path) -> None:
+    config = with_demonstrations(tmp_path, "learner.flush_record_interval=4")
+    with RemoteReplay(config, tmp_path / "run", ADDRESS) as replay:
+        assert replay.status().sources == (SourceStatus("demos", 50, episodes=1),)
+        replay.publish(ARRAYS)
+        RingOnly.latest.insert(100)
+        for _ in range(2):
+            replay.sample(timeout_s=0.0)
+        assert replay.status().sources[0].share is None
+        batch = replay.sample()
+        assert "source" in batch
+        assert "intervened" not in batch
+        assert list(batch) == list(batch.keys()) == list(batch.columns)
+        assert dict(batch)["reward"] is batch["reward"]
+        shares = (replay.sample() and replay.status().sources[0].share for _ in range(10_000))
+        assert next(filter(None, shares)) == 0.5
+        config = with_demonstrations(tmp_path, "learner.flush_record_interval=0")
+    with RemoteReplay(config, tmp_path / "run", ADDRESS) as replay:
+        replay.sample()
+    assert RingOnly.latest.last.sources[0].share == 0.5
+
+
+def test_what_a_start_finds_of_sources_is_logged_as_of_a_learner(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    config, run = with_demonstrations(tmp_path), tmp_path / "run"
+    without = config.model_copy(update={"replay": ReplayConfig(capacity=config.replay.capacity)})
+    for settings, said in (
+        (config, "demos.npz, which is read once, at this start"),
+        (config, "demos.npz, read before"),
+        (without, f"its rows remain in {run / 'replay/sources/demos'}"),
+    ):
+        caplog.clear()
+        vedette.Replay(run, config=settings).close()
+        lines = [one.getMessage() for one in caplog.records if one.name == "vedette.replay"]
+        assert [line.endswith(said) for line in lines if line.startswith("source demos: ")] == [
+            True
+        ]
+        assert not any("checkpoint" in line for line in lines)
 
 
 def test_nobody_is_asked_for_evaluations_that_nobody_takes(tmp_path: Path) -> None:

@@ -269,10 +269,17 @@ def test_a_source_is_read_by_declared_spaces_without_the_environment(
 
 def test_declared_spaces_that_a_data_set_has_not_are_refused(tmp_path: Path) -> None:
     env = {**DECLARED, "observation": {**DECLARED["observation"], "shape": [3]}}
-    for data in (write_minari(tmp_path / "set"), write_npz(tmp_path / "set.npz", played())):
-        said = refusal(configuration(data=data, env=env), tmp_path / "run")
-        assert "float32 (2,), and the environment's are" in said
-        assert "float32 (3,)" in said
+    for data, forms in (
+        (
+            write_minari(tmp_path / "set"),
+            "float32 (2,), and the environment's are obs float32 (3,)",
+        ),
+        (
+            write_npz(tmp_path / "set.npz", played()),
+            "float32 (N, 2), and the environment's is float32 (N, 3)",
+        ),
+    ):
+        assert forms in refusal(configuration(data=data, env=env), tmp_path / "run")
 
 
 def other_run(root: Path, config: RunConfig, columns: Columns) -> Path:
@@ -394,8 +401,29 @@ ROWS = EPISODES * STEPS
     [
         ({"obs": None}, "no column 'obs'"),
         ({"n_steps": None}, "no column 'n_steps'"),
-        ({"obs": np.zeros((ROWS, 3))}, r"float64 (3,), and the environment's are float32 (2,)"),
+        (
+            {"obs": np.zeros((ROWS, 3))},
+            "its column 'obs' is float64 (N, 3), and the environment's is float32 (N, 2)",
+        ),
         ({"obs": np.zeros((ROWS, 2), "S4")}, "column 'obs'"),
+        ({"action": np.zeros(ROWS, np.float32)}, "is float32 (N,), and the environment's is int64"),
+        (
+            {"terminated": np.zeros(ROWS, np.int64)},
+            "'terminated' is int64 (N,), and it must be bool (N,); store it as bool (N,)",
+        ),
+        ({"n_steps": np.ones(ROWS, np.int64)}, "it must be uint8 (N,); store it as uint8 (N,)"),
+        (
+            {"reward": np.zeros((ROWS, 1), np.float32)},
+            "its column 'reward' is float32 (N, 1), and it must be float32 (N,); store it as",
+        ),
+        (
+            {"notes": np.zeros(3)},
+            "its column 'notes' has 3 rows, and 'reward' has 200; leave 'notes' out of the file",
+        ),
+        (
+            {"notes": np.array([{}] * ROWS, dtype=object)},
+            "its column 'notes' holds Python objects, which are never read; leave 'notes' out",
+        ),
         ({"action": np.full(ROWS, 9)}, "column 'action': 4 is above 2"),
         ({"action": np.full(ROWS, 0)}, "column 'action': -5 is below 0"),
         ({"reward": np.full(ROWS, np.nan, np.float32)}, "'reward' has a value that is not finite"),
@@ -465,8 +493,12 @@ def test_a_foreign_data_set_is_refused(tmp_path: Path) -> None:
 
 def test_a_name_that_is_nothing_is_refused(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
-    for data in (tmp_path / "none.npz", tmp_path, "minari:no/such-v0"):
-        refusal(configuration(data=data), tmp_path / "run")
+    for data, said in (
+        (tmp_path / "none.npz", "there is no such file or folder; name one that is there"),
+        (tmp_path, "is no data set of a kind that is read; name a Minari data set's folder, a"),
+        ("minari:no/such-v0", "no such data set here; name one that `minari list local` has"),
+    ):
+        assert said in refusal(configuration(data=data), tmp_path / "run")
 
 
 # Later starts
@@ -512,6 +544,18 @@ def test_a_source_that_is_added_later_is_read_then(tmp_path: Path) -> None:
     config = configuration(data=write_npz(tmp_path / "set.npz", played()))
     start(config, run.root)
     assert len(rows_read(config, run.root)["reward"]) == ROWS
+
+
+def test_a_source_that_is_left_out_later_is_said_to_remain_on_the_disk(tmp_path: Path) -> None:
+    config = configuration(data=write_npz(tmp_path / "set.npz", played()))
+    run = start(config, tmp_path / "run")
+    spaces, place = environment_spaces(config.env), source_directory(config, run.root, "demos")
+    (line,) = check_sources(configuration(), run.root, spaces, new=False).lines
+    assert line.startswith("source demos: no longer drawn from, as replay.sources does not name it")
+    assert line.endswith(f"its rows remain in {place}")
+    start(configuration(), run.root)
+    assert len(rows_read(config, run.root)["reward"]) == ROWS
+    assert check_sources(configuration(), run.root, spaces, new=True).lines == ()
 
 
 def test_a_bad_data_set_leaves_a_run_that_was_to_be_erased(tmp_path: Path) -> None:
