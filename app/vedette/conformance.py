@@ -441,7 +441,8 @@ def play_over(script: Script) -> None:
         script.network.send("control", topics.ALL, over)
         status = script.ended(0.3)
     joined = bool(script.watcher.manager)
-    came = "it has not ended" if status is None else "" if joined else "no subscription"
+    ended = "it has not ended" if status is None else f"it ended with status {status}"
+    came = ended if joined else f"no subscription, and {ended}"
     script.findings.note("over", status is not None and joined, came)
 
 

@@ -33,6 +33,7 @@ from vedette_rl.core import ModelInfo
 from vedette_rl.core.columns import select_part
 from vedette_rl.envs.spaces import Spaces
 from vedette_services.config.run_config import RunConfig
+from vedette_services.host.system import kill_with_parent
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import LearnerKeys
 from vedette_services.simulation.network import Channel, Frames, SocketNetwork
@@ -344,7 +345,7 @@ def make_wrong_models(run: Run, arrays: Mapping[str, NDArray[Any]]) -> Iterator[
 
 
 def start_client(command: Sequence[str], address: Address, keys: Path) -> subprocess.Popen[bytes]:
-    """Start a client in a process group of its own.
+    """Start a client in a process group of its own; on Linux it dies with this thread.
 
     Args:
         command: its words, in which ``{host}``, ``{port}``, ``{learner}`` and ``{keys}`` are
@@ -360,6 +361,7 @@ def start_client(command: Sequence[str], address: Address, keys: Path) -> subpro
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         start_new_session=True,
+        preexec_fn=kill_with_parent,
     )
 
 

@@ -48,6 +48,8 @@ struct vedette {
     bool started;
     double open_at, remake_at, progress_at, models_at;
     bool up; /* the PUSH socket is connected */
+    double connected_at, probe_at; /* by TCP; whoever answers may be asked again */
+    unsigned refused; /* times in a row that a learner with keys broke the handshake off */
     uint64_t jitter;
     assembly partial;
     model_version newest;
@@ -55,7 +57,7 @@ struct vedette {
     /* Under the mutex. */
     pthread_mutex_t mutex;
     pthread_cond_t changed;
-    char error[256];
+    char error[512];
     bool over, leaving, stopping, gone; /* the run; closing; the thread is to end; the last report */
     run *run; /* the newest announced one */
     window window;

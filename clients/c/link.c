@@ -3,7 +3,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 #include <zmq.h>
 
 #include "client.h"
@@ -11,6 +13,11 @@
 #define POLL_MS 5
 #define FRAMES 4
 #define MESSAGES_PER_TURN 256
+#define PROBE_S 0.5
+#define PROBE_EVERY_S 1.0
+#define AT_ONCE_S 2.0 /* a handshake that fails later may have met a learner that was busy */
+#define GREETING 64   /* bytes, of ZMTP 3 */
+#define FAILED (ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL)
 #define BYTES_PER_TURN ((size_t)1 << 20) /* sent while the caller may wait for the mutex */
 
 double vd_now(void) {
@@ -21,12 +28,18 @@ double vd_now(void) {
 
 /* Keys: the files of `vedette keys` */
 
-static bool read_key(const char *folder, const char *file, const char *name, char key[41]) {
+static bool read_key(vedette *v, const char *folder, const char *file, const char *name, char key[41]) {
     char path[1024], line[256];
     bool found = false;
+    struct stat status;
     snprintf(path, sizeof path, "%s/%s", folder, file);
     FILE *stream = fopen(path, "r");
     if (!stream) return false;
+    /* One that root mounted may be ours by its group. */
+    if (!fstat(fileno(stream), &status) && !strcmp(name, "secret") &&
+        status.st_mode & (status.st_uid == 0 && getuid() != 0 ? 037 : 077))
+        vd_set_error(v, "%s: others can read this secret (mode %04o); chmod 600 %s", path,
+                     (unsigned)status.st_mode & 0777, path);
     while (fgets(line, sizeof line, stream)) {
         size_t size = strlen(name);
         char *quote = strchr(line, '"');
@@ -43,10 +56,12 @@ static bool read_key(const char *folder, const char *file, const char *name, cha
 void vd_read_keys(vedette *v, const char *folder) {
     v->has_keys = true;
     if (!zmq_has("curve")) vd_set_error(v, "this libzmq was built without CURVE");
-    else if (!read_key(folder, "key.secret.toml", "public", v->public_key) ||
-             !read_key(folder, "key.secret.toml", "secret", v->secret_key) ||
-             !read_key(folder, "learner.toml", "public", v->server_key))
-        vd_set_error(v, "%s: no key.secret.toml and learner.toml with keys in them", folder);
+    else if (read_key(v, folder, "key.secret.toml", "public", v->public_key) &&
+             read_key(v, folder, "key.secret.toml", "secret", v->secret_key) &&
+             read_key(v, folder, "learner.toml", "public", v->server_key)) return;
+    else if (read_key(v, folder, "learner.secret.toml", "public", v->server_key))
+        vd_set_error(v, "%s: the learner's own folder; give a host's, %s/hosts/NAME", folder, folder);
+    else vd_set_error(v, "%s: no key.secret.toml and learner.toml with keys in them", folder);
 }
 
 /* Sockets */
@@ -80,15 +95,23 @@ static void watch(vedette *v, void *samples) {
     set_int(samples, ZMQ_IMMEDIATE, 1);
     snprintf(name, sizeof name, "inproc://monitor-%llu", (unsigned long long)vd_random_bits(&v->jitter));
     zmq_socket_monitor(samples, name,
-                       ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH);
+                       ZMQ_EVENT_CONNECTED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED |
+                           ZMQ_EVENT_HANDSHAKE_FAILED_AUTH | FAILED);
     v->monitor = zmq_socket(v->context, ZMQ_PAIR);
     if (!v->monitor) return;
     set_int(v->monitor, ZMQ_LINGER, 0);
     zmq_connect(v->monitor, name);
 }
 
+static void connect_to(vedette *v, void *socket, int port) {
+    char endpoint[300];
+    const char *form = strchr(v->host, ':') ? "tcp://[%s]:%d" : "tcp://%s:%d";
+    snprintf(endpoint, sizeof endpoint, form, v->host, port);
+    if (zmq_connect(socket, endpoint)) vd_set_error(v, "cannot connect to %s: %s", endpoint, zmq_strerror(errno));
+}
+
 static void *open_socket(vedette *v, int kind, int offset, int64_t largest, int kernel_bytes) {
-    char endpoint[300], topic[80];
+    char topic[80];
     void *socket = zmq_socket(v->context, kind);
     if (!socket) {
         vd_set_error(v, "no socket: %s", zmq_strerror(errno));
@@ -106,9 +129,7 @@ static void *open_socket(vedette *v, int kind, int offset, int64_t largest, int 
     } else {
         watch(v, socket);
     }
-    const char *form = strchr(v->host, ':') ? "tcp://[%s]:%d" : "tcp://%s:%d";
-    snprintf(endpoint, sizeof endpoint, form, v->host, v->port + offset);
-    if (zmq_connect(socket, endpoint)) vd_set_error(v, "cannot connect to %s: %s", endpoint, zmq_strerror(errno));
+    connect_to(v, socket, v->port + offset);
     return socket;
 }
 
@@ -207,6 +228,51 @@ static unsigned receive(void *socket, zmq_msg_t *messages, frame *frames) {
     return count;
 }
 
+/* The security that a greeting of ZMTP 3 names: "NULL", "CURVE", ...; "" where none comes. */
+static void probe_mechanism(vedette *v, char mechanism[21]) {
+    static const uint8_t ours[] = {0xff, 0, 0, 0, 0, 0, 0, 0, 0, 0x7f, 3, 1};
+    uint8_t id[256], greeting[GREETING] = {0};
+    size_t size = 0;
+    double until = vd_now() + PROBE_S;
+    void *socket = zmq_socket(v->context, ZMQ_STREAM);
+    if (!socket) return;
+    set_options(v, socket, HEADER_MAX);
+    set_int(socket, ZMQ_RCVTIMEO, (int)(1000 * PROBE_S));
+    connect_to(v, socket, v->port);
+    int count = zmq_recv(socket, id, sizeof id, 0); /* then an empty frame: it is connected */
+    bool goes_on = count > 0 && zmq_recv(socket, greeting, 0, 0) == 0 &&
+                   zmq_send(socket, id, (size_t)count, ZMQ_SNDMORE) >= 0 && zmq_send(socket, ours, sizeof ours, 0) >= 0;
+    while (goes_on && size < GREETING && vd_now() < until && zmq_recv(socket, id, sizeof id, 0) >= 0) {
+        count = zmq_recv(socket, greeting + size, GREETING - size, 0); /* 0: disconnected */
+        goes_on = count > 0;
+        size += goes_on ? (size_t)count : 0;
+    }
+    zmq_close(socket);
+    if (size >= GREETING && greeting[0] == 0xff && greeting[9] & 1 && greeting[10] >= 3)
+        memcpy(mechanism, greeting + 12, 20);
+}
+
+/* libzmq tries again for ever, or gives up for good: find out if the learner will ever let this client in. */
+static void on_failed_handshake(vedette *v) {
+    char asks[21] = "";
+    double now = vd_now();
+    if (*v->error || now - v->connected_at > AT_ONCE_S || now < v->probe_at) return;
+    v->probe_at = now + PROBE_EVERY_S;
+    pthread_mutex_unlock(&v->mutex);
+    probe_mechanism(v, asks);
+    pthread_mutex_lock(&v->mutex);
+    v->refused = strcmp(asks, "CURVE") ? 0 : v->refused + 1; /* a proxy closes connections too, but is no learner */
+    if (v->refused && !v->has_keys)
+        vd_set_error(v, "the learner at %s:%d lets in only known keys; give a folder that `vedette keys add` makes "
+                        "beside the learner", v->host, v->port);
+    else if (v->has_keys && !strcmp(asks, "NULL"))
+        vd_set_error(v, "the learner at %s:%d runs without keys, so that it cannot be told from another; start it with "
+                        "--keys, or give no keys here if you trust the network", v->host, v->port);
+    else if (v->refused > 1)
+        vd_set_error(v, "the learner at %s:%d has another key than learner.toml says; copy this host's folder anew "
+                        "from the learner's --keys folder", v->host, v->port);
+}
+
 static void on_monitor(vedette *v, const frame *frames) {
     uint16_t event;
     uint32_t value;
@@ -215,10 +281,16 @@ static void on_monitor(vedette *v, const frame *frames) {
     memcpy(&value, frames->data + sizeof event, sizeof value);
     if (event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
         v->up = v->resend = v->report_due = true;
+        v->refused = 0;
+    } else if (event == ZMQ_EVENT_CONNECTED) {
+        v->connected_at = vd_now();
     } else if (event == ZMQ_EVENT_DISCONNECTED) {
         v->up = false;
     } else if (event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH && value == 400) {
-        vd_set_error(v, "the learner at %s:%d refused this key", v->host, v->port);
+        vd_set_error(v, "the learner at %s:%d refused this key; `vedette keys list` beside it shows whom it lets in",
+                     v->host, v->port);
+    } else if (event & FAILED) {
+        on_failed_handshake(v);
     }
 }
 

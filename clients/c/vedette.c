@@ -58,6 +58,8 @@ vedette *vd_new_client(const vedette_options *o) {
     snprintf(v->host, sizeof v->host, "%s", o->host ? o->host : "127.0.0.1");
     if (id_is_valid(o->id)) memcpy(v->id, o->id, strlen(o->id));
     else vd_set_error(v, "the id is not 1 to 64 of A-Z a-z 0-9 . _ -");
+    if (!*v->host) vd_set_error(v, "no host");
+    if (v->port < 1 || v->port > 65533) vd_set_error(v, "port %d is not 1 to 65533", v->port);
     if (o->keys) vd_read_keys(v, o->keys);
     v->incarnation = vd_random_bits(&v->jitter);
     v->progress_at = vd_now();

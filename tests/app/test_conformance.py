@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -150,9 +151,28 @@ def test_the_command_prints_its_findings_and_its_status_says_if_a_rule_is_broken
     )
     assert done.exit_code == 1, done.output
     found = json.loads(done.stdout)
-    assert found["over"] == {"verdict": "broken", "came": "no subscription"}
+    assert found["over"] == {
+        "verdict": "broken",
+        "came": "no subscription, and it ended with status 0",
+    }
     assert found["credit"]["verdict"] == "not seen"
     done = CliRunner().invoke(app, ["conform", "--scene", "refusal", *nothing])
     assert done.exit_code == 1
     assert "broken    join: subscribes" in done.stdout
     assert "came: no subscription; no report of the run, and it ended with status 0" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel kills a parent's children on Linux")
+def test_a_client_does_not_outlive_the_command_that_is_killed() -> None:
+    words = ["-m", "vedette.cli", "conform", "--scene", "over", "--start", "60"]
+    client = [
+        sys.executable,
+        "-c",
+        "import sys, time; print('here', file=sys.stderr); time.sleep(60)",
+    ]
+    command = subprocess.Popen([sys.executable, *words, *client], stderr=subprocess.PIPE)
+    assert command.stderr is not None
+    assert any(b"here" in line for line in command.stderr)
+    command.kill()
+    command.communicate(timeout=20)  # until the client has ended, too: it writes to the pipe

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -18,10 +19,12 @@ from scripted_learner import ScriptedLearner, assert_every_row_is_delivered_once
 from vedette_rl.core import RowColumn
 from vedette_rl.core.columns import INTERVENED
 from vedette_rl.envs.spaces import Spaces
+from vedette_services.net.keys import make_keys
 
 pytestmark = pytest.mark.slow
 COUNTS = Spaces(gym.spaces.Box(0.0, 1.0, (2,), np.float32), gym.spaces.Discrete(2))
 FUZZED_INPUTS = 3000
+BAD_PORTS = ["abc", "0", "65534", "99999", "7555x", ""]
 
 
 def test_the_c_client_stands_what_no_learner_sends(built: Built, tmp_path: Path) -> None:
@@ -57,6 +60,52 @@ def test_rows_say_where_a_person_took_over(built: Built, port: int, tmp_path: Pa
         took_over = np.rint(batch["obs"][:, 1] * 2**23).astype(int) % 5 == 0
         np.testing.assert_array_equal(batch[INTERVENED], took_over)
         assert (batch["action"][took_over] == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "why"),
+    [
+        *((["127.0.0.1", port, "c-1"], 2, f"1 to 65533, not '{port}'") for port in BAD_PORTS),
+        (["127.0.0.1", "5555", "c-1", "keys", "x"], 2, "usage: cartpole HOST PORT ID [KEYS]"),
+        (["127.0.0.1", "5555"], 2, "usage: cartpole HOST PORT ID [KEYS]"),
+        (["", "5555", "c-1"], 3, "cartpole: no host"),
+        (
+            ["127.0.0.1", "5555", "c-1", "keys"],
+            3,
+            "learner's own folder; give a host's, keys/hosts/",
+        ),
+        (["127.0.0.1", "5555", "c-1", "nowhere"], 3, "nowhere: no key.secret.toml"),
+        (["127.0.0.1", "5555", "c-1", "keys/hosts/open"], 3, "can read this secret (mode 0644);"),
+    ],
+)
+def test_what_is_wrong_on_the_command_line_is_named(
+    built: Built, tmp_path: Path, words: list[str], status: int, why: str
+) -> None:
+    make_keys(tmp_path / "keys", ["open"])
+    (tmp_path / "keys" / "hosts" / "open" / "key.secret.toml").chmod(0o644)
+    program = built("clients/c/examples/cartpole.c")
+    done = subprocess.run(
+        [program, *words], cwd=tmp_path, capture_output=True, text=True, timeout=20
+    )
+    assert (done.returncode, why in done.stderr) == (status, True), done.stderr
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "nowhere.invalid"])
+def test_a_client_without_a_learner_says_whom_it_waits_for(
+    built: Built, port: int, host: str
+) -> None:
+    words = [str(built("clients/c/examples/cartpole.c")), host, str(port), "c-1"]
+    client = subprocess.Popen(words, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert client.stderr is not None
+        line = client.stderr.readline()  # after 3 s
+        assert line.startswith(f"waiting for the learner at {host}:{port}")
+        assert line.endswith(f":{port}\n") == (host == "127.0.0.1"), "the resolver's reason follows"
+        client.send_signal(signal.SIGTERM)
+        assert client.wait(20) == 0
+    finally:
+        client.kill()
+        client.communicate()
 
 
 def test_the_c_client_keeps_every_rule_of_the_wire(built: Built) -> None:

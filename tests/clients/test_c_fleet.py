@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 from c_programs import Built
 from counting_run import ENVS, N_BUFFER, CountingRun
-from daemons import Daemon, Daemons, inserted
+from daemons import Daemon, Daemons, free_address, inserted
 from test_frames_run import STACK, assert_every_picture_is_where_it_belongs
 
 from vedette_rl.replay.export import LiveRows
@@ -75,6 +77,37 @@ def test_a_c_client_with_keys_shares_frames_and_loses_none(
         rows = assert_every_picture_is_where_it_belongs(live)
     assert len({(uid, t) for uid, t in rows.tolist()}) == len(rows) == accounting["inserted"]
     assert accounting["produced"] == accounting["inserted"], f"{accounting}"
+
+
+def test_a_c_client_that_may_never_join_exits_with_3_and_says_why(
+    built: Built, fleet: Daemons, tmp_path: Path
+) -> None:
+    keys, other, outsider = tmp_path / "keys", tmp_path / "other", tmp_path / "outsider"
+    make_keys(keys, ["host", "h-2"])
+    make_keys(other, ["host"])
+    shutil.copytree(other / "hosts" / "host", outsider)
+    shutil.copy(keys / "hosts" / "host" / "learner.toml", outsider)
+    addresses = {}
+    for name, secured in (("secured", ("--keys", keys)), ("plain", ("--insecure",))):
+        addresses[name] = free_address()
+        words = ("learner", "--env", "CartPole-v1", "--bind", addresses[name], *secured)
+        fleet.start(name, *words, "--out", tmp_path / name)
+
+    def why_refused(learner: str, *folder: Path) -> str:
+        program = built("clients/c/examples/cartpole.c")
+        host, port = str(addresses[learner]).rsplit(":", 1)
+        done = subprocess.run(
+            [program, host, port, "host", *folder], capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 3, done.stdout + done.stderr
+        return done.stderr
+
+    assert "lets in only known keys" in why_refused("secured")
+    assert "another key than learner.toml" in why_refused("secured", other / "hosts" / "host")
+    assert "refused this key; `vedette keys list`" in why_refused("secured", outsider)
+    assert "runs without keys" in why_refused("plain", keys / "hosts" / "host")
+    taken = why_refused("secured", keys / "hosts" / "h-2")
+    assert "the manager id 'host' belongs to another key; choose another id (--id)" in taken
 
 
 def test_a_c_client_ends_with_its_run(built: Built, fleet: Daemons) -> None:

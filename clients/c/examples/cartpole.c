@@ -3,14 +3,14 @@
  *
  *     cartpole HOST PORT ID [KEYS]
  */
+#define _POSIX_C_SOURCE 200809L
 #include <inttypes.h>
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
-#include "../vedette.h"
+#include "command.h"
 
 #define ENVS 8
 #define EPISODE_STEPS 500
@@ -19,14 +19,6 @@ typedef struct {
     double x, x_dot, theta, theta_dot;
     int steps;
 } cart;
-
-static vedette *client;
-
-/* Ctrl-C ends the play; a second one ends the program. */
-static void interrupt(int number) {
-    vedette_interrupt(client);
-    signal(number, SIG_DFL);
-}
 
 static void observe(const cart *c, float obs[4]) {
     obs[0] = (float)c->x;
@@ -72,20 +64,14 @@ static vedette_result play(vedette *v, unsigned k, cart *c) {
 }
 
 int main(int argc, char **argv) {
-    if (argc < 4) {
-        fprintf(stderr, "usage: cartpole HOST PORT ID [KEYS]\n");
-        return 2;
-    }
-    vedette_options options = {.host = argv[1], .port = atoi(argv[2]), .id = argv[3], .keys = argv[4], .envs = ENVS,
-                               .obs_bytes = 4 * sizeof(float), .action_bytes = sizeof(int64_t), .evaluates = true};
-    vedette *v = client = vedette_open(&options);
-    if (!v) return 1;
+    vedette_options options = {.envs = ENVS, .obs_bytes = 4 * sizeof(float), .action_bytes = sizeof(int64_t),
+                               .evaluates = true};
+    read_words(argc, argv, 5, "cartpole HOST PORT ID [KEYS]", &options);
+    vedette *v = open_client(&options);
     srand((unsigned)time(NULL));
-    signal(SIGINT, interrupt);
-    signal(SIGTERM, interrupt);
     cart carts[ENVS];
     float obs[4];
-    vedette_result result = VEDETTE_OK;
+    vedette_result result = wait_for_learner(&options);
     for (unsigned k = 0; k < ENVS && result == VEDETTE_OK; k++) {
         reset(carts + k);
         observe(carts + k, obs);

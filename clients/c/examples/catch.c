@@ -6,8 +6,8 @@
  * SPACE: as fast as it can, or to be watched; the arrow keys take over. Compiled with NO_WINDOW it is the same game on a
  * host without a display, and without raylib.
  */
+#define _POSIX_C_SOURCE 200809L
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -15,7 +15,7 @@
 #include <raylib.h>
 #endif
 
-#include "../vedette.h"
+#include "command.h"
 
 #define BALLS 5
 #define FALL 0.03
@@ -28,14 +28,6 @@ typedef struct {
     double paddle, x, y, drift;
     int balls, caught;
 } game;
-
-static vedette *client;
-
-/* Ctrl-C ends the play; a second one ends the program. */
-static void interrupt(int number) {
-    vedette_interrupt(client);
-    signal(number, SIG_DFL);
-}
 
 static double uniform(double low, double high) { return low + (high - low) * rand() / RAND_MAX; }
 
@@ -139,7 +131,7 @@ static vedette_result run(vedette *v, game *g) {
 }
 
 /* The window answers while there is no learner yet. */
-static vedette_result wait_for_learner(vedette *v, const game *g) {
+static vedette_result show_wait(vedette *v, const game *g) {
     vedette_result result = VEDETTE_WAIT;
     while (result == VEDETTE_WAIT && !WindowShouldClose()) {
         result = vedette_wait(v, TURN_S);
@@ -150,12 +142,8 @@ static vedette_result wait_for_learner(vedette *v, const game *g) {
 #endif
 
 int main(int argc, char **argv) {
-    if (argc < 4) {
-        fprintf(stderr, "usage: catch HOST PORT ID [KEYS]\n");
-        return 2;
-    }
-    vedette_options options = {.host = argv[1], .port = atoi(argv[2]), .id = argv[3], .keys = argv[4],
-                               .obs_bytes = 4 * sizeof(float), .action_bytes = sizeof(int64_t), .evaluates = true};
+    vedette_options options = {.obs_bytes = 4 * sizeof(float), .action_bytes = sizeof(int64_t), .evaluates = true};
+    read_words(argc, argv, 5, "catch HOST PORT ID [KEYS]", &options);
     game g;
     float obs[4];
     srand((unsigned)time(NULL));
@@ -167,14 +155,11 @@ int main(int argc, char **argv) {
     InitWindow(640, 480, "catch");
     SetTargetFPS(60);
 #endif
-    vedette *v = client = vedette_open(&options);
-    if (!v) return 1;
-    signal(SIGINT, interrupt);
-    signal(SIGTERM, interrupt);
+    vedette *v = open_client(&options);
 #ifdef NO_WINDOW
-    vedette_result result = vedette_wait(v, 0);
+    vedette_result result = wait_for_learner(&options);
 #else
-    vedette_result result = wait_for_learner(v, &g);
+    vedette_result result = show_wait(v, &g);
 #endif
     if (result == VEDETTE_OK) result = vedette_begin(v, 0, obs);
     if (result == VEDETTE_OK) result = run(v, &g);

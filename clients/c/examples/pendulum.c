@@ -6,12 +6,11 @@
 #define _POSIX_C_SOURCE 200809L
 #include <inttypes.h>
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
-#include "../vedette.h"
+#include "command.h"
 
 #define EPISODE_STEPS 200
 #define PI 3.14159265358979323846
@@ -27,14 +26,6 @@ typedef struct {
     double longest_act, longest_observe;
     uint64_t steps, missed;
 } timing;
-
-static vedette *client;
-
-/* Ctrl-C ends the play; a second one ends the program. */
-static void interrupt(int number) {
-    vedette_interrupt(client);
-    signal(number, SIG_DFL);
-}
 
 static double uniform(double most) { return most * (2.0 * rand() / RAND_MAX - 1.0); }
 
@@ -112,25 +103,23 @@ static void report(const vedette_stats *s, const timing *t, bool settled) {
 }
 
 int main(int argc, char **argv) {
-    if (argc < 4) {
-        fprintf(stderr, "usage: pendulum HOST PORT ID [HZ [KEYS]]\n");
+    char *end = "";
+    double hz = argc > 4 ? strtod(argv[4], &end) : 0; /* 0: as fast as it can */
+    if (*end || !(hz >= 0)) {
+        fprintf(stderr, "pendulum: HZ is a rate, not '%s'\n", argv[4]);
         return 2;
     }
-    double hz = argc > 4 ? atof(argv[4]) : 0;
     timing t = {.period = hz > 0 ? 1 / hz : 0};
-    vedette_options options = {.host = argv[1], .port = atoi(argv[2]), .id = argv[3], .keys = argc > 5 ? argv[5] : NULL,
-                               .obs_bytes = 3 * sizeof(float), .action_bytes = sizeof(float), .evaluates = true,
+    vedette_options options = {.obs_bytes = 3 * sizeof(float), .action_bytes = sizeof(float), .evaluates = true,
                                .wait_s = hz > 0 ? -1 : 0}; /* a robot never waits for its learner */
-    vedette *v = client = vedette_open(&options);
-    if (!v) return 1;
+    read_words(argc, argv, 6, "pendulum HOST PORT ID [HZ [KEYS]]", &options);
+    vedette *v = open_client(&options);
     srand((unsigned)time(NULL));
-    signal(SIGINT, interrupt);
-    signal(SIGTERM, interrupt);
     pendulum p;
     float obs[3];
     reset(&p);
     observe(&p, obs);
-    vedette_result result = vedette_wait(v, 0);
+    vedette_result result = wait_for_learner(&options);
     if (result == VEDETTE_OK) result = vedette_begin(v, 0, obs);
     t.next = now();
     while (result == VEDETTE_OK || result == VEDETTE_WAIT || result == VEDETTE_BEGIN) {

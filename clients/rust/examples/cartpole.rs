@@ -68,7 +68,12 @@ fn play(actor: &mut Actor, env: usize, cart: &mut Cart, random: &mut u64) -> Res
     actor.begin(env as u32, &cart.observe())
 }
 
-fn run(actor: &mut Actor) -> Result<(), Error> {
+fn run(actor: &mut Actor, learner: &str) -> Result<(), Error> {
+    let mut patience = Duration::from_secs(3);
+    while actor.wait(Some(patience))? == State::Wait {
+        eprintln!("waiting for the learner at {learner}");
+        patience = Duration::from_secs(30);
+    }
     let mut random = 0x9e37_79b9_7f4a_7c15;
     let mut carts = [Cart::default(); ENVS];
     for (env, cart) in carts.iter_mut().enumerate() {
@@ -88,7 +93,7 @@ fn run(actor: &mut Actor) -> Result<(), Error> {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let words: Vec<String> = std::env::args().collect();
-    if words.len() < 4 {
+    if !(4..=5).contains(&words.len()) {
         eprintln!("usage: cartpole HOST PORT ID [KEYS]");
         std::process::exit(2);
     }
@@ -97,7 +102,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     options.keys = words.get(4).map(Into::into);
     options.envs = ENVS as u32;
     let mut actor = Actor::open(&options)?;
-    let played = run(&mut actor);
+    let played = run(&mut actor, &words[1..3].join(":"));
     let stats = actor.stats();
     let settled = actor.close(Duration::from_secs(10));
     if let Err(error) = &played {

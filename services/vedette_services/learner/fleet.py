@@ -261,7 +261,7 @@ class Admission:
         # an impostor may name the owner's incarnation, or that of a second process of the owner.
         owned = incarnation in self._rivals or self._ledger.has_account(manager, incarnation)
         if tell and not owned:
-            reason = f"the manager id {manager!r} belongs to another key; choose another --id"
+            reason = f"the manager id {manager!r} belongs to another key; choose another id (--id)"
             self.refuse(manager, incarnation, "id", reason)
 
     def refuse(self, manager: str, incarnation: int, code: str, reason: str) -> None:
@@ -285,7 +285,7 @@ class Admission:
         """Refuse the later one of two live processes with one id: the other holds a window."""
         why = (
             f"two managers use the id {first.manager}: {first.host} and {later.host}; the one that "
-            f"came later, on {later.host}, is refused: start it with another --id"
+            f"came later, on {later.host}, is refused: start it with another id (--id)"
         )
         self._ledger.retire(later.manager, later.incarnation)
         self._rivals[later.incarnation] = why
