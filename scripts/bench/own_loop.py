@@ -46,6 +46,7 @@ OWN_LOOP = "own_loop"
 MANAGER = "actors"
 """A word of its command line; an own loop has none."""
 
+STOP, GO = signal.SIGSTOP, signal.SIGCONT
 _WARM_S, _SETTLE_S, _START_S = 1.5, 0.3, 60.0
 _ROBOT = Path(__file__).parents[2] / "docs" / "examples" / "robot.py"
 _SAID = re.compile(r"(\d+) steps, (\d+) periods missed, longest act ([\d.]+) ms, (\d+) samples")
@@ -91,13 +92,13 @@ class OwnLoopBench:
             with run_actors(address, 1):
                 _await_samples(asker, ACTOR)
                 _keep_acting_on(core, ACTOR)
-                with standing_still(ACTOR), running([own]):
+                with signalled(ACTOR, STOP, GO), running([own]):
                     time.sleep(_WARM_S)  # what is under way comes in
                     _await_samples(asker, OWN_LOOP)
                     _keep_acting_on(core, OWN_LOOP)
                     for _ in range(self.rounds):
                         found["own"].append(self._measure(asker, OWN_LOOP))
-                        with standing_still(OWN_LOOP), moving(ACTOR):
+                        with signalled(OWN_LOOP, STOP, GO), signalled(ACTOR, GO, STOP):
                             found["process"].append(self._measure(asker, ACTOR))
         rates = {kind: [one.per_s for one in rounds] for kind, rounds in found.items()}
         costs = {
@@ -141,23 +142,13 @@ def _signal(module: str, number: signal.Signals) -> None:
 
 
 @contextmanager
-def standing_still(module: str) -> Iterator[None]:
-    """Stop our descendants that run `python -m MODULE` meanwhile."""
-    _signal(module, signal.SIGSTOP)
+def signalled(module: str, begin: signal.Signals, end: signal.Signals) -> Iterator[None]:
+    """Send our descendants that run `python -m MODULE` one signal now, and one afterwards."""
+    _signal(module, begin)
     try:
         yield
     finally:
-        _signal(module, signal.SIGCONT)
-
-
-@contextmanager
-def moving(module: str) -> Iterator[None]:
-    """Let stopped ones go on meanwhile."""
-    _signal(module, signal.SIGCONT)
-    try:
-        yield
-    finally:
-        _signal(module, signal.SIGSTOP)
+        _signal(module, end)
 
 
 @dataclass(frozen=True, slots=True)
