@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,6 +19,7 @@ from vedette_rl.envs.vector_env import VectorEnvironment
 from vedette_rl.errors import SpaceLayoutError
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
+_BOOL = np.dtype(np.bool_)
 
 
 class ReceivedModel(Protocol):
@@ -192,10 +194,12 @@ class PushedEnvs(VectorEnvironment):
         super().__init__(observation, action, count or 1, rewards)
         self._shape = () if count is None else (count,)
         self._arrived = self._layout.empty(count or 1)
-        self._float_leaves = [leaf for leaf in self._layout.leaves if leaf.dtype.kind == "f"]
+        leaves = self._layout.leaves
+        self._float_leaves = [leaf for leaf in leaves if leaf.dtype.kind == "f"]
+        self._mask_shapes = {leaf.name: (-1, *(1 for _ in leaf.shape)) for leaf in leaves}
         self.true_reward = np.zeros(count or 1, np.float64)
         """``(E,)``, what was pushed last, before it is scaled and clipped."""
-        self._terminated, self._truncated = (np.zeros(count or 1, np.bool_) for _ in range(2))
+        self._flags = np.zeros((2, count or 1), np.bool_)  # terminated, truncated
         self._valid = np.ones(count or 1, np.bool_)
         self._begun = np.zeros(count or 1, np.bool_)
         self.is_begun = False
@@ -205,11 +209,15 @@ class PushedEnvs(VectorEnvironment):
         """Flags that are not set."""
         self.ended = False
         """An episode ended with what was pushed last."""
-        self.done = np.zeros(count or 1, np.bool_)
+        self._none = np.zeros(count or 1, np.bool_)
+        self.done = self._none
         """``(E,)``, where one did."""
 
-    def begin(self, obs: Any, which: NDArray[np.bool_] | None = None) -> None:
+    def begin(self, obs: Any, which: NDArray[np.bool_] | None = None, *, cuts: bool = True) -> None:
         """Begin episodes with `obs`: everywhere, or where `which` ``(E,)`` is true.
+
+        Args:
+            cuts: an episode that has not ended may be among them.
 
         Raises:
             SpaceLayoutError: an observation has another shape than its space, or no finite value.
@@ -219,11 +227,13 @@ class PushedEnvs(VectorEnvironment):
         self._check_finite(self._arrived, which)
         self._current = max(0, self._current)
         for name, column in self._buffers[self._current].items():
-            column[which] = self._arrived[name][which]
+            where = which.reshape(self._mask_shapes[name])
+            np.copyto(column, self._arrived[name], where=where)
         if not self.is_begun:
             self._begun |= which
             self.is_begun = bool(self._begun.all())
-        self._returns.drop(which)
+        if cuts:
+            self._returns.drop(which)
 
     def flags(self, which: Any) -> NDArray[np.bool_]:
         """``(E,)``, flags as `begin` takes them; None: all are set.
@@ -283,20 +293,22 @@ class PushedEnvs(VectorEnvironment):
         self._write(next_obs, obs)
         self._check_finite(next_obs, None)
         self._fill(self.true_reward, "rewards", reward)
-        if not np.abs(self.true_reward).max() <= _FLOAT32_MAX:  # neither is NaN
+        if not np.vdot(self.true_reward, self.true_reward) <= _FLOAT32_MAX and (
+            not np.abs(self.true_reward).max() <= _FLOAT32_MAX  # neither is NaN
+        ):
             raise ValueError(f"rewards={reward!r}: not finite, or not within float32")
-        self._fill_flags(self._terminated, "terminated", terminated)
-        self._fill_flags(self._truncated, "truncated", truncated)
+        self._fill_flags(self._flags[0], "terminated", terminated)
+        self._fill_flags(self._flags[1], "truncated", truncated)
         self._rewards.write(self.true_reward, self._reward)
         valid = self._valid if left_out is None else ~left_out
         self._returns.add(self.true_reward, None if left_out is None else valid)
-        self.done = done = self._terminated | self._truncated
-        self.ended = bool(np.count_nonzero(done))
+        self.ended, self.done = bool(np.count_nonzero(self._flags)), self._none
         if self.ended:
-            self._returns.end(done & valid)
+            self.done = self._flags[0] | self._flags[1]
+            self._returns.end(self.done & valid)
             copy_columns(next_obs, self._buffer(2))
         return self._outcome(
-            action, taken_over, self._terminated, self._truncated, valid, begins=self.ended
+            action, taken_over, self._flags[0], self._flags[1], valid, begins=self.ended
         )
 
     def attribute(self, name: str) -> Any:
@@ -322,13 +334,16 @@ class PushedEnvs(VectorEnvironment):
 
     def _check_finite(self, columns: Columns, which: NDArray[np.bool_] | None) -> None:
         for leaf in self._float_leaves:
-            column = columns[leaf.name] if which is None else columns[leaf.name][which]
+            column = columns[leaf.name]
+            if math.isfinite(np.vdot(column, column)):  # the cheapest way: one sum
+                continue
+            column = column if which is None else column[which]
             if not np.isfinite(column).all():
                 why = f"an observation's {leaf.name!r} is not finite"
                 raise SpaceLayoutError("observation", leaf.space, why)
 
     def _fill_flags(self, into: NDArray[Any], name: str, value: Any) -> None:
-        if not (value is True or value is False) and getattr(value, "dtype", None) != np.bool_:
+        if type(value) is not bool and getattr(value, "dtype", None) is not _BOOL:
             found = np.asarray(value)
             if found.dtype.kind not in "biuf" or not ((found == 0) | (found == 1)).all():
                 raise ValueError(f"{name}={value!r}: a flag is True or False, or 1 or 0")

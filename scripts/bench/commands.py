@@ -161,7 +161,8 @@ def loops(rounds: Rounds = 3, seconds: Seconds = 4.0, as_json: AsJson = False) -
 
 @app.command()
 def own_loop(
-    envs: Annotated[int, typer.Option(min=1, help="CartPoles.")] = 8,
+    env: Annotated[str, typer.Option(help="Of Gymnasium.")] = "CartPole-v1",
+    envs: Annotated[int, typer.Option(min=1, help="How many of them.")] = 8,
     rows: Annotated[int, typer.Option(min=1, help="Of a batch.")] = 64,
     rounds: Rounds = 30,
     seconds: Seconds = 1.0,
@@ -171,9 +172,9 @@ def own_loop(
 
     \b
     scripts/bench/run own-loop
-    scripts/bench/run own-loop --envs 1 --rows 16
+    scripts/bench/run own-loop --env Hopper-v5
     """
-    found = OwnLoopBench(envs, rows, seconds, rounds).run()
+    found = OwnLoopBench(env, envs, rows, seconds, rounds).run()
     show_figures(found, as_json=as_json, lines=own_loop_lines)
 
 
@@ -276,11 +277,11 @@ def model_lines(found: dict[str, Any]) -> list[str]:
 
 def own_loop_lines(found: dict[str, Any]) -> list[str]:
     """Format the figures of `own-loop` for people."""
-    said = [f"{found['envs']} CartPoles, batches of {found['rows']}"]
+    said = [f"{found['envs']} of {found['env']}, batches of {found['rows']}"]
     for unit, ratio in (("s", "ratio"), ("processor_s", "processor_ratio")):
         own, process = found[f"own_steps_per_{unit}"], found[f"process_steps_per_{unit}"]
         said += [
-            f"steps a {unit.replace('_s', ' second')}",
+            "steps a second" if unit == "s" else "steps a second of processor time",
             f"own loop          {format_spread(own, '{:>12,.0f}')}",
             f"actor process     {format_spread(process, '{:>12,.0f}')}",
             f"ratio             {format_spread(found[ratio], '{:>12.3f}')}",

@@ -39,7 +39,7 @@ from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.make import make_group
 from vedette_services.config.loading import load_config
 from vedette_services.errors import NoAnswerError
-from vedette_services.host.processes import python_module
+from vedette_services.host.processes import ONE_THREAD, python_module
 from vedette_services.run.status_client import StatusClient
 
 OWN_LOOP = "own_loop"
@@ -54,17 +54,19 @@ _SAID = re.compile(r"(\d+) steps, (\d+) periods missed, longest act ([\d.]+) ms,
 
 @dataclass(frozen=True, slots=True)
 class OwnLoopBench:
-    """Measures an actor of several CartPoles, as a process and in a loop of its own, in turn on one
-    core (the other one stands still), with the learner and the process's manager on the others; its
-    processor time counts.
+    """Measures an actor of several environments, as a process and in a loop of its own, in turn on
+    one core (the other one stands still), with the learner and the process's manager on the others;
+    its processor time counts.
 
     Args:
-        envs: environments, stepped by the same code in both.
+        env: stepped by the same code in both.
+        envs: how many.
         rows: of a batch.
         seconds: of each in a round: short, as a machine's speed changes.
         rounds: each measures both.
     """
 
+    env: str = "CartPole-v1"
     envs: int = 8
     rows: int = 64
     seconds: float = 1.0
@@ -73,7 +75,7 @@ class OwnLoopBench:
     def run(self) -> dict[str, Any]:
         """Measure in turn: steps/s, and steps for a second of processor time."""
         config = load_config(
-            env="CartPole-v1",
+            env=self.env,
             settings=[
                 "preset=none",
                 "agent.hidden_sizes=[64,64]",
@@ -88,7 +90,8 @@ class OwnLoopBench:
         ).config
         found: dict[str, list[Any]] = {"process": [], "own": []}
         with reserve_core() as core, learner_of(config) as (address, asker):
-            own = python_module(OWN_LOOP, str(address), str(self.envs))
+            alike = [f"{name}={value}" for name, value in ONE_THREAD.items()]  # an actor's, too
+            own = ["env", *alike, *python_module(OWN_LOOP, str(address), self.env, str(self.envs))]
             with run_actors(address, 1):
                 _await_samples(asker, ACTOR)
                 _keep_acting_on(core, ACTOR)
@@ -105,6 +108,7 @@ class OwnLoopBench:
             kind: [one.rows / one.processor_s for one in rounds] for kind, rounds in found.items()
         }
         return {
+            "env": self.env,
             "envs": self.envs,
             "rows": self.rows,
             **{f"{kind}_steps_per_s": summarize_rounds(rounds) for kind, rounds in rates.items()},
@@ -202,9 +206,9 @@ def _started(command: list[str]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
-def play(learner: str, envs: int) -> None:
-    """Play CartPole until this process is killed: the simulator of `OwnLoopBench`."""
-    config = EnvConfig(id="CartPole-v1", vectorization="loop", stepping="serial")
+def play(learner: str, env: str, envs: int) -> None:
+    """Play until this process is killed: the simulator of `OwnLoopBench`."""
+    config = EnvConfig(id=env, vectorization="loop", stepping="serial")
     group = make_group(config, envs)
     obs, everywhere = group.layout.empty(envs), range(envs)
     group.reset(everywhere, list(everywhere), obs, everywhere)
@@ -221,4 +225,4 @@ def play(learner: str, envs: int) -> None:
 
 
 if __name__ == "__main__":
-    play(sys.argv[1], int(sys.argv[2]))
+    play(sys.argv[1], sys.argv[2], int(sys.argv[3]))

@@ -187,11 +187,13 @@ class VectorEnvironment:
         """
         if taken_over:
             action = action.copy()
-        self._intervened.fill(False)
+        if self.marks_interventions:
+            self._intervened.fill(False)
         for row, own in taken_over:
             action[row], self._intervened[row] = self._actions.from_environment(own), True
-        seen, next_obs, init_obs = (self._buffer(ahead) for ahead in (0, 1, 2 if begins else 1))
+        seen, next_obs = self._buffer(0), self._buffer(1)
         self._current = (self._current + (2 if begins else 1)) % 3
+        init_obs = self._buffer(0)
         return Step(
             obs=seen,
             action=action,

@@ -19,13 +19,11 @@ from vedette_services.actors.handover import HandoverReader, slot_layout
 from vedette_services.actors.instructions import StartActor
 from vedette_services.actors.roster import ActorStats
 from vedette_services.config.parts import ActorsConfig
-from vedette_services.host.processes import python_module, spawn
+from vedette_services.host.processes import ONE_THREAD, python_module, spawn
 from vedette_services.run.model_map import ModelMapWriter
 
 SLOTS = 2  # one is filled while the other is taken; more would only hold older samples
 _TRACEBACK_CHARS = 20_000
-_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-"""Actors share the processors among them: no library starts a pool in each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +117,7 @@ class ActorProcess:
         spec_file.write_bytes(spec.to_json())
         self._process = spawn(
             python_module("vedette_services.actors.actor", str(spec_file)),
-            environment=_ONE_THREAD,
+            environment=ONE_THREAD,
             pass_fds=self.handover.pass_fds,
         )
         self.handover.close_child_ends()

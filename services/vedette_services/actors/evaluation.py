@@ -40,6 +40,7 @@ from vedette_services.errors import describe_exit
 from vedette_services.host.env_workers import ProcessEnvs
 from vedette_services.host.logs import set_log_context, set_up_logging
 from vedette_services.host.processes import (
+    ONE_THREAD,
     die_with_parent,
     ignore_stop_signals,
     python_module,
@@ -52,7 +53,6 @@ _REPORT_MAX_BYTES = 4096
 _POLL_S = 0.05
 _NICE = 5  # playing must not take the actors' cores
 _KEPT_SHARE = 0.125
-_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
 class EvaluationState:
@@ -146,7 +146,7 @@ class EvaluationProcess:
         spec.write_text(json.dumps({**described, "seed": run.seed, "epoch": run.epoch}))
         self._process = spawn(
             python_module("vedette_services.actors.evaluation", str(spec)),
-            environment=_ONE_THREAD,
+            environment=ONE_THREAD,
         )
 
     def play(self, order: PlayEvaluation) -> None:

@@ -41,6 +41,7 @@ _PUBLISHED = b"+"  # actor to manager: one more slot is written
 _TAKEN = b"-"  # manager to actor: one more slot is free
 _STOP = b"s"  # manager to actor: finish, hand over what you have, end
 _MODEL = b"m"  # manager to actor: there is a first model now
+_KEPT = 4  # batches of a queue that its manager does not empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,19 +338,21 @@ class HandoverWriter:
 class LocalHandover:
     """Both ends of a handover in one process: the slot's content is queued when it is published.
 
-    An actor has room while fewer than `slots` batches wait, or always, if the manager drops batches
-    for want of room.
+    An actor has room while fewer than `slots` batches wait, or fewer than `_KEPT` once the manager
+    has left some: it waits for credit, and what waits with it grows old.
 
     Args:
-        waits: False: there is always room.
+        waits: False: there is always room, as the manager drops batches for want of it.
     """
 
     def __init__(self, layout: SlotLayout, slots: int, *, waits: bool = True) -> None:
         memory = mmap.mmap(-1, layout.bytes)
         self._slot = SlotMemory(memory, layout, 1)
         self._slots, self._waits = slots, waits
+        self._most = slots  # batches that may wait now
         self._batches: deque[FinishedBatch] = deque()
         self._changed = threading.Condition()
+        self._is_waiting = False  # the actor, for a change
         self._wake_read, self._wake_write = socket.socketpair()
         self._wake_read.setblocking(False)
         self._wake_write.setblocking(False)
@@ -362,7 +365,7 @@ class LocalHandover:
     @property
     def has_slot(self) -> bool:
         """Return whether there is room for a batch."""
-        return not self._waits or len(self._batches) < self._slots
+        return not self._waits or len(self._batches) < self._most
 
     @property
     def columns(self) -> Columns:
@@ -377,7 +380,7 @@ class LocalHandover:
         payload = self._slot.payload(0, rows, entries)
         if not self.gone:
             self._batches.append(FinishedBatch(rows, epoch, version, payload, env_steps))
-            if len(self._batches) == max(1, self._slots // 2):
+            if len(self._batches) == max(1, self._most // 2):
                 self.wake()
 
     def poll(self, wait_s: float) -> None:
@@ -385,7 +388,9 @@ class LocalHandover:
         if wait_s > 0:
             self.wake()
             with self._changed:
+                self._is_waiting = True
                 self._changed.wait_for(lambda: self.has_slot or self.stopped, wait_s)
+                self._is_waiting = False
 
     def take_all(self) -> None:
         """Wait for room no more: what is left is handed over at once."""
@@ -404,6 +409,7 @@ class LocalHandover:
 
     def wait_for_wakeup(self, wait_s: float) -> None:
         """Wait until something is readable, at most `wait_s`; not if nobody publishes any more."""
+        self._most = self._slots if len(self._batches) < _KEPT else _KEPT
         if not self.ended:
             select.select([self._wake_read], [], [], wait_s)
 
@@ -445,5 +451,6 @@ class LocalHandover:
         self._wake_write.close()
 
     def _notify(self) -> None:
-        with self._changed:
-            self._changed.notify_all()
+        if self._is_waiting:
+            with self._changed:
+                self._changed.notify_all()

@@ -197,7 +197,7 @@ class Manager(Generic[A]):
             self._execute_all(self._state.leave("asked to stop", now))
         if self._manager_sockets is None and now >= self._open_at:
             self._open_sockets(now)
-        self._receive(now)
+        self._receive(ready, now)
         self._poll_actors(ready, now)
         self._poll_evaluation(now)
         self._execute_all(self._state.on_tick(now))
@@ -235,17 +235,16 @@ class Manager(Generic[A]):
             poller.register(self._manager_sockets.models.fileno(), zmq.POLLIN)
         return {socket for socket, _ in poller.poll(self._host.poll_ms)}
 
-    def _receive(self, now: float) -> None:
+    def _receive(self, ready: set[Any], now: float) -> None:
         """Handle all that has come in; instructions may close the sockets meanwhile."""
-        if self._manager_sockets is not None:
-            self._poll_monitor(self._manager_sockets, now)
-        if self._manager_sockets is not None:
-            self._receive_control(self._manager_sockets, now)
-        if (
-            self._manager_sockets is not None
-            and (model := self._manager_sockets.models.pop_model()) is not None
-        ):
-            self._execute_all(self._state.on_model(model, now))
+        if (opened := self._manager_sockets) is not None and opened.monitor in ready:
+            self._poll_monitor(opened, now)
+        if (opened := self._manager_sockets) is not None and opened.control in ready:
+            self._receive_control(opened, now)
+        if (opened := self._manager_sockets) is not None and opened.models.fileno() in ready:
+            model = opened.models.pop_model()
+            if model is not None:
+                self._execute_all(self._state.on_model(model, now))
 
     def _poll_monitor(self, manager_sockets: ManagerSockets, now: float) -> None:
         while manager_sockets.monitor.poll(0):

@@ -110,6 +110,7 @@ class ManagerState:
         self._roster = Roster(count or 0, gives_up=gives_up)
         self._log = ManagerLog(identity.learner, now)
         self._run: Run | None = None
+        self._played_too: Run | None = None  # another start of it, whose actors go on
         self._step_timeout_s = 0.0  # of the run
         self._window: Window | None = None  # of the run
         self._first_actor: int | None = None
@@ -173,7 +174,7 @@ class ManagerState:
         if (run.epoch, run.learner) == (old.epoch, old.learner):
             return []
         if can_continue(run, old):
-            self._run = run
+            self._run, self._played_too = run, None
             text = f"the learner is back (epoch {run.epoch}); the actors go on"
             said = self._log.log("info", "back", text, now)
             return [*said, *self._evaluation.continue_run(run), *self.send_report(now)]
@@ -190,7 +191,7 @@ class ManagerState:
         else:
             text = f"the learner is back (epoch {run.epoch}) with other settings"
             done = [WriteLog("info", text)]
-        self._run, self._first_actor = run, None
+        self._run, self._played_too, self._first_actor = run, None, None
         self._step_timeout_s = math.inf if self._own_loop else config.step_timeout_s
         done += [PrepareRun(run), *self._evaluation.begin_run(run)]
         backoff = Backoff(config.restart_min_s, config.restart_max_s)
@@ -328,12 +329,22 @@ class ManagerState:
 
     def on_batch(self, index: int, run: Run, batch: FinishedBatch, now: float) -> list[Instruction]:
         """An actor handed a batch over that it made for `run`. Ask `has_room_for` before."""
-        if self._window is None or self._run is None or not can_continue(run, self._run):
-            return []  # its run is no longer played: nobody would take it
+        if self._window is None or not self._is_played(run):
+            return []  # nobody would take it
         self._window.add_batch(
             index, batch.epoch, batch.version, batch.rows, batch.payload, batch.env_steps
         )
         return self._send_batches(now)
+
+    def _is_played(self, run: Run) -> bool:
+        """Return whether what actors of `run` made belongs to the run that is played now. Asked for
+        every batch, and a comparison takes as long as all else that is done with one."""
+        if run is self._run or run is self._played_too:
+            return True
+        if self._run is None or not can_continue(run, self._run):
+            return False
+        self._played_too = run
+        return True
 
     def on_stats(self, index: int, stats: ActorStats, now: float) -> None:
         """An actor published its statistics."""

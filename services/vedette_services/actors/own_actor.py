@@ -36,8 +36,8 @@ from vedette_services.config.parts import ActorsConfig, EvaluationConfig
 from vedette_services.errors import REFUSED, SpacesNotKnownError, SpecMismatchError
 from vedette_services.run.model_map import MappedModel
 
-_SLOTS = 16  # batches between two looks of the manager
-_PAUSE_S = 0.015
+_PAUSE_S = 0.05  # between two looks of the manager: each takes Python's lock from the loop
+_SLOTS, _SLOTS_BYTES = 64, 16 << 20  # batches between two looks
 _KILLED = -9
 
 Space = gym.Space[Any]
@@ -73,7 +73,8 @@ class OwnActor:
         self.index, self.run, self.envs = order.index, order.run, envs
         config = ActorsConfig.model_validate(dict(order.run.actors))
         layout = slot_layout(order.run.schema, config)
-        self.handover = LocalHandover(layout, _SLOTS, waits=on_full == "block")
+        slots = max(1, min(_SLOTS, _SLOTS_BYTES // layout.bytes))
+        self.handover = LocalHandover(layout, slots, waits=on_full == "block")
         self.models = LocalModels()
         self._told: ActorStats | None = None
         self._exit: tuple[int, str] | None = None

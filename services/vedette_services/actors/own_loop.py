@@ -200,10 +200,11 @@ class Actor:
                 self._begin_greedy(playing, np.ones(len(envs), np.bool_))
             return
         step = self._unprocessed
-        if step is None or np.count_nonzero(begun & ~step.begins):
+        cuts = bool(np.count_nonzero(begun > envs.done))
+        if step is None or (cuts and np.count_nonzero(begun & ~step.begins)):
             self._process()
             playing.loop.cut()
-        envs.begin(obs, begun)
+        envs.begin(obs, begun, cuts=cuts)
         playing.loop.mark_begun(begun)
         self._begin_greedy(playing, begun)
         self._process()

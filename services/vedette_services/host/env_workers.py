@@ -29,6 +29,7 @@ from vedette_rl.envs.make import make_env
 from vedette_rl.envs.vector_env import Env, EnvGroup
 from vedette_services.errors import EnvironmentProcessError, describe_exit, error_message
 from vedette_services.host.processes import (
+    ONE_THREAD,
     die_with_parent,
     ignore_stop_signals,
     python_module,
@@ -42,7 +43,6 @@ _EXIT_S = 1.0  # from the end of its pipe to the end of a worker
 _ALIGNED = 64
 _MADE, _DONE, _FAILED = b"made", b"done", b"failed "
 _STEP, _RESET, _CLOSE = b"step", b"reset ", b"close"
-_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class ProcessEnvs(EnvGroup):
             arguments = map(str, (theirs.fileno(), memory, i, len(self)))
             worker = spawn(
                 python_module("vedette_services.host.env_workers", *arguments),
-                environment=_ONE_THREAD,
+                environment=ONE_THREAD,
                 pass_fds=(theirs.fileno(), memory),
             )
         self._workers.append(worker)

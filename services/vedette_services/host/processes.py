@@ -26,6 +26,9 @@ from typing import IO, Any
 from vedette_rl.storage.system import lock_file
 from vedette_services.host.system import kill_with_parent, nonblocking_pipe
 
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+"""Environment of processes that share the processors: no library starts a pool in each."""
+
 PARENT_VARIABLE = "VEDETTE_PARENT_PID"
 """Set for a child that is to share our fate."""
 _APPENDED_VARIABLE = "VEDETTE_APPENDED_PATH"

@@ -12,7 +12,12 @@ import pytest
 
 from vedette_protocol.schema import Schema
 from vedette_services.actors.batching import TransitionBatcher, WholeRows
-from vedette_services.actors.handover import HandoverReader, HandoverWriter, SlotLayout
+from vedette_services.actors.handover import (
+    HandoverReader,
+    HandoverWriter,
+    LocalHandover,
+    SlotLayout,
+)
 from vedette_services.config.parts import ActorsConfig
 from vedette_services.errors import HandoverError
 
@@ -41,7 +46,9 @@ def rows(first: int, count: int) -> dict[str, np.ndarray]:
     }
 
 
-def publish(writer: HandoverWriter, first: int, count: int, version: int = 1) -> None:
+def publish(
+    writer: HandoverWriter | LocalHandover, first: int, count: int, version: int = 1
+) -> None:
     for name, column in rows(first, count).items():
         writer.columns[name][:count] = column
     writer.publish(count, 7, version)
@@ -91,6 +98,31 @@ def test_a_slot_is_free_again_only_after_it_was_taken(
     publish(writer, 20, N_BUFFER)
     reader.poll()
     assert [rewards(reader.receive().payload, N_BUFFER)[0] for _ in range(2)] == [10, 20]
+
+
+def test_a_queue_that_its_manager_does_not_empty_grows_no_further() -> None:
+    queue = LocalHandover(SlotLayout(SCHEMA, N_BUFFER), 16)
+
+    def fill() -> int:
+        count = 0
+        while queue.has_slot:
+            publish(queue, count, 1)
+            count += 1
+        return count
+
+    assert fill() == 16
+    for _ in range(10):  # as many as there is credit for
+        queue.receive()
+    queue.wait_for_wakeup(0.0)
+    assert fill() == 0
+    for _ in range(4):
+        queue.receive()
+    assert fill() == 2
+    for _ in range(4):
+        queue.receive()
+    queue.wait_for_wakeup(0.0)
+    assert fill() == 16
+    queue.close()
 
 
 def test_orders_reach_the_actor(ends: tuple[HandoverReader, HandoverWriter]) -> None:
