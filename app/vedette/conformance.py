@@ -387,8 +387,10 @@ def play_kills(script: Script) -> None:
     network.lost, before, incarnation = set(), len(watcher.again), watcher.incarnation
     script.wait(0.2)
     watcher.report = None
-    network.holds_acks = False
     script.restart(dark_s=1.5)
+    script.until(lambda: watcher.report is not None and watcher.subscribed, 15.0)
+    script.wait(0.3)  # meanwhile a client sends that waits for no ack
+    network.holds_acks = False
     found = script.until(lambda: {8, 9} <= {*watcher.again[before:]}, 15.0)
     report: Report | None = watcher.report
     same = watcher.incarnation == incarnation and report is not None and report.limit == 10
