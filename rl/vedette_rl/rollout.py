@@ -335,8 +335,8 @@ class PushedEnvs(VectorEnvironment):
     def _check_finite(self, columns: Columns, which: NDArray[np.bool_] | None) -> None:
         for leaf in self._float_leaves:
             column = columns[leaf.name]
-            if math.isfinite(np.vdot(column, column)):  # the cheapest way: one sum
-                continue
+            if column.itemsize > 2 and math.isfinite(np.vdot(column, column)):
+                continue  # the cheapest way: one sum
             column = column if which is None else column[which]
             if not np.isfinite(column).all():
                 why = f"an observation's {leaf.name!r} is not finite"

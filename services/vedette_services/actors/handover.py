@@ -41,7 +41,7 @@ _PUBLISHED = b"+"  # actor to manager: one more slot is written
 _TAKEN = b"-"  # manager to actor: one more slot is free
 _STOP = b"s"  # manager to actor: finish, hand over what you have, end
 _MODEL = b"m"  # manager to actor: there is a first model now
-_KEPT = 4  # batches of a queue that its manager does not empty
+_KEPT = 16  # batches of a queue that its manager does not empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,8 +338,9 @@ class HandoverWriter:
 class LocalHandover:
     """Both ends of a handover in one process: the slot's content is queued when it is published.
 
-    An actor has room while fewer than `slots` batches wait, or fewer than `_KEPT` once the manager
-    has left some: it waits for credit, and what waits with it grows old.
+    An actor has room while fewer than `_KEPT` batches wait. Each time that the manager has emptied
+    the queue it is room for twice as many, up to `slots`; once it has left some, for `_KEPT` again:
+    it waits for credit, and what waits with it grows old.
 
     Args:
         waits: False: there is always room, as the manager drops batches for want of it.
@@ -349,7 +350,7 @@ class LocalHandover:
         memory = mmap.mmap(-1, layout.bytes)
         self._slot = SlotMemory(memory, layout, 1)
         self._slots, self._waits = slots, waits
-        self._most = slots  # batches that may wait now
+        self._most = min(slots, _KEPT)  # batches that may wait now
         self._batches: deque[FinishedBatch] = deque()
         self._changed = threading.Condition()
         self._is_waiting = False  # the actor, for a change
@@ -407,11 +408,13 @@ class LocalHandover:
         """Readable when the manager is to look."""
         return self._wake_read.fileno()
 
-    def wait_for_wakeup(self, wait_s: float) -> None:
-        """Wait until something is readable, at most `wait_s`; not if nobody publishes any more."""
-        self._most = self._slots if len(self._batches) < _KEPT else _KEPT
+    def wait_for_wakeup(self, wait_s: float, wait_with_some_s: float) -> None:
+        """Wait until something is readable, at most `wait_s`, or `wait_with_some_s` if the manager
+        has left batches; not if nobody publishes any more."""
+        some = bool(self._batches)
+        self._most = min(self._slots, _KEPT if some else 2 * self._most)
         if not self.ended:
-            select.select([self._wake_read], [], [], wait_s)
+            select.select([self._wake_read], [], [], wait_with_some_s if some else wait_s)
 
     def take_wakeups(self) -> None:
         """Nothing is readable any more."""

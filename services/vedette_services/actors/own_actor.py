@@ -37,7 +37,8 @@ from vedette_services.errors import REFUSED, SpacesNotKnownError, SpecMismatchEr
 from vedette_services.run.model_map import MappedModel
 
 _PAUSE_S = 0.05  # between two looks of the manager: each takes Python's lock from the loop
-_SLOTS, _SLOTS_BYTES = 64, 16 << 20  # batches between two looks
+_SHORT_PAUSE_S = 0.015  # while batches wait for credit
+_SLOTS, _MOST_SLOTS, _MOST_BYTES = 16, 64, 16 << 20  # batches between two looks, and small ones
 _KILLED = -9
 
 Space = gym.Space[Any]
@@ -73,7 +74,7 @@ class OwnActor:
         self.index, self.run, self.envs = order.index, order.run, envs
         config = ActorsConfig.model_validate(dict(order.run.actors))
         layout = slot_layout(order.run.schema, config)
-        slots = max(1, min(_SLOTS, _SLOTS_BYTES // layout.bytes))
+        slots = max(_SLOTS, min(_MOST_SLOTS, _MOST_BYTES // layout.bytes))
         self.handover = LocalHandover(layout, slots, waits=on_full == "block")
         self.models = LocalModels()
         self._told: ActorStats | None = None
@@ -269,7 +270,7 @@ class OwnLoop:
     def pause(self) -> None:
         """Leave the loop Python's lock: what comes meanwhile is handled together."""
         if self.current is not None:
-            self.current.handover.wait_for_wakeup(_PAUSE_S)
+            self.current.handover.wait_for_wakeup(_PAUSE_S, _SHORT_PAUSE_S)
 
     def prepare(self, run: Run) -> None:
         """Another run begins, or has other settings: no model of it is there."""

@@ -101,7 +101,7 @@ def test_a_slot_is_free_again_only_after_it_was_taken(
 
 
 def test_a_queue_that_its_manager_does_not_empty_grows_no_further() -> None:
-    queue = LocalHandover(SlotLayout(SCHEMA, N_BUFFER), 16)
+    queue = LocalHandover(SlotLayout(SCHEMA, N_BUFFER), 64)
 
     def fill() -> int:
         count = 0
@@ -110,18 +110,22 @@ def test_a_queue_that_its_manager_does_not_empty_grows_no_further() -> None:
             count += 1
         return count
 
+    def look(takes: int) -> None:
+        for _ in range(takes):
+            queue.receive()
+        queue.wait_for_wakeup(0.0, 0.0)
+
     assert fill() == 16
-    for _ in range(10):  # as many as there is credit for
-        queue.receive()
-    queue.wait_for_wakeup(0.0)
-    assert fill() == 0
-    for _ in range(4):
-        queue.receive()
-    assert fill() == 2
-    for _ in range(4):
-        queue.receive()
-    queue.wait_for_wakeup(0.0)
-    assert fill() == 16
+    look(16)
+    assert fill() == 32
+    look(32)
+    assert fill() == 64
+    look(64)
+    assert fill() == 64
+    look(60)  # as many as there is credit for
+    assert fill() == 12
+    look(1)
+    assert fill() == 1
     queue.close()
 
 
