@@ -245,13 +245,12 @@ class MixedReplay:
         config = self.actors.config
         priorities = np.abs(td_errors, dtype=np.float64)
         priorities += config.priority_epsilon
-        highest = np.maximum.reduceat(priorities, [rows.start for _, rows in slices])
         masses = priorities**config.alpha
         dead = []
-        for (number, rows), priority in zip(slices, highest.tolist(), strict=True):
+        for number, rows in slices:
             replay = self._sources[number].replay
             assert isinstance(replay, PrioritizedReplay)
-            replay.raise_max_priority(priority)
+            replay.raise_max_priority(float(priorities[rows].max()))
             if not self._sources[number].grows:
                 continue
             oldest = replay.add_new_rows() - replay.rows.capacity

@@ -157,12 +157,13 @@ class JoinedTrees:
         """`begins` is added to the places of each tree, where places are of all of them."""
         spans = [WIDTH**above for above in range(height, -1, -1)]
         top = -(-len(masses) // spans[0])
-        self._tops = [begin // spans[0] for begin in self.begins] + [top]
+        tops = [begin // spans[0] for begin in self.begins] + [top]
+        self._tops = np.array(tops, np.int64)
         levels = [masses, *(np.zeros(top * span) for span in spans[1:])]
         self._levels = [level.reshape(-1, WIDTH) for level in levels[:-1]]
         self._leaves, self._sums, self._trees = masses, levels[1:], trees
         self._begins = np.zeros(top + 1)
-        for tree, first, begin in zip(trees, self.begins, self._tops, strict=False):
+        for tree, first, begin in zip(trees, self.begins, tops, strict=False):
             own, count = [masses[first : first + len(tree.leaves)]], len(tree.leaves)
             for level, span in zip(levels[1:], spans[1:], strict=True):  # its nodes, and no others
                 count = -(-count // WIDTH)
@@ -187,24 +188,21 @@ class JoinedTrees:
     ) -> NDArray[np.int64]:
         """As `SumTree.find_top`, of all trees, with one cumulative sum and one search; fractions
         become what is left for the children."""
-        begins, tops = self._begins, self._tops
+        begins = self._begins
         np.cumsum(self._sums[-1], out=begins[1:])
-        before = [float(begins[tops[number]]) for number, _ in parts]
-        sums = [
-            float(begins[tops[number + 1]]) - begin
-            for (number, _), begin in zip(parts, before, strict=True)
-        ]
-        if min(sums) < float(begins[-1]) * SMALL:  # digits of it are lost in a sum with the others
+        borders: list[float] = begins.take(self._tops).tolist()
+        sums = [borders[number + 1] - borders[number] for number, _ in parts]
+        if min(sums) < borders[-1] * SMALL:  # digits of it are lost in a sum with the others
             nodes = np.empty(len(rest), np.int64)
             for number, rows in parts:
                 found = self._trees[number].find_top(rest[rows], rest[rows])
-                np.add(found, tops[number], out=nodes[rows])
+                np.add(found, self._tops[number], out=nodes[rows])
             return nodes
-        for (number, rows), begin, summed in zip(parts, before, sums, strict=True):
+        for (number, rows), summed in zip(parts, sums, strict=True):
             self._trees[number].summed = summed
             own = rest[rows]
             own *= summed * BELOW_END
-            own += begin
+            own += borders[number]
         nodes = begins[1:].searchsorted(rest, side="right")
         rest -= begins.take(nodes)
         return nodes

@@ -338,9 +338,9 @@ class HandoverWriter:
 class LocalHandover:
     """Both ends of a handover in one process: the slot's content is queued when it is published.
 
-    An actor has room while fewer than `_KEPT` batches wait. Each time that the manager has emptied
-    the queue it is room for twice as many, up to `slots`; once it has left some, for `_KEPT` again:
-    it waits for credit, and what waits with it grows old.
+    An actor has room while fewer than `_KEPT` batches wait. Each time that the manager has taken
+    half as many or more, and left none, it is room for twice as many, up to `slots`; once it has
+    left some, for `_KEPT` again: it waits for credit, and what waits with it grows old.
 
     Args:
         waits: False: there is always room, as the manager drops batches for want of it.
@@ -351,6 +351,7 @@ class LocalHandover:
         self._slot = SlotMemory(memory, layout, 1)
         self._slots, self._waits = slots, waits
         self._most = min(slots, _KEPT)  # batches that may wait now
+        self._received = 0  # batches since the manager's last look
         self._batches: deque[FinishedBatch] = deque()
         self._changed = threading.Condition()
         self._is_waiting = False  # the actor, for a change
@@ -412,7 +413,11 @@ class LocalHandover:
         """Wait until something is readable, at most `wait_s`, or `wait_with_some_s` if the manager
         has left batches; not if nobody publishes any more."""
         some = bool(self._batches)
-        self._most = min(self._slots, _KEPT if some else 2 * self._most)
+        if some:
+            self._most = min(self._slots, _KEPT)
+        elif self._received >= self._most // 2:
+            self._most = min(self._slots, 2 * self._most)
+        self._received = 0
         if not self.ended:
             select.select([self._wake_read], [], [], wait_with_some_s if some else wait_s)
 
@@ -434,6 +439,7 @@ class LocalHandover:
     def receive(self) -> FinishedBatch:
         """The oldest batch."""
         batch = self._batches.popleft()
+        self._received += 1
         self._notify()
         return batch
 

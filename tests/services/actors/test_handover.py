@@ -115,6 +115,9 @@ def test_a_queue_that_its_manager_does_not_empty_grows_no_further() -> None:
             queue.receive()
         queue.wait_for_wakeup(0.0, 0.0)
 
+    look(0)  # nothing was there
+    publish(queue, 0, 1)
+    look(1)  # nobody waited for room
     assert fill() == 16
     look(16)
     assert fill() == 32

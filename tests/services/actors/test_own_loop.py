@@ -191,7 +191,7 @@ def test_observe_waits_for_room_while_the_learner_gives_no_credit_and_for_nothin
             wait_until(lambda: learner.report().window_rows == 10)
             time.sleep(0.5)
             queued = steps[0]
-            assert 170 <= queued <= 10 + 640 + 10  # in the queue 16 to 64 batches
+            assert 170 <= queued <= 190  # in the queue 16 batches
         learner.close()
         wait_until(lambda: actor.stats()["batches"] == 50)  # all of the window
         wait_until(lambda: steps[0] >= 500)
