@@ -316,7 +316,7 @@ def collect(
         demonstrator: None: the person alone.
         keyboard: None: no person acts.
         allow_import: as of `make_env`.
-        say: takes a line for each episode.
+        say: takes a line for each episode, of a policy's many some 100 lines.
 
     Raises:
         UsageError: it cannot be written there, or the policy does not fit the environment.
@@ -439,6 +439,7 @@ class _Session:
         self.found, self._interrupts = Collected(out), interrupts
         self._stage, self._writer, self._wanted, self._say = stage, writer, wanted, say
         self._tried = self._fruitless = 0
+        self._every = 1 if stage.person is not None else max(1, wanted.episodes // 100)
 
     def run(self) -> Exception | None:
         """Play; what is kept is written at once. Returns what has failed in the midst of it."""
@@ -482,6 +483,8 @@ class _Session:
             self._writer.write([played])
             self.found.returns.append(total)
             self.found.lengths.append(steps)
+        if self.found.played % self._every:
+            return
         verdict = f"kept, {len(self.found.returns)} of {self._wanted.episodes}"
         said = verdict if is_kept else f"not kept, below {least:g}"
         self._say(f"episode {self.found.played}: return {total:.4g}, {steps:,} steps: {said}")

@@ -255,6 +255,13 @@ def test_a_policy_that_never_reaches_the_least_return_is_given_up(tmp_path: Path
     assert not list(tmp_path.iterdir())
 
 
+def test_of_many_episodes_of_a_policy_some_are_said(tmp_path: Path) -> None:
+    said: list[str] = []
+    found = recorded(tmp_path / "demos", wanted=Wanted(250), say=said.append)
+    assert (len(found.returns), len(said)) == (250, 125)
+    assert said[-1].endswith("kept, 250 of 250")
+
+
 def test_ctrl_c_keeps_the_episodes_that_are_whole(tmp_path: Path) -> None:
     before = signal.getsignal(signal.SIGINT)
     found = recorded(tmp_path / "demos", by="interrupted")
