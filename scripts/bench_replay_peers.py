@@ -6,6 +6,7 @@ with the priorities told after each sample, and of rows inserted the first prior
 peer's buffer returns is left as it is: arrays, tensors, or its own batch.
 """
 
+import argparse
 import json
 import sys
 import tempfile
@@ -230,7 +231,11 @@ PEERS: dict[str, Callable[[], Works]] = {
 
 
 def main() -> None:
-    rounds, chosen = int(sys.argv[1]), sys.argv[2:] or list(PEERS)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("rounds", type=int)
+    parser.add_argument("peers", nargs="*", choices=PEERS)
+    args = parser.parse_args()
+    rounds, chosen = args.rounds, args.peers or PEERS
     warnings.simplefilter("ignore")
     rates: dict[str, dict[str, list[float]]] = {}
     with tempfile.TemporaryDirectory() as place:
