@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from vedette.bench.measuring import processor_s, resident_bytes, summarize_rounds
-from vedette.local.daemons import daemon_command, free_port
+from vedette.local.daemons import daemon_command, free_port, last_lines
 from vedette_services.config import RunConfig, load_config, write_config
-from vedette_services.errors import ActorDiedError, NoAnswerError
+from vedette_services.errors import ActorDiedError, ChildFailedError, NoAnswerError
 from vedette_services.host.processes import end_children, spawn
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import ClientKeys
@@ -68,16 +69,20 @@ def ingest_run(
 
 
 @contextmanager
-def running(commands: Iterable[list[str]], log: Path | None = None) -> Iterator[None]:
+def running(
+    commands: Iterable[list[str]], log: Path | None = None
+) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Run every command as a process of its own meanwhile, and end them all afterwards."""
     children = [spawn(command, log=log) for command in commands]
     try:
-        yield
+        yield children
     finally:
         end_children(children, term_s=_END_S)
 
 
-def run_actors(address: Address, count: int, *options: str) -> AbstractContextManager[None]:
+def run_actors(
+    address: Address, count: int, *options: str
+) -> AbstractContextManager[list[subprocess.Popen[bytes]]]:
     """Run a manager with `count` actors meanwhile; its log is thrown away."""
     arguments = ("--learner", str(address), "--count", str(count), *options)
     return running([daemon_command("actors", *arguments)], log=Path(os.devnull))
@@ -91,6 +96,9 @@ def learner_of(
 
     Args:
         keys: its folder of keys; None: it asks for none.
+
+    Raises:
+        ChildFailedError: it ended before it answered.
     """
     address = Address("127.0.0.1", free_port())
     with tempfile.TemporaryDirectory(prefix="vedette-bench-") as scratch:
@@ -103,25 +111,37 @@ def learner_of(
             *("--bind", str(address)),
             *(("--keys", str(keys)) if keys else ()),
         )
+        log = place / "learner.log"
         with (
-            running([command], log=place / "learner.log"),
+            running([command], log=log) as (learner,),
             StatusClient(address, ClientKeys.read(keys) if keys else None) as asker,
         ):
+            ask(asker, learner, log)
             yield address, asker
 
 
-def ask(asker: StatusClient, wait_s: float = _START_S) -> Status:
-    """Return the status of a learner that may still be starting.
+def ask(
+    asker: StatusClient, learner: subprocess.Popen[bytes] | None = None, log: Path | None = None
+) -> Status:
+    """Return the status of a learner, which may still be starting.
+
+    Args:
+        learner: ends the wait when it ends.
+        log: its own.
 
     Raises:
-        NoAnswerError: none comes within `wait_s`.
+        NoAnswerError: none comes in three minutes.
+        ChildFailedError: it ended.
     """
-    deadline = time.monotonic() + wait_s
+    deadline = time.monotonic() + _START_S
     while time.monotonic() < deadline:
         status = asker.ask(_ASK_S)
         if status is not None:
             return status
-    raise NoAnswerError("the learner of this measurement", wait_s)
+        if learner is not None and (code := learner.poll()) is not None:
+            words = last_lines(log, 1) if log is not None else []
+            raise ChildFailedError("learner of this measurement", code, "".join(words))
+    raise NoAnswerError("the learner of this measurement", _START_S)
 
 
 def check_actors(status: Status) -> None:

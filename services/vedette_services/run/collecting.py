@@ -316,7 +316,7 @@ def collect(
         demonstrator: None: the person alone.
         keyboard: None: no person acts.
         allow_import: as of `make_env`.
-        say: takes a line for each episode, of a policy's many some 100 lines.
+        say: takes a line for each episode; about 100 lines where a policy plays more.
 
     Raises:
         UsageError: it cannot be written there, or the policy does not fit the environment.
