@@ -7,9 +7,10 @@ import os
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -80,9 +81,7 @@ def running(
         end_children(children, term_s=_END_S)
 
 
-def run_actors(
-    address: Address, count: int, *options: str
-) -> AbstractContextManager[list[subprocess.Popen[bytes]]]:
+def run_actors(address: Address, count: int, *options: str) -> AbstractContextManager[object]:
     """Run a manager with `count` actors meanwhile; its log is thrown away."""
     arguments = ("--learner", str(address), "--count", str(count), *options)
     return running([daemon_command("actors", *arguments)], log=Path(os.devnull))
@@ -116,32 +115,32 @@ def learner_of(
             running([command], log=log) as (learner,),
             StatusClient(address, ClientKeys.read(keys) if keys else None) as asker,
         ):
-            ask(asker, learner, log)
+            ask(asker, partial(_check_runs, learner, log))
             yield address, asker
 
 
-def ask(
-    asker: StatusClient, learner: subprocess.Popen[bytes] | None = None, log: Path | None = None
-) -> Status:
+def ask(asker: StatusClient, check: Callable[[], None] = lambda: None) -> Status:
     """Return the status of a learner, which may still be starting.
 
     Args:
-        learner: ends the wait when it ends.
-        log: its own.
+        check: raises where there is nothing to wait for.
 
     Raises:
         NoAnswerError: none comes in three minutes.
-        ChildFailedError: it ended.
     """
     deadline = time.monotonic() + _START_S
     while time.monotonic() < deadline:
         status = asker.ask(_ASK_S)
         if status is not None:
             return status
-        if learner is not None and (code := learner.poll()) is not None:
-            words = last_lines(log, 1) if log is not None else []
-            raise ChildFailedError("learner of this measurement", code, "".join(words))
+        check()
     raise NoAnswerError("the learner of this measurement", _START_S)
+
+
+def _check_runs(learner: subprocess.Popen[bytes], log: Path) -> None:
+    if (code := learner.poll()) is not None:
+        words = "".join(last_lines(log, 1))
+        raise ChildFailedError("learner of this measurement", code, words)
 
 
 def check_actors(status: Status) -> None:
