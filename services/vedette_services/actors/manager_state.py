@@ -185,7 +185,7 @@ class ManagerState:
         try:
             config = validate_run(run, self._allow_import, makes_envs=not self._own_loop)
         except RefusedError as error:
-            return self._give_up(REFUSED, str(error), str(error), now)
+            return self._give_up(REFUSED, str(error), now)
         if self._run is None or run.run_id != self._run.run_id:
             done = self._join(run, config)
         else:
@@ -207,8 +207,7 @@ class ManagerState:
             done.append(WriteLog("warning", text))
             self._incarnation = self._new_incarnation()
         elif self._count is None:
-            # Another incarnation: what was acknowledged to a manager without actors gave none a
-            # number.
+            # Another incarnation: acks to a manager without actors gave none a number.
             self._roster = Roster(config.count, gives_up=self._gives_up)
             self._incarnation = self._new_incarnation()
         done.append(WriteLog("info", f"run {run.run_id}, epoch {run.epoch}: {describe_run(run)}"))
@@ -359,14 +358,11 @@ class ManagerState:
             cause: the exception that ended it, in one line; "" where it left no word.
         """
         why = self._roster.on_exited(index, code, cause, now)
-        done: list[Instruction] = []
         if why and code == REFUSED:
-            return self._give_up(REFUSED, why, why, now)
-        if why:
-            done += self._log.log_actor_death(index, why, traceback, now)
+            return self._give_up(REFUSED, why, now)
+        done = self._log.log_actor_death(index, why, traceback, now) if why else []
         if self._roster.is_hopeless and not self._leaving:
-            text = f"{NO_ACTOR}: {why}"
-            return [*done, *self._give_up(FAILED, text, text, now)]
+            return [*done, *self._give_up(FAILED, f"{NO_ACTOR}: {why}", now)]
         return [*done, *self._start_due_actors(now), *self.send_report(now), *self._drained(now)]
 
     def _start_due_actors(self, now: float) -> list[Instruction]:
@@ -383,13 +379,11 @@ class ManagerState:
 
     def on_tick(self, now: float) -> list[Instruction]:
         """Several times a second, after everything that has come was handled."""
-        done: list[Instruction] = []
         self._roster.on_tick(now)
         if self._own_loop and self._window is not None:
             kept = max(self._connection.kept_share(now), self._evaluation.kept_share)
             self._kept_batches = int(self._window.max_batches * kept)
-        done += self._stop_waiting(now)
-        done += self._remake(now)
+        done = [*self._stop_waiting(now), *self._remake(now)]
         for actor in self._roster.find_hung(now, self._step_timeout_s):
             text = f"actor {actor.index} {actor.why_killed}"
             done += [WriteLog("warning", text, actor.index), KillActor(actor.index)]
@@ -418,8 +412,7 @@ class ManagerState:
         if not waited or self._leaving or self._done:
             return []
         silent = NoAnswerError(self._identity.learner, self._wait_s, self._log.address_error)
-        why = f"{silent}{self._describe_loss()}"
-        return self._give_up(FAILED, why, why, now)
+        return self._give_up(FAILED, f"{silent}{self._describe_loss()}", now)
 
     def _describe_loss(self) -> str:
         held = 0 if self._window is None else self._window.rows
@@ -458,18 +451,13 @@ class ManagerState:
             done.append(WriteLog("warning", text))
         return [*done, *self.send_report(now), Exit(DONE, self._leaving)]
 
-    def _give_up(self, code: int, text: str, why: str, now: float) -> list[Instruction]:
-        """Leave at once, and tell the learner why: to it, silence would be all there is.
-
-        Args:
-            text: for the log here.
-            why: for the learner, as what is wrong with every actor.
-        """
+    def _give_up(self, code: int, why: str, now: float) -> list[Instruction]:
+        """Leave at once. The log says why, and so does what the learner hears of every actor."""
         self._done = True
         self._roster.mark_all_failed(why)
         if self._window is not None:
             self._window.drop_unsent()
-        return [*self.send_report(now), Exit(code, text)]
+        return [*self.send_report(now), Exit(code, why)]
 
     # What goes up
 
