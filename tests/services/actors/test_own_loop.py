@@ -299,14 +299,15 @@ def test_an_evaluation_that_is_not_wanted_any_more_ends_within_its_episode(
     address: Address,
 ) -> None:
     run = counting_run(n_buffer=1)
-    learner = FakeLearner(address, dataclasses.replace(run, evaluation={"episodes": 1000}))
+    learner = FakeLearner(address, dataclasses.replace(run, evaluation={"episodes": 100_000}))
     sim = Counter(1)
     with serving(learner), Actor(str(address), envs=1, evaluates=True, **SPACES) as actor:
         actor.begin(sim.obs)
         learner.asks = 5
         play(actor, sim, lambda: (found := learner.report().evaluation) and found.episodes > 2)
-        count = learner.rows()
         learner.asks = 0
+        play(actor, sim, lambda: learner.report().evaluation is None)
+        count = learner.rows()
         play(actor, sim, lambda: learner.rows() > count + 20)
         assert learner.report().evaluation is None
         assert actor.close()
