@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -28,10 +27,10 @@ MEASURES = {
 }
 AREA_POINTS = 400
 HEAD = ["task", "run", "seeds", *MEASURES.values(), "last fifth", "env steps", "CPU minutes"]
-TARGET_HEAD = ["target", "reached it", "env steps to it"]
+TARGET_HEAD = ["target", "reached it", "env steps to it", "stayed"]
 
 Estimate = tuple[float, float, float]
-"""An interquartile mean and its interval, whose sides are NaN for one seed."""
+"""An interquartile mean and its interval, whose sides are NaN for one or two seeds."""
 
 
 @dataclass(frozen=True)
@@ -68,28 +67,25 @@ class Results:
             scores = np.array([value(curve.values) for curve in curves])
         return average_seeds(each.seeds, scores)
 
-    def relative(self, label: str, measure: str, by: str) -> Floats:
-        """Scores divided by the mean score of another label."""
-        return self.scores(label, measure) / self.scores(by, measure).mean()
-
-    def last_fifth(self, label: str) -> Estimate:
-        """Interquartile mean of all evaluations in the last fifth of the budget.
-
-        The interval is over seeds: the evaluations of one run are not independent.
-        """
+    def last_fifth(self, label: str) -> Floats:
+        """All evaluations ``(seeds, evaluations)`` in the last fifth of the budget."""
         begin = 0.8 * self.task.env_steps
         curves = [run.curves[EVALUATION] for run in self.labels[label].runs]
         count = min(int((curve.steps > begin).sum()) for curve in curves)
-        if not count:
-            return (np.nan,) * 3
-        return estimate(np.array([curve.values[-count:] for curve in curves]), statistic=pooled)
+        return np.array([curve.values[len(curve.values) - count :] for curve in curves])
 
 
-def estimate(*strata: Floats, statistic: Any = interquartile_mean) -> Estimate:
-    """The statistic of scores ``(seeds, ...)`` of each task, with its interval."""
-    together = np.concatenate(strata)[np.newaxis]
-    low, high = bootstrap_interval(*strata, statistic=statistic)
-    middle = statistic(together, 1)
+def estimate(
+    *strata: Floats, statistic: Any = interquartile_mean, divisors: Sequence[Floats] = ()
+) -> Estimate:
+    """The statistic of scores ``(seeds, ...)`` of each task, with its interval over seeds.
+
+    It is not one over evaluations: those of one run are not independent.
+    """
+    low, high = bootstrap_interval(*strata, statistic=statistic, divisors=divisors)
+    means = [divisor.mean() for divisor in divisors] or [1.0] * len(strata)
+    scores = [scores / mean for scores, mean in zip(strata, means, strict=True)]
+    middle = statistic(np.concatenate(scores)[np.newaxis], 1)
     return float(middle[0]), *(float(np.min(side)) for side in (low, high))
 
 
@@ -122,20 +118,29 @@ def task_table(results: Sequence[Results], data: Path = DATA) -> list[list[str]]
             of_label = [r for r in finished if (r.task, r.label) == (each.task.name, label)]
             statistics = configuration.statistics(each.span)
             cells = [each.task.name, label, seeds_cell(each.study, label, statistics["seeds"])]
-            cells += target_cells(each.task, statistics) if targets else []
+            late = each.last_fifth(label)
+            cells += target_cells(each.task, statistics, late) if targets else []
             cells += [cell(estimate(each.scores(label, measure))) for measure in MEASURES]
-            cells += [cell(each.last_fifth(label)), f"{statistics['env_steps']:,.0f}"]
-            cells.append(f"{median(r.cpu_s for r in of_label) / 60:.1f}" if of_label else "")
+            cells.append(cell(estimate(late, statistic=pooled)) if late.size else "")
+            cells += [f"{statistics['env_steps']:,.0f}", minutes([r.cpu_s for r in of_label])]
             rows.append(cells)
     return rows
 
 
-def target_cells(task: Task, statistics: dict[str, Any]) -> list[str]:
+def minutes(seconds: Sequence[float]) -> str:
+    """From the least to the most: machines and their load differ."""
+    ends = [f"{end / 60:.1f}" for end in (min(seconds), max(seconds))] if seconds else []
+    return " to ".join(dict.fromkeys(ends))
+
+
+def target_cells(task: Task, statistics: dict[str, Any], late: Floats) -> list[str]:
+    """The columns of a target; `late` are the evaluations in the last fifth."""
     if task.target is None:
         return [""] * len(TARGET_HEAD)
     to_target = [np.nan if x is None else x for x in statistics["env_steps_to_target"].values()]
     reached = f"{statistics['reached']} of {statistics['seeds']}"
-    return [f"{task.target:g}", reached, cell(tuple(to_target), 0)]
+    stayed = f"{(interquartile_mean(late, 1) >= task.target).sum()} of {len(late)}"
+    return [f"{task.target:g}", reached, cell(tuple(to_target), 0), stayed if late.size else ""]
 
 
 def seeds_cell(study: Study, label: str, count: int) -> str:
@@ -151,7 +156,10 @@ def normalized_scores(study: Study, results: Sequence[Results]) -> dict[str, dic
     for label in [each.name for each in study.labels]:
         if of_label := [each for each in known if label in each.labels]:
             found[label] = {
-                measure: estimate(*(each.relative(label, measure, by) for each in of_label))
+                measure: estimate(
+                    *(each.scores(label, measure) for each in of_label),
+                    divisors=[each.scores(by, measure) for each in of_label],
+                )
                 for measure in MEASURES
             }
     return found

@@ -64,17 +64,17 @@ def test_four_seeds_have_the_mean_of_the_middle_two_and_an_interval(tmp_path: Pa
 def test_scores_are_divided_by_the_mean_of_plain_on_each_task_and_taken_together(
     tmp_path: Path,
 ) -> None:
-    for seed, (a, b) in enumerate([(10.0, 1000.0), (30.0, 3000.0)], 1):
+    for seed, (a, b) in enumerate([(10.0, 1000.0), (20.0, 2000.0), (30.0, 3000.0)], 1):
         put(tmp_path, "A", "plain", seed, a, a)
         put(tmp_path, "B", "plain", seed, b, b)
         put(tmp_path, "A", "other", seed, 2 * a, 2 * a)
         put(tmp_path, "B", "other", seed, 4 * b, 4 * b)
     found = small(A=None, B=None)
     plain, other = rows(normalized_table(found, read_results(found, tmp_path)))
-    assert other["tasks and seeds"] == "A 2, B 2"
-    # plain: 0.5, 1.5, 0.5, 1.5; other: 1, 3, 2, 6, of which the middle two are 2 and 3
-    assert plain["last evaluation"].startswith("1.00 [0.50, 1.50]")
-    assert other["last evaluation"].startswith("2.50 [")
+    assert other["tasks and seeds"] == "A 3, B 3"
+    # plain: 0.5, 1, 1.5 twice; other: 1, 2, 3 and 2, 4, 6, of which the middle four are 2, 2, 3, 4
+    assert plain["last evaluation"].startswith("1.00 [")
+    assert other["last evaluation"].startswith("2.75 [")
 
 
 def test_a_label_without_the_one_that_divides_is_not_normalized(tmp_path: Path) -> None:
@@ -88,13 +88,19 @@ def test_the_last_fifth_takes_every_evaluation_of_every_seed(tmp_path: Path) -> 
     put(tmp_path, "A", "plain", 1, *range(8), 100.0, 0.0)
     put(tmp_path, "A", "plain", 2, *range(8), 6.0, 8.0)
     (found,) = read_results(small(A=None), tmp_path)
-    middle, low, high = found.last_fifth("plain")
-    assert middle == 7.0  # 0, 6, 8, 100
-    assert (low, high) == (7.0, 50.0)  # of seed 1 twice, 0, 0, 100, 100; of seed 2, 6, 6, 8, 8
+    assert found.last_fifth("plain").tolist() == [[100.0, 0.0], [6.0, 8.0]]
+    assert estimate(found.last_fifth("plain"), statistic=pooled)[0] == 7.0
+
+
+def test_a_seed_stayed_if_its_own_last_fifth_is_at_the_target(tmp_path: Path) -> None:
+    for seed, late in enumerate([(9.0, 9.0), (8.0, 9.0), (-90.0, 99.0), (8.0, 7.0)], 1):
+        put(tmp_path, "A", "plain", seed, *[10.0] * 8, *late)
+    (row,) = rows(task_table(read_results(small(A=8.5), tmp_path), tmp_path))
+    assert (row["reached it"], row["stayed"]) == ("4 of 4", "2 of 4")
 
 
 def test_the_interval_of_pooled_scores_resamples_seeds_not_evaluations() -> None:
-    scores = np.array([[1.0, 1.0, 1.0, 1.0], [3.0, 3.0, 3.0, 3.0]])
+    scores = np.array([[1.0] * 4, [2.0] * 4, [3.0] * 4])
     assert estimate(scores, statistic=pooled) == (2.0, 1.0, 3.0)
 
 

@@ -91,7 +91,7 @@ def evaluate(
 
 
 def evaluation_fields(found: Evaluation, interval: tuple[float, float]) -> dict[str, Any]:
-    """Return the object that ``--json`` prints. The interval is null for a single episode.
+    """Return the object that ``--json`` prints. The interval is null below three episodes.
 
     `selected`: the model is the best of its run's evaluations. `fresh_seeds`: none of the episodes
     was one of those evaluations'; where both are true, the return is not biased by the selection.

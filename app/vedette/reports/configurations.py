@@ -86,16 +86,15 @@ class Configuration:
         return self._estimate(carry(curves, np.linspace(*span, _AREA_POINTS)).mean(1).tolist())
 
     def _estimate(self, scores: Sequence[float | None]) -> dict[str, float | None]:
-        """IQM over distinct seeds with its interval; the interval of one seed is not known."""
+        """IQM over distinct seeds with its interval; that of less than three seeds is not known."""
         known = [(s, float(x)) for s, x in zip(self.seeds, scores, strict=False) if x is not None]
         if not known:
             return {"iqm": None, "low": None, "high": None}
         seeds, values = zip(*known, strict=True)
         per_seed = average_seeds(seeds, np.array(values))
-        low, high = (float(side) for side in bootstrap_interval(per_seed))
-        middle = float(interquartile_mean(per_seed, 0))
-        single = len(per_seed) < 2
-        return {"iqm": middle, "low": None if single else low, "high": None if single else high}
+        sides = [float(side) for side in bootstrap_interval(per_seed)]
+        low, high = (None if np.isnan(side) else side for side in sides)
+        return {"iqm": float(interquartile_mean(per_seed, 0)), "low": low, "high": high}
 
 
 def statistics_of(configurations: Sequence[Configuration]) -> list[dict[str, Any]]:

@@ -13,6 +13,8 @@ Statistic = Callable[[Floats, int], Floats]
 """A statistic of an array along an axis."""
 
 RESAMPLES = 2000
+LEAST_SCORES = 3
+"""Of fewer scores an interval is not known."""
 _SEED = 2108  # of the resampling, so that a report can be written again
 
 
@@ -43,19 +45,32 @@ def mean(scores: Floats, axis: int) -> Floats:
 
 
 def bootstrap_interval(
-    *strata: Floats, statistic: Statistic = interquartile_mean, resamples: int = RESAMPLES
+    *strata: Floats,
+    statistic: Statistic = interquartile_mean,
+    resamples: int = RESAMPLES,
+    divisors: Sequence[Floats] = (),
 ) -> tuple[Floats, Floats]:
-    """Return the 95 % percentile interval of a statistic; NaN if no stratum has two scores.
+    """Return the 95 % percentile interval of a statistic.
+
+    It is NaN if a stratum or a divisor has less than three scores: of two it would only be the two.
 
     Args:
         strata: scores ``(seeds, ...)`` of each task. Each is resampled on its own, along its first
             axis; the statistic is that of all together.
+        divisors: scores by whose mean those of the same task are divided. They are as uncertain,
+            so they are resampled, too.
     """
-    if max(len(stratum) for stratum in strata) < 2:
+    if min(len(scores) for scores in (*strata, *divisors)) < LEAST_SCORES:
         nothing = np.full(strata[0].shape[1:], np.nan)
         return nothing, nothing
     rng = np.random.default_rng(_SEED)
-    drawn = [scores[rng.integers(len(scores), size=(resamples, len(scores)))] for scores in strata]
+
+    def resample(scores: Floats) -> Floats:
+        return scores[rng.integers(len(scores), size=(resamples, len(scores)))]
+
+    drawn = [resample(scores) for scores in strata]
+    for of_task, divisor in zip(drawn, divisors, strict=bool(divisors)):
+        of_task /= resample(divisor).mean(1, keepdims=True)
     low, high = np.percentile(statistic(np.concatenate(drawn, axis=1), 1), [2.5, 97.5], axis=0)
     return low, high
 
@@ -75,12 +90,11 @@ def aggregate_curves(curves: Sequence[SeedCurve], points: int) -> tuple[Floats, 
     """Return the interquartile mean of curves: ``(grid, mean, low, high)``.
 
     It goes from where all have begun to where the last ends; a seed that has ended keeps its last
-    value. The 95 % interval is NaN where a run has ended, and for two seeds, whose own curves are
-    all that it could show.
+    value. The 95 % interval is NaN where a run has ended, and for less than three seeds.
     """
     first = max(curve.x[0] for curve in curves)
     grid = np.linspace(first, max(first, *(curve.x[-1] for curve in curves)), points)
     scores = average_seeds([curve.seed for curve in curves], carry(curves, grid))
-    unknown = (grid > min(curve.x[-1] for curve in curves)) | (len(scores) < 3)
+    unknown = grid > min(curve.x[-1] for curve in curves)
     sides = bootstrap_interval(scores, resamples=RESAMPLES // 4)
     return grid, interquartile_mean(scores, 0), *(np.where(unknown, np.nan, side) for side in sides)

@@ -48,14 +48,23 @@ def test_the_statistics_are_those_of_scipy() -> None:
     assert bootstrap_interval(scores, resamples=20_000) == pytest.approx(tuple(theirs), abs=0.1)
 
 
-def test_the_interval_of_two_values_goes_from_one_to_the_other() -> None:
-    # of four equally likely resamples one is (0, 0) and one is (1, 1): a quarter each
-    assert bootstrap_interval(np.array([0.0, 1.0])) == (0.0, 1.0)
+def test_the_interval_of_three_values_goes_from_the_least_to_the_most() -> None:
+    # of 27 equally likely resamples one is (0, 0, 0) and one is (1, 1, 1): 3.7 % each
+    assert bootstrap_interval(np.array([0.0, 0.5, 1.0])) == (0.0, 1.0)
 
 
-def test_equal_scores_have_an_interval_without_width_and_one_score_has_none() -> None:
+def test_equal_scores_have_an_interval_without_width_and_two_scores_have_none() -> None:
     assert bootstrap_interval(np.full(5, 3.0)) == (3.0, 3.0)
-    assert np.isnan(bootstrap_interval(np.array([3.0]))).all()
+    for few in ([3.0], [3.0, 4.0]):
+        assert np.isnan(bootstrap_interval(np.array(few))).all()
+        assert np.isnan(bootstrap_interval(np.arange(5.0), np.array(few))).all()
+        assert np.isnan(bootstrap_interval(np.arange(5.0), divisors=[np.array(few)])).all()
+
+
+def test_what_divides_is_as_uncertain_as_what_is_divided() -> None:
+    scores, divisor = np.full(3, 6.0), np.array([1.0, 2.0, 3.0])
+    assert bootstrap_interval(scores, divisors=[divisor]) == (2.0, 6.0)  # 6 / 3, 6 / 1
+    assert scores.tolist() == [6.0, 6.0, 6.0]
 
 
 def test_the_interval_of_many_values_is_that_of_the_normal_distribution() -> None:
