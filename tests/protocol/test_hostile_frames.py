@@ -254,10 +254,13 @@ BOMBS = {
 def test_a_bomb_is_refused_at_once(name: str, bomb: bytes) -> None:
     frames = mine(name)
     for at, _ in maps_of(name):
-        begin = time.thread_time()
-        with pytest.raises(ProtocolError):
-            DECODERS[name]([*frames[:at], bomb, *frames[at + 1 :]])
-        assert time.thread_time() - begin < 0.1
+        seconds = []
+        for _ in range(3):  # one of them may collect the garbage of other tests
+            begin = time.thread_time()
+            with pytest.raises(ProtocolError):
+                DECODERS[name]([*frames[:at], bomb, *frames[at + 1 :]])
+            seconds.append(time.thread_time() - begin)
+        assert min(seconds) < 0.1
 
 
 @pytest.mark.parametrize("payload", [b"\x91" * 900_000, b"\x81\xa1a" * 300_000, b"\x90" * 2**20])

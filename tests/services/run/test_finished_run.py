@@ -92,7 +92,7 @@ def test_eval_plays_a_checkpoint_and_records_it(
     for steps in (90, 100):
         checkpoints.save(steps, {"agent": {**agent.get_state(), "opt_steps": steps}}, {})
     gif = run / "first.gif"
-    arguments = ["eval", str(run), "--episodes", "2", "--json", "--video", str(gif)]
+    arguments = ["eval", str(run), "--episodes", "3", "--json", "--video", str(gif)]
     found = json_of([*arguments, "--checkpoint", "latest"], capsys)
     assert (found["version"], found["selected"]) == (100, False)
     assert found["return_ci95"][0] <= found["return_mean"] <= found["return_ci95"][1]
