@@ -139,8 +139,10 @@ def target_cells(task: Task, statistics: dict[str, Any], late: Floats) -> list[s
         return [""] * len(TARGET_HEAD)
     to_target = [np.nan if x is None else x for x in statistics["env_steps_to_target"].values()]
     reached = f"{statistics['reached']} of {statistics['seeds']}"
-    stayed = f"{(interquartile_mean(late, 1) >= task.target).sum()} of {len(late)}"
-    return [f"{task.target:g}", reached, cell(tuple(to_target), 0), stayed if late.size else ""]
+    stayed = ""
+    if late.size:
+        stayed = f"{(interquartile_mean(late, 1) >= task.target).sum()} of {len(late)}"
+    return [f"{task.target:g}", reached, cell(tuple(to_target), 0), stayed]
 
 
 def seeds_cell(study: Study, label: str, count: int) -> str:

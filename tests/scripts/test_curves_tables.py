@@ -64,17 +64,32 @@ def test_four_seeds_have_the_mean_of_the_middle_two_and_an_interval(tmp_path: Pa
 def test_scores_are_divided_by_the_mean_of_plain_on_each_task_and_taken_together(
     tmp_path: Path,
 ) -> None:
-    for seed, (a, b) in enumerate([(10.0, 1000.0), (20.0, 2000.0), (30.0, 3000.0)], 1):
+    for seed, (a, b) in enumerate([(10.0, 1000.0), (30.0, 3000.0)], 1):
         put(tmp_path, "A", "plain", seed, a, a)
         put(tmp_path, "B", "plain", seed, b, b)
         put(tmp_path, "A", "other", seed, 2 * a, 2 * a)
         put(tmp_path, "B", "other", seed, 4 * b, 4 * b)
     found = small(A=None, B=None)
     plain, other = rows(normalized_table(found, read_results(found, tmp_path)))
-    assert other["tasks and seeds"] == "A 3, B 3"
-    # plain: 0.5, 1, 1.5 twice; other: 1, 2, 3 and 2, 4, 6, of which the middle four are 2, 2, 3, 4
-    assert plain["last evaluation"].startswith("1.00 [")
-    assert other["last evaluation"].startswith("2.75 [")
+    assert other["tasks and seeds"] == "A 2, B 2"
+    # plain: 0.5, 1.5, 0.5, 1.5; other: 1, 3, 2, 6, of which the middle two are 2 and 3
+    assert plain["last evaluation"] == "1.00"  # two seeds have no interval
+    assert other["last evaluation"] == "2.50"
+
+
+def test_the_interval_of_divided_scores_knows_that_the_divisor_is_of_few_seeds(
+    tmp_path: Path,
+) -> None:
+    for seed, value in enumerate((10.0, 20.0, 30.0), 1):
+        put(tmp_path, "A", "plain", seed, value, value)
+        put(tmp_path, "B", "plain", seed, 20.0, 20.0)
+        put(tmp_path, "A", "other", seed, 60.0, 60.0)
+        put(tmp_path, "B", "other", seed, 60.0, 60.0)
+    found = small(A=None, B=None)
+    _, other = rows(normalized_table(found, read_results(found, tmp_path)))
+    # A: 60 / 20, in one of 27 resamples 60 / 30 and in one 60 / 10; B: always 60 / 20. Of the three
+    # of each, the middle four are 3, 3 and twice A's.
+    assert other["last evaluation"] == "3.00 [2.50, 4.50]"
 
 
 def test_a_label_without_the_one_that_divides_is_not_normalized(tmp_path: Path) -> None:
@@ -87,9 +102,13 @@ def test_a_label_without_the_one_that_divides_is_not_normalized(tmp_path: Path) 
 def test_the_last_fifth_takes_every_evaluation_of_every_seed(tmp_path: Path) -> None:
     put(tmp_path, "A", "plain", 1, *range(8), 100.0, 0.0)
     put(tmp_path, "A", "plain", 2, *range(8), 6.0, 8.0)
+    put(tmp_path, "A", "plain", 3, *range(8), 7.0, 7.0)
     (found,) = read_results(small(A=None), tmp_path)
-    assert found.last_fifth("plain").tolist() == [[100.0, 0.0], [6.0, 8.0]]
-    assert estimate(found.last_fifth("plain"), statistic=pooled)[0] == 7.0
+    assert found.last_fifth("plain").tolist() == [[100.0, 0.0], [6.0, 8.0], [7.0, 7.0]]
+    middle, low, high = estimate(found.last_fifth("plain"), statistic=pooled)
+    assert middle == 7.0  # 6, 7, 7, 8
+    # Of seed 1 three times (one of 27 resamples) 0, 0, 100, 100; without it, 7.
+    assert (low, high) == (7.0, 50.0)
 
 
 def test_a_seed_stayed_if_its_own_last_fifth_is_at_the_target(tmp_path: Path) -> None:

@@ -13,8 +13,7 @@ Statistic = Callable[[Floats, int], Floats]
 """A statistic of an array along an axis."""
 
 RESAMPLES = 2000
-LEAST_SCORES = 3
-"""Of fewer scores an interval is not known."""
+_LEAST_SCORES = 3  # of fewer an interval is not known
 _SEED = 2108  # of the resampling, so that a report can be written again
 
 
@@ -60,7 +59,7 @@ def bootstrap_interval(
         divisors: scores by whose mean those of the same task are divided. They are as uncertain,
             so they are resampled, too.
     """
-    if min(len(scores) for scores in (*strata, *divisors)) < LEAST_SCORES:
+    if min(len(scores) for scores in (*strata, *divisors)) < _LEAST_SCORES:
         nothing = np.full(strata[0].shape[1:], np.nan)
         return nothing, nothing
     rng = np.random.default_rng(_SEED)
@@ -69,8 +68,9 @@ def bootstrap_interval(
         return scores[rng.integers(len(scores), size=(resamples, len(scores)))]
 
     drawn = [resample(scores) for scores in strata]
-    for of_task, divisor in zip(drawn, divisors, strict=bool(divisors)):
-        of_task /= resample(divisor).mean(1, keepdims=True)
+    if divisors:
+        means = [resample(scores).mean(1, keepdims=True) for scores in divisors]
+        drawn = [scores / mean for scores, mean in zip(drawn, means, strict=True)]
     low, high = np.percentile(statistic(np.concatenate(drawn, axis=1), 1), [2.5, 97.5], axis=0)
     return low, high
 

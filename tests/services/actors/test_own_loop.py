@@ -305,9 +305,8 @@ def test_an_evaluation_that_is_not_wanted_any_more_ends_within_its_episode(
         actor.begin(sim.obs)
         learner.asks = 5
         play(actor, sim, lambda: (found := learner.report().evaluation) and found.episodes > 2)
-        learner.asks = 0
-        play(actor, sim, lambda: learner.report().evaluation is None)
         count = learner.rows()
+        learner.asks = 0
         play(actor, sim, lambda: learner.rows() > count + 20)
         assert learner.report().evaluation is None
         assert actor.close()
