@@ -75,6 +75,17 @@ class CamerasDifferError(RlError):
         self.images = images
 
 
+class ShiftTooLargeError(RlError):
+    """A random shift leaves little of an image."""
+
+    def __init__(self, shift: int, image: str, side: int) -> None:
+        super().__init__(
+            f"agent.random_shift is {shift}, and {image} has {side} pixels a side: set 'auto', or "
+            f"{side // 4} at most, a quarter of it"
+        )
+        self.shift, self.image, self.side = shift, image, side
+
+
 class UnknownEnvironmentError(RlError):
     """No environment of this name can be made here."""
 

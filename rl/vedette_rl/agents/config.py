@@ -104,6 +104,18 @@ class AgentConfig(SettingsPart):
     """how all learning rates change over the run."""
 
     @classmethod
+    def fitting_defaults(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Defaults that follow other keys, those of `given`, in the place of the fields' own."""
+        return {}
+
+    @model_validator(mode="after")
+    def _fit_defaults(self) -> Self:
+        for name, value in self.fitting_defaults(dict(self)).items():
+            if name not in self.model_fields_set:
+                self.__dict__[name] = value  # the class is frozen
+        return self
+
+    @classmethod
     def from_stored(cls, stored: Mapping[str, Any]) -> Self:
         """The configuration of an agent that this version or an earlier one stored."""
         return cls.model_validate({**cls.values_before, **stored})
@@ -145,9 +157,10 @@ class NetworkConfig(AgentConfig):
     """features of everything beside the images, ``tanh(norm(linear(vector)))`` (64: SERL)."""
     shared_cnn: Annotated[bool, IN_WEIGHTS] = False
     """all images go through the same weights; they must have one shape."""
-    random_shift: Annotated[int, Field(ge=0, le=255)] = 0
+    random_shift: Annotated[int, Field(ge=0)] | Literal["auto"] = 0
     """shift each image of a batch at random by up to this many pixels, of ``obs`` and of
-    ``next_obs``; 0 is off (4 in DrQ-v2, arXiv:2107.09645, on 84x84)."""
+    ``next_obs``; 0 is off; ``auto`` is a 21st of the image's shorter side (4 pixels of 84: DrQ-v2,
+    arXiv:2107.09645)."""
     normalize_observations: Annotated[bool, IN_WEIGHTS] = False
     """scale each number of the observation by the running mean and deviation of the batches that
     are learned from, clipped to +-10; pixels, categories and bits stay as they are. The statistics
@@ -171,8 +184,9 @@ class ActorCriticConfig(NetworkConfig):
     """of AdamW (Loshchilov & Hutter 2019, arXiv:1711.05101); 0 is Adam."""
     hidden_sizes: HiddenSizes = (256, 256)
     """of the policy (256, 256)."""
-    random_shift: Annotated[int, Field(ge=0, le=255)] = 4
-    """of images, in pixels (4: DrQ-v2, arXiv:2107.09645)."""
+    random_shift: Annotated[int, Field(ge=0)] | Literal["auto"] = "auto"
+    """of images, in pixels; ``auto`` is a 21st of the shorter side (4 of 84: DrQ-v2,
+    arXiv:2107.09645)."""
     shared_encoder: Annotated[bool, IN_WEIGHTS] = True
     """of images: the policy takes the critics' encoder, which the critics' loss alone trains
     (SAC-AE, arXiv:1910.01741; DrQ-v2). False: it learns its own."""

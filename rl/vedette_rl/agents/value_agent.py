@@ -18,7 +18,7 @@ from vedette_rl.core.learning import ModelInfo, State
 from vedette_rl.host_copy import PendingArrays, settled
 from vedette_rl.networks.encoder import Obs, RandomShift
 from vedette_rl.networks.layers import NormalizedColumns
-from vedette_rl.networks.observation import NetworkInput
+from vedette_rl.networks.observation import NetworkInput, PixelShift
 from vedette_rl.networks.parameter_vector import (
     ParameterVector,
     VectorAdam,
@@ -54,7 +54,7 @@ class OptimizerConfig(Protocol):
     def tau(self) -> float: ...
 
     @property
-    def random_shift(self) -> int: ...
+    def random_shift(self) -> PixelShift: ...
 
 
 class ActionHeads:

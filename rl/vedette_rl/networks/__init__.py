@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from vedette_rl.networks.encoder import build_encoder as build_encoder
     from vedette_rl.networks.layers import MlpSizes as MlpSizes
     from vedette_rl.networks.numpy_nets import check_arrays as check_arrays
+    from vedette_rl.networks.numpy_nets import flatten_observation as flatten_observation
     from vedette_rl.networks.observation import choose_input as choose_input
     from vedette_rl.networks.observation import count_features as count_features
     from vedette_rl.networks.observation import flat_parts as flat_parts
-    from vedette_rl.networks.observation import flatten_observation as flatten_observation
     from vedette_rl.networks.parameter_vector import ParameterVector as ParameterVector
     from vedette_rl.networks.parameter_vector import VectorAdam as VectorAdam
     from vedette_rl.networks.parameter_vector import build_seeded as build_seeded
@@ -38,7 +38,7 @@ _MODULES = {
     "choose_input": "networks.observation",
     "count_features": "networks.observation",
     "flat_parts": "networks.observation",
-    "flatten_observation": "networks.observation",
+    "flatten_observation": "networks.numpy_nets",
 }
 """The module of each public name, below `vedette_rl`."""
 

@@ -26,8 +26,10 @@ from vedette_rl.networks.observation import (
     Image,
     NetworkInput,
     Parts,
+    PixelShift,
     count_features,
     images_of,
+    shift_in_pixels,
 )
 from vedette_rl.ranks import draw_rows
 
@@ -158,14 +160,14 @@ def build_encoder(seen: NetworkInput) -> BuiltInEncoder | CustomEncoder:
 
 
 class RandomShift:
-    """Shifts images of a batch at random, each by up to `pixels` up or down and left or right.
+    """Shifts images of a batch at random, each by up to `shift` up or down and left or right.
 
     The edge's pixels are repeated (DrQ-v2, arXiv:2107.09645, section 3.1; its interpolation is
     between whole pixels). All frames of a stack are shifted alike.
 
     Args:
         seen: names the images; of a custom network there are none.
-        pixels: at most; 0 leaves the images as they are.
+        shift: pixels at most; 0 leaves the images as they are.
         device: torch's name of the batches' device.
         seed: of the shifts.
 
@@ -173,9 +175,9 @@ class RandomShift:
         generator: draws the shifts; a part of the agent's state.
     """
 
-    def __init__(self, seen: NetworkInput, pixels: int, *, device: str, seed: int) -> None:
-        self._images = images_of(seen) if pixels else ()
-        self._pixels = pixels
+    def __init__(self, seen: NetworkInput, shift: PixelShift, *, device: str, seed: int) -> None:
+        self._images = images_of(seen) if shift else ()
+        self._bound = shift
         self.generator = torch.Generator(device).manual_seed(seed)
 
     def __call__(self, obs: Obs) -> Obs:
@@ -185,14 +187,14 @@ class RandomShift:
 
     def _shift(self, image: Image, pixels: torch.Tensor) -> torch.Tensor:
         height_axis = pixels.dim() - (3 if image.layout == "channels_last" else 2)
-        pixels = self._shift_along(height_axis, pixels)
-        return self._shift_along(height_axis + 1, pixels)
+        bound = shift_in_pixels(image, self._bound)
+        pixels = self._shift_along(height_axis, pixels, bound)
+        return self._shift_along(height_axis + 1, pixels, bound)
 
-    def _shift_along(self, axis: int, pixels: torch.Tensor) -> torch.Tensor:
+    def _shift_along(self, axis: int, pixels: torch.Tensor, bound: int) -> torch.Tensor:
         rows, size, device = len(pixels), pixels.shape[axis], pixels.device
-        bound = 2 * self._pixels + 1
-        by_B1 = draw_rows(partial(torch.randint, bound), (rows, 1), self.generator)
-        from_BS = torch.arange(size, device=device) + (by_B1 - self._pixels)
+        by_B1 = draw_rows(partial(torch.randint, 2 * bound + 1), (rows, 1), self.generator)
+        from_BS = torch.arange(size, device=device) + (by_B1 - bound)
         shape = [rows, *(1 for _ in pixels.shape[1:])]
         shape[axis] = size
         return pixels.gather(axis, from_BS.clamp_(0, size - 1).view(shape).expand(pixels.shape))

@@ -3,16 +3,19 @@
 On one vector of environments a forward pass costs some ten microseconds, and the process neither
 loads torch (half a second, 200 MB) nor competes for its threads. Convolutions are slower than
 torch's, and fast enough to play.
+
+Shapes: B rows, F features, C channels, H height, W width, K a kernel's side, O channels out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from vedette_rl.core.columns import Columns
@@ -29,17 +32,23 @@ from vedette_rl.networks.layers import (
 )
 from vedette_rl.networks.observation import (
     NORM_EPS,
+    PIXEL_SCALE,
     BuiltInInput,
-    Encode,
+    FlatPart,
+    Image,
+    Parts,
     Shapes,
     count_features,
     encoder_shapes,
-    numpy_encoder,
 )
 
 if TYPE_CHECKING:  # agents import networks
     from vedette_rl.agents.config import NetworkConfig
     from vedette_rl.agents.network_agent import ActingNetwork
+
+
+Encode = Callable[[Mapping[str, NDArray[Any]]], NDArray[np.float32]]
+"""From an observation's columns to features ``(B, F)``."""
 
 
 class NumpyNetwork:
@@ -190,3 +199,108 @@ def check_arrays(expected: Mapping[str, tuple[int, ...]], got: Mapping[str, NDAr
     for name in got:
         if name not in expected:
             raise ModelMismatchError(name, "nothing", "an array")
+
+
+def numpy_encoder(seen: BuiltInInput, arrays: Mapping[str, NDArray[Any]]) -> Encode:
+    """The encoder in numpy, with the weights ``encoder...`` of a model that was checked."""
+    match seen:
+        case Image():
+            return NumpyConvolutions("encoder", seen, arrays)
+        case Parts():
+            return NumpyPartsEncoder(seen, arrays)
+        case _:
+            return lambda obs: flatten_observation(seen, obs)
+
+
+class NumpyConvolutions:
+    """An image's convolutions, with the weights ``PREFIX.conv1...`` of a model."""
+
+    def __init__(self, prefix: str, image: Image, arrays: Mapping[str, NDArray[Any]]) -> None:
+        self._image = image
+        self._layers = [
+            (arrays[f"{prefix}.conv{k}.weight"], arrays[f"{prefix}.conv{k}.bias"], stride)
+            for k, (_, _, stride) in enumerate(image.convolutions, start=1)
+        ]
+
+    def __call__(self, obs: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
+        """``(B, count_features)`` of a uint8 image."""
+        image = self._image
+        x = obs[image.column]
+        if image.layout == "channels_last":
+            x = np.moveaxis(x, -1, -3)
+        x = x.reshape(len(x), image.channels, image.height, image.width)
+        x_BCHW = x.astype(np.float32) * np.float32(PIXEL_SCALE)
+        for weight, bias, stride in self._layers:
+            x_BCHW = _convolve(x_BCHW, weight, bias, stride)
+        return x_BCHW.reshape(len(x_BCHW), -1)
+
+
+def _convolve(
+    x_BCHW: NDArray[np.float32],
+    weight_OCKK: NDArray[np.float32],
+    bias_O: NDArray[np.float32],
+    stride: int,
+) -> NDArray[np.float32]:
+    """A convolution and its ReLU, as one product of matrices."""
+    out, _, kernel, _ = weight_OCKK.shape
+    windows = sliding_window_view(x_BCHW, (kernel, kernel), axis=(2, 3))[:, :, ::stride, ::stride]
+    rows, _, height, width = windows.shape[:4]
+    patches = windows.transpose(0, 2, 3, 1, 4, 5).reshape(rows * height * width, -1)
+    y = patches @ weight_OCKK.reshape(out, -1).T
+    y += bias_O
+    np.maximum(y, 0.0, out=y)
+    return np.ascontiguousarray(y.reshape(rows, height, width, out).transpose(0, 3, 1, 2))
+
+
+class NumpyPartsEncoder:
+    """Features of images and a vector, as `Parts` describes them."""
+
+    def __init__(self, seen: Parts, arrays: Mapping[str, NDArray[Any]]) -> None:
+        self._seen, self._arrays = seen, arrays
+        self._convolutions = [
+            NumpyConvolutions(f"encoder.image{0 if seen.shared else k}.convolutions", image, arrays)
+            for k, image in enumerate(seen.images)
+        ]
+
+    def __call__(self, obs: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
+        """``(B, count_features)``."""
+        features = [
+            self._features(f"image{0 if self._seen.shared else k}", convolutions(obs))
+            for k, convolutions in enumerate(self._convolutions)
+        ]
+        if self._seen.vector:
+            features.append(self._features("vector", flatten_observation(self._seen.vector, obs)))
+        return np.concatenate(features, axis=1)
+
+    def _features(self, name: str, x_BF: NDArray[np.float32]) -> NDArray[np.float32]:
+        weight, bias, scale, shift = (
+            self._arrays[f"encoder.{name}.{array}"]
+            for array in ("linear.weight", "linear.bias", "norm.weight", "norm.bias")
+        )
+        y: NDArray[np.float32] = x_BF @ weight.T + bias
+        y -= y.mean(axis=1, keepdims=True)
+        y /= np.sqrt(np.square(y).mean(axis=1, keepdims=True) + np.float32(NORM_EPS))
+        y *= scale
+        y += shift
+        return np.tanh(y, out=y)
+
+
+def flatten_observation(
+    parts: tuple[FlatPart, ...], obs: Mapping[str, NDArray[Any]]
+) -> NDArray[np.float32]:
+    """The observation as ``(B, F)`` float32; a view where it is one float32 column already."""
+    flat = [_flatten_part(part, obs[part.column]) for part in parts]
+    return flat[0] if len(flat) == 1 else np.concatenate(flat, axis=1)
+
+
+def _flatten_part(part: FlatPart, column: NDArray[Any]) -> NDArray[np.float32]:
+    rows = column.reshape(len(column), -1)
+    if part.classes:
+        hot = np.zeros((len(rows), part.width), np.float32)
+        first = 0
+        for k, (n, start) in enumerate(zip(part.classes, part.starts, strict=True)):
+            hot[np.arange(len(rows)), first + rows[:, k].astype(np.int64) - start] = 1.0
+            first += n
+        return hot
+    numbers: NDArray[np.float32] = rows.astype(np.float32, copy=False)
+    return numbers if part.scale == 1.0 else numbers * np.float32(part.scale)

@@ -1,14 +1,14 @@
 """The input of a network: one flat vector, one image, or images and a vector. No torch.
 
 An observation's parts are the columns it travels in: ``obs``, or ``obs/KEY`` for the parts of a
-dictionary or a tuple. Encoders are here in numpy, and in torch in `vedette_rl.networks.encoder`.
+dictionary or a tuple. Encoders are in `vedette_rl.networks.numpy_nets`, and in torch in
+`vedette_rl.networks.encoder`.
 
 Shapes: B rows, F features, C channels, H height, W width, K a kernel's side, O channels out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,14 +16,20 @@ from typing import TYPE_CHECKING, Any, Literal
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
-from numpy.lib.stride_tricks import sliding_window_view
-from numpy.typing import NDArray
 
-from vedette_rl.errors import CamerasDifferError, NoImageError, UnsupportedSpaceError
+from vedette_rl.errors import (
+    CamerasDifferError,
+    NoImageError,
+    ShiftTooLargeError,
+    UnsupportedSpaceError,
+)
 from vedette_rl.import_by_name import is_import_name
 
 if TYPE_CHECKING:  # agents import networks
     from vedette_rl.agents.config import NetworkConfig
+
+PixelShift = int | Literal["auto"]
+"""Pixels by which images are shifted at random at most, or ``auto``: 4 of 84, in proportion."""
 
 Convolutions = tuple[tuple[int, int, int], ...]
 """Of each layer: channels out, side of the kernel, stride. A ReLU follows each."""
@@ -221,6 +227,7 @@ def choose_input(config: NetworkConfig, space: gym.Space[Any]) -> NetworkInput:
     Raises:
         NoImageError: `network` is ``cnn``, and no part of the observation is an image.
         CamerasDifferError: `shared_cnn` is set, and the images differ in size.
+        ShiftTooLargeError: `random_shift` leaves little of an image.
         UnsupportedSpaceError: it cannot take the observation.
     """
     if is_import_name(config.network):
@@ -232,6 +239,8 @@ def choose_input(config: NetworkConfig, space: gym.Space[Any]) -> NetworkInput:
         raise NoImageError(space, config.convolutions)
     if config.network == "mlp" or not images:
         return flat_parts(config.name, space)
+    for image in images:
+        shift_in_pixels(image, config.random_shift)  # refuses what is too large
     if len(parts) == 1 and not config.lone_image_is_normalized:
         return images[0]
     if config.shared_cnn and len({replace(image, column="") for image in images}) > 1:
@@ -240,6 +249,20 @@ def choose_input(config: NetworkConfig, space: gym.Space[Any]) -> NetworkInput:
         _flat_part(config.name, name, part) for name, part in parts.items() if not found[name]
     )
     return Parts(images, vector, config.image_features, config.vector_features, config.shared_cnn)
+
+
+def shift_in_pixels(image: Image, shift: PixelShift) -> int:
+    """The most pixels by which this image is shifted.
+
+    Raises:
+        ShiftTooLargeError: they are more than a quarter of a side.
+    """
+    side = min(image.height, image.width)
+    if shift == "auto":
+        return round(side / 21)
+    if shift > side // 4:
+        raise ShiftTooLargeError(shift, image.column, side)
+    return shift
 
 
 def images_of(seen: NetworkInput) -> tuple[Image, ...]:
@@ -388,112 +411,3 @@ def _branch_steps(seen: Parts, name: str) -> list[list[Any]]:
         ["scale", *norm],
         ["tanh"],
     ]
-
-
-Encode = Callable[[Mapping[str, NDArray[Any]]], NDArray[np.float32]]
-"""From an observation's columns to features ``(B, F)``."""
-
-
-def numpy_encoder(seen: BuiltInInput, arrays: Mapping[str, NDArray[Any]]) -> Encode:
-    """The encoder in numpy, with the weights ``encoder...`` of a model that was checked."""
-    match seen:
-        case Image():
-            return NumpyConvolutions("encoder", seen, arrays)
-        case Parts():
-            return NumpyPartsEncoder(seen, arrays)
-        case _:
-            return lambda obs: flatten_observation(seen, obs)
-
-
-class NumpyConvolutions:
-    """An image's convolutions, with the weights ``PREFIX.conv1...`` of a model."""
-
-    def __init__(self, prefix: str, image: Image, arrays: Mapping[str, NDArray[Any]]) -> None:
-        self._image = image
-        self._layers = [
-            (arrays[f"{prefix}.conv{k}.weight"], arrays[f"{prefix}.conv{k}.bias"], stride)
-            for k, (_, _, stride) in enumerate(image.convolutions, start=1)
-        ]
-
-    def __call__(self, obs: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
-        """``(B, count_features)`` of a uint8 image."""
-        image = self._image
-        x = obs[image.column]
-        if image.layout == "channels_last":
-            x = np.moveaxis(x, -1, -3)
-        x = x.reshape(len(x), image.channels, image.height, image.width)
-        x_BCHW = x.astype(np.float32) * np.float32(PIXEL_SCALE)
-        for weight, bias, stride in self._layers:
-            x_BCHW = _convolve(x_BCHW, weight, bias, stride)
-        return x_BCHW.reshape(len(x_BCHW), -1)
-
-
-def _convolve(
-    x_BCHW: NDArray[np.float32],
-    weight_OCKK: NDArray[np.float32],
-    bias_O: NDArray[np.float32],
-    stride: int,
-) -> NDArray[np.float32]:
-    """A convolution and its ReLU, as one product of matrices."""
-    out, _, kernel, _ = weight_OCKK.shape
-    windows = sliding_window_view(x_BCHW, (kernel, kernel), axis=(2, 3))[:, :, ::stride, ::stride]
-    rows, _, height, width = windows.shape[:4]
-    patches = windows.transpose(0, 2, 3, 1, 4, 5).reshape(rows * height * width, -1)
-    y = patches @ weight_OCKK.reshape(out, -1).T
-    y += bias_O
-    np.maximum(y, 0.0, out=y)
-    return np.ascontiguousarray(y.reshape(rows, height, width, out).transpose(0, 3, 1, 2))
-
-
-class NumpyPartsEncoder:
-    """Features of images and a vector, as `Parts` describes them."""
-
-    def __init__(self, seen: Parts, arrays: Mapping[str, NDArray[Any]]) -> None:
-        self._seen, self._arrays = seen, arrays
-        self._convolutions = [
-            NumpyConvolutions(f"encoder.image{0 if seen.shared else k}.convolutions", image, arrays)
-            for k, image in enumerate(seen.images)
-        ]
-
-    def __call__(self, obs: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
-        """``(B, count_features)``."""
-        features = [
-            self._features(f"image{0 if self._seen.shared else k}", convolutions(obs))
-            for k, convolutions in enumerate(self._convolutions)
-        ]
-        if self._seen.vector:
-            features.append(self._features("vector", flatten_observation(self._seen.vector, obs)))
-        return np.concatenate(features, axis=1)
-
-    def _features(self, name: str, x_BF: NDArray[np.float32]) -> NDArray[np.float32]:
-        weight, bias, scale, shift = (
-            self._arrays[f"encoder.{name}.{array}"]
-            for array in ("linear.weight", "linear.bias", "norm.weight", "norm.bias")
-        )
-        y: NDArray[np.float32] = x_BF @ weight.T + bias
-        y -= y.mean(axis=1, keepdims=True)
-        y /= np.sqrt(np.square(y).mean(axis=1, keepdims=True) + np.float32(NORM_EPS))
-        y *= scale
-        y += shift
-        return np.tanh(y, out=y)
-
-
-def flatten_observation(
-    parts: tuple[FlatPart, ...], obs: Mapping[str, NDArray[Any]]
-) -> NDArray[np.float32]:
-    """The observation as ``(B, F)`` float32; a view where it is one float32 column already."""
-    flat = [_flatten_part(part, obs[part.column]) for part in parts]
-    return flat[0] if len(flat) == 1 else np.concatenate(flat, axis=1)
-
-
-def _flatten_part(part: FlatPart, column: NDArray[Any]) -> NDArray[np.float32]:
-    rows = column.reshape(len(column), -1)
-    if part.classes:
-        hot = np.zeros((len(rows), part.width), np.float32)
-        first = 0
-        for k, (n, start) in enumerate(zip(part.classes, part.starts, strict=True)):
-            hot[np.arange(len(rows)), first + rows[:, k].astype(np.int64) - start] = 1.0
-            first += n
-        return hot
-    numbers: NDArray[np.float32] = rows.astype(np.float32, copy=False)
-    return numbers if part.scale == 1.0 else numbers * np.float32(part.scale)

@@ -161,7 +161,11 @@ def _non_default(config: RunConfig, key: str) -> str:
     for inner in path:
         part = getattr(part, inner, None)
     field = type(part).model_fields.get(name) if isinstance(part, BaseModel) else None
-    if field is None or getattr(part, name) == field.get_default(call_default_factory=True):
+    if field is None:
+        return ""
+    fitting = part.fitting_defaults(dict(part)) if isinstance(part, AgentConfig) else {}
+    usual = field.get_default(call_default_factory=True)
+    if getattr(part, name) == fitting.get(name, usual):
         return ""
     value = part.model_dump(mode="json")[name]
     return f"{key}={value if isinstance(value, str) else json.dumps(value)}"

@@ -624,3 +624,23 @@ def test_a_policy_refuses_another_networks_model(vector_box: Spaces) -> None:
     policy = policy_for(build(vector_box), vector_box)
     with pytest.raises(ModelMismatchError, match=r"policy\.0\.weight"):
         policy.sync_model(build(vector_box, hidden_sizes=(9, 8)).model_info())
+
+
+@pytest.mark.parametrize(
+    ("given", "learning_rate", "alpha_learning_rate", "policy_delay"),
+    [
+        ({}, 1e-3, 1e-3, 3),
+        ({"critic_architecture": "mlp"}, 3e-4, 3e-4, 1),
+        ({"critic_architecture": "residual", "policy_delay": 2}, 3e-4, 3e-4, 2),
+        ({"critic_architecture": "layer_norm", "learning_rate": 1e-3}, 1e-3, 3e-4, 1),
+        ({"critic_architecture": "batch_norm", "alpha_learning_rate": 0.1}, 1e-3, 0.1, 3),
+    ],
+)
+def test_step_sizes_follow_the_critics_where_they_are_not_set(
+    given: dict[str, Any], learning_rate: float, alpha_learning_rate: float, policy_delay: int
+) -> None:
+    config = SacConfig(**given)
+    assert config.learning_rate == learning_rate
+    assert config.alpha_learning_rate == alpha_learning_rate
+    assert config.policy_delay == policy_delay
+    assert SacConfig(**config.model_dump()) == config

@@ -12,8 +12,9 @@ from gymnasium import spaces as s
 
 from vedette_rl.agents.dqn.config import DqnConfig
 from vedette_rl.agents.sac.config import SacConfig
-from vedette_rl.errors import CamerasDifferError, NoImageError
+from vedette_rl.errors import CamerasDifferError, NoImageError, ShiftTooLargeError
 from vedette_rl.networks.encoder import ImageEncoder, RandomShift, build_encoder
+from vedette_rl.networks.numpy_nets import flatten_observation, numpy_encoder
 from vedette_rl.networks.observation import (
     CONVOLUTIONS,
     BuiltInInput,
@@ -26,9 +27,9 @@ from vedette_rl.networks.observation import (
     encoder_shapes,
     find_image,
     flat_parts,
-    flatten_observation,
-    numpy_encoder,
+    images_of,
     observation_parts,
+    shift_in_pixels,
 )
 from vedette_rl.testing import sampled_obs
 
@@ -320,3 +321,22 @@ def test_a_shift_continues_from_its_generators_state() -> None:
     assert not torch.equal(one(obs)["obs"], obs["obs"])
     off = RandomShift(seen, 0, device="cpu", seed=0)
     assert off(obs)["obs"] is obs["obs"]
+
+
+@pytest.mark.parametrize(("side", "pixels"), [(84, 4), (48, 2), (128, 6), (16, 1), (8, 0)])
+def test_an_automatic_shift_is_in_proportion_to_the_image(side: int, pixels: int) -> None:
+    space = s.Box(0, 255, (side, 2 * side, 3), np.uint8)
+    (image,) = images_of(choose_input(SacConfig(), space))
+    assert shift_in_pixels(image, "auto") == pixels
+    seen = choose_input(SacConfig(), space)
+    obs = {"obs": torch.from_numpy(sampled_obs(space, 32, 0)["obs"])}
+    one, other = (RandomShift(seen, by, device="cpu", seed=1)(obs) for by in ("auto", pixels))
+    assert torch.equal(one["obs"], other["obs"])
+
+
+def test_a_shift_by_more_than_a_quarter_of_an_image_is_refused() -> None:
+    small, large = (s.Box(0, 255, (side, side, 3), np.uint8) for side in (48, 200))
+    choose_input(SacConfig(random_shift=12), small)
+    choose_input(SacConfig(random_shift=50), large)
+    with pytest.raises(ShiftTooLargeError, match=r"is 13, and obs/b has 48 .*'auto', or 12"):
+        choose_input(SacConfig(random_shift=13), s.Dict(a=large, b=small))

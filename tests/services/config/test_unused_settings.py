@@ -31,6 +31,13 @@ def test_defaults_are_not_said(agent: str, space: gym.Space) -> None:
     assert unused(agent=agent, space=space) == []
 
 
+def test_a_default_that_follows_another_key_is_not_said() -> None:
+    changed = ("agent.critic_architecture=layer_norm", "agent.alpha=0.1")
+    assert unused(*changed, agent="sac") == []
+    (line,) = unused(*changed, "agent.alpha_learning_rate=0.001", agent="sac")
+    assert "agent.alpha_learning_rate=0.001, because agent.alpha is a number" in line
+
+
 @pytest.mark.parametrize("name", preset_names())
 def test_a_preset_sets_nothing_in_vain(name: str) -> None:
     agent, _, env = name.partition("-")

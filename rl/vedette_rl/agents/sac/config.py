@@ -11,14 +11,17 @@ from vedette_rl.agents.config import ActorCriticConfig, ImitationConfig, NonNega
 from vedette_rl.networks.layers import CriticArchitecture
 from vedette_rl.stored_settings import IN_WEIGHTS
 
+_WITH_TARGETS = {"learning_rate": 3e-4, "alpha_learning_rate": 3e-4, "policy_delay": 1}
+"""The paper's values, in the place of CrossQ's."""
+
 
 class SacConfig(ActorCriticConfig):
     """Soft actor-critic (Haarnoja et al. 2018, arXiv:1812.05905; table 1 unless said otherwise).
 
     The defaults are those of later work: normalised observations, and from CrossQ (Bhatt et al.
     2024, arXiv:1902.05605) critics with batch normalization and without targets, a larger step
-    size, and a policy that learns in every third step. `docs/reference/agents.md` has the keys of
-    the paper.
+    size, and a policy that learns in every third step. Critics of another kind have the paper's
+    step sizes. `docs/reference/agents.md` has the keys of the paper.
     """
 
     values_before: ClassVar[Mapping[str, Any]] = {
@@ -30,7 +33,8 @@ class SacConfig(ActorCriticConfig):
     name: Literal["sac"] = "sac"
     """the registry's name of the agent, or ``module:Name``."""
     learning_rate: PositiveFloat = 1e-3
-    """of Adam, for the policy and the critics (1e-3: CrossQ; 3e-4)."""
+    """of Adam, for the policy and the critics (1e-3: CrossQ). 3e-4, the paper's, where it is not
+    set and the critics are others than ``batch_norm``."""
     normalize_observations: Annotated[bool, IN_WEIGHTS] = True
     """scale each number of the observation by its running mean and deviation (SimBa,
     arXiv:2410.09754; false in the paper)."""
@@ -39,9 +43,11 @@ class SacConfig(ActorCriticConfig):
     target critics (CrossQ), ``layer_norm`` (DroQ, arXiv:2110.02034, without its dropout),
     ``residual`` (SimBa, arXiv:2410.09754), or the paper's ``mlp``."""
     policy_delay: PositiveInt = 3
-    """optimization steps of the critics to one of the policy (3: CrossQ; 1)."""
+    """optimization steps of the critics to one of the policy (3: CrossQ). 1, the paper's, where it
+    is not set and the critics are others than ``batch_norm``."""
     alpha_learning_rate: PositiveFloat = 1e-3
-    """of Adam, for log alpha (1e-3: CrossQ; 3e-4)."""
+    """of Adam, for log alpha (1e-3: CrossQ). 3e-4, the paper's, where it is not set and the critics
+    are others than ``batch_norm``."""
     alpha: Literal["auto"] | NonNegativeFloat = "auto"
     """the temperature: ``auto`` tunes it (section 5), a number fixes it."""
     initial_alpha: PositiveFloat = 1.0
@@ -58,6 +64,11 @@ class SacConfig(ActorCriticConfig):
 
     imitation: ImitationConfig = ImitationConfig()
     """how far the policy imitates the actions in `replay.sources`: ``cross_entropy`` alone."""
+
+    @classmethod
+    def fitting_defaults(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """See `AgentConfig`: critics with targets have the step sizes that belong to them."""
+        return {} if given["critic_architecture"] == "batch_norm" else _WITH_TARGETS
 
     @model_validator(mode="after")
     def _bounds_in_order(self) -> SacConfig:
