@@ -224,6 +224,23 @@ class CheckpointError(RlError):
         self.path, self.why = path, why
 
 
+class DivergedError(RlError):
+    """An agent's numbers are not finite any more.
+
+    Args:
+        opt_steps: its optimization steps.
+        name: of the first such array.
+    """
+
+    def __init__(self, opt_steps: int, name: str) -> None:
+        super().__init__(
+            f"learning diverged: {name} is not finite after optimization step {opt_steps:,}. "
+            "Nothing of it is saved; a smaller agent.learning_rate, agent.max_grad_norm=10 or "
+            "env.reward_clip keep numbers finite"
+        )
+        self.opt_steps, self.name = opt_steps, name
+
+
 class PolicyFileError(RlError):
     """A file holds no policy that can be read."""
 

@@ -21,13 +21,14 @@ from vedette.live import View
 from vedette.local.daemons import configured_packages
 from vedette_protocol.account import SampleAccounting
 from vedette_protocol.ledger import Ledger
-from vedette_protocol.model import check_model, pack_model
+from vedette_protocol.model import pack_model
 from vedette_protocol.schema import Schema
 from vedette_rl.core import ModelInfo
 from vedette_rl.envs.make import environment_spaces
 from vedette_rl.replay.frame_ring import MemoryFrameRing
 from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.rows import MemoryRing, default_guard
+from vedette_rl.storage.checkpoints import refuse_diverged
 from vedette_services.actors.actor import ActorLoop, build_actor
 from vedette_services.actors.actor_process import SLOTS, ActorSpec
 from vedette_services.actors.handover import LocalHandover, SlotLayout, slot_layout
@@ -347,7 +348,7 @@ class InProcessRun:
         return self._gateway_status, self._evaluation.status
 
     def publish_model(self, model: ModelInfo) -> None:
-        check_model(model.version, model.arrays, self._models)  # raises if the agent diverged
+        refuse_diverged(model.version, model.arrays)
         body = pack_model(model.version, model.arrays, self._models)
         self._gateway.publish(self._announced, model.version, body)
         self._env_steps = self._gateway.state.ledger.env_steps

@@ -95,7 +95,10 @@ class Agent(Protocol):
         ...
 
     def get_state(self) -> State:
-        """All that resume needs: weights, targets, optimizer, counters, random states. Copies."""
+        """All that resume needs: weights, targets, optimizer, counters, random states. Copies.
+
+        Arrays and tensors are finite; where one is not, learning has diverged.
+        """
         ...
 
     def set_state(self, state: State) -> None:

@@ -41,6 +41,9 @@ if TYPE_CHECKING:  # agents import networks
 _VARIANCE_EPS = 1e-6
 """Features that stand almost still are scaled up by no more than a thousand."""
 
+_OUTLIER, _BEFORE_OUTLIERS = 30.0, 100
+"""Deviations from the mean beyond which a number counts as so many, after so many batches."""
+
 _BATCH_NORM_RATE, _BATCH_NORM_EPS = 0.01, 1e-3
 """How far a batch moves the running statistics, and what is added to a variance (CrossQ's code)."""
 
@@ -245,6 +248,7 @@ class ObsNormalizer:
     Statistics of what is *drawn* are those of the networks' own input, priorities included, and the
     learner has them without reading the replay once more. Each batch counts as much as any other
     (Chan et al. 1979), so they move less and less and stand still in the end, as a target needs it.
+    One broken number among them must not make all others alike: see `_OUTLIER`.
 
     Args:
         columns: of the observation; none switches it off.
@@ -268,7 +272,7 @@ class ObsNormalizer:
             obs[name].flatten(1) if obs[name].dim() > 1 else obs[name][:, None] for name in names
         ]
         x_BF = flat[0] if len(flat) == 1 else torch.cat(flat, dim=1)
-        variance_F, mean_F = ranks.var_mean(x_BF.float())
+        variance_F, mean_F = ranks.var_mean(self._within_bounds(x_BF.float()))
         self._batches += 1.0
         rate = self._batches.reciprocal()
         delta_F = mean_F - self._mean
@@ -276,6 +280,10 @@ class ObsNormalizer:
         self._variance.lerp_(variance_F, rate)
         self._mean.addcmul_(delta_F, rate)
         torch.rsqrt(self._variance + _VARIANCE_EPS, out=self._scale)
+
+    def _within_bounds(self, x_BF: torch.Tensor) -> torch.Tensor:
+        bound_F = torch.where(self._batches < _BEFORE_OUTLIERS, torch.inf, _OUTLIER / self._scale)
+        return x_BF.clamp(self._mean - bound_F, self._mean + bound_F)
 
     def observations(self, batch: Mapping[str, torch.Tensor], part: str) -> Obs:
         """The columns of ``obs`` or ``next_obs``, renamed to ``obs...`` and normalised; those of

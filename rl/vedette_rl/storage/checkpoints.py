@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from vedette_rl.core import State
-from vedette_rl.errors import CheckpointError
+from vedette_rl.errors import CheckpointError, DivergedError
 from vedette_rl.storage.atomic_files import remove_directory, remove_unfinished
 from vedette_rl.storage.state_file import (
     META_FILE,
@@ -168,6 +168,27 @@ class TakenWeights:
         lines = [f"begins with {count} from {source}: {first_few(self.taken)}"]
         anew = f"begins anew with {len(self.left)}: {first_few(self.left)}"
         return [*lines, *[anew] * bool(self.left)]
+
+
+def find_not_finite(state: Any, path: str = "") -> str:
+    """The path of the first array or tensor with a value that is not finite; "" without one."""
+    if isinstance(state, Mapping):
+        inner = (find_not_finite(part, f"{path}/{name}") for name, part in state.items())
+        return next(filter(None, inner), "").removeprefix("/" * (not path))
+    if not hasattr(state, "__array__"):
+        return ""
+    array = np.asarray(state)
+    return path if array.dtype.kind == "f" and not np.isfinite(array).all() else ""
+
+
+def refuse_diverged(opt_steps: int, state: Any) -> None:
+    """Raise where an agent's state or model has a value that is not finite.
+
+    Raises:
+        DivergedError: it has one.
+    """
+    if name := find_not_finite(state):
+        raise DivergedError(opt_steps, name)
 
 
 _NAMED = 3

@@ -12,7 +12,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from vedette_rl.core import ModelInfo, State
 from vedette_rl.errors import CheckpointError
 from vedette_rl.host_copy import settled
-from vedette_rl.storage.checkpoints import Checkpoints
+from vedette_rl.storage.checkpoints import Checkpoints, refuse_diverged
 from vedette_services.run.model_map import ModelMapWriter
 from vedette_services.run.status import Checkpoint
 
@@ -124,7 +124,8 @@ class CheckpointWriter:
     """Writes checkpoints beside the training; a newer state replaces one that waits.
 
     A full disk or a read-only directory is logged once, and the state is tried again after
-    `retry_s`. Writes take at most `SHARE` of a processor, except after `close`.
+    `retry_s`. Writes take at most `SHARE` of a processor, except after `close`. An agent that has
+    diverged is not written: the next call raises `DivergedError`.
     """
 
     def __init__(self, checkpoints: Checkpoints, *, retry_s: float = _RETRY_S) -> None:
@@ -167,6 +168,7 @@ class CheckpointWriter:
         self._used_s = time.thread_time()
         try:
             state = settled(job.state)
+            refuse_diverged(job.opt_steps, state.get("agent"))
             self._checkpoints.save(job.opt_steps, state, job.meta, self._throttle)
         except CheckpointError as error:
             if not self._why:
@@ -235,6 +237,7 @@ class BackgroundPublisher:
             raise TimeoutError(f"the last model is not written after {timeout_s:g} s")
 
     def _write(self, job: tuple[ModelInfo, int]) -> bool:
+        refuse_diverged(job[0].version, job[0].arrays)
         self._models.write(self._epoch, *job)
         self._tell()
         return True

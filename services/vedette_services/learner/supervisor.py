@@ -81,6 +81,7 @@ _STARTING_S = 20.0  # a process that crashes so early would crash again
 
 
 OnStatus = Callable[[Status], None]
+_Restart = tuple[float, int]  # when, and from which checkpoint
 
 
 @dataclass(slots=True)
@@ -91,7 +92,13 @@ class _Child:
     process: subprocess.Popen[bytes]
     exit_report: ExitReportReader
     started: float
-    restarts: list[float] = field(default_factory=list)
+    restarts: list[_Restart] = field(default_factory=list)
+
+    def recent_restarts(self, now: float, code: int, saved: int) -> list[_Restart]:
+        """Those of the last minutes; of a trainer that an error has ended (`code`), which may come
+        again from the same checkpoint, also those that began at `saved`."""
+        stuck = saved if self.name == "trainer" and code > 0 else None
+        return [r for r in self.restarts if now - r[0] < _RESTART_WINDOW_S or r[1] == stuck]
 
 
 class Supervisor:
@@ -216,8 +223,8 @@ class Supervisor:
 
     def _limit_memory(self, gateway: _Child) -> None:
         """Restart a gateway that holds too much memory; this does not count as a crash."""
-        held = private_bytes(gateway.process.pid)
-        limit = gateway_memory_limit(file_bytes(self._spec.run.model_map))
+        held, models = private_bytes(gateway.process.pid), self._spec.run.model_map
+        limit = gateway_memory_limit(models.stat().st_size if models.exists() else 0)
         if held <= limit:
             return
         text = "the gateway holds %d MiB, more than its %d: starting it again"
@@ -229,14 +236,15 @@ class Supervisor:
     def _restart(self, child: _Child, code: int) -> None:
         """Restart a process that died, unless it would die again."""
         now, cause = time.monotonic(), child.exit_report.read()
-        recent = [t for t in child.restarts if now - t < _RESTART_WINDOW_S]
+        saved = self._spec.run.newest_checkpoint() or 0
+        recent = child.recent_restarts(now, code, saved)
         crashed_early = now - child.started < _STARTING_S and code > 0
         if crashed_early or len(recent) >= _RESTARTS:
             raise ChildFailedError(child.name, code, cause)
         how = describe_exit(code) + (f": {cause}" if cause else "")
         log.warning("the %s died (%s); starting it again", child.name, how)
         self._event_log.log("died", child.name, f"{how}; it is started again")
-        child.restarts[:] = [*recent, now]
+        child.restarts[:] = [*recent, (now, saved)]
         self._start(child.name)
 
     # The end
@@ -489,11 +497,3 @@ def check_ports(address: Address, wait_s: float = _PORT_WAIT_S) -> None:
                     taken = replace(address, port=port)
                     raise PortInUseError(taken, why, error.errno, what) from error
                 time.sleep(0.1)
-
-
-def file_bytes(path: Path) -> int:
-    """Return the size of a file; 0 if there is none."""
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0

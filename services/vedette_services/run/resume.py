@@ -27,7 +27,7 @@ from vedette_rl.replay.frame_ring import open_writer
 from vedette_rl.replay.manifest import read_manifest
 from vedette_rl.replay.ring import check_replay_directory, check_ring
 from vedette_rl.replay.syncing import find_recovery
-from vedette_rl.storage.checkpoints import Checkpoints, LoadedCheckpoint
+from vedette_rl.storage.checkpoints import Checkpoints, LoadedCheckpoint, find_not_finite
 from vedette_services.config.loading import read_config
 from vedette_services.config.run_config import RunConfig
 from vedette_services.config.saving import ChangedSetting, changed_settings, publish_config
@@ -217,6 +217,9 @@ def load_checkpoint(checkpoints: Checkpoints, agent: Agent) -> LoadedCheckpoint 
     """
     found = checkpoints.load_latest()
     if found is not None:
+        if name := find_not_finite(found.state.get("agent")):
+            why = f"its {name} is not finite: learning had diverged; remove it, and those like it"
+            raise CheckpointError(found.path, "load", why)
         try:
             agent.set_state(found.state["agent"])
         except (ModelMismatchError, KeyError) as error:

@@ -14,11 +14,11 @@ from torch import nn
 
 from vedette.cli.app import main
 from vedette.local.in_process import lock_step, run_in_process
-from vedette_protocol.errors import ModelError
 from vedette_rl.agents.dqn.agent import DqnAgent
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import ModelInfo
 from vedette_rl.envs.make import probe_environment
+from vedette_rl.errors import DivergedError
 from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_rl.storage.state_file import read_state
 from vedette_services.config import load_config, read_config
@@ -55,8 +55,9 @@ def test_one_seed_gives_the_same_weights_however_environments_are_stepped(tmp_pa
 
 def test_an_agent_that_diverges_ends_the_run_and_says_so(tmp_path: Path) -> None:
     agent = {"learning_rate": 1e38, "loss": "mse", "max_grad_norm": 0}
-    with pytest.raises(ModelError, match=r"model 5: column .* not finite"):
+    with pytest.raises(DivergedError, match=r"weight is not finite after optimization step 5\. "):
         trained(config_of(agent=agent), tmp_path / "run")
+    assert [*tmp_path.glob("run/checkpoints/*/state.safetensors")] == []
 
 
 class BadWhenGreedy(gym.Wrapper[Any, Any, Any, Any]):

@@ -68,6 +68,21 @@ def test_statistics_are_those_of_all_rows_together() -> None:
     torch.testing.assert_close(state["variance"].double(), variance, rtol=1e-5, atol=1e-5)
 
 
+def test_one_broken_number_does_not_make_all_others_alike() -> None:
+    found = batches(400)
+    apart, beside = (ObsNormalizer(ONE, "cpu") for _ in range(2))
+    for k, batch in enumerate(found):
+        apart.update({"obs": batch})
+        if k % 20 == 15 and k > 100:  # its row stays in the replay, and is drawn again
+            batch = batch.clone()
+            batch[3, 1] = 1e18
+        beside.update({"obs": batch})
+    want, got = apart.arrays(), beside.arrays()
+    for name in want:
+        np.testing.assert_array_equal(got[name][[0, 2]], want[name][[0, 2]])
+    assert got["normalizer.scale"][1] > 0.5 * want["normalizer.scale"][1]
+
+
 def test_only_the_successors_of_a_batch_leave_the_statistics_alone() -> None:
     normalizer = ObsNormalizer(ONE, "cpu")
     batch = {"obs": torch.randn(4, 3), "next_obs": 100.0 * torch.randn(4, 3)}

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from vedette_rl.core import State
-from vedette_rl.errors import CheckpointError
+from vedette_rl.errors import CheckpointError, DivergedError
 from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_rl.storage.state_file import Throttle, no_throttle, read_state
 from vedette_services.learner.background import SHARE, CheckpointWriter
@@ -56,6 +56,21 @@ def test_a_checkpoint_that_failed_is_written_when_there_is_room_again(
     said = [record.message for record in caplog.records]
     assert sum("No space left" in line for line in said) == 1
     assert said[-1] == "checkpoint 7 is written now"
+
+
+@pytest.mark.parametrize("broken", [np.nan, np.inf])
+def test_an_agent_that_has_diverged_is_not_written(tmp_path: Path, broken: float) -> None:
+    writer = CheckpointWriter(Checkpoints(tmp_path, keep=1))
+    moments = {"q.bias": np.ones(3, np.float32)}
+    whole = {"opt_steps": 7, "adam": {"step": 7, "exp_avg_sq": moments}}
+    writer.save(7, {"agent": whole}, {})
+    assert writer.close(10) == ""
+    writer = CheckpointWriter(Checkpoints(tmp_path, keep=1))
+    later = {"q.bias": np.array([1.0, broken], np.float32)}
+    writer.save(9, {"agent": {**whole, "adam": {"exp_avg_sq": later}}, "limiter": np.inf}, {})
+    with pytest.raises(DivergedError, match=r"adam/exp_avg_sq/q\.bias .* optimization step 9\."):
+        writer.close(10)
+    assert [path.name for path in Checkpoints(tmp_path, keep=1).list()] == ["7"]
 
 
 def test_the_status_tells_step_and_age_of_the_newest_and_why_another_fails(tmp_path: Path) -> None:

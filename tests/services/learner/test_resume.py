@@ -26,6 +26,7 @@ from vedette_services.learner.training_loop import TrainingLoop
 from vedette_services.net.addresses import Address
 from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.replay_layout import make_run_limiter, ring_dtype
+from vedette_services.run.resume import load_checkpoint
 from vedette_services.run.status_records import TrainerStatus
 
 ROWS = 600
@@ -215,3 +216,15 @@ def test_a_checkpoint_of_another_network_is_refused_with_the_fix(tmp_path: Path)
             lasting=True,
         )
     assert "\n" not in str(error.value)
+
+
+def test_a_checkpoint_that_is_not_finite_is_refused_with_the_fix(tmp_path: Path) -> None:
+    """Versions before this one wrote them."""
+    fill(tmp_path, "dqn")
+    half = Half(tmp_path, config_of("dqn", prioritized=False))
+    state = half.agent.get_state()
+    for moment in state["adam"]["exp_avg"].values():
+        moment.fill_(torch.nan)
+    half.checkpoints.save(9, {"agent": state}, {})
+    with pytest.raises(CheckpointError, match=r"adam/exp_avg/\S+ is not finite: .* remove it"):
+        load_checkpoint(half.checkpoints, half.agent)
