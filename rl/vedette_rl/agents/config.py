@@ -232,12 +232,12 @@ class ActorCriticConfig(NetworkConfig):
         if self.critics_in_target > self.n_critics:
             raise ValueError(
                 f"critics_in_target {self.critics_in_target} is more than n_critics "
-                f"{self.n_critics}"
+                f"{self.n_critics}: set agent.n_critics={self.critics_in_target}, or lower it"
             )
         if self.dropped_quantiles >= self.n_quantiles:
             raise ValueError(
                 f"dropped_quantiles {self.dropped_quantiles} must be below n_quantiles "
-                f"{self.n_quantiles}"
+                f"{self.n_quantiles}: raise agent.n_quantiles (TQC has 25), or lower it"
             )
         for sizes, kind in (
             (self.hidden_sizes, self.policy_architecture),

@@ -237,8 +237,9 @@ def _describe_evaluation_bound(config: RunConfig) -> str:
                 return ""
             bound = find_episode_bound(made)
         return (
-            f"{env.id} names no time limit: evaluations cut its episodes at {bound:,} steps "
-            f"({key} sets another bound; env.max_episode_steps also ends episodes of the training)"
+            f"{env.id} names no time limit: training episodes end only when the environment ends "
+            f"them, evaluations cut theirs at {bound:,} steps (env.max_episode_steps bounds both, "
+            f"{key} evaluations)"
         )
     return f"evaluations cut episodes at {own:,} steps, by {key}"
 

@@ -43,7 +43,7 @@ def test_a_disk_that_is_too_slow_for_the_replay_is_told_once_that_lasts() -> Non
 
 def test_the_last_evaluation_is_waited_for_and_nobody_waits_after_the_end() -> None:
     done = TrainerStatus(phase="done", opt_steps=4000, evaluates=True)
-    ingest = GatewayStatus(limiter_reason="actors wait: 64 samples are still to be drawn")
+    ingest = GatewayStatus(limiter_reason="actors wait for the learner")
     said = "the last evaluation: version 4,000 is played"
     assert describe_wait(done, ingest, Eval(version=3000)) == said
     assert describe_wait(done, ingest, Eval(version=4000)) == ""

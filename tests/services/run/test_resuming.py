@@ -320,6 +320,15 @@ def test_a_replay_of_the_other_storage_is_refused_with_what_goes_on_with_it(
     check_config(config_of(*plain, env="ResumeStill-v0"), tmp_path)
 
 
+def test_a_start_says_first_that_nothing_ends_the_episodes_of_training(tmp_path: Path) -> None:
+    gym.register("ResumeEndless-v0", entry_point="gymnasium.envs.classic_control:PendulumEnv")
+    *_, line = check_config(config_of(env="ResumeEndless-v0", agent="sac"), tmp_path)
+    assert line.startswith(
+        "ResumeEndless-v0 names no time limit: training episodes end only when the environment "
+        "ends them, evaluations cut theirs at 1,000 steps (env.max_episode_steps bounds both, "
+    )
+
+
 def test_a_run_of_daemons_does_not_go_on_in_one_process(tmp_path: Path) -> None:
     make_run(tmp_path, config_of())
     said = refusal(config_of(), tmp_path, in_process=True)
