@@ -288,4 +288,4 @@ def _describe_exit(code: int) -> str:
             return f"killed by {signal.Signals(-code).name}"
         except ValueError:
             return f"killed by signal {-code}"
-    return f"ended with status {code}"
+    return f"ended with status {code} and no error: its environment's code ended the process"
