@@ -210,7 +210,9 @@ def take_weights(state: State, source: Mapping[str, Mapping[str, Any]]) -> Taken
         taken += [f"{part}/{name}" for name in fits]
         parts[part] = {**own, **{name: _as_own(own[name], there[name]) for name in fits}}
     mine = weight_parts(state)
-    unused = [f"{part}/{name}" for part in source for name in source[part].keys() - mine.get(part, {})]
+    unused = [
+        f"{part}/{name}" for part in source for name in source[part].keys() - mine.get(part, {})
+    ]
     return TakenWeights(parts, tuple(taken), tuple(left), tuple(sorted(unused)))
 
 

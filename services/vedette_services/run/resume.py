@@ -252,11 +252,11 @@ def _check_changes(config: RunConfig, out: Path, saved: int | None, *, new_repla
     if not new_replay and (stored or (replay_directory(config, out) / COMMITS).exists()):
         stored.add("samples")
     changes = _changes(config, out)
-    if saved is not None and config.learner.init_from is not None:
-        if any(change.key.startswith("learner.init_") for change in changes):
-            why = f"{out} has a checkpoint, and goes on with its own weights"
-            fix = "choose another --out, or start over with --fresh --force"
-            raise SettingError("learner.init_from (--init-from)", why, fix)
+    begins = any(change.key.startswith("learner.init_") for change in changes)
+    if saved is not None and config.learner.init_from is not None and begins:
+        why = f"{out} has a checkpoint, and goes on with its own weights"
+        fix = "choose another --out, or start over with --fresh --force"
+        raise SettingError("learner.init_from (--init-from)", why, fix)
     differing = [change for change in changes if change.stored_in & stored]
     foreign = [change for change in differing if change.key in ("env.id", "agent.name")]
     raise_errors([change.refusal(out, stored) for change in foreign or differing])
