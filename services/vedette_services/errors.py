@@ -401,7 +401,7 @@ def error_message(error: Exception) -> str:
     return foreign_error_message(error)
 
 
-def foreign_error_message(error: Exception) -> str:
+def foreign_error_message(error: BaseException) -> str:
     """A foreign error: its class, what it says, and where in a user's code it comes from."""
     message = printable(str(error), None) or "it does not say why"
     where = user_code_location(error)

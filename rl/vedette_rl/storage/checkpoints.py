@@ -156,18 +156,21 @@ class TakenWeights:
         state: its own state, with those.
         taken: arrays that fit, as ``PART/NAME``.
         left: those that stay as they are, each with the reason.
+        unused: arrays of the other that the agent has no place for.
     """
 
     state: State
     taken: tuple[str, ...]
     left: tuple[str, ...]
+    unused: tuple[str, ...] = ()
 
     def describe(self, source: str) -> list[str]:
         """How many arrays come from `source`, and how many do not, each with the first few."""
         count = f"{len(self.taken)} of {len(self.taken) + len(self.left)} arrays"
         lines = [f"begins with {count} from {source}: {first_few(self.taken)}"]
         anew = f"begins anew with {len(self.left)}: {first_few(self.left)}"
-        return [*lines, *[anew] * bool(self.left)]
+        unused = f"has no place for {len(self.unused)} of its arrays: {first_few(self.unused)}"
+        return [*lines, *[anew] * bool(self.left), *[unused] * bool(self.unused)]
 
 
 def find_not_finite(state: Any, path: str = "") -> str:
@@ -227,7 +230,11 @@ def take_weights(state: State, source: Mapping[str, Mapping[str, Any]]) -> Taken
         fits = [name for name in own if name not in differ]
         taken += [f"{part}/{name}" for name in fits]
         parts[part] = {**own, **{name: _as_own(own[name], there[name]) for name in fits}}
-    return TakenWeights(parts, tuple(taken), tuple(left))
+    mine = weight_parts(state)
+    unused = [
+        f"{part}/{name}" for part in source for name in source[part].keys() - mine.get(part, {})
+    ]
+    return TakenWeights(parts, tuple(taken), tuple(left), tuple(sorted(unused)))
 
 
 _WHOLE_PARTS = frozenset({"normalizer"})

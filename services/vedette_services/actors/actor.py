@@ -51,6 +51,7 @@ from vedette_services.errors import (
     RowsNotDeclaredError,
     SpecMismatchError,
     error_message,
+    foreign_error_message,
 )
 from vedette_services.host.env_workers import ProcessEnvs
 from vedette_services.host.logs import set_log_context, set_up_logging
@@ -361,8 +362,10 @@ def limit_torch_threads() -> None:
         torch.set_num_threads(1)
 
 
-def describe_cause(error: Exception) -> str:
+def describe_cause(error: Exception | SystemExit) -> str:
     """An exception and its notes in one line."""
+    if isinstance(error, SystemExit):
+        return f"its environment's code ended the process: {foreign_error_message(error)}"
     notes = printable(" ".join(getattr(error, "__notes__", ())), None)
     return error_message(error) + (f"; {notes}" if notes else "")
 
@@ -376,7 +379,7 @@ def main() -> None:
     set_log_context(actor=spec.index, epoch=spec.epoch)
     try:
         actor_of_a_process(spec).run()
-    except Exception as error:  # noqa: BLE001 - an environment may raise anything; it is reported
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - of an environment; it is reported
         Path(spec.traceback_file).write_text(f"{describe_cause(error)}\n{traceback.format_exc()}")
         sys.exit(REFUSED if isinstance(error, RefusedError) else FAILED)
 

@@ -28,7 +28,7 @@ from vedette_rl.replay.manifest import read_manifest
 from vedette_rl.replay.ring import check_replay_directory, check_ring
 from vedette_rl.replay.syncing import find_recovery
 from vedette_rl.storage.checkpoints import Checkpoints, LoadedCheckpoint, find_not_finite
-from vedette_services.config.loading import read_config
+from vedette_services.config.loading import command_again, read_config
 from vedette_services.config.run_config import RunConfig
 from vedette_services.config.saving import ChangedSetting, changed_settings, publish_config
 from vedette_services.errors import ConfigError, SettingError, UsageError, raise_errors
@@ -84,6 +84,8 @@ def describe_resume(
     if fresh or not RunDirectory(out).exists:
         return []
     changes = [f"changed {change}" for change in _changes(config, out, fresh=fresh)]
+    if (file := RunDirectory(out).config_file) and not file.exists():
+        changes.append(f"{file}: no such file; goes on with the settings of this command alone")
     if not new_replay:
         changes = _describe_recovery(replay_directory(config, out)) + changes
     if saved is None:
@@ -157,6 +159,21 @@ def check_resume(
     if fresh or not run.exists:
         _check_place(config, run)
         return None
+    try:
+        return _check_run(config, run, spaces, layout, new_replay=new_replay)
+    except SettingError as error:
+        if run.config_file.exists():
+            raise
+        why = f"no such file, and this command does not fit the run ({error.key}: {error.why})"
+        fix = f"put it back, or {command_again(run.root)}"
+        raise SettingError(str(run.config_file), why, fix) from error
+
+
+def _check_run(
+    config: RunConfig, run: RunDirectory, spaces: Spaces, layout: ReplayLayout, *, new_replay: bool
+) -> int | None:
+    """Check the run in a directory as `check_resume` says."""
+    out = run.root
     saved, made_of = _whole_checkpoint(run)
     _check_changes(config, out, saved, new_replay=new_replay)
     for part, now in describe_spaces(spaces).items():
@@ -237,7 +254,13 @@ def _check_changes(config: RunConfig, out: Path, saved: int | None, *, new_repla
     stored = {"weights"} if saved is not None else set[str]()
     if not new_replay and (stored or (replay_directory(config, out) / COMMITS).exists()):
         stored.add("samples")
-    differing = [change for change in _changes(config, out) if change.stored_in & stored]
+    changes = _changes(config, out)
+    begins = any(change.key.startswith("learner.init_") for change in changes)
+    if saved is not None and config.learner.init_from is not None and begins:
+        why = f"{out} has a checkpoint, and goes on with its own weights"
+        fix = "choose another --out, or start over with --fresh --force"
+        raise SettingError("learner.init_from (--init-from)", why, fix)
+    differing = [change for change in changes if change.stored_in & stored]
     foreign = [change for change in differing if change.key in ("env.id", "agent.name")]
     raise_errors([change.refusal(out, stored) for change in foreign or differing])
 

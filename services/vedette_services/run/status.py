@@ -330,7 +330,7 @@ class Status(Part):
     evaluating: str = ""
     garbage: Count | None = counter(
         "messages refused", "", "wire/garbage",
-        chart=_REFUSED, row="refused", label="messages of unknown senders",
+        chart=_REFUSED, row="refused", label="invalid messages",
     )  # fmt: skip
     refused: Refused = Refused()
     record: dict[str, float] = field(default_factory=dict)

@@ -119,7 +119,7 @@ class GatewayStatus:
         managers: including those that are gone, until they are forgotten.
         replay, rates, lag: the numbers of these parts that it measures.
         limiter_reason: why actors have to wait, "" if they do not.
-        garbage: messages refused whose sender is unknown.
+        garbage: invalid messages, of unknown senders and of known ones; batches are `rejected`.
         ended: the gateway has announced the end of the run and received the last batches.
         rejecting: why the last batch was rejected; "" if one was inserted since.
         rivals: two managers that use one id, within the last minute; "" if there are none.

@@ -1,6 +1,7 @@
 """A resume keeps the run's settings, says what changed, and mixes no samples made otherwise."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -143,6 +144,34 @@ def test_another_environment_takes_nothing_from_the_run_and_is_refused(tmp_path:
     )
     assert other.config.env.kwargs == {}
     assert refusal(other.config, tmp_path).startswith("env.id: ")
+
+
+def test_another_agent_is_tried_on_the_environment_of_the_run_and_refused(tmp_path: Path) -> None:
+    make_run(tmp_path, config_of(env="Pendulum-v1", agent="sac"))
+    other = load_config(
+        agent="td3", settings=SMALL, environment={}, saved=saved_config(tmp_path)
+    ).config
+    assert other.env.id == "Pendulum-v1"
+    said = refusal(other, tmp_path)
+    assert said.startswith(f"agent.name: the run in {tmp_path} has sac, not td3; ")
+
+
+def test_weights_of_another_run_are_for_a_run_without_a_checkpoint(tmp_path: Path) -> None:
+    before = make_run(tmp_path / "source", config_of()).root
+    given = f"learner.init_from={before}"
+    run = make_run(tmp_path / "run", config_of())
+    said = refusal(again(run.root, given), run.root)
+    assert said == (
+        f"learner.init_from (--init-from): {run.root} has a checkpoint, and goes on with its own "
+        "weights; choose another --out, or start over with --fresh --force"
+    )
+    check_config(again(run.root, given), run.root, fresh=True, force=True)
+    begun = make_run(tmp_path / "begun", config_of(given)).root
+    for same in (again(begun), again(begun, given)):
+        check_config(same, begun)
+    assert "has a checkpoint" in refusal(again(begun, "learner.init_checkpoint=best"), begun)
+    shutil.rmtree(run.checkpoints)
+    check_config(again(run.root, given), run.root)  # nothing is learned yet
 
 
 def test_nothing_is_kept_of_a_run_that_is_erased(tmp_path: Path) -> None:

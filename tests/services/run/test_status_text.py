@@ -111,10 +111,7 @@ def test_a_status_of_wrong_types_breaks_nothing() -> None:
 def test_rows_tell_what_was_turned_away_where_anything_was() -> None:
     assert "refused" not in dict(status_text.status_rows(STATUS))
     turned_away = made({**SAID, "garbage": 3, "refused": {"keys": 2, "ids": 0}})
-    assert (
-        dict(status_text.status_rows(turned_away))["refused"]
-        == "3 messages of unknown senders, 2 keys"
-    )
+    assert dict(status_text.status_rows(turned_away))["refused"] == "3 invalid messages, 2 keys"
 
 
 def test_the_rate_of_steps_counts_no_sample_of_hindsight() -> None:
