@@ -91,6 +91,8 @@ def describe_resume(
     if saved is None:
         samples = "with an empty replay" if new_replay else "on the samples that are there"
         return [f"no checkpoint in {out}: learns from the beginning, {samples}", *changes]
+    for steps, why in Checkpoints(RunDirectory(out).checkpoints, keep=1).unreadable_after(saved):
+        changes.insert(0, f"checkpoint {steps:,} is skipped: {why}")
     line = f"goes on from optimization step {saved:,} of the run in {out}"
     there = not new_replay and (replay_directory(config, out) / COMMITS).exists()
     return [line if there else f"{line}, with an empty replay", *changes]
