@@ -1,6 +1,7 @@
 """A resume keeps the run's settings, says what changed, and mixes no samples made otherwise."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,28 @@ def test_the_best_of_other_evaluations_does_not_count_any_more(
     prepare_start(config_of(setting), run, fresh=False, new_replay=False)
     assert read_best(run.best).best_return_mean is None
     assert read_best(run.best_before).best_return_mean == -133.42
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ([], ""),
+        (["agent.schedule.total_opts=1200"], "0 of their size .*, and this start begins at 1,234;"),
+        (["agent.schedule.total_opts=1200", "agent.schedule.final=0.1"], "at 0.1 of .* at 1,234;"),
+        (["agent.schedule.total_opts=5000", "stop.max_opts=9000"], "run goes on to about 9,000;"),
+        (["agent.schedule.total_opts=5000", "stop.max_opts=5100"], ""),
+        (["agent.schedule.total_opts=5000", "stop.max_env_steps=80000"], "to about 40,000;"),
+    ],
+)
+def test_learning_rates_that_end_before_the_run_are_said(
+    tmp_path: Path, settings: list[str], said: str
+) -> None:
+    make_run(tmp_path, config_of())
+    kind = ["agent.schedule.kind=linear"] if settings else []
+    config = config_of("replay.samples_per_insert=32", *kind, *settings)
+    found = [x for x in check_config(config, tmp_path) if x.startswith("learning rates")]
+    assert len(found) == bool(said)
+    assert re.search(said, "".join(found))
 
 
 def test_a_start_without_settings_keeps_the_runs_own(tmp_path: Path) -> None:
