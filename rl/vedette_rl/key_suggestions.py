@@ -103,17 +103,15 @@ OUR_KEY: Mapping[str, str] = {
 """Our key by another's word. A key may be one that only some agents have."""
 
 
-_OPTIONS = {
-    name.lstrip("-").replace("-", "_"): name
-    for name in "--bind --keys --insecure --out --fresh --force --new-replay --in-process".split()
-}
+_OPTIONS = ("bind", "keys", "insecure", "out", "fresh", "force", "new_replay", "in_process")
 """Options of commands that are taken for settings."""
 
 
 def unknown_key(key: str, keys: Iterable[str]) -> WrongSetting:
     """What to say of a key that does not exist: the one that is probably meant."""
     known = set(keys)
-    if option := _OPTIONS.get(key.rpartition(".")[2]):
+    if (name := key.rpartition(".")[2].replace("-", "_")) in _OPTIONS:
+        option = f"--{name.replace('_', '-')}"
         return WrongSetting(key, "unknown key", f"it is the option {option} of a command")
     near = nearest(key, known)
     if near:

@@ -37,8 +37,8 @@ from vedette_services.run.events import EventFile, RunEvent
 from vedette_services.run.outcome import read_summary
 from vedette_services.run.replay_layout import ReplayLayout, replay_directory, replay_layout
 from vedette_services.run.ring_stamp import ActorNumbers, pack_stamp, read_stamp
-from vedette_services.run.status_records import read_best
 from vedette_services.run.sources import place_sources, stage_sources
+from vedette_services.run.status_records import read_best
 
 OTHER_RUN = "choose another --out, or erase the run with --fresh --force"
 

@@ -133,7 +133,10 @@ def test_a_wrong_setting_is_refused_in_one_line_that_names_the_key(setting: str,
     ("setting", "said"),
     [
         ("agent.n_critics=1000000000", "agent.n_critics: must be at most 1000, not 1000000000"),
-        ("agent.alpha_learning_rate=1e300", "agent.alpha_learning_rate: must be at most 1000, not 1e+300"),
+        (
+            "agent.alpha_learning_rate=1e300",
+            "agent.alpha_learning_rate: must be at most 1000, not 1e+300",
+        ),
         ("agent.alpha=-1", "agent.alpha: must be 'auto' or at least 0, not -1"),
         ("agent.target_entropy=x", "agent.target_entropy: must be 'auto' or a number, not 'x'"),
         ("stop.target_return=off", "stop.target_return: must be a number or 'none', not 'off'"),
