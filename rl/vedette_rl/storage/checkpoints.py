@@ -11,7 +11,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,6 +33,8 @@ from vedette_rl.storage.state_file import (
 )
 
 Read = TypeVar("Read")
+
+_UNREADABLE = ".unreadable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +121,25 @@ class Checkpoints:
             return None
         path, (state, meta), skipped = found
         return LoadedCheckpoint(path, state, meta, skipped)
+
+    def unreadable_after(self, opt_steps: int) -> Iterator[tuple[int, str]]:
+        """The optimization steps of those newer than `opt_steps` that cannot be read, and why."""
+        for path in self.list():
+            if int(path.name) > opt_steps:
+                try:
+                    check_state(path)
+                except CheckpointError as e:
+                    yield int(path.name), e.why
+
+    def put_aside_after(self, opt_steps: int) -> None:
+        """Rename those newer than `opt_steps`, which could not be read: none counts as the newest
+        or takes the place of a whole one. Only by the one process that saves here."""
+        for path in self.list():
+            if int(path.name) > opt_steps:
+                aside = path.with_name(f"{path.name}{_UNREADABLE}")
+                shutil.rmtree(aside, ignore_errors=True)  # of an earlier time
+                with contextlib.suppress(OSError):
+                    path.rename(aside)
 
     def newest_readable(self) -> tuple[Path, dict[str, Any]] | None:
         """The directory and meta of what `load_latest` will load; None where there is none at all.

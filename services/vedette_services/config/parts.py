@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, PositiveInt
 from vedette_rl.agents.config import EnvSteps
 from vedette_rl.import_by_name import choice_or_import, is_import_name
 from vedette_rl.settings_part import SettingsPart
-from vedette_rl.stored_settings import IN_SAMPLES
+from vedette_rl.stored_settings import IN_BEST, IN_SAMPLES
 
 MIB = 1 << 20
 DEVICES = r"^(auto|cpu|mps|cuda(:\d{1,3})?)$"
@@ -178,12 +178,12 @@ class EvaluationConfig(SettingsPart):
         KEY_OR_NAME: "a key of 40 characters or its name (`vedette keys list DIR` prints them)"
     }
 
-    episodes: int = Field(default=20, ge=1, le=100_000)
+    episodes: Annotated[int, IN_BEST] = Field(default=20, ge=1, le=100_000)
     """of one evaluation."""
-    seed: int = Field(default=10_000, ge=0, lt=2**31)
+    seed: Annotated[int, IN_BEST] = Field(default=10_000, ge=0, lt=2**31)
     """of its first episode; the others count on. The same at every evaluation. `vedette eval` plays
     other episodes, because the best model was chosen by these."""
-    max_episode_steps: PositiveInt | None = None
+    max_episode_steps: Annotated[PositiveInt | None, IN_BEST] = None
     """an episode is cut here, and counted as cut; ``none`` is the environment's own limit, or 1,000
     where it names none: a greedy policy may never end one there. It counts the steps of the
     environment as it is wrapped."""

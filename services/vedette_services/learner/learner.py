@@ -200,6 +200,7 @@ class Learner:
             return 0
         for warning in found.skipped:
             log.warning("%s", warning)
+        self._checkpoints.put_aside_after(int(found.path.name))
         self.replay.set_state(found.state["replay"])
         log.info("resuming run %s at optimization step %d", self.run_id, self.agent.opt_steps)
         meta = found.meta

@@ -135,6 +135,7 @@ def check_config(
         device, lines = "", lines[1:]
     described = [budget, *sources.lines, device, network, describe_repeats(config, layout), *lines]
     described.append(_describe_evaluation_bound(config))
+    described.append("" if own_loop else _describe_schedule(config, saved or 0))
     described += settings_without_effect(config, observation, in_process=in_process)
     return tuple(filter(None, described))
 
@@ -242,6 +243,30 @@ def _describe_evaluation_bound(config: RunConfig) -> str:
             f"{key} evaluations)"
         )
     return f"evaluations cut episodes at {own:,} steps, by {key}"
+
+
+def _describe_schedule(config: RunConfig, begins_at: int) -> str:
+    """Return where learning rates end that are over when the run begins, or are 0 before its end.
+
+    Args:
+        begins_at: optimization step of the start.
+    """
+    schedule, stop = config.agent.schedule, config.stop
+    opts_per_env_step = (config.replay.samples_per_insert or 0.0) / config.agent.batch_size
+    ends = stop.max_opts, stop.max_env_steps * opts_per_env_step
+    end = min(filter(None, ends), default=0.0)
+    if schedule.kind == "constant":
+        return ""
+    if begins_at >= schedule.total_opts:
+        when = f"this start begins at {begins_at:,}"
+    elif not schedule.final and end > 1.1 * schedule.total_opts:
+        when = f"the run goes on to about {end:,.0f}"
+    else:
+        return ""
+    return (
+        f"learning rates are at {schedule.final:g} of their size from optimization step "
+        f"{schedule.total_opts:,} on, and {when}; agent.schedule.total_opts and final change that"
+    )
 
 
 def check_settings(config: RunConfig) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import zipfile
 from collections.abc import Iterator
@@ -50,9 +51,12 @@ def check_export(what: str, format: str, out: Path) -> None:
     if format == "minari":
         require_minari("--format minari")
         DataSetPlace.of(str(out))
-        return
-    if out.is_dir() or not out.absolute().parent.is_dir():
+    elif out.is_dir() or not out.absolute().parent.is_dir():
         raise UsageError(f"--out {out}: name a file in a folder that exists")
+    folder = out.absolute().parent
+    is_ours = folder.is_dir() and not str(out).startswith(MINARI)
+    if is_ours and not os.access(folder, os.W_OK | os.X_OK):
+        raise UsageError(f"--out {out}: {folder} cannot be written; name another folder")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """A resume keeps the run's settings, says what changed, and mixes no samples made otherwise."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -9,11 +10,13 @@ from test_resuming import SMALL, config_of, make_run, refusal  # beside this fil
 
 from vedette_rl.agents.sac.config import SacConfig
 from vedette_rl.replay.commits import last_commit
+from vedette_rl.storage.state_file import write_state
 from vedette_services.config import RunConfig, load_config, read_config
 from vedette_services.run.checks import check_config
 from vedette_services.run.events import read_events
 from vedette_services.run.resume import prepare_start, saved_config
 from vedette_services.run.ring_stamp import read_stamp
+from vedette_services.run.status_records import read_best
 
 STORED = [
     ("env.reward_scale=10.0", "0.05"),
@@ -84,6 +87,56 @@ def test_what_else_changes_is_told_and_kept_in_the_event_log(tmp_path: Path) -> 
     assert not broken
     assert (events[0].epoch, events[0].opt_steps) == (1, 1234)
     assert read_config(run.config_file) == config
+
+
+EVALUATION = [
+    "env.max_episode_steps=10",
+    "evaluation.max_episode_steps=10",
+    "evaluation.seed=3",
+    "evaluation.episodes=1",
+]
+
+
+@pytest.mark.parametrize("setting", EVALUATION)
+def test_the_best_of_other_evaluations_does_not_count_any_more(
+    tmp_path: Path, setting: str
+) -> None:
+    run = make_run(tmp_path, config_of())
+    write_state(run.best, {"model": {}}, {"return_mean": -133.42, "version": 1200})
+    assert not any("does not count" in line for line in check_config(config_of(), tmp_path))
+    prepare_start(config_of(), run, fresh=False, new_replay=False)
+    assert run.best.exists()
+    (said,) = (x for x in check_config(config_of(setting), tmp_path) if "does not count" in x)
+    assert said == (
+        f"evaluations are others than before ({setting.partition('=')[0]}): the best until now, "
+        f"-133.4 at version 1,200, does not count any more, and its model is moved to "
+        f"{tmp_path / 'best-before'}"
+    )
+    prepare_start(config_of(setting), run, fresh=False, new_replay=False)
+    assert read_best(run.best).best_return_mean is None
+    assert read_best(run.best_before).best_return_mean == -133.42
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ([], ""),
+        (["agent.schedule.total_opts=1200"], "0 of their size .*, and this start begins at 1,234;"),
+        (["agent.schedule.total_opts=1200", "agent.schedule.final=0.1"], "at 0.1 of .* at 1,234;"),
+        (["agent.schedule.total_opts=5000", "stop.max_opts=9000"], "run goes on to about 9,000;"),
+        (["agent.schedule.total_opts=5000", "stop.max_opts=5100"], ""),
+        (["agent.schedule.total_opts=5000", "stop.max_env_steps=80000"], "to about 40,000;"),
+    ],
+)
+def test_learning_rates_that_end_before_the_run_are_said(
+    tmp_path: Path, settings: list[str], said: str
+) -> None:
+    make_run(tmp_path, config_of())
+    kind = ["agent.schedule.kind=linear"] if settings else []
+    config = config_of("replay.samples_per_insert=32", *kind, *settings)
+    found = [x for x in check_config(config, tmp_path) if x.startswith("learning rates")]
+    assert len(found) == bool(said)
+    assert re.search(said, "".join(found))
 
 
 def test_a_start_without_settings_keeps_the_runs_own(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """`vedette export` of a run's best policy, and what it refuses."""
 
+import os
 import resource
 from pathlib import Path
 
@@ -129,6 +130,17 @@ def test_what_cannot_be_exported_is_refused_in_one_line(
     assert says in said
     assert len(said.splitlines()) == 1
     assert not (tmp_path / "x").exists()
+
+
+def test_a_folder_that_cannot_be_written_is_bad_usage(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_run(tmp_path / "run", "dqn")
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda place, mode: place != tmp_path and access(place, mode))
+    status, said = exported(capsys, tmp_path / "run", "--format", "numpy", "--out", tmp_path / "x")
+    assert status == 2
+    assert said.endswith(f"/x: {tmp_path} cannot be written; name another folder\n")
 
 
 def test_a_run_without_a_best_model_says_so(
