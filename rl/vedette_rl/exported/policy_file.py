@@ -20,6 +20,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces as gs
 from numpy.typing import NDArray
+from pydantic import ValidationError
 
 from vedette_rl.agents.config import AgentConfig
 from vedette_rl.agents.registry import agent_kind
@@ -136,6 +137,10 @@ def read_policy(path: str | Path, *, allow_import: Allowed = False) -> PolicyFil
         return _policy_file(path, header, arrays, allow_import=allow_import)
     except OSError as e:
         raise PolicyFileError(path, e.strerror or str(e)) from e
+    except ValidationError as e:
+        first = e.errors(include_url=False)[0]
+        key = ".".join(map(str, first["loc"]))
+        raise PolicyFileError(path, f"its agent's {key}: {first['msg']}") from e
     except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as e:
         raise PolicyFileError(path, f"it is torn or foreign ({e})") from e
 
