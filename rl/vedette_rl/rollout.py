@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.core import ColumnPolicy, Columns, ModelInfo, Policy, Step, StepProcessor, act_of
-from vedette_rl.core.columns import copy_columns
+from vedette_rl.core.columns import check_rows, copy_columns
 from vedette_rl.envs.layout import Intervention, RewardTransform
 from vedette_rl.envs.vector_env import VectorEnvironment
 from vedette_rl.errors import SpaceLayoutError
@@ -140,9 +140,15 @@ class RolloutLoop:
         return self._act(self._obs, explore=True, begins=self._begins)
 
     def take(self, step: Step) -> Step:
-        """Go on from the outcome of the last actions; returns what is to be processed."""
+        """Go on from the outcome of the last actions; returns what is to be processed.
+
+        Raises:
+            RowColumnError: the policy has columns that are not of one row for each environment.
+        """
         if self._columns:
-            step = replace(step, extra={**step.extra, **self._columns()})
+            acted = self._columns()
+            check_rows(acted, len(self._envs), "environments")
+            step = replace(step, extra={**step.extra, **acted})
         self.env_steps += int(np.count_nonzero(step.valid))
         self._acted_on.append(self.acting_on)
         self._obs, self._begins = step.init_obs, step.begins

@@ -7,13 +7,14 @@ whose traceback it leaves in a file. Signals meant for the whole group are the m
 
 from __future__ import annotations
 
+import functools
 import math
 import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,6 +63,8 @@ from vedette_services.run.replay_layout import (
     schema_columns,
 )
 
+P, T = ParamSpec("P"), TypeVar("T")
+
 ORDERS_EVERY_S = 0.02
 STATS_EVERY_S = 0.2
 PATIENCE_S = 0.1
@@ -81,6 +84,19 @@ class ActorEnd(Slots, Protocol):
     @property
     def gone(self) -> bool: ...
     def poll(self, wait_s: float) -> None: ...
+
+
+def _refuses_undeclared(method: Callable[P, T]) -> Callable[P, T]:
+    """Have columns that are not as declared end the run."""
+
+    @functools.wraps(method)
+    def refusing(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return method(*args, **kwargs)
+        except RowColumnError as error:
+            raise RowsNotDeclaredError(error) from error
+
+    return refusing
 
 
 class ActorLoop:
@@ -131,6 +147,7 @@ class ActorLoop:
         self.publish_stats("playing")
         self._loop.begin()
 
+    @_refuses_undeclared
     def step(self) -> None:
         """Step every environment once."""
         self._push(self._loop.step())
@@ -140,6 +157,7 @@ class ActorLoop:
         """Act on the newest model from now on; True if there was a new one."""
         return self._loop.sync()
 
+    @_refuses_undeclared
     def cut(self) -> None:
         """Hand over unfinished transitions, with fewer steps: what comes does not follow them."""
         self._push(self._loop.flush())
@@ -152,15 +170,18 @@ class ActorLoop:
         """Choose actions ``(E, *shape)``, for environments that are stepped by others."""
         return self._loop.act()
 
+    @_refuses_undeclared
     def take(self, step: Step) -> Step:
         """Go on from the outcome of the last actions; returns what is to be processed."""
         return self._loop.take(step)
 
+    @_refuses_undeclared
     def process(self, step: Step) -> None:
         """Hand over what a step completes, before the next one is taken."""
         self._push(self._loop.process(step))
         self._poll_and_publish()
 
+    @_refuses_undeclared
     def finish(self) -> None:
         """Hand over all transitions, finished or not."""
         self._push(self._loop.flush())
@@ -173,10 +194,7 @@ class ActorLoop:
     def _push(self, transitions: Columns) -> None:
         self._batching.env_steps = self._loop.env_steps
         if len(transitions["reward"]):
-            try:
-                self._batching.push(transitions, self._loop.made_by)
-            except RowColumnError as error:
-                raise RowsNotDeclaredError(error) from error
+            self._batching.push(transitions, self._loop.made_by)
 
     def _poll_and_publish(self) -> None:
         """Read orders and publish statistics when they are due: not at every step."""
