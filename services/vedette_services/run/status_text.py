@@ -239,12 +239,12 @@ def summary_lines(summary: Status, run: str) -> list[str]:
     after = f" after {format_clock(since)} of training" if since is not None else ""
     best = summary.eval.best_version is not None
     evaluate = f"vedette eval {run}   or   " if best else ""
-    unevaluated = [summary.unevaluated] if summary.unevaluated else []
+    reasons = ("rejected", summary.rejected_reason), ("returns", summary.unevaluated)
     return [
         exit_sentence(summary.exit_reason, after) or f"ended{after}",
         *(f"  {label:<8} {text}" for label, text in status_rows(summary)),
         *(f"  {'error':<8} {error}" for error in actor_errors(summary)[:4]),
-        *(f"  {'returns':<8} {why}" for why in unevaluated),
+        *(f"  {label:<8} {why}" for label, why in reasons if why),
         f"  run      {run}",
         *([f"  next     {evaluate}vedette report {run}"] if summary.opt_steps else []),
     ]

@@ -60,7 +60,11 @@ def test_declared_columns_stand_beside_frames_that_are_stored_once(tmp_path: Pat
     [
         ("Undeclared", "TwiceSeen", "column 'since': rows have it and nothing declares it"),
         ("Forgotten", "TwiceSeen", "column 'log_prob': it is declared, and rows come without it"),
-        ("OneRow", "TwiceSeen", "column 'since': it comes with 1 rows for 4 environments: return one"),
+        (
+            "OneRow",
+            "TwiceSeen",
+            "column 'since': it comes with 1 rows for 4 environments: return one",
+        ),
         ("FewRows", "TwiceSeen", "column 'since': it comes with 3 rows for 4 environments"),
         ("Single", "TwiceSeen", "column 'since': it comes as a single value for 4 environments"),
         ("Memory", "OfOneRow", "column 'twice': it comes with 1 rows for 12 rows of transitions"),
