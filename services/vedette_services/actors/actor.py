@@ -65,7 +65,8 @@ from vedette_services.run.replay_layout import (
     schema_columns,
 )
 
-P, T = ParamSpec("P"), TypeVar("T")
+P = ParamSpec("P")
+T = TypeVar("T")
 
 ORDERS_EVERY_S = 0.02
 STATS_EVERY_S = 0.2
