@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.core import ColumnPolicy, Columns, ModelInfo, Policy, Step, StepProcessor, act_of
-from vedette_rl.core.columns import copy_columns
+from vedette_rl.core.columns import check_rows, copy_columns
 from vedette_rl.envs.layout import Intervention, RewardTransform
 from vedette_rl.envs.vector_env import VectorEnvironment
 from vedette_rl.errors import SpaceLayoutError
+from vedette_rl.own_parts import check_actions
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 _BOOL = np.dtype(np.bool_)
@@ -71,6 +72,7 @@ class RolloutLoop:
         processor: makes transitions of steps.
         models: where models come from.
         n_step: steps that a transition spans at most, where `processor` has no ``span``.
+        agent: its name; where it is given, the policy's first actions are checked.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class RolloutLoop:
         processor: StepProcessor,
         models: ModelSource,
         n_step: int,
+        agent: str = "",
     ) -> None:
         self._envs, self._policy, self._processor = envs, policy, processor
         self._act = act_of(policy)
@@ -92,7 +95,7 @@ class RolloutLoop:
         """(epoch, version) of the model that it acts on; version -1 before the first."""
         # An n-step transition began n - 1 steps ago, perhaps on an older model.
         self._acted_on: deque[tuple[int, int]] = deque()
-        self._n_step = n_step
+        self._n_step, self._unchecked = n_step, agent
         self._obs: Columns = {}
 
     @property
@@ -135,14 +138,25 @@ class RolloutLoop:
 
         Raises:
             ModelMismatchError: as `sync`.
+            OwnPartError: the first ones are none of the action space.
         """
         self.sync()
-        return self._act(self._obs, explore=True, begins=self._begins)
+        action = self._act(self._obs, explore=True, begins=self._begins)
+        if self._unchecked:
+            check_actions(self._unchecked, action, self._envs.spaces.action, len(self._envs))
+            self._unchecked = ""
+        return action
 
     def take(self, step: Step) -> Step:
-        """Go on from the outcome of the last actions; returns what is to be processed."""
+        """Go on from the outcome of the last actions; returns what is to be processed.
+
+        Raises:
+            RowColumnError: the policy has columns that are not of one row for each environment.
+        """
         if self._columns:
-            step = replace(step, extra={**step.extra, **self._columns()})
+            acted = self._columns()
+            check_rows(acted, len(self._envs), "environments")
+            step = replace(step, extra={**step.extra, **acted})
         self.env_steps += int(np.count_nonzero(step.valid))
         self._acted_on.append(self.acting_on)
         self._obs, self._begins = step.init_obs, step.begins

@@ -16,7 +16,8 @@
     ├── RefusedError               3   the other side refuses (version, spec, key, id)
     │   ├── SpecMismatchError, RunImportRefusedError, RunNotUnderstoodError, SpacesNotKnownError,
     │   │   EnvironmentNotNamedError     this host, of a run
-    │   └── RowsNotDeclaredError        rows with columns that nobody declares
+    │   ├── RowsNotDeclaredError        rows with columns that nobody declares
+    │   └── PolicyRefusedError          actions that are none of the action space
     ├── PortInUseError             1   a port of a learner is taken, or cannot be bound here
     ├── MetricsError               1   the port for metrics cannot be had
     ├── NoAnswerError              1   nobody answers at an address; NoModelError: with a model
@@ -454,6 +455,10 @@ class RowsNotDeclaredError(ActorError, RefusedError):
 
     def __init__(self, error: RowColumnError) -> None:
         super().__init__(f"the rows that actors make: {error}")
+
+
+class PolicyRefusedError(ActorError, RefusedError):
+    """A policy's actions are none of the action space."""
 
 
 class SpacesNotKnownError(ActorError, RefusedError):

@@ -7,13 +7,14 @@ whose traceback it leaves in a file. Signals meant for the whole group are the m
 
 from __future__ import annotations
 
+import functools
 import math
 import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +29,8 @@ from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.make import make_vector_environment
 from vedette_rl.envs.spaces import Spaces, check_declared, column_bounds, transition_dtype
 from vedette_rl.envs.vector_env import VectorEnvironment
-from vedette_rl.errors import DeclaredSpaceError, ModelMismatchError, RowColumnError
+from vedette_rl.errors import DeclaredSpaceError, ModelMismatchError, OwnPartError, RowColumnError
+from vedette_rl.import_by_name import is_import_name
 from vedette_rl.replay.frame_stacks import FrameStack
 from vedette_rl.rollout import ModelSource, RolloutLoop
 from vedette_rl.steps import prepare_steps
@@ -47,6 +49,7 @@ from vedette_services.config.parts import ActorsConfig
 from vedette_services.errors import (
     FAILED,
     REFUSED,
+    PolicyRefusedError,
     RefusedError,
     RowsNotDeclaredError,
     SpecMismatchError,
@@ -62,6 +65,9 @@ from vedette_services.run.replay_layout import (
     frame_stack_of_schema,
     schema_columns,
 )
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 ORDERS_EVERY_S = 0.02
 STATS_EVERY_S = 0.2
@@ -82,6 +88,21 @@ class ActorEnd(Slots, Protocol):
     @property
     def gone(self) -> bool: ...
     def poll(self, wait_s: float) -> None: ...
+
+
+def _refuses_faults(method: Callable[P, T]) -> Callable[P, T]:
+    """Have what an agent or a step processor does against its interface end the run."""
+
+    @functools.wraps(method)
+    def refusing(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return method(*args, **kwargs)
+        except RowColumnError as error:
+            raise RowsNotDeclaredError(error) from error
+        except OwnPartError as error:
+            raise PolicyRefusedError(str(error)) from error
+
+    return refusing
 
 
 class ActorLoop:
@@ -132,6 +153,7 @@ class ActorLoop:
         self.publish_stats("playing")
         self._loop.begin()
 
+    @_refuses_faults
     def step(self) -> None:
         """Step every environment once."""
         self._push(self._loop.step())
@@ -141,6 +163,7 @@ class ActorLoop:
         """Act on the newest model from now on; True if there was a new one."""
         return self._loop.sync()
 
+    @_refuses_faults
     def cut(self) -> None:
         """Hand over unfinished transitions, with fewer steps: what comes does not follow them."""
         self._push(self._loop.flush())
@@ -149,19 +172,23 @@ class ActorLoop:
         """Episodes of these environments ``(E,)`` begin with what is seen now."""
         self._loop.mark_begun(which)
 
+    @_refuses_faults
     def act(self) -> NDArray[Any]:
         """Choose actions ``(E, *shape)``, for environments that are stepped by others."""
         return self._loop.act()
 
+    @_refuses_faults
     def take(self, step: Step) -> Step:
         """Go on from the outcome of the last actions; returns what is to be processed."""
         return self._loop.take(step)
 
+    @_refuses_faults
     def process(self, step: Step) -> None:
         """Hand over what a step completes, before the next one is taken."""
         self._push(self._loop.process(step))
         self._poll_and_publish()
 
+    @_refuses_faults
     def finish(self) -> None:
         """Hand over all transitions, finished or not."""
         self._push(self._loop.flush())
@@ -174,10 +201,7 @@ class ActorLoop:
     def _push(self, transitions: Columns) -> None:
         self._batching.env_steps = self._loop.env_steps
         if len(transitions["reward"]):
-            try:
-                self._batching.push(transitions, self._loop.made_by)
-            except RowColumnError as error:
-                raise RowsNotDeclaredError(error) from error
+            self._batching.push(transitions, self._loop.made_by)
 
     def _poll_and_publish(self) -> None:
         """Read orders and publish statistics when they are due: not at every step."""
@@ -282,8 +306,9 @@ def build_actor(
     )
     processor, writer = make_transition_pipeline(schema, row.spaces, policy, agent, actors)
     prepare_steps(processor, row, steps_seed)
+    own = agent.name if is_import_name(agent.name) else ""
     return ActorLoop(
-        loop=RolloutLoop(row, policy, processor, models, agent.n_step),
+        loop=RolloutLoop(row, policy, processor, models, agent.n_step, own),
         writer=writer,
         n_buffer=actors.n_buffer,
         env_steps_max=of_run.env_steps_max(agent.n_step),

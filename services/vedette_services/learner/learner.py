@@ -26,6 +26,7 @@ from vedette_rl.envs.spaces import Spaces, describe_spaces
 from vedette_rl.import_by_name import is_import_name
 from vedette_rl.networks.parameter_vector import seed_process
 from vedette_rl.networks.torch_network import compile_networks, compute_in_bfloat16
+from vedette_rl.own_parts import check_first_opt
 from vedette_rl.ranks import ranks, require_same
 from vedette_rl.recording.registry import SurvivingRecorder
 from vedette_rl.replay.config import ReplayConfig
@@ -343,6 +344,8 @@ def build_learning_agent(
         config.agent, spaces, device=str(device), seed=config.seed
     )
     prepare_steps(agent, device, config.learner)
+    if is_import_name(config.agent.name):
+        check_first_opt(config.agent.name, agent)
     return agent
 
 

@@ -14,7 +14,7 @@ from vedette_rl.agents.config import NetworkConfig
 from vedette_rl.agents.exploration import exploration_ranks
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Policy, TdErrorPolicy
-from vedette_rl.envs.make import make_env
+from vedette_rl.envs.make import make_env, make_vector_environment
 from vedette_rl.envs.registry import find_episode_bound, find_spec, step_limit
 from vedette_rl.envs.spaces import Spaces, check_declared, transition_dtype
 from vedette_rl.errors import (
@@ -40,7 +40,7 @@ from vedette_rl.replay.budget import (
 )
 from vedette_rl.replay.rows import MemoryRing
 from vedette_rl.replay.uniform import make_own_replay
-from vedette_rl.steps.n_step import make_step_processor, step_processor
+from vedette_rl.steps.n_step import make_step_processor, prepare_steps, step_processor
 from vedette_rl.storage.system import bytes_text
 from vedette_services.config.probing import environment_errors, probe_spaces
 from vedette_services.config.run_config import RunConfig, contradictions, settings_without_effect
@@ -350,12 +350,16 @@ def _check_policy(config: RunConfig, spaces: Spaces) -> None:
 
 
 def _check_steps(config: RunConfig, spaces: Spaces) -> None:
-    """Check that the step processor can be made for these transitions."""
+    """Check that the step processor can be made for these transitions and, where the environment
+    is here, prepared with it."""
     actors, agent = config.actors, config.agent
     row = transition_dtype(spaces, configured_columns(config, spaces))
     arguments = agent.n_step, agent.discount, actors.envs_per_actor, row
     try:
-        make_step_processor(actors.step_processor, *arguments, her_goals=actors.her_goals)
+        made = make_step_processor(actors.step_processor, *arguments, her_goals=actors.her_goals)
+        if hasattr(made, "prepare") and not config.env.is_declared:
+            with closing(make_vector_environment(config.env, 1, config.seed)) as envs:
+                prepare_steps(made, envs, config.seed)
     except RlError as e:
         raise ConfigError(str(e)) from e
     except Exception as e:

@@ -192,10 +192,18 @@ def export_replay(run: FinishedRun, format: str, out: Path) -> int:
         UsageError: the format needs an extra that is not installed, or does not fit the replay.
     """
     if not run.replay.is_dir():
-        raise NotInRunError(run.directory, "replay/")
+        raise NotInRunError(run.directory, f"replay/{_why_no_replay(run)}")
     if format == "minari":
         return _write_minari(run, out)
     return _write_npz(run, out)
+
+
+def _why_no_replay(run: FinishedRun) -> str:
+    identified = RunDirectory(run.directory)
+    if not (identified.exists and identified.identity().in_process):
+        return ""
+    why = "a run in one process keeps its samples in memory, and they are gone with it"
+    return f": {why}; train without --in-process (in_process=True) to keep them"
 
 
 def _write_minari(run: FinishedRun, out: Path) -> int:

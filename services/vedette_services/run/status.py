@@ -319,6 +319,7 @@ class Status(Part):
     waits: str = ""
     stop: Stop = Stop()
     samples: Samples = Samples()
+    rejected_reason: str = ""
     rates: Rates = Rates()
     time: Time = Time()
     replay: Replay = Replay()

@@ -244,6 +244,7 @@ def summary_lines(summary: Status, run: str) -> list[str]:
         exit_sentence(summary.exit_reason, after) or f"ended{after}",
         *(f"  {label:<8} {text}" for label, text in status_rows(summary)),
         *(f"  {'error':<8} {error}" for error in actor_errors(summary)[:4]),
+        *([f"  rejected {summary.rejected_reason}"] if summary.rejected_reason else []),
         f"  run      {run}",
         *([f"  next     {evaluate}vedette report {run}"] if summary.opt_steps else []),
     ]

@@ -16,7 +16,9 @@ def test_a_learner_that_waits_says_for_what_and_who_is_there() -> None:
 
 def test_a_learner_that_waits_says_why_what_comes_is_no_use() -> None:
     ingest = GatewayStatus(
-        managers=MANAGERS, rejecting="column 'reward' has values that are not finite"
+        managers=MANAGERS,
+        rejecting=True,
+        rejected_reason="column 'reward' has values that are not finite",
     )
     assert describe_wait(WAITING, ingest) == (
         "learner waits: 0 of 64 warm-up samples, 1 manager connected; "
