@@ -17,6 +17,7 @@ from vedette_rl.core.columns import check_rows, copy_columns
 from vedette_rl.envs.layout import Intervention, RewardTransform
 from vedette_rl.envs.vector_env import VectorEnvironment
 from vedette_rl.errors import SpaceLayoutError
+from vedette_rl.import_by_name import is_import_name
 from vedette_rl.own_parts import check_actions
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
@@ -72,7 +73,7 @@ class RolloutLoop:
         processor: makes transitions of steps.
         models: where models come from.
         n_step: steps that a transition spans at most, where `processor` has no ``span``.
-        agent: its name; where it is given, the policy's first actions are checked.
+        agent: its name; the first actions of one of the user's own are checked.
     """
 
     def __init__(
@@ -95,7 +96,7 @@ class RolloutLoop:
         """(epoch, version) of the model that it acts on; version -1 before the first."""
         # An n-step transition began n - 1 steps ago, perhaps on an older model.
         self._acted_on: deque[tuple[int, int]] = deque()
-        self._n_step, self._unchecked = n_step, agent
+        self._n_step, self._unchecked = n_step, agent if is_import_name(agent) else ""
         self._obs: Columns = {}
 
     @property

@@ -30,7 +30,6 @@ from vedette_rl.envs.make import make_vector_environment
 from vedette_rl.envs.spaces import Spaces, check_declared, column_bounds, transition_dtype
 from vedette_rl.envs.vector_env import VectorEnvironment
 from vedette_rl.errors import DeclaredSpaceError, ModelMismatchError, OwnPartError, RowColumnError
-from vedette_rl.import_by_name import is_import_name
 from vedette_rl.replay.frame_stacks import FrameStack
 from vedette_rl.rollout import ModelSource, RolloutLoop
 from vedette_rl.steps import prepare_steps
@@ -49,7 +48,6 @@ from vedette_services.config.parts import ActorsConfig
 from vedette_services.errors import (
     FAILED,
     REFUSED,
-    PolicyRefusedError,
     RefusedError,
     RowsNotDeclaredError,
     SpecMismatchError,
@@ -97,10 +95,8 @@ def _refuses_faults(method: Callable[P, T]) -> Callable[P, T]:
     def refusing(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return method(*args, **kwargs)
-        except RowColumnError as error:
+        except (OwnPartError, RowColumnError) as error:
             raise RowsNotDeclaredError(error) from error
-        except OwnPartError as error:
-            raise PolicyRefusedError(str(error)) from error
 
     return refusing
 
@@ -306,9 +302,8 @@ def build_actor(
     )
     processor, writer = make_transition_pipeline(schema, row.spaces, policy, agent, actors)
     prepare_steps(processor, row, steps_seed)
-    own = agent.name if is_import_name(agent.name) else ""
     return ActorLoop(
-        loop=RolloutLoop(row, policy, processor, models, agent.n_step, own),
+        loop=RolloutLoop(row, policy, processor, models, agent.n_step, agent.name),
         writer=writer,
         n_buffer=actors.n_buffer,
         env_steps_max=of_run.env_steps_max(agent.n_step),

@@ -103,7 +103,7 @@ def test_an_agent_that_does_not_keep_to_its_interface_is_named(
 def test_a_policy_whose_actions_are_none_is_named_and_ends_the_run(
     tmp_path: Path, name: str, why: str
 ) -> None:
-    said = f"^agent.name is '{__name__}:{name}': its act.. returned {why}"
+    said = f"the rows that actors make: agent.name is '{__name__}:{name}': its act.. returned {why}"
     with pytest.raises(RefusedError, match=said):
         train(name, tmp_path)
 
