@@ -10,15 +10,17 @@ from typing import Any, Protocol
 
 import gymnasium as gym
 import numpy as np
+from gymnasium import spaces
 from numpy.typing import NDArray
 
 from vedette_rl.core import ColumnPolicy, Columns, ModelInfo, Policy, Step, StepProcessor, act_of
 from vedette_rl.core.columns import check_rows, copy_columns
+from vedette_rl.core.learning import describe_returned
 from vedette_rl.envs.layout import Intervention, RewardTransform
+from vedette_rl.envs.spaces import action_field
 from vedette_rl.envs.vector_env import VectorEnvironment
-from vedette_rl.errors import SpaceLayoutError
+from vedette_rl.errors import OwnPartError, SpaceLayoutError
 from vedette_rl.import_by_name import is_import_name
-from vedette_rl.own_parts import check_actions
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 _BOOL = np.dtype(np.bool_)
@@ -363,3 +365,28 @@ class PushedEnvs(VectorEnvironment):
             if found.dtype.kind not in "biuf" or not ((found == 0) | (found == 1)).all():
                 raise ValueError(f"{name}={value!r}: a flag is True or False, or 1 or 0")
         self._fill(into, name, value)
+
+
+def check_actions(name: str, actions: Any, space: gym.Space[Any], envs: int) -> None:
+    """Check what the policy of agent `name` returned for `envs` environments.
+
+    Args:
+        space: of one action, as agents see it: discrete ones count from 0.
+
+    Raises:
+        OwnPartError: they are not one action of the space for each; a Box's bounds are not looked
+            at, as many environments clip.
+    """
+    _, dtype, shape = action_field(space)
+    try:
+        found = np.asarray(actions)
+    except (TypeError, ValueError):
+        found = np.empty(0, object)
+    sound = found.shape == (envs, *shape) and np.can_cast(found.dtype, dtype, "same_kind")
+    if sound and isinstance(space, spaces.Box):
+        sound = bool(np.isfinite(found).all())
+    elif sound:
+        sound = all(space.contains(one.astype(space.dtype)) for one in found)
+    if not sound:
+        expected = f"an action of {space} for each environment, {dtype}{[envs, *shape]}"
+        raise OwnPartError("agent.name", name, "act", describe_returned(actions), expected)

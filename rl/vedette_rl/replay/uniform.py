@@ -8,10 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.core.columns import Columns, empty_columns
-from vedette_rl.core.learning import ReplayBuffer, Sample, State
+from vedette_rl.core.learning import ReplayBuffer, Sample, State, check_first_sample
 from vedette_rl.errors import EmptyReplayError, ReplayOverrunError, UnknownNameError
 from vedette_rl.import_by_name import import_by_name
-from vedette_rl.own_parts import check_first_sample
 from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.replay.rows import Rows, ring_places
 

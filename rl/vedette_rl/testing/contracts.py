@@ -22,10 +22,10 @@ from vedette_rl.core import (
     act_of,
     row_dtype,
 )
+from vedette_rl.core.learning import check_sample
 from vedette_rl.envs.spaces import Spaces, action_field, transition_dtype
 from vedette_rl.envs.vector_env import LoopVectorEnv, VectorEnvironment
 from vedette_rl.errors import EmptyReplayError, ModelMismatchError
-from vedette_rl.own_parts import check_sample
 from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.replay.rows import MemoryRing
 from vedette_rl.steps import prepare_steps
