@@ -26,6 +26,7 @@ from vedette_rl.errors import (
     PolicyDoesNotLearnError,
     RlError,
     RowColumnError,
+    ShiftTooLargeError,
     UnknownNameError,
 )
 from vedette_rl.import_by_name import import_by_name, is_import_name
@@ -140,6 +141,15 @@ def check_config(
     return tuple(filter(None, described))
 
 
+_SAY_THE_FIX = (
+    CamerasDifferError,
+    CustomNetworkError,
+    PolicyDoesNotLearnError,
+    ShiftTooLargeError,
+    UnknownNameError,
+)
+
+
 def _check_agent(config: RunConfig, spaces: Spaces, *, own_loop: bool) -> None:
     """Check that the agent takes these spaces, and learns if nobody else does."""
     try:
@@ -147,9 +157,7 @@ def _check_agent(config: RunConfig, spaces: Spaces, *, own_loop: bool) -> None:
         if not (kind.learns or own_loop):
             raise PolicyDoesNotLearnError(config.agent.name)
         kind.check(config.agent, spaces)
-    except (CamerasDifferError, CustomNetworkError, PolicyDoesNotLearnError) as e:
-        raise ConfigError(str(e)) from e
-    except UnknownNameError as e:
+    except _SAY_THE_FIX as e:
         raise ConfigError(str(e)) from e
     except NoImageError as e:
         fix = "set agent.network=auto, or make it one by env.wrappers"

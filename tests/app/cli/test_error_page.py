@@ -129,6 +129,11 @@ OWN_NAMES = [
         "Box(-2.0, 2.0, (1,), float32); choose another --agent or --env",
     ),
     (
+        "run --agent sac --env vedette_rl.testing:VisualReach agent.random_shift=13",
+        "agent.random_shift is 13, and obs/camera has 48 pixels a side: set 'auto', or 12 at most, "
+        "a quarter of it",
+    ),
+    (
         "run agent.network=nopkg:Net",
         f"agent.network is 'nopkg:Net': there is no module 'nopkg' {PATH}",
     ),
