@@ -59,7 +59,7 @@ from vedette_services.net.keys import LearnerKeys
 from vedette_services.run.checks import check_config
 from vedette_services.run.directory import default_out
 from vedette_services.run.outcome import describe_already_done, read_summary
-from vedette_services.run.resume import saved_config
+from vedette_services.run.resume import begins_new_best, saved_config
 from vedette_services.run.status import Status as Status
 
 log = logging.getLogger("vedette.replay")
@@ -134,7 +134,8 @@ def train(
     run = Path(out) if out is not None else default_out(config)
     erase = {"fresh": fresh, "new_replay": new_replay}
     lines = check_config(config, run, force=force, in_process=in_process, **erase)
-    if not fresh and describe_already_done(run, config.stop):
+    new_best = not fresh and begins_new_best(config, run)
+    if not fresh and describe_already_done(run, config.stop, new_best=new_best):
         return Result(read_summary(run), run)
     view = _view(progress, config, None if fresh else run, in_process=in_process)
     for line in (*decided, *lines):

@@ -176,6 +176,20 @@ class RowColumnError(RlError):
         self.name, self.why = name, why
 
 
+class OwnPartError(RlError):
+    """A part of the user's own returns what its interface does not say.
+
+    Args:
+        key, name: the key of the configuration, and what it names.
+        method: that was called.
+        found, expected: what came, and what should.
+    """
+
+    def __init__(self, key: str, name: str, method: str, found: str, expected: str) -> None:
+        super().__init__(f"{key} is {name!r}: its {method}() returned {found}; return {expected}")
+        self.key, self.name, self.method = key, name, method
+
+
 class HindsightError(RlError):
     """Hindsight cannot relabel the transitions of this environment."""
 

@@ -103,9 +103,16 @@ OUR_KEY: Mapping[str, str] = {
 """Our key by another's word. A key may be one that only some agents have."""
 
 
+_OPTIONS = ("bind", "keys", "insecure", "out", "fresh", "force", "new_replay", "in_process")
+"""Options of commands that are taken for settings."""
+
+
 def unknown_key(key: str, keys: Iterable[str]) -> WrongSetting:
     """What to say of a key that does not exist: the one that is probably meant."""
     known = set(keys)
+    if (name := key.rpartition(".")[2].replace("-", "_")) in _OPTIONS:
+        option = f"--{name.replace('_', '-')}"
+        return WrongSetting(key, "unknown key", f"it is the option {option} of a command")
     near = nearest(key, known)
     if near:
         return WrongSetting(key, "unknown key", f"did you mean {near}?")

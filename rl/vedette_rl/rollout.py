@@ -10,13 +10,17 @@ from typing import Any, Protocol
 
 import gymnasium as gym
 import numpy as np
+from gymnasium import spaces
 from numpy.typing import NDArray
 
 from vedette_rl.core import ColumnPolicy, Columns, ModelInfo, Policy, Step, StepProcessor, act_of
-from vedette_rl.core.columns import copy_columns
+from vedette_rl.core.columns import check_rows, copy_columns
+from vedette_rl.core.learning import describe_returned
 from vedette_rl.envs.layout import Intervention, RewardTransform
+from vedette_rl.envs.spaces import action_field
 from vedette_rl.envs.vector_env import VectorEnvironment
-from vedette_rl.errors import SpaceLayoutError
+from vedette_rl.errors import OwnPartError, SpaceLayoutError
+from vedette_rl.import_by_name import is_import_name
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 _BOOL = np.dtype(np.bool_)
@@ -71,6 +75,7 @@ class RolloutLoop:
         processor: makes transitions of steps.
         models: where models come from.
         n_step: steps that a transition spans at most, where `processor` has no ``span``.
+        agent: its name; the first actions of one of the user's own are checked.
     """
 
     def __init__(
@@ -80,6 +85,7 @@ class RolloutLoop:
         processor: StepProcessor,
         models: ModelSource,
         n_step: int,
+        agent: str = "",
     ) -> None:
         self._envs, self._policy, self._processor = envs, policy, processor
         self._act = act_of(policy)
@@ -92,7 +98,7 @@ class RolloutLoop:
         """(epoch, version) of the model that it acts on; version -1 before the first."""
         # An n-step transition began n - 1 steps ago, perhaps on an older model.
         self._acted_on: deque[tuple[int, int]] = deque()
-        self._n_step = n_step
+        self._n_step, self._unchecked = n_step, agent if is_import_name(agent) else ""
         self._obs: Columns = {}
 
     @property
@@ -135,14 +141,25 @@ class RolloutLoop:
 
         Raises:
             ModelMismatchError: as `sync`.
+            OwnPartError: the first ones are none of the action space.
         """
         self.sync()
-        return self._act(self._obs, explore=True, begins=self._begins)
+        action = self._act(self._obs, explore=True, begins=self._begins)
+        if self._unchecked:
+            check_actions(self._unchecked, action, self._envs.spaces.action, len(self._envs))
+            self._unchecked = ""
+        return action
 
     def take(self, step: Step) -> Step:
-        """Go on from the outcome of the last actions; returns what is to be processed."""
+        """Go on from the outcome of the last actions; returns what is to be processed.
+
+        Raises:
+            RowColumnError: the policy has columns that are not of one row for each environment.
+        """
         if self._columns:
-            step = replace(step, extra={**step.extra, **self._columns()})
+            acted = self._columns()
+            check_rows(acted, len(self._envs), "environments")
+            step = replace(step, extra={**step.extra, **acted})
         self.env_steps += int(np.count_nonzero(step.valid))
         self._acted_on.append(self.acting_on)
         self._obs, self._begins = step.init_obs, step.begins
@@ -348,3 +365,28 @@ class PushedEnvs(VectorEnvironment):
             if found.dtype.kind not in "biuf" or not ((found == 0) | (found == 1)).all():
                 raise ValueError(f"{name}={value!r}: a flag is True or False, or 1 or 0")
         self._fill(into, name, value)
+
+
+def check_actions(name: str, actions: Any, space: gym.Space[Any], envs: int) -> None:
+    """Check what the policy of agent `name` returned for `envs` environments.
+
+    Args:
+        space: of one action, as agents see it: discrete ones count from 0.
+
+    Raises:
+        OwnPartError: they are not one action of the space for each; a Box's bounds are not looked
+            at, as many environments clip.
+    """
+    _, dtype, shape = action_field(space)
+    try:
+        found = np.asarray(actions)
+    except (TypeError, ValueError):
+        found = np.empty(0, object)
+    sound = found.shape == (envs, *shape) and np.can_cast(found.dtype, dtype, "same_kind")
+    if sound and isinstance(space, spaces.Box):
+        sound = bool(np.isfinite(found).all())
+    elif sound:
+        sound = all(space.contains(one.astype(space.dtype)) for one in found)
+    if not sound:
+        expected = f"an action of {space} for each environment, {dtype}{[envs, *shape]}"
+        raise OwnPartError("agent.name", name, "act", describe_returned(actions), expected)

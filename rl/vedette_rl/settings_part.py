@@ -90,7 +90,11 @@ def explain(
     """
     found: dict[str, list[ErrorDetails]] = {}
     optional: set[str] = set()
-    for details in error.errors(include_url=False):
+    errors = error.errors(include_url=False)
+    wrong_entries_of = {details["loc"][:-1] for details in errors}
+    for details in errors:
+        if details["type"] == "too_short" and details["loc"] in wrong_entries_of:
+            continue  # pydantic counts the right ones
         path, may_be_none = _path(part, details["loc"])
         if details["type"] == "extra_forbidden":
             path, may_be_none = [*map(str, details["loc"])], False

@@ -1,6 +1,7 @@
 """What the settings of several parts share: schedules, and marks of what is stored.
 
-Marked settings are part of what a run has stored, which a resume must leave as they were.
+Marked settings are part of what a run has stored, which a resume must leave as they were; with
+another setting that is `IN_BEST` it begins a new best evaluation.
 
 ::
 
@@ -27,16 +28,17 @@ class StoredIn:
     """A mark for a field's `Annotated`.
 
     Args:
-        what: samples of the replay, or weights of checkpoints.
+        what: samples of the replay, weights of checkpoints, or the return of the best evaluation.
         sums_only: it is in sums over several steps alone, not in transitions of one.
     """
 
-    what: Literal["samples", "weights"]
+    what: Literal["samples", "weights", "best"]
     sums_only: bool = False
 
 
 IN_SAMPLES = StoredIn("samples")
 IN_WEIGHTS = StoredIn("weights")
+IN_BEST = StoredIn("best")
 IN_SAMPLES_SUMS = StoredIn("samples", sums_only=True)
 
 

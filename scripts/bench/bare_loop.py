@@ -48,20 +48,22 @@ def imitate_trainer() -> Iterator[None]:
 
 
 class BareLoop:
-    """DQN with an MLP of two hidden layers on four numbers, or the paper's SAC on 17; warm when it
-    is made.
+    """DQN with an MLP of two hidden layers on four numbers, or SAC on 17; warm when it is made.
 
     Args:
         batch_size: samples of an optimization step.
         hidden: units of each hidden layer.
         agent: ``dqn`` or ``sac``.
+        paper: SAC as in its paper, not with its defaults.
     """
 
-    def __init__(self, batch_size: int, hidden: int, agent: str = "dqn") -> None:
+    def __init__(
+        self, batch_size: int, hidden: int, agent: str = "dqn", *, paper: bool = False
+    ) -> None:
         spaces = Spaces(gym.spaces.Box(-1.0, 1.0, (4,), np.float32), gym.spaces.Discrete(2))
         kind, settings = agent_kind(agent), dict[str, Any]()
         if agent == "sac":
-            spaces, settings = _CONTROL, {**kind.config.values_before}
+            spaces, settings = _CONTROL, {**kind.config.values_before} if paper else {}
         settings |= {"name": agent, "batch_size": batch_size, "hidden_sizes": (hidden, hidden)}
         config = kind.config(**settings)
         self.agent: Agent = kind.build_agent(config, spaces, device="cpu", seed=0)
@@ -94,19 +96,24 @@ def _filled(spaces: Spaces) -> UniformReplay:
     return UniformReplay(ring, rng)
 
 
+SIDES = ("vedette, defaults", "vedette, the paper's", "Stable-Baselines3")
+FIGURES = ("processor time", "wall time")
+
+
 @dataclass(frozen=True, slots=True)
 class SacBench:
-    """Measures the paper's SAC, two layers of 256 and batches of 256, beside Stable-Baselines3's.
+    """Measures SAC, two layers of 256 and batches of 256, beside Stable-Baselines3's.
 
-    Blocks of steps of both take turns, each in a process of its own with one torch thread.
+    Blocks of steps of all `SIDES` take turns, theirs in a process of its own; all with one torch
+    thread.
 
     Args:
         rounds: blocks of each.
-        opts: optimization steps of a block.
+        opts: optimization steps of a block: a multiple of SAC's `policy_delay`.
     """
 
     rounds: int = 40
-    opts: int = 10
+    opts: int = 12
 
     def run(self) -> dict[str, Any]:
         """Measure milliseconds of a step, of processor time and by the clock."""
@@ -120,14 +127,17 @@ class SacBench:
             imitate_trainer(),
             subprocess.Popen(peer, stdin=-1, stdout=-1, text=True) as process,
         ):
-            loop = BareLoop(256, 256, "sac")
-            pairs = [(self._ours(loop), self._theirs(process)) for _ in range(1 + self.rounds)][1:]
+            ours = [BareLoop(256, 256, "sac", paper=paper) for paper in (False, True)]
+            rounds = [
+                [*map(self._ours, ours), self._theirs(process)] for _ in range(1 + self.rounds)
+            ][1:]
         found: dict[str, Any] = {}
-        for k, figure in enumerate(("processor_ms", "wall_ms")):
-            ours, theirs = ([each[k] for each in side] for side in zip(*pairs, strict=True))
-            found[figure] = summarize_rounds(ours)
-            found[f"theirs_{figure}"] = summarize_rounds(theirs)
-            found[f"theirs_by_ours_{figure}"] = ratio_of_rounds(theirs, ours)
+        for k, figure in enumerate(FIGURES):
+            of = {side: [each[n][k] for each in rounds] for n, side in enumerate(SIDES)}
+            found[figure] = {side: summarize_rounds(ms) for side, ms in of.items()}
+            found[f"theirs by ours, {figure}"] = {
+                side: ratio_of_rounds(of[SIDES[-1]], of[side]) for side in SIDES[:-1]
+            }
         return found
 
     def _ours(self, loop: BareLoop) -> tuple[float, float]:

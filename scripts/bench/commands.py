@@ -141,7 +141,7 @@ def publishing(
 
 @app.command()
 def sac(
-    rounds: Annotated[int, typer.Option(min=1, help="Blocks of ten steps of each.")] = 40,
+    rounds: Annotated[int, typer.Option(min=1, help="Blocks of twelve steps of each.")] = 40,
     as_json: AsJson = False,
 ) -> None:
     """SAC's optimization step beside Stable-Baselines3's, which `scripts/setup_sb3` installs."""
@@ -356,15 +356,11 @@ def publishing_lines(found: dict[str, Any]) -> list[str]:
 
 def sac_lines(found: dict[str, Any]) -> list[str]:
     """Format the figures of `sac` for people."""
-    lines = ["the paper's SAC, batches of 256, two layers of 256; milliseconds of a step"]
-    for figure, of in (("processor_ms", "processor time"), ("wall_ms", "wall time")):
-        lines += [
-            f"{of:14}  vedette            {format_spread(found[figure], '{:>8.2f}')}",
-            f"{of:14}  Stable-Baselines3  {format_spread(found['theirs_' + figure], '{:>8.2f}')}",
-            f"{of:14}  theirs / ours      "
-            f"{format_spread(found['theirs_by_ours_' + figure], '{:>8.2f}')}",
-        ]
-    return lines
+    return ["SAC, batches of 256, two layers of 256; milliseconds of a step"] + [
+        f"{figure:34} {side:20} {format_spread(spread, '{:>8.2f}')}"
+        for figure, sides in found.items()
+        for side, spread in sides.items()
+    ]
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@
     ├── RefusedError               3   the other side refuses (version, spec, key, id)
     │   ├── SpecMismatchError, RunImportRefusedError, RunNotUnderstoodError, SpacesNotKnownError,
     │   │   EnvironmentNotNamedError     this host, of a run
-    │   └── RowsNotDeclaredError        rows with columns that nobody declares
+    │   └── RowsNotDeclaredError        rows with columns or actions that nobody declares
     ├── PortInUseError             1   a port of a learner is taken, or cannot be bound here
     ├── MetricsError               1   the port for metrics cannot be had
     ├── NoAnswerError              1   nobody answers at an address; NoModelError: with a model
@@ -46,7 +46,7 @@ from typing import TYPE_CHECKING
 
 from vedette_protocol.errors import ProtocolError
 from vedette_protocol.foreign_text import printable
-from vedette_rl.errors import RlError, RowColumnError
+from vedette_rl.errors import OwnPartError, RlError, RowColumnError
 
 if TYPE_CHECKING:
     from vedette_services.run.status import Status
@@ -401,7 +401,7 @@ def error_message(error: Exception) -> str:
     return foreign_error_message(error)
 
 
-def foreign_error_message(error: Exception) -> str:
+def foreign_error_message(error: BaseException) -> str:
     """A foreign error: its class, what it says, and where in a user's code it comes from."""
     message = printable(str(error), None) or "it does not say why"
     where = user_code_location(error)
@@ -450,9 +450,9 @@ class SpecMismatchError(ActorError, RefusedError):
 
 
 class RowsNotDeclaredError(ActorError, RefusedError):
-    """Rows have other columns than the agent and the step processor declare."""
+    """Rows have other columns than agent and step processor declare, or actions of no space."""
 
-    def __init__(self, error: RowColumnError) -> None:
+    def __init__(self, error: RowColumnError | OwnPartError) -> None:
         super().__init__(f"the rows that actors make: {error}")
 
 

@@ -358,11 +358,14 @@ def test_a_header_that_lies_is_refused_in_a_line(
 
 
 def test_arrays_of_another_network_are_refused(run: Path, tmp_path: Path) -> None:
-    path = tampered(
-        run, tmp_path / POLICY, lambda header: header["agent"].update(hidden_sizes=[10**9])
-    )
+    def policy(*hidden_sizes: int) -> Path:
+        sizes = {"hidden_sizes": [*hidden_sizes]}
+        return tampered(run, tmp_path / POLICY, lambda header: header["agent"].update(sizes))
+
     with pytest.raises(ModelMismatchError, match=r"model array 'q.0"):
-        vedette.evaluate(path)
+        vedette.evaluate(policy(10**4))
+    with pytest.raises(PolicyFileError, match=r"its agent's hidden_sizes.0: .* equal to 16384$"):
+        vedette.evaluate(policy(10**9))
 
 
 def test_a_pickle_under_the_name_of_a_policy_is_not_loaded(

@@ -107,6 +107,7 @@ def _run_one(found: LoadedConfig, out: Path | None, force: bool, options: StartO
     from vedette_services.run.checks import check_config
     from vedette_services.run.directory import default_out
     from vedette_services.run.outcome import describe_already_done, read_summary
+    from vedette_services.run.resume import begins_new_best
 
     config = found.config
     directory = out or default_out(config)
@@ -115,7 +116,9 @@ def _run_one(found: LoadedConfig, out: Path | None, force: bool, options: StartO
         typer.echo(line)
     if found.note:
         typer.echo(found.note)
-    if not options["fresh"] and (done := describe_already_done(directory, config.stop)):
+    new_best = not options["fresh"] and begins_new_best(config, directory)
+    done = describe_already_done(directory, config.stop, new_best=new_best)
+    if done and not options["fresh"]:
         typer.echo(done)
         _report(read_summary(directory), directory)
         return

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from vedette_services.host.processes import StopSignals, end_children, python_mo
 from vedette_services.host.system import anonymous_file
 from vedette_services.net.addresses import Address
 from vedette_services.run.directory import RunDirectory
+from vedette_services.run.events import read_events
 from vedette_services.run.outcome import exit_at_once, last_status, startup_stage, status_at_end
 from vedette_services.run.provenance import COMMAND, command_line
 from vedette_services.run.status import Status
@@ -142,6 +144,7 @@ class LocalRun:
         self._manager_due = 0.0
         self._began = time.time()
         self._last: Status | None = None  # the learner's last answer
+        self._events_bytes, self._printed_to = 0, self._began
 
     def __enter__(self) -> LocalRun:
         self._logs.mkdir(parents=True, exist_ok=True)
@@ -194,6 +197,7 @@ class LocalRun:
             if _ended(learner, ASK_EVERY_S if deadline is None else 0.1):
                 break
             self._show(ask(ASK_EVERY_S))
+            self._print_deaths()
             if deadline is None:
                 self._restart_manager()
         return self._close(learner.returncode, stopped=bool(stop))
@@ -205,6 +209,18 @@ class LocalRun:
         elif status is None:
             status = status_at_end(self._out, self._last)
         self._view.show(status)
+
+    def _print_deaths(self) -> None:
+        """Print a line for each of the learner's processes that died, from the log of events."""
+        path = RunDirectory(self._out).events_file
+        with suppress(OSError):
+            if (size := path.stat().st_size) == self._events_bytes:
+                return
+            self._events_bytes = size
+            for event in read_events(path)[0]:
+                if event.kind == "died" and event.time_s > self._printed_to:
+                    self._printed_to = event.time_s
+                    self._view.print_line(f"the {event.who} died: {event.text}")
 
     def _describe_saving(self) -> str:
         if self._last is None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import ConfigDict, Field, PositiveInt, model_validator
 
 from vedette_rl.import_by_name import choice_or_import
 from vedette_rl.networks.layers import Architecture, CriticArchitecture
@@ -20,8 +20,13 @@ from vedette_rl.stored_settings import (
 )
 
 PositiveFraction = Annotated[float, Field(gt=0.0, le=1.0)]
-NonNegativeFloat = Annotated[float, Field(ge=0.0)]
-HiddenSizes = Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
+PositiveFloat = Annotated[float, Field(gt=0.0, le=1e9)]
+NonNegativeFloat = Annotated[float, Field(ge=0.0, le=1e9)]
+LearningRate = Annotated[float, Field(gt=0.0, le=1e3)]
+Width = Annotated[int, Field(ge=1, le=16_384)]  # two such layers: 1.1 GB of weights
+Quantiles = Annotated[int, Field(ge=1, le=10_000)]
+CriticSizes = Annotated[tuple[Width, ...], Field(max_length=64)]
+HiddenSizes = Annotated[CriticSizes, Field(min_length=1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +103,7 @@ class AgentConfig(SettingsPart):
     n_step: Annotated[int, Field(ge=1, le=255), IN_SAMPLES] = 1
     """steps a transition spans before it bootstraps (1: one-step TD; 3 in Ape-X and Rainbow). The
     step processor sums the rewards; the agent discounts by the transition's own ``n_steps``."""
-    learning_rate: PositiveFloat = 1e-4
+    learning_rate: LearningRate = 1e-4
     """Adam's step size."""
     schedule: ScheduleConfig = ScheduleConfig()
     """how all learning rates change over the run."""
@@ -150,10 +155,10 @@ class NetworkConfig(AgentConfig):
     """of each image: ``nature`` has 3 layers (Mnih et al. 2015), ``drq`` 4 of 3x3 (DrQ-v2,
     arXiv:2107.09645), ``small`` 2 of 3x3; ``auto`` is ``nature`` from 36 pixels a side on, and
     ``small`` for smaller ones with channels."""
-    image_features: Annotated[PositiveInt, IN_WEIGHTS] = 256
+    image_features: Annotated[Width, IN_WEIGHTS] = 256
     """features of each image of several parts: ``tanh(norm(linear(convolutions)))`` (256: SERL,
     arXiv:2401.16013, the authors' code; 50 in DrQ-v2)."""
-    vector_features: Annotated[PositiveInt, IN_WEIGHTS] = 64
+    vector_features: Annotated[Width, IN_WEIGHTS] = 64
     """features of everything beside the images, ``tanh(norm(linear(vector)))`` (64: SERL)."""
     shared_cnn: Annotated[bool, IN_WEIGHTS] = False
     """all images go through the same weights; they must have one shape."""
@@ -176,7 +181,7 @@ class ActorCriticConfig(NetworkConfig):
 
     batch_size: PositiveInt = 256
     """samples an optimization step draws (256)."""
-    learning_rate: PositiveFloat = 3e-4
+    learning_rate: LearningRate = 3e-4
     """of Adam, for the policy and the critics (3e-4)."""
     adam_eps: PositiveFloat = 1e-8
     """Adam's epsilon (1e-8: Adam's own)."""
@@ -192,19 +197,19 @@ class ActorCriticConfig(NetworkConfig):
     (SAC-AE, arXiv:1910.01741; DrQ-v2). False: it learns its own."""
     policy_architecture: Annotated[Architecture, IN_WEIGHTS] = "mlp"
     """of the policy: ``mlp``, or as `critic_architecture`."""
-    critic_hidden_sizes: Annotated[tuple[PositiveInt, ...], IN_WEIGHTS] = ()
+    critic_hidden_sizes: Annotated[CriticSizes, IN_WEIGHTS] = ()
     """of each critic; none: as the policy's."""
     critic_architecture: Annotated[CriticArchitecture, IN_WEIGHTS] = "mlp"
     """of each critic: ``mlp``; ``layer_norm`` normalises hidden layers before their ReLU (DroQ,
     arXiv:2110.02034, without its dropout); ``residual`` has a normalised residual block for each
     hidden size, which must be equal (SimBa, arXiv:2410.09754); ``batch_norm`` normalises each
     layer's input over the batch and does without target critics (CrossQ, arXiv:1902.05605)."""
-    n_critics: Annotated[PositiveInt, IN_WEIGHTS] = 2
+    n_critics: Annotated[int, Field(ge=1, le=1_000), IN_WEIGHTS] = 2
     """Q-functions, of which the smallest counts (2: TD3, arXiv:1802.09477)."""
     critics_in_target: Annotated[int, Field(ge=0)] = 0
     """of these, how many are drawn at random for each target, whose smallest counts; the policy
     then follows the mean of all (2 of 10: REDQ, arXiv:2101.05982). 0: all, without a draw."""
-    n_quantiles: Annotated[PositiveInt, IN_WEIGHTS] = 1
+    n_quantiles: Annotated[Quantiles, IN_WEIGHTS] = 1
     """quantiles of the return that each critic learns by the quantile Huber loss; 1 learns its mean
     (25: TQC, arXiv:2005.04269)."""
     dropped_quantiles: Annotated[int, Field(ge=0)] = 0
@@ -232,12 +237,12 @@ class ActorCriticConfig(NetworkConfig):
         if self.critics_in_target > self.n_critics:
             raise ValueError(
                 f"critics_in_target {self.critics_in_target} is more than n_critics "
-                f"{self.n_critics}"
+                f"{self.n_critics}: set agent.n_critics={self.critics_in_target}, or lower it"
             )
         if self.dropped_quantiles >= self.n_quantiles:
             raise ValueError(
                 f"dropped_quantiles {self.dropped_quantiles} must be below n_quantiles "
-                f"{self.n_quantiles}"
+                f"{self.n_quantiles}: raise agent.n_quantiles (TQC has 25), or lower it"
             )
         for sizes, kind in (
             (self.hidden_sizes, self.policy_architecture),

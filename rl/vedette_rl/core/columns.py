@@ -101,6 +101,7 @@ def check_declared(columns: Sequence[RowColumn], given: Columns, expected: Colum
     Raises:
         RowColumnError: names the first that differs.
     """
+    check_rows(given, len(given["reward"]), "rows of transitions")
     if given.keys() != expected.keys():
         for name in given:
             if name not in expected:
@@ -119,6 +120,22 @@ def check_declared(columns: Sequence[RowColumn], given: Columns, expected: Colum
                 f"it is declared as {column.dtype}{list(column.shape)} a row, and comes as "
                 f"{array.dtype}{list(array.shape[1:])}",
             )
+
+
+def check_rows(columns: Columns, rows: int, what: str) -> None:
+    """Check that every column has this many rows: numpy would repeat a single one for all.
+
+    Args:
+        what: is counted by `rows`, for the message.
+
+    Raises:
+        RowColumnError: names the first that has not.
+    """
+    for name, column in columns.items():
+        if np.shape(column)[:1] != (rows,):
+            shape = np.shape(column)
+            found = f"comes with {shape[0]} rows" if shape else "comes as a single value"
+            raise RowColumnError(name, f"it {found} for {rows} {what}: return one row for each")
 
 
 def row_dtype(fields: Sequence[tuple[str, np.dtype[Any], tuple[int, ...]]]) -> np.dtype[Any]:

@@ -15,13 +15,15 @@ The trainer's loop, in the order of its calls::
 
 from __future__ import annotations
 
-from collections.abc import Iterator, KeysView, Mapping
+from collections.abc import Callable, Iterator, KeysView, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.core.columns import Columns
+from vedette_rl.errors import OwnPartError
 
 if TYPE_CHECKING:  # the contracts are read by processes that never load torch
     import torch
@@ -218,3 +220,88 @@ class ReplayBuffer(Protocol):
     def update_priority(self, indices: NDArray[Any], td_errors: NDArray[Any]) -> None:
         """Set the absolute TD errors of rows drawn before. A uniform buffer does nothing."""
         ...
+
+
+# What parts of the user's own return, checked at the first call alone: the check takes itself away
+
+
+def check_first_opt(name: str, agent: Agent) -> None:
+    """Have the first optimization step of agent `name` checked.
+
+    That step raises:
+        OwnPartError: it returns no `OptResult`, TD errors that are not one for each sample, or does
+            not count.
+    """
+
+    def checked(opt: Callable[..., OptResult], *args: Any, **kwargs: Any) -> OptResult:
+        before = agent.opt_steps
+        result = opt(*args, **kwargs)
+        if not (hasattr(result, "td_errors") and hasattr(result, "record")):
+            raise OwnPartError("agent.name", name, "opt", describe_returned(result), "an OptResult")
+        if result.td_errors is not None and result.td_errors.ndim != 1:
+            found = f"td_errors of shape {tuple(result.td_errors.shape)}"
+            raise OwnPartError("agent.name", name, "opt", found, "one for each sample, (B,)")
+        if agent.opt_steps <= before:
+            found = f"with opt_steps at {agent.opt_steps}, which was {before} before"
+            expected = "an agent that counts: opt adds 1 to opt_steps"
+            raise OwnPartError("agent.name", name, "opt", found, expected)
+        return result
+
+    _check_first_call(agent, "opt", checked)
+
+
+def check_first_sample(name: str, replay: ReplayBuffer) -> None:
+    """Have the first draw of replay `name` checked; that raises as `check_sample`."""
+
+    def checked(sample: Callable[[int], Sample], batch_size: int) -> Sample:
+        drawn = sample(batch_size)
+        check_sample(name, drawn, batch_size)
+        return drawn
+
+    _check_first_call(replay, "sample", checked)
+
+
+def check_sample(name: str, drawn: Sample, batch_size: int) -> None:
+    """Check a sample of replay `name`.
+
+    Raises:
+        OwnPartError: it is no `Sample`, or not of `batch_size` rows.
+    """
+    if not all(hasattr(drawn, part) for part in ("columns", "indices", "weights")):
+        expected = "vedette_rl.core.Sample(columns, indices)"
+        raise OwnPartError("replay.name", name, "sample", describe_returned(drawn), expected)
+    arrays = {**drawn.columns, "indices": drawn.indices}
+    if drawn.weights is not None:
+        arrays["weights"] = drawn.weights
+    for part, array in arrays.items():
+        if np.shape(array)[:1] != (batch_size,):
+            found = f"{part!r} of shape {np.shape(array)}"
+            raise OwnPartError("replay.name", name, "sample", found, f"{batch_size} rows")
+
+
+def _check_first_call(part: Any, method: str, checked: Callable[..., Any]) -> None:
+    """Have ``checked(call, ...)`` in place of the first call of a method, where the object can hold
+    one of its own."""
+    if not hasattr(part, "__dict__"):
+        return
+    own, call = vars(part).get(method), getattr(part, method)
+
+    def first(*args: Any, **kwargs: Any) -> Any:
+        if own is None:
+            delattr(part, method)
+        else:
+            setattr(part, method, own)
+        return checked(call, *args, **kwargs)
+
+    setattr(part, method, first)
+
+
+def describe_returned(value: object) -> str:
+    """A value that a part of the user's own returned, in a few words."""
+    if value is None or isinstance(value, (bool, int, float)):
+        return repr(value)
+    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+    if shape is None:
+        return f"a {type(value).__name__}"
+    shown = np.array2string(np.asarray(value), threshold=8) if isinstance(value, np.ndarray) else ""
+    return f"{dtype}{[*shape]} {shown}".strip()

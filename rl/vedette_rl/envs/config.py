@@ -20,7 +20,7 @@ from pydantic import (
 )
 
 from vedette_rl.settings_part import SettingsPart
-from vedette_rl.stored_settings import IN_SAMPLES, IN_WEIGHTS
+from vedette_rl.stored_settings import IN_BEST, IN_SAMPLES, IN_WEIGHTS
 
 UNNAMED = "external"
 """`EnvConfig.id` where spaces are declared and nobody names an environment."""
@@ -179,12 +179,12 @@ class EnvConfig(SettingsPart):
     the actors, whose own environments are compared with this."""
     action: SpaceConfig | None = None
     """the action of one environment; agents count discrete ones from 0."""
-    kwargs: Annotated[Kwargs, IN_SAMPLES] = {}  # noqa: RUF012 - pydantic copies it
+    kwargs: Annotated[Kwargs, IN_SAMPLES, IN_BEST] = {}  # noqa: RUF012 - pydantic copies it
     """arguments of its class or function."""
-    max_episode_steps: PositiveInt | None = None
+    max_episode_steps: Annotated[PositiveInt | None, IN_BEST] = None
     """truncate episodes here instead of where it is registered to."""
     wrappers: Annotated[
-        tuple[Annotated[WrapperConfig, BeforeValidator(_wrapper)], ...], IN_SAMPLES
+        tuple[Annotated[WrapperConfig, BeforeValidator(_wrapper)], ...], IN_SAMPLES, IN_BEST
     ] = ()
     """outermost last; ``module:Name`` or a table with `name` and `kwargs`."""
     frame_stack: Annotated[int, Field(ge=0, le=255), IN_SAMPLES] = 0

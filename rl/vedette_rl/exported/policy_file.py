@@ -11,7 +11,7 @@ import json
 import math
 import zipfile
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -20,14 +20,15 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces as gs
 from numpy.typing import NDArray
+from pydantic import ValidationError
 
 from vedette_rl.agents.config import AgentConfig
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core.acting import Policy, act_of
 from vedette_rl.core.columns import Columns
 from vedette_rl.core.learning import ModelInfo
-from vedette_rl.envs.layout import ActionConverter
-from vedette_rl.envs.spaces import Spaces, agent_spaces
+from vedette_rl.envs.layout import ActionConverter, ObservationLayout
+from vedette_rl.envs.spaces import ObservationColumn, Spaces, agent_spaces
 from vedette_rl.errors import PolicyFileError, SpaceLayoutError
 from vedette_rl.import_by_name import find_import_names
 
@@ -89,15 +90,16 @@ class PolicyFile:
 
     def make_environment_policy(self, *, seed: int = 0) -> Policy:
         """The policy, on its model, giving the environment's own actions."""
-        policy, form = self.make_policy(seed=seed), ActionConverter(self.spaces.action, 1)
-        return policy if form.is_identity else _ActionOffsetPolicy(policy, form)
+        return _EnvironmentPolicy(self.make_policy(seed=seed), self.spaces)
 
 
-class _ActionOffsetPolicy:
-    """A `Policy` whose actions the environment takes as they are."""
+class _EnvironmentPolicy:
+    """A `Policy` whose actions the environment takes as they are; it checks what it is shown."""
 
-    def __init__(self, policy: Policy, form: ActionConverter) -> None:
-        self._policy, self._form, self._act = policy, form, act_of(policy)
+    def __init__(self, policy: Policy, spaces: Spaces) -> None:
+        self._policy, self._act = policy, act_of(policy)
+        self._form = ActionConverter(spaces.action, 1)
+        self._leaves = ObservationLayout(spaces.observation).leaves
 
     def sync_model(self, model: ModelInfo) -> None:
         """Act on this model from now on."""
@@ -106,8 +108,29 @@ class _ActionOffsetPolicy:
     def act(
         self, obs: Columns, *, explore: bool, begins: NDArray[np.bool_] | None = None
     ) -> NDArray[Any]:
-        """Actions ``(E, *shape)``, as the environment names them."""
-        return self._form.to_environment(self._act(obs, explore=explore, begins=begins))
+        """Actions ``(E, *shape)``, as the environment names them.
+
+        Raises:
+            SpaceLayoutError: the columns are not those of the observations, in rows.
+        """
+        _check_columns(obs, self._leaves)
+        actions = self._act(obs, explore=explore, begins=begins)
+        return actions if self._form.is_identity else self._form.to_environment(actions)
+
+
+def _check_columns(obs: Columns, leaves: Sequence[ObservationColumn]) -> None:
+    names = [leaf.name for leaf in leaves]
+    for leaf in leaves:
+        expected = "(" + ", ".join(["B", *map(str, leaf.shape)]) + ("" if leaf.shape else ",") + ")"
+        if not isinstance(obs, Mapping) or leaf.name not in obs:
+            came = f"the columns {[*obs]}" if isinstance(obs, Mapping) else type(obs).__name__
+            why = f"expected a dictionary of {names}, {leaf.name} of shape {expected}, got {came}"
+            raise SpaceLayoutError("observation", leaf.space, why)
+        found = np.shape(obs[leaf.name])
+        if not found or found[1:] != leaf.shape:
+            fix = f"; add a row axis: {leaf.name}[None]" if found == leaf.shape else ""
+            why = f"expected {leaf.name} of shape {expected}, got {found}{fix}"
+            raise SpaceLayoutError("observation", leaf.space, why)
 
 
 def load_policy(path: str | Path, *, seed: int = 0, allow_import: Allowed = False) -> Policy:
@@ -136,6 +159,10 @@ def read_policy(path: str | Path, *, allow_import: Allowed = False) -> PolicyFil
         return _policy_file(path, header, arrays, allow_import=allow_import)
     except OSError as e:
         raise PolicyFileError(path, e.strerror or str(e)) from e
+    except ValidationError as e:
+        first = e.errors(include_url=False)[0]
+        key = ".".join(map(str, first["loc"]))
+        raise PolicyFileError(path, f"its agent's {key}: {first['msg']}") from e
     except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as e:
         raise PolicyFileError(path, f"it is torn or foreign ({e})") from e
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
@@ -11,15 +13,25 @@ from gymnasium import spaces as gs
 from numpy.typing import NDArray
 
 from vedette_rl.envs.vector_env import Env
-from vedette_rl.errors import CustomNetworkError
+from vedette_rl.errors import CustomNetworkError, UnknownNameError
 from vedette_rl.import_by_name import import_by_name
 from vedette_rl.networks import load_torch_single_threaded
-from vedette_rl.networks.observation import PIXEL_SCALE, find_image
+from vedette_rl.networks.observation import PIXEL_SCALE, ImageFeatures, find_image
 
 if TYPE_CHECKING:
     import torch
 
 _NORMALIZED = {"mean": 0.0, "std": 1.0}  # of a network that names no others
+
+
+def _import_maker(network: str) -> Any:  # whatever its author made it
+    try:
+        return import_by_name("kwargs.network of FrozenEncoder", network)
+    except UnknownNameError as error:
+        if re.match(r"timm\b", network) and not find_spec("timm"):
+            why = "timm is not installed: `pip install timm`"
+            raise UnknownNameError(error.key, network, why) from error
+        raise
 
 
 def _misfit(network: str, why: str) -> CustomNetworkError:
@@ -66,7 +78,7 @@ class FrozenEncoder(gym.ObservationWrapper[Any, Any, Any]):
         import torch
 
         self._name = network
-        made = import_by_name("env.wrappers", network)(**(arguments or {}))
+        made = _import_maker(network)(**(arguments or {}))
         if not isinstance(made, torch.nn.Module):
             raise _misfit(network, f"it made a {type(made).__name__}, not an nn.Module")
         self._network = made.eval().requires_grad_(False)
@@ -80,17 +92,16 @@ class FrozenEncoder(gym.ObservationWrapper[Any, Any, Any]):
         self._whole = not isinstance(seen, gs.Dict)
         spaces = {"": seen} if self._whole else dict(seen.spaces)  # type: ignore[attr-defined]  # a Dict's
         images = {part: find_image(part, space) for part, space in spaces.items()}
-        self._images = {
-            part: image
-            for part, image in images.items()
-            if image is not None and (not parts or part in parts)
-        }
-        if not self._images or not set(parts) <= set(self._images):
-            why = f"the observation {seen} has no image {', '.join(parts)}".rstrip()
-            raise _misfit(network, why)
+        found = {part: image for part, image in images.items() if image is not None}
+        if not found:
+            raise _misfit(network, f"the observation {seen} has no image")
+        if unknown := ", ".join(part for part in parts if part not in found):
+            known = ", ".join(filter(None, found)) or "the whole observation: leave parts out"
+            raise _misfit(network, f"parts names {unknown}, and the images are {known}")
+        self._images = {part: found[part] for part in parts or found}
         for part in self._images:
-            features = self._encode(part, np.zeros(spaces[part].shape or (), np.uint8))
-            spaces[part] = gs.Box(-np.inf, np.inf, features.shape, np.float32)
+            shape = spaces[part].shape or ()
+            spaces[part] = ImageFeatures(shape, len(self._encode(part, np.zeros(shape, np.uint8))))
         self.observation_space = spaces[""] if self._whole else gs.Dict(spaces)
 
     def observation(self, observation: Any) -> Any:

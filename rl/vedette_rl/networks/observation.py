@@ -144,6 +144,14 @@ NetworkInput = BuiltInInput | CustomInput
 """The input that a network takes from an observation."""
 
 
+class ImageFeatures(spaces.Box):
+    """The space of features that stand in place of an image, as `FrozenEncoder` gives them."""
+
+    def __init__(self, image_shape: tuple[int, ...], features: int) -> None:
+        super().__init__(-np.inf, np.inf, (features,), np.float32)
+        self.image_shape = image_shape
+
+
 def observation_parts(space: gym.Space[Any], column: str = "obs") -> dict[str, gym.Space[Any]]:
     """The columns of an observation and the space of each, in the order they travel in."""
     match space:
@@ -277,9 +285,8 @@ def images_of(seen: NetworkInput) -> tuple[Image, ...]:
 
 
 def describe_input(config: NetworkConfig, space: gym.Space[Any]) -> str:
-    """One line that says which parts go through convolutions, and which pictures do not.
-
-    Empty where there are neither.
+    """One line that says which parts go through convolutions, which pictures do not, and which are
+    features already; empty where there are none.
     """
     seen = choose_input(config, space)
     if isinstance(seen, CustomInput):
@@ -291,6 +298,8 @@ def describe_input(config: NetworkConfig, space: gym.Space[Any]) -> str:
         said.append(f"{', '.join(images)} through convolutions")
     flat = {name: part for name, part in parts.items() if name not in images}
     for name, part in flat.items():
+        if isinstance(part, ImageFeatures):
+            said.append(f"{name}: {len(part.low)} features of an image {part.image_shape}")
         if len(part.shape or ()) > 2 and prod(part.shape or ()) >= _MANY_NUMBERS:
             said.append(f"{name} ({part.dtype} {part.shape}) flattened: {_why_flat(config, part)}")
     return f"network input: {'; '.join(said)}" if said else ""

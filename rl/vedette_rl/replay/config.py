@@ -77,7 +77,7 @@ class ReplayConfig(SettingsPart):
     one transition comes to and the next begins with. ``once`` does so for all observations, and
     ``plain`` for none. Samples are the same. A step processor other than ``n_step`` needs
     ``plain``, which ``auto`` then is."""
-    samples_per_insert: float | None = Field(default=None, ge=0.0, allow_inf_nan=False)
+    samples_per_insert: float | None = Field(default=None, ge=0.0, le=1e9, allow_inf_nan=False)
     """samples drawn for each sample that actors insert; None: as the agent has it
     (`AgentConfig.usual_samples_per_insert`), which a run saves; 0 switches the limiter off. Of the
     samples that a step processor makes of one environment step (``her``, or the ``rows_per_step``
@@ -91,6 +91,13 @@ class ReplayConfig(SettingsPart):
     error_buffer: float | None = Field(default=None, gt=0.0, allow_inf_nan=False)
     """how far drawing may run from that ratio, in samples drawn; None: wide enough for what one
     batch on either side needs."""
+
+    @field_validator("samples_per_insert")
+    @classmethod
+    def _draws_something(cls, ratio: float | None) -> float | None:
+        if ratio is not None and 0.0 < ratio < 1e-12:
+            raise ValueError(f"must be 0, which is no limit, or at least 1e-12, not {ratio!r}")
+        return ratio
 
     @field_validator("sources")
     @classmethod

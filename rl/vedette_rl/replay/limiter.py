@@ -75,8 +75,9 @@ class Limiter:
         if surplus <= most:
             return ""
         return (
-            f"actors wait: {surplus - most:,.0f} samples are still to be drawn, for "
-            f"{self.samples_per_insert:g} per {self._counted} inserted"
+            "actors wait for the learner, which is the limit: it has "
+            f"{surplus - most:,.0f} samples to draw, {self.samples_per_insert:g} per "
+            f"{self._counted} inserted"
         )
 
     def insertable_samples(self, inserted: int, sampled: int) -> int | None:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.core.columns import Columns, empty_columns
-from vedette_rl.core.learning import ReplayBuffer, Sample, State
+from vedette_rl.core.learning import ReplayBuffer, Sample, State, check_first_sample
 from vedette_rl.errors import EmptyReplayError, ReplayOverrunError, UnknownNameError
 from vedette_rl.import_by_name import import_by_name
 from vedette_rl.replay.config import ReplayConfig
@@ -166,10 +166,13 @@ def draw(rng: np.random.Generator, oldest: int, inserted: int, count: int) -> ND
 def make_own_replay(config: ReplayConfig, rows: Rows, rng: np.random.Generator) -> ReplayBuffer:
     """The replay that `replay.name` names, of these rows.
 
+    Its first draw raises `OwnPartError` where it returns no sample of so many rows.
+
     Raises:
         UnknownNameError: there is none, or what is there is no `ReplayBuffer`.
     """
     own = import_by_name("replay.name", config.name)(rows, rng, config, **config.kwargs)
     if not isinstance(own, ReplayBuffer):
         raise UnknownNameError("replay.name", config.name, "it is no ReplayBuffer")
+    check_first_sample(config.name, own)
     return own

@@ -6,17 +6,20 @@ again, by the environment's own ``compute_reward``.
 
 The environment is one of goals, as gymnasium-robotics has them: its observation is a dictionary
 with ``achieved_goal`` and ``desired_goal`` of the same shape, and it has
-``compute_reward(achieved_goal, desired_goal, info)`` for arrays ``(rows, *goal)``. Where it has
+``compute_reward(achieved_goal, desired_goal, info)`` for arrays ``(B, *goal)``, with a list of B
+empty dictionaries for ``info``. Where it has
 ``compute_terminated`` of the same arguments, that is asked, too; else a relabelled transition is
 terminated as the original is. Transitions of n steps are made as `NStep` makes them, with the
 rewards of their own goal; they end where that goal terminates them.
 
-Letters: E environments, T steps of an episode, k goals, n steps of a transition, R rows.
+Letters: E environments, T steps of an episode, k goals, n steps of a transition, R rows,
+B pairs of goals.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.core import Columns, Step, empty_columns
+from vedette_rl.envs.layout import ObservationLayout
 from vedette_rl.envs.vector_env import VectorEnvironment
 from vedette_rl.errors import HindsightError
 from vedette_rl.steps.n_step import NStep
@@ -31,6 +35,12 @@ from vedette_rl.steps.n_step import NStep
 ACHIEVED, DESIRED = "achieved_goal", "desired_goal"
 _REACHED = f"next_obs/{ACHIEVED}"
 _WANTED = f"obs/{DESIRED}", f"next_obs/{DESIRED}"
+
+_CONTRACT = (
+    "actors.step_processor=n_step, or have compute_reward take many rows: it is called with "
+    "achieved (B, *goal), desired (B, *goal) and info, a list of B empty dictionaries, and "
+    "returns B finite rewards"
+)
 
 EPISODE_STEPS_MAX = 1000
 """Steps of an episode that are held; of a longer one each such part is taken for an episode."""
@@ -69,10 +79,10 @@ class Hindsight:
         """Steps from the oldest that is held, or was given last, to the newest."""
 
     def prepare(self, envs: VectorEnvironment, seed: int) -> None:
-        """Take the environments' own reward, and a seed for the goals.
+        """Take the environments' own reward, which is tried on two rows, and a seed for the goals.
 
         Raises:
-            HindsightError: they do not have it.
+            HindsightError: they do not have it, or it does not take many rows.
         """
         compute = envs.attribute("compute_reward")
         if compute is None:
@@ -84,6 +94,18 @@ class Hindsight:
         self._terminated: Callable[..., Any] | None = envs.attribute("compute_terminated")
         self._transform = envs.transform_rewards
         self._rng = np.random.default_rng(seed)
+        reached, wanted = _sampled_goals(envs, 2)
+        try:
+            true = self._rewards(reached, wanted)
+            self._ends(reached, wanted)
+        except HindsightError:
+            raise
+        except Exception as e:
+            why = f"its goals cannot be judged again ({type(e).__name__}: {e})"
+            raise HindsightError(why, _CONTRACT) from e
+        if not np.isfinite(true).all():
+            why = f"its compute_reward gave {true.tolist()} for two goals of its space"
+            raise HindsightError(why, _CONTRACT)
 
     def process(self, step: Step) -> Columns:
         """The transitions of the episodes that end with this step, as they were and relabelled."""
@@ -139,20 +161,29 @@ class Hindsight:
         """Rewards and ends ``(R, n)`` of steps, where `goal` ``(R, *goal)`` had been wanted."""
         reached = episode[_REACHED][steps.ravel()]
         wanted = goal.repeat(steps.shape[1], axis=0)
-        infos: list[dict[str, Any]] = [{}] * len(wanted)
-        true = np.asarray(self._compute(reached, wanted, infos), np.float64)
-        if true.shape != (len(wanted),):
-            why = f"its compute_reward gave {true.shape} for {len(wanted)} rows of goals"
-            raise HindsightError(why, "compute_reward for arrays (rows, *goal)")
         reward = np.empty(len(wanted), np.float32)
-        self._transform(true, reward)
+        self._transform(self._rewards(reached, wanted), reward)
         if self._terminated is None:
             return reward.reshape(steps.shape), episode["terminated"][steps]
-        ends = np.asarray(self._terminated(reached, wanted, infos), np.bool_)
+        return reward.reshape(steps.shape), self._ends(reached, wanted).reshape(steps.shape)
+
+    def _rewards(self, reached: NDArray[Any], wanted: NDArray[Any]) -> NDArray[np.float64]:
+        """The environment's own rewards ``(B,)``."""
+        true = np.asarray(self._compute(reached, wanted, _no_infos(wanted)), np.float64)
+        if true.shape != (len(wanted),):
+            why = f"its compute_reward gave {true.shape} for {len(wanted)} rows of goals"
+            raise HindsightError(why, _CONTRACT)
+        return true
+
+    def _ends(self, reached: NDArray[Any], wanted: NDArray[Any]) -> NDArray[np.bool_]:
+        """Where the environment's ``compute_terminated`` ends an episode ``(B,)``; else nowhere."""
+        if self._terminated is None:
+            return np.zeros(len(wanted), np.bool_)
+        ends = np.asarray(self._terminated(reached, wanted, _no_infos(wanted)), np.bool_)
         if ends.shape != (len(wanted),):  # gymnasium-robotics' is of one row
             pairs = zip(reached, wanted, strict=True)
             ends = np.array([bool(self._terminated(*pair, {})) for pair in pairs], np.bool_)
-        return reward.reshape(steps.shape), ends.reshape(steps.shape)
+        return ends
 
     def _transitions(
         self,
@@ -175,3 +206,20 @@ class Hindsight:
         rows["terminated"] = np.take_along_axis(terminated, length[:, None] - 1, axis=1)[:, 0]
         rows["n_steps"] = length.astype(np.uint8)
         return rows
+
+
+def _no_infos(wanted: NDArray[Any]) -> list[dict[str, Any]]:
+    """An info for each row, which holds nothing: those of steps are not kept."""
+    return [{} for _ in wanted]
+
+
+def _sampled_goals(envs: VectorEnvironment, rows: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Achieved and desired goals ``(rows, *goal)``, drawn from a copy of their space."""
+    space = deepcopy(envs.spaces.observation)
+    space.seed(0)
+    layout = ObservationLayout(space)
+    seen = [layout.encode(space.sample()) for _ in range(rows)]
+    return (
+        np.concatenate([columns[f"obs/{ACHIEVED}"] for columns in seen]),
+        np.concatenate([columns[_WANTED[0]] for columns in seen]),
+    )

@@ -23,7 +23,7 @@ from vedette_rl.core import Columns, RowColumn, Step, StepProcessor, empty_colum
 from vedette_rl.core.acting import TdErrorPolicy
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.envs.vector_env import VectorEnvironment
-from vedette_rl.errors import UnknownNameError
+from vedette_rl.errors import RowColumnError, UnknownNameError
 from vedette_rl.import_by_name import import_by_name, is_import_name
 from vedette_rl.replay.prioritized import TD_ERROR
 
@@ -63,7 +63,11 @@ class NStep:
         self._last: Step | None = None
 
     def process(self, step: Step) -> Columns:
-        """The transitions that this step completes, oldest first for each environment."""
+        """The transitions that this step completes, oldest first for each environment.
+
+        Raises:
+            RowColumnError: a column of `Step.extra` has another shape than in steps before.
+        """
         if self._n == 1:
             return _one_step(step, self._dtype)
         place = self._place
@@ -73,7 +77,11 @@ class NStep:
         for name, column in step.extra.items():
             if name not in self._extra:
                 self._extra[name] = np.zeros((self._n, *column.shape), column.dtype)
-            self._extra[name][place] = column
+            begun = self._extra[name]
+            if begun.shape[1:] != column.shape:  # numpy might repeat it
+                why = f"it comes as {[*column.shape]}, and came as {[*begun.shape[1:]]} before"
+                raise RowColumnError(name, f"{why}: give every step the same")
+            begun[place] = column
         self._returns[place] = 0.0
         self._returns += self._gains[place] * step.reward
         self._alive[place] = step.valid

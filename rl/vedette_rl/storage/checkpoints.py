@@ -11,7 +11,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,6 +33,8 @@ from vedette_rl.storage.state_file import (
 )
 
 Read = TypeVar("Read")
+
+_UNREADABLE = ".unreadable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +122,25 @@ class Checkpoints:
         path, (state, meta), skipped = found
         return LoadedCheckpoint(path, state, meta, skipped)
 
+    def unreadable_after(self, opt_steps: int) -> Iterator[tuple[int, str]]:
+        """The optimization steps of those newer than `opt_steps` that cannot be read, and why."""
+        for path in self.list():
+            if int(path.name) > opt_steps:
+                try:
+                    check_state(path)
+                except CheckpointError as e:
+                    yield int(path.name), e.why
+
+    def put_aside_after(self, opt_steps: int) -> None:
+        """Rename those newer than `opt_steps`, which could not be read: none counts as the newest
+        or takes the place of a whole one. Only by the one process that saves here."""
+        for path in self.list():
+            if int(path.name) > opt_steps:
+                aside = path.with_name(f"{path.name}{_UNREADABLE}")
+                shutil.rmtree(aside, ignore_errors=True)  # of an earlier time
+                with contextlib.suppress(OSError):
+                    path.rename(aside)
+
     def newest_readable(self) -> tuple[Path, dict[str, Any]] | None:
         """The directory and meta of what `load_latest` will load; None where there is none at all.
 
@@ -156,18 +178,21 @@ class TakenWeights:
         state: its own state, with those.
         taken: arrays that fit, as ``PART/NAME``.
         left: those that stay as they are, each with the reason.
+        unused: arrays of the other that the agent has no place for.
     """
 
     state: State
     taken: tuple[str, ...]
     left: tuple[str, ...]
+    unused: tuple[str, ...] = ()
 
     def describe(self, source: str) -> list[str]:
         """How many arrays come from `source`, and how many do not, each with the first few."""
         count = f"{len(self.taken)} of {len(self.taken) + len(self.left)} arrays"
         lines = [f"begins with {count} from {source}: {first_few(self.taken)}"]
         anew = f"begins anew with {len(self.left)}: {first_few(self.left)}"
-        return [*lines, *[anew] * bool(self.left)]
+        unused = f"has no place for {len(self.unused)} of its arrays: {first_few(self.unused)}"
+        return [*lines, *[anew] * bool(self.left), *[unused] * bool(self.unused)]
 
 
 def find_not_finite(state: Any, path: str = "") -> str:
@@ -227,7 +252,11 @@ def take_weights(state: State, source: Mapping[str, Mapping[str, Any]]) -> Taken
         fits = [name for name in own if name not in differ]
         taken += [f"{part}/{name}" for name in fits]
         parts[part] = {**own, **{name: _as_own(own[name], there[name]) for name in fits}}
-    return TakenWeights(parts, tuple(taken), tuple(left))
+    mine = weight_parts(state)
+    unused = [
+        f"{part}/{name}" for part in source for name in source[part].keys() - mine.get(part, {})
+    ]
+    return TakenWeights(parts, tuple(taken), tuple(left), tuple(sorted(unused)))
 
 
 _WHOLE_PARTS = frozenset({"normalizer"})

@@ -22,6 +22,7 @@ from vedette_rl.core import (
     act_of,
     row_dtype,
 )
+from vedette_rl.core.learning import check_sample
 from vedette_rl.envs.spaces import Spaces, action_field, transition_dtype
 from vedette_rl.envs.vector_env import LoopVectorEnv, VectorEnvironment
 from vedette_rl.errors import EmptyReplayError, ModelMismatchError
@@ -354,6 +355,7 @@ class ReplayBufferContract:
             replay = self.filled(rows)
             for _ in range(5):
                 sample = replay.sample(32)
+                check_sample(type(replay).__name__, sample, 32)
                 numbers = sample.columns["number"]
                 np.testing.assert_array_equal(numbers, sample.indices)
                 np.testing.assert_array_equal(sample.columns["pair"][:, 0], numbers)

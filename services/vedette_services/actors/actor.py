@@ -7,13 +7,14 @@ whose traceback it leaves in a file. Signals meant for the whole group are the m
 
 from __future__ import annotations
 
+import functools
 import math
 import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +29,7 @@ from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.make import make_vector_environment
 from vedette_rl.envs.spaces import Spaces, check_declared, column_bounds, transition_dtype
 from vedette_rl.envs.vector_env import VectorEnvironment
-from vedette_rl.errors import DeclaredSpaceError, ModelMismatchError, RowColumnError
+from vedette_rl.errors import DeclaredSpaceError, ModelMismatchError, OwnPartError, RowColumnError
 from vedette_rl.replay.frame_stacks import FrameStack
 from vedette_rl.rollout import ModelSource, RolloutLoop
 from vedette_rl.steps import prepare_steps
@@ -51,6 +52,7 @@ from vedette_services.errors import (
     RowsNotDeclaredError,
     SpecMismatchError,
     error_message,
+    foreign_error_message,
 )
 from vedette_services.host.env_workers import ProcessEnvs
 from vedette_services.host.logs import set_log_context, set_up_logging
@@ -61,6 +63,9 @@ from vedette_services.run.replay_layout import (
     frame_stack_of_schema,
     schema_columns,
 )
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 ORDERS_EVERY_S = 0.02
 STATS_EVERY_S = 0.2
@@ -81,6 +86,19 @@ class ActorEnd(Slots, Protocol):
     @property
     def gone(self) -> bool: ...
     def poll(self, wait_s: float) -> None: ...
+
+
+def _refuses_faults(method: Callable[P, T]) -> Callable[P, T]:
+    """Have what an agent or a step processor does against its interface end the run."""
+
+    @functools.wraps(method)
+    def refusing(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return method(*args, **kwargs)
+        except (OwnPartError, RowColumnError) as error:
+            raise RowsNotDeclaredError(error) from error
+
+    return refusing
 
 
 class ActorLoop:
@@ -131,6 +149,7 @@ class ActorLoop:
         self.publish_stats("playing")
         self._loop.begin()
 
+    @_refuses_faults
     def step(self) -> None:
         """Step every environment once."""
         self._push(self._loop.step())
@@ -140,6 +159,7 @@ class ActorLoop:
         """Act on the newest model from now on; True if there was a new one."""
         return self._loop.sync()
 
+    @_refuses_faults
     def cut(self) -> None:
         """Hand over unfinished transitions, with fewer steps: what comes does not follow them."""
         self._push(self._loop.flush())
@@ -148,19 +168,23 @@ class ActorLoop:
         """Episodes of these environments ``(E,)`` begin with what is seen now."""
         self._loop.mark_begun(which)
 
+    @_refuses_faults
     def act(self) -> NDArray[Any]:
         """Choose actions ``(E, *shape)``, for environments that are stepped by others."""
         return self._loop.act()
 
+    @_refuses_faults
     def take(self, step: Step) -> Step:
         """Go on from the outcome of the last actions; returns what is to be processed."""
         return self._loop.take(step)
 
+    @_refuses_faults
     def process(self, step: Step) -> None:
         """Hand over what a step completes, before the next one is taken."""
         self._push(self._loop.process(step))
         self._poll_and_publish()
 
+    @_refuses_faults
     def finish(self) -> None:
         """Hand over all transitions, finished or not."""
         self._push(self._loop.flush())
@@ -173,10 +197,7 @@ class ActorLoop:
     def _push(self, transitions: Columns) -> None:
         self._batching.env_steps = self._loop.env_steps
         if len(transitions["reward"]):
-            try:
-                self._batching.push(transitions, self._loop.made_by)
-            except RowColumnError as error:
-                raise RowsNotDeclaredError(error) from error
+            self._batching.push(transitions, self._loop.made_by)
 
     def _poll_and_publish(self) -> None:
         """Read orders and publish statistics when they are due: not at every step."""
@@ -282,7 +303,7 @@ def build_actor(
     processor, writer = make_transition_pipeline(schema, row.spaces, policy, agent, actors)
     prepare_steps(processor, row, steps_seed)
     return ActorLoop(
-        loop=RolloutLoop(row, policy, processor, models, agent.n_step),
+        loop=RolloutLoop(row, policy, processor, models, agent.n_step, agent.name),
         writer=writer,
         n_buffer=actors.n_buffer,
         env_steps_max=of_run.env_steps_max(agent.n_step),
@@ -361,8 +382,10 @@ def limit_torch_threads() -> None:
         torch.set_num_threads(1)
 
 
-def describe_cause(error: Exception) -> str:
+def describe_cause(error: Exception | SystemExit) -> str:
     """An exception and its notes in one line."""
+    if isinstance(error, SystemExit):
+        return f"its environment's code ended the process: {foreign_error_message(error)}"
     notes = printable(" ".join(getattr(error, "__notes__", ())), None)
     return error_message(error) + (f"; {notes}" if notes else "")
 
@@ -376,7 +399,7 @@ def main() -> None:
     set_log_context(actor=spec.index, epoch=spec.epoch)
     try:
         actor_of_a_process(spec).run()
-    except Exception as error:  # noqa: BLE001 - an environment may raise anything; it is reported
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - of an environment; it is reported
         Path(spec.traceback_file).write_text(f"{describe_cause(error)}\n{traceback.format_exc()}")
         sys.exit(REFUSED if isinstance(error, RefusedError) else FAILED)
 

@@ -358,7 +358,7 @@ class ManagerState:
             cause: the exception that ended it, in one line; "" where it left no word.
         """
         why = self._roster.on_exited(index, code, cause, now)
-        if why and code == REFUSED:
+        if why and cause and code == REFUSED:  # without a word, an environment's own code chose it
             return self._give_up(REFUSED, why, now)
         done = self._log.log_actor_death(index, why, traceback, now) if why else []
         if self._roster.is_hopeless and not self._leaving:

@@ -17,6 +17,7 @@ ActorState = Literal["starting", "waiting for a model", "waiting for room", "pla
 
 STATS_MAX_BYTES = 4096
 _EPISODES_KEPT = 100
+_RETURN_MAX = float(np.finfo(np.float32).max)  # as of a reward; their mean is finite, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,10 @@ class ActorStats:
 
 
 class RecentEpisodes:
-    """Returns and lengths of the last 100 episodes, and how many ended in all."""
+    """Returns and lengths of the last 100 episodes, and how many ended in all.
+
+    A return that is not finite is left out: the learner would refuse every report with that mean.
+    """
 
     def __init__(self) -> None:
         self.episodes = 0
@@ -63,7 +67,8 @@ class RecentEpisodes:
     def add(self, finished: Iterable[tuple[float, int]]) -> None:
         for episode_return, length in finished:
             self.episodes += 1
-            self._returns.append(episode_return)
+            if abs(episode_return) <= _RETURN_MAX:
+                self._returns.append(episode_return)
             self._lengths.append(length)
 
     @property
@@ -288,4 +293,4 @@ def _describe_exit(code: int) -> str:
             return f"killed by {signal.Signals(-code).name}"
         except ValueError:
             return f"killed by signal {-code}"
-    return f"ended with status {code}"
+    return f"ended with status {code} and no error: its environment's code ended the process"

@@ -51,7 +51,6 @@ from vedette_services.host.system import count_cores
 
 DEFAULT_ENV = "CartPole-v1"
 _SAVED_PARTS = ("env", "agent", "actors", "replay", "learner")  # of every version's files
-
 Fit = Literal["here", "in process", "elsewhere"]
 """Where the actors of a configuration will play: on this host, in turn in one process of it, or on
 others."""
@@ -168,10 +167,7 @@ def read_config(path: Path) -> RunConfig:
 
 def _read_saved(path: Path) -> Table:
     """Read a run's own configuration, of which no part may be missing."""
-    fix = (
-        "put a whole one back, or rename it and give the command of before again, with all its "
-        f"settings ({path.with_name('provenance.json')} has it): checkpoints and replay stay"
-    )
+    fix = f"put a whole one back, or rename it and {command_again(path.parent)}"
     try:
         table = read_toml(path)
     except SettingError as error:
@@ -180,6 +176,14 @@ def _read_saved(path: Path) -> Table:
     if missing:
         raise SettingError(str(path), f"it is damaged: it has no {', '.join(missing)}", fix)
     return _as_it_was(table)
+
+
+def command_again(run: Path) -> str:
+    """The fix for a run whose own configuration is damaged or missing."""
+    return (
+        f"give the command of before again, with all its settings ({run / 'provenance.json'} has "
+        "it): checkpoints and replay stay"
+    )
 
 
 def _as_it_was(table: Table) -> Table:
@@ -341,7 +345,8 @@ def _with_saved(saved: Table, given: Table, fit: Fit | None) -> LoadedConfig:
     for part, key in (("env", "id"), ("agent", "name")):
         own = _table(saved, part).get(key)
         if _table(given, part).get(key, own) != own:
-            return _with_preset(given, fit)
+            env = saved["env"] if part == "agent" else {}  # it is the one to try the agent on
+            return _with_preset(merge_tables({"env": env}, given), fit)
     config = config_from_table({**merge_tables(saved, given), "preset": saved.get("preset", NONE)})
     wanted = _table(given, "env").get("stepping") == "auto" or "stepping" not in saved["env"]
     config, fitted = _fitted(config, fit if wanted else None)

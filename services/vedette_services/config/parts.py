@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import BeforeValidator, Field, PositiveInt
 
 from vedette_rl.agents.config import EnvSteps
 from vedette_rl.import_by_name import choice_or_import, is_import_name
 from vedette_rl.settings_part import SettingsPart
-from vedette_rl.stored_settings import IN_SAMPLES
+from vedette_rl.stored_settings import IN_BEST, IN_SAMPLES
 
 MIB = 1 << 20
 DEVICES = r"^(auto|cpu|mps|cuda(:\d{1,3})?)$"
+SAVED_MODEL = r"^(best|latest|\d{1,18})$"
 KEY_OR_NAME = r"^([0-9a-zA-Z.\-:+=^!/*?#-&<>()\[\]{}@]{40}|[A-Za-z0-9][A-Za-z0-9._\-]{0,63})$"
 """A public key in Z85, or the name of one, as `vedette_services.net.keys.NAME` has it."""
 RecorderName = Annotated[str, choice_or_import("tensorboard", "csv", "jsonl", "mlflow", "wandb")]
@@ -77,11 +78,21 @@ class ActorsConfig(SettingsPart):
         return self.n_buffer * per_row + self.envs_per_actor * (n_step + 1)
 
 
+def _number_as_text(value: object) -> object:
+    """Write a whole number, 5500 or 5.5e3, as the digits of a checkpoint's name."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return str(value) if type(value) is int else value
+
+
 class LearnerConfig(SettingsPart):
     """The learner loop, in upstream's names. Intervals are optimization steps; 0 means off."""
 
     place = "learner"
-    pattern_words = {DEVICES: "auto, cpu, mps, cuda or cuda:N"}  # noqa: RUF012 - nobody changes it
+    pattern_words = {  # noqa: RUF012 - nobody changes it
+        DEVICES: "auto, cpu, mps, cuda or cuda:N",
+        SAVED_MODEL: "latest, best or the optimization steps of a checkpoint",
+    }
 
     warmup_period: int = Field(default=1000, ge=1)
     """samples of actors in the replay before the first optimization step on them."""
@@ -145,7 +156,14 @@ class LearnerConfig(SettingsPart):
     init_from: str | None = None
     """another run's directory, whose weights a new run begins with, as far as the shapes of its
     arrays fit; the environment may be another one. Optimizers and counters begin anew."""
-    init_checkpoint: str = Field(default="latest", pattern=r"^(best|latest|\d{1,18})$")
+    init_checkpoint: Annotated[
+        str,
+        BeforeValidator(
+            _number_as_text,
+            json_schema_input_type=Annotated[str, Field(pattern=SAVED_MODEL)]
+            | Annotated[int, Field(ge=0)],
+        ),
+    ] = Field(default="latest", pattern=SAVED_MODEL)
     """which of that run's models: ``latest``, a checkpoint by its optimization steps, or ``best``,
     the best by evaluation, of which only the network that acts is kept."""
     torch_threads: int = Field(default=1, ge=0, le=1024)
@@ -160,12 +178,12 @@ class EvaluationConfig(SettingsPart):
         KEY_OR_NAME: "a key of 40 characters or its name (`vedette keys list DIR` prints them)"
     }
 
-    episodes: int = Field(default=20, ge=1, le=100_000)
+    episodes: Annotated[int, IN_BEST] = Field(default=20, ge=1, le=100_000)
     """of one evaluation."""
-    seed: int = Field(default=10_000, ge=0, lt=2**31)
+    seed: Annotated[int, IN_BEST] = Field(default=10_000, ge=0, lt=2**31)
     """of its first episode; the others count on. The same at every evaluation. `vedette eval` plays
     other episodes, because the best model was chosen by these."""
-    max_episode_steps: PositiveInt | None = None
+    max_episode_steps: Annotated[PositiveInt | None, IN_BEST] = None
     """an episode is cut here, and counted as cut; ``none`` is the environment's own limit, or 1,000
     where it names none: a greedy policy may never end one there. It counts the steps of the
     environment as it is wrapped."""

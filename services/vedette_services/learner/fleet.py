@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -17,7 +17,7 @@ from vedette_protocol.ledger import Ledger
 from vedette_protocol.limits import ACCOUNTS_MAX
 from vedette_protocol.messages import ActorReport, Batch, Buffer, Refusal, Report
 from vedette_services.host.rate_limited_log import RateLimitedLog
-from vedette_services.run.status import Actor, Lag, Manager, Window
+from vedette_services.run.status import Actor, Lag, Manager, Refused, Window
 from vedette_services.run.status_records import GONE_AFTER_S
 from vedette_services.run.stop_conditions import ENV_STEPS_REACHED
 
@@ -305,6 +305,22 @@ class Admission:
         """Return the messages to send now."""
         refusals, self._refusals = self._refusals, []
         return [[topics.manager_topic(refusal.manager), *encode(refusal)] for refusal in refusals]
+
+    def refused(self, connections: Mapping[str, int] | None, *, credit: int) -> Refused:
+        """Return the part of the status.
+
+        Args:
+            connections: those refused, by reason.
+            credit: batches beyond the limit of their manager.
+        """
+        return Refused(
+            **(connections or {"keys": 0, "handshakes": 0, "frames": 0}),
+            ids=self.ids,
+            credit=credit,
+            places=self.places,
+            rivals=self.rivals,
+            late=self.late,
+        )
 
     def rivals_seen(self, now: float) -> str:
         """Return which two managers used one id within the last minute; "" if none did."""

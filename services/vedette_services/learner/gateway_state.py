@@ -28,7 +28,7 @@ from vedette_services.learner.fleet import Admission, Fleet, LagMeter, RateMeter
 from vedette_services.learner.flow_control import AckScheduler, Budget, CreditGrants, FlightLimits
 from vedette_services.learner.intake import Block, Intake
 from vedette_services.run.ring_stamp import pack_stamp, read_stamp
-from vedette_services.run.status import Rates, Refused, Replay, Samples
+from vedette_services.run.status import Rates, Replay, Samples
 from vedette_services.run.status_records import GONE_AFTER_S, GatewayStatus
 
 _LOG_LINES_A_TICK = 5
@@ -94,7 +94,7 @@ class GatewayState:
         self._rate, self.lag, self.position = RateMeter(), LagMeter(), Position()
         self.rejections = RateLimitedLog()
         self.admission = Admission(self.ledger, self.rejections)
-        self.rejecting = ""  # why the last batch was rejected; "" if one was inserted since
+        self.rejected_reason, self.rejecting = "", False  # none inserted since
         self.log_lines = LogLines(_LOG_LINES_A_TICK)
         self.dirty = False  # the ledger holds something that the ring has not committed
         self._rows_per_batch, self._max_env_steps = rows_per_batch, max_env_steps or math.inf
@@ -212,7 +212,7 @@ class GatewayState:
             self.ledger.reject_batch(batch, str(error))
             self._log_rejection(batch.seq, batch.manager, error)
         if found.blocks:
-            self.rejecting = ""
+            self.rejecting = False
 
     def _reject(self, sender: Sender, rows: int, error: ProtocolError, now: float) -> None:
         manager, incarnation, seq = sender
@@ -224,7 +224,7 @@ class GatewayState:
 
     def _log_rejection(self, seq: int, manager: str, error: ProtocolError) -> None:
         self.rejections.add("rejected", f"batch {seq} of {manager}: {error}")
-        self.rejecting = str(error)
+        self.rejected_reason, self.rejecting = str(error), True
 
     def _handle_error(self, error: ProtocolError, now: float, key: str = "") -> None:
         """Refuse an invalid message; a known sender's batch is settled so that it is not resent."""
@@ -485,16 +485,10 @@ class GatewayState:
             limiter_reason=self._grants.reason,
             lag=self.lag.summarize(),
             garbage=self.garbage,
-            refused=Refused(
-                **(refused or {"keys": 0, "handshakes": 0, "frames": 0}),
-                ids=self.admission.ids,
-                credit=self.refused_credit,
-                places=self.admission.places,
-                rivals=self.admission.rivals,
-                late=self.admission.late,
-            ),
+            refused=self.admission.refused(refused, credit=self.refused_credit),
             rivals=self.admission.rivals_seen(now),
             ended=ended,
+            rejected_reason=self.rejected_reason,
             rejecting=self.rejecting,
             evaluating=self.evaluations.state,
         )

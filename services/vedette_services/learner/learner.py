@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from vedette_rl.agents.captured_step import CudaCapture, SteppedAgent
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Agent, ModelInfo, ReplayBuffer, State
+from vedette_rl.core.learning import check_first_opt
 from vedette_rl.device_loader import RankLoader, make_loader
 from vedette_rl.envs.spaces import Spaces, describe_spaces
 from vedette_rl.import_by_name import is_import_name
@@ -200,6 +201,7 @@ class Learner:
             return 0
         for warning in found.skipped:
             log.warning("%s", warning)
+        self._checkpoints.put_aside_after(int(found.path.name))
         self.replay.set_state(found.state["replay"])
         log.info("resuming run %s at optimization step %d", self.run_id, self.agent.opt_steps)
         meta = found.meta
@@ -342,6 +344,8 @@ def build_learning_agent(
         config.agent, spaces, device=str(device), seed=config.seed
     )
     prepare_steps(agent, device, config.learner)
+    if is_import_name(config.agent.name):
+        check_first_opt(config.agent.name, agent)
     return agent
 
 

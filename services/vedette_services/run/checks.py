@@ -14,7 +14,7 @@ from vedette_rl.agents.config import NetworkConfig
 from vedette_rl.agents.exploration import exploration_ranks
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Policy, TdErrorPolicy
-from vedette_rl.envs.make import make_env
+from vedette_rl.envs.make import make_env, make_vector_environment
 from vedette_rl.envs.registry import find_episode_bound, find_spec, step_limit
 from vedette_rl.envs.spaces import Spaces, check_declared, transition_dtype
 from vedette_rl.errors import (
@@ -40,7 +40,7 @@ from vedette_rl.replay.budget import (
 )
 from vedette_rl.replay.rows import MemoryRing
 from vedette_rl.replay.uniform import make_own_replay
-from vedette_rl.steps.n_step import make_step_processor, step_processor
+from vedette_rl.steps.n_step import make_step_processor, prepare_steps, step_processor
 from vedette_rl.storage.system import bytes_text
 from vedette_services.config.probing import environment_errors, probe_spaces
 from vedette_services.config.run_config import RunConfig, contradictions, settings_without_effect
@@ -135,6 +135,7 @@ def check_config(
         device, lines = "", lines[1:]
     described = [budget, *sources.lines, device, network, describe_repeats(config, layout), *lines]
     described.append(_describe_evaluation_bound(config))
+    described.append("" if own_loop else _describe_schedule(config, saved or 0))
     described += settings_without_effect(config, observation, in_process=in_process)
     return tuple(filter(None, described))
 
@@ -237,10 +238,35 @@ def _describe_evaluation_bound(config: RunConfig) -> str:
                 return ""
             bound = find_episode_bound(made)
         return (
-            f"{env.id} names no time limit: evaluations cut its episodes at {bound:,} steps "
-            f"({key} sets another bound; env.max_episode_steps also ends episodes of the training)"
+            f"{env.id} names no time limit: training episodes end only when the environment ends "
+            f"them, evaluations cut theirs at {bound:,} steps (env.max_episode_steps bounds both, "
+            f"{key} evaluations)"
         )
     return f"evaluations cut episodes at {own:,} steps, by {key}"
+
+
+def _describe_schedule(config: RunConfig, begins_at: int) -> str:
+    """Return where learning rates end that are over when the run begins, or are 0 before its end.
+
+    Args:
+        begins_at: optimization step of the start.
+    """
+    schedule, stop = config.agent.schedule, config.stop
+    opts_per_env_step = (config.replay.samples_per_insert or 0.0) / config.agent.batch_size
+    ends = stop.max_opts, stop.max_env_steps * opts_per_env_step
+    end = min(filter(None, ends), default=0.0)
+    if schedule.kind == "constant":
+        return ""
+    if begins_at >= schedule.total_opts:
+        when = f"this start begins at {begins_at:,}"
+    elif not schedule.final and end > 1.1 * schedule.total_opts:
+        when = f"the run goes on to about {end:,.0f}"
+    else:
+        return ""
+    return (
+        f"learning rates are at {schedule.final:g} of their size from optimization step "
+        f"{schedule.total_opts:,} on, and {when}; agent.schedule.total_opts and final change that"
+    )
 
 
 def check_settings(config: RunConfig) -> None:
@@ -324,12 +350,16 @@ def _check_policy(config: RunConfig, spaces: Spaces) -> None:
 
 
 def _check_steps(config: RunConfig, spaces: Spaces) -> None:
-    """Check that the step processor can be made for these transitions."""
+    """Check that the step processor can be made for these transitions and, where the environment
+    is here, prepared with it."""
     actors, agent = config.actors, config.agent
     row = transition_dtype(spaces, configured_columns(config, spaces))
     arguments = agent.n_step, agent.discount, actors.envs_per_actor, row
     try:
-        make_step_processor(actors.step_processor, *arguments, her_goals=actors.her_goals)
+        made = make_step_processor(actors.step_processor, *arguments, her_goals=actors.her_goals)
+        if hasattr(made, "prepare") and not config.env.is_declared:
+            with closing(make_vector_environment(config.env, 1, config.seed)) as envs:
+                prepare_steps(made, envs, config.seed)
     except RlError as e:
         raise ConfigError(str(e)) from e
     except Exception as e:

@@ -56,7 +56,7 @@ class RunDirectory:
 
     ::
 
-        config.toml  checkpoints/  best/  replay/  tensorboard/  log/  summary.json
+        config.toml  checkpoints/  best/  best-before/  replay/  tensorboard/  log/  summary.json
         run.json     the run's id and epoch
         learner.json where its learner listens, while one does
         lock         held by the learner that runs here; contains its process id
@@ -72,6 +72,7 @@ class RunDirectory:
         self.config_file = root / "config.toml"
         self.checkpoints = root / "checkpoints"
         self.best = root / "best"
+        self.best_before = root / "best-before"
         self.replay = root / "replay"
         self.tensorboard = root / "tensorboard"
         self.log = root / "log"

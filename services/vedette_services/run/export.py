@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import zipfile
 from collections.abc import Iterator
@@ -50,9 +51,12 @@ def check_export(what: str, format: str, out: Path) -> None:
     if format == "minari":
         require_minari("--format minari")
         DataSetPlace.of(str(out))
-        return
-    if out.is_dir() or not out.absolute().parent.is_dir():
+    elif out.is_dir() or not out.absolute().parent.is_dir():
         raise UsageError(f"--out {out}: name a file in a folder that exists")
+    folder = out.absolute().parent
+    is_ours = folder.is_dir() and not str(out).startswith(MINARI)
+    if is_ours and not os.access(folder, os.W_OK | os.X_OK):
+        raise UsageError(f"--out {out}: {folder} cannot be written; name another folder")
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,10 +192,18 @@ def export_replay(run: FinishedRun, format: str, out: Path) -> int:
         UsageError: the format needs an extra that is not installed, or does not fit the replay.
     """
     if not run.replay.is_dir():
-        raise NotInRunError(run.directory, "replay/")
+        raise NotInRunError(run.directory, f"replay/{_why_no_replay(run)}")
     if format == "minari":
         return _write_minari(run, out)
     return _write_npz(run, out)
+
+
+def _why_no_replay(run: FinishedRun) -> str:
+    identified = RunDirectory(run.directory)
+    if not (identified.exists and identified.identity().in_process):
+        return ""
+    why = "a run in one process keeps its samples in memory, and they are gone with it"
+    return f": {why}; train without --in-process (in_process=True) to keep them"
 
 
 def _write_minari(run: FinishedRun, out: Path) -> int:

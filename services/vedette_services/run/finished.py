@@ -256,11 +256,23 @@ def describe_initial_weights(config: RunConfig) -> list[str]:
     found = source.weights_for(agent)
     lines, acting = found.describe(source.name), agent.model_info().arrays.keys()
     taken = {name.partition("/")[2] for name in found.taken}
-    if any(name not in taken for name in acting if name not in (MEAN, SCALE)):
+    if taken >= acting - {MEAN, SCALE}:
+        _check_normalized(source, MEAN in acting)
+    else:
         warmup = hasattr(config.agent, "uniform_warmup")
         key = "agent.uniform_warmup=true" if warmup else "agent.exploration.epsilon_start=1"
         lines.append(f"the network that acts is partly new: {key} begins with random actions")
     return lines
+
+
+def _check_normalized(source: WeightsSource, normalizes: bool) -> None:
+    """Refuse a whole network whose observations were scaled otherwise than they will be."""
+    expected = "normalizer" in source.parts or MEAN in source.model
+    if expected != normalizes:
+        how = "normalised observations" if expected else "observations as they are"
+        fix = f"set agent.normalize_observations={str(expected).lower()}"
+        why = f"the weights of {source.name} expect {how}"
+        raise SettingError("agent.normalize_observations", why, fix)
 
 
 def evaluate_run(

@@ -12,7 +12,7 @@ from vedette_rl.storage.atomic_files import write_json
 from vedette_services.errors import FAILED
 from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.number_format import format_number
-from vedette_services.run.status import Status
+from vedette_services.run.status import Eval, Status
 from vedette_services.run.status_records import StatusReader
 from vedette_services.run.status_schema import decode
 from vedette_services.run.stop_conditions import EXIT_REASONS, exit_sentence, reached_condition
@@ -130,12 +130,17 @@ def exit_at_once(out: Path) -> NoReturn:
     os._exit(FAILED)
 
 
-def describe_already_done(out: Path, stop: StopConfig) -> str:
+def describe_already_done(out: Path, stop: StopConfig, *, new_best: bool = False) -> str:
     """Describe why a start on this directory would end at once, with the fix; "" if it would not.
 
     A run that was killed has no exit reason, and may have lost the steps that its status counts.
+
+    Args:
+        new_best: its best evaluation does not count under this start's settings.
     """
     summary = read_summary(out)
+    if new_best:
+        summary = replace(summary, eval=Eval())
     name = reached_condition(summary, stop) if summary.exit_reason else ""
     if not name or RunDirectory(out).newest_checkpoint() != summary.opt_steps:
         return ""

@@ -157,9 +157,10 @@ def describe_repeats(config: RunConfig, layout: ReplayLayout) -> str:
     if extra <= REPEATS_SAID * rows:
         return ""
     enough = math.ceil(extra / REPEATS_SAID)
+    now, then = (f"{100 * extra / (extra + batch):.0f} %" for batch in (rows, enough))
     return (
-        f"{extra} of a batch's {rows + extra} observations are stored twice, as the end of one "
-        f"batch and the beginning of another; longer batches need fewer: actors.n_buffer={enough}"
+        f"{now} of the observations in the replay are copies, as batches are short: "
+        f"actors.n_buffer={enough} makes that {then}"
     )
 
 

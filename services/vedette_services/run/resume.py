@@ -28,7 +28,7 @@ from vedette_rl.replay.manifest import read_manifest
 from vedette_rl.replay.ring import check_replay_directory, check_ring
 from vedette_rl.replay.syncing import find_recovery
 from vedette_rl.storage.checkpoints import Checkpoints, LoadedCheckpoint, find_not_finite
-from vedette_services.config.loading import read_config
+from vedette_services.config.loading import command_again, read_config
 from vedette_services.config.run_config import RunConfig
 from vedette_services.config.saving import ChangedSetting, changed_settings, publish_config
 from vedette_services.errors import ConfigError, SettingError, UsageError, raise_errors
@@ -38,6 +38,7 @@ from vedette_services.run.outcome import read_summary
 from vedette_services.run.replay_layout import ReplayLayout, replay_directory, replay_layout
 from vedette_services.run.ring_stamp import ActorNumbers, pack_stamp, read_stamp
 from vedette_services.run.sources import place_sources, stage_sources
+from vedette_services.run.status_records import read_best
 
 OTHER_RUN = "choose another --out, or erase the run with --fresh --force"
 
@@ -83,15 +84,46 @@ def describe_resume(
     """
     if fresh or not RunDirectory(out).exists:
         return []
-    changes = [f"changed {change}" for change in _changes(config, out, fresh=fresh)]
+    changed = _changes(config, out, fresh=fresh)
+    changes = [*(f"changed {change}" for change in changed), *_describe_new_best(out, changed)]
+    if (file := RunDirectory(out).config_file) and not file.exists():
+        changes.append(f"{file}: no such file; goes on with the settings of this command alone")
     if not new_replay:
         changes = _describe_recovery(replay_directory(config, out)) + changes
     if saved is None:
         samples = "with an empty replay" if new_replay else "on the samples that are there"
         return [f"no checkpoint in {out}: learns from the beginning, {samples}", *changes]
+    for steps, why in Checkpoints(RunDirectory(out).checkpoints, keep=1).unreadable_after(saved):
+        changes.insert(0, f"checkpoint {steps:,} is skipped: {why}")
     line = f"goes on from optimization step {saved:,} of the run in {out}"
     there = not new_replay and (replay_directory(config, out) / COMMITS).exists()
     return [line if there else f"{line}, with an empty replay", *changes]
+
+
+def begins_new_best(config: RunConfig, out: Path) -> bool:
+    """Return True if the best model was chosen by other evaluations than this start plays."""
+    return any("best" in change.stored_in for change in _changes(config, out))
+
+
+def _describe_new_best(out: Path, changed: list[ChangedSetting]) -> list[str]:
+    """Describe why the best evaluation does not count any more, where it does not."""
+    keys = [change.key for change in changed if "best" in change.stored_in]
+    best = read_best(RunDirectory(out).best)
+    if not keys or best.best_return_mean is None:
+        return []
+    place = RunDirectory(out).best_before
+    return [
+        f"evaluations are others than before ({', '.join(keys)}): the best until now, "
+        f"{best.best_return_mean:.1f} at version {best.best_version:,}, does not count any more, "
+        f"and its model is moved to {place}"
+    ]
+
+
+def _begin_new_best(config: RunConfig, run: RunDirectory) -> None:
+    """Put the best model away where it does not count any more."""
+    if run.best.exists() and begins_new_best(config, run.root):
+        shutil.rmtree(run.best_before, ignore_errors=True)
+        run.best.rename(run.best_before)
 
 
 def _describe_recovery(directory: Path) -> list[str]:
@@ -157,6 +189,21 @@ def check_resume(
     if fresh or not run.exists:
         _check_place(config, run)
         return None
+    try:
+        return _check_run(config, run, spaces, layout, new_replay=new_replay)
+    except SettingError as error:
+        if run.config_file.exists():
+            raise
+        why = f"no such file, and this command does not fit the run ({error.key}: {error.why})"
+        fix = f"put it back, or {command_again(run.root)}"
+        raise SettingError(str(run.config_file), why, fix) from error
+
+
+def _check_run(
+    config: RunConfig, run: RunDirectory, spaces: Spaces, layout: ReplayLayout, *, new_replay: bool
+) -> int | None:
+    """Check the run in a directory as `check_resume` says."""
+    out = run.root
     saved, made_of = _whole_checkpoint(run)
     _check_changes(config, out, saved, new_replay=new_replay)
     for part, now in describe_spaces(spaces).items():
@@ -237,7 +284,13 @@ def _check_changes(config: RunConfig, out: Path, saved: int | None, *, new_repla
     stored = {"weights"} if saved is not None else set[str]()
     if not new_replay and (stored or (replay_directory(config, out) / COMMITS).exists()):
         stored.add("samples")
-    differing = [change for change in _changes(config, out) if change.stored_in & stored]
+    changes = _changes(config, out)
+    begins = any(change.key.startswith("learner.init_") for change in changes)
+    if saved is not None and config.learner.init_from is not None and begins:
+        why = f"{out} has a checkpoint, and goes on with its own weights"
+        fix = "choose another --out, or start over with --fresh --force"
+        raise SettingError("learner.init_from (--init-from)", why, fix)
+    differing = [change for change in changes if change.stored_in & stored]
     foreign = [change for change in differing if change.key in ("env.id", "agent.name")]
     raise_errors([change.refusal(out, stored) for change in foreign or differing])
 
@@ -332,6 +385,7 @@ def prepare_start(
         erase_run(run)
         run.make()
     events = _change_events(config, run) if run.exists else []
+    _begin_new_best(config, run)
 
     def save_settings() -> None:
         EventFile(run.events_file).add(*events)
@@ -389,7 +443,8 @@ def _begin_new_replay(config: RunConfig, run: RunDirectory) -> None:
 
 def erase_run(run: RunDirectory) -> None:
     """Erase the run in a directory, and its own replay in another directory."""
-    places = [run.checkpoints, run.best, run.replay, run.tensorboard, run.live, run.root / "wandb"]
+    places = [run.checkpoints, run.best, run.best_before, run.replay, run.tensorboard, run.live]
+    places.append(run.root / "wandb")
     elsewhere = _own_replay(run)
     if elsewhere is not None:
         places.append(elsewhere)

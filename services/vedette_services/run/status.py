@@ -319,6 +319,7 @@ class Status(Part):
     waits: str = ""
     stop: Stop = Stop()
     samples: Samples = Samples()
+    rejected_reason: str = ""
     rates: Rates = Rates()
     time: Time = Time()
     replay: Replay = Replay()
@@ -330,7 +331,7 @@ class Status(Part):
     evaluating: str = ""
     garbage: Count | None = counter(
         "messages refused", "", "wire/garbage",
-        chart=_REFUSED, row="refused", label="messages of unknown senders",
+        chart=_REFUSED, row="refused", label="invalid messages",
     )  # fmt: skip
     refused: Refused = Refused()
     record: dict[str, float] = field(default_factory=dict)

@@ -119,9 +119,10 @@ class GatewayStatus:
         managers: including those that are gone, until they are forgotten.
         replay, rates, lag: the numbers of these parts that it measures.
         limiter_reason: why actors have to wait, "" if they do not.
-        garbage: messages refused whose sender is unknown.
+        garbage: invalid messages, of unknown senders and of known ones; batches are `rejected`.
         ended: the gateway has announced the end of the run and received the last batches.
-        rejecting: why the last batch was rejected; "" if one was inserted since.
+        rejected_reason: why the last batch was rejected, but for those after the last step.
+        rejecting: none was inserted since.
         rivals: two managers that use one id, within the last minute; "" if there are none.
         evaluating: what a manager evaluates; "" if none does.
         source_sizes: rows of the named sources that grow.
@@ -136,7 +137,8 @@ class GatewayStatus:
     garbage: int = 0
     refused: Refused = _NONE_REFUSED
     ended: bool = False
-    rejecting: str = ""
+    rejected_reason: str = ""
+    rejecting: bool = False
     rivals: str = ""
     env_steps: int = 0
     evaluating: str = ""
@@ -287,6 +289,7 @@ def assemble_status(
         waits=describe_wait(learning, ingest, evaluations),
         stop=Stop(**config.stop.model_dump()),
         samples=samples,
+        rejected_reason=ingest.rejected_reason,
         rates=merged(
             Rates(samples_per_opt_step=inserted / max(1, steps)), learning.rates, ingest.rates
         ),
@@ -357,7 +360,7 @@ def _wait(learning: TrainerStatus, ingest: GatewayStatus) -> str:
         return f"the learner is starting: the {what}"
     if learning.phase == "waiting":
         present = sum(manager.is_present for manager in ingest.managers)
-        why = f"; batches are rejected: {ingest.rejecting}" if ingest.rejecting else ""
+        why = f"; batches are rejected: {ingest.rejected_reason}" if ingest.rejecting else ""
         return f"{learning.waits}, {present} manager{'' if present == 1 else 's'} connected{why}"
     return ingest.limiter_reason
 

@@ -113,7 +113,7 @@ def _steps(status: Status, *, short: bool) -> str:
     per_sec = rates.samples_per_sec
     if per_sec and inserted and status.env_steps:  # hindsight stores several samples of each step
         per_sec *= status.env_steps / inserted
-    each = f", {format_number(rates.samples_per_opt_step, 1)} samples each"
+    each = f", {format_number(rates.samples_per_opt_step, 1)} samples inserted for each"
     return (
         f"{number(status.env_steps)} environment ({format_rate(per_sec, short=short)}), "
         f"{number(status.opt_steps)} optimization "
@@ -126,9 +126,10 @@ def _returns(status: Status) -> str:
     at = "" if found.env_steps is None else f" at {format_number(found.env_steps)} env steps"
     said = [] if actors is None else [f"actors {format_number(actors, 1)}"]
     by = f" by {found.played_by}" if found.played_by else ""
-    said.append(f"{_evaluation(found)}{at}{by}")
-    shown = _shown(found)
-    return ", ".join([*said, *_best(found), *shown, *[status.evaluating] * bool(status.evaluating)])
+    if found.return_mean is not None or not status.unevaluated:
+        said.append(f"{_evaluation(found)}{at}{by}")
+    said += [*_best(found), *_shown(found), status.evaluating, status.unevaluated]
+    return ", ".join(filter(None, said))
 
 
 def _shown(found: Eval) -> list[str]:
@@ -239,12 +240,11 @@ def summary_lines(summary: Status, run: str) -> list[str]:
     after = f" after {format_clock(since)} of training" if since is not None else ""
     best = summary.eval.best_version is not None
     evaluate = f"vedette eval {run}   or   " if best else ""
-    unevaluated = [summary.unevaluated] if summary.unevaluated else []
     return [
         exit_sentence(summary.exit_reason, after) or f"ended{after}",
         *(f"  {label:<8} {text}" for label, text in status_rows(summary)),
         *(f"  {'error':<8} {error}" for error in actor_errors(summary)[:4]),
-        *(f"  {'returns':<8} {why}" for why in unevaluated),
+        *([f"  rejected {summary.rejected_reason}"] if summary.rejected_reason else []),
         f"  run      {run}",
         *([f"  next     {evaluate}vedette report {run}"] if summary.opt_steps else []),
     ]

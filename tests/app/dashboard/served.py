@@ -94,7 +94,7 @@ def fleet_status(count: int, step: int = 1, **more: Any) -> Status:
         "samples": Samples(1000 * step, 1000 * step, 0, 0, 0, 0, 0), "record": {"loss": 1 / step},
         "eval": Eval(10.0 * step, 1.0, 9.0 * step, 11.0 * step, 10.0, 20, 0, 90 * step, 900 * step,
                      10.0 * step, 90 * step),
-        "waits": "actors wait: 64 samples are still to be drawn, for 32 per sample inserted",
+        "waits": "actors wait for the learner, which is the limit: it has 64 samples to draw",
         "checkpoint": Checkpoint(100 * step, 12.0), "window_limits": Window(64, 1 << 26),
         "managers_present": count, "managers": tuple(map(_manager, range(count))),
     }  # fmt: skip

@@ -6,7 +6,7 @@ policy counted, and `twice` is made of what was seen.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 import vedette_rl.agents.dqn.policy as dqn
 from vedette_rl.agents.dqn.config import DqnConfig
+from vedette_rl.agents.kind import AgentKind
 from vedette_rl.core import Columns, Policy, RowColumn, Step
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.steps import NStep
@@ -66,6 +67,24 @@ Forgotten = replace(
 )
 
 
+def giving(change: Callable[[NDArray[Any]], Any]) -> AgentKind:
+    """The agent whose policy gives its column otherwise."""
+
+    class Otherwise(Remembering):
+        def acted_columns(self) -> Columns:
+            return {"since": change(self._count)}
+
+    def build(config: DqnConfig, spaces: Spaces, **how: Any) -> Otherwise:
+        return Otherwise(dqn.KIND.build_policy(config, spaces, **how))
+
+    return replace(Memory, build_policy=build)
+
+
+OneRow = giving(lambda count: count[:1])
+FewRows = giving(lambda count: count[:-1])
+Single = giving(lambda count: int(count[0]))
+
+
 class TwiceSeen(NStep):
     """Adds a column of the whole observation, doubled."""
 
@@ -86,6 +105,11 @@ class TwiceSeen(NStep):
 class OfAnotherShape(TwiceSeen):
     def _with_own(self, rows: Columns) -> Columns:
         return {**rows, "twice": rows["obs"][:, 0]}
+
+
+class OfOneRow(TwiceSeen):
+    def _with_own(self, rows: Columns) -> Columns:
+        return {**rows, "twice": 2 * rows["obs"][:1]}
 
 
 def assert_rows_are_right(rows: Columns) -> None:

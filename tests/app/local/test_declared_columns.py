@@ -11,6 +11,7 @@ from small_runs import config_of, trained
 from vedette_rl.core import Sample
 from vedette_rl.replay.rows import MemoryRing
 from vedette_rl.replay.uniform import UniformReplay
+from vedette_rl.testing import BitFlip
 from vedette_services.errors import ConfigError, ServicesError, SettingError
 from vedette_services.run.checks import check_config
 
@@ -60,6 +61,14 @@ def test_declared_columns_stand_beside_frames_that_are_stored_once(tmp_path: Pat
     [
         ("Undeclared", "TwiceSeen", "column 'since': rows have it and nothing declares it"),
         ("Forgotten", "TwiceSeen", "column 'log_prob': it is declared, and rows come without it"),
+        (
+            "OneRow",
+            "TwiceSeen",
+            "column 'since': it comes with 1 rows for 4 environments: return one",
+        ),
+        ("FewRows", "TwiceSeen", "column 'since': it comes with 3 rows for 4 environments"),
+        ("Single", "TwiceSeen", "column 'since': it comes as a single value for 4 environments"),
+        ("Memory", "OfOneRow", "column 'twice': it comes with 1 rows for 12 rows of transitions"),
         ("Memory", "OfAnotherShape", r"column 'twice': .* float32\[3\] a row, and comes as .*\[\]"),
     ],
 )
@@ -109,4 +118,17 @@ def test_a_run_draws_from_the_replay_that_is_named(tmp_path: Path) -> None:
 def test_a_replay_that_cannot_be_made_is_refused_before_the_start(tmp_path: Path) -> None:
     config = config_of(replay={"name": f"{__name__}:Newest", "kwargs": {"size": 3}})
     with pytest.raises(SettingError, match=r"replay\.name: .*Newest fails when it is made"):
+        check_config(config, tmp_path, in_process=True)
+
+
+class SingleRow(BitFlip):
+    """Judges one pair of goals alone."""
+
+    def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> float:
+        return -float(achieved_goal[0] != desired_goal[0])
+
+
+def test_hindsight_tries_the_reward_before_the_start(tmp_path: Path) -> None:
+    config = config_of(env={"id": f"{__name__}:SingleRow"}, actors={"step_processor": "her"})
+    with pytest.raises(ConfigError, match=r"'her': its goals cannot be judged again \(TypeError: "):
         check_config(config, tmp_path, in_process=True)

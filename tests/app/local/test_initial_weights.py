@@ -13,6 +13,8 @@ from small_runs import config_of, trained  # beside this file
 from vedette_rl.agents import agent_kind
 from vedette_rl.core import ModelInfo
 from vedette_rl.envs import Spaces
+from vedette_rl.envs.make import probe_environment
+from vedette_rl.storage.state_file import write_state
 from vedette_rl.testing import sampled_transitions
 from vedette_services.config import RunConfig, load_config
 from vedette_services.config.loading import complete_config
@@ -151,6 +153,45 @@ def test_a_run_that_gives_nothing_is_refused_with_the_reason(
     other = config_of(agent={"hidden_sizes": [3, 3, 3]}, learner={"init_from": str(source[0])})
     with pytest.raises(SettingError, match=r"no array of .* fits: online/"):
         check_config(other, tmp_path / "new", in_process=True)
+
+
+@pytest.mark.parametrize("which", ["latest", "best"])
+@pytest.mark.parametrize(
+    ("there", "told"), [(True, "normalised observations"), (False, "observations as they are")]
+)
+def test_weights_behind_other_statistics_are_refused_with_the_setting(
+    tmp_path: Path, which: str, there: bool, told: str
+) -> None:
+    begun_with = saved_model(tmp_path / "source", normalize_observations=there)
+    learner = {"init_from": str(begun_with), "init_checkpoint": which}
+    check_config(
+        config_of(agent={"normalize_observations": there}, learner=learner), tmp_path / "a"
+    )
+    config = config_of(agent={"normalize_observations": not there}, learner=learner)
+    with pytest.raises(SettingError) as refused:
+        check_config(config, tmp_path / "b")
+    assert str(refused.value).startswith("agent.normalize_observations: the weights of ")
+    fix = f"expect {told}; set agent.normalize_observations={str(there).lower()}"
+    assert str(refused.value).endswith(fix)
+    other = config.model_copy(update={"env": config.env.model_copy(update={"id": "Acrobot-v1"})})
+    check_config(other, tmp_path / "c")  # its first layer begins anew
+
+
+def test_arrays_that_the_new_agent_has_no_place_for_are_named(tmp_path: Path) -> None:
+    deeper = saved_model(tmp_path / "source", hidden_sizes=[16, 16])
+    lines = check_config(config_of(learner={"init_from": str(deeper)}), tmp_path / "new")
+    assert any(line.startswith("has no place for 4 of its arrays: online/") for line in lines)
+
+
+def saved_model(out: Path, **agent: Any) -> Path:
+    """A directory with a checkpoint and a best model, of which none has learned anything."""
+    config = config_of(agent=agent)
+    made = agent_kind("dqn").build_agent(
+        config.agent, probe_environment(config.env), device="cpu", seed=1
+    )
+    write_state(out / "checkpoints" / "5", {"agent": made.get_state()}, {})
+    write_state(out / "best", {"model": dict(made.model_info().arrays)}, {"version": 5})
+    return out
 
 
 def test_checkpoints_and_provenance_say_where_the_weights_come_from(

@@ -17,6 +17,7 @@ from vedette_services.config import RunConfig, read_config
 from vedette_services.errors import REFUSED, DaemonFailedError, UnsavedEndError
 from vedette_services.net.addresses import Address
 from vedette_services.run.directory import LearnerSpec, RunDirectory
+from vedette_services.run.events import EventFile, RunEvent
 from vedette_services.run.outcome import read_summary, status_at_end
 from vedette_services.run.status import Status, Time
 from vedette_services.run.status_records import StatusRecordWriter, TrainerStatus
@@ -96,6 +97,22 @@ def test_a_run_ends_with_its_learner_and_the_actors_are_seen_off(
     assert "hello from learner" in (log / "learner.log").read_text()
     assert read_config(tmp_path / "given.toml").env.id == "CartPole-v1"
     assert not list(log.glob("*.toml"))
+
+
+def test_a_process_of_the_learner_that_died_is_said_once(fakes: Any, tmp_path: Path) -> None:
+    view, path = Hearing(), tmp_path / "run" / "events.jsonl"
+    (tmp_path / "run").mkdir()
+    EventFile(path).add(RunEvent(time.time() - 60.0, "died", "gateway", "of an earlier start"))
+    text = "signal 9; it is started again"
+
+    def ask(timeout_s: float) -> None:
+        EventFile(path).add(RunEvent(time.time(), "epoch", "trainer", "epoch 2"))
+        if not any("died" in line for line in view.heard):
+            EventFile(path).add(RunEvent(time.time() + 0.001, "died", "trainer", text))
+
+    with fakes("time.sleep(2.5)", "time.sleep(0.4)", view=view) as run:
+        run.watch(ask, None)
+    assert [x for x in view.heard if "died" in x] == [f"the trainer died: {text}"]
 
 
 @pytest.mark.parametrize(

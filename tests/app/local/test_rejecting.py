@@ -10,6 +10,7 @@ from small_runs import config_of, trained  # beside this file
 
 from vedette.live import View
 from vedette.local import in_process as run
+from vedette_services.run.status_text import summary_lines
 
 
 class NeverFinite(gym.RewardWrapper[Any, Any]):
@@ -48,4 +49,7 @@ def test_rejected_batches_are_said_at_a_bounded_rate_and_are_what_the_learner_wa
     assert "of in-process: column 'reward'" in said[0]
     warm_up = "learner waits: 0 of 64 warm-up samples, 1 manager connected"
     assert view.waits[1] == warm_up
+    why = "column 'reward' has a value that is not finite"
+    assert summary["rejected_reason"].startswith(why)
+    assert f"  rejected {why}" in "\n".join(summary_lines(summary, "runs/one"))
     assert view.waits[-1].startswith(f"{warm_up}; batches are rejected: column 'reward'")

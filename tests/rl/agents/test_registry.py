@@ -101,8 +101,8 @@ def test_a_cnn_is_refused_for_what_is_no_image() -> None:
         ("iqn", {"hidden_sizes": [64]}, "hidden_sizes"),
         ("sac", {"alpha": -1.0}, "alpha"),
         ("sac", {"log_std_min": 3.0}, "log_std_min"),
-        ("sac", {"critics_in_target": 3}, "critics_in_target 3 is more than n_critics 2"),
-        ("sac", {"dropped_quantiles": 1}, "dropped_quantiles 1 must be below n_quantiles 1"),
+        ("sac", {"critics_in_target": 3}, "more than n_critics 2: set agent.n_critics=3"),
+        ("sac", {"dropped_quantiles": 1}, "below n_quantiles 1: raise agent.n_quantiles"),
         (
             "td3",
             {"hidden_sizes": [64, 32], "critic_architecture": "residual"},

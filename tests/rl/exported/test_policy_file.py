@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -16,7 +17,7 @@ from safetensors.numpy import load_file
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import ModelInfo
 from vedette_rl.envs import Spaces
-from vedette_rl.errors import PolicyFileError
+from vedette_rl.errors import PolicyFileError, SpaceLayoutError
 from vedette_rl.exported import (
     PolicyFile,
     load_policy,
@@ -49,6 +50,23 @@ def test_it_acts_as_the_original_on_many_observations(case: str, form: str, tmp_
         assert len(np.unique(acted)) > 1 or "image" in case
     else:
         np.testing.assert_allclose(acted, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("obs", "why"),
+    [
+        (
+            {"obs": VECTOR.sample()},
+            r"expected obs of shape \(B, 4\), got \(4,\); add a row axis",
+        ),
+        ({"obs": np.zeros((2, 9))}, r"expected obs of shape \(B, 4\), got \(2, 9\)$"),
+        ({"seen": VECTOR.sample()}, r"a dictionary of \['obs'\], .* got the columns \['seen'\]"),
+        (VECTOR.sample(), r"a dictionary of \['obs'\], obs of shape \(B, 4\), got ndarray"),
+    ],
+)
+def test_it_says_what_it_expects_to_see(obs: Any, why: str) -> None:
+    with pytest.raises(SpaceLayoutError, match=why):
+        policy_file("sac").make_environment_policy().act(obs, explore=False)
 
 
 def test_a_file_of_an_earlier_version_acts_as_it_did(tmp_path: Path) -> None:

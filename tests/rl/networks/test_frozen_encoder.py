@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import gymnasium as gym
@@ -10,10 +11,12 @@ import pytest
 import torch
 from torch import nn
 
+from vedette_rl.agents.sac.config import SacConfig
 from vedette_rl.envs.config import EnvConfig
-from vedette_rl.envs.make import make_env, make_vector_environment
+from vedette_rl.envs.make import make_env, make_vector_environment, probe_environment
 from vedette_rl.errors import CustomNetworkError, ImportNotAllowedError, UnknownNameError
 from vedette_rl.networks.frozen_encoder import FrozenEncoder
+from vedette_rl.networks.observation import describe_input
 from vedette_rl.testing import VisualReach
 
 IMAGE = gym.spaces.Box(0, 255, (40, 48, 3), np.uint8)
@@ -110,7 +113,7 @@ def test_pixels_are_scaled_as_the_network_was_trained() -> None:
             CustomNetworkError,
             r"takes no images \(1, 3, 40, 48\)",
         ),
-        (f"{HERE}:Means", {}, ["side"], CustomNetworkError, "has no image side"),
+        (f"{HERE}:Means", {}, ["side"], CustomNetworkError, "whole observation: leave parts out"),
     ],
 )
 def test_what_does_not_fit_is_named(
@@ -118,6 +121,24 @@ def test_what_does_not_fit_is_named(
 ) -> None:
     with pytest.raises(error, match=message):
         FrozenEncoder(Cameras(), network, arguments, parts)
+
+
+def test_a_missing_timm_is_named_with_the_key_and_the_fix(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "timm", None)
+    with pytest.raises(UnknownNameError, match=r"^kwargs.network of .*`pip install timm`$"):
+        FrozenEncoder(Cameras(), "timm:create_model")
+
+
+def test_unknown_parts_are_told_the_images_alone() -> None:
+    with pytest.raises(CustomNetworkError, match=r"parts names side, and .* are back, front$"):
+        FrozenEncoder(Cameras(BOTH), f"{HERE}:Means", parts=["front", "side"])
+
+
+def test_the_start_says_which_images_became_features() -> None:
+    spaces = probe_environment(wrapped("vedette_rl.testing:VisualReach"))
+    shape = VisualReach().observation_space["camera"].shape  # type: ignore[index]
+    said = describe_input(SacConfig(), spaces.observation)
+    assert said == f"network input: obs/camera: {shape[-1]} features of an image {shape}"
 
 
 def test_an_observation_without_images_is_refused() -> None:

@@ -7,13 +7,13 @@ import pytest
 from numpy.typing import NDArray
 
 from vedette_rl.core import Sample
-from vedette_rl.errors import EmptyReplayError, UnknownNameError
+from vedette_rl.errors import EmptyReplayError, OwnPartError, UnknownNameError
 from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_rl.replay.rows import MemoryRing
 from vedette_rl.replay.uniform import DrawnRows, UniformReplay, make_own_replay
 from vedette_rl.testing import ReplayBufferContract
-from vedette_rl.testing.contracts import NUMBERED
+from vedette_rl.testing.contracts import NUMBERED, numbered
 
 
 class Recent(DrawnRows):
@@ -52,6 +52,36 @@ class TestPrioritized(ReplayBufferContract):
 
 class TestRecent(ReplayBufferContract):
     replay = Recent
+
+
+class Half(UniformReplay):
+    def sample(self, batch_size: int) -> Sample:
+        return super().sample(batch_size // 2)
+
+
+class Mapped(UniformReplay):
+    def sample(self, batch_size: int) -> Any:
+        return dict(super().sample(batch_size))
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("Half", r"'number' of shape \(4,\); return 8 rows"),
+        ("Mapped", r"a dict; return vedette_rl\.core\.Sample\(columns, indices\)"),
+    ],
+)
+def test_what_a_replay_draws_first_is_checked(name: str, why: str) -> None:
+    rows = MemoryRing(NUMBERED, 8)
+    rows.append(numbered(0, 8), 8)
+    rows.commit()
+    named = ReplayConfig(name=f"{__name__}:{name}")
+    own = make_own_replay(named, rows, np.random.default_rng(0))
+    with pytest.raises(
+        OwnPartError, match=rf"replay.name is '.*{name}': its sample.. returned {why}"
+    ):
+        own.sample(8)
+    assert "sample" not in vars(own)  # later draws are as fast as before
 
 
 class NoReplay:

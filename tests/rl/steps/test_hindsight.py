@@ -214,6 +214,44 @@ def test_what_cannot_be_relabelled_is_refused_with_the_fix() -> None:
     assert len(empty_columns(dtype, 0)["reward"]) == 0
 
 
+class SingleRow(BitFlip):
+    def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
+        return -float(achieved_goal[0] != desired_goal[0])
+
+
+class NeedsInfo(BitFlip):
+    def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
+        return info["k"]
+
+
+class OneNorm(BitFlip):
+    def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
+        return np.linalg.norm(achieved_goal - desired_goal)
+
+
+class NeverFinite(BitFlip):
+    def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
+        return np.full(np.shape(achieved_goal)[:-1], np.nan)
+
+
+JUDGES = [
+    (SingleRow, r"its goals cannot be judged again \((Type|Value)Error: "),
+    (NeedsInfo, r"its goals cannot be judged again \(TypeError: list indices"),
+    (OneNorm, r"its compute_reward gave \(\) for 2 rows of goals"),
+    (NeverFinite, r"its compute_reward gave \[nan, nan\] for two goals"),
+]
+
+
+@pytest.mark.parametrize(("kind", "why"), JUDGES)
+def test_a_reward_that_does_not_take_many_rows_is_refused_before_the_first_step(
+    kind: type[BitFlip], why: str
+) -> None:
+    envs = LoopVectorEnv([kind(BITS)], seed=0)
+    fix = r".* or have compute_reward take many rows: .* info, a list of B empty dictionaries"
+    with pytest.raises(HindsightError, match=why + fix):
+        prepare_steps(Hindsight(1, 0.9, 1, transition_dtype(envs.spaces)), envs, 0)
+
+
 def test_the_reward_is_found_behind_wrappers() -> None:
     config = EnvConfig(
         id="vedette_rl.testing.inputs:BitFlip", kwargs={"bits": 3}, max_episode_steps=2

@@ -55,3 +55,13 @@ def test_what_a_step_carries_is_in_the_transition_that_it_begins(n: int) -> None
     for rows in found:
         np.testing.assert_array_equal(rows["seen"], rows["obs"])
     assert sum(len(rows["seen"]) for rows in found) == 90
+
+
+def test_a_column_that_changes_its_shape_is_not_repeated() -> None:
+    envs = LoopVectorEnv([ScriptedEnv(number) for number in range(3)], seed=0)
+    processor = NStep(2, 0.9, 3, transition_dtype(envs.spaces, [RowColumn("seen", shape=(3,))]))
+    envs.reset()
+    step = envs.step(np.zeros(3, np.int64))
+    processor.process(replace(step, extra={"seen": step.obs["obs"]}))
+    with pytest.raises(RowColumnError, match=r"'seen': it comes as \[3, 1\], and came as \[3, 3\]"):
+        processor.process(replace(step, extra={"seen": step.obs["obs"][:, :1]}))

@@ -53,6 +53,21 @@ def test_a_torn_checkpoint_is_passed_over_and_told_of(tmp_path: Path) -> None:
         checkpoints.load_latest()
 
 
+def test_an_unreadable_one_takes_no_place_of_a_whole_one(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, keep=1)
+    checkpoints.save(5500, {"n": 1}, {})
+    for _ in range(2):  # it is unreadable again, after the next start
+        (tmp_path / "5800").mkdir()
+        (tmp_path / "5800" / STATE_FILE).write_bytes(b"torn")
+        ((steps, why),) = checkpoints.unreadable_after(5500)
+        assert (steps, why[:23]) == (5800, "it is torn or foreign (")
+        checkpoints.put_aside_after(5500)
+        assert not [*checkpoints.unreadable_after(5500)]
+    checkpoints.save(5600, {"n": 2}, {})
+    assert [path.name for path in checkpoints.list()] == ["5600"]
+    assert (tmp_path / "5800.unreadable" / STATE_FILE).read_bytes() == b"torn"
+
+
 def test_what_a_killed_writer_left_is_no_checkpoint_and_is_cleared(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path, keep=3)
     (tmp_path / ".writing-7-99").mkdir()

@@ -18,7 +18,7 @@ class Count(gym.Env[np.ndarray, int]):
         sleep_s: of a step.
         once: a file; the first of all environments that reaches step `at` makes it and misbehaves.
         at: the step.
-        how: ``die`` raises there, ``hang`` never returns.
+        how: ``die`` raises there, ``hang`` never returns, ``exit`` raises SystemExit(3).
     """
 
     observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float64)
@@ -51,6 +51,8 @@ class Count(gym.Env[np.ndarray, int]):
                 return
         if self._how == "hang":
             time.sleep(1e6)
+        if self._how == "exit":
+            raise SystemExit(3)
         raise RuntimeError("the environment broke")
 
     def _seen(self) -> np.ndarray:

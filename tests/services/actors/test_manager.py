@@ -304,14 +304,21 @@ def test_a_manager_whose_learner_is_gone_says_what_it_loses(address: Address, st
     assert not manager.family()
 
 
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        ("die", "RuntimeError: the environment broke"),
+        ("exit", "its environment's code ended the process: SystemExit: 3 (actors_test_envs.py:"),
+    ],
+)
 def test_an_environment_that_breaks_is_told_with_its_own_traceback(
-    address: Address, start: Start, tmp_path: Path
+    address: Address, start: Start, tmp_path: Path, how: str, told: str
 ) -> None:
     manager = start(1, "actors_test_envs")
-    once = {"once": str(tmp_path / "broken"), "at": 200, "sleep_s": 0.001}
+    once = {"once": str(tmp_path / "broken"), "at": 200, "sleep_s": 0.001, "how": how}
     learner = FakeLearner(address, a_run({**COUNT, "kwargs": once}))
     learner.until(lambda: bool(learner.reports) and learner.report().actors[0].error != "", 60)
-    assert learner.report().actors[0].error.startswith("RuntimeError: the environment broke")
+    assert learner.report().actors[0].error.startswith(told)
     assert "in _misbehave" in manager.log
     learner.until(lambda: learner.report().actors[0].restarts == 1, 60)
     rows = learner.rows()

@@ -49,6 +49,14 @@ def test_an_actor_that_refuses_the_spec_ends_the_manager_with_3() -> None:
     assert "'obs'" in end.reason
 
 
+def test_an_environment_that_ends_its_process_with_status_3_refuses_nothing() -> None:
+    rig = Rig(count=1).joined()
+    done = rig.exited(0, 3)
+    assert of(Exit, done) == []
+    assert "status 3 and no error: its environment's code ended the process" in said(done)
+    assert of(StartActor, rig.tick(2.0))
+
+
 def test_a_hanging_actor_is_killed() -> None:
     rig = Rig(count=1, step_timeout_s=5.0).joined()
     rig.state.on_stats(0, ActorStats(state="playing", env_steps=4), 0.0)

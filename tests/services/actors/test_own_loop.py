@@ -158,10 +158,12 @@ def test_nothing_waits_where_batches_may_be_dropped_and_the_oldest_are_dropped_a
         Actor(str(address), envs=1, on_full="drop_oldest", **SPACES) as actor,
     ):
         actor.begin(sim.obs)
-        while actor.stats().get("dropped", 0) < 300:
+        while actor.stats().get("dropped", 0) < 300 or sim.t[0] % 10:
             began = time.monotonic()
             play(actor, sim, lambda: True) or actor.observe(*sim.step(actor.act()))
             longest_s = max(longest_s, time.monotonic() - began)
+        # once all are in the window, as beside batches that were all sent the new one is dropped
+        wait_until(lambda: actor.stats()["produced"] == sim.t[0])
         learner.credit = 64
         assert actor.close()
         wait_until(lambda: learner.report().state == "gone")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from vedette_services.actors.roster import (
@@ -10,6 +12,7 @@ from vedette_services.actors.roster import (
     QUICK_S,
     ActorStats,
     Backoff,
+    RecentEpisodes,
     Roster,
 )
 
@@ -215,3 +218,11 @@ def test_time_before_the_first_step_does_not_count_as_playing() -> None:
         roster.on_stats(0, playing(5), start + 100)
         roster.on_exited(0, 1, CAUSE, start + 101)
     assert roster.is_hopeless
+
+
+def test_returns_that_are_not_finite_are_left_out_of_the_mean() -> None:
+    tally = RecentEpisodes()
+    tally.add([(math.nan, 5)])
+    assert (tally.return_mean, tally.length_mean, tally.episodes) == (None, 5.0, 1)
+    tally.add([(2.0, 5), (math.inf, 5), (1e308, 5), (-1e308, 5)])
+    assert (tally.return_mean, tally.episodes) == (2.0, 5)

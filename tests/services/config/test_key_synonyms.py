@@ -37,6 +37,13 @@ def test_words_of_others_and_slips_are_understood(typed: str, meant: str) -> Non
     assert refusal(f"{typed}=1") == f"{typed}: unknown key; did you mean {meant}?"
 
 
+def test_an_option_of_a_command_is_said_to_be_one() -> None:
+    assert refusal("learner.bind=x") == (
+        "learner.bind: unknown key; it is the option --bind of a command"
+    )
+    assert refusal("in_process=true").endswith("it is the option --in-process of a command")
+
+
 def test_a_key_of_another_agent_is_said_to_be_one() -> None:
     assert refusal("agent.n_critics=3").endswith("agents that have n_critics: sac, td3")
     assert refusal("agent.ent_coef=3").endswith("agents that have alpha: sac")

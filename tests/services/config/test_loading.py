@@ -100,6 +100,11 @@ def test_layers_win_in_their_order(tmp_path: Path) -> None:
         ("learner.sync_interval=-1", "learner.sync_interval: must be at least 0, not -1"),
         ("agent.learning_rate=nan", "agent.learning_rate"),
         ("agent.learning_rate=-1", "agent.learning_rate: must be more than 0, not -1"),
+        ("agent.learning_rate=1e300", "agent.learning_rate: must be at most 1000, not 1e+300"),
+        ("agent.adam_eps=1e300", "agent.adam_eps: must be at most 1e+09, not 1e+300"),
+        ("agent.hidden_sizes=[100000000]", "agent.hidden_sizes.0: must be at most 16384, not 1"),
+        ("replay.samples_per_insert=1e-300", "or at least 1e-12, not 1e-300"),
+        ("replay.samples_per_insert=1e300", "must be at most 1e+09 or 'none', not 1e+300"),
         ("agent.double=1", "agent.double: must be true or false, not 1"),
         ("agent.hidden_sizes=64", "agent.hidden_sizes: must be a list in brackets"),
         ("agent.hidden_sizes=[64, 0]", "agent.hidden_sizes"),
@@ -127,6 +132,11 @@ def test_a_wrong_setting_is_refused_in_one_line_that_names_the_key(setting: str,
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
+        ("agent.n_critics=1000000000", "agent.n_critics: must be at most 1000, not 1000000000"),
+        (
+            "agent.alpha_learning_rate=1e300",
+            "agent.alpha_learning_rate: must be at most 1000, not 1e+300",
+        ),
         ("agent.alpha=-1", "agent.alpha: must be 'auto' or at least 0, not -1"),
         ("agent.target_entropy=x", "agent.target_entropy: must be 'auto' or a number, not 'x'"),
         ("stop.target_return=off", "stop.target_return: must be a number or 'none', not 'off'"),

@@ -1,5 +1,7 @@
 import pytest
 
+from vedette_services.config import load_config
+from vedette_services.config.parts import LearnerConfig
 from vedette_services.config.settings import (
     environment_settings,
     merge_tables,
@@ -62,3 +64,19 @@ def test_a_container_sets_many_keys_in_one_variable() -> None:
 def test_an_unclosed_quote_in_the_variable_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match="VEDETTE_SET"):
         environment_settings({"VEDETTE_SET": "a='b"})
+
+
+@pytest.mark.parametrize("number", ["5500", "5.5e3", "'5500'"])
+def test_a_checkpoint_is_named_by_its_number(number: str) -> None:
+    settings = [f"learner.init_checkpoint={number}", "learner.init_from=runs/one"]
+    found = load_config(settings=settings, environment={}).config.learner
+    assert found.init_checkpoint == "5500"
+    assert LearnerConfig(init_checkpoint=found.init_checkpoint) == LearnerConfig(
+        init_checkpoint=5500  # type: ignore[arg-type]  # as TOML and Python have it
+    )
+
+
+def test_a_word_that_names_no_model_is_refused_with_those_that_do() -> None:
+    said = "must be latest, best or the optimization steps of a checkpoint, not 'newest'"
+    with pytest.raises(SettingError, match=said):
+        load_config(settings=["learner.init_checkpoint=newest"], environment={})

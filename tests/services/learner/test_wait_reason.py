@@ -16,7 +16,9 @@ def test_a_learner_that_waits_says_for_what_and_who_is_there() -> None:
 
 def test_a_learner_that_waits_says_why_what_comes_is_no_use() -> None:
     ingest = GatewayStatus(
-        managers=MANAGERS, rejecting="column 'reward' has values that are not finite"
+        managers=MANAGERS,
+        rejecting=True,
+        rejected_reason="column 'reward' has values that are not finite",
     )
     assert describe_wait(WAITING, ingest) == (
         "learner waits: 0 of 64 warm-up samples, 1 manager connected; "
@@ -43,7 +45,7 @@ def test_a_disk_that_is_too_slow_for_the_replay_is_told_once_that_lasts() -> Non
 
 def test_the_last_evaluation_is_waited_for_and_nobody_waits_after_the_end() -> None:
     done = TrainerStatus(phase="done", opt_steps=4000, evaluates=True)
-    ingest = GatewayStatus(limiter_reason="actors wait: 64 samples are still to be drawn")
+    ingest = GatewayStatus(limiter_reason="actors wait for the learner")
     said = "the last evaluation: version 4,000 is played"
     assert describe_wait(done, ingest, Eval(version=3000)) == said
     assert describe_wait(done, ingest, Eval(version=4000)) == ""

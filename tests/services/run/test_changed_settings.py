@@ -1,6 +1,8 @@
 """A resume keeps the run's settings, says what changed, and mixes no samples made otherwise."""
 
 import json
+import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -8,11 +10,13 @@ from test_resuming import SMALL, config_of, make_run, refusal  # beside this fil
 
 from vedette_rl.agents.sac.config import SacConfig
 from vedette_rl.replay.commits import last_commit
+from vedette_rl.storage.state_file import write_state
 from vedette_services.config import RunConfig, load_config, read_config
 from vedette_services.run.checks import check_config
 from vedette_services.run.events import read_events
 from vedette_services.run.resume import prepare_start, saved_config
 from vedette_services.run.ring_stamp import read_stamp
+from vedette_services.run.status_records import read_best
 
 STORED = [
     ("env.reward_scale=10.0", "0.05"),
@@ -85,6 +89,56 @@ def test_what_else_changes_is_told_and_kept_in_the_event_log(tmp_path: Path) -> 
     assert read_config(run.config_file) == config
 
 
+EVALUATION = [
+    "env.max_episode_steps=10",
+    "evaluation.max_episode_steps=10",
+    "evaluation.seed=3",
+    "evaluation.episodes=1",
+]
+
+
+@pytest.mark.parametrize("setting", EVALUATION)
+def test_the_best_of_other_evaluations_does_not_count_any_more(
+    tmp_path: Path, setting: str
+) -> None:
+    run = make_run(tmp_path, config_of())
+    write_state(run.best, {"model": {}}, {"return_mean": -133.42, "version": 1200})
+    assert not any("does not count" in line for line in check_config(config_of(), tmp_path))
+    prepare_start(config_of(), run, fresh=False, new_replay=False)
+    assert run.best.exists()
+    (said,) = (x for x in check_config(config_of(setting), tmp_path) if "does not count" in x)
+    assert said == (
+        f"evaluations are others than before ({setting.partition('=')[0]}): the best until now, "
+        f"-133.4 at version 1,200, does not count any more, and its model is moved to "
+        f"{tmp_path / 'best-before'}"
+    )
+    prepare_start(config_of(setting), run, fresh=False, new_replay=False)
+    assert read_best(run.best).best_return_mean is None
+    assert read_best(run.best_before).best_return_mean == -133.42
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ([], ""),
+        (["agent.schedule.total_opts=1200"], "0 of their size .*, and this start begins at 1,234;"),
+        (["agent.schedule.total_opts=1200", "agent.schedule.final=0.1"], "at 0.1 of .* at 1,234;"),
+        (["agent.schedule.total_opts=5000", "stop.max_opts=9000"], "run goes on to about 9,000;"),
+        (["agent.schedule.total_opts=5000", "stop.max_opts=5100"], ""),
+        (["agent.schedule.total_opts=5000", "stop.max_env_steps=80000"], "to about 40,000;"),
+    ],
+)
+def test_learning_rates_that_end_before_the_run_are_said(
+    tmp_path: Path, settings: list[str], said: str
+) -> None:
+    make_run(tmp_path, config_of())
+    kind = ["agent.schedule.kind=linear"] if settings else []
+    config = config_of("replay.samples_per_insert=32", *kind, *settings)
+    found = [x for x in check_config(config, tmp_path) if x.startswith("learning rates")]
+    assert len(found) == bool(said)
+    assert re.search(said, "".join(found))
+
+
 def test_a_start_without_settings_keeps_the_runs_own(tmp_path: Path) -> None:
     first = config_of("env.reward_scale=10.0", "agent.n_step=3", "stop.max_opts=60", agent="iqn")
     make_run(tmp_path, first)
@@ -143,6 +197,34 @@ def test_another_environment_takes_nothing_from_the_run_and_is_refused(tmp_path:
     )
     assert other.config.env.kwargs == {}
     assert refusal(other.config, tmp_path).startswith("env.id: ")
+
+
+def test_another_agent_is_tried_on_the_environment_of_the_run_and_refused(tmp_path: Path) -> None:
+    make_run(tmp_path, config_of(env="Pendulum-v1", agent="sac"))
+    other = load_config(
+        agent="td3", settings=SMALL, environment={}, saved=saved_config(tmp_path)
+    ).config
+    assert other.env.id == "Pendulum-v1"
+    said = refusal(other, tmp_path)
+    assert said.startswith(f"agent.name: the run in {tmp_path} has sac, not td3; ")
+
+
+def test_weights_of_another_run_are_for_a_run_without_a_checkpoint(tmp_path: Path) -> None:
+    before = make_run(tmp_path / "source", config_of()).root
+    given = f"learner.init_from={before}"
+    run = make_run(tmp_path / "run", config_of())
+    said = refusal(again(run.root, given), run.root)
+    assert said == (
+        f"learner.init_from (--init-from): {run.root} has a checkpoint, and goes on with its own "
+        "weights; choose another --out, or start over with --fresh --force"
+    )
+    check_config(again(run.root, given), run.root, fresh=True, force=True)
+    begun = make_run(tmp_path / "begun", config_of(given)).root
+    for same in (again(begun), again(begun, given)):
+        check_config(same, begun)
+    assert "has a checkpoint" in refusal(again(begun, "learner.init_checkpoint=best"), begun)
+    shutil.rmtree(run.checkpoints)
+    check_config(again(run.root, given), run.root)  # nothing is learned yet
 
 
 def test_nothing_is_kept_of_a_run_that_is_erased(tmp_path: Path) -> None:

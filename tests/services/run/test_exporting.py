@@ -1,5 +1,6 @@
 """`vedette export` of a run's best policy, and what it refuses."""
 
+import os
 import resource
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from vedette_rl.storage.state_file import write_state
 from vedette_rl.testing.inputs import ScriptedEnv
 from vedette_services.config import RunConfig, read_config, write_config
 from vedette_services.run import export as exporting
+from vedette_services.run.directory import RunDirectory
 from vedette_services.run.finished import FinishedRun
 
 gym.register("ExportFromTwo-v0", entry_point=ScriptedEnv)  # Discrete(3, start=2)
@@ -129,6 +131,29 @@ def test_what_cannot_be_exported_is_refused_in_one_line(
     assert says in said
     assert len(said.splitlines()) == 1
     assert not (tmp_path / "x").exists()
+
+
+def test_a_folder_that_cannot_be_written_is_bad_usage(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_run(tmp_path / "run", "dqn")
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda place, mode: place != tmp_path and access(place, mode))
+    status, said = exported(capsys, tmp_path / "run", "--format", "numpy", "--out", tmp_path / "x")
+    assert status == 2
+    assert said.endswith(f"/x: {tmp_path} cannot be written; name another folder\n")
+
+
+def test_a_run_in_one_process_says_why_it_has_no_replay(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_run(tmp_path / "run", "dqn")
+    RunDirectory(tmp_path / "run").ensure_id(in_process=True)
+    how = ["--format", "npz", "--what", "replay", "--out", tmp_path / "x"]
+    status, said = exported(capsys, tmp_path / "run", *how)
+    assert status == 2
+    assert "it has no replay/: a run in one process keeps its samples in memory" in said
+    assert "; train without --in-process" in said
 
 
 def test_a_run_without_a_best_model_says_so(

@@ -135,6 +135,14 @@ def test_seconds_and_an_interruption_leave_more_to_do_until_another_condition_is
     )
 
 
+def test_a_target_that_other_evaluations_reached_does_not_end_the_run(tmp_path: Path) -> None:
+    checkpoint(tmp_path, 100)
+    summary(tmp_path, ENDED, eval={"best_return_mean": -40.3})
+    stop = StopConfig(target_return=-50.0)
+    assert describe_already_done(tmp_path, stop).startswith("already done: its evaluations")
+    assert describe_already_done(tmp_path, stop, new_best=True) == ""
+
+
 def test_a_run_that_was_killed_may_have_less_than_its_status_counts(tmp_path: Path) -> None:
     checkpoint(tmp_path, 100)
     summary(tmp_path, ENDED, exit_reason="")

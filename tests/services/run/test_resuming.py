@@ -99,9 +99,10 @@ def test_other_columns_are_refused_before_there_is_a_checkpoint_too(tmp_path: Pa
         place.unlink()
     (tmp_path / "config.toml").unlink()  # else the change of env.id is refused before
     said = refusal(config_of(env="Acrobot-v1"), tmp_path)
-    assert said.startswith("env: ")
+    assert said.startswith(f"{tmp_path / 'config.toml'}: no such file, and this command does not ")
+    assert "(env: " in said
     assert "column 'obs'" in said
-    assert said.endswith("; name another --out, or erase this run with --fresh --force")
+    assert "; put it back, or give the command of before again, with all its settings (" in said
     assert "delete" not in said
 
 
@@ -181,8 +182,9 @@ def test_a_start_goes_on_from_the_newest_checkpoint_that_is_whole(tmp_path: Path
     write_state(newest, {"x": np.zeros(1)}, {})
     assert "goes on from optimization step 2,000" in line_of_start(tmp_path)
     os.truncate(newest / STATE_FILE, 100)
-    assert "goes on from optimization step 1,234" in line_of_start(tmp_path)
-    check_config(config_of(), tmp_path)
+    *_, line, skipped = check_config(config_of(), tmp_path)
+    assert line.startswith("goes on from optimization step 1,234 of the run in ")
+    assert skipped.startswith("checkpoint 2,000 is skipped: it is torn or foreign (")
 
 
 def test_a_start_says_that_its_replay_is_empty(tmp_path: Path) -> None:
@@ -320,6 +322,15 @@ def test_a_replay_of_the_other_storage_is_refused_with_what_goes_on_with_it(
     check_config(config_of(*plain, env="ResumeStill-v0"), tmp_path)
 
 
+def test_a_start_says_first_that_nothing_ends_the_episodes_of_training(tmp_path: Path) -> None:
+    gym.register("ResumeEndless-v0", entry_point="gymnasium.envs.classic_control:PendulumEnv")
+    *_, line = check_config(config_of(env="ResumeEndless-v0", agent="sac"), tmp_path)
+    assert line.startswith(
+        "ResumeEndless-v0 names no time limit: training episodes end only when the environment "
+        "ends them, evaluations cut theirs at 1,000 steps (env.max_episode_steps bounds both, "
+    )
+
+
 def test_a_run_of_daemons_does_not_go_on_in_one_process(tmp_path: Path) -> None:
     make_run(tmp_path, config_of())
     said = refusal(config_of(), tmp_path, in_process=True)
@@ -378,7 +389,9 @@ def test_a_damaged_configuration_of_a_run_is_refused_with_its_place_and_the_fix(
         assert "\n" not in said
         assert not re.search("delete|erase|--fresh", said)
     file.rename(tmp_path / "damaged.toml")
-    assert "goes on from optimization step 1,234" in line_of_start(tmp_path)
+    *_, goes_on, alone = check_config(config_of(), tmp_path)
+    assert "goes on from optimization step 1,234" in goes_on
+    assert alone == f"{file}: no such file; goes on with the settings of this command alone"
 
 
 def test_a_checkpoint_of_other_spaces_is_refused_with_what_changed(tmp_path: Path) -> None:
@@ -392,3 +405,16 @@ def test_a_checkpoint_of_other_spaces_is_refused_with_what_changed(tmp_path: Pat
         f"env.id: its actions are Discrete(2) now, and those of the checkpoint in {tmp_path} are "
         "Discrete(3); choose another --out, or erase the run with --fresh --force"
     )
+
+
+def test_a_run_whose_configuration_is_missing_is_not_taken_for_a_run_of_defaults(
+    tmp_path: Path,
+) -> None:
+    run = make_run(tmp_path, config_of(env="Pendulum-v1", agent="sac"))
+    spaces = describe_spaces(probe_environment(config_of(env="Pendulum-v1", agent="sac").env))
+    write_state(run.checkpoints / "2000", {"x": np.zeros(1)}, {"spaces": spaces})
+    run.config_file.unlink()
+    said = refusal(config_of(), tmp_path)
+    assert said.startswith(f"{run.config_file}: no such file, and this command does not fit the ")
+    assert "put it back, or give the command of before again, with all its settings (" in said
+    assert not re.search("delete|erase|--fresh", said)

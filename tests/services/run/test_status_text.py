@@ -9,7 +9,7 @@ from vedette.live import LineView, print_once, view_for
 from vedette.live.views import TerminalView
 from vedette_services.run import status_text, stop_conditions
 from vedette_services.run.number_format import format_short
-from vedette_services.run.status import Checkpoint, Status, Time
+from vedette_services.run.status import Checkpoint, Eval, Status, Time
 from vedette_services.run.status_schema import decode
 
 SAID: dict[str, Any] = {
@@ -111,10 +111,7 @@ def test_a_status_of_wrong_types_breaks_nothing() -> None:
 def test_rows_tell_what_was_turned_away_where_anything_was() -> None:
     assert "refused" not in dict(status_text.status_rows(STATUS))
     turned_away = made({**SAID, "garbage": 3, "refused": {"keys": 2, "ids": 0}})
-    assert (
-        dict(status_text.status_rows(turned_away))["refused"]
-        == "3 messages of unknown senders, 2 keys"
-    )
+    assert dict(status_text.status_rows(turned_away))["refused"] == "3 invalid messages, 2 keys"
 
 
 def test_the_rate_of_steps_counts_no_sample_of_hindsight() -> None:
@@ -123,7 +120,7 @@ def test_the_rate_of_steps_counts_no_sample_of_hindsight() -> None:
     told = dict(status_text.status_rows(made({**SAID, "samples": samples, "rates": rates})))
     assert told["steps"].startswith("40,000 environment (100/s), 1,200 optimization (5.2/s), 33.3")
     begins = dict(status_text.status_rows(made({**SAID, "opt_steps": 0})))
-    assert "samples each" not in begins["steps"]
+    assert "for each" not in begins["steps"]
 
 
 @pytest.mark.parametrize(
@@ -181,6 +178,16 @@ def test_the_summary_says_why_it_ended_and_what_to_do_next() -> None:
     assert said[0].startswith("solved")
     assert any("vedette eval runs/x" in line for line in said)
     assert said[-1].endswith("vedette report runs/x")
+
+
+def test_one_line_of_the_summary_says_why_the_last_model_has_no_evaluation() -> None:
+    why = "the last evaluation was stopped"
+    stopped = replace(STATUS, exit_reason="max_opts", unevaluated=why)
+    for summary in (stopped, replace(stopped, eval=Eval())):
+        lines = [line for line in status_text.summary_lines(summary, "x") if "returns" in line]
+        assert len(lines) == 1
+        assert lines[0].endswith(f", {why}")
+        assert "no evaluation" not in lines[0]
 
 
 def test_a_run_without_an_optimization_step_has_nothing_to_report() -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field, PositiveInt
 
 from vedette_rl.agents.config import (
     EnvSteps,
     ImitationConfig,
+    LearningRate,
     NetworkConfig,
     NonNegativeFloat,
+    PositiveFloat,
     PositiveFraction,
 )
 from vedette_rl.agents.exploration import ExplorationConfig
@@ -32,7 +34,7 @@ class DqnConfig(NetworkConfig):
     """samples an optimization step draws (32: Mnih et al. 2015, table 1)."""
     n_step: Annotated[int, Field(ge=1, le=255), IN_SAMPLES] = 3
     """steps a transition spans before it bootstraps (3: Ape-X and Rainbow; 1: one-step TD)."""
-    learning_rate: PositiveFloat = 6.3e-4
+    learning_rate: LearningRate = 6.3e-4
     """of Adam (2.5e-4 in Mnih et al. 2015, there of RMSProp)."""
     adam_eps: PositiveFloat = 1e-8
     """Adam's epsilon (1.5e-4 in Rainbow, Hessel et al. 2018; 1e-8: Adam's own)."""

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field, PositiveInt
 
 from vedette_rl.agents.config import (
     EnvSteps,
     HiddenSizes,
+    LearningRate,
     NetworkConfig,
     NonNegativeFloat,
+    PositiveFloat,
     PositiveFraction,
+    Quantiles,
+    Width,
 )
 from vedette_rl.agents.exploration import ExplorationConfig
 from vedette_rl.stored_settings import IN_SAMPLES, IN_WEIGHTS
@@ -34,19 +38,19 @@ class IqnConfig(NetworkConfig):
     """samples an optimization step draws (32: Mnih et al. 2015, table 1)."""
     n_step: Annotated[int, Field(ge=1, le=255), IN_SAMPLES] = 3
     """steps a transition spans before it bootstraps (1: the paper's; 3: Rainbow)."""
-    learning_rate: PositiveFloat = 6.3e-4
+    learning_rate: LearningRate = 6.3e-4
     """of Adam (5e-5: the paper's, as QR-DQN, Dabney et al. 2017, section 5)."""
     adam_eps: PositiveFloat = 1e-8
     """Adam's epsilon (0.01 / 32: the paper's, as QR-DQN; 1e-8: Adam's own)."""
-    n_quantiles: PositiveInt = 8
+    n_quantiles: Quantiles = 8
     """N, quantile fractions of the prediction in the loss (equation 3; section 4 compares 1, 8, 32
     and 64 and finds most of the gain at 8; Dopamine takes 64)."""
-    n_target_quantiles: PositiveInt = 8
+    n_target_quantiles: Quantiles = 8
     """N', quantile fractions of the target in the loss (likewise)."""
-    n_action_quantiles: PositiveInt = 32
+    n_action_quantiles: Quantiles = 32
     """K, quantile fractions that an action's value is averaged over (32: section 3.2 and the end of
     section 4)."""
-    n_cosines: Annotated[PositiveInt, IN_WEIGHTS] = 64
+    n_cosines: Annotated[Width, IN_WEIGHTS] = 64
     """n, size of the cosine embedding (64: section 3.1, equation 4)."""
     kappa: PositiveFloat = 1.0
     """where the quantile Huber loss turns linear (1: section 2.3)."""

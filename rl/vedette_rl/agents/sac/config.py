@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import PositiveFloat, PositiveInt, model_validator
+from pydantic import PositiveInt, model_validator
 
-from vedette_rl.agents.config import ActorCriticConfig, ImitationConfig, NonNegativeFloat
+from vedette_rl.agents.config import (
+    ActorCriticConfig,
+    ImitationConfig,
+    LearningRate,
+    NonNegativeFloat,
+    PositiveFloat,
+)
 from vedette_rl.networks.layers import CriticArchitecture
 from vedette_rl.stored_settings import IN_WEIGHTS
 
@@ -32,7 +38,7 @@ class SacConfig(ActorCriticConfig):
     }
     name: Literal["sac"] = "sac"
     """the registry's name of the agent, or ``module:Name``."""
-    learning_rate: PositiveFloat = 1e-3
+    learning_rate: LearningRate = 1e-3
     """of Adam, for the policy and the critics (1e-3: CrossQ). 3e-4, the paper's, where it is not
     set and the critics are others than ``batch_norm``."""
     normalize_observations: Annotated[bool, IN_WEIGHTS] = True
@@ -45,7 +51,7 @@ class SacConfig(ActorCriticConfig):
     policy_delay: PositiveInt = 3
     """optimization steps of the critics to one of the policy (3: CrossQ). 1, the paper's, where it
     is not set and the critics are others than ``batch_norm``."""
-    alpha_learning_rate: PositiveFloat = 1e-3
+    alpha_learning_rate: LearningRate = 1e-3
     """of Adam, for log alpha (1e-3: CrossQ). 3e-4, the paper's, where it is not set and the critics
     are others than ``batch_norm``."""
     alpha: Literal["auto"] | NonNegativeFloat = "auto"

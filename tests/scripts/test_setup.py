@@ -1,0 +1,32 @@
+"""scripts/setup installs the extras that it is given, and does nothing where they are there."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+_PYTHON = """\
+#!/bin/bash
+case "$2" in
+    venv) mkdir -p "$4/bin" && cp "$0" "$4/bin/python" ;;
+    pip) for last; do :; done; echo "${{last##*/}}" >>"{log}" ;;
+    *) exec {python} "$@" ;;
+esac
+"""  # a Python whose pip notes what it would install
+
+
+def test_every_extra_is_installed_once(tmp_path: Path) -> None:
+    root, log, python = tmp_path / "checkout", tmp_path / "log", tmp_path / "python"
+    for name in ("scripts/setup", "pyproject.toml", "deploy/requirements-x.txt"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).touch()
+    shutil.copy(ROOT / "scripts" / "setup", root / "scripts" / "setup")
+    python.write_text(_PYTHON.format(log=log, python=sys.executable))
+    python.chmod(0o755)
+    for extras in ([], ["dev", "mujoco"], ["mujoco"], ["box2d", "dev"], []):
+        command = [root / "scripts" / "setup", *extras]
+        subprocess.run(command, check=True, env={**os.environ, "PYTHON": str(python)})
+    asked = ["checkout", "checkout[dev,mujoco]", "checkout[dev,mujoco,box2d]"]
+    assert log.read_text().split() == asked
