@@ -200,10 +200,10 @@ def find_not_finite(state: Any, path: str = "") -> str:
     if isinstance(state, Mapping):
         inner = (find_not_finite(part, f"{path}/{name}") for name, part in state.items())
         return next(filter(None, inner), "").removeprefix("/" * (not path))
-    if not hasattr(state, "__array__"):
-        return ""
-    array = np.asarray(state)
-    return path if array.dtype.kind == "f" and not np.isfinite(array).all() else ""
+    if hasattr(state, "isfinite"):  # a tensor of any device and precision, with a gradient or not
+        return "" if state.isfinite().all() else path
+    floats = isinstance(state, (np.ndarray, np.generic)) and state.dtype.kind == "f"
+    return path if floats and not np.isfinite(state).all() else ""
 
 
 def refuse_diverged(opt_steps: int, state: Any) -> None:

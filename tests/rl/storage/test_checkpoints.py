@@ -10,9 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from vedette_rl.errors import CheckpointError
-from vedette_rl.storage.checkpoints import Checkpoints
+from vedette_rl.storage.checkpoints import Checkpoints, find_not_finite
 from vedette_rl.storage.state_file import META_FILE, STATE_FILE, read_state
 
 
@@ -161,3 +162,16 @@ def test_a_read_only_directory_is_said_in_one_line(tmp_path: Path) -> None:
 def test_keeping_none_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="at least one"):
         Checkpoints(tmp_path, keep=0)
+
+
+def test_what_is_not_finite_is_found_in_tensors_of_every_precision() -> None:
+    whole = {
+        "counts": torch.arange(3),
+        "learns": torch.ones(2, requires_grad=True),
+        "short": torch.ones(2, dtype=torch.bfloat16),
+        "step": 3,
+        "limit": float("inf"),
+    }
+    assert find_not_finite(whole) == ""
+    for broken in (torch.tensor([1.0, torch.nan], dtype=torch.bfloat16), np.array([np.inf])):
+        assert find_not_finite({**whole, "adam": {"q.bias": broken}}) == "adam/q.bias"
