@@ -242,8 +242,9 @@ def take_weights(state: State, source: Mapping[str, Mapping[str, Any]]) -> Taken
         source: the other's `weight_parts`.
     """
     parts: State = dict(state)
+    mine = weight_parts(state)
     taken, left = list[str](), list[str]()
-    for part, own in weight_parts(state).items():
+    for part, own in mine.items():
         there = source.get(part, {})
         differ = {name: why for name, array in own.items() if (why := _misfit(array, there, name))}
         if differ and part in _WHOLE_PARTS:
@@ -252,7 +253,6 @@ def take_weights(state: State, source: Mapping[str, Mapping[str, Any]]) -> Taken
         fits = [name for name in own if name not in differ]
         taken += [f"{part}/{name}" for name in fits]
         parts[part] = {**own, **{name: _as_own(own[name], there[name]) for name in fits}}
-    mine = weight_parts(state)
     unused = [
         f"{part}/{name}" for part in source for name in source[part].keys() - mine.get(part, {})
     ]

@@ -94,7 +94,7 @@ class GatewayState:
         self._rate, self.lag, self.position = RateMeter(), LagMeter(), Position()
         self.rejections = RateLimitedLog()
         self.admission = Admission(self.ledger, self.rejections)
-        self.rejected_reason, self.rejecting = "", False  # none inserted since
+        self.rejected_reason, self.rejecting = "", False  # why the last was; none inserted since
         self.log_lines = LogLines(_LOG_LINES_A_TICK)
         self.dirty = False  # the ledger holds something that the ring has not committed
         self._rows_per_batch, self._max_env_steps = rows_per_batch, max_env_steps or math.inf
