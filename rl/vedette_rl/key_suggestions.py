@@ -32,6 +32,8 @@ _SYNONYMS: Mapping[str, str] = {
     "agent.max_grad_norm": "grad_clip gradient_clip clip_grad clip_grad_norm grad_norm max_grad "
     "gradient_clipping max_gradient_norm",
     "agent.loss": "loss_fn critic_loss loss_function",
+    "agent.munchausen.alpha": "munchausen m_dqn mdqn munchausen_alpha",
+    "agent.munchausen.temperature": "entropy_temperature tau_munchausen",
     "agent.double": "double_q double_dqn ddqn use_double is_double",
     "agent.dueling": "dueling_dqn use_dueling is_dueling dueling_network",
     "agent.target_update_interval": "target_network_frequency target_update_freq target_update "

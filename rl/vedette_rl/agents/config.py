@@ -79,6 +79,21 @@ class ImitationConfig(SettingsPart):
     """how the weight changes over the run."""
 
 
+class MunchausenConfig(SettingsPart):
+    """A soft target with the policy's own log-probability in the reward, of agents on action values
+    (Vieillard et al. 2020, arXiv:2007.14430)."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
+    place = "agent.munchausen"
+
+    alpha: Fraction = 0.0
+    """how much of it the reward is given (0.9: the paper's); 0 is off."""
+    temperature: PositiveFloat = 0.03
+    """tau, of the policy softmax(q / tau) (0.03: the paper's)."""
+    lowest: Annotated[float, Field(ge=-1e9, le=0.0)] = -1.0
+    """l0, the least that tau log pi(a | s) counts as (-1: the paper's)."""
+
+
 class AgentConfig(SettingsPart):
     """An agent's hyperparameters. Each agent's own class adds those of its paper."""
 

@@ -9,7 +9,13 @@ from typing import Annotated, Any, ClassVar, Literal
 import gymnasium as gym
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, field_validator
 
-from vedette_rl.agents.config import ActorCriticConfig, AgentConfig, ImitationConfig, NetworkConfig
+from vedette_rl.agents.config import (
+    ActorCriticConfig,
+    AgentConfig,
+    ImitationConfig,
+    MunchausenConfig,
+    NetworkConfig,
+)
 from vedette_rl.agents.exploration import ExplorationConfig
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.agents.sac.config import SacConfig
@@ -225,6 +231,13 @@ def _unused_by_agent(agent: AgentConfig) -> Unused:
     if isinstance(imitation, ImitationConfig) and imitation.loss != "margin":
         keys = ["agent.imitation.weight"] * (imitation.loss == "none") + ["agent.imitation.margin"]
         yield " ".join(keys), f"agent.imitation.loss is {imitation.loss}"
+    munchausen = getattr(agent, "munchausen", None)
+    if isinstance(munchausen, MunchausenConfig):
+        if munchausen.alpha:
+            yield "agent.double", "agent.munchausen.alpha is above 0: no action is chosen"
+        else:
+            keys = "agent.munchausen.temperature agent.munchausen.lowest"
+            yield keys, "agent.munchausen.alpha is 0"
     if getattr(agent, "alpha", "auto") != "auto":
         keys = ["agent.initial_alpha", "agent.target_entropy", "agent.alpha_learning_rate"]
         yield " ".join(keys), "agent.alpha is a number"

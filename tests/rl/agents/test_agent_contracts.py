@@ -105,6 +105,19 @@ class TestIqn(Pair):
     agent = "iqn"
 
 
+class TestMunchausenDqnOnSeveralDimensions(Pair):
+    __test__ = True
+    agent = "dqn"
+    action = RAGGED
+    options = {**Pair.options, "munchausen": {"alpha": 0.9}}  # noqa: RUF012
+
+
+class TestMunchausenIqn(Pair):
+    __test__ = True
+    agent = "iqn"
+    options = {**Pair.options, "munchausen": {"alpha": 0.9}}  # noqa: RUF012
+
+
 class TestIqnOnImages(Pair):
     __test__ = True
     agent = "iqn"

@@ -43,6 +43,7 @@ DQN = (
     {"schedule": SCHEDULE, "target_update_interval": 7, "dueling": True},
 )
 IQN = ("iqn", Spaces(VECTOR, gym.spaces.MultiDiscrete([2, 3])), {"target_update_interval": 4})
+MUNCHAUSEN = (IQN[0], IQN[1], {"munchausen": {"alpha": 0.9}, "normalize_observations": True})
 SAC = (
     "sac",
     Spaces(VECTOR, BOX),
@@ -98,7 +99,7 @@ def test_replayed_steps_are_those_of_python_bit_by_bit(case: Case, make_batch: A
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", [DQN, IQN, SAC, PLAIN_SAC, TD3], ids=lambda case: case[0])
+@pytest.mark.parametrize("case", [DQN, IQN, MUNCHAUSEN, SAC, PLAIN_SAC, TD3], ids=lambda case: case[0])
 def test_a_thousand_replayed_steps_are_those_of_python(case: Case, make_batch: Any) -> None:
     capture, _ = compare(case, 1000, make_batch)
     assert capture.replayed > 940

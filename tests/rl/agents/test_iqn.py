@@ -97,7 +97,7 @@ def test_targets_equal_those_of_a_plain_formulation(
     taus = torch.Generator().set_state(agent.get_state()["taus"])
     taus_K = torch.rand((6, 32), generator=taus)
     taus_M = torch.rand((6, 8), generator=taus)
-    found = agent._target_samples(batch)
+    found = agent._target_samples(batch, {"obs": batch["obs"]})
     by_online, by_target = (
         network({"obs": batch["next_obs"]}, taus_K).mean(1).argmax(1).tolist()
         for network in (agent.online, agent.target)
@@ -109,6 +109,29 @@ def test_targets_equal_those_of_a_plain_formulation(
         z = agent.target(obs, taus_M[b : b + 1])[0, :, best]
         discount = 0.0 if batch["terminated"][b] else 0.9 ** int(batch["n_steps"][b])
         torch.testing.assert_close(found[b], batch["reward"][b] + discount * z)
+
+
+def test_munchausens_targets_equal_those_of_a_plain_formulation(
+    vector_discrete: Spaces, make_batch: MakeBatch
+) -> None:
+    agent = build(vector_discrete, munchausen={"alpha": 0.9, "temperature": 0.2}, discount=0.9)
+    batch = make_batch(vector_discrete, 6, seed=1)
+    taus = torch.Generator().set_state(agent.get_state()["taus"])
+    taus_K, taus_M, taus_L = (torch.rand((6, n), generator=taus) for n in (32, 8, 32))
+    found = agent._target_samples(batch, {"obs": batch["obs"]})
+    with torch.no_grad():
+        log_pi_tm1, log_pi_t = (
+            (agent.target({"obs": batch[obs]}, fractions).mean(1) / 0.2).log_softmax(1)
+            for obs, fractions in (("obs", taus_L), ("next_obs", taus_K))
+        )
+        z_t = agent.target({"obs": batch["next_obs"]}, taus_M)
+    for b in range(6):
+        soft = 0.2 * log_pi_tm1[b, batch["action"][b]]
+        reward = batch["reward"][b] + 0.9 * soft.clamp(-1.0, 0.0)
+        discount = 0.0 if batch["terminated"][b] else 0.9 ** int(batch["n_steps"][b])
+        for m in range(8):
+            value = (log_pi_t[b].exp() * (z_t[b, m] - 0.2 * log_pi_t[b])).sum()
+            torch.testing.assert_close(found[b, m], reward + discount * value)
 
 
 def plain_z(w: dict[str, torch.Tensor], obs: torch.Tensor, tau: torch.Tensor) -> torch.Tensor:

@@ -10,9 +10,10 @@ from vedette_rl.agents.captured_step import Batch, Due, StepResult
 from vedette_rl.agents.dqn.config import DqnConfig
 from vedette_rl.agents.dqn.policy import QLayers
 from vedette_rl.agents.temporal_difference import Imitation, cross_entropy, margin_loss, td_loss
-from vedette_rl.agents.value_agent import ActionHeads, ValueAgent
+from vedette_rl.agents.value_agent import ActionHeads, Munchausen, ValueAgent
 from vedette_rl.core.learning import State
 from vedette_rl.envs.spaces import Spaces
+from vedette_rl.networks.encoder import Obs
 from vedette_rl.networks.layers import normalized_columns
 from vedette_rl.networks.observation import choose_input
 from vedette_rl.networks.torch_network import build_network
@@ -38,6 +39,7 @@ class DqnAgent(ValueAgent):
         actions = DiscreteActions.from_space(config.name, spaces.action)
         self._heads = ActionHeads(actions, device)
         self._imitation = Imitation(config.imitation, device)
+        self._munchausen = Munchausen(config.munchausen, self._heads)
 
         def build() -> nn.Module:
             return build_network(config, spaces.observation, QLayers, actions.size)
@@ -49,7 +51,7 @@ class DqnAgent(ValueAgent):
     def step(self, batch: Batch, weights: torch.Tensor | None, due: Due) -> StepResult:
         """One optimization step. See `SteppedAgent.step`."""
         obs = self.observations(batch, "obs")
-        target = self._td_target(batch)
+        target = self._td_target(batch, obs)
         q_tm1_BA = self.online(obs)
         q_tm1 = self._heads.of(q_tm1_BA, self._heads.columns(batch["action"]))
         loss = td_loss(q_tm1, target, self._config.loss, weights)
@@ -73,10 +75,14 @@ class DqnAgent(ValueAgent):
         self._imitation.set_step(self.opt_steps)
 
     @torch.no_grad()
-    def _td_target(self, batch: Batch) -> torch.Tensor:
+    def _td_target(self, batch: Batch, obs: Obs) -> torch.Tensor:
         next_obs = self.observations(batch, "next_obs")
         discount_t = self.discounts(batch["n_steps"], batch["terminated"])
         q_t_BA = self.target(next_obs)
+        if self._munchausen.wanted:
+            r_t = self._munchausen.reward(batch, self.target(obs))
+            v_t = self._munchausen.value(q_t_BA, q_t_BA.unsqueeze(1)).squeeze(1)
+            return q_learning_target(r_t, discount_t, v_t)
         q_t_selector_BA = self.online(next_obs) if self._config.double else q_t_BA
         v_t = self._heads.of(q_t_BA, self._heads.best(q_t_selector_BA))
         return q_learning_target(batch["reward"], discount_t, v_t)

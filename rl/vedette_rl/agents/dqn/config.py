@@ -10,6 +10,7 @@ from vedette_rl.agents.config import (
     EnvSteps,
     ImitationConfig,
     LearningRate,
+    MunchausenConfig,
     NetworkConfig,
     NonNegativeFloat,
     PositiveFloat,
@@ -43,6 +44,8 @@ class DqnConfig(NetworkConfig):
     double: bool = True
     """choose the successor's action by the online network and value it by the target network (van
     Hasselt et al. 2016). False is the paper's DQN."""
+    munchausen: MunchausenConfig = MunchausenConfig()
+    """the target of Munchausen DQN, which chooses no action: `double` is then without effect."""
     dueling: Annotated[bool, IN_WEIGHTS] = False
     """separate streams for the state's value and the actions' advantages (Wang et al. 2016,
     equation 9). The last hidden layer is in each stream, as in that paper."""

@@ -10,9 +10,10 @@ from vedette_rl.agents.captured_step import Batch, Due, StepResult
 from vedette_rl.agents.iqn.config import IqnConfig
 from vedette_rl.agents.iqn.policy import QuantileLayers
 from vedette_rl.agents.temporal_difference import quantile_huber_loss
-from vedette_rl.agents.value_agent import ActionHeads, ValueAgent
+from vedette_rl.agents.value_agent import ActionHeads, Munchausen, ValueAgent
 from vedette_rl.core.learning import State
 from vedette_rl.envs.spaces import Spaces
+from vedette_rl.networks.encoder import Obs
 from vedette_rl.networks.layers import normalized_columns
 from vedette_rl.networks.observation import choose_input
 from vedette_rl.networks.parameter_vector import restore_generator
@@ -30,6 +31,7 @@ class IqnAgent(ValueAgent):
         self._config = config
         actions = DiscreteActions.from_space(config.name, spaces.action)
         self._heads = ActionHeads(actions, device)
+        self._munchausen = Munchausen(config.munchausen, self._heads)
 
         def build() -> nn.Module:
             return build_network(config, spaces.observation, QuantileLayers, actions.size)
@@ -46,7 +48,7 @@ class IqnAgent(ValueAgent):
         The TD error of a sample is that of the distributions' means.
         """
         obs = self.observations(batch, "obs")
-        target_BM = self._target_samples(batch)
+        target_BM = self._target_samples(batch, obs)
         taus_BN = self._draw_taus(batch["reward"], self._config.n_quantiles)
         z_tm1_BNA = self.online(obs, taus_BN)
         z_tm1_BN = self._heads.of(z_tm1_BNA, self._heads.columns(batch["action"]))
@@ -57,20 +59,26 @@ class IqnAgent(ValueAgent):
         return self.result(due, td_errors, loss, z_tm1_BN, target_BM)
 
     @torch.no_grad()
-    def _target_samples(self, batch: Batch) -> torch.Tensor:
-        """r + discount Z'_tau'(s', argmax_a mean_K Z(s', a)): ``(B, M)``."""
+    def _target_samples(self, batch: Batch, obs: Obs) -> torch.Tensor:
+        """r + discount Z'_tau'(s', argmax_a mean_K Z(s', a)): ``(B, M)``; or Munchausen's."""
         next_obs = self.observations(batch, "next_obs")
         r_t = batch["reward"]
         taus_BK = self._draw_taus(r_t, self._config.n_action_quantiles)
         taus_BM = self._draw_taus(r_t, self._config.n_target_quantiles)
-        if self._config.double:
+        munchausen = self._munchausen.wanted
+        if self._config.double and not munchausen:
             q_t_BA = self.online(next_obs, taus_BK).mean(dim=1)
             z_t_BMA = self.target(next_obs, taus_BM)
         else:
             z_t = self.target(next_obs, torch.cat([taus_BK, taus_BM], dim=1))
             q_t_BA = z_t[:, : self._config.n_action_quantiles].mean(dim=1)
             z_t_BMA = z_t[:, self._config.n_action_quantiles :]
-        z_t_BM = self._heads.of(z_t_BMA, self._heads.best(q_t_BA))
+        if munchausen:
+            taus_BK = self._draw_taus(r_t, self._config.n_action_quantiles)
+            r_t = self._munchausen.reward(batch, self.target(obs, taus_BK).mean(dim=1))
+            z_t_BM = self._munchausen.value(q_t_BA, z_t_BMA)
+        else:
+            z_t_BM = self._heads.of(z_t_BMA, self._heads.best(q_t_BA))
         discount_t = self.discounts(batch["n_steps"], batch["terminated"])
         return torch.addcmul(r_t.unsqueeze(1), discount_t.unsqueeze(1), z_t_BM)
 

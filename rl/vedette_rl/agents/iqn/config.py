@@ -10,6 +10,7 @@ from vedette_rl.agents.config import (
     EnvSteps,
     HiddenSizes,
     LearningRate,
+    MunchausenConfig,
     NetworkConfig,
     NonNegativeFloat,
     PositiveFloat,
@@ -56,6 +57,8 @@ class IqnConfig(NetworkConfig):
     """where the quantile Huber loss turns linear (1: section 2.3)."""
     double: bool = True
     """choose the successor's action by the online network. False is the paper's."""
+    munchausen: MunchausenConfig = MunchausenConfig()
+    """the target of Munchausen IQN, which chooses no action: `double` is then without effect."""
     max_grad_norm: NonNegativeFloat = 10.0
     """clip the gradient's norm to this; 0 is off (the paper's)."""
     target_update_interval: Annotated[
