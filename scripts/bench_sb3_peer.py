@@ -12,16 +12,19 @@ import json
 import time
 from importlib.metadata import version
 
+import numpy as np
 import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.noise import NormalActionNoise
 from stable_baselines3.common.vec_env import VecEnv
 
 ALGORITHMS = {
     "dqn": ("stable_baselines3", "DQN", "stable-baselines3"),
     "sac": ("stable_baselines3", "SAC", "stable-baselines3"),
+    "td3": ("stable_baselines3", "TD3", "stable-baselines3"),
     "crossq": ("sbx", "CrossQ", "sbx-rl"),
 }
 """Module, class and package."""
@@ -36,6 +39,9 @@ def build(args: argparse.Namespace) -> BaseAlgorithm:
     if steps := kwargs.pop("exploration_steps", None):
         kwargs["exploration_fraction"] = steps / args.steps
     envs = make_envs(args, 1, args.seed)
+    if std := kwargs.pop("noise_std", None):  # of actions scaled to [-1, 1]
+        dims = envs.action_space.shape
+        kwargs["action_noise"] = NormalActionNoise(np.zeros(dims), np.full(dims, std))
     algorithm = getattr(importlib.import_module(module), name)
     return algorithm("MlpPolicy", envs, seed=args.seed, device="cpu", **kwargs)
 

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 Table = dict[str, Any]
-PEERS = {"dqn": "stable-baselines3", "sac": "stable-baselines3", "crossq": "sbx-rl"}
+_SB3 = "stable-baselines3"
+PEERS = {"dqn": _SB3, "sac": _SB3, "td3": _SB3, "crossq": "sbx-rl"}
 """Algorithms that scripts/bench_sb3_peer.py can run, and the package of each."""
 NOT_RESULTS = ("seed", "stop", "preset")
 """Parts of a configuration that a fingerprint leaves out: the study says how long a run is."""
@@ -25,6 +26,8 @@ IN_RESULTS = {
     "evaluation": ("episodes", "seed"),
 }
 """Of these parts, the keys on which a result depends; of the others all."""
+SWITCHES = {"imitation": ("loss", "none"), "munchausen": ("alpha", 0.0)}
+"""Parts within parts, with the key and its value that say that they are off."""
 
 
 class StudyError(Exception):
@@ -210,10 +213,14 @@ def _in_results(config: Table) -> Table:
 
 
 def _without_off(table: Table) -> Table:
-    if table.get("loss") == "none":  # the other keys of a loss that is off
-        return {}
-    inner = {k: _without_off(v) if isinstance(v, dict) else v for k, v in table.items()}
-    return {k: v for k, v in inner.items() if v and v != "none"}
+    found: Table = {}
+    for key, value in table.items():
+        if isinstance(value, dict):
+            switch, off = SWITCHES.get(key, ("", None))
+            value = {} if switch and value.get(switch) == off else _without_off(value)
+        if value and value != "none":
+            found[key] = value
+    return found
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> Table:

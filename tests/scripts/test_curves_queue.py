@@ -225,8 +225,13 @@ def test_a_part_that_a_version_adds_and_has_off_changes_no_fingerprint() -> None
     added = {"decay": 0.0, "norm": False, "schedule": {"steps": 0, "kind": "none"}}
     after = {"seed": 2, "agent": {**before["agent"], **added}, "actors": {**_actors(1), "new": 7}}
     assert _in_results(before) == _in_results(after)
-    on = {**before, "agent": {**before["agent"], "norm": True}}
-    assert _in_results(on) != _in_results(before)
+    soft = {"alpha": 0.0, "temperature": 0.03}
+    assert _in_results({**before, "agent": {**before["agent"], "munchausen": soft}}) == _in_results(
+        before
+    )
+    for added in ({"norm": True}, {"munchausen": {**soft, "alpha": 0.9}}):
+        on = {**before, "agent": {**before["agent"], **added}}
+        assert _in_results(on) != _in_results(before)
     assert _in_results({**before, "actors": _actors(2)}) != _in_results(before)
 
 
