@@ -87,8 +87,8 @@ def write_comparison(
 ) -> tuple[Path, list[Configuration]]:
     """Write the page as `write_report` does; return its file and what it compares."""
     given = [Path(run) for run in runs]
-    path = given[0] / REPORT_FILE if len(given) == 1 else Path(REPORT_FILE)
-    path = path if out is None else Path(out)
+    beside = given[0] if len(given) == 1 and given[0].is_dir() else Path()
+    path = beside / REPORT_FILE if out is None else Path(out)
     command = shlex.join(["vedette", "report", *map(str, given)])
     configurations = group_runs(_read(given))
     page = _render(configurations, command)

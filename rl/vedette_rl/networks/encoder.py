@@ -245,8 +245,9 @@ class CustomEncoder(nn.Module):
             def __init__(self, observation: gym.Space) -> None: ...
             def forward(self, obs: torch.Tensor) -> torch.Tensor: ...     # (B, *shape) -> (B, F)
 
-    `obs` comes as the environment gives it (float32 for float64, uint8 images unscaled); of a
-    dictionary or tuple observation it is a mapping from ``obs/KEY`` to tensors.
+    `obs` has the environment's shape (float32 for float64, and normalised where the agent's
+    `normalize_observations` is on; uint8 images unscaled); of a dictionary or tuple observation it
+    is a mapping from ``obs/KEY`` to tensors.
 
     Raises:
         UnknownNameError: nothing of its name can be imported.

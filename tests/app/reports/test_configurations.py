@@ -107,7 +107,9 @@ def test_the_page_has_the_statistics_and_says_what_differs(
         assert words in text, words
 
 
-def test_a_baseline_stands_beside_the_runs(tmp_path: Path) -> None:
+def test_a_baseline_stands_beside_the_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make_run(tmp_path / "run")
     table = tmp_path / "other.csv"
     lines = [f"other,{seed},{at},{at // 10},{at / 50},{seed * at}" for seed in (1, 2, 3)
@@ -121,6 +123,8 @@ def test_a_baseline_stands_beside_the_runs(tmp_path: Path) -> None:
     assert (
         "<td>other</td>" in write_report([tmp_path / "run", table], tmp_path / "x.html").read_text()
     )
+    monkeypatch.chdir(tmp_path)
+    assert write_report([table]) == Path("report.html")  # a table alone is no folder to write to
 
 
 def test_seeds_reach_the_target_at_their_first_evaluation_there_and_may_fall_again(
