@@ -107,9 +107,7 @@ def test_the_page_has_the_statistics_and_says_what_differs(
         assert words in text, words
 
 
-def test_a_baseline_stands_beside_the_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_baseline_stands_beside_the_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_run(tmp_path / "run")
     table = tmp_path / "other.csv"
     lines = [f"other,{seed},{at},{at // 10},{at / 50},{seed * at}" for seed in (1, 2, 3)
