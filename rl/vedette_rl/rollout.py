@@ -229,6 +229,7 @@ class PushedEnvs(VectorEnvironment):
         self._none = np.zeros(count or 1, np.bool_)
         self.done = self._none
         """``(E,)``, where one did."""
+        self._partly = np.zeros(count or 1, np.bool_)  # steps of the episode were left out
 
     def begin(self, obs: Any, which: NDArray[np.bool_] | None = None, *, cuts: bool = True) -> None:
         """Begin episodes with `obs`: everywhere, or where `which` ``(E,)`` is true.
@@ -251,6 +252,7 @@ class PushedEnvs(VectorEnvironment):
             self.is_begun = bool(self._begun.all())
         if cuts:
             self._returns.drop(which)
+            self._partly[which] = False
 
     def flags(self, which: Any) -> NDArray[np.bool_]:
         """``(E,)``, flags as `begin` takes them; None: all are set.
@@ -318,11 +320,15 @@ class PushedEnvs(VectorEnvironment):
         self._fill_flags(self._flags[1], "truncated", truncated)
         self._rewards.write(self.true_reward, self._reward)
         valid = self._valid if left_out is None else ~left_out
+        if left_out is not None:
+            self._partly |= left_out
         self._returns.add(self.true_reward, None if left_out is None else valid)
         self.ended, self.done = bool(np.count_nonzero(self._flags)), self._none
         if self.ended:
             self.done = self._flags[0] | self._flags[1]
-            self._returns.end(self.done & valid)
+            self._returns.end(self.done & ~self._partly)  # the rest of an episode is none
+            self._returns.drop(self.done & self._partly)
+            self._partly[self.done] = False
             copy_columns(next_obs, self._buffer(2))
         return self._outcome(
             action, taken_over, self._flags[0], self._flags[1], valid, begins=self.ended

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -156,3 +157,25 @@ def test_some_of_several_environments_begin_while_others_go_on() -> None:
     step = envs.push(zeros, zeros, first, none, none, [(1, 4)])
     assert step.action.tolist() == [0, 2, 0]
     assert not step.extra
+
+
+def test_the_rest_of_an_episode_whose_steps_were_left_out_is_no_episode() -> None:
+    """As where an evaluation between the own episodes is cut, and the episode goes on."""
+    envs = PushedEnvs(gym.spaces.Box(-1, 1, (1,)), gym.spaces.Discrete(2), 2)
+    obs, action, ones = np.zeros((2, 1), np.float32), np.zeros(2, np.int64), np.ones(2)
+    never = np.zeros(2, np.bool_)
+
+    def play(steps: int, left_out: int) -> list[tuple[float, int]]:
+        for step in range(steps):
+            ended = np.full(2, step == steps - 1)
+            left = np.array([step < left_out, False])
+            envs.push(action, ones, obs, ended, never, (), left)
+        return envs.pop_finished_episodes()
+
+    envs.begin(obs)
+    assert play(10, left_out=8) == [(10.0, 10)]  # of the second alone
+    envs.begin(obs)
+    assert play(4, left_out=0) == [(4.0, 4), (4.0, 4)]
+    envs.push(action, ones, obs, never, never, (), ~never)
+    envs.begin(obs, np.array([True, False]))  # a cut begins anew
+    assert play(3, left_out=0) == [(3.0, 3)]

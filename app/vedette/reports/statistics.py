@@ -14,6 +14,7 @@ Statistic = Callable[[Floats, int], Floats]
 
 RESAMPLES = 2000
 _LEAST_SCORES = 3  # of fewer an interval is not known
+_DRAWN_AT_ONCE = 4_000_000  # scores: 32 MB, and as much for their places
 _SEED = 2108  # of the resampling, so that a report can be written again
 
 
@@ -57,21 +58,28 @@ def bootstrap_interval(
         strata: scores ``(seeds, ...)`` of each task. Each is resampled on its own, along its first
             axis; the statistic is that of all together.
         divisors: scores by whose mean those of the same task are divided. They are as uncertain,
-            so they are resampled, too.
+            so they are resampled, too; scores that are their own divisor by the same draws.
     """
     if min(len(scores) for scores in (*strata, *divisors)) < _LEAST_SCORES:
         nothing = np.full(strata[0].shape[1:], np.nan)
         return nothing, nothing
     rng = np.random.default_rng(_SEED)
 
-    def resample(scores: Floats) -> Floats:
-        return scores[rng.integers(len(scores), size=(resamples, len(scores)))]
+    def resample(scores: Floats, count: int) -> Floats:
+        return scores[rng.integers(len(scores), size=(count, len(scores)))]
 
-    drawn = [resample(scores) for scores in strata]
-    if divisors:
-        means = [resample(scores).mean(1, keepdims=True) for scores in divisors]
-        drawn = [scores / mean for scores, mean in zip(drawn, means, strict=True)]
-    low, high = np.percentile(statistic(np.concatenate(drawn, axis=1), 1), [2.5, 97.5], axis=0)
+    def statistics(count: int) -> Floats:
+        drawn = [resample(scores, count) for scores in strata]
+        for task, divisor in enumerate(divisors):
+            is_own = np.array_equal(divisor, strata[task])
+            by = drawn[task] if is_own else resample(divisor, count)
+            drawn[task] = drawn[task] / by.mean(1, keepdims=True)
+        return statistic(np.concatenate(drawn, axis=1), 1)
+
+    at_once = max(1, _DRAWN_AT_ONCE // sum(scores.size for scores in strata))
+    counts = [min(at_once, resamples - first) for first in range(0, resamples, at_once)]
+    found = np.concatenate([statistics(count) for count in counts])
+    low, high = np.percentile(found, [2.5, 97.5], axis=0)
     return low, high
 
 

@@ -93,7 +93,7 @@ class ActionHeads:
         beyond the actions of smaller ones."""
         if self._one:
             return q_BA.unsqueeze(-2)
-        q_BDC = q_BA.index_select(-1, self._columns).unflatten(-1, self._shape)
+        q_BDC = q_BA.index_select(-1, self._columns).view(*q_BA.shape[:-1], *self._shape)
         return q_BDC.masked_fill(self._outside, beyond)
 
     def choices(self, action: torch.Tensor) -> torch.Tensor:
@@ -135,7 +135,7 @@ class Munchausen:
     def value(self, q_t_BA: torch.Tensor, z_t_BMA: torch.Tensor) -> torch.Tensor:
         """sum_a pi(a | s') [z(s', a) - tau log pi(a | s')] of each of M samples: ``(B, M)``."""
         pi_BDC = (self._heads.by_head(q_t_BA) / self._config.temperature).softmax(-1)
-        entropy_BD = torch.special.entr(pi_BDC).sum(-1)
+        entropy_BD: torch.Tensor = torch.special.entr(pi_BDC).sum(-1)
         z_t_BMDC = self._heads.by_head(z_t_BMA, beyond=0.0)
         z_t_BMD = (pi_BDC.unsqueeze(1) * z_t_BMDC).sum(-1)
         return (z_t_BMD + self._config.temperature * entropy_BD.unsqueeze(1)).mean(-1)

@@ -5,13 +5,14 @@ An observation may be any nesting of dictionaries and tuples of arrays; an actio
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces as gs
+from numpy.typing import NDArray
 
 from vedette_rl.core.columns import RowColumn, row_dtype
 from vedette_rl.envs.config import EnvConfig
@@ -161,6 +162,54 @@ def column_bounds(spaces: Spaces, columns: Sequence[RowColumn] = ()) -> dict[str
     bounds["n_steps"] = (1, 255)
     bounds.update({column.name: column.bounds for column in columns if column.bounds})
     return bounds
+
+
+class ElementBounds:
+    """The range of each element, of columns for which one range for all says less.
+
+    Those are MultiDiscrete parts of unequal dimensions, and an action in a Box of floats. It may be
+    outside by ten times the Box's width: a person or a safety filter may go beyond what the agent
+    may do. What is further away is an error, and would end all learning.
+
+    Args:
+        spaces: of the environment.
+    """
+
+    def __init__(self, spaces: Spaces) -> None:
+        self._ranges = dict(_element_ranges(spaces))
+
+    def fault(self, columns: Mapping[str, NDArray[Any]]) -> str:
+        """The first column ``(..., *shape)`` with an element that is out of its range, and which;
+        "" if there is none."""
+        for name, (low, high) in self._ranges.items():
+            if (column := columns.get(name)) is None:  # stored once, as the entries of another
+                continue
+            outside = (column < low) | (column > high)
+            if np.count_nonzero(outside):
+                found = column[tuple(np.argwhere(outside)[0][: column.ndim - low.ndim])]
+                return f"column {name!r}: {found} is outside {low} to {high}"
+        return ""
+
+
+def _element_ranges(spaces: Spaces) -> Iterator[tuple[str, tuple[NDArray[Any], NDArray[Any]]]]:
+    for leaf in observation_columns(spaces.observation):
+        if (found := _ragged(leaf.space)) is not None:
+            yield leaf.name, found
+            yield f"next_{leaf.name}", found
+    action = spaces.action
+    if (found := _ragged(action)) is not None:
+        yield "action", found
+    if isinstance(action, gs.Box) and np.issubdtype(action.dtype, np.floating):
+        low, high = action.low.astype(np.float64), action.high.astype(np.float64)
+        if np.isfinite(width := high - low).all():
+            yield "action", (low - 10.0 * width, high + 10.0 * width)
+
+
+def _ragged(space: gym.Space[Any]) -> tuple[NDArray[Any], NDArray[Any]] | None:
+    if not isinstance(space, gs.MultiDiscrete):
+        return None
+    low, high = space.start, space.start + space.nvec - 1
+    return None if np.ptp(low) == 0 == np.ptp(high) else (low, high)
 
 
 def _bounds(space: gym.Space[Any]) -> tuple[int, int] | None:

@@ -205,11 +205,12 @@ class NormalizedColumns:
         return dict.fromkeys((MEAN, SCALE), (self.size,)) if self.columns else {}
 
     def split(self, vector_F: Array) -> dict[str, Array]:
-        """The part of a vector of statistics that belongs to each column, in its shape."""
+        """The part of a vector of statistics that belongs to each column, in its shape; of a column
+        of single numbers ``(1,)``, so that torch promotes float16 as numpy does."""
         parts, first = {}, 0
         for name, shape in self.columns:
             size = int(np.prod(shape))
-            parts[name] = vector_F[first : first + size].reshape(shape)
+            parts[name] = vector_F[first : first + size].reshape(shape or (1,))
             first += size
         return parts
 

@@ -43,6 +43,8 @@ _VARIANCE_EPS = 1e-6
 
 _OUTLIER, _BEFORE_OUTLIERS = 30.0, 100
 """Deviations from the mean beyond which a number counts as so many, after so many batches."""
+_LARGEST = 1e17
+"""What is further from the mean counts as this far: squares and their sums are float32's."""
 
 _BATCH_NORM_RATE, _BATCH_NORM_EPS = 0.01, 1e-3
 """How far a batch moves the running statistics, and what is added to a variance (CrossQ's code)."""
@@ -282,7 +284,7 @@ class ObsNormalizer:
         torch.rsqrt(self._variance + _VARIANCE_EPS, out=self._scale)
 
     def _within_bounds(self, x_BF: torch.Tensor) -> torch.Tensor:
-        bound_F = torch.where(self._batches < _BEFORE_OUTLIERS, torch.inf, _OUTLIER / self._scale)
+        bound_F = torch.where(self._batches < _BEFORE_OUTLIERS, _LARGEST, _OUTLIER / self._scale)
         return x_BF.clamp(self._mean - bound_F, self._mean + bound_F)
 
     def observations(self, batch: Mapping[str, torch.Tensor], part: str) -> Obs:

@@ -253,7 +253,8 @@ class MixedReplay:
             replay.raise_max_priority(float(priorities[rows].max()))
             if not self._sources[number].grows:
                 continue
-            oldest = replay.add_new_rows() - replay.rows.capacity
+            replay.add_new_rows()
+            oldest, _ = replay.rows.live()
             if oldest > 0 and int((numbers := drawn.numbers[rows]).min()) < oldest:
                 dead.append(np.flatnonzero(numbers < oldest) + rows.start)
         if dead:  # overwritten since, by rows that have priorities of their own
@@ -310,7 +311,8 @@ class MixedReplay:
         for share in shares:
             end += share * scale
             ends.append(end)
-        ends[-1] = float(batch_size)
+        last = max(number for number, share in enumerate(shares) if share)
+        ends[last:] = [float(batch_size)] * (len(ends) - last)  # a source without rows gives none
         self._fixed = batch_size if settled and all(end.is_integer() for end in ends) else 0
         # One number for all borders: so parts add up, none is negative, and each is its share on
         # average.

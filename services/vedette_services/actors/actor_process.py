@@ -4,6 +4,7 @@ handover, its stats, and the models for all of them."""
 from __future__ import annotations
 
 import json
+import secrets
 import subprocess
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
@@ -37,6 +38,7 @@ class ActorSpec:
         epoch: the learner's epoch when it was started: a resumed run plays other episodes.
         env, agent, actors: the run's configurations, as they travel.
         schema: the row's wire schema, as it travels.
+        host_bits: random ones of its host, which may have had a number, or have played, before.
         slots, memory_fd, socket_fd: of its end of the handover, if it has a process of its own.
         model_map, stats_map: paths of the newest-value maps; the manager writes the first.
         traceback_file: takes the traceback of what ended it.
@@ -51,6 +53,7 @@ class ActorSpec:
     agent: dict[str, Any]
     actors: dict[str, Any]
     schema: Any  # what Schema.to_wire gives
+    host_bits: int = 0
     slots: int = 0
     memory_fd: int = -1
     socket_fd: int = -1
@@ -59,7 +62,7 @@ class ActorSpec:
     traceback_file: str = ""
 
     @classmethod
-    def of(cls, order: StartActor) -> ActorSpec:
+    def of(cls, order: StartActor, host_bits: int = 0) -> ActorSpec:
         """The actor of an order, without what a process of its own needs."""
         run = order.run
         return cls(
@@ -72,6 +75,7 @@ class ActorSpec:
             agent=dict(run.agent),
             actors=dict(run.actors),
             schema=run.schema.to_wire(),
+            host_bits=host_bits,
         )
 
     def to_json(self) -> bytes:
@@ -84,9 +88,10 @@ class ActorSpec:
     def seeds(self) -> tuple[int, int, int]:
         """Seeds of the environments, of exploration and of the step processor.
 
-        They are this actor's own among all of a run, and others at every restart.
+        They are this actor's own among all of a run, and others at every restart, of its host too.
         """
-        root = np.random.SeedSequence((self.seed, self.number, self.epoch, self.restarts))
+        entropy = (self.seed, self.number, self.epoch, self.restarts)
+        root = np.random.SeedSequence((*entropy, self.host_bits) if self.host_bits else entropy)
         env, exploration, steps = (int(seed.generate_state(1)[0]) for seed in root.spawn(3))
         return env, exploration, steps
 
@@ -105,7 +110,7 @@ class ActorProcess:
         self._stats_seq = 0
         memory_fd, socket_fd = self.handover.pass_fds
         spec = replace(
-            ActorSpec.of(order),
+            ActorSpec.of(order, secrets.randbits(64)),
             slots=SLOTS,
             memory_fd=memory_fd,
             socket_fd=socket_fd,

@@ -7,6 +7,7 @@ the loop begins.
 
 from __future__ import annotations
 
+import secrets
 import socket
 import threading
 from collections.abc import Collection, Iterable
@@ -81,7 +82,11 @@ class OwnActor:
         self._exit: tuple[int, str] | None = None
         try:
             self.loop: ActorLoop = build_actor(
-                ActorSpec.of(order), self.handover, self.models, self._tell, row=envs
+                ActorSpec.of(order, secrets.randbits(64)),
+                self.handover,
+                self.models,
+                self._tell,
+                row=envs,
             )
         except BaseException:
             self.handover.close()

@@ -236,8 +236,8 @@ def _unused_by_agent(agent: AgentConfig) -> Unused:
         if munchausen.alpha:
             yield "agent.double", "agent.munchausen.alpha is above 0: no action is chosen"
         else:
-            keys = "agent.munchausen.temperature agent.munchausen.lowest"
-            yield keys, "agent.munchausen.alpha is 0"
+            unused = "agent.munchausen.temperature agent.munchausen.lowest"
+            yield unused, "agent.munchausen.alpha is 0"
     if getattr(agent, "alpha", "auto") != "auto":
         keys = ["agent.initial_alpha", "agent.target_entropy", "agent.alpha_learning_rate"]
         yield " ".join(keys), "agent.alpha is a number"

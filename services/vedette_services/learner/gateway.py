@@ -22,6 +22,7 @@ from vedette_protocol.messages import Run
 from vedette_protocol.schema import Schema
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.envs.make import environment_spaces
+from vedette_rl.envs.spaces import ElementBounds
 from vedette_rl.errors import MapSpaceError, OneWriterError
 from vedette_rl.replay.frame_ring import open_writer
 from vedette_rl.replay.ring import RingWriter
@@ -111,6 +112,7 @@ class Gateway:
             max_env_steps=config.stop.max_env_steps,
             policy=kind.describe(config.agent, spaces) if kind.describe else None,
             evaluated=config if config.evaluates_on_actors else None,
+            elements=ElementBounds(spaces),
         )
         if keys:
             self._adopt_owners()

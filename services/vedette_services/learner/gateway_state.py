@@ -19,6 +19,7 @@ from vedette_protocol.errors import (
 from vedette_protocol.limits import ACCOUNTS_MAX, EXTRAS_MAX
 from vedette_protocol.messages import Ack, Batch, Buffer, Report, Run, Status, Stop
 from vedette_protocol.schema import Schema
+from vedette_rl.envs.spaces import ElementBounds
 from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.rows import RowAppender
 from vedette_services.config.run_config import RunConfig
@@ -73,6 +74,7 @@ class GatewayState:
         max_env_steps: int = 0,
         policy: Mapping[str, Any] | None = None,
         evaluated: RunConfig | None = None,
+        elements: ElementBounds | None = None,
         figures_time: Callable[[float], float] | None = None,
     ) -> None:
         """State of a gateway.
@@ -83,6 +85,7 @@ class GatewayState:
             max_env_steps: the batch that reaches them is the last one inserted; 0: no limit.
             policy: describes it to managers that do not build the agent; None: it is not described.
             evaluated: says how managers play evaluations; None: they are not asked to.
+            elements: bounds of single elements of a sample, beyond the schema's.
             figures_time: turns a `now` into the time that rates and lag are measured in.
         """
         self.run_id, self.learner, self.schema = run_id, learner, schema
@@ -103,7 +106,7 @@ class GatewayState:
         self.ledger.window_batches = window.batches if window else EXTRAS_MAX
         self._reader = BatchReader()
         self._intake = Intake(
-            schema, rows_per_batch, self._batch_env_steps, self.ledger.manager_number
+            schema, rows_per_batch, self._batch_env_steps, self.ledger.manager_number, elements
         )
         self.garbage = self.refused_credit = 0
         self._blocks: list[Block] = []  # validated, and not yet returned

@@ -16,6 +16,8 @@ import numpy as np
 from vedette_protocol.errors import SchemaError
 from vedette_protocol.messages import Batch
 from vedette_protocol.schema import Schema
+from vedette_rl.core.columns import Columns
+from vedette_rl.envs.spaces import ElementBounds
 from vedette_rl.replay.rows import RowAppender
 
 _STACKED_BYTES = 64 << 10
@@ -74,12 +76,19 @@ class Intake:
         schema: of their payloads.
         rows_max, env_steps_max: of a batch.
         number: maps a manager's id to its number in the replay.
+        elements: what the schema does not say of single elements; None: nothing.
     """
 
     def __init__(
-        self, schema: Schema, rows_max: int, env_steps_max: int, number: Callable[[str], int]
+        self,
+        schema: Schema,
+        rows_max: int,
+        env_steps_max: int,
+        number: Callable[[str], int],
+        elements: ElementBounds | None = None,
     ) -> None:
         self._schema, self._rows_max, self._number = schema, rows_max, number
+        self._elements = elements
         self._env_steps_max = env_steps_max
         self._hash = schema.hash
         self.full_bytes = schema.payload_bytes(rows_max)
@@ -146,15 +155,20 @@ class Intake:
         if batch.schema != self._hash:
             raise SchemaError(f"laid out by schema {batch.schema}, not {self._hash}")
         columns = self._schema.views(batch.payload, rows)
-        self._schema.check_values(columns)
+        self._check(columns)
         number = self._number(batch.manager)
         whose = {"version": batch.version, "manager": number, "actor": batch.actor}
         return Block({**columns, **whose}, 1, rows)
 
+    def _check(self, columns: Columns) -> None:
+        self._schema.check_values(columns)
+        if self._elements is not None and (fault := self._elements.fault(columns)):
+            raise SchemaError(fault)
+
     def _validate_stacked(self, batches: list[Batch]) -> Block:
         payloads = b"".join([batch.payload for batch in batches])
         columns = self._schema.stacked_views(payloads, len(batches), self._rows_max)
-        self._schema.check_values(columns)
+        self._check(columns)
         managers = [batch.manager for batch in batches]
         numbers = {manager: self._number(manager) for manager in set(managers)}
         columns["version"] = np.array([batch.version for batch in batches], np.int64)

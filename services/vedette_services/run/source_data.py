@@ -19,7 +19,7 @@ from vedette_rl.core import Columns, RowColumn
 from vedette_rl.core.columns import ACTOR, INTERVENED, MANAGER, VERSION
 from vedette_rl.envs.layout import RewardTransform
 from vedette_rl.envs.make import environment_action_space, make_vector_environment
-from vedette_rl.envs.spaces import Spaces, column_bounds, transition_dtype
+from vedette_rl.envs.spaces import ElementBounds, Spaces, column_bounds, transition_dtype
 from vedette_rl.errors import DataSetError
 from vedette_rl.exported.data_sets import (
     LANES,
@@ -163,6 +163,7 @@ class DataReading:
         self._row = transition_dtype(spaces, declared)
         self._stored = stored_row(config, spaces)
         self._schema = Schema.from_dtype(self._row, column_bounds(spaces, declared))
+        self._elements = ElementBounds(spaces)
         self._guard = guard_rows(self._stored)
         self.episodes: int | None = None
         self._returns: list[float] = []
@@ -268,12 +269,17 @@ class DataReading:
             columns.setdefault(INTERVENED, np.zeros(count, np.bool_))
         rows = {name: columns[name] for name in self._row.names or ()}
         try:
-            self._schema.check_values(rows)
+            self._check(rows)
         except SchemaError as e:
             first = before + self._first_fault(rows, count)
             fix = "repair it or leave it out"
             raise DataSetError(self._opened.data.name, f"sample {first:,}: {e}", fix) from e
         return count
+
+    def _check(self, rows: Columns) -> None:
+        self._schema.check_values(rows)
+        if fault := self._elements.fault(rows):
+            raise SchemaError(fault)
 
     def _first_fault(self, rows: Columns, count: int) -> int:
         """The first of rows that do not pass."""
@@ -281,7 +287,7 @@ class DataReading:
         while end - begin > 1:
             middle = (begin + end) // 2
             try:
-                self._schema.check_values({name: c[begin:middle] for name, c in rows.items()})
+                self._check({name: c[begin:middle] for name, c in rows.items()})
                 begin = middle
             except SchemaError:
                 end = middle

@@ -120,3 +120,18 @@ def test_seeds_that_never_ran_side_by_side_have_no_interval() -> None:
     assert grid.tolist() == [9.0, 9.0, 9.0]
     assert middle.tolist() == [2.0, 2.0, 2.0]
     assert np.isnan(low).all()
+
+
+def test_scores_divided_by_their_own_mean_have_its_uncertainty_once() -> None:
+    """Divided by means of other draws the interval of this was [0.5, 2]."""
+    scores = np.array([1.0, 2.0, 1.0, 2.0, 1.0])
+    assert bootstrap_interval(scores, statistic=mean, divisors=[scores]) == pytest.approx((1, 1))
+    low, high = bootstrap_interval(scores, statistic=mean, divisors=[scores + 1e-9])
+    assert low < 0.8 < 1.2 < high
+
+
+def test_many_scores_are_drawn_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    scores = np.random.default_rng(0).normal(5.0, 2.0, size=60)
+    whole = bootstrap_interval(scores, statistic=mean)
+    monkeypatch.setattr("vedette.reports.statistics._DRAWN_AT_ONCE", 500)
+    assert bootstrap_interval(scores, statistic=mean) == whole

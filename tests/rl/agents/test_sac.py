@@ -26,6 +26,7 @@ from vedette_rl.agents.sac.config import SacConfig
 from vedette_rl.core import ModelInfo, Policy
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.errors import ModelMismatchError
+from vedette_rl.storage.checkpoints import find_not_finite
 
 PAPER = {
     "normalize_observations": False,
@@ -644,3 +645,13 @@ def test_step_sizes_follow_the_critics_where_they_are_not_set(
     assert config.alpha_learning_rate == alpha_learning_rate
     assert config.policy_delay == policy_delay
     assert SacConfig(**config.model_dump()) == config
+
+
+def test_without_a_weight_of_entropy_the_state_is_finite(
+    vector_box: Spaces, make_batch: MakeBatch
+) -> None:
+    """The logarithm of 0 in a checkpoint was taken for diverged learning."""
+    agent = build(vector_box, alpha=0.0)
+    agent.opt(make_batch(vector_box, 8))
+    assert find_not_finite(agent.get_state()) == ""
+    assert agent._temperature().item() < 1e-30

@@ -16,7 +16,11 @@ from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Columns, ModelInfo
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.errors import ModelMismatchError
-from vedette_rl.networks.layers import NormalizedColumns, normalized_columns
+from vedette_rl.networks.layers import (
+    NormalizedColumns,
+    normalize_columns,
+    normalized_columns,
+)
 from vedette_rl.networks.numpy_nets import NormalizedNetwork
 from vedette_rl.networks.torch_network import NormalizedModule, ObsNormalizer, split_statistics
 from vedette_rl.storage.checkpoints import take_weights, weight_parts
@@ -234,3 +238,25 @@ def test_a_models_statistics_are_the_state_that_they_came_from() -> None:
     assert weights.keys() == source.get_state()["policy"].keys()
     for name, array in source.get_state()["normalizer"].items():
         np.testing.assert_allclose(statistics[name], array.numpy(), rtol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("largest", [1e19, 3.4e38])
+def test_no_number_makes_the_statistics_something_else_than_numbers(largest: float) -> None:
+    """Before they are known, too: the largest float is what some simulators give for "nothing"."""
+    normalizer = ObsNormalizer(ONE, "cpu")
+    for number, x_BF in enumerate(batches(6)):
+        x_BF[:5, 2] = largest if number in (0, 3) else x_BF[:5, 2]
+        assert normalizer.observations({"obs": x_BF}, "obs")["obs"].isfinite().all()
+    state = normalizer.get_state()
+    assert all(state[name].isfinite().all() for name in ("mean", "variance"))
+
+
+def test_a_single_number_of_half_precision_is_normalised_alike_in_numpy_and_torch() -> None:
+    of_numbers = NormalizedColumns((("obs", ()),))
+    x = np.array([1000.5, 999.5, 1001.0], np.float16)
+    mean, scale = np.array([1000.1], np.float32), np.array([3.0], np.float32)
+    found = normalize_columns({"obs": x}, of_numbers.split(mean), of_numbers.split(scale))["obs"]
+    tensors = of_numbers.split(torch.from_numpy(mean)), of_numbers.split(torch.from_numpy(scale))
+    by_torch = normalize_columns({"obs": torch.from_numpy(x)}, *tensors)["obs"]
+    assert (found.dtype, by_torch.dtype) == (np.float32, torch.float32)
+    np.testing.assert_array_equal(found, by_torch.numpy())

@@ -13,8 +13,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from vedette_rl.core import ReplayBuffer, Sample
+from vedette_rl.core.columns import empty_columns
 from vedette_rl.errors import EmptyReplayError
 from vedette_rl.replay.config import ReplayConfig
+from vedette_rl.replay.frame_ring import MemoryFrameRing
+from vedette_rl.replay.frame_stacks import FramePart, FrameStack, stored_row
+from vedette_rl.replay.manifest import ColumnSpec, SharedSpec
 from vedette_rl.replay.mixed import NUMBER_BITS, MixedReplay, Source
 from vedette_rl.replay.prioritized import PrioritizedReplay, open_priorities
 from vedette_rl.replay.ring import RingReader, RingWriter
@@ -153,6 +157,18 @@ def test_a_source_without_rows_leaves_its_share_to_the_others() -> None:
     np.testing.assert_array_equal(counted(replay.sample(60), 3), [15, 30, 15])
 
 
+@settings(max_examples=60, deadline=None)
+@given(share=st.floats(0.01, 0.99), other=st.floats(0.01, 0.99), batch_size=st.integers(1, 300))
+def test_a_last_source_without_rows_gives_none_whatever_rounding_does(
+    share: float, other: float, batch_size: int
+) -> None:
+    """With shares of 0.3 and 0.1 a batch of 256 had one row of it, all zeros."""
+    empty = MemoryRing(DTYPE, 100, guard=20)
+    replay = mixed(memory(50), memory(20), empty, shares=(share, other), config=BY_PRIORITY)
+    for _ in range(3):
+        assert counted(replay.sample(batch_size), 3)[2] == 0
+
+
 def test_actors_take_part_once_they_are_warm() -> None:
     actors = memory(9)
     replay = mixed(actors, memory(20), warmup=10)
@@ -286,6 +302,37 @@ def test_rows_overwritten_since_they_were_drawn_keep_the_priority_of_the_new_one
     replay.update_priority(sample.indices.copy(), np.full(200, 2.0))
     np.testing.assert_allclose(leaves[:40], 5.0)
     np.testing.assert_allclose(leaves[alive], 2.0)
+
+
+def test_rows_whose_frames_were_overwritten_get_no_priority() -> None:
+    """Episodes so short that the frames are the limit: rows leave before their own ring is full."""
+    frames = FrameStack(1, (FramePart("", np.dtype("<f4"), (1,)),))
+    plain = np.dtype([("obs", "<f4", (1,)), ("reward", "<f4"), ("next_obs", "<f4", (1,))])
+    shared = SharedSpec((ColumnSpec("frames", "<f4", (1,)),), 120, 40)
+    ring = MemoryFrameRing(stored_row(plain, frames), 100, shared, guard=20)
+
+    def insert(first: int, count: int) -> None:
+        for number in range(first, first + count):
+            two = np.array([[number], [number + 0.5]], np.float32)
+            places = {"obs": np.uint32([0]), "next_obs": np.uint32([1]), "frames": two}
+            ring.append({**places, "reward": np.float32([number])}, 1)
+        ring.commit()
+
+    demos = MemoryRing(plain, 10, guard=5)
+    demos.append(empty_columns(plain, 5), 5)
+    demos.commit()
+    replay = mixed(ring, demos, shares=(0.25,), config=BY_PRIORITY)
+    insert(0, 20)
+    insert(20, 20)
+    sample = replay.sample(32)
+    for first in (40, 60, 80):
+        insert(first, 20)
+    assert ring.live()[0] > 20 and ring.capacity == 100
+    replay.update_priority(sample.indices.copy(), np.full(32, 5.0, np.float32))
+    for _ in range(20):
+        columns = replay.sample(32).columns
+        of_actors = columns["source"] == 0
+        np.testing.assert_array_equal(columns["obs"][of_actors, 0], columns["reward"][of_actors])
 
 
 def test_a_source_whose_rows_were_overwritten_is_drawn_from_where_they_lie() -> None:

@@ -10,6 +10,7 @@ from manager_rig import ROWS, RUN, SCHEMA, Rig, last_report, of, said, sent
 
 from vedette_protocol.errors import MalformedError, VersionError
 from vedette_protocol.messages import Refusal
+from vedette_services.actors.actor_process import ActorSpec
 from vedette_services.actors.handover import FinishedBatch
 from vedette_services.actors.instructions import (
     Exit,
@@ -34,6 +35,16 @@ def test_actors_start_once_the_run_and_their_numbers_are_known() -> None:
         StartActor(1, 11, 0, rig.run),
     ]
     assert of(StartActor, rig.ack()) == []
+
+
+def test_an_actor_plays_other_episodes_after_every_start_of_its_host() -> None:
+    """A host that came again, or took over a number, repeated what had been played."""
+    order = StartActor(0, 10, 0, RUN)
+    specs = [ActorSpec.of(order, bits) for bits in (0, 2**64 - 1, 8)]
+    assert len({spec.seeds() for spec in specs}) == 3
+    assert [ActorSpec.from_json(spec.to_json()).seeds() for spec in specs] == [
+        spec.seeds() for spec in specs
+    ]
 
 
 def test_a_manager_told_no_count_takes_the_runs_and_asks_for_numbers_of_its_own() -> None:

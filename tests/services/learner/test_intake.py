@@ -1,5 +1,6 @@
 """Batches that are looked into together: the unsound ones are found, whoever stands beside them."""
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,6 +8,8 @@ from hypothesis import strategies as st
 
 from vedette_protocol.messages import Batch
 from vedette_protocol.schema import Column, Schema
+from vedette_rl.core.columns import empty_columns
+from vedette_rl.envs.spaces import ElementBounds, Spaces, column_bounds, transition_dtype
 from vedette_rl.replay.rows import MemoryRing
 from vedette_services.learner.intake import Intake
 
@@ -104,3 +107,43 @@ def test_blocks_are_appended_whether_of_one_batch_or_of_many() -> None:
     assert ring.columns["obs"][: len(expected), 2].tolist() == expected
     assert ring.columns["version"][: len(expected)].tolist() == [10 * seq for seq in expected]
     assert ring.columns["manager"][: len(expected)].tolist() == [5 + seq % 2 for seq in expected]
+
+
+def test_elements_have_ranges_of_their_own() -> None:
+    """One range for a column let the action [0, 4] of MultiDiscrete([5, 2]) into the replay."""
+    spaces = Spaces(
+        gym.spaces.Dict({"gear": gym.spaces.MultiDiscrete([2, 5], start=[0, 1])}),
+        gym.spaces.MultiDiscrete([5, 2]),
+    )
+    row = transition_dtype(spaces)
+    schema = Schema.from_dtype(row, column_bounds(spaces))
+    sound = {"obs/gear": [1, 5], "next_obs/gear": [0, 1], "action": [4, 1]}
+
+    def reason(count: int, **changed: list[int]) -> str:
+        held = Intake(schema, 2, 2, lambda manager: 0, ElementBounds(spaces))
+        for seq in range(count):
+            columns = empty_columns(row, 2)
+            columns["n_steps"][:] = 1
+            for name in ("reward", "terminated", "truncated"):
+                columns[name][:] = 0
+            for name, value in {**sound, **changed}.items():
+                columns[name][:] = sound[name]
+                columns[name][-1] = value
+            payload = bytes(schema.pack(columns, 2))
+            held.add(Batch("run", "m", 1, seq, 0, 1, 0, schema.hash, 2, payload))
+        found = held.validate_held()
+        return str(found.invalid[0].error) if found.invalid else ""
+
+    for count in (1, 3):
+        assert reason(count) == ""
+        assert reason(count, action=[0, 4]) == "column 'action': [0 4] is outside [0 0] to [4 1]"
+        assert "next_obs/gear" in reason(count, **{"next_obs/gear": [4, 1]})
+
+
+def test_an_action_far_beyond_its_box_is_refused_and_one_a_little_beyond_is_not() -> None:
+    spaces = Spaces(gym.spaces.Box(-1, 1, (1,)), gym.spaces.Box(-2.0, 2.0, (3,)))
+    bounds = ElementBounds(spaces)
+    assert bounds.fault({"action": np.array([[0.0, 2.5, -30.0]], np.float32)}) == ""
+    assert "'action'" in bounds.fault({"action": np.array([[0.0, 1e25, 0.0]], np.float32)})
+    endless = Spaces(gym.spaces.Box(-1, 1, (1,)), gym.spaces.Box(-np.inf, np.inf, (3,)))
+    assert ElementBounds(endless).fault({"action": np.full((1, 3), 1e30, np.float32)}) == ""

@@ -28,7 +28,8 @@ class Temperature(nn.Module):
 
     def __init__(self, initial_alpha: float) -> None:
         super().__init__()
-        self.log_alpha = nn.Parameter(torch.tensor(initial_alpha).log())
+        alpha = max(initial_alpha, torch.finfo(torch.float32).tiny)  # 0 has no logarithm
+        self.log_alpha = nn.Parameter(torch.tensor(alpha).log())
 
     def forward(self) -> torch.Tensor:
         """alpha, without a gradient: neither the critics nor the policy tune it."""
