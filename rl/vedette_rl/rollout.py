@@ -17,7 +17,7 @@ from vedette_rl.core import ColumnPolicy, Columns, ModelInfo, Policy, Step, Step
 from vedette_rl.core.columns import check_rows, copy_columns
 from vedette_rl.core.learning import describe_returned
 from vedette_rl.envs.layout import Intervention, RewardTransform
-from vedette_rl.envs.spaces import action_field
+from vedette_rl.envs.spaces import ElementBounds, action_field
 from vedette_rl.envs.vector_env import VectorEnvironment
 from vedette_rl.errors import OwnPartError, SpaceLayoutError
 from vedette_rl.import_by_name import is_import_name
@@ -210,6 +210,7 @@ class PushedEnvs(VectorEnvironment):
     ) -> None:
         super().__init__(observation, action, count or 1, rewards)
         self._shape = () if count is None else (count,)
+        self._bounds = ElementBounds(self.spaces)
         self._arrived = self._layout.empty(count or 1)
         leaves = self._layout.leaves
         self._float_leaves = [leaf for leaf in leaves if leaf.dtype.kind == "f"]
@@ -302,13 +303,15 @@ class PushedEnvs(VectorEnvironment):
         Raises:
             SpaceLayoutError: an observation has another shape than its space, or no finite value.
             ValueError: rewards or flags are not one for each environment, a reward or executed
-                action is not finite, or a flag is neither true nor false.
+                action is not finite or far outside its space, or a flag is neither true nor false.
         """
         action, next_obs = self._action_column(action), self._buffer(1)
         for _, own in taken_over:
             if not np.isfinite(np.asarray(own, np.float64)).all():
                 raise ValueError(f"action={own!r}: it is not finite")
-            self._actions.from_environment(own)  # of another shape: before anything is counted
+            column = self._actions.from_environment(own)  # its shape: before anything is counted
+            if fault := self._bounds.fault({"action": column}):
+                raise ValueError(f"action={own!r}: {fault}")
         self._write(next_obs, obs)
         self._check_finite(next_obs, None)
         self._fill(self.true_reward, "rewards", reward)

@@ -128,6 +128,18 @@ def test_environments_that_others_step_give_the_same_transitions(kind: Any, once
     assert (loop.env_steps, loop.acting_on) == (other.env_steps, other.acting_on)
 
 
+def test_an_executed_action_far_outside_its_space_is_refused_where_it_is_given() -> None:
+    envs = PushedEnvs(gym.spaces.Box(-1, 1, (1,)), gym.spaces.Box(-1, 1, (2,)), None)
+    envs.begin(np.zeros(1))
+    for own, refused in (([1.5, -3.0], False), ([0.0, 1e25], True)):
+        push = (np.zeros((1, 2)), 0.0, np.zeros(1), False, False, [(0, np.array(own))])
+        if refused:
+            with pytest.raises(ValueError, match=r"'action'.* is outside"):
+                envs.push(*push)
+        else:
+            np.testing.assert_array_equal(envs.push(*push).action[0], np.float32(own))
+
+
 def test_some_of_several_environments_begin_while_others_go_on() -> None:
     scripted = ScriptedEnv()
     envs = PushedEnvs(scripted.observation_space, scripted.action_space, 3)
