@@ -104,11 +104,10 @@ class GatewayState:
         self._batch_env_steps = rows_per_batch if batch_env_steps is None else batch_env_steps
         self.ledger.batch_rows = rows_per_batch
         self.ledger.window_batches = window.batches if window else EXTRAS_MAX
-        self._reader = BatchReader()
+        self._reader, self.garbage, self.refused_credit = BatchReader(), 0, 0
         self._intake = Intake(
             schema, rows_per_batch, self._batch_env_steps, self.ledger.manager_number, elements
         )
-        self.garbage = self.refused_credit = 0
         self._blocks: list[Block] = []  # validated, and not yet returned
         size = batch_bytes or self._intake.full_bytes
         self._grants = CreditGrants(limiter, FlightLimits(), size, rows_per_batch)
