@@ -165,11 +165,11 @@ def column_bounds(spaces: Spaces, columns: Sequence[RowColumn] = ()) -> dict[str
 
 
 class ElementBounds:
-    """The range of each element, of columns for which one range for all says less.
+    """The range of each element, of columns whose elements have different ranges.
 
-    Those are MultiDiscrete parts of unequal dimensions, and an action in a Box of floats. It may be
-    outside by ten times the Box's width: a person or a safety filter may go beyond what the agent
-    may do. What is further away is an error, and would end all learning.
+    Those are MultiDiscrete parts of unequal dimensions, and an action in a Box of floats. Such an
+    action may be outside by ten times the Box's width, because a person or a safety filter may do
+    more than the agent may. What is further away is an error: it would make the weights infinite.
 
     Args:
         spaces: of the environment.
@@ -179,15 +179,17 @@ class ElementBounds:
         self._ranges = dict(_element_ranges(spaces))
 
     def fault(self, columns: Mapping[str, NDArray[Any]]) -> str:
-        """The first column ``(..., *shape)`` with an element that is out of its range, and which;
-        "" if there is none."""
+        """The first element of these columns ``(..., *shape)`` that is out of its range, in one
+        line; "" if there is none."""
         for name, (low, high) in self._ranges.items():
             if (column := columns.get(name)) is None:  # stored once, as the entries of another
                 continue
             outside = (column < low) | (column > high)
             if np.count_nonzero(outside):
-                found = column[tuple(np.argwhere(outside)[0][: column.ndim - low.ndim])]
-                return f"column {name!r}: {found} is outside {low} to {high}"
+                where = tuple(np.argwhere(outside)[0].tolist())
+                at = where[column.ndim - low.ndim :]
+                least, most = low[at], high[at]
+                return f"column {name!r}: {column[where]} at {[*at]} is outside {least} to {most}"
         return ""
 
 

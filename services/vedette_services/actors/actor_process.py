@@ -38,7 +38,8 @@ class ActorSpec:
         epoch: the learner's epoch when it was started: a resumed run plays other episodes.
         env, agent, actors: the run's configurations, as they travel.
         schema: the row's wire schema, as it travels.
-        host_bits: random ones of its host, which may have had a number, or have played, before.
+        random_bits: part of its seeds, so that a host that is started again plays other episodes;
+            0: the seeds follow from the run alone.
         slots, memory_fd, socket_fd: of its end of the handover, if it has a process of its own.
         model_map, stats_map: paths of the newest-value maps; the manager writes the first.
         traceback_file: takes the traceback of what ended it.
@@ -53,7 +54,7 @@ class ActorSpec:
     agent: dict[str, Any]
     actors: dict[str, Any]
     schema: Any  # what Schema.to_wire gives
-    host_bits: int = 0
+    random_bits: int = 0
     slots: int = 0
     memory_fd: int = -1
     socket_fd: int = -1
@@ -62,7 +63,7 @@ class ActorSpec:
     traceback_file: str = ""
 
     @classmethod
-    def of(cls, order: StartActor, host_bits: int = 0) -> ActorSpec:
+    def of(cls, order: StartActor, random_bits: int = 0) -> ActorSpec:
         """The actor of an order, without what a process of its own needs."""
         run = order.run
         return cls(
@@ -75,7 +76,7 @@ class ActorSpec:
             agent=dict(run.agent),
             actors=dict(run.actors),
             schema=run.schema.to_wire(),
-            host_bits=host_bits,
+            random_bits=random_bits,
         )
 
     def to_json(self) -> bytes:
@@ -91,7 +92,7 @@ class ActorSpec:
         They are this actor's own among all of a run, and others at every restart, of its host too.
         """
         entropy = (self.seed, self.number, self.epoch, self.restarts)
-        root = np.random.SeedSequence((*entropy, self.host_bits) if self.host_bits else entropy)
+        root = np.random.SeedSequence((*entropy, self.random_bits) if self.random_bits else entropy)
         env, exploration, steps = (int(seed.generate_state(1)[0]) for seed in root.spawn(3))
         return env, exploration, steps
 

@@ -85,7 +85,7 @@ class GatewayState:
             max_env_steps: the batch that reaches them is the last one inserted; 0: no limit.
             policy: describes it to managers that do not build the agent; None: it is not described.
             evaluated: says how managers play evaluations; None: they are not asked to.
-            elements: bounds of single elements of a sample, beyond the schema's.
+            elements: the ranges of single elements of a sample; None: they are not checked.
             figures_time: turns a `now` into the time that rates and lag are measured in.
         """
         self.run_id, self.learner, self.schema = run_id, learner, schema

@@ -16,9 +16,9 @@ import numpy as np
 from vedette_protocol.errors import SchemaError
 from vedette_protocol.messages import Batch
 from vedette_protocol.schema import Schema
-from vedette_rl.core.columns import Columns
 from vedette_rl.envs.spaces import ElementBounds
 from vedette_rl.replay.rows import RowAppender
+from vedette_services.run.replay_layout import check_rows
 
 _STACKED_BYTES = 64 << 10
 """Larger payloads are not stacked: copying them costs more than the calls."""
@@ -76,7 +76,7 @@ class Intake:
         schema: of their payloads.
         rows_max, env_steps_max: of a batch.
         number: maps a manager's id to its number in the replay.
-        elements: what the schema does not say of single elements; None: nothing.
+        elements: the ranges of single elements; None: they are not checked.
     """
 
     def __init__(
@@ -155,20 +155,15 @@ class Intake:
         if batch.schema != self._hash:
             raise SchemaError(f"laid out by schema {batch.schema}, not {self._hash}")
         columns = self._schema.views(batch.payload, rows)
-        self._check(columns)
+        check_rows(columns, self._schema, self._elements)
         number = self._number(batch.manager)
         whose = {"version": batch.version, "manager": number, "actor": batch.actor}
         return Block({**columns, **whose}, 1, rows)
 
-    def _check(self, columns: Columns) -> None:
-        self._schema.check_values(columns)
-        if self._elements is not None and (fault := self._elements.fault(columns)):
-            raise SchemaError(fault)
-
     def _validate_stacked(self, batches: list[Batch]) -> Block:
         payloads = b"".join([batch.payload for batch in batches])
         columns = self._schema.stacked_views(payloads, len(batches), self._rows_max)
-        self._check(columns)
+        check_rows(columns, self._schema, self._elements)
         managers = [batch.manager for batch in batches]
         numbers = {manager: self._number(manager) for manager in set(managers)}
         columns["version"] = np.array([batch.version for batch in batches], np.int64)

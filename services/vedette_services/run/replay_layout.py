@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from vedette_protocol.errors import SchemaError
 from vedette_protocol.schema import Schema
 from vedette_rl.agents.config import AgentConfig
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import RowColumn, row_dtype
 from vedette_rl.core.columns import ACTOR, INTERVENED, MANAGER, VERSION
-from vedette_rl.envs.spaces import Spaces, column_bounds, transition_dtype
+from vedette_rl.envs.spaces import ElementBounds, Spaces, column_bounds, transition_dtype
 from vedette_rl.errors import FrameStorageError, RowColumnError
 from vedette_rl.replay.config import INTERVENTIONS
 from vedette_rl.replay.frame_stacks import (
@@ -94,6 +96,24 @@ def replay_layout(config: RunConfig, spaces: Spaces) -> ReplayLayout:
     )
     entries = min(rows + extra_frames, rows * frames.places_per_row)
     return ReplayLayout(schema, stored, guard, shared, schema.payload_bytes(rows, entries))
+
+
+def check_rows(
+    columns: Mapping[str, NDArray[Any]], schema: Schema, elements: ElementBounds | None
+) -> None:
+    """Refuse rows that must not get into a replay, whether they came over the network or from a
+    data set.
+
+    Args:
+        columns: those of the schema, of any number of rows, stacked or not.
+        elements: the ranges of single elements; None: they are not checked.
+
+    Raises:
+        SchemaError: see `Schema.check_values`; or an element is out of its range.
+    """
+    schema.check_values(columns)
+    if elements is not None and (fault := elements.fault(columns)):
+        raise SchemaError(fault)
 
 
 def extra_frames_per_batch(config: RunConfig, stack: int) -> int:

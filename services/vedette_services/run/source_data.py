@@ -41,7 +41,12 @@ from vedette_rl.steps.n_step import make_step_processor, prepare_steps
 from vedette_services.config.loading import read_config
 from vedette_services.config.run_config import RunConfig
 from vedette_services.config.saving import changed_settings
-from vedette_services.run.replay_layout import configured_columns, replay_directory, ring_dtype
+from vedette_services.run.replay_layout import (
+    check_rows,
+    configured_columns,
+    replay_directory,
+    ring_dtype,
+)
 
 _GUARD_BYTES = 16 << 20
 _CHECKED_BYTES = 256 << 20
@@ -269,17 +274,12 @@ class DataReading:
             columns.setdefault(INTERVENED, np.zeros(count, np.bool_))
         rows = {name: columns[name] for name in self._row.names or ()}
         try:
-            self._check(rows)
+            check_rows(rows, self._schema, self._elements)
         except SchemaError as e:
             first = before + self._first_fault(rows, count)
             fix = "repair it or leave it out"
             raise DataSetError(self._opened.data.name, f"sample {first:,}: {e}", fix) from e
         return count
-
-    def _check(self, rows: Columns) -> None:
-        self._schema.check_values(rows)
-        if fault := self._elements.fault(rows):
-            raise SchemaError(fault)
 
     def _first_fault(self, rows: Columns, count: int) -> int:
         """The first of rows that do not pass."""
@@ -287,7 +287,8 @@ class DataReading:
         while end - begin > 1:
             middle = (begin + end) // 2
             try:
-                self._check({name: c[begin:middle] for name, c in rows.items()})
+                some = {name: column[begin:middle] for name, column in rows.items()}
+                check_rows(some, self._schema, self._elements)
                 begin = middle
             except SchemaError:
                 end = middle

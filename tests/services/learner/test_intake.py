@@ -136,7 +136,7 @@ def test_elements_have_ranges_of_their_own() -> None:
 
     for count in (1, 3):
         assert reason(count) == ""
-        assert reason(count, action=[0, 4]) == "column 'action': [0 4] is outside [0 0] to [4 1]"
+        assert reason(count, action=[0, 4]) == "column 'action': 4 at [1] is outside 0 to 1"
         assert "next_obs/gear" in reason(count, **{"next_obs/gear": [4, 1]})
 
 
