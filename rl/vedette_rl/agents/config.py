@@ -80,18 +80,19 @@ class ImitationConfig(SettingsPart):
 
 
 class MunchausenConfig(SettingsPart):
-    """A soft target with the policy's own log-probability in the reward, of agents on action values
-    (Vieillard et al. 2020, arXiv:2007.14430)."""
+    """Adds the log-probability of the action to the reward, and the policy's entropy to the target,
+    of agents on action values (Vieillard et al. 2020, arXiv:2007.14430)."""
 
     model_config = ConfigDict(allow_inf_nan=False)
     place = "agent.munchausen"
 
     alpha: Fraction = 0.0
-    """how much of it the reward is given (0.9: the paper's); 0 is off."""
+    """factor of the log-probability that is added to the reward (0.9: the paper's); 0 is off, also
+    for the entropy."""
     temperature: PositiveFloat = 0.03
-    """tau, of the policy softmax(q / tau) (0.03: the paper's)."""
+    """tau of the policy softmax(q / tau), in the unit of the reward (0.03: the paper's)."""
     lowest: Annotated[float, Field(ge=-1e9, le=0.0)] = -1.0
-    """l0, the least that tau log pi(a | s) counts as (-1: the paper's)."""
+    """l0: tau log pi(a | s) counts as at least this (-1: the paper's)."""
 
 
 class AgentConfig(SettingsPart):

@@ -89,8 +89,8 @@ class ActionHeads:
         return self.by_head(q_BA).argmax(dim=2) + self._offsets
 
     def by_head(self, q_BA: torch.Tensor, beyond: float = -torch.inf) -> torch.Tensor:
-        """The values ``(B, ..., D, C)`` of each head, of values ``(B, ..., A)``; `beyond` stands
-        beyond the actions of smaller ones."""
+        """The values ``(B, ..., D, C)`` of each head, of values ``(B, ..., A)``; `beyond` fills
+        the places beyond the actions of smaller heads."""
         if self._one:
             return q_BA.unsqueeze(-2)
         q_BDC = q_BA.index_select(-1, self._columns).view(*q_BA.shape[:-1], *self._shape)
@@ -109,11 +109,11 @@ class ActionHeads:
 
 
 class Munchausen:
-    """The target of Vieillard et al. 2020 (arXiv:2007.14430), of which section 3 names the parts.
+    """The target of Munchausen DQN and IQN (Vieillard et al. 2020, arXiv:2007.14430, section 3).
 
-    pi is softmax(q / tau), q the target network's. Each head of several has its own; what is said
-    of a sample is the mean of its heads'. Of a transition of several steps the first action alone
-    is in the reward.
+    pi is softmax(q / tau), q the target network's. Each of several heads has its own pi, and a
+    sample has the mean over its heads. In a transition of several steps only the first action adds
+    its log-probability.
     """
 
     def __init__(self, config: MunchausenConfig, heads: ActionHeads) -> None:
