@@ -71,6 +71,7 @@ class Label:
         networked: daemons rather than one process in lock step.
         peer: an algorithm of another program, in place of our agent; "agent": the task's.
         kwargs: arguments of the peer's algorithm; what is not named is its default.
+        source: where its data were published; it is not run.
         seeds: in place of the study's.
         tasks: names of the tasks that it is run on; empty for all.
         priority: in place of the study's.
@@ -81,6 +82,7 @@ class Label:
     networked: bool = False
     peer: str = ""
     kwargs: Table = field(default_factory=dict)
+    source: str = ""
     seeds: tuple[int, ...] = ()
     tasks: tuple[str, ...] = ()
     priority: int = 0
@@ -113,7 +115,7 @@ class Study:
 
     def runs(self) -> "Iterator[Run]":
         """All its runs."""
-        for label in self.labels:
+        for label in (each for each in self.labels if not each.source):
             for task in self.tasks:
                 if not label.tasks or task.name in label.tasks:
                     for seed in label.seeds or self.seeds:
@@ -283,3 +285,5 @@ def _check(study: Study) -> None:
             raise StudyError(f"{study.name} {label.name}: no peer {label.peer}")
         if label.peer and label.set:
             raise StudyError(f"{study.name} {label.name}: a peer has kwargs, no set")
+        if label.source and (label.peer or label.set):
+            raise StudyError(f"{study.name} {label.name}: what was published is not run")

@@ -56,8 +56,8 @@ def test_a_study_is_chosen_whole_or_by_its_labels() -> None:
         curves.chosen(["locomotion:bare"])
 
 
-def test_a_label_runs_on_its_own_tasks_only() -> None:
-    labels = (Label(name="x", peer="dqn", tasks=("dqn-B",)),)
+def test_a_label_runs_on_its_own_tasks_only_and_what_was_published_is_not_run() -> None:
+    labels = (Label(name="x", peer="dqn", tasks=("dqn-B",)), Label(name="y", source="a paper"))
     assert names(list(study(labels=labels).runs())) == ["Bx1", "Bx2"]
 
 
@@ -199,6 +199,7 @@ def test_the_list_of_studies_is_sound_and_ours_are_resolved_to_all_defaults() ->
         ('[[study.label]]\nname = "x"\npeer = "ppo"', "no peer ppo"),
         ('[[study.label]]\nname = "x"\ntasks = ["dqn-C"]', "no task dqn-C"),
         ('[[study.label]]\nname = "x"\n[[study.label]]\nname = "x"', "label x is there twice"),
+        ('[[study.label]]\nname = "x"\npeer = "dqn"\nsource = "y"', "published is not run"),
         ('normalize_by = "y"', "normalize_by y"),
     ],
 )
