@@ -7,7 +7,6 @@ where nothing else runs.
 import argparse
 import signal
 import sys
-import tomllib
 from dataclasses import replace
 
 from curves_data import DATA, PLACE, drop_runs
@@ -40,7 +39,7 @@ def _only(study: Study, names: list[str]) -> Study:
 
 
 def make_queue(names: list[str]) -> Queue:
-    return Queue(chosen(names), equal=tomllib.loads(LIST.read_text("utf-8")).get("equal"))
+    return Queue(chosen(names))
 
 
 def find_run(study: str, task: str, label: str) -> Run:

@@ -59,13 +59,10 @@ class Queue:
 
     Args:
         data: folder with a folder for each study.
-        equal: fingerprints that are the same settings, written otherwise by another version.
     """
 
-    def __init__(
-        self, studies: Sequence[Study], data: Path = DATA, equal: dict[str, str] | None = None
-    ) -> None:
-        self.studies, self._data, self._equal = studies, data, equal or {}
+    def __init__(self, studies: Sequence[Study], data: Path = DATA) -> None:
+        self.studies, self._data = studies, data
         self.failed: list[Run] = []
 
     def folder(self, run: Run) -> Path:
@@ -100,7 +97,7 @@ class Queue:
         remedy = f"name another label, or remove them: scripts/curves drop {where}"
         ours = run.fingerprint
         for each in finished:
-            if self._same(each.fingerprint) != self._same(ours):
+            if each.fingerprint != ours:
                 raise StudyError(
                     f"{where}: the settings of seed {each.seed} were {each.fingerprint} "
                     f"(code {each.code}), now they are {ours}; {remedy}"
@@ -109,9 +106,6 @@ class Queue:
         seeds = {point.seed for point in points if point.label == run.label.name}
         if unknown := sorted(seeds - {each.seed for each in finished}):
             raise StudyError(f"{where}: the settings of seeds {unknown} are not known; {remedy}")
-
-    def _same(self, fingerprint: str) -> str:
-        return self._equal.get(fingerprint, fingerprint)
 
     def finish(self, run: Run, result: Result, wall_s: float, cpu_s: float) -> Finished:
         """Write a run's result.

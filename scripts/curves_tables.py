@@ -67,12 +67,11 @@ class Results:
             scores = np.array([value(curve.values) for curve in curves])
         return average_seeds(each.seeds, scores)
 
-    def last_fifth(self, label: str) -> Floats:
-        """All evaluations ``(seeds, evaluations)`` in the last fifth of the budget."""
+    def last_fifth(self, label: str) -> list[Floats]:
+        """Each seed's evaluations in the last fifth of the budget."""
         begin = 0.8 * self.task.env_steps
         curves = [run.curves[EVALUATION] for run in self.labels[label].runs]
-        count = min(int((curve.steps > begin).sum()) for curve in curves)
-        return np.array([curve.values[len(curve.values) - count :] for curve in curves])
+        return [curve.values[curve.steps > begin] for curve in curves]
 
 
 def estimate(
@@ -121,7 +120,9 @@ def task_table(results: Sequence[Results], data: Path = DATA) -> list[list[str]]
             late = each.last_fifth(label)
             cells += target_cells(each.task, statistics, late) if targets else []
             cells += [cell(estimate(each.scores(label, measure))) for measure in MEASURES]
-            cells.append(cell(estimate(late, statistic=pooled)) if late.size else "")
+            least = min(map(len, late))
+            ends = np.array([values[len(values) - least :] for values in late])
+            cells.append(cell(estimate(ends, statistic=pooled)) if least else "")
             cells += [f"{statistics['env_steps']:,.0f}", minutes([r.cpu_s for r in of_label])]
             rows.append(cells)
     return rows
@@ -133,15 +134,14 @@ def minutes(seconds: Sequence[float]) -> str:
     return " to ".join(dict.fromkeys(ends))
 
 
-def target_cells(task: Task, statistics: dict[str, Any], late: Floats) -> list[str]:
-    """The columns of a target; `late` are the evaluations in the last fifth."""
+def target_cells(task: Task, statistics: dict[str, Any], late: Sequence[Floats]) -> list[str]:
+    """The columns of a target; `late` are each seed's evaluations in the last fifth."""
     if task.target is None:
         return [""] * len(TARGET_HEAD)
     to_target = [np.nan if x is None else x for x in statistics["env_steps_to_target"].values()]
     reached = f"{statistics['reached']} of {statistics['seeds']}"
-    stayed = ""
-    if late.size:
-        stayed = f"{(interquartile_mean(late, 1) >= task.target).sum()} of {len(late)}"
+    ends = [interquartile_mean(values[np.newaxis], 1).item() for values in late if values.size]
+    stayed = f"{sum(end >= task.target for end in ends)} of {len(ends)}" if ends else ""
     return [f"{task.target:g}", reached, cell(tuple(to_target), 0), stayed]
 
 

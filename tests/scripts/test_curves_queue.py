@@ -104,7 +104,7 @@ def test_a_run_without_an_evaluation_at_its_end_is_not_finished(tmp_path: Path) 
     assert run in Queue([study()], tmp_path).left()
 
 
-def test_other_settings_under_the_label_are_refused_until_its_runs_are_dropped_or_called_equal(
+def test_other_settings_under_the_label_are_refused_until_its_runs_are_dropped(
     tmp_path: Path,
 ) -> None:
     first = Queue([study()], tmp_path)
@@ -115,7 +115,6 @@ def test_other_settings_under_the_label_are_refused_until_its_runs_are_dropped_o
     run = next(run for run in queue.left() if run.task.env == "A")
     with pytest.raises(StudyError, match=r"seed 1 were .* drop small dqn-A x"):
         queue.check(run)
-    Queue([changed], tmp_path, {run.fingerprint: old.fingerprint}).check(run)
     Queue([study()], tmp_path).check(old)
     assert drop_runs(tmp_path / "small", "dqn-A", "x") == 1
     queue.check(run)

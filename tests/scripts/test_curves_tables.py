@@ -104,8 +104,8 @@ def test_the_last_fifth_takes_every_evaluation_of_every_seed(tmp_path: Path) -> 
     put(tmp_path, "A", "plain", 2, *range(8), 6.0, 8.0)
     put(tmp_path, "A", "plain", 3, *range(8), 7.0, 7.0)
     (found,) = read_results(small(A=None), tmp_path)
-    assert found.last_fifth("plain").tolist() == [[100.0, 0.0], [6.0, 8.0], [7.0, 7.0]]
-    middle, low, high = estimate(found.last_fifth("plain"), statistic=pooled)
+    assert [late.tolist() for late in found.last_fifth("plain")] == [[100, 0], [6, 8], [7, 7]]
+    middle, low, high = estimate(np.array(found.last_fifth("plain")), statistic=pooled)
     assert middle == 7.0  # 6, 7, 7, 8
     # Of seed 1 three times (one of 27 resamples) 0, 0, 100, 100; without it, 7.
     assert (low, high) == (7.0, 50.0)
@@ -114,8 +114,9 @@ def test_the_last_fifth_takes_every_evaluation_of_every_seed(tmp_path: Path) -> 
 def test_a_seed_stayed_if_its_own_last_fifth_is_at_the_target(tmp_path: Path) -> None:
     for seed, late in enumerate([(9.0, 9.0), (8.0, 9.0), (-90.0, 99.0), (8.0, 7.0)], 1):
         put(tmp_path, "A", "plain", seed, *[10.0] * 8, *late)
+    put(tmp_path, "A", "plain", 5, *[10.0] * 12, 0.0, *[9.0] * 2)  # evaluated more often
     (row,) = rows(task_table(read_results(small(A=8.5), tmp_path), tmp_path))
-    assert (row["reached it"], row["stayed"]) == ("4 of 4", "2 of 4")
+    assert (row["reached it"], row["stayed"]) == ("5 of 5", "2 of 5")
 
 
 def test_the_interval_of_pooled_scores_resamples_seeds_not_evaluations() -> None:
