@@ -18,7 +18,6 @@ batch is rejected before the commit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias
 
 from vedette_protocol.account import (
@@ -141,13 +140,6 @@ class Ledger:
         if not entry.is_gone:
             return False
         return not (entry.accounting().inserted and self.places.is_admitted(entry.key))
-
-    def bind(self, owners: Mapping[str, str]) -> None:
-        """Set the keys of ids that have none, as an older version kept them beside the ledger."""
-        for manager, key in owners.items():
-            entry = self._entries.get(manager)
-            if entry is not None and not entry.key:
-                self._give_to(entry, key)
 
     def retire(self, manager: str, incarnation: int) -> None:
         """Close an account for good: messages of this incarnation are refused from now on."""
@@ -390,16 +382,13 @@ class Ledger:
     def _hand_over(self, entry: ManagerEntry, key: str) -> None:
         """Give an id to another key. Places that may be reserved for its owner stay the owner's."""
         if not self.places.is_admitted(entry.key):
-            self._give_to(entry, key)
+            self.places.add(entry.key, -len(entry.accounts))
+            self.places.add(key, len(entry.accounts))
+            entry.key, entry.packed = key, None
             return
         for account in list(entry.accounts.values()):  # nothing came of them
             self._close_account(entry, account)
         self._forget_empty(entry)
-
-    def _give_to(self, entry: ManagerEntry, key: str) -> None:
-        self.places.add(entry.key, -len(entry.accounts))
-        self.places.add(key, len(entry.accounts))
-        entry.key, entry.packed = key, None
 
     def _note_living(self, entry: ManagerEntry) -> None:
         if entry.alive_incarnations():

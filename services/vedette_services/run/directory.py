@@ -60,7 +60,6 @@ class RunDirectory:
         run.json     the run's id and epoch
         learner.json where its learner listens, while one does
         lock         held by the learner that runs here; contains its process id
-        owners.json  the key of each manager's id, of older versions; the ledger has it now
         events.jsonl starts, managers that came and went, restarts
         provenance.json  what each start was made from
         report.html  written by `vedette report`
@@ -88,7 +87,6 @@ class RunDirectory:
         self.evaluated_map = self.live / "evaluated.map"
         self.spec_file = self.live / "learner.json"
         self.location_file = root / "learner.json"
-        self.manager_ids_file = root / "owners.json"
         self.events_file = root / "events.jsonl"
         self.provenance_file = root / "provenance.json"
         self.report_file = root / REPORT_FILE
