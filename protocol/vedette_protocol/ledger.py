@@ -39,7 +39,6 @@ from vedette_protocol.packing import pack, unpack
 from vedette_protocol.places import Places
 
 _FORMAT: Final = 2
-_OLD_FORMAT: Final = 1  # without environment steps
 _REPLACED_S: Final = 5.0  # silence after which a replaced incarnation has ended for certain
 
 Verdict: TypeAlias = Literal["new", "duplicate", "beyond"]
@@ -83,12 +82,11 @@ class Ledger:
         """
         try:
             value = unpack(stamp, STAMP_MAX_BYTES)
-            if type(value) is not list or not value or value[0] not in (_FORMAT, _OLD_FORMAT):
+            if type(value) is not list or not value or value[0] != _FORMAT:
                 raise StampError(f"expected format {_FORMAT}")
-            format_, run_id, next_number, closed, retired, packed = value
-            old = format_ == _OLD_FORMAT
-            entries = [ManagerEntry.from_bytes(blob, old=old) for blob in packed]
-            ledger = cls(str(run_id), SampleAccounting.from_wire(closed, old=old))
+            _, run_id, next_number, closed, retired, packed = value
+            entries = [ManagerEntry.from_bytes(blob) for blob in packed]
+            ledger = cls(str(run_id), SampleAccounting.from_wire(closed))
             ledger._next_number = check_count(next_number)
             ledger._retired = dict.fromkeys(map(check_count, retired))
         except (MalformedError, ValueError, TypeError) as error:
