@@ -335,25 +335,6 @@ def test_a_model_info_is_not_written_by_later_steps(
         assert not np.array_equal(array, weights_of(agent)[name])
 
 
-def test_a_resumed_agent_continues_bit_for_bit(
-    vector_discrete: Spaces, make_batch: MakeBatch
-) -> None:
-    options: dict[str, Any] = {"target_update_interval": 4, "dueling": True}
-    agent = build(vector_discrete, **options)
-    for step in range(6):
-        agent.opt(make_batch(vector_discrete, 8, seed=step))
-    state = agent.get_state()
-    resumed = build(vector_discrete, seed=99, **options)
-    for step in range(6, 12):
-        agent.opt(make_batch(vector_discrete, 8, seed=step))
-    resumed.set_state(state)
-    for step in range(6, 12):
-        resumed.opt(make_batch(vector_discrete, 8, seed=step))
-    assert resumed.opt_steps == agent.opt_steps == 12
-    for name, array in weights_of(agent).items():
-        np.testing.assert_array_equal(array, weights_of(resumed)[name])
-
-
 def test_a_state_of_another_network_is_refused(vector_discrete: Spaces) -> None:
     state = build(vector_discrete, hidden_sizes=(16, 9)).get_state()
     with pytest.raises(ModelMismatchError, match=r"q\.1\.weight"):

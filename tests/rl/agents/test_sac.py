@@ -403,26 +403,6 @@ def test_finds_the_best_action_within_the_bounds() -> None:
     np.testing.assert_allclose(action, 5.0, atol=0.5)
 
 
-@pytest.mark.parametrize("alpha", ["auto", 0.2, 0.0])
-def test_a_resumed_agent_continues_bit_for_bit(
-    vector_box: Spaces, make_batch: MakeBatch, alpha: Any
-) -> None:
-    agent = build(vector_box, alpha=alpha)
-    for step in range(4):
-        agent.opt(make_batch(vector_box, 8, seed=step))
-    state = agent.get_state()
-    resumed = build(vector_box, seed=99, alpha=alpha)
-    for step in range(4, 8):
-        agent.opt(make_batch(vector_box, 8, seed=step))
-    resumed.set_state(state)
-    for step in range(4, 8):
-        resumed.opt(make_batch(vector_box, 8, seed=step))
-    ours, theirs = agent.get_state(), resumed.get_state()
-    for part in ("policy", "critics", "target", "temperature"):
-        for name, tensor in ours[part].items():
-            assert torch.equal(tensor, theirs[part][name]), (part, name)
-
-
 def test_a_state_of_another_device_is_resumed_with_other_random_numbers(
     vector_box: Spaces, make_batch: MakeBatch
 ) -> None:
