@@ -18,7 +18,6 @@ from vedette_rl.agents.registry import agent_kind
 from vedette_rl.agents.temporal_difference import quantile_huber_loss
 from vedette_rl.core import Policy
 from vedette_rl.envs.spaces import Spaces
-from vedette_rl.errors import ModelMismatchError
 
 MakeBatch = Callable[..., dict[str, torch.Tensor]]
 
@@ -320,9 +319,3 @@ def test_images_are_learned_from_and_acted_on(make_batch: MakeBatch) -> None:
     obs = {"obs": np.zeros((40, 4, 40, 40), np.uint8)}
     assert set(policy.act(obs, explore=True).tolist()) == {2, 3, 4}
     assert len(set(policy.act(obs, explore=False).tolist())) == 1
-
-
-def test_a_policy_refuses_another_networks_model(vector_discrete: Spaces) -> None:
-    policy = policy_for(build(vector_discrete), vector_discrete, 1)
-    with pytest.raises(ModelMismatchError, match=r"phi\.0\.weight"):
-        policy.sync_model(build(vector_discrete, n_cosines=9).model_info())
