@@ -236,7 +236,7 @@ class Gateway:
             for event in _received(sockets.control):
                 if not status and event[1:3] == b"s/":
                     status = self._status_json(now)
-                for frames in self._state.on_subscription(event, status, now):
+                for frames in self._state.on_subscription(event, status):
                     send_now(sockets.control, frames)
         if sockets.models in ready:
             for event in _received(sockets.models):
