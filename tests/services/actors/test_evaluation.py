@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from fake_learner import a_model as a_model_of
-from fake_learner import a_run
+from fake_learner import a_run, wait_for
 from manager_rig import RUN, Rig, a_model, last_report, of, said
 
 from vedette_protocol.messages import EVALUATE, EvaluationReport, Run
@@ -138,15 +136,6 @@ def test_a_host_that_plays_no_evaluations_says_so_and_ignores_requests() -> None
 # The process
 
 
-def until(found: Callable[[], EvaluationReport | None]) -> EvaluationReport:
-    """Poll until something is found."""
-    deadline = time.monotonic() + 60.0
-    while (report := found()) is None:
-        assert time.monotonic() < deadline, "nothing was reported"
-        time.sleep(0.02)
-    return report
-
-
 def model_for(run: Run, version: int) -> StoreModel:
     return StoreModel(1, version, bytearray(pack_model(version, a_model_of(run), run.model)))
 
@@ -163,7 +152,7 @@ def test_the_process_plays_one_model_after_another_and_reports_its_progress(
         for request, version in ((8, 100), (9, 104)):
             process.play(PlayEvaluation(run, request, model_for(run, version)))
             while not seen or seen[-1].request != request or seen[-1].return_mean is None:
-                seen.append(until(process.progress))
+                seen.append(wait_for(process.progress))
     finally:
         process.kill(5.0)
     first, last = (found for found in seen if found.return_mean is not None)
@@ -202,7 +191,7 @@ def test_a_process_that_cannot_play_says_why(
     process = EvaluationProcess(run, tmp_path)
     try:
         process.play(PlayEvaluation(run, 8, model_for(run, 100)))
-        found = until(process.progress)
+        found = wait_for(process.progress)
     finally:
         process.kill(5.0)
     assert (found.request, found.version) == (8, 100)

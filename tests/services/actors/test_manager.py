@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fake_learner import FakeLearner, a_run, free_address
+from fake_learner import FakeLearner, a_run, free_address, wait_for
 
 from vedette_services.net.addresses import Address
 
@@ -284,9 +284,7 @@ def test_a_learner_that_only_pauses_is_waited_for(address: Address, start: Start
 
 def test_a_manager_without_a_learner_ends_at_once_when_told(address: Address, start: Start) -> None:
     manager = start(1)
-    deadline = time.monotonic() + 60
-    while "for the learner at" not in manager.log and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_for(lambda: "for the learner at" in manager.log)
     manager.process.send_signal(signal.SIGTERM)
     assert manager.wait(5) == 0
 
@@ -389,10 +387,7 @@ def test_a_killed_manager_leaves_no_actor_behind(address: Address, start: Start)
     learner.until(lambda: learner.rows() > 100)
     manager.process.kill()
     manager.process.wait()
-    deadline = time.monotonic() + 60
-    while manager.family():
-        assert time.monotonic() < deadline, "an actor outlived its manager"
-        time.sleep(0.05)
+    wait_for(lambda: not manager.family())  # no actor outlives it
     learner.close()
 
 
