@@ -88,15 +88,8 @@ def report(
     )
 
 
-def ack_of(ledger: Ledger, manager: str = "m", incarnation: int = 7) -> Ack:
-    return ledger.make_ack(
-        manager,
-        incarnation,
-        epoch=1,
-        learner=5,
-        version=9,
-        first_actor=16,
-    )
+def ack_of(ledger: Ledger) -> Ack:
+    return ledger.make_ack("m", 7, epoch=1, learner=5, version=9, first_actor=16)
 
 
 def test_ledger_drops_a_batch_it_has_seen_and_counts_it() -> None:

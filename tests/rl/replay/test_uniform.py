@@ -13,8 +13,8 @@ from vedette_rl.replay.rows import MemoryRing
 from vedette_rl.replay.uniform import UniformReplay, draw
 
 
-def memory_ring(inserted: int, capacity: int = 100, guard: int = 20) -> MemoryRing:
-    ring = MemoryRing(DTYPE, capacity, guard=guard)
+def memory_ring(inserted: int) -> MemoryRing:
+    ring = MemoryRing(DTYPE, 100, guard=20)
     insert(ring, inserted)
     return ring
 

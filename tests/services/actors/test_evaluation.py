@@ -32,8 +32,7 @@ def asked(rig: Rig, version: int = 10) -> list[Instruction]:
     return rig.ack(**ASKED)
 
 
-def done(rig: Rig, version: int = 10, request: int = 55) -> EvaluationReport:
-    return EvaluationReport(request, 1, version, 4, 5.0, 1.0, 4.0, 6.0, 5.0)
+DONE = EvaluationReport(55, 1, 10, 4, 5.0, 1.0, 4.0, 6.0, 5.0)
 
 
 def test_the_newest_model_is_played_and_named_at_once() -> None:
@@ -59,10 +58,10 @@ def test_an_evaluation_waits_for_a_model_that_is_new_enough() -> None:
 def test_results_are_reported_at_once_and_again_until_another_ack() -> None:
     rig = Rig().joined()
     asked(rig)
-    assert rig.state.on_evaluation(replace(done(rig), return_mean=None), rig.now) == []
-    told = rig.state.on_evaluation(done(rig), rig.now)
-    assert last_report(told).evaluation == done(rig)
-    assert last_report(rig.state.send_report(rig.now)).evaluation == done(rig)
+    assert rig.state.on_evaluation(replace(DONE, return_mean=None), rig.now) == []
+    told = rig.state.on_evaluation(DONE, rig.now)
+    assert last_report(told).evaluation == DONE
+    assert last_report(rig.state.send_report(rig.now)).evaluation == DONE
     idle = rig.ack(evaluate=0)
     assert of(StopEvaluation, idle) == []  # the process stays for the next one
     assert last_report(rig.state.send_report(rig.now)).evaluation is None
@@ -74,7 +73,7 @@ def test_another_request_ends_the_one_that_is_played() -> None:
     ordered = rig.ack(evaluate=56, evaluate_version=10)
     kinds = [type(x) for x in ordered if isinstance(x, StopEvaluation | PlayEvaluation)]
     assert kinds == [StopEvaluation, PlayEvaluation]
-    assert rig.state.on_evaluation(done(rig), rig.now) == []  # of the first
+    assert rig.state.on_evaluation(DONE, rig.now) == []  # of the first
     assert last_report(rig.state.send_report(rig.now)).evaluation == EvaluationReport(56, 1, 10)
 
 
