@@ -85,7 +85,7 @@ class TimedCallbacks:
         self._seconds, self._end = seconds, 0.0
 
     def publish(self, agent: Agent) -> None:
-        self._model = agent.model_info()
+        agent.model_info()
 
     def save(self, agent: Agent, learning: TrainerStatus) -> None: ...
 

@@ -66,20 +66,19 @@ class SampleAccounting:
         return [*counts] if max(counts) <= COUNT_MAX else [min(c, COUNT_MAX) for c in counts]
 
     @classmethod
-    def from_wire(cls, value: Any, *, old: bool = False) -> SampleAccounting:
+    def from_wire(cls, value: Any) -> SampleAccounting:
         """Convert what `to_wire` returned.
 
         Args:
             value: read from a file, checked here.
-            old: of a format whose environment steps were the rows produced.
 
         Raises:
             StampError: it is not a list of counts.
         """
         counts = [check_count(count) for count in value]
-        if len(counts) != (7 if old else 8):
+        if len(counts) != 8:
             raise StampError(f"{len(counts)} sums")
-        return cls(*counts, *counts[:1]) if old else cls(*counts)
+        return cls(*counts)
 
 
 @dataclass(slots=True)
@@ -265,29 +264,23 @@ class ManagerEntry:
         return self.packed
 
     @classmethod
-    def from_bytes(cls, blob: bytes, *, old: bool = False) -> ManagerEntry:
+    def from_bytes(cls, blob: bytes) -> ManagerEntry:
         """Unpack what `to_bytes` packed.
-
-        Args:
-            old: as for `SampleAccounting.from_wire`.
 
         Raises:
             ProtocolError, ValueError, TypeError: it is not an entry.
         """
-        manager, number, closed, accounts, *key = unpack(blob, STAMP_MAX_BYTES)
-        closed = SampleAccounting.from_wire(closed, old=old)
-        entry = cls(str(manager), check_count(number), closed=closed, key="".join(key))
+        manager, number, closed, accounts, key = unpack(blob, STAMP_MAX_BYTES)
+        closed = SampleAccounting.from_wire(closed)
+        entry = cls(str(manager), check_count(number), closed=closed, key=str(key))
         for incarnation, contiguous, extras, *counts, gone in accounts:
             account = IncarnationAccount(
                 check_count(incarnation), check_count(contiguous), int.from_bytes(extras, "big")
             )
-            names = _COUNTS[:-1] if old else _COUNTS
-            for name, value in zip(names, counts, strict=True):
+            for name, value in zip(_COUNTS, counts, strict=True):
                 setattr(account, name, check_count(value))
             account.gone = bool(gone)
             account.limit = account.contiguous + account.extras.bit_length()
-            if old:
-                account.env_steps = account.accounting().produced
             entry.accounts[account.incarnation] = account
         return entry
 

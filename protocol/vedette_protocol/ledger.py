@@ -18,7 +18,6 @@ batch is rejected before the commit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias
 
 from vedette_protocol.account import (
@@ -40,7 +39,6 @@ from vedette_protocol.packing import pack, unpack
 from vedette_protocol.places import Places
 
 _FORMAT: Final = 2
-_OLD_FORMAT: Final = 1  # without environment steps
 _REPLACED_S: Final = 5.0  # silence after which a replaced incarnation has ended for certain
 
 Verdict: TypeAlias = Literal["new", "duplicate", "beyond"]
@@ -84,12 +82,11 @@ class Ledger:
         """
         try:
             value = unpack(stamp, STAMP_MAX_BYTES)
-            if type(value) is not list or not value or value[0] not in (_FORMAT, _OLD_FORMAT):
+            if type(value) is not list or not value or value[0] != _FORMAT:
                 raise StampError(f"expected format {_FORMAT}")
-            format_, run_id, next_number, closed, retired, packed = value
-            old = format_ == _OLD_FORMAT
-            entries = [ManagerEntry.from_bytes(blob, old=old) for blob in packed]
-            ledger = cls(str(run_id), SampleAccounting.from_wire(closed, old=old))
+            _, run_id, next_number, closed, retired, packed = value
+            entries = [ManagerEntry.from_bytes(blob) for blob in packed]
+            ledger = cls(str(run_id), SampleAccounting.from_wire(closed))
             ledger._next_number = check_count(next_number)
             ledger._retired = dict.fromkeys(map(check_count, retired))
         except (MalformedError, ValueError, TypeError) as error:
@@ -141,13 +138,6 @@ class Ledger:
         if not entry.is_gone:
             return False
         return not (entry.accounting().inserted and self.places.is_admitted(entry.key))
-
-    def bind(self, owners: Mapping[str, str]) -> None:
-        """Set the keys of ids that have none, as an older version kept them beside the ledger."""
-        for manager, key in owners.items():
-            entry = self._entries.get(manager)
-            if entry is not None and not entry.key:
-                self._give_to(entry, key)
 
     def retire(self, manager: str, incarnation: int) -> None:
         """Close an account for good: messages of this incarnation are refused from now on."""
@@ -390,16 +380,13 @@ class Ledger:
     def _hand_over(self, entry: ManagerEntry, key: str) -> None:
         """Give an id to another key. Places that may be reserved for its owner stay the owner's."""
         if not self.places.is_admitted(entry.key):
-            self._give_to(entry, key)
+            self.places.add(entry.key, -len(entry.accounts))
+            self.places.add(key, len(entry.accounts))
+            entry.key, entry.packed = key, None
             return
         for account in list(entry.accounts.values()):  # nothing came of them
             self._close_account(entry, account)
         self._forget_empty(entry)
-
-    def _give_to(self, entry: ManagerEntry, key: str) -> None:
-        self.places.add(entry.key, -len(entry.accounts))
-        self.places.add(key, len(entry.accounts))
-        entry.key, entry.packed = key, None
 
     def _note_living(self, entry: ManagerEntry) -> None:
         if entry.alive_incarnations():

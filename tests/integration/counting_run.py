@@ -107,6 +107,18 @@ class CountingRun:
         assert proof.once_each, f"{proof}"
         return proof, accounting
 
+    def assert_nothing_was_lost(self) -> dict[str, int]:
+        """End what still runs: every step that was played is in the replay; the accounting."""
+        proof, accounting = self.finish()
+        assert proof.whole, f"{proof}, accounting {accounting}"
+        assert accounting["produced"] == accounting["inserted"], f"{accounting}"
+        return accounting
+
+    def state_of(self, manager: str) -> str:
+        """What the status says that a manager's state is; empty where it has none of that id."""
+        found = [m["state"] for m in self.status().get("managers", []) if m["id"] == manager]
+        return str(found[0]) if found else ""
+
     @property
     def summary(self) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(Path(self.run / "summary.json").read_text())

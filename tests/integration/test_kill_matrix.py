@@ -13,13 +13,6 @@ from daemons import Daemons, inserted, kill_child, wait_for
 pytestmark = pytest.mark.timeout(600)
 
 
-def assert_nothing_was_lost(run: CountingRun) -> None:
-    proof, accounting = run.finish()
-    assert proof.whole, f"{proof}, accounting {accounting}"
-    assert accounting["produced"] == accounting["inserted"], f"{accounting}"
-    assert accounting["lost"] == accounting["in_flight"] == 0, f"{accounting}"
-
-
 def test_a_killed_learner_or_part_of_it_costs_no_sample(daemons: Daemons) -> None:
     run = CountingRun(daemons)
     run.start_manager("a")
@@ -34,7 +27,7 @@ def test_a_killed_learner_or_part_of_it_costs_no_sample(daemons: Daemons) -> Non
         time.sleep(down_s)
         run.start_learner()
         assert run.flows() > before
-    assert_nothing_was_lost(run)
+    run.assert_nothing_was_lost()
 
 
 def test_a_killed_actor_costs_its_unfinished_batch_a_killed_manager_its_window(
@@ -68,7 +61,7 @@ def test_a_host_that_stands_still_for_a_while_costs_no_sample(daemons: Daemons) 
     run.flows()
     freeze([run.learner.pid, *run.learner.children()], 10.0)
     run.flows()
-    assert_nothing_was_lost(run)
+    run.assert_nothing_was_lost()
 
 
 @pytest.mark.slow
@@ -78,7 +71,7 @@ def test_a_learner_that_stands_still_for_a_minute_costs_no_sample(daemons: Daemo
     run.flows()
     freeze([run.learner.pid, *run.learner.children()], 60.0)
     run.flows()
-    assert_nothing_was_lost(run)
+    run.assert_nothing_was_lost()
 
 
 @pytest.mark.slow
@@ -92,7 +85,7 @@ def test_ten_kills_of_the_learner_in_a_row_cost_no_sample(daemons: Daemons) -> N
         run.start_learner()
         time.sleep(0.5 * kill)  # at every stage of its start
     run.flows()
-    assert_nothing_was_lost(run)
+    run.assert_nothing_was_lost()
 
 
 def freeze(pids: list[int], seconds: float) -> None:

@@ -53,12 +53,6 @@ def assert_it_goes_on(run: CountingRun) -> None:
     assert took < BACK_S
 
 
-def assert_nothing_was_lost(run: CountingRun) -> None:
-    proof, accounting = run.finish()
-    assert proof.whole, f"{proof}, {accounting}"
-    assert accounting["produced"] == accounting["inserted"], f"{accounting}"
-
-
 @pytest.mark.slow
 def test_silent_cuts_and_a_pulled_cable_cost_no_sample(run: CountingRun, cable: Cable) -> None:
     ways: tuple[Way, ...] = ("both", "up", "down")
@@ -73,7 +67,7 @@ def test_silent_cuts_and_a_pulled_cable_cost_no_sample(run: CountingRun, cable: 
     assert_it_goes_on(run)
     cable.renumber()
     assert_it_goes_on(run)
-    assert_nothing_was_lost(run)
+    run.assert_nothing_was_lost()
 
 
 @pytest.mark.slow
@@ -85,20 +79,13 @@ def test_minutes_without_a_network_cost_no_sample(
         pytest.skip("ten minutes of waiting: set VEDETTE_LONG=1")
     cable.cut("both")
     began = time.monotonic()
-    wait_for(lambda: state_of(run, "far") == "gone", "word that the manager is gone")
+    wait_for(lambda: run.state_of("far") == "gone", "word that the manager is gone")
     assert status(run.address)["samples"]["lost"] >= 0  # what it held counts as lost until ...
     time.sleep(60.0 * minutes - (time.monotonic() - began))
     cable.fix()
     assert_it_goes_on(run)
-    assert state_of(run, "far") == "running"  # ... it is there again
-    assert_nothing_was_lost(run)
-
-
-def state_of(run: CountingRun, manager: str) -> str:
-    found: list[str] = [
-        m["state"] for m in status(run.address).get("managers", []) if m["id"] == manager
-    ]
-    return found[0] if found else ""
+    assert run.state_of("far") == "running"  # ... it is there again
+    run.assert_nothing_was_lost()
 
 
 @pytest.mark.slow
@@ -116,7 +103,7 @@ def test_a_network_that_loses_a_third_of_its_packets_costs_no_sample(daemons: Da
         print(f"{cable.lost} packets lost, {cable.carried} carried")
         assert cable.lost > 50
         assert_it_goes_on(run)
-        assert_nothing_was_lost(run)
+        run.assert_nothing_was_lost()
 
 
 @pytest.mark.slow
@@ -130,4 +117,4 @@ def test_connections_that_are_reset_every_second_cost_no_sample(daemons: Daemons
             proxy.reset()
         assert_it_goes_on(run)
         assert proxy.resets >= 30
-        assert_nothing_was_lost(run)
+        run.assert_nothing_was_lost()

@@ -9,7 +9,6 @@ from daemons import START_S, Daemon, Daemons, free_address, inserted, status, wa
 from gateway_process import GatewayProcess, HonestManager
 
 from vedette_services.net.keys import ClientKeys, make_keys
-from vedette_services.run.directory import LearnerSpec
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -73,30 +72,4 @@ def test_a_key_with_ids_without_end_keeps_nobody_out(tmp_path: Path, folder: Pat
     finally:
         evil.close()
         lab.close()
-        gateway.end()
-
-
-@pytest.mark.slow
-def test_ids_of_an_older_version_keep_their_keys(tmp_path: Path, folder: Path) -> None:
-    gateway = GatewayProcess(tmp_path)  # without keys: the ledger has none of the id
-    lab, evil = HonestManager(gateway, "m"), None
-    try:
-        lab.send_some(1)
-        gateway.process.kill()
-        gateway.process.wait()
-        owners = tmp_path / "run" / "owners.json"
-        owners.write_text('{"m": "lab"}')
-        LearnerSpec(gateway.run, gateway.run_id, gateway.config, gateway.address, folder).write()
-        gateway.keys = ClientKeys.read(folder)
-        gateway.start()
-        gateway.status()
-        assert not owners.exists()
-        evil = HonestManager(gateway, "m", ClientKeys.read(folder / "hosts" / "evil"))
-        evil.push(evil.report())
-        evil.push(evil.batch())
-        wait_for(lambda: gateway.status()["refused"]["ids"] == 2, "refusals")
-    finally:
-        lab.close()
-        if evil is not None:
-            evil.close()
         gateway.end()

@@ -41,18 +41,12 @@ def test_each_of_the_three_ports_may_be_cut_alone(daemons: Daemons) -> None:
             assert took < BACK_S
         assert "connecting anew" in manager.log  # of control: silence makes every socket anew
         wait_for(lambda: steps_of(run, "late") > 0, "steps of the late manager")
-        assert_nothing_was_lost(run)
+        run.assert_nothing_was_lost()
 
 
 def steps_of(run: CountingRun, manager: str) -> int:
     found = [m for m in status(run.address).get("managers", []) if m["id"] == manager]
     return sum(actor["env_steps"] for m in found for actor in m["actors"])
-
-
-def assert_nothing_was_lost(run: CountingRun) -> None:
-    proof, accounting = run.finish()
-    assert proof.whole, f"{proof}, {accounting}"
-    assert accounting["produced"] == accounting["inserted"], f"{accounting}"
 
 
 def test_bits_that_turn_on_the_way_end_the_connection_where_there_are_keys(
@@ -71,7 +65,7 @@ def test_bits_that_turn_on_the_way_end_the_connection_where_there_are_keys(
         found = run.status()
         print(f"{proxy.flips} bits turned, {proxy.connections} connections; {found['samples']}")
         assert found["samples"]["rejected"] == found["garbage"] == 0  # nothing of it came through
-        assert_nothing_was_lost(run)
+        run.assert_nothing_was_lost()
 
 
 def test_a_peer_that_vanishes_without_a_word_is_let_go(daemons: Daemons) -> None:
@@ -88,16 +82,11 @@ def test_a_peer_that_vanishes_without_a_word_is_let_go(daemons: Daemons) -> None
         began = time.monotonic()
         for pid in (far.pid, *far.children()):
             os.kill(pid, signal.SIGKILL)
-        wait_for(lambda: state_of(run, "far") == "gone", "word that it is gone")
+        wait_for(lambda: run.state_of("far") == "gone", "word that it is gone")
         gone_s = time.monotonic() - began
         wait_for(lambda: connections_from(cable.there) == 0, "end of its connections", 45.0)
         print(f"gone after {gone_s:.1f} s, let go after {time.monotonic() - began:.1f} s")
         assert run.learner.stop() == 0
-
-
-def state_of(run: CountingRun, manager: str) -> str:
-    found = [m["state"] for m in status(run.address).get("managers", []) if m["id"] == manager]
-    return str(found[0]) if found else ""
 
 
 def connections_from(host: str) -> int:

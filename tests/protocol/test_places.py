@@ -9,7 +9,6 @@ from wire_examples import example_batch
 
 from vedette_protocol.errors import LedgerFullError, RetiredError
 from vedette_protocol.ledger import Ledger
-from vedette_protocol.packing import pack, unpack
 
 RUN = "run"
 PLACES = 40
@@ -176,18 +175,6 @@ def test_the_ids_of_a_key_that_was_removed_are_free() -> None:
     assert not ledger.may_use("m", "lab")
     ledger.places.admit(["lab"])
     assert ledger.may_use("m", "lab")
-
-
-def test_a_ledger_without_keys_takes_those_that_an_older_version_kept() -> None:
-    ledger = ledger_for()
-    join(ledger, "m")
-    value = unpack(ledger.to_bytes(), 1 << 20)
-    value[-1] = [pack(unpack(entry, 1 << 20)[:4]) for entry in value[-1]]  # as it was written then
-    again = Ledger.from_bytes(pack(value), 0.0)
-    again.bind({"m": "lab", "unknown": "lab"})
-    again.places.admit(["lab", "other"])
-    assert not again.may_use("m", "other")
-    assert again.places.held("lab") == 1
 
 
 def test_an_incarnation_that_is_retired_stays_out_though_nothing_came_of_it() -> None:

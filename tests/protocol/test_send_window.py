@@ -12,10 +12,8 @@ from vedette_protocol.send_window import OnFull, Window
 SCHEMA = "0123456789abcdef"
 
 
-def window(on_full: OnFull = "block", batches: int = 8, payload_bytes: int = 800) -> Window:
-    return Window(
-        "m", 7, "run", SCHEMA, max_batches=batches, max_bytes=payload_bytes, on_full=on_full
-    )
+def window(on_full: OnFull = "block", batches: int = 8) -> Window:
+    return Window("m", 7, "run", SCHEMA, max_batches=batches, max_bytes=800, on_full=on_full)
 
 
 def ack(contiguous: int = 0, extras: int = 0, **changes: object) -> Ack:

@@ -82,7 +82,7 @@ def last_ack(state: GatewayState, now: float) -> dict[str, Any]:
 @pytest.mark.parametrize("peer", [{"new": False}, {"new": False, "old": True}, {"new": True}])
 def test_a_manager_of_another_release_joins_sends_and_leaves(peer: dict[str, bool]) -> None:
     state = learner()
-    [run] = state.on_subscription(b"\x01m/host-a/", b"", 0.0)
+    [run] = state.on_subscription(b"\x01m/host-a/", b"")
     announced = msgpack.unpackb(bytes(run[2]))
     assert (announced["schema_hash"], announced["model_hash"]) == (SCHEMA.hash, MODEL.hash)
     assert (announced["batch_rows"], announced["batch_env_steps"]) == (ROWS, ROWS)

@@ -330,13 +330,13 @@ def configured_packages(config: RunConfig) -> list[str]:
     return sorted({name.partition(":")[0].partition(".")[0] for name in names})
 
 
-def free_port(rng: random.Random | None = None) -> int:
+def free_port() -> int:
     """Find a port of this machine that is free with the two above it, below the ephemeral ones.
 
     Raises:
         ServicesError: none was found.
     """
-    rng = rng or random.Random()
+    rng = random.Random()
     for _ in range(200):
         port = rng.randrange(15_000, 32_000)
         if all(_is_free(port + above) for above in range(3)):

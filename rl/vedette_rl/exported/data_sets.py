@@ -96,7 +96,7 @@ class MinariData:
                 self._data = minari.load_dataset(name.removeprefix(MINARI))
             else:
                 self._data = minari.MinariDataset(minari_folder(Path(name)))
-            self.length, self.n_episodes = int(self._data.total_steps), self._data.total_episodes
+            self.length = int(self._data.total_steps)
         except FileNotFoundError as e:
             fix = "name one that `minari list local` has"
             raise DataSetError(name, "there is no such data set here", fix) from e
@@ -267,7 +267,6 @@ class NpzRows:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
         try:
             with zipfile.ZipFile(path) as file:
                 entries = [entry for entry in file.infolist() if entry.filename.endswith(".npy")]

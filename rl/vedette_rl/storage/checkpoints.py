@@ -23,7 +23,6 @@ from vedette_rl.core import State
 from vedette_rl.errors import CheckpointError, DivergedError
 from vedette_rl.storage.atomic_files import remove_directory, remove_unfinished
 from vedette_rl.storage.state_file import (
-    META_FILE,
     STATE_FILE,
     Throttle,
     check_state,
@@ -91,11 +90,6 @@ class Checkpoints:
     def remove_leftovers(self) -> None:
         """Remove what killed processes left; only by the one process that saves here."""
         remove_unfinished(self.root)
-        for path in self.root.glob("[0-9]*"):
-            with contextlib.suppress(OSError):  # no directory, or one that is not ours to change
-                # Earlier versions removed a checkpoint file by file: without its state it is none.
-                if path.name.isdecimal() and {file.name for file in path.iterdir()} <= {META_FILE}:
-                    remove_directory(path)
 
     def list(self) -> list[Path]:
         """The directories of whole checkpoints, oldest first."""

@@ -26,21 +26,21 @@ STATUS_BYTES = 3 << 20  # of all managers in a status: about 10,000 actors
 BOTH_ALIVE_S = 3.0
 """Two incarnations of a manager that report side by side for so long are two processes. Reports
 that were under way when a process was killed come for a shorter time."""
+_RATE_WINDOW_S = 5.0
 _CLAIMS_MAX = 4  # incarnations of one manager that are watched
 
 
 class RateMeter:
     """Measures the growth of a count per second over a sliding window."""
 
-    def __init__(self, window_s: float = 5.0) -> None:
-        self._window_s = window_s
+    def __init__(self) -> None:
         self._seen: deque[tuple[float, int]] = deque()
 
     def update(self, total: int, now: float) -> float:
         """Add the current total; returns its growth per second over the window (0.0 at first)."""
         seen = self._seen
         seen.append((now, total))
-        while len(seen) > 2 and now - seen[1][0] >= self._window_s:
+        while len(seen) > 2 and now - seen[1][0] >= _RATE_WINDOW_S:
             seen.popleft()
         then, before = seen[0]
         return (total - before) / (now - then) if now > then else 0.0

@@ -6,7 +6,6 @@ are in the trainer's maps.
 
 from __future__ import annotations
 
-import json
 import logging
 import secrets
 import sys
@@ -114,8 +113,6 @@ class Gateway:
             evaluated=config if config.evaluates_on_actors else None,
             elements=ElementBounds(spaces),
         )
-        if keys:
-            self._adopt_owners()
         self._publisher = ModelPublisher()
         self._model_map = ModelMapReader(spec.run.sent_map(spec.config))
         self._learning = StatusRecordReader(spec.run.learning_map, TrainerStatus)
@@ -144,14 +141,6 @@ class Gateway:
         everybody = not spec.keys and spec.address.loopback
         named = self._sockets.names_of(spec.config.evaluation.trusted)
         self._state.evaluations.trusted = None if everybody else named
-
-    def _adopt_owners(self) -> None:
-        """Move the keys of manager ids into the ledger from the file of older versions."""
-        path = self._spec.run.manager_ids_file
-        if path.exists():
-            self._state.ledger.bind(read_owners(path))
-            self._ring.commit(self._state.stamp())
-            path.unlink(missing_ok=True)
 
     # The loop
 
@@ -247,7 +236,7 @@ class Gateway:
             for event in _received(sockets.control):
                 if not status and event[1:3] == b"s/":
                     status = self._status_json(now)
-                for frames in self._state.on_subscription(event, status, now):
+                for frames in self._state.on_subscription(event, status):
                     send_now(sockets.control, frames)
         if sockets.models in ready:
             for event in _received(sockets.models):
@@ -433,18 +422,6 @@ def _once_released(open_ring: Callable[[], T]) -> T:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.1)
-
-
-def read_owners(path: Path) -> dict[str, str]:
-    """Read whose each id is; a damaged file is put aside, and ids are bound anew."""
-    try:
-        found = json.loads(path.read_bytes())
-        return {str(manager): str(key) for manager, key in found.items()}
-    except (ValueError, AttributeError) as error:
-        aside = path.with_name(path.name + ".damaged")
-        path.replace(aside)
-        log.warning("%s is damaged (%s), now %s: ids are bound anew", path, error, aside.name)
-        return {}
 
 
 def _received(socket: zmq.Socket[bytes]) -> Iterator[bytes]:

@@ -317,7 +317,7 @@ class GatewayState:
         self._run = run
         return [[topics.ALL, *encode(run)]]
 
-    def on_subscription(self, event: bytes, status: bytes, now: float) -> list[Frames]:
+    def on_subscription(self, event: bytes, status: bytes) -> list[Frames]:
         """Answer a subscription on the control socket, on its private topic.
 
         Args:

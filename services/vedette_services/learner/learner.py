@@ -209,11 +209,9 @@ class Learner:
         if self._lasting:
             return remaining_draws(meta, self.replay.inserted)
         if "books" in meta:
-            books = meta["books"]  # of version 0.1 without environment steps
-            self.earlier = EarlierStarts(**{"env_steps": books["produced"], **books})
+            self.earlier = EarlierStarts(**meta["books"])
         else:  # of daemons, which count in their replay
-            rows = int(meta["inserted"])
-            steps = int(meta.get("env_steps", rows))
+            rows, steps = int(meta["inserted"]), int(meta["env_steps"])
             self.earlier = EarlierStarts(rows, rows, sampled=int(meta["sampled"]), env_steps=steps)
         return 0
 

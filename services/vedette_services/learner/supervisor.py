@@ -475,13 +475,13 @@ def _continues_run(config: RunConfig, run: RunDirectory) -> bool:
         return False
 
 
-def check_ports(address: Address, wait_s: float = _PORT_WAIT_S) -> None:
+def check_ports(address: Address) -> None:
     """Check that the three ports can be bound.
 
     Raises:
-        PortInUseError: one of them is still taken after `wait_s`.
+        PortInUseError: one of them is still taken after a few seconds.
     """
-    deadline = time.monotonic() + wait_s
+    deadline = time.monotonic() + _PORT_WAIT_S
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     for above, what in enumerate(_PORTS):
         port = address.port + above

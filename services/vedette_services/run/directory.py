@@ -60,7 +60,6 @@ class RunDirectory:
         run.json     the run's id and epoch
         learner.json where its learner listens, while one does
         lock         held by the learner that runs here; contains its process id
-        owners.json  the key of each manager's id, of older versions; the ledger has it now
         events.jsonl starts, managers that came and went, restarts
         provenance.json  what each start was made from
         report.html  written by `vedette report`
@@ -88,7 +87,6 @@ class RunDirectory:
         self.evaluated_map = self.live / "evaluated.map"
         self.spec_file = self.live / "learner.json"
         self.location_file = root / "learner.json"
-        self.manager_ids_file = root / "owners.json"
         self.events_file = root / "events.jsonl"
         self.provenance_file = root / "provenance.json"
         self.report_file = root / REPORT_FILE
@@ -216,18 +214,18 @@ class RunDirectory:
         finally:
             os.close(file)
 
-    def lock(self, wait_s: float = _LOCK_WAIT_S) -> None:
+    def lock(self) -> None:
         """Take the lock for this process until it ends; waits for a predecessor that ends.
 
         Raises:
-            RunInUseError: another learner still runs here after `wait_s`.
+            RunInUseError: another learner still runs here when the wait is over.
         """
         # No other user may open it: whoever can holds the lock as long as they like.
         file = os.open(self._lock_file, os.O_RDWR | os.O_CREAT, 0o600)
         with contextlib.suppress(OSError):  # of another user, or on a system without modes
             os.fchmod(file, 0o600)
         try:
-            self._wait_for_lock(file, wait_s)
+            self._wait_for_lock(file, _LOCK_WAIT_S)
         except RunInUseError:
             os.close(file)
             raise
@@ -334,9 +332,9 @@ class LearnerSpec:
         )
 
 
-def default_out(config: RunConfig, at: time.struct_time | None = None) -> Path:
+def default_out(config: RunConfig) -> Path:
     """Return a path ``runs/AGENT-ENVIRONMENT-DATE-TIME`` that does not exist yet."""
-    stamp = time.strftime("%Y%m%d-%H%M%S", at or time.localtime())
+    stamp = time.strftime("%Y%m%d-%H%M%S")
     agent, env = (re.sub(r"[^A-Za-z0-9_.-]+", "_", n) for n in (config.agent.name, config.env.id))
     first = Path("runs") / f"{agent}-{env}-{stamp}"
     out, again = first, 1

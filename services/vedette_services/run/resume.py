@@ -450,7 +450,7 @@ def erase_run(run: RunDirectory) -> None:
         places.append(elsewhere)
     for place in places:
         shutil.rmtree(place, ignore_errors=True)
-    files = [run.root / "run.json", run.summary_file, run.manager_ids_file, run.events_file]
+    files = [run.root / "run.json", run.summary_file, run.events_file]
     files += [run.provenance_file, run.report_file]
     recorded = ("records.csv", "records.jsonl", "mlflow.json", "wandb.json")
     files += [run.root / name for name in recorded]

@@ -163,7 +163,7 @@ class DataReading:
     """Reads one data set into a ring."""
 
     def __init__(self, config: RunConfig, spaces: Spaces, opened: OpenedData) -> None:
-        self._config, self._spaces, self._opened = config, spaces, opened
+        self._config, self._opened = config, opened
         declared = _columns(config, spaces)
         self._row = transition_dtype(spaces, declared)
         self._stored = stored_row(config, spaces)

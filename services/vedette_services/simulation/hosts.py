@@ -316,7 +316,7 @@ class GatewayHost:
 
     def on_subscription(self, channel: Channel, event: bytes) -> None:
         if channel == "control":
-            for frames in self.state.on_subscription(event, b"{}", self.network.clock.now):
+            for frames in self.state.on_subscription(event, b"{}"):
                 self.network.publish("control", frames)
         elif topic := self.state.on_model_subscription(event):
             self._publisher.on_subscribed(topic)

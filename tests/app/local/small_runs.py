@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from vedette.live import View
 from vedette.local.in_process import InProcessRun
 from vedette_services.config import RunConfig, load_config
 from vedette_services.run.directory import RunDirectory
@@ -38,3 +39,13 @@ def trained(config: RunConfig, out: Path, **how: Any) -> tuple[InProcessRun, dic
     run.ensure_id()
     learner = InProcessRun(config, run, **how)
     return learner, learner.train()
+
+
+class Shown(View):
+    """A view that remembers at which optimization steps it was shown what to wait for."""
+
+    def __init__(self) -> None:
+        self.waits: list[tuple[int, str]] = []
+
+    def show(self, status: Any) -> None:
+        self.waits.append((status["opt_steps"], status["waits"]))

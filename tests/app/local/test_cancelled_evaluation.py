@@ -10,9 +10,8 @@ from typing import Any, ClassVar
 
 import gymnasium as gym
 import pytest
-from small_runs import config_of, trained  # beside this file
+from small_runs import Shown, config_of, trained  # beside this file
 
-from vedette.live import View
 from vedette.local import in_process as run
 from vedette_rl.core import ModelInfo
 from vedette_rl.storage.checkpoints import Checkpoints
@@ -68,16 +67,6 @@ def long_config(**parts: Any) -> RunConfig:
 def said_at_the_end(out: Path) -> list[str]:
     events = [json.loads(line) for line in (out / "events.jsonl").read_text().splitlines()]
     return [event["text"] for event in events if event["kind"] == "ended"]
-
-
-class Shown(View):
-    """A view that remembers what it was shown to wait for."""
-
-    def __init__(self) -> None:
-        self.waits: list[tuple[int, str]] = []
-
-    def show(self, status: Any) -> None:
-        self.waits.append((status["opt_steps"], status["waits"]))
 
 
 def test_a_stop_request_ends_an_evaluation_and_the_run(

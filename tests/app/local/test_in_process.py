@@ -1,6 +1,5 @@
 import errno
 import json
-import logging
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -272,28 +271,6 @@ def test_prioritized_replay_and_sac_run_too(tmp_path: Path) -> None:
     }
     _, summary = trained(load_config(table=table, environment={}).config, tmp_path / "sac")
     assert summary["opt_steps"] == 20
-
-
-class NotANumber(gym.RewardWrapper[Any, Any]):
-    """Its first reward is one, so that the check before the start finds nothing."""
-
-    rewards = 0
-
-    def reward(self, reward: Any) -> Any:
-        self.rewards += 1
-        return reward if self.rewards == 1 else float("nan")
-
-
-def test_unsound_samples_are_rejected_and_said(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    env = {"wrappers": [{"name": f"{__name__}:NotANumber", "training_only": True}]}
-    config = config_of(env=env, stop={"max_opts": 0, "max_seconds": 1.0})
-    with caplog.at_level(logging.WARNING):
-        _, summary = trained(config, tmp_path)
-    assert summary["samples"]["inserted"] == 0
-    assert summary["samples"]["rejected"] == summary["samples"]["produced"] > 0
-    assert "of in-process: column 'reward' has" in caplog.text
 
 
 def test_the_command_line_has_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,9 +6,8 @@ from typing import Any
 
 import gymnasium as gym
 import pytest
-from small_runs import config_of, trained  # beside this file
+from small_runs import Shown, config_of, trained  # beside this file
 
-from vedette.live import View
 from vedette.local import in_process as run
 from vedette_services.run.status_text import summary_lines
 
@@ -21,16 +20,6 @@ class NeverFinite(gym.RewardWrapper[Any, Any]):
     def reward(self, reward: Any) -> Any:
         self.rewards += 1
         return reward if self.rewards == 1 else float("nan")
-
-
-class Shown(View):
-    """A view that remembers what it was shown to wait for."""
-
-    def __init__(self) -> None:
-        self.waits: list[str] = []
-
-    def show(self, status: Any) -> None:
-        self.waits.append(status["waits"])
 
 
 def test_rejected_batches_are_said_at_a_bounded_rate_and_are_what_the_learner_waits_for(
@@ -48,8 +37,8 @@ def test_rejected_batches_are_said_at_a_bounded_rate_and_are_what_the_learner_wa
     assert 1 <= len(said) < 20  # of nearly 200 batches
     assert "of in-process: column 'reward'" in said[0]
     warm_up = "learner waits: 0 of 64 warm-up samples, 1 manager connected"
-    assert view.waits[1] == warm_up
+    assert view.waits[1][1] == warm_up
     why = "column 'reward' has a value that is not finite"
     assert summary["rejected_reason"].startswith(why)
     assert f"  rejected {why}" in "\n".join(summary_lines(summary, "runs/one"))
-    assert view.waits[-1].startswith(f"{warm_up}; batches are rejected: column 'reward'")
+    assert view.waits[-1][1].startswith(f"{warm_up}; batches are rejected: column 'reward'")

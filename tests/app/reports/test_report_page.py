@@ -7,7 +7,6 @@ import re
 import shutil
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import pytest
 from run_folders import BEGAN_S, make_run, write_summary
@@ -58,12 +57,6 @@ def read(path: Path) -> Reader:
     reader.close()
     assert reader.open == []
     return reader
-
-
-def data_of(path: Path) -> Any:
-    """The object that the page's script draws."""
-    text = path.read_text("utf-8").partition('type="application/json">')[2]
-    return json.loads(text.partition("</script>")[0])
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import gymnasium as gym
@@ -63,10 +64,19 @@ class Pair(AgentContract, PolicyContract):
         agent.opt(self.make_batch(seed))
         return agent.model_info()
 
+    def test_a_saved_state_is_not_changed_by_later_steps(self) -> None:
+        agent = self.make_agent(0)
+        state = agent.get_state()
+        kept = copy.deepcopy(state)
+        for seed in range(4):
+            agent.opt(self.make_batch(seed))
+        torch.testing.assert_close(state, kept, rtol=0.0, atol=0.0)
+
 
 class TestDqn(Pair):
     __test__ = True
     agent = "dqn"
+    options = {**Pair.options, "target_update_interval": 3}  # noqa: RUF012
 
 
 class TestDuelingDqnOnNestedObservations(Pair):

@@ -266,7 +266,6 @@ class FakeCuda:
         self.registered: list[torch.Generator] = []
         self.modes: list[object] = ["default"]
         self.streams: list[str] = []
-        self.recordings: list[Recording] = []
         self.warns = self.fails = False
         signature = inspect.signature(torch.cuda.graph.__init__)
         fake = self

@@ -20,7 +20,7 @@ from vedette_rl.agents.dqn.config import DqnConfig
 from vedette_rl.agents.exploration import ExplorationConfig
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.agents.value_agent import ActionHeads, Munchausen
-from vedette_rl.core import Agent, Policy, TdErrorPolicy
+from vedette_rl.core import TdErrorPolicy
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.errors import ModelMismatchError
 
@@ -320,40 +320,6 @@ def test_the_target_network_moves_softly(vector_discrete: Spaces, make_batch: Ma
     )
 
 
-def test_a_model_info_is_not_written_by_later_steps(
-    vector_discrete: Spaces, make_batch: MakeBatch
-) -> None:
-    agent = build(vector_discrete)
-    info = agent.model_info()
-    kept = {name: array.copy() for name, array in info.arrays.items()}
-    agent.opt(make_batch(vector_discrete, 8))
-    assert info.version == 0
-    assert agent.model_info().version == 1
-    for name, array in info.arrays.items():
-        np.testing.assert_array_equal(array, kept[name])
-        assert array.flags.c_contiguous
-        assert not np.array_equal(array, weights_of(agent)[name])
-
-
-def test_a_resumed_agent_continues_bit_for_bit(
-    vector_discrete: Spaces, make_batch: MakeBatch
-) -> None:
-    options: dict[str, Any] = {"target_update_interval": 4, "dueling": True}
-    agent = build(vector_discrete, **options)
-    for step in range(6):
-        agent.opt(make_batch(vector_discrete, 8, seed=step))
-    state = agent.get_state()
-    resumed = build(vector_discrete, seed=99, **options)
-    for step in range(6, 12):
-        agent.opt(make_batch(vector_discrete, 8, seed=step))
-    resumed.set_state(state)
-    for step in range(6, 12):
-        resumed.opt(make_batch(vector_discrete, 8, seed=step))
-    assert resumed.opt_steps == agent.opt_steps == 12
-    for name, array in weights_of(agent).items():
-        np.testing.assert_array_equal(array, weights_of(resumed)[name])
-
-
 def test_a_state_of_another_network_is_refused(vector_discrete: Spaces) -> None:
     state = build(vector_discrete, hidden_sizes=(16, 9)).get_state()
     with pytest.raises(ModelMismatchError, match=r"q\.1\.weight"):
@@ -466,10 +432,3 @@ def test_a_policy_refuses_another_networks_model_and_keeps_its_own(
     with pytest.raises(ModelMismatchError):
         policy.sync_model(build(vector_discrete, dueling=True).model_info())
     assert policy.act(obs, explore=False) == action
-
-
-def test_the_halves_are_what_the_contracts_say(vector_discrete: Spaces) -> None:
-    kind = agent_kind("dqn")
-    assert isinstance(kind.build_agent(DqnConfig(), vector_discrete, device="cpu", seed=0), Agent)
-    policy = kind.build_policy(DqnConfig(), vector_discrete, ranks=np.zeros(1), seed=0)
-    assert isinstance(policy, Policy)

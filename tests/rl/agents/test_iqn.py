@@ -18,7 +18,6 @@ from vedette_rl.agents.registry import agent_kind
 from vedette_rl.agents.temporal_difference import quantile_huber_loss
 from vedette_rl.core import Policy
 from vedette_rl.envs.spaces import Spaces
-from vedette_rl.errors import ModelMismatchError
 
 MakeBatch = Callable[..., dict[str, torch.Tensor]]
 
@@ -291,25 +290,6 @@ def test_a_weight_multiplies_its_samples_gradient_once(
     assert grad_norm(0.5) == pytest.approx(0.5 * grad_norm(1.0), rel=1e-5)
 
 
-def test_a_resumed_agent_continues_bit_for_bit(
-    vector_discrete: Spaces, make_batch: MakeBatch
-) -> None:
-    agent = build(vector_discrete, target_update_interval=3)
-    for step in range(4):
-        agent.opt(make_batch(vector_discrete, 8, seed=step))
-    state = agent.get_state()
-    resumed = build(vector_discrete, seed=99, target_update_interval=3)
-    for step in range(4, 9):
-        agent.opt(make_batch(vector_discrete, 8, seed=step))
-    resumed.set_state(state)
-    for step in range(4, 9):
-        resumed.opt(make_batch(vector_discrete, 8, seed=step))
-    assert resumed.model_info().version == 9
-    theirs = resumed.model_info().arrays
-    for name, array in agent.model_info().arrays.items():
-        np.testing.assert_array_equal(array, theirs[name])
-
-
 def test_the_policy_in_numpy_sees_what_torch_sees(vector_discrete: Spaces) -> None:
     agent = build(vector_discrete)
     policy = policy_for(agent, vector_discrete, 5)
@@ -339,9 +319,3 @@ def test_images_are_learned_from_and_acted_on(make_batch: MakeBatch) -> None:
     obs = {"obs": np.zeros((40, 4, 40, 40), np.uint8)}
     assert set(policy.act(obs, explore=True).tolist()) == {2, 3, 4}
     assert len(set(policy.act(obs, explore=False).tolist())) == 1
-
-
-def test_a_policy_refuses_another_networks_model(vector_discrete: Spaces) -> None:
-    policy = policy_for(build(vector_discrete), vector_discrete, 1)
-    with pytest.raises(ModelMismatchError, match=r"phi\.0\.weight"):
-        policy.sync_model(build(vector_discrete, n_cosines=9).model_info())

@@ -204,20 +204,6 @@ def test_exploring_adds_noise_of_its_size_and_untrained_models_act_uniformly(
     assert noise.std(axis=0) == pytest.approx([0.2, 0.5], rel=0.05)
 
 
-def test_a_resumed_agent_continues_bit_for_bit(vector_box: Spaces, make_batch: MakeBatch) -> None:
-    agent, resumed = build(vector_box), build(vector_box, seed=99)
-    for step in range(3):
-        agent.opt(make_batch(vector_box, 8, seed=step))
-    resumed.set_state(agent.get_state())
-    for step in range(3, 7):
-        for each in (agent, resumed):
-            each.opt(make_batch(vector_box, 8, seed=step))
-    ours, theirs = agent.get_state(), resumed.get_state()
-    for part in ("policy", "critics", "target", "target_policy"):
-        for name, tensor in ours[part].items():
-            assert torch.equal(tensor, theirs[part][name]), (part, name)
-
-
 def test_the_target_policy_equals_the_policy_at_first_encoder_and_all() -> None:
     camera = gym.spaces.Box(0, 255, (40, 40, 3), np.uint8)
     agent = build(Spaces(camera, gym.spaces.Box(-1, 1, (2,), np.float32)))

@@ -39,11 +39,10 @@ MIXED = gym.spaces.Dict(
 )
 
 
-def batches(count: int, rows: int = 16) -> list[torch.Tensor]:
+def batches(count: int) -> list[torch.Tensor]:
     rng = np.random.default_rng(0)
     return [
-        torch.from_numpy(rng.normal(5.0 * k, 3.0, (rows, 3)).astype(np.float32))
-        for k in range(count)
+        torch.from_numpy(rng.normal(5.0 * k, 3.0, (16, 3)).astype(np.float32)) for k in range(count)
     ]
 
 

@@ -40,8 +40,8 @@ def filled(ring: Ring, count: int, first: int = 0) -> Ring:
     return ring
 
 
-def memory(count: int, capacity: int = 100, first: int = 0) -> MemoryRing:
-    ring = MemoryRing(DTYPE, capacity, guard=20)
+def memory(count: int, first: int = 0) -> MemoryRing:
+    ring = MemoryRing(DTYPE, 100, guard=20)
     filled(ring, count, first)
     return ring
 

@@ -9,8 +9,7 @@ import pytest
 from counting_rows import DTYPE, StartInserting, assert_rows, rows
 from numpy.typing import NDArray
 
-from vedette_rl.core import ReplayBuffer
-from vedette_rl.errors import EmptyReplayError, ReplayFormatError
+from vedette_rl.errors import ReplayFormatError
 from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.replay.prioritized import PrioritizedReplay, open_priorities
 from vedette_rl.replay.ring import RingReader, RingWriter
@@ -37,15 +36,6 @@ def counts_of(replay: PrioritizedReplay, samples: int, batch_size: int) -> dict[
     drawn = np.concatenate([replay.sample(batch_size).indices.copy() for _ in range(samples)])
     numbers, counts = np.unique(drawn, return_counts=True)
     return dict(zip(numbers.tolist(), counts.tolist(), strict=True))
-
-
-def test_it_is_a_replay_buffer() -> None:
-    assert isinstance(replay_of(1)[1], ReplayBuffer)
-
-
-def test_an_empty_replay_is_refused() -> None:
-    with pytest.raises(EmptyReplayError):
-        replay_of(0)[1].sample(1)
 
 
 @pytest.mark.parametrize("inserted", [1, 63, 100, 101, 119, 120, 121, 777])

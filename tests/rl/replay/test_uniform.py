@@ -7,15 +7,14 @@ import numpy as np
 import pytest
 from counting_rows import DTYPE, StartInserting, assert_rows, rows
 
-from vedette_rl.core import ReplayBuffer
-from vedette_rl.errors import EmptyReplayError, ReplayOverrunError
+from vedette_rl.errors import ReplayOverrunError
 from vedette_rl.replay.ring import RingReader, RingWriter
 from vedette_rl.replay.rows import MemoryRing
 from vedette_rl.replay.uniform import UniformReplay, draw
 
 
-def memory_ring(inserted: int, capacity: int = 100, guard: int = 20) -> MemoryRing:
-    ring = MemoryRing(DTYPE, capacity, guard=guard)
+def memory_ring(inserted: int) -> MemoryRing:
+    ring = MemoryRing(DTYPE, 100, guard=20)
     insert(ring, inserted)
     return ring
 
@@ -42,17 +41,6 @@ class InsertingDuringTheGather(MemoryRing):
             insert(self, burst)
             self.burst = burst
         return super().inserted
-
-
-def test_it_is_a_replay_buffer() -> None:
-    assert isinstance(UniformReplay(memory_ring(1), np.random.default_rng(0)), ReplayBuffer)
-
-
-def test_an_empty_replay_is_refused() -> None:
-    replay = UniformReplay(memory_ring(0), np.random.default_rng(0))
-    assert len(replay) == 0
-    with pytest.raises(EmptyReplayError):
-        replay.sample(4)
 
 
 @pytest.mark.parametrize("inserted", [1, 7, 99, 100, 101, 119, 120, 121, 5000])
@@ -86,17 +74,6 @@ def test_draws_reach_both_ends_and_no_further() -> None:
 def test_the_columns_are_the_buffers_own_and_used_again() -> None:
     replay = UniformReplay(memory_ring(100), np.random.default_rng(0))
     assert replay.sample(8).columns["action"] is replay.sample(8).columns["action"]
-
-
-def test_draws_continue_from_a_saved_state() -> None:
-    ring = memory_ring(100)
-    replay = UniformReplay(ring, np.random.default_rng(0))
-    replay.sample(8)
-    state = replay.get_state()
-    expected = replay.sample(8).indices
-    again = UniformReplay(ring, np.random.default_rng(5))
-    again.set_state(state)
-    np.testing.assert_array_equal(again.sample(8).indices, expected)
 
 
 def test_rows_overwritten_during_the_copy_are_drawn_again() -> None:

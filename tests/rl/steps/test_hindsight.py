@@ -38,9 +38,9 @@ def hindsight(envs: VectorEnvironment, goals: int = GOALS) -> Hindsight:
     return made
 
 
-def played(envs: VectorEnvironment, steps: int, goals: int = GOALS) -> tuple[list[Columns], int]:
+def played(envs: VectorEnvironment, steps: int) -> tuple[list[Columns], int]:
     """What comes of some steps and of the flush, and how many of these were transitions."""
-    processor, valid, found = hindsight(envs, goals), 0, []
+    processor, valid, found = hindsight(envs), 0, []
     envs.reset()
     actions = sampled_actions(envs.spaces.action, steps * len(envs), 0).reshape(steps, len(envs))
     for action in actions:

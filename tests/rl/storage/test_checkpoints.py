@@ -14,7 +14,7 @@ import torch
 
 from vedette_rl.errors import CheckpointError
 from vedette_rl.storage.checkpoints import Checkpoints, find_not_finite
-from vedette_rl.storage.state_file import META_FILE, STATE_FILE, read_state
+from vedette_rl.storage.state_file import STATE_FILE, read_state
 
 
 def test_the_newest_few_are_kept(tmp_path: Path) -> None:
@@ -101,18 +101,6 @@ def test_a_kill_while_an_old_one_is_removed_leaves_nothing_for_good(
     assert [path.name for path in checkpoints.list()] == ["2"]
     checkpoints.remove_leftovers()
     assert [path.name for path in tmp_path.iterdir()] == ["2"]
-
-
-def test_what_earlier_versions_half_removed_goes_and_nothing_else(tmp_path: Path) -> None:
-    checkpoints = Checkpoints(tmp_path, keep=3)
-    checkpoints.save(7, {}, {})
-    (tmp_path / "6").mkdir()
-    (tmp_path / "6" / META_FILE).write_text("{}")
-    (tmp_path / "5").mkdir()
-    (tmp_path / "5" / "notes.txt").write_text("mine")
-    (tmp_path / "4").write_text("a file")
-    checkpoints.remove_leftovers()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["4", "5", "7"]
 
 
 def test_what_a_killed_writer_of_our_own_number_left_is_in_nobodys_way(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 import zmq
@@ -24,6 +24,17 @@ from vedette_rl.envs.spaces import Spaces, action_bounds, transition_dtype
 from vedette_services.config.parts import ActorsConfig
 from vedette_services.net import sockets
 from vedette_services.net.addresses import Address
+
+T = TypeVar("T")
+
+
+def wait_for(what: Callable[[], T | None]) -> T:
+    """Poll until `what` returns something that is true."""
+    deadline = time.monotonic() + 60.0
+    while not (found := what()):
+        assert time.monotonic() < deadline, "nothing came"
+        time.sleep(0.01)
+    return found
 
 
 def free_address() -> Address:

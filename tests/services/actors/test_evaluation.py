@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from fake_learner import a_model as a_model_of
-from fake_learner import a_run
+from fake_learner import a_run, wait_for
 from manager_rig import RUN, Rig, a_model, last_report, of, said
 
 from vedette_protocol.messages import EVALUATE, EvaluationReport, Run
@@ -34,8 +32,7 @@ def asked(rig: Rig, version: int = 10) -> list[Instruction]:
     return rig.ack(**ASKED)
 
 
-def done(rig: Rig, version: int = 10, request: int = 55) -> EvaluationReport:
-    return EvaluationReport(request, 1, version, 4, 5.0, 1.0, 4.0, 6.0, 5.0)
+DONE = EvaluationReport(55, 1, 10, 4, 5.0, 1.0, 4.0, 6.0, 5.0)
 
 
 def test_the_newest_model_is_played_and_named_at_once() -> None:
@@ -61,10 +58,10 @@ def test_an_evaluation_waits_for_a_model_that_is_new_enough() -> None:
 def test_results_are_reported_at_once_and_again_until_another_ack() -> None:
     rig = Rig().joined()
     asked(rig)
-    assert rig.state.on_evaluation(replace(done(rig), return_mean=None), rig.now) == []
-    told = rig.state.on_evaluation(done(rig), rig.now)
-    assert last_report(told).evaluation == done(rig)
-    assert last_report(rig.state.send_report(rig.now)).evaluation == done(rig)
+    assert rig.state.on_evaluation(replace(DONE, return_mean=None), rig.now) == []
+    told = rig.state.on_evaluation(DONE, rig.now)
+    assert last_report(told).evaluation == DONE
+    assert last_report(rig.state.send_report(rig.now)).evaluation == DONE
     idle = rig.ack(evaluate=0)
     assert of(StopEvaluation, idle) == []  # the process stays for the next one
     assert last_report(rig.state.send_report(rig.now)).evaluation is None
@@ -76,7 +73,7 @@ def test_another_request_ends_the_one_that_is_played() -> None:
     ordered = rig.ack(evaluate=56, evaluate_version=10)
     kinds = [type(x) for x in ordered if isinstance(x, StopEvaluation | PlayEvaluation)]
     assert kinds == [StopEvaluation, PlayEvaluation]
-    assert rig.state.on_evaluation(done(rig), rig.now) == []  # of the first
+    assert rig.state.on_evaluation(DONE, rig.now) == []  # of the first
     assert last_report(rig.state.send_report(rig.now)).evaluation == EvaluationReport(56, 1, 10)
 
 
@@ -138,15 +135,6 @@ def test_a_host_that_plays_no_evaluations_says_so_and_ignores_requests() -> None
 # The process
 
 
-def until(found: Callable[[], EvaluationReport | None]) -> EvaluationReport:
-    """Poll until something is found."""
-    deadline = time.monotonic() + 60.0
-    while (report := found()) is None:
-        assert time.monotonic() < deadline, "nothing was reported"
-        time.sleep(0.02)
-    return report
-
-
 def model_for(run: Run, version: int) -> StoreModel:
     return StoreModel(1, version, bytearray(pack_model(version, a_model_of(run), run.model)))
 
@@ -163,7 +151,7 @@ def test_the_process_plays_one_model_after_another_and_reports_its_progress(
         for request, version in ((8, 100), (9, 104)):
             process.play(PlayEvaluation(run, request, model_for(run, version)))
             while not seen or seen[-1].request != request or seen[-1].return_mean is None:
-                seen.append(until(process.progress))
+                seen.append(wait_for(process.progress))
     finally:
         process.kill(5.0)
     first, last = (found for found in seen if found.return_mean is not None)
@@ -202,7 +190,7 @@ def test_a_process_that_cannot_play_says_why(
     process = EvaluationProcess(run, tmp_path)
     try:
         process.play(PlayEvaluation(run, 8, model_for(run, 100)))
-        found = until(process.progress)
+        found = wait_for(process.progress)
     finally:
         process.kill(5.0)
     assert (found.request, found.version) == (8, 100)

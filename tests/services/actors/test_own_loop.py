@@ -14,7 +14,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from fake_learner import FakeLearner, a_model, a_run, free_address, spaces_of
+from fake_learner import FakeLearner, a_model, a_run, free_address, spaces_of, wait_for
 
 from vedette_protocol.messages import EvaluationReport, Refusal, Run
 from vedette_rl.agents.registry import agent_kind
@@ -137,7 +137,7 @@ def test_every_step_of_several_environments_arrives_once_though_the_learner_is_k
             second.stop(final=True)
             play(actor, sim, lambda: False)  # to the end of the run
             assert actor.close()
-            wait_until(lambda: second.report().state == "gone")
+            wait_for(lambda: second.report().state == "gone")
         with pytest.raises(RunOverError, match=r"the run is over \(test\)"):
             actor.act()
     report = second.report()
@@ -167,10 +167,10 @@ def test_nothing_waits_where_batches_may_be_dropped_and_the_oldest_are_dropped_a
             play(actor, sim, lambda: True) or actor.observe(*sim.step(actor.act()))
             longest_s = max(longest_s, time.monotonic() - began)
         # once all are in the window, as beside batches that were all sent the new one is dropped
-        wait_until(lambda: actor.stats()["produced"] == sim.t[0])
+        wait_for(lambda: actor.stats()["produced"] == sim.t[0])
         learner.credit = 64
         assert actor.close()
-        wait_until(lambda: learner.report().state == "gone")
+        wait_for(lambda: learner.report().state == "gone")
     assert longest_s < 0.5  # of a busy machine
     report = learner.report()
     assert report.produced == sim.t[0] == report.dropped + learner.rows()
@@ -194,28 +194,21 @@ def test_observe_waits_for_room_while_the_learner_gives_no_credit_and_for_nothin
             actor.begin(sim.obs)
             thread = threading.Thread(target=loop)
             thread.start()
-            wait_until(lambda: learner.report().window_rows == 10)
+            wait_for(lambda: learner.report().window_rows == 10)
             time.sleep(0.5)
             queued = steps[0]
             assert 170 <= queued <= 190  # in the queue 16 batches
         learner.close()
-        wait_until(lambda: actor.stats()["batches"] == 50)  # all of the window
-        wait_until(lambda: steps[0] >= 500)
+        wait_for(lambda: actor.stats()["batches"] == 50)  # all of the window
+        wait_for(lambda: steps[0] >= 500)
         assert steps[0] <= max(queued, 500) + 640 + 10
         again = FakeLearner(address, run, ledger=learner.ledger)
         with serving(again):
-            wait_until(lambda: again.rows() > 1000)
+            wait_for(lambda: again.rows() > 1000)
             again.stop(final=True)
             thread.join(20.0)
             actor.close()
     check_every_step_once(again, again.batches, sim)
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30.0
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def evaluated(learner: FakeLearner, request: int) -> EvaluationReport | None:
@@ -292,9 +285,9 @@ def test_an_evaluation_is_played_though_the_learner_takes_no_samples(address: Ad
         over = threading.Event()
         loop = threading.Thread(target=play, args=(actor, sim, over.is_set))
         loop.start()
-        wait_until(lambda: bool(learner.reports) and learner.report().window_rows == 1)
+        wait_for(lambda: bool(learner.reports) and learner.report().window_rows == 1)
         learner.asks = 9
-        wait_until(lambda: evaluated(learner, 9) is not None)
+        wait_for(lambda: evaluated(learner, 9))
         over.set()
         learner.credit = 1000
         loop.join(20.0)
@@ -411,7 +404,7 @@ def test_a_refusal_says_why(address: Address) -> None:
     learner, sim = FakeLearner(address, counting_run()), Counter(1)
     with serving(learner), Actor(str(address), envs=1, id="m1", **SPACES) as actor:
         actor.begin(sim.obs)
-        wait_until(lambda: bool(learner.reports))
+        wait_for(lambda: bool(learner.reports))
         learner.tell(Refusal("m1", learner.report().incarnation, "id", "somebody else's"))
         with pytest.raises(RefusedError, match="somebody else's"):
             play(actor, sim, lambda: False)

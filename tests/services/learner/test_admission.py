@@ -122,10 +122,10 @@ def test_an_owner_that_the_ledger_lost_with_the_power_is_not_refused_in_an_impos
     assert state.admission.ids == 2
 
 
-def both_report(state: GatewayState, seconds: float, began: float = 1.0) -> float:
+def both_report(state: GatewayState, seconds: float) -> float:
     """Two processes with one id report twice a second; returns when they have ended."""
-    now = began
-    while now < began + seconds:
+    now = 1.0
+    while now < 1.0 + seconds:
         state.on_samples(report_frames(incarnation=1, host="HOST1"), now)
         state.on_samples(report_frames(incarnation=2, host="HOST2"), now + 0.2)
         now += 0.5

@@ -409,23 +409,23 @@ def test_managers_get_actor_numbers_side_by_side() -> None:
 
 def test_a_joiner_hears_of_the_run_on_its_own_topic_alone() -> None:
     state = gateway()
-    [frames] = state.on_subscription(b"\x01m/joiner/", b"", 1.0)
+    [frames] = state.on_subscription(b"\x01m/joiner/", b"")
     assert frames[0] == b"m/joiner/"
     assert isinstance(decode_control([bytes(f) for f in frames[1:]]), Run)
-    assert state.on_subscription(b"\x01all", b"", 1.0) == []
-    assert state.on_subscription(b"\x00m/joiner/", b"", 1.0) == []
+    assert state.on_subscription(b"\x01all", b"") == []
+    assert state.on_subscription(b"\x00m/joiner/", b"") == []
 
 
 def test_who_asks_for_the_status_gets_it_on_a_topic_of_its_own() -> None:
     state = gateway()
-    [frames] = state.on_subscription(b"\x01s/nonce/", b"{}", 1.0)
+    [frames] = state.on_subscription(b"\x01s/nonce/", b"{}")
     assert frames[0] == b"s/nonce/"
     assert decode_control([bytes(f) for f in frames[1:]]) == Status(b"{}")
 
 
 def test_subscriptions_to_anything_else_are_counted_as_garbage() -> None:
     state = gateway()
-    assert state.on_subscription(b"\x01" + b"x" * 500, b"", 1.0) == []
+    assert state.on_subscription(b"\x01" + b"x" * 500, b"") == []
     assert state.garbage == 1
 
 
@@ -434,16 +434,16 @@ def test_before_the_first_model_nobody_may_send() -> None:
     take(state, report_frames())
     ack = acks(state, 1.0)["m"]
     assert (ack.limit, ack.reason) == (0, "the learner is starting")
-    assert state.on_subscription(b"\x01m/m/", b"", 1.0) == []
+    assert state.on_subscription(b"\x01m/m/", b"") == []
 
 
 def test_who_joins_after_the_end_is_told_of_the_end_and_not_of_the_run() -> None:
     state = gateway()
     state.announce_stop("interrupted", final=False)
-    (joined,) = state.on_subscription(b"\x01m/m/", b"", 1.0)
+    (joined,) = state.on_subscription(b"\x01m/m/", b"")
     assert isinstance(decode_control(joined[1:]), Run)
     state.announce_stop("max_opts", final=True)
-    (joined,) = state.on_subscription(b"\x01m/m/", b"", 1.0)
+    (joined,) = state.on_subscription(b"\x01m/m/", b"")
     assert decode_control(joined[1:]) == Stop(RUN_ID, state.position.epoch, "max_opts", final=True)
 
 

@@ -16,7 +16,6 @@ from vedette_rl.replay.frame_ring import open_writer
 from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.ring import RingWriter
 from vedette_services.config import load_config
-from vedette_services.learner.gateway import read_owners
 from vedette_services.learner.supervisor import Supervisor
 from vedette_services.net.addresses import Address
 from vedette_services.run.checks import check_config
@@ -103,18 +102,6 @@ def test_a_floor_below_the_live_rows_changes_nothing() -> None:
         for sampled in np.arange(0, 4000, 100):
             for ask in (Limiter.insert_wait_reason, Limiter.sample_wait_reason):
                 assert ask(with_floor, inserted, sampled) == ask(without, inserted, sampled)
-
-
-def test_owners_that_are_damaged_are_put_aside_and_ids_bound_anew(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    owners = tmp_path / "owners.json"
-    for damaged in ("", '{"m": "la', "[1]"):
-        owners.write_text(damaged)
-        with caplog.at_level(logging.WARNING):
-            assert read_owners(owners) == {}
-        assert "is damaged" in caplog.messages[-1]
-        assert (tmp_path / "owners.json.damaged").read_text() == damaged
 
 
 def test_a_damaged_identity_is_told_with_its_mend_and_never_with_erasing(
