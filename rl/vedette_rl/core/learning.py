@@ -250,6 +250,18 @@ def check_first_opt(name: str, agent: Agent) -> None:
     _check_first_call(agent, "opt", checked)
 
 
+def check_model_info(name: str, agent: Agent) -> None:
+    """Check what agent `name` would publish.
+
+    Raises:
+        OwnPartError: it is no `ModelInfo` with named arrays.
+    """
+    info = agent.model_info()
+    if not isinstance(info, ModelInfo) or not isinstance(info.arrays, Mapping):
+        expected = "vedette_rl.core.ModelInfo(opt_steps, arrays)"
+        raise OwnPartError("agent.name", name, "model_info", describe_returned(info), expected)
+
+
 def check_first_sample(name: str, replay: ReplayBuffer) -> None:
     """Have the first draw of replay `name` checked; that raises as `check_sample`."""
 

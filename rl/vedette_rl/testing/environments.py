@@ -10,7 +10,7 @@ of that from outside is checked here::
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,15 +52,23 @@ class EnvironmentReport:
 
 
 def check_environment(
-    config: EnvConfig, *, steps: int = 2000, seed: int = 0, allow_import: AllowImport | None = None
+    config: EnvConfig | str,
+    *,
+    steps: int = 2000,
+    seed: int = 0,
+    allow_import: AllowImport | None = None,
 ) -> EnvironmentReport:
     """Play an environment with random actions, and its vector form where it has one.
+
+    Args:
+        config: the environment, or its id.
 
     Raises:
         EnvironmentFaultError: it breaks a rule that transitions depend on.
         UnknownEnvironmentError: it cannot be made here.
         SpaceLayoutError: transitions of its spaces have no columns.
     """
+    config = EnvConfig(id=config) if isinstance(config, str) else config
     spec = find_spec(config, allow_import)
     env, twin = (make_env(config, allow_import=allow_import) for _ in range(2))
     try:
@@ -122,7 +130,8 @@ class _Played:
 
     def _check_observation(self, obs: Any, came_from: str) -> Columns:
         if not self._env.observation_space.contains(obs):
-            self._fault(f"{came_from}() gave an observation that is not of its space: {obs!r}")
+            found = _outside(self._env.observation_space, obs)
+            self._fault(f"{came_from}() gave an observation that is not of its space: {found}")
         columns = self._layout.encode(obs)
         for name, column in columns.items():
             if column.dtype.kind == "f" and not np.isfinite(column).all():
@@ -181,6 +190,22 @@ class _Played:
 
     def _fault(self, fault: str) -> None:
         raise EnvironmentFaultError(self._name, fault)
+
+
+def _outside(space: gym.Space[Any], obs: Any) -> str:
+    """Say which part of an observation is not of its space: the first one, and of a Box the
+    first element."""
+    if isinstance(space, gym.spaces.Dict) and isinstance(obs, Mapping) and set(obs) == {*space}:
+        key = next(key for key, part in space.items() if not part.contains(obs[key]))
+        return f"{key!r}: {_outside(space[key], obs[key])}"
+    if isinstance(space, gym.spaces.Box) and np.shape(obs) == space.shape:
+        values = np.asarray(obs)
+        wrong = np.argwhere(~((values >= space.low) & (values <= space.high)))
+        if len(wrong):
+            at = tuple(wrong[0].tolist())
+            return f"{values[at]} at {[*at]} is outside {space.low[at]} to {space.high[at]}"
+        return f"a {type(obs).__name__} of {values.dtype}, not of {space.dtype}"
+    return f"{obs!r}"
 
 
 def _check_vector(

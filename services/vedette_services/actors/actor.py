@@ -30,6 +30,7 @@ from vedette_rl.envs.make import make_vector_environment
 from vedette_rl.envs.spaces import Spaces, check_declared, column_bounds, transition_dtype
 from vedette_rl.envs.vector_env import VectorEnvironment
 from vedette_rl.errors import DeclaredSpaceError, ModelMismatchError, OwnPartError, RowColumnError
+from vedette_rl.import_by_name import is_import_name
 from vedette_rl.replay.frame_stacks import FrameStack
 from vedette_rl.rollout import ModelSource, RolloutLoop
 from vedette_rl.steps import prepare_steps
@@ -114,8 +115,9 @@ class ActorLoop:
         handover: ActorEnd,
         tell: Callable[[ActorStats], None],
         clock: Callable[[], float] = time.monotonic,
+        tries_flush: bool = False,
     ) -> None:
-        self._loop, self._handover = loop, handover
+        self._loop, self._handover, self._tries_flush = loop, handover, tries_flush
         self._batching = TransitionBatcher(
             handover, n_buffer, self._wait_for_slot, writer, env_steps_max
         )
@@ -153,6 +155,7 @@ class ActorLoop:
     def step(self) -> None:
         """Step every environment once."""
         self._push(self._loop.step())
+        self._try_flush()
         self._poll_and_publish()
 
     def sync(self) -> bool:
@@ -162,7 +165,7 @@ class ActorLoop:
     @_refuses_faults
     def cut(self) -> None:
         """Hand over unfinished transitions, with fewer steps: what comes does not follow them."""
-        self._push(self._loop.flush())
+        self._flush()
 
     def mark_begun(self, which: NDArray[np.bool_]) -> None:
         """Episodes of these environments ``(E,)`` begin with what is seen now."""
@@ -182,17 +185,31 @@ class ActorLoop:
     def process(self, step: Step) -> None:
         """Hand over what a step completes, before the next one is taken."""
         self._push(self._loop.process(step))
+        self._try_flush()
         self._poll_and_publish()
 
     @_refuses_faults
     def finish(self) -> None:
         """Hand over all transitions, finished or not."""
-        self._push(self._loop.flush())
+        self._flush()
         self._batching.flush()
 
     def close(self) -> None:
         """Close the environments."""
         self._loop.close()
+
+    def _try_flush(self) -> None:
+        """Have the rows of a processor's `flush` looked at after the first step, and not only when
+        the run is over."""
+        if self._tries_flush:
+            self._tries_flush = False
+            self._flush()
+
+    def _flush(self) -> None:
+        try:
+            self._push(self._loop.flush())
+        except RowColumnError as error:
+            raise RowColumnError(error.name, f"{error.why} (from the processor's flush)") from error
 
     def _push(self, transitions: Columns) -> None:
         self._batching.env_steps = self._loop.env_steps
@@ -310,6 +327,7 @@ def build_actor(
         handover=handover,
         tell=tell,
         clock=clock,
+        tries_flush=is_import_name(of_run.step_processor),
     )
 
 

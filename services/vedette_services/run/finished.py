@@ -201,7 +201,8 @@ class WeightsSource:
         if not wanted:
             have = [path.name for path in found] + ["best"] * (run / "best").is_dir()
             why = f"{run} has no model {which!r} (it has {', '.join(have) or 'none'})"
-            raise SettingError("learner.init_from", why, "name another run's directory")
+            fix = "name one of these by learner.init_checkpoint, or another run's directory"
+            raise SettingError("learner.init_from", why, fix)
         try:
             state, meta = read_state(wanted[-1])
         except CheckpointError as e:

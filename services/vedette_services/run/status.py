@@ -120,7 +120,7 @@ class Replay(Part):
         "samples in the replay", "samples", "replay/size", chart=_REPLAY_SIZE, label="samples"
     )
     capacity: Count | None = gauge("samples that it has room for", "samples")
-    bytes: Count | None = gauge("size of its files", "bytes")
+    bytes: Count | None = gauge("reserved for its rows", "bytes")
     disk_lag_s: float | None = gauge("since samples wait because the disk is too slow", "s")
 
 

@@ -198,7 +198,7 @@ def _replay(status: Status, *, short: bool) -> str:
     size = "-" if replay.bytes is None else bytes_text(replay.bytes)
     drawn = status.limiter.samples_per_insert
     drawing = f", each drawn {format_number(drawn, 1)} times" if drawn is not None else ""
-    return f"{number(replay.size)} of {number(replay.capacity)} samples ({size}){drawing}"
+    return f"{number(replay.size)} of {number(replay.capacity)} samples ({size} reserved){drawing}"
 
 
 def source_text(source: SourceStatus) -> str:

@@ -107,6 +107,11 @@ class OfAnotherShape(TwiceSeen):
         return {**rows, "twice": rows["obs"][:, 0]}
 
 
+class NotFlushed(TwiceSeen):
+    def flush(self) -> Columns:
+        return NStep.flush(self)
+
+
 class OfOneRow(TwiceSeen):
     def _with_own(self, rows: Columns) -> Columns:
         return {**rows, "twice": 2 * rows["obs"][:1]}

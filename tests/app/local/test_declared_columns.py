@@ -68,7 +68,7 @@ def test_declared_columns_stand_beside_frames_that_are_stored_once(tmp_path: Pat
         ),
         ("FewRows", "TwiceSeen", "column 'since': it comes with 3 rows for 4 environments"),
         ("Single", "TwiceSeen", "column 'since': it comes as a single value for 4 environments"),
-        ("Memory", "OfOneRow", "column 'twice': it comes with 1 rows for 12 rows of transitions"),
+        ("Memory", "OfOneRow", "column 'twice': it comes with 1 rows for 4 rows of transitions"),
         ("Memory", "OfAnotherShape", r"column 'twice': .* float32\[3\] a row, and comes as .*\[\]"),
     ],
 )
@@ -78,6 +78,13 @@ def test_a_column_that_is_not_as_declared_ends_the_run_in_one_line(
     with pytest.raises(ServicesError, match=f"the rows that actors make: {why}") as raised:
         trained(config_of(**settings(agent, steps)), tmp_path)
     assert "\n" not in str(raised.value)
+
+
+def test_a_column_that_flush_leaves_out_is_named_at_the_first_step(tmp_path: Path) -> None:
+    why = r"column 'twice': it is declared, and rows come without it \(from the processor's flush\)"
+    with pytest.raises(ServicesError, match=f"the rows that actors make: {why}$"):
+        trained(config_of(**settings("Memory", "NotFlushed")), tmp_path)
+    assert not [*(tmp_path / "checkpoints").glob("*")]  # nothing was learned before
 
 
 def test_columns_of_the_same_name_are_refused_before_the_start(tmp_path: Path) -> None:

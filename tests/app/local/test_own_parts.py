@@ -42,9 +42,9 @@ class Uncounted(Changed):
     opt_steps = 0
 
 
-def learning(kind: type[Changed], returned: Any) -> AgentKind[OwnConfig]:
+def learning(kind: type[Changed], returned: Any, method: str = "opt") -> AgentKind[OwnConfig]:
     def build_agent(config: OwnConfig, spaces: Spaces, **how: Any) -> Agent:
-        agent: Agent = kind(dqn.KIND.build_agent(config, spaces, **how), "opt", returned)
+        agent: Agent = kind(dqn.KIND.build_agent(config, spaces, **how), method, returned)
         return agent
 
     return replace(dqn.KIND, config=OwnConfig, build_agent=build_agent)  # type: ignore[return-value]
@@ -62,6 +62,7 @@ Sound = learning(Changed, lambda result: result)
 Nothing = learning(Changed, lambda result: None)
 TwoAxes = learning(Changed, lambda result: OptResult(result.td_errors[:, None]))
 Standing = learning(Uncounted, lambda result: result)
+Dictionary = learning(Changed, lambda info: dict(info.arrays), "model_info")
 Sevens = acting(lambda action: np.full_like(action, 7))
 Seven = acting(lambda action: 7)
 Fractions = acting(lambda action: action + 0.5)
@@ -83,6 +84,7 @@ def train(name: str, out: Path) -> Any:
             "Standing",
             "opt.. returned with opt_steps at 0, which was 0 before; return an",
         ),
+        ("Dictionary", r"model_info.. returned .*; return vedette_rl.core.ModelInfo\("),
     ],
 )
 def test_an_agent_that_does_not_keep_to_its_interface_is_named(

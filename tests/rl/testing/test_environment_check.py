@@ -50,6 +50,16 @@ class NotItsSpace(ScriptedEnv):
         return super()._obs() - 10.0
 
 
+class OneJointOut(ScriptedEnv):
+    def __init__(self) -> None:
+        super().__init__()
+        joints = gym.spaces.Box(-1.0, 1.0, (2,))
+        self.observation_space = gym.spaces.Dict(camera=self.observation_space, joints=joints)
+
+    def _obs(self) -> Any:
+        return {"camera": super()._obs(), "joints": np.array([0.0, 1.5], np.float32)}
+
+
 class NotFinite(ScriptedEnv):
     def step(self, action: Any) -> Any:
         obs, _, *rest = super().step(action)
@@ -67,6 +77,7 @@ class NumberFlags(ScriptedEnv):
     [
         (Random, "the same seed and actions led elsewhere at step 0"),
         (NotItsSpace, "gave an observation that is not of its space"),
+        (OneJointOut, r"not of its space: 'joints': 1.5 at \[1\] is outside -1.0 to 1.0$"),
         (NotFinite, "one finite number is needed"),
         (NumberFlags, "terminated as a int, not a bool"),
     ],
