@@ -256,7 +256,7 @@ def check_model_info(name: str, agent: Agent) -> None:
     Raises:
         OwnPartError: it is no `ModelInfo` with named arrays.
     """
-    info = agent.model_info()
+    info: Any = agent.model_info()
     if not isinstance(info, ModelInfo) or not isinstance(info.arrays, Mapping):
         expected = "vedette_rl.core.ModelInfo(opt_steps, arrays)"
         raise OwnPartError("agent.name", name, "model_info", describe_returned(info), expected)
