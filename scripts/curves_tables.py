@@ -12,6 +12,7 @@ from curves_studies import Study, Task
 from vedette.reports.configurations import Configuration, group_runs
 from vedette.reports.record import EVALUATION, read_baseline
 from vedette.reports.statistics import (
+    SEED_RESAMPLES,
     Floats,
     SeedCurve,
     average_seeds,
@@ -81,7 +82,9 @@ def estimate(
 
     It is not one over evaluations: those of one run are not independent.
     """
-    low, high = bootstrap_interval(*strata, statistic=statistic, divisors=divisors)
+    low, high = bootstrap_interval(
+        *strata, statistic=statistic, resamples=SEED_RESAMPLES, divisors=divisors
+    )
     means = [divisor.mean() for divisor in divisors] or [1.0] * len(strata)
     scores = [scores / mean for scores, mean in zip(strata, means, strict=True)]
     middle = statistic(np.concatenate(scores)[np.newaxis], 1)

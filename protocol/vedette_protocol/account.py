@@ -271,8 +271,10 @@ class ManagerEntry:
             ProtocolError, ValueError, TypeError: it is not an entry.
         """
         manager, number, closed, accounts, key = unpack(blob, STAMP_MAX_BYTES)
+        if type(key) is not str:
+            raise StampError("a key that is no text")
         closed = SampleAccounting.from_wire(closed)
-        entry = cls(str(manager), check_count(number), closed=closed, key=str(key))
+        entry = cls(str(manager), check_count(number), closed=closed, key=key)
         for incarnation, contiguous, extras, *counts, gone in accounts:
             account = IncarnationAccount(
                 check_count(incarnation), check_count(contiguous), int.from_bytes(extras, "big")

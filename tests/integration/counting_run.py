@@ -112,6 +112,7 @@ class CountingRun:
         proof, accounting = self.finish()
         assert proof.whole, f"{proof}, accounting {accounting}"
         assert accounting["produced"] == accounting["inserted"], f"{accounting}"
+        assert accounting["lost"] == accounting["in_flight"] == 0, f"{accounting}"
         return accounting
 
     def state_of(self, manager: str) -> str:

@@ -412,9 +412,8 @@ def test_the_stamp_follows_every_change() -> None:
         pack([2, RUN, 0, [0] * 8, [], [b"\x00"]]),
         pack([2, RUN, 0, [0] * 8, [], [pack(["m", 0, [0] * 8, []])]]),
         pack([2, RUN, 0, [0] * 8, [], [pack(["m", 0, [0] * 8, [[1, 2]], ""])]]),
-        pack(
-            [2, RUN, 0, [0] * 8, [], [pack(["m", 0, [0] * 8, [[1, 2, b"", *HALVES, False]], ""])]]
-        ),
+        pack([2, RUN, 0, [0] * 8, [], [pack(["m", 0, [0] * 8, [HALVES], ""])]]),
+        pack([2, RUN, 0, [0] * 8, [], [pack(["m", 0, [0] * 8, [], 5])]]),
         pack([2, RUN, 0, [0] * 8, None, []]),
     ],
 )

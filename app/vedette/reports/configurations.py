@@ -12,6 +12,7 @@ import numpy as np
 
 from vedette.reports.record import EVALUATION, RunRecord
 from vedette.reports.statistics import (
+    SEED_RESAMPLES,
     SeedCurve,
     average_seeds,
     bootstrap_interval,
@@ -92,7 +93,7 @@ class Configuration:
             return {"iqm": None, "low": None, "high": None}
         seeds, values = zip(*known, strict=True)
         per_seed = average_seeds(seeds, np.array(values))
-        sides = [float(side) for side in bootstrap_interval(per_seed)]
+        sides = [float(side) for side in bootstrap_interval(per_seed, resamples=SEED_RESAMPLES)]
         low, high = (None if np.isnan(side) else side for side in sides)
         return {"iqm": float(interquartile_mean(per_seed, 0)), "low": low, "high": high}
 

@@ -12,8 +12,9 @@ Floats = NDArray[np.float64]
 Statistic = Callable[[Floats, int], Floats]
 """A statistic of an array along an axis."""
 
-RESAMPLES = 20_000
-_CURVE_RESAMPLES = 500  # at each point
+RESAMPLES = 2000
+SEED_RESAMPLES = 20_000
+"""For the few seeds of a comparison, of which 2,000 leave the ends of an interval to chance."""
 _LEAST_SCORES = 3  # of fewer an interval is not known
 _DRAWN_AT_ONCE = 4_000_000  # scores: 32 MB, and as much for their places
 _SEED = 2108  # of the resampling, so that a report can be written again
@@ -105,5 +106,5 @@ def aggregate_curves(curves: Sequence[SeedCurve], points: int) -> tuple[Floats, 
     grid = np.linspace(first, max(first, *(curve.x[-1] for curve in curves)), points)
     scores = average_seeds([curve.seed for curve in curves], carry(curves, grid))
     unknown = grid > min(curve.x[-1] for curve in curves)
-    sides = bootstrap_interval(scores, resamples=_CURVE_RESAMPLES)
+    sides = bootstrap_interval(scores, resamples=RESAMPLES // 4)
     return grid, interquartile_mean(scores, 0), *(np.where(unknown, np.nan, side) for side in sides)

@@ -250,16 +250,21 @@ def check_first_opt(name: str, agent: Agent) -> None:
     _check_first_call(agent, "opt", checked)
 
 
-def check_model_info(name: str, agent: Agent) -> None:
-    """Check what agent `name` would publish.
+def check_first_model_info(name: str, agent: Agent) -> None:
+    """Have the first model of agent `name` checked.
 
-    Raises:
-        OwnPartError: it is no `ModelInfo` with named arrays.
+    That call of `model_info` raises:
+        OwnPartError: it returns no `ModelInfo` with named arrays.
     """
-    info: Any = agent.model_info()
-    if not isinstance(info, ModelInfo) or not isinstance(info.arrays, Mapping):
-        expected = "vedette_rl.core.ModelInfo(opt_steps, arrays)"
-        raise OwnPartError("agent.name", name, "model_info", describe_returned(info), expected)
+
+    def checked(model_info: Callable[[], Any]) -> ModelInfo:
+        info = model_info()
+        if not isinstance(info, ModelInfo) or not isinstance(info.arrays, Mapping):
+            expected = "vedette_rl.core.ModelInfo(opt_steps, arrays)"
+            raise OwnPartError("agent.name", name, "model_info", describe_returned(info), expected)
+        return info
+
+    _check_first_call(agent, "model_info", checked)
 
 
 def check_first_sample(name: str, replay: ReplayBuffer) -> None:

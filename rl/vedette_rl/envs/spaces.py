@@ -164,6 +164,17 @@ def column_bounds(spaces: Spaces, columns: Sequence[RowColumn] = ()) -> dict[str
     return bounds
 
 
+def first_outside(values: NDArray[Any], low: NDArray[Any], high: NDArray[Any]) -> str:
+    """The first element of ``(..., *shape)`` that is not in its range, low to high ``(*shape)``, in
+    one line; "" if there is none."""
+    inside = (values >= low) & (values <= high)
+    if inside.all():
+        return ""
+    where = tuple(np.argwhere(~inside)[0].tolist())
+    at = where[values.ndim - low.ndim :]
+    return f"{values[where]} at {[*at]} is outside {low[at]} to {high[at]}"
+
+
 class ElementBounds:
     """The range of each element, of columns whose elements have different ranges.
 
@@ -184,12 +195,8 @@ class ElementBounds:
         for name, (low, high) in self._ranges.items():
             if (column := columns.get(name)) is None:  # stored once, as the entries of another
                 continue
-            outside = (column < low) | (column > high)
-            if np.count_nonzero(outside):
-                where = tuple(np.argwhere(outside)[0].tolist())
-                at = where[column.ndim - low.ndim :]
-                least, most = low[at], high[at]
-                return f"column {name!r}: {column[where]} at {[*at]} is outside {least} to {most}"
+            if found := first_outside(column, low, high):
+                return f"column {name!r}: {found}"
         return ""
 
 

@@ -24,7 +24,7 @@ from vedette_rl.envs.layout import ObservationLayout, row_of_batch
 from vedette_rl.envs.make import make_env
 from vedette_rl.envs.native_vector_env import autoreset_mode, final_observations, make_vector
 from vedette_rl.envs.registry import AllowImport, find_spec
-from vedette_rl.envs.spaces import agent_spaces
+from vedette_rl.envs.spaces import agent_spaces, first_outside
 from vedette_rl.errors import EnvironmentFaultError
 
 _VECTOR_COUNT = 4
@@ -200,11 +200,8 @@ def _outside(space: gym.Space[Any], obs: Any) -> str:
         return f"{key!r}: {_outside(space[key], obs[key])}"
     if isinstance(space, gym.spaces.Box) and np.shape(obs) == space.shape:
         values = np.asarray(obs)
-        wrong = np.argwhere(~((values >= space.low) & (values <= space.high)))
-        if len(wrong):
-            at = tuple(wrong[0].tolist())
-            return f"{values[at]} at {[*at]} is outside {space.low[at]} to {space.high[at]}"
-        return f"a {type(obs).__name__} of {values.dtype}, not of {space.dtype}"
+        found = first_outside(values, space.low, space.high)
+        return found or f"a {type(obs).__name__} of {values.dtype}, not of {space.dtype}"
     return f"{obs!r}"
 
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from vedette_rl.agents.captured_step import CudaCapture, SteppedAgent
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Agent, ModelInfo, ReplayBuffer, State
-from vedette_rl.core.learning import check_first_opt, check_model_info
+from vedette_rl.core.learning import check_first_model_info, check_first_opt
 from vedette_rl.device_loader import RankLoader, make_loader
 from vedette_rl.envs.spaces import Spaces, describe_spaces
 from vedette_rl.import_by_name import is_import_name
@@ -343,7 +343,7 @@ def build_learning_agent(
     )
     prepare_steps(agent, device, config.learner)
     if is_import_name(config.agent.name):
-        check_model_info(config.agent.name, agent)
+        check_first_model_info(config.agent.name, agent)
         check_first_opt(config.agent.name, agent)
     return agent
 

@@ -201,8 +201,8 @@ class WeightsSource:
         if not wanted:
             have = [path.name for path in found] + ["best"] * (run / "best").is_dir()
             why = f"{run} has no model {which!r} (it has {', '.join(have) or 'none'})"
-            fix = "name one of these by learner.init_checkpoint, or another run's directory"
-            raise SettingError("learner.init_from", why, fix)
+            fix = "name one of these by learner.init_checkpoint, or " if have else "name "
+            raise SettingError("learner.init_from", why, f"{fix}another run's directory")
         try:
             state, meta = read_state(wanted[-1])
         except CheckpointError as e:
