@@ -91,15 +91,16 @@ def choose_for_fleet(config: RunConfig) -> tuple[RunConfig, tuple[Choice, ...]]:
 
 
 def describe_choices(config: RunConfig, choices: Sequence[Choice]) -> str:
-    """One line that says what was chosen for this fleet, the counts of environment steps if there
-    are any; "" if that is nothing. The saved configuration begins with all."""
+    """One line that says what was chosen for this fleet; "" if that is nothing. A new run's saved
+    configuration begins with it, a line each."""
     if not choices:
         return ""
     counted = [choice.why for choice in choices if choice.why.endswith((_STEP, _STEPS))]
-    said = ", ".join(counted or [choice.why for choice in choices])
-    said = said.replace(_STEPS, "").replace(f"every {_STEP}", "every 1")
-    unit = ", counted in environment steps" if counted else ""
-    return f"defaults for {_environments(FleetSize.of(config).environments)}{unit}: {said}"
+    others = [choice.why for choice in choices if choice.why not in counted]
+    said = ", ".join(counted).replace(_STEPS, "").replace(f"every {_STEP}", "every 1")
+    said = f"counted in environment steps: {said}" if counted else ""
+    parts = filter(None, [", ".join(others), said])
+    return f"defaults for {_environments(FleetSize.of(config).environments)}: {'; '.join(parts)}"
 
 
 def _environments(count: int) -> str:

@@ -108,6 +108,26 @@ def test_losses_by_hand() -> None:
     assert loss.item() == pytest.approx((-0.5 - 1 + 1 - 4) / 2)
 
 
+def test_quantiles_by_hand(vector_box: Spaces) -> None:
+    agent = build(vector_box, n_quantiles=3, dropped_quantiles=1)  # of each of two critics
+    q_t_KBN = torch.tensor([[[1.0, 9.0, 4.0]], [[3.0, 2.0, 8.0]]])
+    assert agent.target_values(q_t_KBN).tolist() == [[1.0, 2.0, 3.0, 4.0]]
+    agent = build(vector_box, n_quantiles=2)
+    # TD errors 1 and 0 at tau 1/4 and 3/4; 2 at both: (1/4 x 1/2 + 0) / 2 + (1/4 + 3/4) x 3/2 / 2
+    loss = agent._critic_loss(
+        torch.tensor([[[0.0, 1.0]], [[-1.0, -1.0]]]), torch.tensor([[1.0]]), None
+    )
+    assert loss.item() == pytest.approx(0.0625 + 0.75)
+
+
+def test_the_smallest_of_two_drawn_critics_by_hand(vector_box: Spaces) -> None:
+    agent = build(vector_box, n_critics=3, critics_in_target=2)
+    q_t_KBN = torch.tensor([[[1.0]], [[2.0]], [[3.0]]])
+    found = [agent.target_values(q_t_KBN).item() for _ in range(300)]
+    assert set(found) == {1.0, 2.0}
+    assert 160 < found.count(1.0) < 240  # in two pairs of three; five standard deviations
+
+
 @pytest.mark.parametrize(("entropy", "grows"), [(-3.0, True), (-1.0, False)])
 def test_alpha_grows_while_entropy_is_below_its_target(entropy: float, grows: bool) -> None:
     log_alpha = torch.zeros((), requires_grad=True)

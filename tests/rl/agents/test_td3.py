@@ -39,6 +39,19 @@ def test_the_targets_noise_is_clipped_and_so_is_its_action() -> None:
     torch.testing.assert_close(smoothed, torch.tensor([[0.5, 1.0, -0.4]]))
 
 
+def test_the_target_by_hand(vector_box: Spaces, make_batch: MakeBatch) -> None:
+    agent = build(vector_box, discount=0.9)
+    smallest = agent.target_values(torch.tensor([[[10.0], [30.0]], [[20.0], [20.0]]]))
+    assert smallest.tolist() == [[10.0], [20.0]]
+    batch = make_batch(vector_box, 2, seed=0) | {
+        "reward": torch.tensor([1.0, 2.0]),
+        "n_steps": torch.tensor([2, 1]),
+        "terminated": torch.tensor([False, True]),
+    }
+    target = agent._successors(batch).target(smallest)
+    torch.testing.assert_close(target, torch.tensor([[1.0 + 0.81 * 10.0], [2.0]]))
+
+
 class Plain:
     """TD3 once more, in the order of algorithm 1: networks and optimizers of torch's own."""
 
