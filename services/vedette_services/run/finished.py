@@ -27,6 +27,7 @@ from vedette_rl.import_by_name import find_import_names
 from vedette_rl.networks.layers import MEAN, SCALE
 from vedette_rl.storage.checkpoints import (
     Checkpoints,
+    LoadedCheckpoint,
     TakenWeights,
     first_few,
     take_weights,
@@ -121,12 +122,12 @@ class FinishedRun:
         return self._load_best() if checkpoint is None else self._load_checkpoint(checkpoint)
 
     def _load_checkpoint(self, which: str) -> SavedModel:
-        found = Checkpoints(self.directory / "checkpoints", keep=1).list()
-        wanted = [path for path in found if which in ("latest", path.name)]
-        if not wanted:
-            have = ", ".join(path.name for path in found) or "none"
+        checkpoints = Checkpoints(self.directory / "checkpoints", keep=1)
+        found = checkpoints.read(which)
+        if found is None:
+            have = ", ".join(path.name for path in checkpoints.list()) or "none"
             raise NotInRunError(self.directory, f"checkpoint {which} (it has {have})")
-        state, meta = read_state(wanted[-1])
+        state, meta = found.state, found.meta
         agent = agent_kind(self.config.agent.name).build_agent(
             self.config.agent,
             environment_spaces(self.config.env),
@@ -194,21 +195,21 @@ class WeightsSource:
         if not run.is_dir():
             fix = "name a run's directory"
             raise SettingError("learner.init_from", f"{run}: there is no such folder", fix)
-        found = Checkpoints(run / "checkpoints", keep=1).list()
-        wanted = [path for path in found if which in ("latest", path.name)]
-        if which == "best" and (run / "best").is_dir():
-            wanted = [run / "best"]
-        if not wanted:
-            have = [path.name for path in found] + ["best"] * (run / "best").is_dir()
+        checkpoints, best = Checkpoints(run / "checkpoints", keep=1), run / "best"
+        try:
+            found = checkpoints.read(which)
+            if which == "best" and best.is_dir():
+                found = LoadedCheckpoint(best, *read_state(best), ())
+        except CheckpointError as e:
+            raise SettingError("learner.init_from", str(e), "name another model") from e
+        if found is None:
+            have = [path.name for path in checkpoints.list()] + ["best"] * best.is_dir()
             why = f"{run} has no model {which!r} (it has {', '.join(have) or 'none'})"
             fix = "name one of these by learner.init_checkpoint, or " if have else "name "
             raise SettingError("learner.init_from", why, f"{fix}another run's directory")
-        try:
-            state, meta = read_state(wanted[-1])
-        except CheckpointError as e:
-            raise SettingError("learner.init_from", str(e), "name another model") from e
-        name = f"{run}, {'best' if which == 'best' else f'checkpoint {wanted[-1].name}'}"
-        return cls(name, meta, weight_parts(state.get("agent", {})), state.get("model", {}))
+        name = f"{run}, {'best' if which == 'best' else f'checkpoint {found.path.name}'}"
+        state = found.state
+        return cls(name, found.meta, weight_parts(state.get("agent", {})), state.get("model", {}))
 
     def weights_for(self, agent: Agent) -> TakenWeights:
         """The weights that fit an agent, in its state.
