@@ -66,6 +66,7 @@ NO_ACTOR = "no actor can play here"
 _FILE_FIXES: dict[int | None, str] = {
     errno.ENOSPC: "make room there",
     errno.EDQUOT: "make room there, or have the quota raised",
+    errno.EISDIR: "put that folder away",
     errno.EROFS: "choose a place that can be written",
     errno.EACCES: "let this user read and write it",
     errno.EPERM: "let this user read and write it",

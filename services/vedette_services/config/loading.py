@@ -221,7 +221,7 @@ def read_toml(path: Path) -> Table:
         raise SettingError(str(path), "a folder, not a TOML file", "a run goes to --out") from e
     except OSError as e:
         raise SettingError(str(path), f"cannot be read: {e.strerror}") from e
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as e:
         raise SettingError(str(path), f"not TOML: {e}") from e
 
 

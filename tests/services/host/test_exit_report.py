@@ -79,6 +79,7 @@ def test_one_started_by_hand_says_it_on_its_own_stderr() -> None:
     [
         (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/x/y"), "/x/y: .*; make room there"),
         (OSError(errno.EACCES, "Permission denied", "/x"), "/x: .*; let this user read and write"),
+        (IsADirectoryError(errno.EISDIR, "no", "/x"), "/x: no; put that folder away"),
         (ConfigError("a\nb"), "a b"),
         (ManySettingsError([SettingError("k", "w")]), "k: w"),
         (MapSpaceError(Path("/x/y"), "1 B", "full"), "cannot make /x/y of 1 B: full: make room"),
