@@ -458,17 +458,21 @@ def test_settings_that_contradict_each_other_are_told_beside_wrong_ones(vedette:
     ]
 
 
-def test_an_environment_that_cannot_be_made_hides_no_other_error(vedette: Run) -> None:
-    status, text = vedette("run", "--env", "NoSuch-v9", "stop.max_opts=x", "replay.capacity=10")
+@pytest.mark.parametrize(
+    ("arguments", "keys"),
+    [
+        ("NoSuch-v9 agent.no=1 agent.tau=x replay.capacity=10", "env.id agent.no replay.capacity"),
+        ("NoSuch-v9 --agent dqn replay.capacity=10", "replay.capacity env.id"),
+        ("NoSuch-v9 --agent dqn agent.nope=1", "agent.nope env.id"),
+        ("CartPole-v1 --agent sac agent.nope=1", "agent.nope agent.name"),
+        ("CartPole-v1 --agent sac replay.capacity=10", "replay.capacity agent.name"),
+        ("CartPole-v1 --agent dqn agent.nope=1", "agent.nope"),
+    ],
+)
+def test_an_unfit_environment_hides_no_other_error(vedette: Run, arguments: str, keys: str) -> None:
+    status, text = vedette("run", "--env", *arguments.split())
     assert status == 2
-    assert [line.split(":")[1] for line in text.splitlines()] == [
-        " env.id",
-        " stop.max_opts",
-        " replay.capacity",
-    ]
-    status, text = vedette("run", "--env", "NoSuch-v9", "--agent", "dqn", "replay.capacity=10")
-    assert status == 2
-    assert [line.split(":")[1] for line in text.splitlines()] == [" replay.capacity", " env.id"]
+    assert [line.split(": ")[1] for line in text.splitlines()] == keys.split()
 
 
 def test_a_contradiction_with_a_wrong_setting_is_not_told(vedette: Run) -> None:
