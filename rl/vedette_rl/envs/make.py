@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium.wrappers import FrameStackObservation
 
 from vedette_rl.envs.config import EnvConfig, WrapperConfig
-from vedette_rl.envs.layout import ObservationLayout, RewardTransform
+from vedette_rl.envs.layout import ObservationLayout, RewardTransform, read_flags
 from vedette_rl.envs.native_vector_env import (
     NativeVectorEnv,
     SingleOfVector,
@@ -227,7 +227,8 @@ def probe_environment(config: EnvConfig, *, allow_import: AllowImport | None = N
         with np.errstate(over="ignore"):  # what float32 cannot hold is found below
             obs, _ = env.reset(seed=0)
             _check_finite(config, "reset()", layout.encode(obs))
-            obs, reward, *_ = env.step(env.action_space.sample())
+            obs, reward, terminated, truncated, _ = env.step(env.action_space.sample())
+            read_flags(env, (terminated,), (truncated,))
             _check_finite(config, "step()", {**layout.encode(obs), "reward": np.float32(reward)})
     finally:
         env.close()

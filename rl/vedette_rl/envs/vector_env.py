@@ -22,6 +22,7 @@ from vedette_rl.envs.layout import (
     ObservationLayout,
     RewardTransform,
     find_intervention,
+    read_flags,
 )
 from vedette_rl.envs.registry import find_episode_bound
 from vedette_rl.envs.spaces import agent_spaces
@@ -272,6 +273,7 @@ class EnvGroup:
             self.interventions = [(row, action) for row, action in found if action is not None]
         self.layout.write_rows(obs, seen)
         self.reward[:count] = reward
+        terminated, truncated = read_flags(self.example, terminated, truncated)
         ended = True in terminated or True in truncated
         if ended or self._flagged:
             self.terminated[:count] = terminated
