@@ -302,7 +302,15 @@ class AbsentManagerError(ServicesError):
 
 
 class EnvironmentProcessError(ServicesError):
-    """An environment in a process of its own raised an error, or its process died."""
+    """An environment in a process of its own raised an error, or its process died.
+
+    Args:
+        killed: by a signal, such as of the system where memory is short.
+    """
+
+    def __init__(self, message: str, *, killed: bool = False) -> None:
+        super().__init__(message)
+        self.killed = killed
 
 
 class ActorDiedError(ServicesError):

@@ -185,7 +185,8 @@ class ProcessEnvs(EnvGroup):
         wait_all([self._workers[i]], _EXIT_S)
         status = self._workers[i].poll()
         how = "it closed its pipe" if status is None else describe_exit(status)
-        error = EnvironmentProcessError(f"an environment's process ended: {how}")
+        killed = status is not None and status < 0
+        error = EnvironmentProcessError(f"an environment's process ended: {how}", killed=killed)
         self._note(error, i)
         return error
 
