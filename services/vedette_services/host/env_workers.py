@@ -185,8 +185,8 @@ class ProcessEnvs(EnvGroup):
         wait_all([self._workers[i]], _EXIT_S)
         status = self._workers[i].poll()
         how = "it closed its pipe" if status is None else describe_exit(status)
-        killed = status is not None and status < 0
-        error = EnvironmentProcessError(f"an environment's process ended: {how}", killed=killed)
+        error = EnvironmentProcessError(f"an environment's process ended: {how}")
+        error.killed = status is not None and status < 0
         self._note(error, i)
         return error
 
@@ -252,7 +252,7 @@ def main() -> None:
             _Worker(pipe, memory, i, count).serve()
         except EOFError:
             raise
-        except Exception as error:  # noqa: BLE001 - an environment may raise anything; it is sent
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - an environment may raise anything; it is sent
             text = f"{error_message(error)}\n{traceback.format_exc()}"
             pipe.send_bytes(_FAILED + text.encode(errors="replace"))
 

@@ -116,7 +116,7 @@ def test_an_evaluation_gives_the_same_however_it_is_stepped() -> None:
     ("fault", "said"),
     [
         ("raises", "ZeroDivisionError: my own fault"),
-        ("exits", "an environment's process ended: exit status 7"),
+        ("exits", "its environment's code ended the process: SystemExit: 7 (test_env_workers.py:"),
         ("dies", "an environment's process ended: signal 9"),
     ],
 )
