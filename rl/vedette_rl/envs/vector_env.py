@@ -3,6 +3,7 @@ after another or side by side."""
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -350,9 +351,8 @@ class ThreadedEnvs(EnvGroup):
         try:
             for i in range(count):
                 self.envs += self._run([(i, make)])
-        except BaseException as error:
-            for further in self._close():
-                error.add_note(f"closing the others failed, too: {further!r}")
+        except BaseException:
+            self.close()
             raise
         super().__init__(self.envs[0], count)
 
@@ -403,15 +403,12 @@ class ThreadedEnvs(EnvGroup):
     def close(self) -> None:
         """Close the environments, all of them, and end their threads.
 
+        An error or Ctrl-C that is why they are closed gets a note of what is raised without it.
+
         Raises:
             BaseException: the first that one of them raised.
             TimeoutError: one does not come back from its step, or does not close.
         """
-        if failed := self._close():
-            raise failed[0]
-
-    def _close(self) -> list[BaseException]:
-        """Close all that can be closed; return the errors."""
         for i, env in enumerate(self.envs):
             self._calls[i].put(env.close)
         for calls in self._calls:
@@ -428,8 +425,11 @@ class ThreadedEnvs(EnvGroup):
         for i, thread in enumerate(self._threads):
             if thread.is_alive():
                 failed[i] = TimeoutError(f"environment {i} has not closed within {_CLOSE_S:g} s")
-        self.envs = []
-        return [failed[i] for i in sorted(failed)]
+        self.envs, why = [], sys.exception()
+        for i in sorted(failed):
+            if why is None:
+                raise failed[i]
+            why.add_note(f"closing the environments failed, too: {failed[i]!r}")
 
 
 class LoopVectorEnv(VectorEnvironment):
