@@ -216,9 +216,11 @@ def probe_environment(config: EnvConfig, *, allow_import: AllowImport | None = N
         SpaceLayoutError: transitions of its spaces have no columns, or it gives observations of
             another shape than its space.
         EnvironmentFaultError: an observation or the reward is not finite: no learner would take it.
+        CustomNetworkError: a network of its `FrozenEncoder` has random weights.
     """
     env = make_env(config, allow_import=allow_import, check=True)
     try:
+        _refuse_random_weights(env)
         spaces = agent_spaces(
             env.observation_space, env.action_space, stack=count_stacked_frames(env, config)
         )
@@ -233,6 +235,14 @@ def probe_environment(config: EnvConfig, *, allow_import: AllowImport | None = N
     finally:
         env.close()
     return spaces
+
+
+def _refuse_random_weights(env: Env) -> None:
+    """Check the networks of wrappers such as `FrozenEncoder`: here, because it makes each again."""
+    while isinstance(env, gym.Wrapper):
+        if check := getattr(env, "refuse_random_weights", None):
+            check()
+        env = env.env
 
 
 def environment_spaces(config: EnvConfig, *, allow_import: AllowImport | None = None) -> Spaces:
