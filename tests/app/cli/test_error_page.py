@@ -17,6 +17,7 @@ from vedette_services.net.keys import make_keys
 
 Run = Callable[..., tuple[int, str]]
 FIXED = "fix the environment; VEDETTE_TRACEBACK=1 shows where"
+QUITS = "its environment's code ended the process: SystemExit: ... (broken_envs.py:56, in step)"
 ADDRESS = "write HOST or HOST:PORT, such as 127.0.0.1:5555"
 PATH = "on Python's path or in this folder"
 NAMES = "known: dqn, iqn, sac, td3, or module:Name of your own"
@@ -373,6 +374,8 @@ FAILURES = [
         "no learner answers at 127.0.0.1:28990 (waited 0.2 s); `vedette doctor --learner "
         "127.0.0.1:28990` says why",
     ),
+    ("run --env broken_envs:Quits", QUITS),
+    ("run --in-process --agent dqn --env broken_envs:Quits env.kwargs.after=300", QUITS),
 ]
 
 
