@@ -238,7 +238,7 @@ def read_flags(
     a text, too.
 
     Raises:
-        EnvironmentFaultError: one is neither a bool nor an array of one.
+        EnvironmentFaultError: one is neither a bool, nor 0 or 1, nor an array of one of them.
     """
     if _FLAGS.issuperset(map(type, terminated + truncated)):
         return terminated, truncated
@@ -250,7 +250,7 @@ def read_flags(
 
 def _read_flag(env: gym.Env[Any, Any], name: str, value: Any) -> bool:
     flag = np.asarray(value)
-    if flag.dtype != np.bool_ or flag.size != 1:
+    if flag.dtype.kind not in "biu" or flag.size != 1 or flag.item() not in (0, 1):
         fault = f"step() gave {name}={value!r}, which is no bool: give bool(...) of it"
         raise EnvironmentFaultError(str(env.unwrapped), fault)
     return bool(flag.item())

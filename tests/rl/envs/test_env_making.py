@@ -266,7 +266,7 @@ class Unsound(ScriptedEnv):
     def step(self, action: Any) -> Any:
         obs, reward, *rest = super().step(action)
         if self._where == "terminated":
-            rest[0] = 1
+            rest[0] = 2
         return obs, (1e300 if self._where == "reward" else reward), *rest
 
 

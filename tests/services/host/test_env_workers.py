@@ -23,7 +23,8 @@ from vedette_services.host.env_workers import ProcessEnvs
 pytestmark = pytest.mark.slow  # a process takes a second to start
 
 
-_FLAGS = {"2": 2, "text": "False", "two": np.array([True, False]), "one": np.array([True])}
+_FLAGS = {"2": 2, "text": "False", "two": np.array([True, False])}
+_FLAGS |= {"1": 1, "one": np.array([True])}
 
 
 class Drifting(gym.Env[Any, Any]):
@@ -160,9 +161,10 @@ def test_what_a_step_must_not_give_is_refused_alike(stepping: str, fault: str, s
 
 
 @pytest.mark.parametrize("stepping", ["serial", "threads", "processes"])
-def test_an_array_of_one_bool_ends_an_episode(stepping: str) -> None:
+@pytest.mark.parametrize("flag", ["1", "one"])
+def test_an_array_of_one_bool_and_the_number_1_end_an_episode(stepping: str, flag: str) -> None:
     row = make_vector_environment(
-        config(stepping, fault="one"), 2, seed=5, make_processes=ProcessEnvs
+        config(stepping, fault=flag), 2, seed=5, make_processes=ProcessEnvs
     )
     row.reset()
     assert row.step(np.zeros((2, 2), np.float32)).terminated.tolist() == [True, True]
