@@ -56,7 +56,7 @@ from vedette_services.host.system import describe_device, missing_device, requir
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import list_keys
 from vedette_services.run.directory import RunDirectory
-from vedette_services.run.finished import describe_initial_weights
+from vedette_services.run.finished import check_not_erased, describe_initial_weights
 from vedette_services.run.replay_layout import (
     ReplayLayout,
     configured_columns,
@@ -110,6 +110,8 @@ def check_config(
     RunDirectory(out).check_free()
     check_fresh(out, fresh=fresh, force=force)
     check_kind(out, in_process=in_process, fresh=fresh)
+    if fresh and config.learner.init_from:
+        check_not_erased(config.learner, out)
     check_import_names(config)
     if why := missing_device(config.learner.device):
         raise SettingError("learner.device", why, "set learner.device=auto")

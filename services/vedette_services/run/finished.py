@@ -190,24 +190,13 @@ class WeightsSource:
         Raises:
             SettingError: it is no run, or has no such model.
         """
-        run, which = Path(config.init_from or ""), config.init_checkpoint
-        if not run.is_dir():
-            fix = "name a run's directory"
-            raise SettingError("learner.init_from", f"{run}: there is no such folder", fix)
-        found = Checkpoints(run / "checkpoints", keep=1).list()
-        wanted = [path for path in found if which in ("latest", path.name)]
-        if which == "best" and (run / "best").is_dir():
-            wanted = [run / "best"]
-        if not wanted:
-            have = [path.name for path in found] + ["best"] * (run / "best").is_dir()
-            why = f"{run} has no model {which!r} (it has {', '.join(have) or 'none'})"
-            fix = "name one of these by learner.init_checkpoint, or " if have else "name "
-            raise SettingError("learner.init_from", why, f"{fix}another run's directory")
+        place = _find_initial_model(config)
         try:
-            state, meta = read_state(wanted[-1])
+            state, meta = read_state(place)
         except CheckpointError as e:
             raise SettingError("learner.init_from", str(e), "name another model") from e
-        name = f"{run}, {'best' if which == 'best' else f'checkpoint {wanted[-1].name}'}"
+        best = config.init_checkpoint == "best"
+        name = f"{config.init_from}, {'best' if best else f'checkpoint {place.name}'}"
         return cls(name, meta, weight_parts(state.get("agent", {})), state.get("model", {}))
 
     def weights_for(self, agent: Agent) -> TakenWeights:
@@ -237,6 +226,40 @@ class WeightsSource:
             why = f"no array of {self.name} fits: {first_few(taken.left)}"
             raise SettingError("learner.init_from", why, "leave it out, or choose another run")
         return taken
+
+
+def _find_initial_model(config: LearnerConfig) -> Path:
+    """The directory of the model that `learner.init_from` names.
+
+    Raises:
+        SettingError: there is none.
+    """
+    run, which = Path(config.init_from or ""), config.init_checkpoint
+    if not run.is_dir():
+        fix = "name a run's directory"
+        raise SettingError("learner.init_from", f"{run}: there is no such folder", fix)
+    found = Checkpoints(run / "checkpoints", keep=1).list()
+    wanted = [path for path in found if which in ("latest", path.name)]
+    if which == "best" and (run / "best").is_dir():
+        wanted = [run / "best"]
+    if not wanted:
+        have = [path.name for path in found] + ["best"] * (run / "best").is_dir()
+        why = f"{run} has no model {which!r} (it has {', '.join(have) or 'none'})"
+        fix = "name one of these by learner.init_checkpoint, or " if have else "name "
+        raise SettingError("learner.init_from", why, f"{fix}another run's directory")
+    return wanted[-1]
+
+
+def check_not_erased(config: LearnerConfig, out: Path) -> None:
+    """Refuse to begin with weights that this start erases, by whatever path they are named.
+
+    Raises:
+        SettingError: they are in the run in `out`.
+    """
+    model, run = _find_initial_model(config).resolve(), RunDirectory(out)
+    if any(model.is_relative_to(place.resolve()) for place in (run.checkpoints, run.best)):
+        why = f"--fresh erases its weights, which are those of the run in {out}"
+        raise SettingError("learner.init_from (--init-from)", why, "choose another --out")
 
 
 def _is_same(own: Any, acting: Any) -> bool:

@@ -155,6 +155,27 @@ def test_a_run_that_gives_nothing_is_refused_with_the_reason(
         check_config(other, tmp_path / "new", in_process=True)
 
 
+@pytest.mark.parametrize("which", ["latest", "best", "5"])
+def test_weights_that_this_start_would_erase_are_refused_by_whatever_path(
+    tmp_path: Path, which: str
+) -> None:
+    run = saved_model(tmp_path / "run")
+    (tmp_path / "link").symlink_to(run)
+    (tmp_path / "parts").mkdir()
+    for part in ("checkpoints", "best"):
+        (tmp_path / "parts" / part).symlink_to(run / part)
+    for named in (run, tmp_path / "link", tmp_path / "parts", run / ".." / "run"):
+        config = config_of(learner={"init_from": str(named), "init_checkpoint": which})
+        with pytest.raises(SettingError) as refused:
+            check_config(config, run, fresh=True, force=True)
+        assert str(refused.value) == (
+            "learner.init_from (--init-from): --fresh erases its weights, which are those of the "
+            f"run in {run}; choose another --out"
+        )
+    inner = saved_model(run / "inner")  # beside what is erased
+    check_config(config_of(learner={"init_from": str(inner)}), run, fresh=True, force=True)
+
+
 @pytest.mark.parametrize("which", ["latest", "best"])
 @pytest.mark.parametrize(
     ("there", "told"), [(True, "normalised observations"), (False, "observations as they are")]
