@@ -332,6 +332,27 @@ class LearnerSpec:
         )
 
 
+def erase(place: Path) -> None:
+    """Erase a file, or a folder with all that is in it; of a link the link, of a mount its content.
+
+    Raises:
+        ServicesError: something is still there; names it.
+    """
+    try:
+        if place.is_symlink() or not place.is_dir():
+            place.unlink(missing_ok=True)
+            return
+        for inner in place.iterdir():
+            erase(inner)
+        if not place.is_mount():
+            place.rmdir()
+    except FileNotFoundError:
+        pass  # it has just gone
+    except OSError as error:
+        why, fix = error.strerror or str(error), "let this user delete it, or choose another --out"
+        raise ServicesError(f"{place} cannot be erased: {why}; {fix}") from error
+
+
 def default_out(config: RunConfig) -> Path:
     """Return a path ``runs/AGENT-ENVIRONMENT-DATE-TIME`` that does not exist yet."""
     stamp = time.strftime("%Y%m%d-%H%M%S")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -32,7 +31,7 @@ from vedette_services.config.loading import command_again, read_config
 from vedette_services.config.run_config import RunConfig
 from vedette_services.config.saving import ChangedSetting, changed_settings, publish_config
 from vedette_services.errors import ConfigError, SettingError, UsageError, raise_errors
-from vedette_services.run.directory import RunDirectory
+from vedette_services.run.directory import RunDirectory, erase
 from vedette_services.run.events import EventFile, RunEvent
 from vedette_services.run.outcome import read_summary
 from vedette_services.run.replay_layout import ReplayLayout, replay_directory, replay_layout
@@ -122,7 +121,7 @@ def _describe_new_best(out: Path, changed: list[ChangedSetting]) -> list[str]:
 def _begin_new_best(config: RunConfig, run: RunDirectory) -> None:
     """Put the best model away where it does not count any more."""
     if run.best.exists() and begins_new_best(config, run.root):
-        shutil.rmtree(run.best_before, ignore_errors=True)
+        erase(run.best_before)
         run.best.rename(run.best_before)
 
 
@@ -420,8 +419,8 @@ def _begin_new_replay(config: RunConfig, run: RunDirectory) -> None:
     The run has another id from then on, so that no batch made with the settings of before is
     inserted.
     """
-    for directory in {run.replay, _own_replay(run)} - {None}:
-        shutil.rmtree(str(directory), ignore_errors=True)
+    for directory in filter(None, {run.replay, _own_replay(run)}):
+        erase(directory)
     run_id = run.renew_id()
     summary = read_summary(run.root)
     names = [field.name for field in fields(SampleAccounting)]
@@ -442,20 +441,21 @@ def _begin_new_replay(config: RunConfig, run: RunDirectory) -> None:
 
 
 def erase_run(run: RunDirectory) -> None:
-    """Erase the run in a directory, and its own replay in another directory."""
+    """Erase the run in a directory, and its own replay in another directory.
+
+    Raises:
+        ServicesError: something of it is still there.
+    """
     places = [run.checkpoints, run.best, run.best_before, run.replay, run.tensorboard, run.live]
     places.append(run.root / "wandb")
     elsewhere = _own_replay(run)
     if elsewhere is not None:
         places.append(elsewhere)
-    for place in places:
-        shutil.rmtree(place, ignore_errors=True)
-    files = [run.root / "run.json", run.summary_file, run.events_file]
-    files += [run.provenance_file, run.report_file]
+    places += [run.root / "run.json", run.summary_file, run.events_file]
+    places += [run.provenance_file, run.report_file]
     recorded = ("records.csv", "records.jsonl", "mlflow.json", "wandb.json")
-    files += [run.root / name for name in recorded]
-    for file in files:
-        file.unlink(missing_ok=True)
+    for place in (*places, *(run.root / name for name in recorded)):
+        erase(place)
 
 
 def _own_replay(run: RunDirectory) -> Path | None:
