@@ -354,8 +354,9 @@ class PreparedStart:
 
     Args:
         run_id: of the run.
-        save_settings: saves the configuration and logs what changed; to be called once the
-            checkpoint has loaded: one that does not load leaves the settings as they were.
+        save_settings: saves the configuration, logs what changed, and puts a best model away that
+            does not count any more; to be called once the checkpoint has loaded: one that does not
+            load leaves all as it was.
     """
 
     run_id: str
@@ -384,9 +385,9 @@ def prepare_start(
         erase_run(run)
         run.make()
     events = _change_events(config, run) if run.exists else []
-    _begin_new_best(config, run)
 
     def save_settings() -> None:
+        _begin_new_best(config, run)
         EventFile(run.events_file).add(*events)
         publish_config(config, run.config_file, note)
 

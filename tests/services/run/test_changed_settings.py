@@ -112,7 +112,9 @@ def test_the_best_of_other_evaluations_does_not_count_any_more(
         f"-133.4 at version 1,200, does not count any more, and its model is moved to "
         f"{tmp_path / 'best-before'}"
     )
-    prepare_start(config_of(setting), run, fresh=False, new_replay=False)
+    start = prepare_start(config_of(setting), run, fresh=False, new_replay=False)
+    assert read_best(run.best).best_return_mean == -133.42  # until the checkpoint has loaded
+    start.save_settings()
     assert read_best(run.best).best_return_mean is None
     assert read_best(run.best_before).best_return_mean == -133.42
 
