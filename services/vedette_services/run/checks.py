@@ -65,7 +65,13 @@ from vedette_services.run.replay_layout import (
     replay_directory,
     replay_layout,
 )
-from vedette_services.run.resume import check_fresh, check_kind, check_resume, describe_resume
+from vedette_services.run.resume import (
+    check_fresh,
+    check_kind,
+    check_resume,
+    complete_change,
+    describe_resume,
+)
 from vedette_services.run.sources import check_sources
 from vedette_services.run.status_records import status_records_bytes
 
@@ -108,6 +114,7 @@ def check_config(
         raise_errors([*error.errors, *environment_errors(config.env)])
     check_out(out)
     RunDirectory(out).check_free()
+    complete_change(out)
     check_fresh(out, fresh=fresh, force=force)
     check_kind(out, in_process=in_process, fresh=fresh)
     if fresh and config.learner.init_from:
