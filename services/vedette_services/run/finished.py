@@ -28,6 +28,7 @@ from vedette_rl.networks.layers import MEAN, SCALE
 from vedette_rl.storage.checkpoints import (
     Checkpoints,
     TakenWeights,
+    find_not_finite,
     first_few,
     take_weights,
     weight_parts,
@@ -188,7 +189,7 @@ class WeightsSource:
         """Read what `learner.init_from` names.
 
         Raises:
-            SettingError: it is no run, or has no such model.
+            SettingError: it is no run, or has no such model, or a diverged one.
         """
         place = _find_initial_model(config)
         try:
@@ -197,7 +198,11 @@ class WeightsSource:
             raise SettingError("learner.init_from", str(e), "name another model") from e
         best = config.init_checkpoint == "best"
         name = f"{config.init_from}, {'best' if best else f'checkpoint {place.name}'}"
-        return cls(name, meta, weight_parts(state.get("agent", {})), state.get("model", {}))
+        parts, model = weight_parts(state.get("agent", {})), state.get("model", {})
+        if array := find_not_finite({**parts, "model": model}):
+            why = f"{array} of {name} is not finite: learning had diverged"
+            raise SettingError("learner.init_from", why, "name another by learner.init_checkpoint")
+        return cls(name, meta, parts, model)
 
     def weights_for(self, agent: Agent) -> TakenWeights:
         """The weights that fit an agent, in its state.
