@@ -135,6 +135,9 @@ def check_config(
     budget = _check_budget(config, layout, out, sources.bytes)
     lines = describe_resume(config, out, saved, fresh=fresh, new_replay=new_replay)
     if config.learner.init_from and saved is None:
+        if own_loop:
+            why, fix = "your own loop has the weights", "set it to none, and load them in the loop"
+            raise SettingError("learner.init_from", why, fix)
         lines += describe_initial_weights(config)
     observation, network = None, ""  # an own agent's own matter
     if isinstance(config.agent, NetworkConfig) and isinstance(config.agent.network, str):
