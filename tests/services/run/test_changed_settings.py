@@ -8,6 +8,7 @@ import sys
 from itertools import count
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from vedette_rl.replay.commits import last_commit
 from vedette_rl.replay.ring import RingWriter
 from vedette_rl.storage.state_file import write_state
 from vedette_services.config import RunConfig, load_config, read_config
+from vedette_services.run import replay_layout
 from vedette_services.run.checks import check_config
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import read_events
@@ -332,6 +334,20 @@ def test_a_kill_anywhere_in_the_start_of_a_new_replay_leaves_the_old_run_or_the_
         found.add(old)
     assert found == {True, False}
     assert step > 30
+
+
+def test_a_new_replay_that_cannot_be_made_costs_no_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_counted_run(tmp_path, config_of())
+    monkeypatch.setattr(replay_layout, "open_writer", Mock(side_effect=OSError("full")))
+    for new_replay in (True, False, True):
+        with pytest.raises(OSError, match="full"):
+            prepare_start(config_of(), run, fresh=False, new_replay=new_replay)
+        assert not run.replay.exists()
+    monkeypatch.undo()
+    prepare_start(config_of(), run, fresh=False, new_replay=False)
+    assert read_counts(run.identity().run_id, run.replay) == COUNTED
 
 
 def make_counted_run(out: Path, config: RunConfig) -> RunDirectory:
