@@ -268,7 +268,7 @@ class ExportError(RlError):
 
 
 class DataSetError(RlError):
-    """A data set cannot be read, or does not fit the environment.
+    """A data set cannot be read or written, or does not fit the environment.
 
     Args:
         name: as it was given.

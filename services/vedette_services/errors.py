@@ -66,6 +66,7 @@ NO_ACTOR = "no actor can play here"
 _FILE_FIXES: dict[int | None, str] = {
     errno.ENOSPC: "make room there",
     errno.EDQUOT: "make room there, or have the quota raised",
+    errno.EISDIR: "put that folder away",
     errno.EROFS: "choose a place that can be written",
     errno.EACCES: "let this user read and write it",
     errno.EPERM: "let this user read and write it",
@@ -304,6 +305,9 @@ class AbsentManagerError(ServicesError):
 class EnvironmentProcessError(ServicesError):
     """An environment in a process of its own raised an error, or its process died."""
 
+    killed = False
+    """Its process died by a signal, such as the system's where memory is short."""
+
 
 class ActorDiedError(ServicesError):
     """An actor of a measurement died: what is measured then means nothing."""
@@ -383,15 +387,17 @@ def describe_exit(status: int) -> str:
     return f"exit status {status}" if status >= 0 else f"signal {-status}"
 
 
-def is_self_explanatory(error: Exception) -> bool:
+def is_self_explanatory(error: Exception | SystemExit) -> bool:
     """Return whether an error's own sentence says enough: ours, and a disk that refuses a file."""
     if isinstance(error, OSError):
         return bool(error.strerror)
-    return isinstance(error, ServicesError | RlError | ProtocolError)
+    return isinstance(error, ServicesError | RlError | ProtocolError | SystemExit)
 
 
-def error_message(error: Exception) -> str:
+def error_message(error: Exception | SystemExit) -> str:
     """An error in one line: of a file with its path and the fix, a foreign one with its class."""
+    if isinstance(error, SystemExit):  # none of our code that an error comes out of ends a process
+        return f"its environment's code ended the process: {foreign_error_message(error)}"
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
         fix = _FILE_FIXES.get(error.errno, "")
@@ -408,14 +414,10 @@ def foreign_error_message(error: BaseException) -> str:
     return f"{type(error).__name__}: {message}" + (f" ({where})" if where else "")
 
 
-_OUR_PACKAGES = ("vedette", "vedette_services", "vedette_rl", "vedette_protocol")
-_NOT_USER_CODE = tuple(
-    {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    | {
-        str(Path(spec.origin).parent)
-        for spec in map(find_spec, _OUR_PACKAGES)
-        if spec and spec.origin
-    }
+_OUR_PACKAGES = map(find_spec, ("vedette", "vedette_services", "vedette_rl", "vedette_protocol"))
+_NOT_USER_CODE = (
+    *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+    *(str(Path(spec.origin).parent) for spec in _OUR_PACKAGES if spec and spec.origin),
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -100,6 +101,21 @@ def test_a_stopped_run_goes_on_though_its_disk_is_full(daemons: Daemons, small_d
     assert again.stop() == 0
     assert read_summary(run).epoch == 2
     assert balances(read_summary(run)["samples"])
+
+
+def test_what_is_collected_before_the_disk_is_full_is_a_whole_data_set(
+    daemons: Daemons, small_disk: Path
+) -> None:
+    minari = pytest.importorskip("minari")
+    full, out = fill(small_disk), small_disk / "demos"
+    os.truncate(full, full.stat().st_size - (600 << 10))
+    always_right = "numpy:ndim"  # of an observation: 1
+    command = ("collect", "--policy", always_right, "--env", "CartPole-v1", "--out", out)
+    recording = daemons.start("recording", *command, "--episodes", 1000)
+    assert recording.wait(60) == 1
+    assert "data set demos-v0: no room for another" in recording.log
+    data = minari.MinariDataset(out)
+    assert data.total_episodes == len(list(data.iterate_episodes())) > 3
 
 
 def _trained(run: Path) -> int:

@@ -12,8 +12,7 @@ from daemons import Daemons, free_address, wait_for
 from gateway_process import GatewayProcess, HonestManager
 
 from vedette.doctor import Examination
-from vedette_services.learner.supervisor import check_ports
-from vedette_services.net.addresses import Address
+from vedette_services.net.addresses import Address, check_ports
 from vedette_services.net.keys import make_keys
 from vedette_services.run.status_client import ask_status
 

@@ -74,6 +74,9 @@ _USAGE = (
 _MISUSE: type[Exception] = typer.BadParameter.__bases__[0]
 """Base class of typer's errors for a wrong command line, whose module is private to it."""
 
+_COMPLETES = "_VEDETTE_COMPLETE"
+"""Set by a shell that completes a word."""
+
 _MEANT = {
     **dict.fromkeys(("train", "fit", "start", "resume"), "run"),
     **dict.fromkeys(("ls", "ps"), "runs"),
@@ -161,7 +164,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except _MISUSE as e:
         _print_usage_error(e)
         sys.exit(USAGE)
-    except Exception as e:  # noqa: BLE001 - the border: every error becomes a line and a status
+    except (Exception, SystemExit) as e:  # the border: a line and a status for each
+        if _COMPLETES in os.environ:
+            raise  # typer has printed what completes a word
         if os.environ.get(TRACEBACK):
             traceback.print_exc()
         lines = error_lines(e)
@@ -245,14 +250,14 @@ def _explain_misuse(error: Any) -> str:  # click's, as above
     return message
 
 
-def exit_status(error: Exception) -> int:
+def exit_status(error: Exception | SystemExit) -> int:
     """Return 2 for usage and configuration, 3 for a refusal, 1 for any other failure."""
     if isinstance(error, ServicesError):
         return error.exit_status
     return USAGE if isinstance(error, _USAGE) else FAILED
 
 
-def error_lines(error: Exception) -> list[str]:
+def error_lines(error: Exception | SystemExit) -> list[str]:
     """Format an error as one line; several errors of the configuration as one line each."""
     if isinstance(error, ManySettingsError):
         return [error_message(one) for one in error.errors]

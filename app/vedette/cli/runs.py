@@ -77,7 +77,7 @@ def stop(
     from vedette_services.run.overview import describe_end
 
     if stop_run(run, timeout):
-        typer.echo(f"{run}: {describe_end(run)}")
+        typer.echo(f"{run}: {describe_end(run, 'learner')}")
     else:
         typer.echo(f"{run}: nothing to stop: {describe_end(run)}")
 

@@ -172,11 +172,21 @@ class ActionConverter:
         Raises:
             ValueError: it has another shape.
         """
-        own = np.asarray(action)
-        if own.shape != self._shape[1:]:
-            raise ValueError(f"an executed action has shape {own.shape}, not {self._shape[1:]}")
+        own = executed_action(action, self._shape[1:])
         column: NDArray[Any] = (own - self._start).astype(self._dtype)
         return column
+
+
+def executed_action(action: Any, shape: tuple[int, ...]) -> NDArray[Any]:
+    """A person's action as an array; numpy would repeat one of another shape.
+
+    Raises:
+        ValueError: it has another shape.
+    """
+    own = np.asarray(action)
+    if own.shape != shape:
+        raise ValueError(f"an executed action has shape {own.shape}, not {shape}")
+    return own
 
 
 def _bounds_that_round_outwards(
@@ -216,6 +226,34 @@ def find_intervention(info: Mapping[str, Any]) -> Any:
         fault = "info['is_intervention'] is true: give the action in info['intervene_action']"
         raise EnvironmentFaultError("of interventions", fault)
     return action
+
+
+_FLAGS = frozenset((bool, np.bool_))
+
+
+def read_flags(
+    env: gym.Env[Any, Any], terminated: tuple[Any, ...], truncated: tuple[Any, ...]
+) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """The flags that steps of environments like `env` gave, as bools: numpy would take a number or
+    a text, too.
+
+    Raises:
+        EnvironmentFaultError: one is neither a bool nor an array of one.
+    """
+    if _FLAGS.issuperset(map(type, terminated + truncated)):
+        return terminated, truncated
+    return (
+        tuple(_read_flag(env, "terminated", flag) for flag in terminated),
+        tuple(_read_flag(env, "truncated", flag) for flag in truncated),
+    )
+
+
+def _read_flag(env: gym.Env[Any, Any], name: str, value: Any) -> bool:
+    flag = np.asarray(value)
+    if flag.dtype != np.bool_ or flag.size != 1:
+        fault = f"step() gave {name}={value!r}, which is no bool: give bool(...) of it"
+        raise EnvironmentFaultError(str(env.unwrapped), fault)
+    return bool(flag.item())
 
 
 class RewardTransform:

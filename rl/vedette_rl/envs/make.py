@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium.wrappers import FrameStackObservation
 
 from vedette_rl.envs.config import EnvConfig, WrapperConfig
-from vedette_rl.envs.layout import ObservationLayout, RewardTransform
+from vedette_rl.envs.layout import ObservationLayout, RewardTransform, read_flags
 from vedette_rl.envs.native_vector_env import (
     NativeVectorEnv,
     SingleOfVector,
@@ -216,9 +216,11 @@ def probe_environment(config: EnvConfig, *, allow_import: AllowImport | None = N
         SpaceLayoutError: transitions of its spaces have no columns, or it gives observations of
             another shape than its space.
         EnvironmentFaultError: an observation or the reward is not finite: no learner would take it.
+        CustomNetworkError: a network of its `FrozenEncoder` has random weights.
     """
     env = make_env(config, allow_import=allow_import, check=True)
     try:
+        _refuse_random_weights(env)
         spaces = agent_spaces(
             env.observation_space, env.action_space, stack=count_stacked_frames(env, config)
         )
@@ -227,11 +229,20 @@ def probe_environment(config: EnvConfig, *, allow_import: AllowImport | None = N
         with np.errstate(over="ignore"):  # what float32 cannot hold is found below
             obs, _ = env.reset(seed=0)
             _check_finite(config, "reset()", layout.encode(obs))
-            obs, reward, *_ = env.step(env.action_space.sample())
+            obs, reward, terminated, truncated, _ = env.step(env.action_space.sample())
+            read_flags(env, (terminated,), (truncated,))
             _check_finite(config, "step()", {**layout.encode(obs), "reward": np.float32(reward)})
     finally:
         env.close()
     return spaces
+
+
+def _refuse_random_weights(env: Env) -> None:
+    """Check the networks of wrappers such as `FrozenEncoder`: here, because it makes each again."""
+    while isinstance(env, gym.Wrapper):
+        if check := getattr(env, "refuse_random_weights", None):
+            check()
+        env = env.env
 
 
 def environment_spaces(config: EnvConfig, *, allow_import: AllowImport | None = None) -> Spaces:

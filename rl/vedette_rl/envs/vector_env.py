@@ -3,6 +3,7 @@ after another or side by side."""
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -22,6 +23,7 @@ from vedette_rl.envs.layout import (
     ObservationLayout,
     RewardTransform,
     find_intervention,
+    read_flags,
 )
 from vedette_rl.envs.registry import find_episode_bound
 from vedette_rl.envs.spaces import agent_spaces
@@ -272,6 +274,7 @@ class EnvGroup:
             self.interventions = [(row, action) for row, action in found if action is not None]
         self.layout.write_rows(obs, seen)
         self.reward[:count] = reward
+        terminated, truncated = read_flags(self.example, terminated, truncated)
         ended = True in terminated or True in truncated
         if ended or self._flagged:
             self.terminated[:count] = terminated
@@ -348,9 +351,8 @@ class ThreadedEnvs(EnvGroup):
         try:
             for i in range(count):
                 self.envs += self._run([(i, make)])
-        except BaseException as error:
-            for further in self._close():
-                error.add_note(f"closing the others failed, too: {further!r}")
+        except BaseException:
+            self.close()
             raise
         super().__init__(self.envs[0], count)
 
@@ -401,15 +403,12 @@ class ThreadedEnvs(EnvGroup):
     def close(self) -> None:
         """Close the environments, all of them, and end their threads.
 
+        An error or Ctrl-C that is why they are closed gets a note of what is raised without it.
+
         Raises:
             BaseException: the first that one of them raised.
             TimeoutError: one does not come back from its step, or does not close.
         """
-        if failed := self._close():
-            raise failed[0]
-
-    def _close(self) -> list[BaseException]:
-        """Close all that can be closed; return the errors."""
         for i, env in enumerate(self.envs):
             self._calls[i].put(env.close)
         for calls in self._calls:
@@ -426,8 +425,11 @@ class ThreadedEnvs(EnvGroup):
         for i, thread in enumerate(self._threads):
             if thread.is_alive():
                 failed[i] = TimeoutError(f"environment {i} has not closed within {_CLOSE_S:g} s")
-        self.envs = []
-        return [failed[i] for i in sorted(failed)]
+        self.envs, why = [], sys.exception()
+        for i in sorted(failed):
+            if why is None:
+                raise failed[i]
+            why.add_note(f"closing the environments failed, too: {failed[i]!r}")
 
 
 class LoopVectorEnv(VectorEnvironment):

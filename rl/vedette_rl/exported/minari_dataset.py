@@ -23,10 +23,17 @@ from vedette_rl.core.columns import ACTOR, INTERVENED, MANAGER
 from vedette_rl.envs import EnvConfig, make_env
 from vedette_rl.envs.layout import ActionConverter, find_intervention
 from vedette_rl.envs.spaces import observation_columns
-from vedette_rl.errors import ExportError
+from vedette_rl.errors import DataSetError, ExportError
 from vedette_rl.replay.export import LiveRows, StoredRows
+from vedette_rl.storage.atomic_files import allocate_file
+from vedette_rl.storage.system import bytes_text
 
 _PACKAGES = {"minari": "minari", "h5py": "h5py", "PIL": "pillow"}
+
+# What HDF5 takes of the disk, as measured: chunks of up to twice an array, and their index.
+_INDEX = 8 << 10
+_GROUP = 64 << 20  # to open the file for each of many episodes takes several times as long
+_LEFT_FREE = 128 << 10  # for the file's own index, which grows in steps, and for the metadata
 
 
 def missing_packages() -> list[str]:
@@ -58,6 +65,7 @@ class MinariWriter:
         from minari.dataset.minari_storage import MinariStorage
 
         self.observation_space, self.action_space = observation_space, action_space
+        self._name, self._room = name, directory / ".room"
         self._storage = MinariStorage.new(
             directory.absolute(),  # a relative one it joins to itself
             observation_space=self.observation_space,
@@ -74,21 +82,59 @@ class MinariWriter:
         self._storage.update_metadata(dict(about))
 
     def write(self, played: Iterable[PlayedEpisode]) -> None:
-        """Add episodes."""
+        """Add episodes.
+
+        Raises:
+            DataSetError: the disk has no room for one; those before it are whole.
+        """
         from minari.data_collector import EpisodeBuffer
 
-        self._storage.update_episodes(
-            EpisodeBuffer(
-                seed=episode.seed,
-                observations=episode.observations,
-                actions=episode.actions,
-                rewards=episode.rewards,
-                terminations=episode.terminations,
-                truncations=episode.truncations,
-                infos=_marks(episode.intervened),
+        for group, need in _groups(played):
+            self._require_room(need)
+            self._storage.update_episodes(
+                EpisodeBuffer(
+                    seed=episode.seed,
+                    observations=episode.observations,
+                    actions=episode.actions,
+                    rewards=episode.rewards,
+                    terminations=episode.terminations,
+                    truncations=episode.truncations,
+                    infos=_marks(episode.intervened),
+                )
+                for episode in group
             )
-            for episode in played
-        )
+
+    def _require_room(self, need: int) -> None:
+        """Refuse what the disk has no room for: a write that fails within HDF5 ends the process."""
+        try:
+            allocate_file(self._room, need, b"", durable=False)
+        except OSError as e:
+            why = f"no room for another {bytes_text(need)}: {e.strerror}"
+            raise DataSetError(self._name, why, "make room on its disk") from e
+        self._room.unlink()
+
+
+def _groups(played: Iterable[PlayedEpisode]) -> Iterator[tuple[list[PlayedEpisode], int]]:
+    """Episodes that are written together, with the bytes that this takes of the disk at most."""
+    group, need = list[PlayedEpisode](), _LEFT_FREE
+    for episode in played:
+        group.append(episode)
+        parts = (episode.observations, episode.actions, episode.rewards, episode.truncations)
+        need += sum(2 * array.nbytes + _INDEX for array in _arrays(parts))
+        if need >= _GROUP:
+            yield group, need
+            group, need = [], _LEFT_FREE
+    if group:
+        yield group, need
+
+
+def _arrays(values: Any) -> Iterator[NDArray[Any]]:
+    """The arrays of values that are composed as a space is."""
+    if not isinstance(values, dict | tuple):
+        yield np.asarray(values)
+        return
+    for part in values.values() if isinstance(values, dict) else values:
+        yield from _arrays(part)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -78,7 +79,8 @@ class FrozenEncoder(gym.ObservationWrapper[Any, Any, Any]):
         import torch
 
         self._name = network
-        made = _import_maker(network)(**(arguments or {}))
+        self._make = partial(_import_maker(network), **(arguments or {}))
+        made = self._make()
         if not isinstance(made, torch.nn.Module):
             raise _misfit(network, f"it made a {type(made).__name__}, not an nn.Module")
         self._network = made.eval().requires_grad_(False)
@@ -103,6 +105,25 @@ class FrozenEncoder(gym.ObservationWrapper[Any, Any, Any]):
             shape = spaces[part].shape or ()
             spaces[part] = ImageFeatures(shape, len(self._encode(part, np.zeros(shape, np.uint8))))
         self.observation_space = spaces[""] if self._whole else gs.Dict(spaces)
+
+    def refuse_random_weights(self) -> None:
+        """Make the network a second time, under another seed, and compare: each environment makes
+        its own. `probe_environment` calls it.
+
+        Raises:
+            CustomNetworkError: they differ.
+        """
+        import torch
+
+        with torch.random.fork_rng(devices=()):
+            torch.default_generator.seed()
+            other = self._make()
+        others = dict([*other.named_parameters(), *other.named_buffers()])
+        for name, weights in [*self._network.named_parameters(), *self._network.named_buffers()]:
+            if not torch.equal(weights, others[name]):
+                why = f"its weights are random, and differ in each environment ({name})"
+                fix = "load trained ones where it is made (timm: arguments.pretrained=true)"
+                raise _misfit(self._name, f"{why}; {fix}")
 
     def observation(self, observation: Any) -> Any:
         """The observation with features ``(F,)`` in place of images."""

@@ -34,6 +34,7 @@ from vedette_rl.storage.state_file import (
 Read = TypeVar("Read")
 
 _UNREADABLE = ".unreadable"
+_TRIES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,27 @@ class Checkpoints:
         """The directory of the newest; None where there is none."""
         found = self.list()
         return found[-1] if found else None
+
+    def read(self, which: str) -> LoadedCheckpoint | None:
+        """Read one, chosen again where a run that goes on has removed it meanwhile; None where
+        there is none.
+
+        Args:
+            which: its optimization steps, or ``latest``.
+
+        Raises:
+            CheckpointError: it cannot be read.
+        """
+        for tries_left in reversed(range(_TRIES)):
+            wanted = [path for path in self.list() if which in ("latest", path.name)]
+            if not wanted:  # it may have been listed between two of them
+                continue
+            try:
+                return LoadedCheckpoint(wanted[-1], *read_state(wanted[-1]), ())
+            except CheckpointError:
+                if wanted[-1].exists() or not tries_left:
+                    raise
+        return None
 
     def load_latest(self) -> LoadedCheckpoint | None:
         """The newest that can be read; None where there is none at all.

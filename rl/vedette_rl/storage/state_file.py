@@ -119,8 +119,8 @@ def check_state(directory: str | Path) -> dict[str, Any]:
 def _raise_as_unreadable(path: Path) -> Iterator[None]:
     try:
         yield
-    except OSError as e:
-        raise CheckpointError(path, "read", e.strerror or str(e)) from e
+    except (OSError, RuntimeError) as e:  # the second is torch's, of a file that it cannot open
+        raise CheckpointError(path, "read", getattr(e, "strerror", None) or str(e)) from e
     except (SafetensorError, ValueError, KeyError, TypeError) as e:
         raise CheckpointError(path, "read", f"it is torn or foreign ({e})") from e
 

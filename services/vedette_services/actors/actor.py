@@ -53,7 +53,6 @@ from vedette_services.errors import (
     RowsNotDeclaredError,
     SpecMismatchError,
     error_message,
-    foreign_error_message,
 )
 from vedette_services.host.env_workers import ProcessEnvs
 from vedette_services.host.logs import set_log_context, set_up_logging
@@ -402,8 +401,6 @@ def limit_torch_threads() -> None:
 
 def describe_cause(error: Exception | SystemExit) -> str:
     """An exception and its notes in one line."""
-    if isinstance(error, SystemExit):
-        return f"its environment's code ended the process: {foreign_error_message(error)}"
     notes = printable(" ".join(getattr(error, "__notes__", ())), None)
     return error_message(error) + (f"; {notes}" if notes else "")
 

@@ -272,7 +272,7 @@ def main() -> None:
     file = Path(sys.argv[1])
     try:
         EvaluationPlayer(json.loads(file.read_bytes()), file.parent).run()
-    except Exception as error:  # noqa: BLE001 - an environment may raise anything; it is reported
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - an environment may raise anything; it is reported
         said = f"{describe_cause(error)}\n{traceback.format_exc()}"
         file.with_name("evaluation.traceback").write_text(said)
         sys.exit(1)

@@ -221,12 +221,15 @@ def read_toml(path: Path) -> Table:
         raise SettingError(str(path), "a folder, not a TOML file", "a run goes to --out") from e
     except OSError as e:
         raise SettingError(str(path), f"cannot be read: {e.strerror}") from e
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as e:
         raise SettingError(str(path), f"not TOML: {e}") from e
 
 
-def config_from_table(table: Mapping[str, Any]) -> RunConfig:
+def config_from_table(table: Mapping[str, Any], *, tries: bool = False) -> RunConfig:
     """Validate a whole table, part by part, each with the class that it names.
+
+    Args:
+        tries: where keys are wrong, try the environment, too, and the agent on it.
 
     Raises:
         SettingError: a key is wrong.
@@ -254,14 +257,14 @@ def config_from_table(table: Mapping[str, Any]) -> RunConfig:
     except ValidationError as e:
         explained = explain_errors(e, RunConfig, "", keys)
         wrong += [error for error in explained if error.key.partition(".")[0] not in classes]
-    raise_errors([*wrong, *_contradictions_beside(wrong, table)] if wrong else [])
+    raise_errors([*wrong, *_errors_beside(wrong, table, tries=tries)] if wrong else [])
     return config
 
 
-def _contradictions_beside(
-    wrong: Sequence[SettingError], table: Mapping[str, Any]
+def _errors_beside(
+    wrong: Sequence[SettingError], table: Mapping[str, Any], *, tries: bool
 ) -> Iterator[SettingError]:
-    """Yield contradictions among the other settings of a table in which some are wrong."""
+    """Yield what the other settings of a table, in which some are wrong, contradict."""
     rest: Table = merge_tables({}, table)
     for error in wrong:
         _remove(rest, error.key.split("."))
@@ -274,6 +277,10 @@ def _contradictions_beside(
     for found in contradictions(config):
         if not any(error.key in str(found) for error in wrong):
             yield found
+    if tries and not any(error.key.startswith("env") for error in wrong):
+        from vedette_services.config.probing import environment_errors
+
+        yield from environment_errors(config)
 
 
 def _remove(table: Table, path: Sequence[str]) -> None:
@@ -328,7 +335,8 @@ def _with_preset(given: Table, fit: Fit | None) -> LoadedConfig:
     base: Table = {"env": {"id": env_id}, "agent": {"name": name}}
     wanted = given.get("preset", "auto")
     tuned = read_preset(str(name), str(env_id)) if wanted == "auto" else None
-    config = config_from_table(merge_tables(merge_tables(tuned or {}, base), given))
+    table = merge_tables(merge_tables(tuned or {}, base), given)
+    config = config_from_table(table, tries=fit is not None)
     raise_errors(list(_orphaned_wrapper_settings(config.env, tuned or {}, given)))
     config, fitted = _fitted(config, fit)  # first: the defaults are for the fleet of this shape
     config, choices = choose_for_fleet(config)
@@ -347,7 +355,8 @@ def _with_saved(saved: Table, given: Table, fit: Fit | None) -> LoadedConfig:
         if _table(given, part).get(key, own) != own:
             env = saved["env"] if part == "agent" else {}  # it is the one to try the agent on
             return _with_preset(merge_tables({"env": env}, given), fit)
-    config = config_from_table({**merge_tables(saved, given), "preset": saved.get("preset", NONE)})
+    table = {**merge_tables(saved, given), "preset": saved.get("preset", NONE)}
+    config = config_from_table(table, tries=fit is not None)
     wanted = _table(given, "env").get("stepping") == "auto" or "stepping" not in saved["env"]
     config, fitted = _fitted(config, fit if wanted else None)
     return replace(complete_config(config), fitted=fitted)
@@ -420,15 +429,17 @@ def _choose_agent(given: Table) -> tuple[str, str]:
     """The agent for an environment that has no preset, and why.
 
     Raises:
-        SettingError: the environment cannot be made; with what is wrong in the parts whose keys no
-            agent decides.
+        SettingError: the environment cannot be made; with what is wrong whatever the agent is.
     """
     try:
         return _suiting_agent(_table(given, "env"))
     except (SettingError, ManySettingsError) as error:
         others: Sequence[SettingError] = ()
         try:
-            config_from_table({**given, "env": {"id": DEFAULT_ENV}, "agent": {"name": "dqn"}})
+            known = {key for kind in BUILT_IN.values() for key in kind.config.model_fields}
+            agent = {key: v for key, v in _table(given, "agent").items() if key not in known}
+            any_agent = {"env": {"id": DEFAULT_ENV}, "agent": {**agent, "name": "dqn"}}
+            config_from_table({**given, **any_agent})
         except (SettingError, ManySettingsError) as beside:
             others = beside.errors
         raise_errors([*error.errors, *others])

@@ -198,7 +198,8 @@ class EvaluationConfig(SettingsPart):
     names, or the public keys themselves (`vedette keys list` prints both). What others report is
     only shown. Without keys, managers count if the learner listens on this host alone."""
     episode_timeout_s: float = Field(default=300.0, gt=0.0, allow_inf_nan=False)
-    """a manager of which no episode of an evaluation ends for so long loses it to another one."""
+    """a manager of which no episode of an evaluation ends for so long loses it to another one; the
+    learner's own evaluator is started again if a step takes so long (20 s at least)."""
 
     @property
     def for_managers(self) -> dict[str, int | None]:

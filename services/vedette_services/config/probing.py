@@ -17,14 +17,23 @@ from typing import Literal
 
 import numpy as np
 
+from vedette_rl.agents.registry import agent_kind
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.make import make_env, probe_environment
 from vedette_rl.envs.registry import find_spec
 from vedette_rl.envs.spaces import Spaces, declared_spaces
 from vedette_rl.envs.vector_env import EnvGroup, SerialEnvs, ThreadedEnvs
-from vedette_rl.errors import RlError
+from vedette_rl.errors import (
+    CamerasDifferError,
+    CustomNetworkError,
+    NoImageError,
+    PolicyDoesNotLearnError,
+    RlError,
+    ShiftTooLargeError,
+    UnknownNameError,
+)
 from vedette_services.config.run_config import RunConfig
-from vedette_services.errors import SettingError, UsageError, foreign_error_message
+from vedette_services.errors import ConfigError, SettingError, UsageError, foreign_error_message
 from vedette_services.host.system import count_waits
 
 log = logging.getLogger("vedette.config")
@@ -66,12 +75,43 @@ def _plain(warning: str) -> str:
     return re.sub(r"\x1b\[\d*m", "", warning).removeprefix("WARN: ").strip()
 
 
-def environment_errors(env: EnvConfig) -> tuple[SettingError, ...]:
-    """Why an environment cannot be made here; nothing if it can."""
+_SAY_THE_FIX = (
+    CamerasDifferError,
+    CustomNetworkError,
+    PolicyDoesNotLearnError,
+    ShiftTooLargeError,
+    UnknownNameError,
+)
+
+
+def check_agent(config: RunConfig, spaces: Spaces, *, learns: bool) -> None:
+    """Check that the agent takes these spaces, and learns where that is wanted of it.
+
+    Raises:
+        ConfigError: it does not.
+    """
     try:
-        probe_spaces(env)
+        kind = agent_kind(config.agent.name)
+        if learns and not kind.learns:
+            raise PolicyDoesNotLearnError(config.agent.name)
+        kind.check(config.agent, spaces)
+    except _SAY_THE_FIX as e:
+        raise ConfigError(str(e)) from e
+    except NoImageError as e:
+        fix = "set agent.network=auto, or make it one by env.wrappers"
+        raise SettingError("agent.network", str(e), fix) from e
+    except RlError as e:
+        raise SettingError("agent.name", str(e), "choose another --agent or --env") from e
+
+
+def environment_errors(config: RunConfig) -> tuple[SettingError, ...]:
+    """Why the environment cannot be made here, or the agent does not take it; nothing if it can."""
+    try:
+        check_agent(config, probe_spaces(config.env), learns=False)
     except SettingError as error:
         return error.errors
+    except UsageError:  # of no key: the next start says it
+        return ()
     return ()
 
 

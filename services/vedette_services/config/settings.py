@@ -61,7 +61,7 @@ def parse_value(text: str) -> Any:  # any value that TOML knows
         return _WORDS[text]
     try:
         parsed = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):
         return text
     value = parsed["value"]
     if len(parsed) > 1 or isinstance(value, datetime.date | datetime.time):

@@ -24,7 +24,12 @@ from numpy.typing import NDArray
 
 from vedette_rl.core import Columns
 from vedette_rl.envs.config import EnvConfig
-from vedette_rl.envs.layout import ObservationLayout, find_intervention
+from vedette_rl.envs.layout import (
+    ObservationLayout,
+    executed_action,
+    find_intervention,
+    read_flags,
+)
 from vedette_rl.envs.make import make_env
 from vedette_rl.envs.vector_env import Env, EnvGroup
 from vedette_services.errors import EnvironmentProcessError, describe_exit, error_message
@@ -181,6 +186,7 @@ class ProcessEnvs(EnvGroup):
         status = self._workers[i].poll()
         how = "it closed its pipe" if status is None else describe_exit(status)
         error = EnvironmentProcessError(f"an environment's process ended: {how}")
+        error.killed = status is not None and status < 0
         self._note(error, i)
         return error
 
@@ -226,13 +232,13 @@ class _Worker:
     def _step(self) -> None:
         shared, i = self._shared, self._i
         action = shared.action[i].copy()  # the environment may keep it
-        obs, shared.reward[i], shared.terminated[i], shared.truncated[i], info = self._env.step(
-            action
-        )
+        obs, shared.reward[i], terminated, truncated, info = self._env.step(action)
+        flags = read_flags(self._env, (terminated,), (truncated,))
+        (shared.terminated[i],), (shared.truncated[i],) = flags
         executed = find_intervention(info) if info else None
         shared.intervened[i] = executed is not None
         if executed is not None:
-            shared.action[i] = executed
+            shared.action[i] = executed_action(executed, action.shape)
         self._layout.write(shared.obs, i, obs)
 
 
@@ -246,7 +252,7 @@ def main() -> None:
             _Worker(pipe, memory, i, count).serve()
         except EOFError:
             raise
-        except Exception as error:  # noqa: BLE001 - an environment may raise anything; it is sent
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - an environment may raise anything; it is sent
             text = f"{error_message(error)}\n{traceback.format_exc()}"
             pipe.send_bytes(_FAILED + text.encode(errors="replace"))
 

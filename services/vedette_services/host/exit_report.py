@@ -94,7 +94,7 @@ def report_exit() -> Iterator[None]:
     descriptor = take_report_descriptor()
     try:
         yield
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         message = error_message(error)
         sent = send_exit_report(descriptor, message)
         if not is_self_explanatory(error):

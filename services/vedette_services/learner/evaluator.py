@@ -17,6 +17,7 @@ from vedette_rl.errors import CheckpointError, EnvironmentFaultError, Evaluation
 from vedette_rl.evaluation.evaluator import GreedyEvaluator
 from vedette_rl.storage.state_file import write_state
 from vedette_services.config.run_config import RunConfig
+from vedette_services.errors import EnvironmentProcessError
 from vedette_services.host.env_workers import ProcessEnvs
 from vedette_services.host.exit_report import report_exit
 from vedette_services.host.logs import set_log_context, set_up_logging
@@ -36,6 +37,8 @@ from vedette_services.run.status_records import (
 )
 
 _POLL_S = 0.05
+_PROGRESS_EVERY_S = 1.0
+_PLAYS = 3  # of one evaluation, until environments that die in it are an error
 _LOG_EVERY_S = 1.0  # a small network is evaluated many times a second
 _NICE = 5  # playing must not take the trainer's core
 
@@ -50,6 +53,7 @@ class EvaluatorProcess:
         self._learning = StatusRecordReader(spec.run.learning_map, TrainerStatus)
         self._writer = StatusRecordWriter(spec.run.evaluation_map, Eval)
         self._writer.write(self._evaluation.status)
+        self._written_at = time.monotonic()
         self._tried = -1  # the version that was played last, whether it counts or not
 
     def run(self) -> None:
@@ -62,13 +66,24 @@ class EvaluatorProcess:
             if model is not None and self._should_evaluate(model, done):
                 set_log_context(epoch=model.epoch)
                 self._tried = model.version
-                if self._evaluation.evaluate(model.epoch, model.info(), model.env_steps):
+                if self._evaluation.evaluate(
+                    model.epoch, model.info(), model.env_steps, is_cancelled=self._show_progress
+                ):
                     self._writer.write(self._evaluation.status)
             elif done:
                 break
             else:
+                self._show_progress()
                 time.sleep(_POLL_S)  # the maps have no event to wait for
         self._evaluation.close()
+
+    def _show_progress(self) -> bool:
+        """Write the status again, now and then and before a step: the supervisor ends an evaluator
+        that stands still. No evaluation is cancelled by it."""
+        if (now := time.monotonic()) - self._written_at >= _PROGRESS_EVERY_S:
+            self._written_at = now
+            self._writer.write(self._evaluation.status)
+        return False
 
     def _read_latest_model(self) -> MappedModel | None:
         """Read the latest model; None if it is of an earlier epoch, which may be ahead."""
@@ -287,7 +302,7 @@ class ModelEvaluation:
         self._policy.sync_model(model)
         began = time.monotonic()
         try:
-            found = self._evaluator.evaluate(self._policy, model.version, is_cancelled=is_cancelled)
+            found = self._play(model.version, is_cancelled)
         except EvaluationCancelledError as error:
             log.warning("%s", error)
             return False
@@ -298,6 +313,19 @@ class ModelEvaluation:
         detail = f"{cut} ({time.monotonic() - began:.1f} s)"
         self._results.add(summarize_evaluation(found, env_steps), epoch, model, detail)
         return True
+
+    def _play(self, version: int, is_cancelled: Callable[[], bool]) -> Evaluation:
+        """Play all episodes; anew, in new environments, where a process of theirs was killed: who
+        did that, or whether its code crashes each time, shows only then."""
+        for _ in range(_PLAYS - 1):
+            try:
+                return self._evaluator.evaluate(self._policy, version, is_cancelled=is_cancelled)
+            except EnvironmentProcessError as error:
+                if not error.killed:
+                    raise
+                log.warning("%s; version %d is evaluated anew", error, version)
+                self._evaluator.close()
+        return self._evaluator.evaluate(self._policy, version, is_cancelled=is_cancelled)
 
     def close(self) -> None:
         """Close the environments."""

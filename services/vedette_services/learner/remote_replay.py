@@ -49,6 +49,7 @@ from vedette_services.net.addresses import Address
 from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.learner_location import publish_location
 from vedette_services.run.model_map import ModelMapWriter
+from vedette_services.run.outcome import read_summary
 from vedette_services.run.provenance import record_provenance
 from vedette_services.run.replay_layout import make_run_limiter, replay_directory
 from vedette_services.run.sources import describe_sources, with_shares
@@ -482,11 +483,12 @@ class RemoteReplay:
 
 
 def _last_status(run: RunDirectory) -> TrainerStatus:
-    """Return the last status that a trainer or a loop of an earlier start wrote; of none, 0."""
+    """Return the last status of earlier starts; without its map, the batches of the summary."""
+    last = TrainerStatus()
     with suppress(OSError, LatestValueFormatError):
         if found := read_latest_value(run.learning_map):
-            return decode(TrainerStatus, found[1]) or TrainerStatus()
-    return TrainerStatus()
+            last = decode(TrainerStatus, found[1]) or last
+    return replace(last, opt_steps=max(last.opt_steps, read_summary(run.root).opt_steps or 0))
 
 
 def _copied(arrays: Mapping[str, Any]) -> dict[str, NDArray[Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import math
 import socket
@@ -21,7 +20,6 @@ from vedette_services.config.loading import read_config
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import (
     ChildFailedError,
-    PortInUseError,
     ServicesError,
     UnsavedEndError,
     UsageError,
@@ -40,7 +38,7 @@ from vedette_services.host.processes import (
 )
 from vedette_services.host.rate_limited_log import RateLimitedLog
 from vedette_services.host.system import private_bytes, raise_file_limit
-from vedette_services.net.addresses import Address
+from vedette_services.net.addresses import Address, check_ports
 from vedette_services.run import stop_conditions
 from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.events import FleetSizeCheck, RunEventLog
@@ -51,7 +49,7 @@ from vedette_services.run.provenance import record_provenance
 from vedette_services.run.replay_layout import replay_directory
 from vedette_services.run.resume import begins_new_best, prepare_start
 from vedette_services.run.ring_stamp import count_lost, read_env_steps
-from vedette_services.run.status import Checkpoint, Status
+from vedette_services.run.status import Checkpoint, Eval, Status
 from vedette_services.run.status_records import (
     IngestProgress,
     StatusReader,
@@ -71,8 +69,6 @@ log = logging.getLogger("vedette.learner")
 
 _POLL_S = 0.2
 _SUMMARY_EVERY_S = 5.0
-_PORT_WAIT_S = 5.0
-_PORTS = ("samples", "control: --bind's port + 1", "models: --bind's port + 2")
 _TRAINER_END_S = 90.0  # its last checkpoint may be large
 _GATEWAY_END_S = 15.0  # managers send their last batches
 _GATEWAY_POLL_S = 0.05
@@ -119,6 +115,8 @@ class Supervisor:
         run = spec.run
         clear_status_records(run, new_best=begins_new_best(spec.config, run.root))
         self._records = StatusReader(spec)
+        self._evaluation: Eval | None = None  # the evaluator's last record, and when it came
+        self._progressed_at = 0.0
         self._children: dict[str, _Child] = {}
         self._wakeup = WakeupEvent()  # set by the trainer, cleared by the gateway: there is a model
         # No signal: those that others send to all processes at once must not end the trainer.
@@ -213,6 +211,8 @@ class Supervisor:
             if code is None:
                 if name == "gateway":
                     self._limit_memory(child)
+                elif name == "evaluator" and not self._spec.config.evaluates_on_actors:
+                    self._limit_standstill(child)
                 continue
             if name == "trainer" and code == 0:
                 return False
@@ -229,9 +229,25 @@ class Supervisor:
             return
         text = "the gateway holds %d MiB, more than its %d: starting it again"
         log.warning(text, held >> 20, limit >> 20)
-        gateway.process.kill()
-        wait_all([gateway.process], 5.0)
-        self._start(gateway.name)
+        self._replace(gateway)
+
+    def _limit_standstill(self, evaluator: _Child) -> None:
+        """Restart an evaluator that stands still in a step; this does not count as a crash."""
+        seen, now = self._records.evaluations.read(), time.monotonic()
+        if seen is not self._evaluation or evaluator.started > self._progressed_at:
+            self._evaluation, self._progressed_at = seen, now
+        limit_s = max(self._spec.config.evaluation.episode_timeout_s, _STARTING_S)
+        if now - self._progressed_at <= limit_s:
+            return
+        why = f"no step for {limit_s:g} s (evaluation.episode_timeout_s)"
+        log.warning("the evaluator stands still, %s; starting it again", why)
+        self._event_log.log("died", "evaluator", f"it stood still, {why}; it is started again")
+        self._replace(evaluator)
+
+    def _replace(self, child: _Child) -> None:
+        child.process.kill()
+        wait_all([child.process], 5.0)
+        self._start(child.name)
 
     def _restart(self, child: _Child, code: int) -> None:
         """Restart a process that died, unless it would die again."""
@@ -475,26 +491,3 @@ def _continues_run(config: RunConfig, run: RunDirectory) -> bool:
         return read_config(run.config_file) == config and all(map(holds_model, maps))
     except (UsageError, LatestValueFormatError, OSError):
         return False
-
-
-def check_ports(address: Address) -> None:
-    """Check that the three ports can be bound.
-
-    Raises:
-        PortInUseError: one of them is still taken after a few seconds.
-    """
-    deadline = time.monotonic() + _PORT_WAIT_S
-    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    for above, what in enumerate(_PORTS):
-        port = address.port + above
-        while True:
-            try:
-                with socket.socket(family) as probe:
-                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                    probe.bind((address.host, port))
-                    break
-            except OSError as error:
-                if error.errno != errno.EADDRINUSE or time.monotonic() >= deadline:
-                    why, taken = error.strerror or str(error), replace(address, port=port)
-                    raise PortInUseError(taken, why, error.errno, what) from error
-                time.sleep(0.1)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import re
 import socket
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from vedette_services.errors import AddressError, SecurityError
+from vedette_services.errors import AddressError, PortInUseError, SecurityError
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 5555
 LAST_PORT = 65533  # control is one above, models two
 _FILE_MAX_BYTES = 1024
+_PORT_WAIT_S = 5.0
+_PORTS = ("samples", "control: --bind's port + 1", "models: --bind's port + 2")
 
 _NAME = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?")
 
@@ -191,3 +195,27 @@ def port_warning(address: Address, given_out: range | None = None) -> str:
         f"connects, so that {among[0]} may be taken when the learner comes back, and managers may "
         f"reach themselves meanwhile; choose a port below {given_out[0] - 2}"
     )
+
+
+def check_ports(address: Address) -> None:
+    """Check that the three ports can be bound.
+
+    Raises:
+        PortInUseError: one of them is still taken after a few seconds.
+    """
+    deadline = time.monotonic() + _PORT_WAIT_S
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    for above, what in enumerate(_PORTS):
+        port = address.port + above
+        while True:
+            try:
+                with socket.socket(family) as probe:
+                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    probe.bind((address.host, port))
+                    break
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE or time.monotonic() >= deadline:
+                    why = error.strerror or str(error)
+                    taken = replace(address, port=port)
+                    raise PortInUseError(taken, why, error.errno, what) from error
+                time.sleep(0.1)

@@ -18,15 +18,10 @@ from vedette_rl.envs.make import make_env, make_vector_environment
 from vedette_rl.envs.registry import find_episode_bound, find_spec, step_limit
 from vedette_rl.envs.spaces import Spaces, check_declared, transition_dtype
 from vedette_rl.errors import (
-    CamerasDifferError,
-    CustomNetworkError,
     DeclaredSpaceError,
     FrameStorageError,
-    NoImageError,
-    PolicyDoesNotLearnError,
     RlError,
     RowColumnError,
-    ShiftTooLargeError,
     UnknownNameError,
 )
 from vedette_rl.import_by_name import import_by_name, is_import_name
@@ -43,7 +38,7 @@ from vedette_rl.replay.rows import MemoryRing
 from vedette_rl.replay.uniform import make_own_replay
 from vedette_rl.steps.n_step import make_step_processor, prepare_steps, step_processor
 from vedette_rl.storage.system import bytes_text
-from vedette_services.config.probing import environment_errors, probe_spaces
+from vedette_services.config.probing import check_agent, environment_errors, probe_spaces
 from vedette_services.config.run_config import RunConfig, contradictions, settings_without_effect
 from vedette_services.errors import (
     ConfigError,
@@ -111,7 +106,7 @@ def check_config(
     try:
         check_settings(config)
     except (SettingError, ManySettingsError) as error:
-        raise_errors([*error.errors, *environment_errors(config.env)])
+        raise_errors([*error.errors, *environment_errors(config)])
     check_out(out)
     RunDirectory(out).check_free()
     complete_change(out)
@@ -124,7 +119,7 @@ def check_config(
         raise SettingError("learner.device", why, "set learner.device=auto")
     spaces = probe_spaces(config.env)
     _check_made(config, in_process=in_process)
-    _check_agent(config, spaces, own_loop=own_loop)
+    check_agent(config, spaces, learns=not own_loop)
     _check_policy(config, spaces)
     layout = _layout(config, spaces)
     _check_steps(config, spaces)
@@ -151,31 +146,6 @@ def check_config(
     described.append("" if own_loop else _describe_schedule(config, saved or 0))
     described += settings_without_effect(config, observation, in_process=in_process)
     return tuple(filter(None, described))
-
-
-_SAY_THE_FIX = (
-    CamerasDifferError,
-    CustomNetworkError,
-    PolicyDoesNotLearnError,
-    ShiftTooLargeError,
-    UnknownNameError,
-)
-
-
-def _check_agent(config: RunConfig, spaces: Spaces, *, own_loop: bool) -> None:
-    """Check that the agent takes these spaces, and learns if nobody else does."""
-    try:
-        kind = agent_kind(config.agent.name)
-        if not (kind.learns or own_loop):
-            raise PolicyDoesNotLearnError(config.agent.name)
-        kind.check(config.agent, spaces)
-    except _SAY_THE_FIX as e:
-        raise ConfigError(str(e)) from e
-    except NoImageError as e:
-        fix = "set agent.network=auto, or make it one by env.wrappers"
-        raise SettingError("agent.network", str(e), fix) from e
-    except RlError as e:
-        raise SettingError("agent.name", str(e), "choose another --agent or --env") from e
 
 
 def _check_made(config: RunConfig, *, in_process: bool) -> None:

@@ -128,7 +128,8 @@ class RunDirectory:
             SettingError: names the first that is not.
         """
         folders = (self.checkpoints, self.best, self.replay, self.tensorboard, self.log, self.live)
-        for part in (*folders, self._lock_file, self._identity_file, self.config_file):
+        files = (self._lock_file, self._identity_file, self.config_file, self.summary_file)
+        for part in (*folders, *files):
             wanted = "folder" if part in folders else "file"
             if os.path.lexists(part) and not (part.is_dir() if part in folders else part.is_file()):
                 fix = "put it away, or name another folder"
@@ -163,7 +164,7 @@ class RunDirectory:
             return RunIdentity(*of, SampleAccounting(**counted))
         except FileNotFoundError as error:
             raise NotARunError(self.root, self._identity_file.name) from error
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
             raise SettingError(
                 str(self._identity_file), f"cannot be read: {error}", self._identity_fix()
             ) from error

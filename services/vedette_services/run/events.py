@@ -120,7 +120,7 @@ def read_events(path: Path) -> tuple[list[RunEvent], int]:
     for line in lines:
         try:
             events.append(_event(json.loads(line)))
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, RecursionError, TypeError, KeyError):
             broken += bool(line.strip())
     return events, broken
 

@@ -78,10 +78,19 @@ class DataSetPlace:
         """Find the place: a folder, or ``minari:ID`` for Minari's own folder of data sets.
 
         Raises:
-            UsageError: it is there already, or it cannot be made.
+            UsageError: it is there already, another process has begun it, or it cannot be made.
         """
-        if out.startswith(MINARI):
-            return cls._in_minari(out)
+        place = cls._in_minari(out) if out.startswith(MINARI) else cls._in_folder(out)
+        begun = re.compile(rf"\.{re.escape(place.path.name)}\.\d+\.new")  # as of `replacing`
+        for left in place.path.absolute().parent.iterdir():
+            if begun.fullmatch(left.name):
+                why = f"{left} has the episodes of a process that writes it now, or was killed"
+                fix = "where it has ended, rename this data set to keep it, or delete it"
+                raise UsageError(f"--out {out}: {why}; {fix}")
+        return place
+
+    @classmethod
+    def _in_folder(cls, out: str) -> DataSetPlace:
         path = Path(out)
         if path.exists():
             raise UsageError(f"--out {out}: it is there already; a Minari dataset is a new folder")

@@ -27,6 +27,7 @@ from vedette_rl.import_by_name import find_import_names
 from vedette_rl.networks.layers import MEAN, SCALE
 from vedette_rl.storage.checkpoints import (
     Checkpoints,
+    LoadedCheckpoint,
     TakenWeights,
     find_not_finite,
     first_few,
@@ -122,12 +123,12 @@ class FinishedRun:
         return self._load_best() if checkpoint is None else self._load_checkpoint(checkpoint)
 
     def _load_checkpoint(self, which: str) -> SavedModel:
-        found = Checkpoints(self.directory / "checkpoints", keep=1).list()
-        wanted = [path for path in found if which in ("latest", path.name)]
-        if not wanted:
-            have = ", ".join(path.name for path in found) or "none"
+        checkpoints = Checkpoints(self.directory / "checkpoints", keep=1)
+        found = checkpoints.read(which)
+        if found is None:
+            have = ", ".join(path.name for path in checkpoints.list()) or "none"
             raise NotInRunError(self.directory, f"checkpoint {which} (it has {have})")
-        state, meta = read_state(wanted[-1])
+        state, meta = found.state, found.meta
         agent = agent_kind(self.config.agent.name).build_agent(
             self.config.agent,
             environment_spaces(self.config.env),
@@ -191,18 +192,14 @@ class WeightsSource:
         Raises:
             SettingError: it is no run, or has no such model, or a diverged one.
         """
-        place = _find_initial_model(config)
-        try:
-            state, meta = read_state(place)
-        except CheckpointError as e:
-            raise SettingError("learner.init_from", str(e), "name another model") from e
+        found = _read_initial_model(config)
         best = config.init_checkpoint == "best"
-        name = f"{config.init_from}, {'best' if best else f'checkpoint {place.name}'}"
-        parts, model = weight_parts(state.get("agent", {})), state.get("model", {})
+        name = f"{config.init_from}, {'best' if best else f'checkpoint {found.path.name}'}"
+        parts, model = weight_parts(found.state.get("agent", {})), found.state.get("model", {})
         if array := find_not_finite({**parts, "model": model}):
             why = f"{array} of {name} is not finite: learning had diverged"
             raise SettingError("learner.init_from", why, "name another by learner.init_checkpoint")
-        return cls(name, meta, parts, model)
+        return cls(name, found.meta, parts, model)
 
     def weights_for(self, agent: Agent) -> TakenWeights:
         """The weights that fit an agent, in its state.
@@ -233,26 +230,29 @@ class WeightsSource:
         return taken
 
 
-def _find_initial_model(config: LearnerConfig) -> Path:
-    """The directory of the model that `learner.init_from` names.
+def _read_initial_model(config: LearnerConfig) -> LoadedCheckpoint:
+    """Read the model that `learner.init_from` names.
 
     Raises:
-        SettingError: there is none.
+        SettingError: there is none that can be read.
     """
     run, which = Path(config.init_from or ""), config.init_checkpoint
     if not run.is_dir():
         fix = "name a run's directory"
         raise SettingError("learner.init_from", f"{run}: there is no such folder", fix)
-    found = Checkpoints(run / "checkpoints", keep=1).list()
-    wanted = [path for path in found if which in ("latest", path.name)]
-    if which == "best" and (run / "best").is_dir():
-        wanted = [run / "best"]
-    if not wanted:
-        have = [path.name for path in found] + ["best"] * (run / "best").is_dir()
+    checkpoints, best = Checkpoints(run / "checkpoints", keep=1), run / "best"
+    try:
+        found = checkpoints.read(which)
+        if which == "best" and best.is_dir():
+            found = LoadedCheckpoint(best, *read_state(best), ())
+    except CheckpointError as e:
+        raise SettingError("learner.init_from", str(e), "name another model") from e
+    if found is None:
+        have = [path.name for path in checkpoints.list()] + ["best"] * best.is_dir()
         why = f"{run} has no model {which!r} (it has {', '.join(have) or 'none'})"
         fix = "name one of these by learner.init_checkpoint, or " if have else "name "
         raise SettingError("learner.init_from", why, f"{fix}another run's directory")
-    return wanted[-1]
+    return found
 
 
 def check_not_erased(config: LearnerConfig, out: Path) -> None:
@@ -261,7 +261,7 @@ def check_not_erased(config: LearnerConfig, out: Path) -> None:
     Raises:
         SettingError: they are in the run in `out`.
     """
-    model, run = _find_initial_model(config).resolve(), RunDirectory(out)
+    model, run = _read_initial_model(config).path.resolve(), RunDirectory(out)
     if any(model.is_relative_to(place.resolve()) for place in (run.checkpoints, run.best)):
         why = f"--fresh erases its weights, which are those of the run in {out}"
         raise SettingError("learner.init_from (--init-from)", why, "choose another --out")

@@ -46,7 +46,7 @@ class LearnerLocation:
         """Read the file; None if there is none that can be read."""
         try:
             return cls(**json.loads(run.location_file.read_text()))
-        except (OSError, ValueError, TypeError):
+        except (OSError, ValueError, RecursionError, TypeError):
             return None
 
     def address_from_here(self) -> Address:

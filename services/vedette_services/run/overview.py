@@ -7,7 +7,7 @@ import os
 import re
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -103,7 +103,9 @@ def read_overview(directory: Path) -> RunOverview:
     except SettingError:
         config = {}
     starts, running = read_provenance(run), is_running(run)
-    events, _ = read_events(run.events_file)
+    events = list[RunEvent]()
+    with suppress(OSError):
+        events, _ = read_events(run.events_file)
     spans = start_spans(events, summary.time_s or 0.0)
     spans = spans or [(start.began_s, start.ended_s) for start in starts if start.ended_s]
     return RunOverview(
@@ -184,8 +186,12 @@ def _ended_state(run: RunDirectory, summary: Status) -> str:
     return "killed" if summary != Status() else "new"
 
 
-def describe_end(directory: Path) -> str:
-    """Describe the end of a run whose learner does not run, and what goes on with it."""
+def describe_end(directory: Path, what: str = "run") -> str:
+    """Describe the end of a run whose learner does not run, and what goes on with it.
+
+    Args:
+        what: has ended; after a stop the learner alone: what started it may still wait for actors.
+    """
     run, summary = RunDirectory(directory), read_summary(directory)
     state = _ended_state(run, summary)
     if state in ("killed", "failed"):
@@ -193,7 +199,7 @@ def describe_end(directory: Path) -> str:
         return f"no learner runs: it {'failed' if state == 'failed' else 'was killed'}; {resumes}"
     if state == "new":
         return "no learner runs, and none has trained"
-    return f"the run has ended: {exit_sentence(summary.exit_reason)}"
+    return f"the {what} has ended: {exit_sentence(summary.exit_reason)}"
 
 
 class RunStatus:

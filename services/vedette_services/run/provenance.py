@@ -113,7 +113,7 @@ def read_provenance(run: RunDirectory) -> list[Start]:
     try:
         found = json.loads(run.provenance_file.read_text())
         return [_start(entry) for entry in found]
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, RecursionError, TypeError, KeyError):
         return []
 
 

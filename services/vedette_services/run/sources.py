@@ -26,7 +26,7 @@ from vedette_rl.core import ReplayBuffer
 from vedette_rl.core.columns import INTERVENED
 from vedette_rl.envs.make import environment_spaces
 from vedette_rl.envs.spaces import Spaces
-from vedette_rl.errors import DataSetError, ReplayFormatError, RlError
+from vedette_rl.errors import DataSetError, ReplayFormatError, ReplayTornError, RlError
 from vedette_rl.exported.data_sets import ReplayData
 from vedette_rl.replay import ring_files
 from vedette_rl.replay.budget import replay_space
@@ -103,9 +103,14 @@ def read_record(directory: Path) -> SourceRecord | None:
         return SourceRecord(**content)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, TypeError) as e:
-        fix = f"delete {directory}, and its data set is read again"
-        raise ReplayFormatError(f"{directory / RECORD} is damaged ({e}): {fix}") from e
+    except (OSError, ValueError, RecursionError, TypeError) as e:
+        damaged = f"{directory / RECORD} is damaged ({e})"
+        raise ReplayFormatError(f"{damaged}: {_fix_of(directory)}") from e
+
+
+def _fix_of(directory: Path) -> str:
+    """The fix for a source's directory that is damaged."""
+    return f"delete {directory}, and its data set is read again"
 
 
 class CheckedSources(NamedTuple):
@@ -149,6 +154,8 @@ def check_sources(config: RunConfig, out: Path, spaces: Spaces, *, new: bool) ->
             lines.append(f"source {name}: {source.data}, which is read once, at this start")
         except DataSetError as e:
             raise SettingError(key, f"{e.name}: {e.why}", e.fix) from e
+        except ReplayTornError as e:
+            raise SettingError(key, f"{e.path} {e.why}", _fix_of(e.path.parent)) from e
         except (RlError, OSError) as e:
             raise SettingError(key, str(e)) from e
     if not new:

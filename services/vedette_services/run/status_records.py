@@ -321,7 +321,7 @@ class StatusReader:
         self._spec = spec
         self.learning = StatusRecordReader(spec.run.learning_map, TrainerStatus)
         self.ingest = StatusRecordReader(spec.run.ingest_map, GatewayStatus)
-        self._evaluations = StatusRecordReader(spec.run.evaluation_map, Eval)
+        self.evaluations = StatusRecordReader(spec.run.evaluation_map, Eval)
 
     def read(self) -> Status:
         return assemble_status(
@@ -329,7 +329,7 @@ class StatusReader:
             self._spec.config,
             self.learning.read(),
             self.ingest.read(),
-            self._evaluations.read(),
+            self.evaluations.read(),
         )
 
 

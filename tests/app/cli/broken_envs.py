@@ -44,6 +44,19 @@ class Words(Sound):
     observation_space = gym.spaces.Text(5)
 
 
+class Quits(Sound):
+    steps = 0  # of all that are made
+
+    def __init__(self, after: int = 0) -> None:
+        self.after = after
+
+    def step(self, action):  # type: ignore[no-untyped-def]
+        Quits.steps += 1
+        if Quits.steps > self.after:
+            raise SystemExit
+        return super().step(action)
+
+
 IDS = {
     f"Broken{made.__name__}-v0": made
     for made in (NoDisplay, NoLicense, WrongShape, OldStep, ManyActions, Words)

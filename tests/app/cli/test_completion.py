@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from vedette.cli.app import app
+from vedette.cli.app import app, main
 
 
 def offered(*words: str) -> list[str]:
@@ -42,3 +42,15 @@ def test_files_and_settings_are_completed_together(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "replay.toml").write_text("")
     assert offered("config", "rep")[:2] == ["replay.toml", "replay.capacity="]
+
+
+def test_a_shell_that_completes_a_word_gets_no_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in (("_VEDETTE_COMPLETE", "complete_bash"), ("COMP_WORDS", "vedette sta")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("COMP_CWORD", "1")
+    with pytest.raises(SystemExit) as left:
+        main([])
+    assert left.value.code == 0
+    assert capsys.readouterr() == ("status\n", "")

@@ -17,6 +17,7 @@ from vedette_services.net.keys import make_keys
 
 Run = Callable[..., tuple[int, str]]
 FIXED = "fix the environment; VEDETTE_TRACEBACK=1 shows where"
+QUITS = "its environment's code ended the process: SystemExit: ... (broken_envs.py:56, in step)"
 ADDRESS = "write HOST or HOST:PORT, such as 127.0.0.1:5555"
 PATH = "on Python's path or in this folder"
 NAMES = "known: dqn, iqn, sac, td3, or module:Name of your own"
@@ -373,6 +374,8 @@ FAILURES = [
         "no learner answers at 127.0.0.1:28990 (waited 0.2 s); `vedette doctor --learner "
         "127.0.0.1:28990` says why",
     ),
+    ("run --env broken_envs:Quits", QUITS),
+    ("run --in-process --agent dqn --env broken_envs:Quits env.kwargs.after=300", QUITS),
 ]
 
 
@@ -458,17 +461,21 @@ def test_settings_that_contradict_each_other_are_told_beside_wrong_ones(vedette:
     ]
 
 
-def test_an_environment_that_cannot_be_made_hides_no_other_error(vedette: Run) -> None:
-    status, text = vedette("run", "--env", "NoSuch-v9", "stop.max_opts=x", "replay.capacity=10")
+@pytest.mark.parametrize(
+    ("arguments", "keys"),
+    [
+        ("NoSuch-v9 agent.no=1 agent.tau=x replay.capacity=10", "env.id agent.no replay.capacity"),
+        ("NoSuch-v9 --agent dqn replay.capacity=10", "replay.capacity env.id"),
+        ("NoSuch-v9 --agent dqn agent.nope=1", "agent.nope env.id"),
+        ("CartPole-v1 --agent sac agent.nope=1", "agent.nope agent.name"),
+        ("CartPole-v1 --agent sac replay.capacity=10", "replay.capacity agent.name"),
+        ("CartPole-v1 --agent dqn agent.nope=1", "agent.nope"),
+    ],
+)
+def test_an_unfit_environment_hides_no_other_error(vedette: Run, arguments: str, keys: str) -> None:
+    status, text = vedette("run", "--env", *arguments.split())
     assert status == 2
-    assert [line.split(":")[1] for line in text.splitlines()] == [
-        " env.id",
-        " stop.max_opts",
-        " replay.capacity",
-    ]
-    status, text = vedette("run", "--env", "NoSuch-v9", "--agent", "dqn", "replay.capacity=10")
-    assert status == 2
-    assert [line.split(":")[1] for line in text.splitlines()] == [" replay.capacity", " env.id"]
+    assert [line.split(": ")[1] for line in text.splitlines()] == keys.split()
 
 
 def test_a_contradiction_with_a_wrong_setting_is_not_told(vedette: Run) -> None:

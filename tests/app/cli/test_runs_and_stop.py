@@ -13,6 +13,7 @@ import pytest
 from vedette.cli.status import _watch
 from vedette.live import View
 from vedette_services.config import load_config, write_config
+from vedette_services.errors import SettingError
 from vedette_services.net.addresses import Address
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.learner_location import publish_location
@@ -93,6 +94,32 @@ def test_a_run_with_a_damaged_configuration_is_listed(vedette: Run, tmp_path: Pa
     assert (status, json.loads(text)["agent"]) == (0, "")
 
 
+DEEP = "[" * 100_000
+
+
+def test_a_run_of_broken_files_hides_no_other_run(vedette: Run, tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        make_run(tmp_path / name, 200.0, exit_reason="max_opts")
+    deep, folder = RunDirectory(tmp_path / "a"), RunDirectory(tmp_path / "b")
+    for file in (deep.root / "run.json", deep.provenance_file, deep.events_file):
+        file.write_text(DEEP)
+    deep.config_file.write_text(f"x = {DEEP}")
+    folder.events_file.mkdir()
+    status, text = vedette("runs", tmp_path, "--json")
+    assert (status, [json.loads(line)["state"] for line in text.splitlines()]) == (0, 3 * ["done"])
+
+
+def test_a_file_of_a_run_that_is_nested_too_deep_is_named(vedette: Run, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "one")
+    (run.root / "run.json").write_text(DEEP)
+    with pytest.raises(SettingError, match=rf"{run.root}/run.json: cannot be read: "):
+        run.identity()
+    run.config_file.write_text(f"x = {DEEP}")
+    status, text = vedette("eval", run.root)
+    assert status == 2
+    assert text.startswith(f"vedette: {run.config_file}: not TOML: ")
+
+
 def test_a_directory_without_runs_is_said(vedette: Run, tmp_path: Path) -> None:
     assert vedette("runs", tmp_path) == (0, f"no run in {tmp_path}\n")
     status, text = vedette("runs", "nowhere")
@@ -128,6 +155,16 @@ def test_a_run_of_a_held_lock_runs_and_is_stopped_gracefully(
     assert process.wait(10) == 0
     assert text.startswith(f"{run.root}: no learner runs")
     assert vedette("stop", run.root)[1].startswith(f"{run.root}: nothing to stop: ")
+
+
+def test_a_stop_says_that_the_learner_has_ended_and_no_more(
+    vedette: Run, locked: tuple[RunDirectory, "subprocess.Popen[str]"]
+) -> None:
+    run, process = locked  # `vedette run` and its actors may end after their learner
+    run.summary_file.write_text(json.dumps({"exit_reason": "interrupted"}))
+    stopped = "stopped on request; the same command with this --out goes on"
+    assert vedette("stop", run.root) == (0, f"{run.root}: the learner has ended: {stopped}\n")
+    assert process.wait(10) == 0
 
 
 def test_a_run_of_another_host_is_not_stopped_from_here(

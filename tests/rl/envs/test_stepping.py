@@ -2,6 +2,7 @@
 
 import threading
 import time
+from contextlib import closing
 from typing import Any
 
 import gymnasium as gym
@@ -132,6 +133,22 @@ def test_an_environment_that_does_not_close_is_named(monkeypatch: pytest.MonkeyP
     threads = ThreadedEnvs(Endless, 2)
     with pytest.raises(TimeoutError, match="environment 0 has not closed within"):
         threads.close()
+    let_go.set()
+
+
+def test_an_environment_that_does_not_close_does_not_replace_why_it_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    let_go = threading.Event()
+
+    class Hanging(Confined):
+        def close(self) -> None:
+            let_go.wait(10)
+
+    monkeypatch.setattr("vedette_rl.envs.vector_env._CLOSE_S", 0.05)
+    with pytest.raises(KeyboardInterrupt) as caught, closing(ThreadedEnvs(Hanging, 2)):
+        raise KeyboardInterrupt
+    assert "environment 0 has not closed within" in caught.value.__notes__[0]
     let_go.set()
 
 

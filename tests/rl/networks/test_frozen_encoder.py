@@ -146,9 +146,27 @@ def test_an_observation_without_images_is_refused() -> None:
         FrozenEncoder(Cameras(STATE), f"{HERE}:Means")
 
 
-def wrapped(env_id: str) -> EnvConfig:
+class Untrained(Means):
+    def __init__(self, trained: bool = False) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(3) if trained else torch.randn(3))
+
+
+def test_random_weights_are_refused_at_the_start_and_seeds_stay_as_they_are() -> None:
+    env_id, network = "vedette_rl.testing:VisualReach", f"{HERE}:Untrained"
+    torch.manual_seed(3)
+    expected = "weights are random, .* \\(bias\\); load trained ones .*arguments.pretrained=true"
+    with pytest.raises(CustomNetworkError, match=f"^the FrozenEncoder's network is .*{expected}"):
+        probe_environment(wrapped(env_id, network=network))
+    probe_environment(wrapped(env_id, network=network, arguments={"trained": True}))
+    drawn, _ = torch.randn(3), torch.manual_seed(3)
+    torch.randn(3)  # of the first one
+    assert torch.equal(drawn, torch.randn(3))
+
+
+def wrapped(env_id: str, **arguments: Any) -> EnvConfig:
     name = "vedette_rl.networks.frozen_encoder:FrozenEncoder"
-    kwargs = {"network": f"{HERE}:Means"}
+    kwargs = {"network": f"{HERE}:Means", **arguments}
     return EnvConfig.model_validate({"id": env_id, "wrappers": [{"name": name, "kwargs": kwargs}]})
 
 

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -52,6 +53,33 @@ def test_a_torn_checkpoint_is_passed_over_and_told_of(tmp_path: Path) -> None:
     (tmp_path / "1" / STATE_FILE).write_bytes(b"")
     with pytest.raises(CheckpointError, match=r"checkpoint .*/3/.*torn.*no other can be read"):
         checkpoints.load_latest()
+
+
+def test_the_latest_is_chosen_again_where_its_run_removes_it_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoints, open_file = Checkpoints(tmp_path, keep=1), torch.UntypedStorage.from_file
+    newer = iter((2, 3))
+    state = {"x": torch.arange(3.0)}
+
+    def open_late(*given: Any, **named: Any) -> Any:
+        if steps := next(newer, None):
+            checkpoints.save(steps, state, {})  # which removes the one that is read
+        return open_file(*given, **named)
+
+    checkpoints.save(1, state, {})
+    monkeypatch.setattr(torch.UntypedStorage, "from_file", open_late)
+    loaded = checkpoints.read("latest")
+    assert loaded is not None
+    assert (loaded.path.name, loaded.state["x"].tolist()) == ("3", [0.0, 1.0, 2.0])
+    newer = iter((4,))
+    assert checkpoints.read("3") is None
+    newer = iter((5,))
+    with pytest.raises(CheckpointError, match=r"cannot read checkpoint .*/4/"):
+        read_state(tmp_path / "4")
+    newer = iter(range(6, 1000))
+    with pytest.raises(CheckpointError, match="cannot read checkpoint"):
+        checkpoints.read("latest")
 
 
 def test_an_unreadable_one_takes_no_place_of_a_whole_one(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Environments in processes of their own: the same episodes, and what happens when one fails."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,6 +21,9 @@ from vedette_services.errors import EnvironmentProcessError
 from vedette_services.host.env_workers import ProcessEnvs
 
 pytestmark = pytest.mark.slow  # a process takes a second to start
+
+
+_FLAGS = {"2": 2, "text": "False", "two": np.array([True, False]), "one": np.array([True])}
 
 
 class Drifting(gym.Env[Any, Any]):
@@ -45,6 +49,10 @@ class Drifting(gym.Env[Any, Any]):
             sys.exit(7)
         if self.played == 3 and self.fault == "dies":
             os.kill(os.getpid(), signal.SIGKILL)
+        if self.fault in _FLAGS:
+            return self._obs(), 0.0, _FLAGS[self.fault], False, {}
+        if self.fault == "acts":
+            return self._obs(), 0.0, False, False, {"intervene_action": 0.5}
         ends, cut = self.np_random.random(2)
         reward = float(np.sum(action) + self.np_random.normal())
         action[:] = 9.0  # its own to keep
@@ -108,7 +116,7 @@ def test_an_evaluation_gives_the_same_however_it_is_stepped() -> None:
     ("fault", "said"),
     [
         ("raises", "ZeroDivisionError: my own fault"),
-        ("exits", "an environment's process ended: exit status 7"),
+        ("exits", "its environment's code ended the process: SystemExit: 7 (test_env_workers.py:"),
         ("dies", "an environment's process ended: signal 9"),
     ],
 )
@@ -129,6 +137,36 @@ def test_a_fault_comes_out_with_its_cause_and_the_environments_number(
         assert "in step" in str(caught.value.__cause__)
     group.close()
     assert all(worker.poll() is not None for worker in workers)
+
+
+@pytest.mark.parametrize("stepping", ["serial", "threads", "processes"])
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("2", "step() gave terminated=2, which is no bool"),
+        ("text", "step() gave terminated='False', which is no bool"),
+        ("two", "step() gave terminated=array([ True, False]), which is no bool"),
+        ("acts", "an executed action has shape (), not (2,)"),
+    ],
+)
+def test_what_a_step_must_not_give_is_refused_alike(stepping: str, fault: str, said: str) -> None:
+    row = make_vector_environment(
+        config(stepping, fault=fault), 2, seed=5, make_processes=ProcessEnvs
+    )
+    row.reset()
+    with pytest.raises(Exception, match=re.escape(said)):
+        row.step(np.zeros((2, 2), np.float32))
+    row.close()
+
+
+@pytest.mark.parametrize("stepping", ["serial", "threads", "processes"])
+def test_an_array_of_one_bool_ends_an_episode(stepping: str) -> None:
+    row = make_vector_environment(
+        config(stepping, fault="one"), 2, seed=5, make_processes=ProcessEnvs
+    )
+    row.reset()
+    assert row.step(np.zeros((2, 2), np.float32)).terminated.tolist() == [True, True]
+    row.close()
 
 
 def test_an_environment_that_cannot_be_made_in_its_process_is_told(tmp_path: Path) -> None:

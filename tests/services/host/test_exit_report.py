@@ -61,6 +61,12 @@ def test_an_error_of_nobody_is_told_and_its_traceback_is_in_the_log(tmp_path: Pa
     assert "Traceback" in log
 
 
+def test_a_child_that_code_of_an_environment_ends_has_not_ended_well(tmp_path: Path) -> None:
+    status, heard, log = end_of("sys.exit()", tmp_path / "log")
+    assert (status, log) == (1, "")
+    assert heard.startswith("its environment's code ended the process: SystemExit: it does not say")
+
+
 def test_a_killed_child_says_nothing(tmp_path: Path) -> None:
     status, heard, _ = end_of("import os; os.kill(os.getpid(), 9)", tmp_path / "log")
     assert (status, heard) == (-9, "")
@@ -79,6 +85,7 @@ def test_one_started_by_hand_says_it_on_its_own_stderr() -> None:
     [
         (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/x/y"), "/x/y: .*; make room there"),
         (OSError(errno.EACCES, "Permission denied", "/x"), "/x: .*; let this user read and write"),
+        (IsADirectoryError(errno.EISDIR, "no", "/x"), "/x: no; put that folder away"),
         (ConfigError("a\nb"), "a b"),
         (ManySettingsError([SettingError("k", "w")]), "k: w"),
         (MapSpaceError(Path("/x/y"), "1 B", "full"), "cannot make /x/y of 1 B: full: make room"),

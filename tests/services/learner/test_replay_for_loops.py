@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from vedette_services.net.addresses import Address
 from vedette_services.run.checks import check_config
 from vedette_services.run.directory import LearnerSpec
 from vedette_services.run.model_map import ModelMapReader
+from vedette_services.run.outcome import write_summary
 from vedette_services.run.replay_layout import replay_directory, replay_layout
 from vedette_services.run.status import Samples, SourceStatus, Status
 from vedette_services.run.status_records import (
@@ -264,6 +266,21 @@ def test_a_start_goes_on_where_the_last_one_was(tmp_path: Path) -> None:
         replay.publish(ARRAYS)
         RingOnly.latest.insert(200)
         assert replay.sample(timeout_s=0.0).indices.max() < 200  # no debt of rows that are gone
+
+
+def test_a_start_without_the_maps_of_the_last_one_counts_on_from_the_summary(
+    tmp_path: Path,
+) -> None:
+    with opened(tmp_path) as replay:
+        replay.publish(ARRAYS)
+        RingOnly.latest.insert(300)
+        for _ in range(20):
+            replay.sample()
+    assert write_summary(tmp_path / "summary.json", RingOnly.latest.last, ended=True) == ""
+    shutil.rmtree(tmp_path / "live")
+    with opened(tmp_path) as replay:
+        assert (replay.batches, replay.inserted) == (20, 300)
+        assert replay.publish(ARRAYS) == 20
 
 
 def test_the_schedules_of_sources_go_on_at_the_next_start(tmp_path: Path) -> None:

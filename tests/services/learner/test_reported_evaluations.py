@@ -209,7 +209,7 @@ class FaultyEvaluation:
     def is_newer(self, version: int) -> bool:
         return True
 
-    def evaluate(self, epoch: int, model: ModelInfo, env_steps: int) -> bool:
+    def evaluate(self, epoch: int, model: ModelInfo, env_steps: int, **_: object) -> bool:
         assert not self.played, "it would fail again"
         self.played.append(model.version)
         return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -25,9 +26,10 @@ from vedette_rl.envs.make import (
     probe_environment,
 )
 from vedette_rl.envs.spaces import transition_dtype
-from vedette_rl.errors import EnvironmentFaultError
+from vedette_rl.errors import DataSetError, EnvironmentFaultError
 from vedette_rl.exported import minari_dataset
 from vedette_rl.steps import NStep
+from vedette_rl.storage import atomic_files, system
 from vedette_services.config import RunConfig, load_config
 from vedette_services.errors import NothingCollectedError, UsageError
 from vedette_services.run import collecting
@@ -291,6 +293,37 @@ def test_an_environment_that_fails_loses_no_whole_episode(tmp_path: Path) -> Non
         recorded(tmp_path / "demos", "env.kwargs.fails_at=2", say=said.append)
     assert minari.MinariDataset(tmp_path / "demos").total_episodes == 2
     assert said[-1].startswith("it has failed; kept are 2 episodes")
+
+
+def test_an_episode_that_the_disk_has_no_room_for_loses_none_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reserve, asked = system.reserve_space, [0]
+
+    def full(file: int, size: int) -> None:
+        asked.append(size)
+        if len(asked) > 3:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        reserve(file, size)
+
+    monkeypatch.setattr(atomic_files, "reserve_space", full)
+    with pytest.raises(DataSetError, match=r"no room for another .*: No space left"):
+        recorded(tmp_path / "demos")
+    assert minari.MinariDataset(tmp_path / "demos").total_episodes == 2
+    assert not list((tmp_path / "demos").glob(".*"))
+    with pytest.raises(DataSetError, match="no room for another"):
+        recorded(tmp_path / "none")
+    assert [path.name for path in tmp_path.iterdir()] == ["demos"]
+
+
+def test_episodes_of_a_recording_that_was_killed_are_not_written_over(tmp_path: Path) -> None:
+    left = tmp_path / f".demos.{os.getpid()}.new"  # in a container the next one has its number
+    left.mkdir()
+    (tmp_path / ".demos.old.7.new").mkdir()  # another data set's
+    with pytest.raises(UsageError, match=rf"{left} has the episodes .* rename this data set"):
+        recorded(tmp_path / "demos")
+    left.rename(tmp_path / "kept")
+    assert recorded(tmp_path / "demos").returns
 
 
 @pytest.mark.slow

@@ -240,8 +240,11 @@ def test_a_file_in_a_folders_place_is_refused_by_its_name(tmp_path: Path, part: 
 
 def test_a_folder_in_a_files_place_is_refused_by_its_name(tmp_path: Path) -> None:
     run = make_run(tmp_path, config_of())
-    (tmp_path / "lock").mkdir()
-    assert f"{tmp_path / 'lock'} is no file; put it away" in refusal(config_of(), run.root)
+    for place in (tmp_path / "lock", run.summary_file):
+        place.unlink(missing_ok=True)
+        place.mkdir()
+        assert f"{place} is no file; put it away" in refusal(config_of(), run.root)
+        place.rmdir()
 
 
 def test_a_replay_without_its_runs_identity_is_refused_by_what_is_missing(tmp_path: Path) -> None:

@@ -583,7 +583,7 @@ def test_a_torn_source_is_named_with_the_fix(tmp_path: Path, lost: str) -> None:
     run = start(config, tmp_path / "run")
     path = source_directory(config, run.root, "demos") / lost
     path.write_text("{")
-    with pytest.raises(SettingError, match=r"delete .*demos"):
+    with pytest.raises(SettingError, match=r"delete .*demos, and its data set is read again"):
         start(config, run.root)
 
 
