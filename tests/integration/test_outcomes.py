@@ -25,7 +25,10 @@ from daemons import (
 )
 
 from vedette_rl.storage.checkpoints import Checkpoints
+from vedette_rl.storage.state_file import check_state
+from vedette_services.config import read_config
 from vedette_services.net.addresses import Address
+from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import read_events
 from vedette_services.run.outcome import read_summary
 
@@ -163,6 +166,37 @@ def test_a_learner_stopped_before_it_trains_says_so(daemons: Daemons) -> None:
     assert "vedette.trainer" not in learner.log  # its start was not waited for
     assert "ended:" not in learner.log
     assert read_summary(run)["exit_reason"] == "interrupted"
+
+
+def test_the_best_model_stays_until_a_start_with_other_evaluations_has_loaded(
+    daemons: Daemons,
+) -> None:
+    first = start(daemons, "stop.max_opts=30", "evaluation.episodes=2", "evaluation.seed=5")
+    assert first.wait(60.0) == 0
+    run = RunDirectory(daemons.place / "run")
+    assert seed_of(run.best) == 5
+    settings = run.config_file.read_bytes()
+    best, changed = read_summary(run.root)["eval"], ("stop.max_opts=60", "evaluation.seed=77")
+    for end in (Daemon.kill9, Daemon.stop):
+        run.learning_map.unlink()
+        learner = daemons.start(
+            "learner", "learner", "--bind", free_address(), "--out", run.root, *changed
+        )
+        wait_for(run.learning_map.exists, "trainer")
+        end(learner)
+        assert (seed_of(run.best), run.config_file.read_bytes()) == (5, settings)
+        kept = read_summary(run.root)["eval"]
+        assert kept["best_return_mean"] == best["best_return_mean"]
+        wait_for(lambda: not daemons.alive(), "end")
+    again = start(daemons, *changed)
+    assert again.wait(60.0) == 0
+    assert (seed_of(run.best), seed_of(run.best_before)) == (77, 5)
+    assert read_config(run.config_file).evaluation.seed == 77
+
+
+def seed_of(model: Path) -> int:
+    """The seed of the evaluation that chose a saved model."""
+    return int(check_state(model)["seed"])
 
 
 def test_killed_processes_are_replaced_and_sigterm_to_all_ends_the_run_with_a_checkpoint(

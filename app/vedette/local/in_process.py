@@ -160,6 +160,7 @@ class InProcessRun:
         view: shows the run.
         stop: true once the run is to end.
         clock: seconds, monotonic, for everything except delivery.
+        on_loaded: called once the checkpoint has loaded.
     """
 
     def __init__(
@@ -170,6 +171,7 @@ class InProcessRun:
         view: View | None = None,
         stop: StopSignals | None = None,
         clock: Callable[[], float] = time.monotonic,
+        on_loaded: Callable[[], None] = lambda: None,
     ) -> None:
         self.config, self._run, self._view, self._stop = config, run, view or View(), stop
         self._wall_clock = clock
@@ -196,6 +198,7 @@ class InProcessRun:
             sources=describe_sources(config, run.root),
             clock=clock,
         )
+        on_loaded()
         self.agent, self.replay = self.learner.agent, self.learner.replay
         self._event_log.log_start(
             f"in one process on {host}", self.agent.opt_steps, self.learner.earlier.env_steps
@@ -444,9 +447,8 @@ def run_in_process(
 
         stop = StopSignals(leave=leave) if signals else None
         with shown, record_provenance(config, run):
-            training = InProcessRun(config, run, view=shown, stop=stop)
-            start.save_settings()
-            status = training.train()
+            loaded = start.save_settings
+            status = InProcessRun(config, run, view=shown, stop=stop, on_loaded=loaded).train()
         if why := describe_unsaved(out, status):
             raise UnsavedEndError(why, status)
     finally:

@@ -25,6 +25,7 @@ from vedette_services.host.processes import die_with_parent, ignore_stop_signals
 from vedette_services.run.directory import LearnerSpec
 from vedette_services.run.finished import build_greedy_policy
 from vedette_services.run.model_map import MappedModel, ModelMapReader
+from vedette_services.run.resume import begins_new_best
 from vedette_services.run.status import Eval
 from vedette_services.run.status_records import (
     GatewayStatus,
@@ -150,6 +151,8 @@ def main() -> None:
     os.nice(_NICE)
     with report_exit():
         spec = LearnerSpec.read(Path(sys.argv[1]))
+        while spec.run.best.exists() and begins_new_best(spec.config, spec.run.root):
+            time.sleep(_POLL_S)  # the best model is put away once the trainer has loaded
         (ReportedEvaluations if spec.config.evaluates_on_actors else EvaluatorProcess)(spec).run()
 
 

@@ -47,7 +47,7 @@ from vedette_services.run.model_map import holds_model
 from vedette_services.run.outcome import describe_unsaved, exit_at_once, write_summary
 from vedette_services.run.provenance import record_provenance
 from vedette_services.run.replay_layout import replay_directory
-from vedette_services.run.resume import prepare_start
+from vedette_services.run.resume import begins_new_best, prepare_start
 from vedette_services.run.ring_stamp import count_lost, read_env_steps
 from vedette_services.run.status import Checkpoint, Eval, Status
 from vedette_services.run.status_records import (
@@ -56,6 +56,7 @@ from vedette_services.run.status_records import (
     StatusRecordWriter,
     TrainerStatus,
     clear_status_records,
+    read_best,
 )
 from vedette_services.run.status_text import final_report_lines
 
@@ -74,7 +75,6 @@ _GATEWAY_POLL_S = 0.05
 _RESTARTS = 3  # of one process within _RESTART_WINDOW_S, before the learner gives up
 _RESTART_WINDOW_S = 300.0
 _STARTING_S = 20.0  # a process that crashes so early would crash again
-
 
 OnStatus = Callable[[Status], None]
 _Restart = tuple[float, int]  # when, and from which checkpoint
@@ -113,7 +113,7 @@ class Supervisor:
         self._spec, self._on_status, self._linger_s = spec, on_status, linger_s
         self._on_loaded, self._has_loaded = on_loaded, False
         run = spec.run
-        clear_status_records(run)
+        clear_status_records(run, new_best=begins_new_best(spec.config, run.root))
         self._records = StatusReader(spec)
         self._evaluation: Eval | None = None  # the evaluator's last record, and when it came
         self._progressed_at = 0.0
@@ -277,7 +277,7 @@ class Supervisor:
 
     def _end(self, stop: StopSignals) -> None:
         """End the trainer with its last checkpoint, then the gateway with the last batches."""
-        if stop and self._records.learning.read().phase == "starting":
+        if stop and (self._records.learning.read().phase == "starting" or not self._has_loaded):
             self._end_unbegun()
             return
         trainer, gateway = self._children["trainer"].process, self._children["gateway"].process
@@ -315,6 +315,8 @@ class Supervisor:
         self._wait_for_gateway(gateway)
         self._log_events()
         status = replace(self._records.read(), exit_reason="interrupted")
+        if not self._has_loaded:  # the best model of before still counts
+            status = replace(status, eval=read_best(self._spec.run.best))
         self._event_log.log("ended", "learner", status.exit_reason)
         if is_open or not self._spec.run.summary_file.exists():
             self._write_summary(status, ended=True)

@@ -51,7 +51,7 @@ from vedette_services.host.system import describe_device, missing_device, requir
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import list_keys
 from vedette_services.run.directory import RunDirectory
-from vedette_services.run.finished import describe_initial_weights
+from vedette_services.run.finished import check_not_erased, describe_initial_weights
 from vedette_services.run.replay_layout import (
     ReplayLayout,
     configured_columns,
@@ -60,7 +60,13 @@ from vedette_services.run.replay_layout import (
     replay_directory,
     replay_layout,
 )
-from vedette_services.run.resume import check_fresh, check_kind, check_resume, describe_resume
+from vedette_services.run.resume import (
+    check_fresh,
+    check_kind,
+    check_resume,
+    complete_change,
+    describe_resume,
+)
 from vedette_services.run.sources import check_sources
 from vedette_services.run.status_records import status_records_bytes
 
@@ -103,8 +109,11 @@ def check_config(
         raise_errors([*error.errors, *environment_errors(config)])
     check_out(out)
     RunDirectory(out).check_free()
+    complete_change(out)
     check_fresh(out, fresh=fresh, force=force)
     check_kind(out, in_process=in_process, fresh=fresh)
+    if fresh and config.learner.init_from:
+        check_not_erased(config.learner, out)
     check_import_names(config)
     if why := missing_device(config.learner.device):
         raise SettingError("learner.device", why, "set learner.device=auto")
@@ -121,6 +130,9 @@ def check_config(
     budget = _check_budget(config, layout, out, sources.bytes)
     lines = describe_resume(config, out, saved, fresh=fresh, new_replay=new_replay)
     if config.learner.init_from and saved is None:
+        if own_loop:
+            why, fix = "your own loop has the weights", "set it to none, and load them in the loop"
+            raise SettingError("learner.init_from", why, fix)
         lines += describe_initial_weights(config)
     observation, network = None, ""  # an own agent's own matter
     if isinstance(config.agent, NetworkConfig) and isinstance(config.agent.network, str):

@@ -10,10 +10,11 @@ import secrets
 import signal
 import socket
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vedette_protocol.account import SampleAccounting
 from vedette_rl.storage.atomic_files import json_text, replace_or_overwrite
 from vedette_rl.storage.system import lock_file
 from vedette_services.errors import (
@@ -44,11 +45,13 @@ class RunIdentity:
         run_id: 16 hexadecimal digits, made once per run directory.
         epoch: starts of the trainer on this run; the first is 1.
         in_process: it runs in one process, with a replay in memory.
+        counted: samples of the replays that were erased since it began.
     """
 
     run_id: str
     epoch: int
     in_process: bool = False
+    counted: SampleAccounting = field(default_factory=SampleAccounting)
 
 
 class RunDirectory:
@@ -156,7 +159,9 @@ class RunDirectory:
             in_process, epoch = bool(found.get("in_process")), int(found["epoch"])
             if not 0 <= epoch < 2**31:
                 raise ValueError(f"epoch {epoch} is none")
-            return RunIdentity(str(found["run_id"]), epoch, in_process)
+            counted = {name: int(count) for name, count in found.get("counted", {}).items()}
+            of = str(found["run_id"]), epoch, in_process
+            return RunIdentity(*of, SampleAccounting(**counted))
         except FileNotFoundError as error:
             raise NotARunError(self.root, self._identity_file.name) from error
         except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
@@ -183,11 +188,13 @@ class RunDirectory:
             self._write_identity(RunIdentity(secrets.token_hex(8), 0, in_process))
         return self.identity().run_id
 
-    def renew_id(self) -> str:
+    def renew_id(self) -> None:
         """Give the run another id: batches of before are not of it any more."""
-        identity = replace(self.identity(), run_id=secrets.token_hex(8))
-        self._write_identity(identity)
-        return identity.run_id
+        self._write_identity(replace(self.identity(), run_id=secrets.token_hex(8)))
+
+    def keep_counts(self, counted: SampleAccounting) -> None:
+        """Note the counts of a replay that is about to be erased."""
+        self._write_identity(replace(self.identity(), counted=counted))
 
     def begin_epoch(self) -> RunIdentity:
         """Count one more start of the trainer."""
@@ -331,6 +338,30 @@ class LearnerSpec:
             Address.parse(found["address"]),
             Path(found["keys"]) if found.get("keys") else None,
         )
+
+
+def erase(place: Path, last: str = "") -> None:
+    """Erase a file, or a folder with all that is in it; of a link the link, of a mount its content.
+
+    Args:
+        last: name of the file in the folder that is there until all others are gone.
+
+    Raises:
+        ServicesError: something is still there; names it.
+    """
+    try:
+        if place.is_symlink() or not place.is_dir():
+            place.unlink(missing_ok=True)
+            return
+        for inner in sorted(place.iterdir(), key=lambda inner: inner.name == last):
+            erase(inner)
+        if not place.is_mount():
+            place.rmdir()
+    except FileNotFoundError:
+        pass  # it has just gone
+    except OSError as error:
+        why, fix = error.strerror or str(error), "let this user delete it, or choose another --out"
+        raise ServicesError(f"{place} cannot be erased: {why}; {fix}") from error
 
 
 def default_out(config: RunConfig) -> Path:

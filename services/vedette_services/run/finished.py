@@ -29,6 +29,7 @@ from vedette_rl.storage.checkpoints import (
     Checkpoints,
     LoadedCheckpoint,
     TakenWeights,
+    find_not_finite,
     first_few,
     take_weights,
     weight_parts,
@@ -189,27 +190,16 @@ class WeightsSource:
         """Read what `learner.init_from` names.
 
         Raises:
-            SettingError: it is no run, or has no such model.
+            SettingError: it is no run, or has no such model, or a diverged one.
         """
-        run, which = Path(config.init_from or ""), config.init_checkpoint
-        if not run.is_dir():
-            fix = "name a run's directory"
-            raise SettingError("learner.init_from", f"{run}: there is no such folder", fix)
-        checkpoints, best = Checkpoints(run / "checkpoints", keep=1), run / "best"
-        try:
-            found = checkpoints.read(which)
-            if which == "best" and best.is_dir():
-                found = LoadedCheckpoint(best, *read_state(best), ())
-        except CheckpointError as e:
-            raise SettingError("learner.init_from", str(e), "name another model") from e
-        if found is None:
-            have = [path.name for path in checkpoints.list()] + ["best"] * best.is_dir()
-            why = f"{run} has no model {which!r} (it has {', '.join(have) or 'none'})"
-            fix = "name one of these by learner.init_checkpoint, or " if have else "name "
-            raise SettingError("learner.init_from", why, f"{fix}another run's directory")
-        name = f"{run}, {'best' if which == 'best' else f'checkpoint {found.path.name}'}"
-        state = found.state
-        return cls(name, found.meta, weight_parts(state.get("agent", {})), state.get("model", {}))
+        found = _read_initial_model(config)
+        best = config.init_checkpoint == "best"
+        name = f"{config.init_from}, {'best' if best else f'checkpoint {found.path.name}'}"
+        parts, model = weight_parts(found.state.get("agent", {})), found.state.get("model", {})
+        if array := find_not_finite({**parts, "model": model}):
+            why = f"{array} of {name} is not finite: learning had diverged"
+            raise SettingError("learner.init_from", why, "name another by learner.init_checkpoint")
+        return cls(name, found.meta, parts, model)
 
     def weights_for(self, agent: Agent) -> TakenWeights:
         """The weights that fit an agent, in its state.
@@ -238,6 +228,43 @@ class WeightsSource:
             why = f"no array of {self.name} fits: {first_few(taken.left)}"
             raise SettingError("learner.init_from", why, "leave it out, or choose another run")
         return taken
+
+
+def _read_initial_model(config: LearnerConfig) -> LoadedCheckpoint:
+    """Read the model that `learner.init_from` names.
+
+    Raises:
+        SettingError: there is none that can be read.
+    """
+    run, which = Path(config.init_from or ""), config.init_checkpoint
+    if not run.is_dir():
+        fix = "name a run's directory"
+        raise SettingError("learner.init_from", f"{run}: there is no such folder", fix)
+    checkpoints, best = Checkpoints(run / "checkpoints", keep=1), run / "best"
+    try:
+        found = checkpoints.read(which)
+        if which == "best" and best.is_dir():
+            found = LoadedCheckpoint(best, *read_state(best), ())
+    except CheckpointError as e:
+        raise SettingError("learner.init_from", str(e), "name another model") from e
+    if found is None:
+        have = [path.name for path in checkpoints.list()] + ["best"] * best.is_dir()
+        why = f"{run} has no model {which!r} (it has {', '.join(have) or 'none'})"
+        fix = "name one of these by learner.init_checkpoint, or " if have else "name "
+        raise SettingError("learner.init_from", why, f"{fix}another run's directory")
+    return found
+
+
+def check_not_erased(config: LearnerConfig, out: Path) -> None:
+    """Refuse to begin with weights that this start erases, by whatever path they are named.
+
+    Raises:
+        SettingError: they are in the run in `out`.
+    """
+    model, run = _read_initial_model(config).path.resolve(), RunDirectory(out)
+    if any(model.is_relative_to(place.resolve()) for place in (run.checkpoints, run.best)):
+        why = f"--fresh erases its weights, which are those of the run in {out}"
+        raise SettingError("learner.init_from (--init-from)", why, "choose another --out")
 
 
 def _is_same(own: Any, acting: Any) -> bool:

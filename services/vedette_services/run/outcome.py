@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from vedette_protocol.account import SampleAccounting
 from vedette_rl.errors import LatestValueFormatError
 from vedette_rl.storage.atomic_files import write_json
 from vedette_services.errors import FAILED
@@ -27,6 +28,14 @@ def read_summary(out: Path) -> Status:
         return decode(Status, (out / "summary.json").read_bytes()) or Status()
     except OSError:
         return Status()
+
+
+def summary_counts(out: Path) -> SampleAccounting:
+    """Return the sample accounting of ``RUN/summary.json``; zeros for what it does not know."""
+    summary = read_summary(out)
+    names = [field.name for field in fields(SampleAccounting)]
+    counted = {name: getattr(summary.samples, name, None) or 0 for name in names}
+    return SampleAccounting(**counted | {"env_steps": summary.env_steps or 0})
 
 
 def write_summary(file: Path, status: Status, *, ended: bool) -> str:

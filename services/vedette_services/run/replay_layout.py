@@ -16,14 +16,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_protocol.errors import SchemaError
+from vedette_protocol.ledger import Ledger
 from vedette_protocol.schema import Schema
 from vedette_rl.agents.config import AgentConfig
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import RowColumn, row_dtype
 from vedette_rl.core.columns import ACTOR, INTERVENED, MANAGER, VERSION
+from vedette_rl.envs.make import environment_spaces
 from vedette_rl.envs.spaces import ElementBounds, Spaces, column_bounds, transition_dtype
 from vedette_rl.errors import FrameStorageError, RowColumnError
+from vedette_rl.replay.commits import COMMITS, last_commit
 from vedette_rl.replay.config import INTERVENTIONS
+from vedette_rl.replay.frame_ring import open_writer
 from vedette_rl.replay.frame_stacks import (
     FRAMES,
     STACKS,
@@ -42,6 +46,8 @@ from vedette_rl.replay.rows import default_guard
 from vedette_rl.steps.n_step import step_columns
 from vedette_services.config.parts import ActorsConfig
 from vedette_services.config.run_config import RunConfig
+from vedette_services.run.directory import RunDirectory
+from vedette_services.run.ring_stamp import ActorNumbers, pack_stamp
 
 REPEATS_SAID = 0.08
 """Observations that are in two batches, of a batch's rows, from which on the start says so."""
@@ -252,6 +258,25 @@ def ring_dtype(row: np.dtype[Any]) -> np.dtype[Any]:
 def replay_directory(config: RunConfig, out: Path) -> Path:
     """Return `replay.directory`, by default ``replay`` in the run directory `out`."""
     return Path(config.replay.directory or out / "replay")
+
+
+def make_counted_replay(config: RunConfig, run: RunDirectory) -> None:
+    """Make the replay that goes on with the counts of an erased one, unless it was made."""
+    identity, place = run.identity(), replay_directory(config, run.root)
+    made = (place / COMMITS).exists() and last_commit(place).stamp
+    if made or not any(identity.counted.counts()):
+        return
+    layout = replay_layout(config, environment_spaces(config.env))
+    ring = open_writer(
+        place,
+        layout.stored,
+        config.replay.capacity,
+        run_id=identity.run_id,
+        guard=layout.guard,
+        shared=layout.shared,
+    )
+    ring.commit(pack_stamp(Ledger(identity.run_id, identity.counted), ActorNumbers()))
+    ring.close()
 
 
 def make_run_limiter(config: RunConfig, floor: int = 0) -> Limiter:

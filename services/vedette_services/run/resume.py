@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from vedette_protocol.account import SampleAccounting
 from vedette_protocol.errors import StampError
-from vedette_protocol.ledger import Ledger
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Agent
-from vedette_rl.envs.make import environment_spaces
 from vedette_rl.envs.spaces import Spaces, describe_spaces
 from vedette_rl.errors import (
     CheckpointError,
@@ -23,22 +19,25 @@ from vedette_rl.errors import (
     ReplayTornError,
 )
 from vedette_rl.replay.commits import COMMITS
-from vedette_rl.replay.frame_ring import open_writer
-from vedette_rl.replay.manifest import read_manifest
+from vedette_rl.replay.manifest import MANIFEST, read_manifest
 from vedette_rl.replay.ring import check_replay_directory, check_ring
 from vedette_rl.replay.syncing import find_recovery
+from vedette_rl.storage.atomic_files import sync_directory
 from vedette_rl.storage.checkpoints import Checkpoints, LoadedCheckpoint, find_not_finite
 from vedette_services.config.loading import command_again, read_config
 from vedette_services.config.run_config import RunConfig
 from vedette_services.config.saving import ChangedSetting, changed_settings, publish_config
 from vedette_services.errors import ConfigError, SettingError, UsageError, raise_errors
-from vedette_services.run.directory import RunDirectory
+from vedette_services.run.directory import RunDirectory, erase
 from vedette_services.run.events import EventFile, RunEvent
-from vedette_services.run.outcome import read_summary
-from vedette_services.run.replay_layout import ReplayLayout, replay_directory, replay_layout
-from vedette_services.run.ring_stamp import ActorNumbers, pack_stamp, read_stamp
+from vedette_services.run.outcome import read_summary, summary_counts
+from vedette_services.run.replay_layout import ReplayLayout, make_counted_replay, replay_directory
+from vedette_services.run.ring_stamp import read_counts, read_stamp
 from vedette_services.run.sources import place_sources, stage_sources
 from vedette_services.run.status_records import read_best
+
+NEW_BEST, NEW_REPLAY = "config.new-best.toml", "config.new-replay.toml"
+"""Settings that a start has decided on, until best model and replay have changed with them."""
 
 OTHER_RUN = "choose another --out, or erase the run with --fresh --force"
 
@@ -64,14 +63,68 @@ def check_fresh(out: Path, *, fresh: bool, force: bool) -> None:
 def saved_config(out: Path | None, *, fresh: bool = False) -> Path | None:
     """Return the configuration that a start in this directory goes on with; None if a run begins.
 
+    A change of settings in which an earlier start was killed is completed before.
+
     Args:
         out: the run's directory; None: a new one.
         fresh: a run in it is erased before.
     """
-    if out is None or fresh or not RunDirectory(out).exists:
+    if out is None or fresh:
         return None
-    path = RunDirectory(out).config_file
-    return path if path.is_file() else None
+    complete_change(out)
+    return _saved_config(out)
+
+
+def _saved_config(out: Path) -> Path | None:
+    run = RunDirectory(out)
+    return run.config_file if run.exists and run.config_file.is_file() else None
+
+
+def complete_change(out: Path) -> None:
+    """Complete the change of settings that a start had decided on when it was killed.
+
+    Raises:
+        RunInUseError: a learner runs here.
+    """
+    run = RunDirectory(out)
+    if (run.root / NEW_BEST).exists() or (run.root / NEW_REPLAY).exists():
+        run.lock()
+        try:
+            _change(run)
+        finally:
+            run.unlock()
+
+
+def _change(run: RunDirectory) -> None:
+    """Change what changes with the settings that are decided on, and then these.
+
+    A kill at any point leaves what another call completes.
+    """
+    for decided in filter(Path.exists, (run.root / NEW_BEST, run.root / NEW_REPLAY)):
+        if run.best.exists() and begins_new_best(read_config(decided), run.root):
+            erase(run.best_before)
+            run.best.rename(run.best_before)
+        if decided.name == NEW_REPLAY:
+            _erase_replay(run)
+        decided.replace(run.config_file)
+        sync_directory(run.root)
+
+
+def _erase_replay(run: RunDirectory) -> None:
+    """Erase a run's replay; counts of samples go on, as of its last commit.
+
+    The run has another id from then on, so that no batch made with the settings of before is
+    inserted. The manifest goes last: by it a replay elsewhere is known to be the run's own.
+    """
+    identity = run.identity()
+    places = [place for place in (run.replay, _own_replay(run)) if place is not None]
+    found = [read_counts(identity.run_id, place) for place in places]
+    found += [identity.counted, summary_counts(run.root)]
+    last = max(found, key=lambda counts: counts.env_steps)
+    run.keep_counts(replace(last, in_flight=0, lost=last.lost + last.in_flight))
+    for place in places:
+        erase(place, last=MANIFEST)
+    run.renew_id()
 
 
 def describe_resume(
@@ -84,7 +137,7 @@ def describe_resume(
     """
     if fresh or not RunDirectory(out).exists:
         return []
-    changed = _changes(config, out, fresh=fresh)
+    changed = _changes(config, out)
     changes = [*(f"changed {change}" for change in changed), *_describe_new_best(out, changed)]
     if (file := RunDirectory(out).config_file) and not file.exists():
         changes.append(f"{file}: no such file; goes on with the settings of this command alone")
@@ -119,13 +172,6 @@ def _describe_new_best(out: Path, changed: list[ChangedSetting]) -> list[str]:
     ]
 
 
-def _begin_new_best(config: RunConfig, run: RunDirectory) -> None:
-    """Put the best model away where it does not count any more."""
-    if run.best.exists() and begins_new_best(config, run.root):
-        shutil.rmtree(run.best_before, ignore_errors=True)
-        run.best.rename(run.best_before)
-
-
 def _describe_recovery(directory: Path) -> list[str]:
     """Describe what a power failure has left of the replay."""
     if not check_replay_directory(directory):
@@ -134,9 +180,9 @@ def _describe_recovery(directory: Path) -> list[str]:
     return [f"the replay: {recovery}"] if recovery else []
 
 
-def _changes(config: RunConfig, out: Path, *, fresh: bool = False) -> list[ChangedSetting]:
+def _changes(config: RunConfig, out: Path) -> list[ChangedSetting]:
     """List the settings that differ from those of the last start."""
-    before = saved_config(out, fresh=fresh)
+    before = _saved_config(out)
     return [] if before is None else changed_settings(read_config(before), config)
 
 
@@ -355,8 +401,9 @@ class PreparedStart:
 
     Args:
         run_id: of the run.
-        save_settings: saves the configuration and logs what changed; to be called once the
-            checkpoint has loaded: one that does not load leaves the settings as they were.
+        save_settings: saves the configuration, logs what changed, and puts a best model away that
+            does not count any more; to be called once the checkpoint has loaded: one that does not
+            load leaves all as it was.
     """
 
     run_id: str
@@ -384,19 +431,21 @@ def prepare_start(
     if fresh:
         erase_run(run)
         run.make()
+    anew = new_replay and run.exists and not in_process
     events = _change_events(config, run) if run.exists else []
-    _begin_new_best(config, run)
 
     def save_settings() -> None:
         EventFile(run.events_file).add(*events)
-        publish_config(config, run.config_file, note)
+        new_best = NEW_BEST if begins_new_best(config, run.root) else run.config_file.name
+        publish_config(config, run.root / (NEW_REPLAY if anew else new_best), note)
+        _change(run)
 
     # A new replay's samples are of the new settings, and check_resume has loaded the checkpoint.
     loads = run.exists and run.newest_checkpoint() is not None and not new_replay
     if not loads:
         save_settings()
-    if run.exists and new_replay and not in_process:
-        _begin_new_replay(config, run)
+    if run.exists and not in_process:
+        make_counted_replay(config, run)
     place_sources(config, run, staged)
     run_id = run.ensure_id(in_process=in_process)
     return PreparedStart(run_id, save_settings if loads else _saved_already)
@@ -414,48 +463,22 @@ def _change_events(config: RunConfig, run: RunDirectory) -> list[RunEvent]:
     return [RunEvent(time.time(), "changed", c.key, c.values, *at) for c in changes]
 
 
-def _begin_new_replay(config: RunConfig, run: RunDirectory) -> None:
-    """Replace a run's replay by an empty one; counts of samples go on.
-
-    The run has another id from then on, so that no batch made with the settings of before is
-    inserted.
-    """
-    for directory in {run.replay, _own_replay(run)} - {None}:
-        shutil.rmtree(str(directory), ignore_errors=True)
-    run_id = run.renew_id()
-    summary = read_summary(run.root)
-    names = [field.name for field in fields(SampleAccounting)]
-    counted = {name: getattr(summary.samples, name, None) or 0 for name in names}
-    counted["env_steps"] = summary.env_steps or 0
-    counted["lost"] += counted.pop("in_flight")
-    layout = replay_layout(config, environment_spaces(config.env))
-    ring = open_writer(
-        replay_directory(config, run.root),
-        layout.stored,
-        config.replay.capacity,
-        run_id=run_id,
-        guard=layout.guard,
-        shared=layout.shared,
-    )
-    ring.commit(pack_stamp(Ledger(run_id, SampleAccounting(**counted)), ActorNumbers()))
-    ring.close()
-
-
 def erase_run(run: RunDirectory) -> None:
-    """Erase the run in a directory, and its own replay in another directory."""
+    """Erase the run in a directory, and its own replay in another directory.
+
+    Raises:
+        ServicesError: something of it is still there.
+    """
     places = [run.checkpoints, run.best, run.best_before, run.replay, run.tensorboard, run.live]
     places.append(run.root / "wandb")
     elsewhere = _own_replay(run)
     if elsewhere is not None:
         places.append(elsewhere)
-    for place in places:
-        shutil.rmtree(place, ignore_errors=True)
-    files = [run.root / "run.json", run.summary_file, run.events_file]
-    files += [run.provenance_file, run.report_file]
+    places += [run.root / "run.json", run.summary_file, run.events_file]
+    places += [run.provenance_file, run.report_file, run.root / NEW_BEST, run.root / NEW_REPLAY]
     recorded = ("records.csv", "records.jsonl", "mlflow.json", "wandb.json")
-    files += [run.root / name for name in recorded]
-    for file in files:
-        file.unlink(missing_ok=True)
+    for place in (*places, *(run.root / name for name in recorded)):
+        erase(place)
 
 
 def _own_replay(run: RunDirectory) -> Path | None:

@@ -6,8 +6,10 @@ import json
 import struct
 from pathlib import Path
 
+from vedette_protocol.account import SampleAccounting
 from vedette_protocol.errors import StampError
 from vedette_protocol.ledger import Ledger
+from vedette_rl.errors import ReplayFormatError
 from vedette_rl.replay.commits import COMMITS, last_commit
 
 _PREFIX = struct.Struct("<I")  # bytes of the numbers that follow; the ledger is the rest
@@ -47,6 +49,14 @@ def read_env_steps(run_id: str, replay: Path) -> int:
     if not (replay / COMMITS).exists():
         return 0
     return read_stamp(run_id, last_commit(replay).stamp, now=0.0)[0].env_steps
+
+
+def read_counts(run_id: str, replay: Path) -> SampleAccounting:
+    """Return the sample accounting of a replay's last commit; zeros where none can be read."""
+    try:
+        return read_stamp(run_id, last_commit(replay).stamp, now=0.0)[0].accounting()
+    except (ReplayFormatError, StampError):
+        return SampleAccounting()
 
 
 def count_lost(run_id: str, synced: bytes, newer: bytes) -> bytes:

@@ -39,7 +39,7 @@ from vedette_rl.replay.rows import Rows
 from vedette_rl.storage.atomic_files import replace_file, sync_directory
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import SettingError
-from vedette_services.run.directory import RunDirectory
+from vedette_services.run.directory import RunDirectory, erase
 from vedette_services.run.replay_layout import replay_directory
 from vedette_services.run.source_data import (
     DataReading,
@@ -236,7 +236,7 @@ def place_sources(config: RunConfig, run: RunDirectory, staged: dict[str, Source
     for name in staged:
         directory = source_directory(config, run.root, name)
         directory.parent.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(directory, ignore_errors=True)  # of a run that was erased
+        erase(directory)  # of a run that was erased
         shutil.move(run.root / STAGED / name, directory)
         sync_directory(directory.parent)
     shutil.rmtree(run.root / STAGED, ignore_errors=True)

@@ -230,10 +230,11 @@ def read_best(directory: Path) -> Eval:
     return Eval(best_return_mean=float(meta["return_mean"]), best_version=int(meta["version"]))
 
 
-def clear_status_records(run: RunDirectory) -> None:
+def clear_status_records(run: RunDirectory, *, new_best: bool = False) -> None:
     """Remove the records of an earlier start, whose last phase was "done".
 
-    The best evaluation is known from then on, long before the evaluator is.
+    The best evaluation is known from then on, long before the evaluator is, unless it does not
+    count any more (`new_best`).
 
     Where the disk has no room for new files, the files stay, each with an empty record.
     """
@@ -241,7 +242,7 @@ def clear_status_records(run: RunDirectory) -> None:
     _clear(run.learning_map, TrainerStatus, has_room)
     _clear(run.ingest_map, GatewayStatus, has_room)
     _clear(run.progress_map, IngestProgress, has_room)
-    _clear(run.evaluation_map, Eval, has_room, read_best(run.best))
+    _clear(run.evaluation_map, Eval, has_room, Eval() if new_best else read_best(run.best))
     _clear(run.reported_map, ReportedEvaluation, has_room)
     run.evaluated_map.unlink(missing_ok=True)
 

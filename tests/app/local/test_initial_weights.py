@@ -14,7 +14,7 @@ from vedette_rl.agents import agent_kind
 from vedette_rl.core import ModelInfo
 from vedette_rl.envs import Spaces
 from vedette_rl.envs.make import probe_environment
-from vedette_rl.storage.state_file import write_state
+from vedette_rl.storage.state_file import read_state, write_state
 from vedette_rl.testing import sampled_transitions
 from vedette_services.config import RunConfig, load_config
 from vedette_services.config.loading import complete_config
@@ -153,6 +153,49 @@ def test_a_run_that_gives_nothing_is_refused_with_the_reason(
     other = config_of(agent={"hidden_sizes": [3, 3, 3]}, learner={"init_from": str(source[0])})
     with pytest.raises(SettingError, match=r"no array of .* fits: online/"):
         check_config(other, tmp_path / "new", in_process=True)
+
+
+@pytest.mark.parametrize("which", ["latest", "best"])
+def test_weights_that_are_not_finite_are_refused_before_the_start(
+    tmp_path: Path, which: str
+) -> None:
+    directory = saved_model(tmp_path / "source")
+    place = directory / {"latest": "checkpoints/5", "best": "best"}[which]
+    state, meta = read_state(place)
+    arrays = state["model"] if which == "best" else state["agent"]["online"]
+    name = [*arrays][-1]
+    arrays[name][0] = np.nan
+    write_state(place, state, meta)
+    config = config_of(learner={"init_from": str(directory), "init_checkpoint": which})
+    with pytest.raises(SettingError) as refused:
+        check_config(config, tmp_path / "new")
+    said = str(refused.value)
+    assert said.startswith("learner.init_from: ")
+    assert f"/{name} of {directory}, " in said
+    assert said.endswith(
+        " is not finite: learning had diverged; name another by learner.init_checkpoint"
+    )
+
+
+@pytest.mark.parametrize("which", ["latest", "best", "5"])
+def test_weights_that_this_start_would_erase_are_refused_by_whatever_path(
+    tmp_path: Path, which: str
+) -> None:
+    run = saved_model(tmp_path / "run")
+    (tmp_path / "link").symlink_to(run)
+    (tmp_path / "parts").mkdir()
+    for part in ("checkpoints", "best"):
+        (tmp_path / "parts" / part).symlink_to(run / part)
+    for named in (run, tmp_path / "link", tmp_path / "parts", run / ".." / "run"):
+        config = config_of(learner={"init_from": str(named), "init_checkpoint": which})
+        with pytest.raises(SettingError) as refused:
+            check_config(config, run, fresh=True, force=True)
+        assert str(refused.value) == (
+            "learner.init_from (--init-from): --fresh erases its weights, which are those of the "
+            f"run in {run}; choose another --out"
+        )
+    inner = saved_model(run / "inner")  # beside what is erased
+    check_config(config_of(learner={"init_from": str(inner)}), run, fresh=True, force=True)
 
 
 @pytest.mark.parametrize("which", ["latest", "best"])

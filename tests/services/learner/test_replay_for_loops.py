@@ -18,7 +18,13 @@ from vedette_rl.envs.spaces import Spaces
 from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.replay.frame_ring import open_writer
 from vedette_services.config import RunConfig, load_config
-from vedette_services.errors import ConfigError, ReplayWaitError, ServicesError, UsageError
+from vedette_services.errors import (
+    ConfigError,
+    ReplayWaitError,
+    ServicesError,
+    SettingError,
+    UsageError,
+)
 from vedette_services.host.processes import WakeupEvent
 from vedette_services.learner import remote_replay
 from vedette_services.learner.remote_replay import RemoteReplay
@@ -381,6 +387,17 @@ def test_a_policy_class_learns_nothing_by_itself(tmp_path: Path) -> None:
     broken = configured(agent="test_replay_for_loops:Unbuildable")
     with pytest.raises(ConfigError, match="fails when it is made: ValueError: no such spaces"):
         check_config(broken, tmp_path, own_loop=True)
+
+
+@pytest.mark.parametrize("agent", ["dqn", "test_replay_for_loops:Thresholds"])
+def test_a_loop_of_ones_own_loads_initial_weights_itself(tmp_path: Path, agent: str) -> None:
+    config = configured("preset=none", "learner.init_from=runs/one", agent=agent)
+    with pytest.raises(SettingError) as refused:
+        check_config(config, tmp_path, own_loop=True)
+    assert str(refused.value) == (
+        "learner.init_from: your own loop has the weights; set it to none, and load them in the "
+        "loop"
+    )
 
 
 def test_a_loop_that_has_ended_has_no_condition_to_raise() -> None:

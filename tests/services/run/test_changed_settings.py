@@ -1,21 +1,35 @@
 """A resume keeps the run's settings, says what changed, and mixes no samples made otherwise."""
 
 import json
+import os
 import re
 import shutil
+import sys
+from itertools import count
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
+import numpy as np
 import pytest
 from test_resuming import SMALL, config_of, make_run, refusal  # beside this file
 
+from vedette_protocol.account import SampleAccounting
+from vedette_protocol.ledger import Ledger
 from vedette_rl.agents.sac.config import SacConfig
+from vedette_rl.envs.make import environment_spaces
+from vedette_rl.envs.spaces import transition_dtype
 from vedette_rl.replay.commits import last_commit
+from vedette_rl.replay.ring import RingWriter
 from vedette_rl.storage.state_file import write_state
 from vedette_services.config import RunConfig, load_config, read_config
+from vedette_services.run import replay_layout
 from vedette_services.run.checks import check_config
+from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import read_events
+from vedette_services.run.replay_layout import replay_directory, ring_dtype
 from vedette_services.run.resume import prepare_start, saved_config
-from vedette_services.run.ring_stamp import read_stamp
+from vedette_services.run.ring_stamp import ActorNumbers, pack_stamp, read_counts, read_stamp
 from vedette_services.run.status_records import read_best
 
 STORED = [
@@ -112,7 +126,9 @@ def test_the_best_of_other_evaluations_does_not_count_any_more(
         f"-133.4 at version 1,200, does not count any more, and its model is moved to "
         f"{tmp_path / 'best-before'}"
     )
-    prepare_start(config_of(setting), run, fresh=False, new_replay=False)
+    start = prepare_start(config_of(setting), run, fresh=False, new_replay=False)
+    assert read_best(run.best).best_return_mean == -133.42  # until the checkpoint has loaded
+    start.save_settings()
     assert read_best(run.best).best_return_mean is None
     assert read_best(run.best_before).best_return_mean == -133.42
 
@@ -259,3 +275,89 @@ def test_a_new_replay_is_empty_keeps_the_counts_and_is_of_another_run(tmp_path: 
     assert (counted.in_flight, counted.lost, counted.env_steps) == (0, 10, 95)
     check_config(config, tmp_path)
     assert run.newest_checkpoint() == 1234
+
+
+COUNTED = SampleAccounting(produced=130, inserted=110, rejected=15, lost=5, env_steps=108)
+CHANGES = ("os.rename", "os.remove", "os.rmdir", "os.mkdir")
+"""Audit events of what makes and removes files: all are written aside, and renamed."""
+
+
+def killed_at(step: int, run: RunDirectory, config: RunConfig) -> bool:
+    """Start with a new replay in a process that dies before its change of files number `step`;
+    False if it has no so many."""
+
+    def die(event: str, _: Any) -> None:
+        nonlocal step
+        if event in CHANGES:
+            step -= 1
+            if step < 0:
+                os._exit(9)
+
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    try:
+        sys.addaudithook(die)
+        prepare_start(config, run, fresh=False, new_replay=True)
+        os._exit(0)
+    finally:
+        os._exit(1)
+
+
+@pytest.mark.parametrize("place", ["", pytest.param("elsewhere", marks=pytest.mark.slow)])
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_kill_anywhere_in_the_start_of_a_new_replay_leaves_the_old_run_or_the_new_one(
+    tmp_path: Path, place: str
+) -> None:
+    """Samples of two settings are never mixed, and no count is lost."""
+    settings, found = [f"replay.directory={tmp_path / 'used' / place}"] * bool(place), set()
+    before = config_of(*settings)
+    after = config_of(*settings, "env.reward_scale=10.0", "evaluation.seed=3")
+    kept, used = tmp_path / "kept", tmp_path / "used"
+    run = make_counted_run(used / "run", before)
+    run_id = run.identity().run_id
+    shutil.copytree(used, kept)
+    for step in count():
+        shutil.rmtree(used)
+        shutil.copytree(kept, used)
+        if not killed_at(step, run, after):
+            break
+        saved = again(run.root)
+        assert saved in (before, after), step
+        check_config(saved, run.root)
+        prepare_start(saved, run, fresh=False, new_replay=False)
+        old, now = saved == before, run.identity().run_id
+        assert (run_id == now, run.best.exists(), not run.best_before.exists()) == (old,) * 3, step
+        replay = replay_directory(saved, run.root)
+        assert read_counts(now, replay) == COUNTED, step
+        assert last_commit(replay).inserted == (100 if old else 0), step
+        found.add(old)
+    assert found == {True, False}
+    assert step > 30
+
+
+def test_a_new_replay_that_cannot_be_made_costs_no_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_counted_run(tmp_path, config_of())
+    monkeypatch.setattr(replay_layout, "open_writer", Mock(side_effect=OSError("full")))
+    for new_replay in (True, False, True):
+        with pytest.raises(OSError, match="full"):
+            prepare_start(config_of(), run, fresh=False, new_replay=new_replay)
+        assert not run.replay.exists()
+    monkeypatch.undo()
+    prepare_start(config_of(), run, fresh=False, new_replay=False)
+    assert read_counts(run.identity().run_id, run.replay) == COUNTED
+
+
+def make_counted_run(out: Path, config: RunConfig) -> RunDirectory:
+    """A run that was killed: the newest counts are those of its replay."""
+    run, spaces = make_run(out, config), environment_spaces(config.env)
+    run_id, row = run.identity().run_id, ring_dtype(transition_dtype(spaces))
+    ring = RingWriter.open(replay_directory(config, out), row, 2000, run_id=run_id)
+    ring.append({name: np.zeros(100, row)[name] for name in row.names or ()}, 100)
+    ring.commit(pack_stamp(Ledger(run_id, COUNTED), ActorNumbers()))
+    ring.close()
+    run.summary_file.write_text(json.dumps({"samples": {"produced": 50}, "env_steps": 48}))
+    write_state(run.best, {"model": {}}, {"return_mean": 1.0, "version": 1200})
+    return run

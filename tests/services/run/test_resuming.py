@@ -1,5 +1,6 @@
 """Whether a run directory can take a run; nothing is started here."""
 
+import errno
 import os
 import re
 import shutil
@@ -19,11 +20,11 @@ from vedette_rl.replay.ring import RingWriter
 from vedette_rl.replay.rows import default_guard
 from vedette_rl.storage.state_file import STATE_FILE, write_state
 from vedette_services.config import RunConfig, load_config, read_config, write_config
-from vedette_services.errors import SettingError, UsageError
+from vedette_services.errors import ServicesError, SettingError, UsageError
 from vedette_services.run.checks import check_config
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.replay_layout import replay_directory, ring_dtype
-from vedette_services.run.resume import erase_run
+from vedette_services.run.resume import erase_run, prepare_start
 from vedette_services.run.ring_stamp import ActorNumbers, pack_stamp
 
 SMALL = ("replay.capacity=2000", "agent.hidden_sizes=[8,8]")
@@ -136,6 +137,39 @@ def test_what_is_erased_is_the_run_and_its_own_replay_wherever_it_lies(tmp_path:
     assert not run.checkpoints.exists()
     left = {place.name for place in run.root.iterdir() if place.is_file()}
     assert left == {"notes.txt", "records.txt", "config.toml"}
+
+
+def test_what_cannot_be_erased_is_named_and_no_run_begins_on_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, unlink = make_run(tmp_path, config_of()), os.unlink
+    kept = run.checkpoints / "1234" / STATE_FILE
+
+    def refuse(path: Any, *args: Any, **how: Any) -> None:
+        if Path(path).name == kept.name:  # as of an immutable file, which the superuser has, too
+            raise PermissionError(errno.EPERM, "Operation not permitted", str(path))
+        unlink(path, *args, **how)
+
+    monkeypatch.setattr(os, "unlink", refuse)
+    with pytest.raises(ServicesError) as refused:
+        prepare_start(config_of(), run, fresh=True, new_replay=False)
+    assert str(refused.value) == (
+        f"{kept} cannot be erased: Operation not permitted; let this user delete it, or choose "
+        "another --out"
+    )
+    assert refused.value.exit_status == 1
+    monkeypatch.undo()
+    prepare_start(config_of(), run, fresh=True, new_replay=False)
+    assert run.newest_checkpoint() is None
+
+
+def test_links_in_a_run_are_erased_and_not_what_they_lead_to(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", config_of())
+    run.checkpoints.rename(tmp_path / "large")
+    run.checkpoints.symlink_to(tmp_path / "large")
+    erase_run(run)
+    assert not os.path.lexists(run.checkpoints)
+    assert (tmp_path / "large" / "1234" / STATE_FILE).exists()
 
 
 def test_another_runs_replay_is_neither_taken_nor_erased(tmp_path: Path) -> None:
