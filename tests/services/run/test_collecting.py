@@ -342,7 +342,7 @@ def test_a_policy_of_a_run_plays_as_its_evaluations_do(tmp_path: Path) -> None:
         assert tuple(found.returns) == expected.returns
         about = minari.MinariDataset(out).storage.metadata["vedette"]
         assert (about["agent"], about["model_version"]) == ("dqn", expected.version)
-    with pytest.raises(UsageError, match="it takes observations of"):
+    with pytest.raises(UsageError, match="it takes actions of"):
         collect(str(tmp_path / "x"), configuration().env, player, Wanted(1))
 
 
