@@ -130,10 +130,7 @@ def check_config(
     budget = _check_budget(config, layout, out, sources.bytes)
     lines = describe_resume(config, out, saved, fresh=fresh, new_replay=new_replay)
     if config.learner.init_from and saved is None:
-        if own_loop:
-            why, fix = "your own loop has the weights", "set it to none, and load them in the loop"
-            raise SettingError("learner.init_from", why, fix)
-        lines += describe_initial_weights(config)
+        lines += _describe_beginning(config, own_loop=own_loop)
     observation, network = None, ""  # an own agent's own matter
     if isinstance(config.agent, NetworkConfig) and isinstance(config.agent.network, str):
         observation = spaces.observation
@@ -146,6 +143,13 @@ def check_config(
     described.append("" if own_loop else _describe_schedule(config, saved or 0))
     described += settings_without_effect(config, observation, in_process=in_process)
     return tuple(filter(None, described))
+
+
+def _describe_beginning(config: RunConfig, *, own_loop: bool) -> list[str]:
+    if own_loop:
+        why, fix = "your own loop has the weights", "set it to none, and load them in the loop"
+        raise SettingError("learner.init_from", why, fix)
+    return [*describe_initial_weights(config)]
 
 
 def _check_made(config: RunConfig, *, in_process: bool) -> None:
