@@ -250,7 +250,7 @@ def read_flags(
 
 def _read_flag(env: gym.Env[Any, Any], name: str, value: Any) -> bool:
     flag = np.asarray(value)
-    if flag.dtype.kind not in "biu" or flag.size != 1 or flag.item() not in (0, 1):
+    if flag.dtype.kind not in "biuf" or flag.size != 1 or flag.item() not in (0, 1):
         fault = f"step() gave {name}={value!r}, which is no bool: give bool(...) of it"
         raise EnvironmentFaultError(str(env.unwrapped), fault)
     return bool(flag.item())

@@ -25,7 +25,7 @@ from vedette_rl.envs.layout import ActionConverter, find_intervention
 from vedette_rl.envs.spaces import observation_columns
 from vedette_rl.errors import DataSetError, ExportError
 from vedette_rl.replay.export import LiveRows, StoredRows
-from vedette_rl.storage.atomic_files import allocate_file
+from vedette_rl.storage.atomic_files import NO_ROOM, allocate_file
 from vedette_rl.storage.system import bytes_text
 
 _PACKAGES = {"minari": "minari", "h5py": "h5py", "PIL": "pillow"}
@@ -109,6 +109,8 @@ class MinariWriter:
         try:
             allocate_file(self._room, need, b"", durable=False)
         except OSError as e:
+            if e.errno not in NO_ROOM:
+                raise
             why = f"no room for another {bytes_text(need)}: {e.strerror}"
             raise DataSetError(self._name, why, "make room on its disk") from e
         self._room.unlink()

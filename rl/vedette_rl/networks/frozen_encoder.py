@@ -118,8 +118,8 @@ class FrozenEncoder(gym.ObservationWrapper[Any, Any, Any]):
         with torch.random.fork_rng(devices=()):
             torch.default_generator.seed()
             other = self._make()
-        others = dict([*other.named_parameters(), *other.named_buffers()])
-        for name, weights in [*self._network.named_parameters(), *self._network.named_buffers()]:
+        others = dict(other.named_parameters())  # a forward pass may add buffers, and change them
+        for name, weights in self._network.named_parameters():
             if not torch.equal(weights, others[name]):
                 why = f"its weights are random, and differ in each environment ({name})"
                 fix = "load trained ones where it is made (timm: arguments.pretrained=true)"

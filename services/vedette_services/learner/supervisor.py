@@ -68,6 +68,7 @@ from vedette_services.learner.flow_control import gateway_memory_limit
 log = logging.getLogger("vedette.learner")
 
 _POLL_S = 0.2
+_POLL_MAX_S = 1.0  # a longer time between two of them was not this process's own
 _SUMMARY_EVERY_S = 5.0
 _TRAINER_END_S = 90.0  # its last checkpoint may be large
 _GATEWAY_END_S = 15.0  # managers send their last batches
@@ -115,8 +116,9 @@ class Supervisor:
         run = spec.run
         clear_status_records(run, new_best=begins_new_best(spec.config, run.root))
         self._records = StatusReader(spec)
-        self._evaluation: Eval | None = None  # the evaluator's last record, and when it came
-        self._progressed_at = 0.0
+        self._evaluation: Eval | None = None  # the evaluator's last record
+        self._stood_s, self._polled_at = 0.0, 0.0
+        self._patience_s = max(spec.config.evaluation.episode_timeout_s, _STARTING_S)
         self._children: dict[str, _Child] = {}
         self._wakeup = WakeupEvent()  # set by the trainer, cleared by the gateway: there is a model
         # No signal: those that others send to all processes at once must not end the trainer.
@@ -232,14 +234,17 @@ class Supervisor:
         self._replace(gateway)
 
     def _limit_standstill(self, evaluator: _Child) -> None:
-        """Restart an evaluator that stands still in a step; this does not count as a crash."""
+        """Restart an evaluator that stands still; this does not count as a crash. The limit doubles
+        each time, as environments may be slow to make; a pause of this process does not count."""
         seen, now = self._records.evaluations.read(), time.monotonic()
-        if seen is not self._evaluation or evaluator.started > self._progressed_at:
-            self._evaluation, self._progressed_at = seen, now
-        limit_s = max(self._spec.config.evaluation.episode_timeout_s, _STARTING_S)
-        if now - self._progressed_at <= limit_s:
+        if seen is not self._evaluation or not self._has_loaded:
+            self._evaluation, self._stood_s = seen, 0.0
+        self._stood_s += min(now - self._polled_at, _POLL_MAX_S)
+        self._polled_at = now
+        if self._stood_s <= self._patience_s:
             return
-        why = f"no step for {limit_s:g} s (evaluation.episode_timeout_s)"
+        why = f"no step for {self._patience_s:g} s (evaluation.episode_timeout_s)"
+        self._patience_s, self._stood_s = 2.0 * self._patience_s, 0.0
         log.warning("the evaluator stands still, %s; starting it again", why)
         self._event_log.log("died", "evaluator", f"it stood still, {why}; it is started again")
         self._replace(evaluator)

@@ -136,7 +136,7 @@ def test_an_evaluator_that_stands_still_is_restarted_and_one_that_plays_or_waits
             time.sleep(0.05)
         assert still.poll() == -signal.SIGKILL
         events, _ = read_events(run.events_file)
-        (said,) = [event.text for event in events if event.kind == "died"]
+        said, *_ = [event.text for event in events if event.kind == "died"]
         assert said.startswith("it stood still, no step for 12 s (evaluation.episode_timeout_s)")
     finally:
         watching._end_children()
