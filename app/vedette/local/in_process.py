@@ -177,10 +177,8 @@ class InProcessRun:
         self._wall_clock = clock
         identity, host = run.begin_epoch(), socket.gethostname()
         self.run_id, self._epoch = identity.run_id, identity.epoch
-        # evaluations end here
         self._evaluate_until = clock() + (config.stop.max_seconds or math.inf)
-        self._gave_up = False
-        self._unevaluated = ""  # why the last model has no evaluation
+        self._gave_up, self._unevaluated = False, ""  # why the last model has no evaluation
         self._event_log = RunEventLog(run.events_file)
         spaces = environment_spaces(config.env)
         layout = replay_layout(config, spaces)
