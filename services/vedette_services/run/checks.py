@@ -96,8 +96,7 @@ def check_config(
         own_loop: a training loop of the user's own learns, so that the agent need not.
 
     Returns:
-        Lines for the user: the replay's needs, its sources, where the run goes on, the settings
-        that changed.
+        Lines for the user: the replay's needs, sources, where the run goes on, changed settings.
 
     Raises:
         UsageError: one line that names the key and the fix.
