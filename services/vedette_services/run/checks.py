@@ -128,12 +128,11 @@ def check_config(
     sources = check_sources(config, out, spaces, new=fresh or new_replay)
     budget = _check_budget(config, layout, out, sources.bytes)
     lines = describe_resume(config, out, saved, fresh=fresh, new_replay=new_replay)
-    if config.learner.init_from and saved is None:
+    if saved is None:
         lines += _describe_beginning(config, own_loop=own_loop)
     observation, network = None, ""  # an own agent's own matter
     if isinstance(config.agent, NetworkConfig) and isinstance(config.agent.network, str):
-        observation = spaces.observation
-        network = describe_input(config.agent, observation)
+        network = describe_input(config.agent, observation := spaces.observation)
     device = describe_device(config.learner.device)
     if own_loop:  # it has its own device, and weights that are not ours
         device, lines = "", lines[1:]
@@ -145,6 +144,8 @@ def check_config(
 
 
 def _describe_beginning(config: RunConfig, *, own_loop: bool) -> list[str]:
+    if not config.learner.init_from:
+        return []
     if own_loop:
         why, fix = "your own loop has the weights", "set it to none, and load them in the loop"
         raise SettingError("learner.init_from", why, fix)
