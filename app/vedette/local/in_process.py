@@ -177,8 +177,9 @@ class InProcessRun:
         self._wall_clock = clock
         identity, host = run.begin_epoch(), socket.gethostname()
         self.run_id, self._epoch = identity.run_id, identity.epoch
-        self._evaluate_until = clock() + (config.stop.max_seconds or math.inf)
-        self._gave_up, self._unevaluated = False, ""  # why the last model has no evaluation
+        self._evaluate_until = clock() + (config.stop.max_seconds or math.inf)  # evaluations end
+        self._gave_up = False
+        self._unevaluated = ""  # why the last model has no evaluation
         self._event_log = RunEventLog(run.events_file)
         spaces = environment_spaces(config.env)
         layout = replay_layout(config, spaces)
@@ -198,10 +199,9 @@ class InProcessRun:
         )
         on_loaded()
         self.agent, self.replay = self.learner.agent, self.learner.replay
-        self._event_log.log_start(
-            f"in one process on {host}", self.agent.opt_steps, self.learner.earlier.env_steps
-        )
         self._env_steps = self.learner.earlier.env_steps  # when the last model was published
+        where = f"in one process on {host}"
+        self._event_log.log_start(where, self.agent.opt_steps, self._env_steps)
         self._evaluation = ModelEvaluation(config, self.run_id, run.best)
         self._models = Schema.from_arrays(self.agent.model_info().arrays)
         self.clock = VirtualClock()

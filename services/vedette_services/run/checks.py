@@ -51,7 +51,7 @@ from vedette_services.host.system import describe_device, missing_device, requir
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import list_keys
 from vedette_services.run.directory import RunDirectory
-from vedette_services.run.finished import check_not_erased, describe_initial_weights
+from vedette_services.run.finished import describe_initial_weights
 from vedette_services.run.replay_layout import (
     ReplayLayout,
     configured_columns,
@@ -108,11 +108,10 @@ def check_config(
         raise_errors([*error.errors, *environment_errors(config)])
     check_out(out)
     RunDirectory(out).check_free()
-    complete_change(out)
+    if not fresh:
+        complete_change(out)
     check_fresh(out, fresh=fresh, force=force)
     check_kind(out, in_process=in_process, fresh=fresh)
-    if fresh and config.learner.init_from:
-        check_not_erased(config.learner, out)
     check_import_names(config)
     if why := missing_device(config.learner.device):
         raise SettingError("learner.device", why, "set learner.device=auto")
@@ -129,10 +128,11 @@ def check_config(
     budget = _check_budget(config, layout, out, sources.bytes)
     lines = describe_resume(config, out, saved, fresh=fresh, new_replay=new_replay)
     if saved is None:
-        lines += _describe_beginning(config, own_loop=own_loop)
+        lines += _describe_beginning(config, out if fresh else None, own_loop=own_loop)
     observation, network = None, ""  # an own agent's own matter
     if isinstance(config.agent, NetworkConfig) and isinstance(config.agent.network, str):
-        network = describe_input(config.agent, observation := spaces.observation)
+        observation = spaces.observation
+        network = describe_input(config.agent, observation)
     device = describe_device(config.learner.device)
     if own_loop:  # it has its own device, and weights that are not ours
         device, lines = "", lines[1:]
@@ -143,13 +143,14 @@ def check_config(
     return tuple(filter(None, described))
 
 
-def _describe_beginning(config: RunConfig, *, own_loop: bool) -> list[str]:
+def _describe_beginning(config: RunConfig, erased: Path | None, *, own_loop: bool) -> list[str]:
+    """Describe the weights of another run that a new one begins with, if it does."""
     if not config.learner.init_from:
         return []
     if own_loop:
         why, fix = "your own loop has the weights", "set it to none, and load them in the loop"
         raise SettingError("learner.init_from", why, fix)
-    return [*describe_initial_weights(config)]
+    return describe_initial_weights(config, erased)
 
 
 def _check_made(config: RunConfig, *, in_process: bool) -> None:

@@ -192,7 +192,15 @@ class WeightsSource:
         Raises:
             SettingError: it is no run, or has no such model, or a diverged one.
         """
-        found = _read_initial_model(config)
+        return cls.of(config, _read_initial_model(config))
+
+    @classmethod
+    def of(cls, config: LearnerConfig, found: LoadedCheckpoint) -> WeightsSource:
+        """Of the model that was read.
+
+        Raises:
+            SettingError: it has diverged.
+        """
         best = config.init_checkpoint == "best"
         name = f"{config.init_from}, {'best' if best else f'checkpoint {found.path.name}'}"
         parts, model = weight_parts(found.state.get("agent", {})), found.state.get("model", {})
@@ -255,13 +263,9 @@ def _read_initial_model(config: LearnerConfig) -> LoadedCheckpoint:
     return found
 
 
-def check_not_erased(config: LearnerConfig, out: Path) -> None:
-    """Refuse to begin with weights that this start erases, by whatever path they are named.
-
-    Raises:
-        SettingError: they are in the run in `out`.
-    """
-    model, run = _read_initial_model(config).path.resolve(), RunDirectory(out)
+def _check_not_erased(model: Path, out: Path) -> None:
+    """Refuse weights of the run in `out`, which this start erases, by whatever path."""
+    run, model = RunDirectory(out), model.resolve()
     if any(model.is_relative_to(place.resolve()) for place in (run.checkpoints, run.best)):
         why = f"--fresh erases its weights, which are those of the run in {out}"
         raise SettingError("learner.init_from (--init-from)", why, "choose another --out")
@@ -272,13 +276,19 @@ def _is_same(own: Any, acting: Any) -> bool:
     return acting is not None and np.array_equal(np.asarray(own), acting)
 
 
-def describe_initial_weights(config: RunConfig) -> list[str]:
+def describe_initial_weights(config: RunConfig, erased: Path | None = None) -> list[str]:
     """Describe which weights a new run takes over.
 
+    Args:
+        erased: directory of a run that this start erases.
+
     Raises:
-        SettingError: `learner.init_from` names no model, or none that fits.
+        SettingError: `learner.init_from` names no model, one of that run, or none that fits.
     """
-    source = WeightsSource.open(config.learner)
+    model = _read_initial_model(config.learner)
+    if erased is not None:
+        _check_not_erased(model.path, erased)
+    source = WeightsSource.of(config.learner, model)
     agent = agent_kind(config.agent.name).build_agent(
         config.agent, environment_spaces(config.env), device="cpu", seed=config.seed
     )

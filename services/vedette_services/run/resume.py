@@ -469,13 +469,14 @@ def erase_run(run: RunDirectory) -> None:
     Raises:
         ServicesError: something of it is still there.
     """
-    places = [run.checkpoints, run.best, run.best_before, run.replay, run.tensorboard, run.live]
+    places = [run.root / NEW_BEST, run.root / NEW_REPLAY]  # first: nothing completes them any more
+    places += [run.checkpoints, run.best, run.best_before, run.replay, run.tensorboard, run.live]
     places.append(run.root / "wandb")
     elsewhere = _own_replay(run)
     if elsewhere is not None:
         places.append(elsewhere)
     places += [run.root / "run.json", run.summary_file, run.events_file]
-    places += [run.provenance_file, run.report_file, run.root / NEW_BEST, run.root / NEW_REPLAY]
+    places += [run.provenance_file, run.report_file]
     recorded = ("records.csv", "records.jsonl", "mlflow.json", "wandb.json")
     for place in (*places, *(run.root / name for name in recorded)):
         erase(place)

@@ -24,7 +24,7 @@ from vedette_services.errors import ServicesError, SettingError, UsageError
 from vedette_services.run.checks import check_config
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.replay_layout import replay_directory, ring_dtype
-from vedette_services.run.resume import erase_run, prepare_start
+from vedette_services.run.resume import NEW_REPLAY, erase_run, prepare_start
 from vedette_services.run.ring_stamp import ActorNumbers, pack_stamp
 
 SMALL = ("replay.capacity=2000", "agent.hidden_sizes=[8,8]")
@@ -130,6 +130,7 @@ def test_what_is_erased_is_the_run_and_its_own_replay_wherever_it_lies(tmp_path:
         (tmp_path / "run" / file).write_text("mine")
     for file in ("report.html", "records.csv", "records.jsonl", "summary.json"):
         (tmp_path / "run" / file).write_text("of the run that is erased")
+    (tmp_path / "run" / NEW_REPLAY).write_text("no TOML: a start that does not erase is refused")
     check_config(config, run.root, fresh=True, force=True)
     erase_run(run)
     assert not elsewhere.exists()
