@@ -59,7 +59,7 @@ try:
     from vedette_services.learner.learner import prepare_steps
     from vedette_services.learner.training_loop import TrainingLoop
     from vedette_services.run.replay_layout import make_run_limiter
-    from vedette_services.run.status_records import TrainerStatus
+    from vedette_services.status.records import TrainerStatus
 except ModuleNotFoundError as error:
     names = dict.fromkeys([*NEEDED, error.name or ""])
     missing = ", ".join(name for name in names if name and "." not in name and not find_spec(name))

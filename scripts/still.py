@@ -16,9 +16,9 @@ from rich.terminal_theme import MONOKAI
 
 from vedette.live.layout import Screen
 from vedette.live.progress import Progress, ProgressTracker
-from vedette_services.run.status import Status
-from vedette_services.run.status_schema import decode
-from vedette_services.run.status_text import run_title
+from vedette_services.status.schema import decode
+from vedette_services.status.status import Status
+from vedette_services.status.text import run_title
 
 WIDTH, HEIGHT = 104, 24
 

@@ -60,7 +60,7 @@ from vedette_services.run.checks import check_config
 from vedette_services.run.directory import default_out
 from vedette_services.run.outcome import describe_already_done, read_summary
 from vedette_services.run.resume import begins_new_best, saved_config
-from vedette_services.run.status import Status as Status
+from vedette_services.status.status import Status as Status
 
 log = logging.getLogger("vedette.replay")
 

@@ -38,8 +38,8 @@ from vedette_services.net import sockets
 from vedette_services.net.addresses import Address
 from vedette_services.net.handshake import probe_mechanism, time_handshake
 from vedette_services.net.keys import ClientKeys
-from vedette_services.run.status import Status
-from vedette_services.run.status_client import StatusClient
+from vedette_services.status.client import StatusClient
+from vedette_services.status.status import Status
 
 PORTS = ("samples", "control", "models")
 

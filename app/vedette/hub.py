@@ -32,7 +32,7 @@ from vedette_services.run.provenance import (
     public_start,
     read_provenance,
 )
-from vedette_services.run.stop_conditions import EXIT_REASONS, exit_sentence
+from vedette_services.status.stop_conditions import EXIT_REASONS, exit_sentence
 
 SCHEME = "hf://"
 POLICY = "policy.safetensors"

@@ -14,8 +14,8 @@ from vedette_rl.recording.reading import Curve, read_curves
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import ClientKeys
 from vedette_services.run.finished import FinishedRun
-from vedette_services.run.status import Status
-from vedette_services.run.status_text import summary_lines
+from vedette_services.status.status import Status
+from vedette_services.status.text import summary_lines
 
 Place = str | Path
 
@@ -185,7 +185,7 @@ def status(
         KeysError: the keys are missing or damaged.
         RefusedError: the learner refuses this client.
     """
-    from vedette_services.run.status_client import ask_status
+    from vedette_services.status.client import ask_status
 
     shown = ClientKeys.read(Path(keys)) if keys is not None else None
     return ask_status(Address.parse(learner), timeout_s, shown)

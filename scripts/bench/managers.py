@@ -21,7 +21,7 @@ from vedette_services.config import RunConfig
 from vedette_services.errors import NoAnswerError
 from vedette_services.host.processes import python_module
 from vedette_services.host.system import raise_file_limit
-from vedette_services.run.status_client import StatusClient
+from vedette_services.status.client import StatusClient
 
 _ROWS = 64
 _WARM_S = 2.0

@@ -40,7 +40,7 @@ from vedette_rl.envs.make import make_group
 from vedette_services.config.loading import load_config
 from vedette_services.errors import NoAnswerError
 from vedette_services.host.processes import ONE_THREAD, python_module
-from vedette_services.run.status_client import StatusClient
+from vedette_services.status.client import StatusClient
 
 OWN_LOOP = "own_loop"
 MANAGER = "actors"

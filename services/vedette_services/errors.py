@@ -49,7 +49,7 @@ from vedette_protocol.foreign_text import printable
 from vedette_rl.errors import OwnPartError, RlError, RowColumnError
 
 if TYPE_CHECKING:
-    from vedette_services.run.status import Status
+    from vedette_services.status.status import Status
 
 DONE, FAILED, USAGE, REFUSED = 0, 1, 2, 3
 """Exit statuses: done or stopped on request, any other failure, usage or configuration, refused."""

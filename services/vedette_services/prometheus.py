@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from vedette_services.errors import AddressError, MetricsError, SettingError
 from vedette_services.net.http_server import BoundedHttpServer, start_http_server
-from vedette_services.run.status import Manager, Status
-from vedette_services.run.status_schema import Part, numbers
+from vedette_services.status.schema import Part, numbers
+from vedette_services.status.status import Manager, Status
 
 try:
     from prometheus_client import CollectorRegistry, make_wsgi_app

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from vedette_rl.recording.sending_recorder import Scalar, SendingRecorder
 from vedette_rl.storage.atomic_files import replace_file
 from vedette_services.errors import SettingError
-from vedette_services.run.status_schema import is_against_opt_steps
+from vedette_services.status.schema import is_against_opt_steps
 
 if TYPE_CHECKING:
     import wandb

@@ -11,9 +11,9 @@ from vedette.sweep import parse_sweep, plan_trials
 from vedette_services.config import RunConfig, StopConfig, load_config, write_config
 from vedette_services.errors import ConfigError, UsageError
 from vedette_services.run.directory import RunDirectory
-from vedette_services.run.status import Status
-from vedette_services.run.status_schema import decode
-from vedette_services.run.stop_conditions import is_over
+from vedette_services.status.schema import decode
+from vedette_services.status.status import Status
+from vedette_services.status.stop_conditions import is_over
 
 
 def configure(changes: Mapping[str, Any], saved: Path | None) -> RunConfig:

@@ -10,7 +10,7 @@ from vedette_services.config import RunConfig, load_config, write_config
 from vedette_services.config.loading import complete_config
 from vedette_services.errors import ConfigError
 from vedette_services.run.directory import RunDirectory, default_out
-from vedette_services.run.status import Status
+from vedette_services.status.status import Status
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from vedette.local.daemons import free_port
 from vedette_services.errors import describe_exit
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import ClientKeys
-from vedette_services.run.status_client import ask_status
+from vedette_services.status.client import ask_status
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent

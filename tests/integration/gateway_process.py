@@ -27,8 +27,8 @@ from vedette_services.net.addresses import Address
 from vedette_services.net.keys import ClientKeys
 from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.model_map import ModelMapWriter
-from vedette_services.run.status_client import StatusClient
-from vedette_services.run.status_records import StatusRecordWriter, TrainerStatus
+from vedette_services.status.client import StatusClient
+from vedette_services.status.records import StatusRecordWriter, TrainerStatus
 
 N_BUFFER = 20
 SETTINGS = [

@@ -28,7 +28,7 @@ from trial import Trial, parser_of
 
 from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_services.run.finished import evaluate_run
-from vedette_services.run.status_records import StatusRecordReader, TrainerStatus
+from vedette_services.status.records import StatusRecordReader, TrainerStatus
 
 KILLS = 5
 KILLED_BY = 2000

@@ -11,7 +11,7 @@ from gateway_process import GatewayProcess, HonestManager
 
 from vedette_services.errors import RefusedError
 from vedette_services.net.keys import ClientKeys, add_key, make_keys, remove_key
-from vedette_services.run.status_client import StatusClient
+from vedette_services.status.client import StatusClient
 
 LOOKED_WITHIN_S = 10.0
 """The learner looks at its folder every two seconds; the machine may be busy."""

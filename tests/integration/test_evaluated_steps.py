@@ -7,7 +7,7 @@ import pytest
 
 from vedette.api import curves, train_async
 from vedette_services.run.events import read_events
-from vedette_services.run.status import Status
+from vedette_services.status.status import Status
 
 INTERVAL = 100
 

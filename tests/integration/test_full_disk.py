@@ -11,7 +11,7 @@ import pytest
 from daemons import Daemons, balances, flows, free_address, kill_child, status, wait_for
 
 from vedette_services.run.outcome import read_summary
-from vedette_services.run.status_records import StatusRecordReader, TrainerStatus
+from vedette_services.status.records import StatusRecordReader, TrainerStatus
 
 pytestmark = [pytest.mark.timeout(150), pytest.mark.slow]
 

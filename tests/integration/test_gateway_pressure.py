@@ -25,7 +25,7 @@ from vedette_services.actors.manager_sockets import ModelListener
 from vedette_services.host.system import private_bytes
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import ClientKeys, make_keys
-from vedette_services.run.status_client import ask_status
+from vedette_services.status.client import ask_status
 
 pytestmark = pytest.mark.timeout(180)
 

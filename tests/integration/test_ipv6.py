@@ -14,7 +14,7 @@ from gateway_process import GatewayProcess, HonestManager
 from vedette.doctor import Examination
 from vedette_services.net.addresses import Address, check_ports
 from vedette_services.net.keys import make_keys
-from vedette_services.run.status_client import ask_status
+from vedette_services.status.client import ask_status
 
 
 def has_ipv6() -> bool:

@@ -11,8 +11,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from vedette_services.net.addresses import Address
 from vedette_services.prometheus import metrics
-from vedette_services.run.status import Status
-from vedette_services.run.status_schema import decode
+from vedette_services.status.schema import decode
+from vedette_services.status.status import Status
 
 GROWS = ("samples_inserted", "samples_produced", "opt_steps", "env_steps", "replay_size")
 

@@ -26,8 +26,8 @@ from vedette_services.prometheus import (
     metrics,
     serve_metrics,
 )
-from vedette_services.run.status import Checkpoint, Eval, Status
-from vedette_services.run.status_schema import decode
+from vedette_services.status.schema import decode
+from vedette_services.status.status import Checkpoint, Eval, Status
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -17,7 +17,7 @@ from simulated_fleet import SimulatedFleet
 
 from vedette_rl.replay.limiter import Limiter
 from vedette_services.config.parts import ActorsConfig
-from vedette_services.run.status_schema import encode
+from vedette_services.status.schema import encode
 
 SIZES = (10, 100, 1000, 2000)
 BATCHES_PER_S = 1000  # of all managers together

@@ -31,9 +31,9 @@ from vedette_services.actors.handover import FinishedBatch
 from vedette_services.config import RunConfig
 from vedette_services.learner.flow_control import FlightLimits
 from vedette_services.learner.gateway_state import GatewayState
-from vedette_services.run.status_records import GONE_AFTER_S
 from vedette_services.simulation.hosts import GatewayHost
 from vedette_services.simulation.network import Frames, VirtualClock
+from vedette_services.status.records import GONE_AFTER_S
 
 MODEL = Schema((Column("w", "f4", (3,)),))
 GUARD_ROWS = 4096

@@ -21,8 +21,8 @@ from vedette_services.errors import ActorDiedError, ChildFailedError, NoAnswerEr
 from vedette_services.host.processes import end_children, spawn
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import ClientKeys
-from vedette_services.run.status import Status
-from vedette_services.run.status_client import StatusClient
+from vedette_services.status.client import StatusClient
+from vedette_services.status.status import Status
 
 NOT_TRAINING = ("agent.batch_size=64", "replay.samples_per_insert=1e-12", "replay.error_buffer=32")
 """Settings under which the learner inserts for ever and never draws a batch: the first would be

@@ -18,7 +18,7 @@ from vedette.bench.measuring import (
 )
 from vedette_services.config.loading import load_config
 from vedette_services.host.processes import python_module
-from vedette_services.run.status_client import StatusClient
+from vedette_services.status.client import StatusClient
 
 _WARM_S = 2.0
 _FIRST_OPT_S = 60.0

@@ -132,6 +132,6 @@ def _source(
     if directory is not None or learner is None:
         return DirectorySource(directory or Path("runs"))
     from vedette_services.run.learner_location import find_learner
-    from vedette_services.run.status_client import StatusClient
+    from vedette_services.status.client import StatusClient
 
     return LearnerSource(StatusClient(find_learner(learner), client_keys(keys, insecure)))

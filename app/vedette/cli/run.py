@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from vedette.sweep import Changes, Configure, StartOptions
     from vedette_services.config import RunConfig
     from vedette_services.config.loading import Fit, LoadedConfig
-    from vedette_services.run.status import Status
+    from vedette_services.status.status import Status
 
 Seeds = Annotated[
     int | None,
@@ -149,7 +149,7 @@ def _train(
 
 def _report(status: Status, out: Path) -> None:
     """Print the result of a run, and what to do next."""
-    from vedette_services.run import status_text
+    from vedette_services.status import text as status_text
 
     for line in status_text.summary_lines(status, str(out)):
         typer.echo(line)
@@ -204,7 +204,7 @@ def _run_sweep(
     from vedette_services.host.processes import StopSignals
     from vedette_services.run.checks import check_config
     from vedette_services.run.directory import default_out
-    from vedette_services.run.stop_conditions import exit_sentence
+    from vedette_services.status.stop_conditions import exit_sentence
 
     values = parse_sweep(sweep)
     directory, fresh = out or default_out(configure({}, None)), options["fresh"]

@@ -15,8 +15,8 @@ from vedette_services.errors import AbsentManagerError, NoAnswerError
 if TYPE_CHECKING:
     from vedette_services.net.keys import ClientKeys
     from vedette_services.run.overview import RunStatus
-    from vedette_services.run.status import Manager, Status
-    from vedette_services.run.status_client import StatusClient
+    from vedette_services.status.client import StatusClient
+    from vedette_services.status.status import Manager, Status
 
 WATCH_EVERY_S = 1.0
 
@@ -80,8 +80,8 @@ def _print_status(found: bytes, manager: str | None, run: Path | None, *, as_jso
         AbsentManagerError: the learner does not know it, or counts it as gone.
     """
     from vedette.live import print_once
-    from vedette_services.run.status import Status
-    from vedette_services.run.status_schema import decode
+    from vedette_services.status.schema import decode
+    from vedette_services.status.status import Status
 
     status = decode(Status, found) or Status()
     only = None if manager is None else _find_manager(status, manager)
@@ -100,7 +100,7 @@ def _asker(run: Path | None, learner: str, keys: ClientKeys | None) -> StatusCli
 
         return RunStatus(run, keys)
     from vedette_services.run.learner_location import find_learner
-    from vedette_services.run.status_client import StatusClient
+    from vedette_services.status.client import StatusClient
 
     return StatusClient(find_learner(learner), keys)
 

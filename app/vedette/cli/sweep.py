@@ -71,7 +71,7 @@ def _search(study: Study, directory: Path, jobs: int | None, in_process: bool) -
     from vedette.sweep.study_runner import StudyRunner
     from vedette_services.host.processes import StopSignals
     from vedette_services.run.checks import check_config, check_settings
-    from vedette_services.run.stop_conditions import exit_sentence
+    from vedette_services.status.stop_conditions import exit_sentence
 
     configs = [study.configure(params) for params in study.ends()]
     for config in configs:

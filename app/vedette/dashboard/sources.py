@@ -26,10 +26,10 @@ from vedette_services.run.overview import (
     is_running,
     read_overview,
 )
-from vedette_services.run.status import Status
-from vedette_services.run.status_client import StatusClient
-from vedette_services.run.status_schema import is_against_opt_steps, tagged
-from vedette_services.run.stop_conditions import exit_sentence
+from vedette_services.status.client import StatusClient
+from vedette_services.status.schema import is_against_opt_steps, tagged
+from vedette_services.status.status import Status
+from vedette_services.status.stop_conditions import exit_sentence
 
 log = logging.getLogger("vedette.dashboard")
 

@@ -8,7 +8,7 @@ from enum import IntEnum
 from statistics import fmean
 
 from vedette_services.run.number_format import format_clock, format_number, format_short
-from vedette_services.run.status import Actor, Manager, Status
+from vedette_services.status.status import Actor, Manager, Status
 
 SILENT_S = 3.0
 """Seconds without a report after which a manager counts as silent."""

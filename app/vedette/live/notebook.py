@@ -14,8 +14,8 @@ from typing import Any
 from vedette.live.layout import Screen
 from vedette.live.progress import Progress, ProgressTracker
 from vedette.live.views import View
-from vedette_services.run.status import Status
-from vedette_services.run.status_text import evaluation_line
+from vedette_services.status.status import Status
+from vedette_services.status.text import evaluation_line
 
 Display = Callable[..., Any]
 """IPython's `display`."""

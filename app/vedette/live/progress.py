@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, linear_regression
 
-from vedette_services.run.status import Status
-from vedette_services.run.status_text import rollout_return
-from vedette_services.run.stop_conditions import elapsed_seconds, stop_progress
+from vedette_services.status.status import Status
+from vedette_services.status.stop_conditions import elapsed_seconds, stop_progress
+from vedette_services.status.text import rollout_return
 
 SPLIT_S = 10.0
 """Seconds over which the learner's time is split."""

@@ -36,7 +36,7 @@ from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import read_events
 from vedette_services.run.outcome import exit_at_once, last_status, startup_stage, status_at_end
 from vedette_services.run.provenance import COMMAND, command_line
-from vedette_services.run.status import Status
+from vedette_services.status.status import Status
 
 ASK_EVERY_S = 0.5
 STOP_S = 60.0  # for the learner's last checkpoint
@@ -95,7 +95,7 @@ def run_locally(
         DaemonFailedError: a daemon ended badly.
         UnsavedEndError: the run has ended, and its end could not be written.
     """
-    from vedette_services.run.status_client import StatusClient
+    from vedette_services.status.client import StatusClient
 
     erase = ["--fresh", "--force"] * fresh + ["--new-replay"] * new_replay
     view = view or View()

@@ -55,16 +55,16 @@ from vedette_services.run.sources import (
     open_sources,
     sizes_of,
 )
-from vedette_services.run.status import Eval, Status
-from vedette_services.run.status_records import GatewayStatus, TrainerStatus, assemble_status
-from vedette_services.run.stop_conditions import (
+from vedette_services.simulation.hosts import GatewayHost, ManagerHost
+from vedette_services.simulation.network import MemoryNetwork, VirtualClock
+from vedette_services.status.records import GatewayStatus, TrainerStatus, assemble_status
+from vedette_services.status.status import Eval, Status
+from vedette_services.status.stop_conditions import (
     STOPPED_EVALUATION,
     abandoned_evaluation,
     late_evaluation,
     missing_evaluation,
 )
-from vedette_services.simulation.hosts import GatewayHost, ManagerHost
-from vedette_services.simulation.network import MemoryNetwork, VirtualClock
 
 log = logging.getLogger("vedette.in_process")
 

@@ -10,8 +10,8 @@ import numpy as np
 from vedette.reports.configurations import Configuration
 from vedette.reports.record import EVALUATION, RunRecord
 from vedette.reports.statistics import Floats, SeedCurve, aggregate_curves
-from vedette_services.run.status import Status, charts
-from vedette_services.run.status_schema import ChartSpec, declared, is_against_opt_steps
+from vedette_services.status.schema import ChartSpec, declared, is_against_opt_steps
+from vedette_services.status.status import Status, charts
 
 CURVE_POINTS = 16_000
 """Points of all curves of a page, about 25 bytes each."""

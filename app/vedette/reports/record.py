@@ -25,9 +25,9 @@ from vedette_services.run.number_format import format_time
 from vedette_services.run.outcome import read_summary
 from vedette_services.run.overview import is_running, run_seconds, start_spans
 from vedette_services.run.provenance import read_provenance
-from vedette_services.run.status import Status
-from vedette_services.run.status_schema import is_against_opt_steps
-from vedette_services.run.stop_conditions import exit_sentence
+from vedette_services.status.schema import is_against_opt_steps
+from vedette_services.status.status import Status
+from vedette_services.status.stop_conditions import exit_sentence
 
 EVALUATION = "eval/mean_reward"
 BASELINE_COLUMNS = ("label", "seed", "env_steps", "opt_steps", "wall_s", "return_mean")

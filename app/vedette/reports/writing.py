@@ -46,9 +46,9 @@ from vedette_services.run.number_format import (
     format_time,
 )
 from vedette_services.run.overview import find_runs
-from vedette_services.run.status import Manager, Status
-from vedette_services.run.status_schema import numbers
-from vedette_services.run.status_text import actor_errors, wait_reason
+from vedette_services.status.schema import numbers
+from vedette_services.status.status import Manager, Status
+from vedette_services.status.text import actor_errors, wait_reason
 
 VIDEO_BYTES_MAX = 8 << 20
 BAD_EVENTS = frozenset({"died", "failed", "silent", "actor"})

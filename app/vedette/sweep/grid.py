@@ -21,7 +21,7 @@ from vedette_services.host.processes import StopSignals
 from vedette_services.run.outcome import read_summary
 from vedette_services.run.overview import is_run
 from vedette_services.run.resume import saved_config
-from vedette_services.run.stop_conditions import is_over
+from vedette_services.status.stop_conditions import is_over
 
 TRIALS_MAX = 1000
 

@@ -18,8 +18,8 @@ from vedette_services.host.system import count_cores
 from vedette_services.run.number_format import format_clock, format_number
 from vedette_services.run.outcome import read_summary
 from vedette_services.run.provenance import COMMAND, command_line
-from vedette_services.run.status import Status
-from vedette_services.run.status_text import status_line
+from vedette_services.status.status import Status
+from vedette_services.status.text import status_line
 
 LINE_EVERY_S = 10.0
 _LOOK_S = 0.2

@@ -28,8 +28,8 @@ from vedette_services.host.processes import StopSignals
 from vedette_services.run.number_format import format_number
 from vedette_services.run.outcome import read_summary
 from vedette_services.run.resume import saved_config
-from vedette_services.run.status import Status
-from vedette_services.run.stop_conditions import is_over, stop_progress
+from vedette_services.status.status import Status
+from vedette_services.status.stop_conditions import is_over, stop_progress
 
 if TYPE_CHECKING:
     import optuna

@@ -6,7 +6,7 @@ from vedette_protocol.messages import Ack
 from vedette_services.actors.connection import Connection
 from vedette_services.actors.instructions import Instruction, Level, WriteLog
 from vedette_services.host.rate_limited_log import RateLimitedLog
-from vedette_services.run.stop_conditions import ENV_STEPS_REACHED
+from vedette_services.status.stop_conditions import ENV_STEPS_REACHED
 
 REPEAT_S = 30.0
 LONG_WITHOUT_CREDIT_S = 10.0

@@ -14,7 +14,7 @@ from vedette_rl.errors import CheckpointError
 from vedette_rl.host_copy import settled
 from vedette_rl.storage.checkpoints import Checkpoints, refuse_diverged
 from vedette_services.run.model_map import ModelMapWriter
-from vedette_services.run.status import Checkpoint
+from vedette_services.status.status import Checkpoint
 
 log = logging.getLogger("vedette.trainer")
 

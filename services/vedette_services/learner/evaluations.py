@@ -16,7 +16,7 @@ from vedette_protocol.messages import EVALUATE, Buffer, EvaluationReport, Report
 from vedette_services.config.parts import EvaluationConfig
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import EvaluationReportError
-from vedette_services.run.status import Eval
+from vedette_services.status.status import Eval
 
 EVALUATION_FAILED_REST_S = 30.0
 """A manager whose evaluation failed is not asked again for so long."""

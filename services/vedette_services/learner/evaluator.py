@@ -26,8 +26,7 @@ from vedette_services.run.directory import LearnerSpec
 from vedette_services.run.finished import build_greedy_policy
 from vedette_services.run.model_map import MappedModel, ModelMapReader
 from vedette_services.run.resume import begins_new_best
-from vedette_services.run.status import Eval
-from vedette_services.run.status_records import (
+from vedette_services.status.records import (
     GatewayStatus,
     ReportedEvaluation,
     StatusRecordReader,
@@ -35,6 +34,7 @@ from vedette_services.run.status_records import (
     TrainerStatus,
     read_best,
 )
+from vedette_services.status.status import Eval
 
 _POLL_S = 0.05
 _PROGRESS_EVERY_S = 1.0

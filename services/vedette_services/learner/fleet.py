@@ -17,9 +17,9 @@ from vedette_protocol.ledger import Ledger
 from vedette_protocol.limits import ACCOUNTS_MAX
 from vedette_protocol.messages import ActorReport, Batch, Buffer, Refusal, Report
 from vedette_services.host.rate_limited_log import RateLimitedLog
-from vedette_services.run.status import Actor, Lag, Manager, Refused, Window
-from vedette_services.run.status_records import GONE_AFTER_S
-from vedette_services.run.stop_conditions import ENV_STEPS_REACHED
+from vedette_services.status.records import GONE_AFTER_S
+from vedette_services.status.status import Actor, Lag, Manager, Refused, Window
+from vedette_services.status.stop_conditions import ENV_STEPS_REACHED
 
 FORGET_AFTER_S = 3600.0  # silence after which it is no longer shown
 STATUS_BYTES = 3 << 20  # of all managers in a status: about 10,000 actors

@@ -45,8 +45,7 @@ from vedette_services.run.replay_layout import (
     replay_layout,
 )
 from vedette_services.run.sources import open_interventions, sizes_of
-from vedette_services.run.status import Eval
-from vedette_services.run.status_records import (
+from vedette_services.status.records import (
     DISK_LAG_S,
     DISK_LAGS,
     GatewayStatus,
@@ -57,7 +56,8 @@ from vedette_services.run.status_records import (
     TrainerStatus,
     assemble_status,
 )
-from vedette_services.run.status_schema import encode
+from vedette_services.status.schema import encode
+from vedette_services.status.status import Eval
 
 log = logging.getLogger("vedette.gateway")
 

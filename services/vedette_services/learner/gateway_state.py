@@ -29,8 +29,8 @@ from vedette_services.learner.fleet import Admission, Fleet, LagMeter, RateMeter
 from vedette_services.learner.flow_control import AckScheduler, Budget, CreditGrants, FlightLimits
 from vedette_services.learner.intake import Block, Intake
 from vedette_services.run.ring_stamp import pack_stamp, read_stamp
-from vedette_services.run.status import Rates, Replay, Samples
-from vedette_services.run.status_records import GONE_AFTER_S, GatewayStatus
+from vedette_services.status.records import GONE_AFTER_S, GatewayStatus
+from vedette_services.status.status import Rates, Replay, Samples
 
 _LOG_LINES_A_TICK = 5
 

@@ -51,9 +51,9 @@ from vedette_services.run.directory import RunDirectory
 from vedette_services.run.finished import WeightsSource
 from vedette_services.run.resume import load_checkpoint
 from vedette_services.run.sources import with_shares
-from vedette_services.run.status import Eval, Samples, SourceStatus
-from vedette_services.run.status_records import GatewayStatus, TrainerStatus
-from vedette_services.run.stop_conditions import find_exit_reason, is_evaluated
+from vedette_services.status.records import GatewayStatus, TrainerStatus
+from vedette_services.status.status import Eval, Samples, SourceStatus
+from vedette_services.status.stop_conditions import find_exit_reason, is_evaluated
 
 log = logging.getLogger("vedette.trainer")
 

@@ -19,13 +19,13 @@ from vedette_services.config.run_config import RunConfig
 from vedette_services.config.saving import config_table
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.provenance import read_provenance
-from vedette_services.run.status import Eval
-from vedette_services.run.status_records import (
+from vedette_services.status.records import (
     GatewayStatus,
     TrainerStatus,
     assemble_status,
 )
-from vedette_services.run.status_schema import is_against_opt_steps, tagged
+from vedette_services.status.schema import is_against_opt_steps, tagged
+from vedette_services.status.status import Eval
 
 log = logging.getLogger("vedette.trainer")
 

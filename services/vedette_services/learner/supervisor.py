@@ -39,7 +39,6 @@ from vedette_services.host.processes import (
 from vedette_services.host.rate_limited_log import RateLimitedLog
 from vedette_services.host.system import private_bytes, raise_file_limit
 from vedette_services.net.addresses import Address, check_ports
-from vedette_services.run import stop_conditions
 from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.events import FleetSizeCheck, RunEventLog
 from vedette_services.run.learner_location import publish_location
@@ -49,8 +48,8 @@ from vedette_services.run.provenance import record_provenance
 from vedette_services.run.replay_layout import replay_directory
 from vedette_services.run.resume import begins_new_best, prepare_start
 from vedette_services.run.ring_stamp import count_lost, read_env_steps
-from vedette_services.run.status import Checkpoint, Eval, Status
-from vedette_services.run.status_records import (
+from vedette_services.status import stop_conditions
+from vedette_services.status.records import (
     IngestProgress,
     StatusReader,
     StatusRecordWriter,
@@ -58,7 +57,8 @@ from vedette_services.run.status_records import (
     clear_status_records,
     read_best,
 )
-from vedette_services.run.status_text import final_report_lines
+from vedette_services.status.status import Checkpoint, Eval, Status
+from vedette_services.status.text import final_report_lines
 
 if TYPE_CHECKING:  # an extra
     from vedette_services.prometheus import MetricsAddress

@@ -53,14 +53,14 @@ from vedette_services.run.model_map import ModelMapWriter
 from vedette_services.run.replay_layout import make_run_limiter, replay_directory
 from vedette_services.run.resume import load_checkpoint
 from vedette_services.run.sources import describe_sources, open_sources, source_directory
-from vedette_services.run.status import Eval
-from vedette_services.run.status_records import (
+from vedette_services.status.records import (
     GatewayStatus,
     IngestProgress,
     StatusRecordReader,
     StatusRecordWriter,
     TrainerStatus,
 )
+from vedette_services.status.status import Eval
 
 log = logging.getLogger("vedette.trainer")
 

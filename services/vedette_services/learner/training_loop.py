@@ -24,8 +24,8 @@ from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.mixed import MixedReplay
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_services.config.parts import LearnerConfig
-from vedette_services.run.status import Lag, Rates, Time
-from vedette_services.run.status_records import TrainerStatus
+from vedette_services.status.records import TrainerStatus
+from vedette_services.status.status import Lag, Rates, Time
 
 TICK_S = 0.02
 """From one tick to the next: 50 a second."""

@@ -68,7 +68,7 @@ from vedette_services.run.resume import (
     describe_resume,
 )
 from vedette_services.run.sources import check_sources
-from vedette_services.run.status_records import status_records_bytes
+from vedette_services.status.records import status_records_bytes
 
 
 def check_config(

@@ -13,8 +13,8 @@ from typing import Any
 
 from vedette_rl.storage.atomic_files import replace_file
 from vedette_services.host.rate_limited_log import RateLimitedLog
-from vedette_services.run.status import Manager
-from vedette_services.run.status_records import GONE_AFTER_S, GatewayStatus, TrainerStatus
+from vedette_services.status.records import GONE_AFTER_S, GatewayStatus, TrainerStatus
+from vedette_services.status.status import Manager
 
 log = logging.getLogger("vedette.learner")
 

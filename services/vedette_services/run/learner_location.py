@@ -18,7 +18,7 @@ from vedette_services.errors import AddressError, RunOverError
 from vedette_services.net.addresses import Address
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.outcome import read_summary
-from vedette_services.run.stop_conditions import EXIT_REASONS
+from vedette_services.status.stop_conditions import EXIT_REASONS
 
 log = logging.getLogger("vedette.learner")
 

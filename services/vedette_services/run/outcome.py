@@ -13,10 +13,10 @@ from vedette_rl.storage.atomic_files import write_json
 from vedette_services.errors import FAILED
 from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.number_format import format_number
-from vedette_services.run.status import Eval, Status
-from vedette_services.run.status_records import StatusReader
-from vedette_services.run.status_schema import decode
-from vedette_services.run.stop_conditions import EXIT_REASONS, exit_sentence, reached_condition
+from vedette_services.status.records import StatusReader
+from vedette_services.status.schema import decode
+from vedette_services.status.status import Eval, Status
+from vedette_services.status.stop_conditions import EXIT_REASONS, exit_sentence, reached_condition
 
 if TYPE_CHECKING:  # `vedette status` needs no configuration
     from vedette_services.config.parts import StopConfig

@@ -21,10 +21,10 @@ from vedette_services.run.events import RunEvent, read_events
 from vedette_services.run.learner_location import LearnerLocation
 from vedette_services.run.outcome import describe_resume_point, read_summary
 from vedette_services.run.provenance import read_provenance
-from vedette_services.run.status import Status
-from vedette_services.run.status_client import StatusClient
-from vedette_services.run.status_schema import decode
-from vedette_services.run.stop_conditions import EXIT_REASONS, elapsed_seconds, exit_sentence
+from vedette_services.status.client import StatusClient
+from vedette_services.status.schema import decode
+from vedette_services.status.status import Status
+from vedette_services.status.stop_conditions import EXIT_REASONS, elapsed_seconds, exit_sentence
 
 if TYPE_CHECKING:  # the reader of curves is slow to load
     from vedette_rl.recording.reading import Floats

@@ -34,7 +34,7 @@ from vedette_services.run.outcome import read_summary, summary_counts
 from vedette_services.run.replay_layout import ReplayLayout, make_counted_replay, replay_directory
 from vedette_services.run.ring_stamp import read_counts, read_stamp
 from vedette_services.run.sources import place_sources, stage_sources
-from vedette_services.run.status_records import read_best
+from vedette_services.status.records import read_best
 
 NEW_BEST, NEW_REPLAY = "config.new-best.toml", "config.new-replay.toml"
 """Settings that a start has decided on, until best model and replay have changed with them."""

@@ -50,7 +50,7 @@ from vedette_services.run.source_data import (
     open_data,
     stored_row,
 )
-from vedette_services.run.status import SourceStatus
+from vedette_services.status.status import SourceStatus
 
 log = logging.getLogger("vedette.learner")
 

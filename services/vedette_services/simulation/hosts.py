@@ -46,8 +46,8 @@ from vedette_services.actors.roster import ActorStats
 from vedette_services.learner.evaluations import CheckedEvaluation, PublishedModel
 from vedette_services.learner.gateway_state import GatewayState
 from vedette_services.learner.model_publisher import ModelPublisher, PackedModel
-from vedette_services.run.status_records import GatewayStatus
 from vedette_services.simulation.network import Channel, Frames, MemoryNetwork
+from vedette_services.status.records import GatewayStatus
 
 log = logging.getLogger("vedette.in_memory")
 

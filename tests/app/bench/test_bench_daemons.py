@@ -7,7 +7,7 @@ import pytest
 from vedette.bench.daemons import check_actors, learner_of
 from vedette_services.config import load_config
 from vedette_services.errors import ActorDiedError, ChildFailedError
-from vedette_services.run.status import Actor, Manager, Status
+from vedette_services.status.status import Actor, Manager, Status
 
 
 def status(**actor: Any) -> Status:

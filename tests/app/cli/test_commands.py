@@ -86,7 +86,7 @@ def test_status_and_help_load_nothing_heavy() -> None:
         "from vedette.cli.app import main\n"
         "try: main()\n"
         "except SystemExit: pass\n"
-        "import vedette_services.run.status_client, vedette_services.run.learner_location\n"
+        "import vedette_services.status.client, vedette_services.run.learner_location\n"
         "import vedette.live\n"
         "heavy = {'torch', 'gymnasium', 'tensorboard'} & set(sys.modules)\n"
         "sys.exit(f'loaded {heavy}' if heavy else 0)\n"

@@ -18,8 +18,8 @@ from run_folders import make_run
 from vedette.dashboard import Dashboard, DirectorySource
 from vedette_services.net.addresses import Address
 from vedette_services.net.http_server import BoundedHttpServer
-from vedette_services.run.status import Actor, Checkpoint, Eval, Manager, Samples, Status, Window
-from vedette_services.run.status_client import StatusClient
+from vedette_services.status.client import StatusClient
+from vedette_services.status.status import Actor, Checkpoint, Eval, Manager, Samples, Status, Window
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ from vedette.reports.record import read_record
 from vedette_rl.recording.tensorboard import TensorboardRecorder
 from vedette_services.errors import NotARunError
 from vedette_services.run.directory import RunDirectory
-from vedette_services.run.status import Status
-from vedette_services.run.status_schema import declared
+from vedette_services.status.schema import declared
+from vedette_services.status.status import Status
 
 HOSTILE = '</td><script>alert(1)</script><img src="http://evil/x" onerror=alert(1)>'
 TOKEN = "t" * 32

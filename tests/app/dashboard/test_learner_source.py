@@ -12,7 +12,7 @@ from served import FakeClient, fleet_status, serving
 
 from vedette.dashboard import Dashboard, LearnerSource, sources
 from vedette_services.errors import RefusedError
-from vedette_services.run.status import Actor, Manager, Status
+from vedette_services.status.status import Actor, Manager, Status
 
 Open = Callable[..., LearnerSource]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from vedette_services.run.status import Status
-from vedette_services.run.status_schema import decode
+from vedette_services.status.schema import decode
+from vedette_services.status.status import Status
 
 VERSION = 12_000
 ERROR = "ValueError: the simulator lost its license and will not step any further today"

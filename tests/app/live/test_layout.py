@@ -11,8 +11,8 @@ from rich.console import Console
 from vedette.live.fleet import Health, fleet_rows, fleet_summary
 from vedette.live.layout import GLOSSARY, Screen
 from vedette.live.progress import Progress, ProgressTracker
-from vedette_services.run.status import Status
-from vedette_services.run.status_text import actor_errors
+from vedette_services.status.status import Status
+from vedette_services.status.text import actor_errors
 
 SIZES = [(60, 24), (80, 24), (120, 40), (200, 60)]
 

@@ -15,7 +15,7 @@ from vedette.live.progress import (
     sparkline,
 )
 from vedette_rl.recording.tensorboard import TensorboardRecorder
-from vedette_services.run.status import Eval, Status, Stop, Time
+from vedette_services.status.status import Eval, Status, Stop, Time
 
 
 def test_a_curve_goes_from_the_least_to_the_greatest() -> None:

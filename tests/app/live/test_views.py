@@ -9,7 +9,7 @@ from fleets import fleet, manager  # beside this file
 
 from vedette.live import LineView, print_once, view_for
 from vedette.live.views import TerminalView
-from vedette_services.run.status import Status
+from vedette_services.status.status import Status
 
 COLOUR = r"\x1b\[(\d;)?3[0-7]m"
 STATUS = fleet([manager(number) for number in range(100)])

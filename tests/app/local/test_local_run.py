@@ -19,8 +19,8 @@ from vedette_services.net.addresses import Address
 from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.events import EventFile, RunEvent
 from vedette_services.run.outcome import read_summary, status_at_end
-from vedette_services.run.status import Status, Time
-from vedette_services.run.status_records import StatusRecordWriter, TrainerStatus
+from vedette_services.status.records import StatusRecordWriter, TrainerStatus
+from vedette_services.status.status import Status, Time
 
 CONFIG = RunConfig.model_validate({"env": {"id": "CartPole-v1"}, "agent": {"name": "dqn"}})
 FAKE = """

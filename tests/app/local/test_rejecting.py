@@ -9,7 +9,7 @@ import pytest
 from small_runs import Shown, config_of, trained  # beside this file
 
 from vedette.local import in_process as run
-from vedette_services.run.status_text import summary_lines
+from vedette_services.status.text import summary_lines
 
 
 class NeverFinite(gym.RewardWrapper[Any, Any]):

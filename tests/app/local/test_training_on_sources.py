@@ -16,7 +16,7 @@ from vedette_rl.replay.ring import RingReader
 from vedette_services.config import RunConfig, load_config
 from vedette_services.errors import ManySettingsError, SettingError
 from vedette_services.run.checks import check_config
-from vedette_services.run.status import Status
+from vedette_services.status.status import Status
 
 ROWS = 400
 

@@ -19,7 +19,7 @@ from vedette_services.actors.instructions import (
     SendBatches,
     StartActor,
 )
-from vedette_services.run.stop_conditions import ENV_STEPS_REACHED
+from vedette_services.status.stop_conditions import ENV_STEPS_REACHED
 
 # Joining
 

@@ -22,7 +22,7 @@ from vedette_services.learner.gateway_state import GatewayState
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import make_keys
 from vedette_services.run.directory import LearnerSpec, RunDirectory
-from vedette_services.run.status_records import GONE_AFTER_S, GatewayStatus, StatusRecordReader
+from vedette_services.status.records import GONE_AFTER_S, GatewayStatus, StatusRecordReader
 
 RING = MemoryRing(np.dtype([("obs", np.float32)]), 8)
 

@@ -10,9 +10,9 @@ from vedette_rl.recording.registry import TeeRecorder
 from vedette_rl.recording.tensorboard import TensorboardRecorder
 from vedette_services.config import RunConfig
 from vedette_services.learner.run_recorder import CurveRecorder, LastRecorded, truncate_curves
-from vedette_services.run.status import Eval, Samples
-from vedette_services.run.status_records import GatewayStatus, TrainerStatus
-from vedette_services.run.status_schema import is_against_opt_steps
+from vedette_services.status.records import GatewayStatus, TrainerStatus
+from vedette_services.status.schema import is_against_opt_steps
+from vedette_services.status.status import Eval, Samples
 
 
 class Steps(TeeRecorder):

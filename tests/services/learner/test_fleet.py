@@ -4,7 +4,7 @@ from typing import Any
 
 from vedette_protocol.messages import ActorReport, Report
 from vedette_services.learner.fleet import Fleet
-from vedette_services.run.status_records import GONE_AFTER_S
+from vedette_services.status.records import GONE_AFTER_S
 
 
 def report(produced: int = 0, incarnation: int = 1, state: Any = "running") -> Report:

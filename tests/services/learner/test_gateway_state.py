@@ -14,8 +14,8 @@ from vedette_rl.replay.limiter import Limiter
 from vedette_services.learner.flow_control import FlightLimits
 from vedette_services.learner.gateway_state import GatewayState, Position
 from vedette_services.learner.intake import Block
-from vedette_services.run.status_records import GONE_AFTER_S
-from vedette_services.run.stop_conditions import ENV_STEPS_REACHED
+from vedette_services.status.records import GONE_AFTER_S
+from vedette_services.status.stop_conditions import ENV_STEPS_REACHED
 
 SCHEMA = Schema(
     (

@@ -3,7 +3,7 @@
 import pytest
 
 from vedette_services.learner.fleet import LagMeter
-from vedette_services.run.status import Lag
+from vedette_services.status.status import Lag
 
 
 def test_lag_is_weighted_by_transitions() -> None:

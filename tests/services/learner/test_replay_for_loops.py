@@ -34,14 +34,14 @@ from vedette_services.run.directory import LearnerSpec
 from vedette_services.run.model_map import ModelMapReader
 from vedette_services.run.outcome import write_summary
 from vedette_services.run.replay_layout import replay_directory, replay_layout
-from vedette_services.run.status import Samples, SourceStatus, Status
-from vedette_services.run.status_records import (
+from vedette_services.status.records import (
     GatewayStatus,
     StatusReader,
     StatusRecordWriter,
     clear_status_records,
 )
-from vedette_services.run.stop_conditions import exit_sentence, is_over, stop_progress
+from vedette_services.status.status import Samples, SourceStatus, Status
+from vedette_services.status.stop_conditions import exit_sentence, is_over, stop_progress
 
 ARRAYS = {"weights": np.zeros(4, np.float32)}
 ADDRESS = Address("127.0.0.1", 28_910)

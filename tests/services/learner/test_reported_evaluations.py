@@ -23,13 +23,13 @@ from vedette_services.learner.supervisor import Supervisor
 from vedette_services.net.addresses import Address
 from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.model_map import ModelMapWriter
-from vedette_services.run.status import Eval, Samples
-from vedette_services.run.status_records import (
+from vedette_services.status.records import (
     GatewayStatus,
     StatusRecordReader,
     StatusRecordWriter,
     TrainerStatus,
 )
+from vedette_services.status.status import Eval, Samples
 
 MODEL = Schema((Column("w", "f4", (3,)),))
 CONFIG = RunConfig.model_validate(

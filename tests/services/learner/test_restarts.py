@@ -25,7 +25,7 @@ from vedette_services.net.addresses import Address
 from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.events import read_events
 from vedette_services.run.model_map import ModelMapWriter
-from vedette_services.run.status_records import StatusRecordWriter, TrainerStatus
+from vedette_services.status.records import StatusRecordWriter, TrainerStatus
 
 HOUR = 3600.0
 

@@ -27,7 +27,7 @@ from vedette_services.net.addresses import Address
 from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.replay_layout import make_run_limiter, ring_dtype
 from vedette_services.run.resume import load_checkpoint
-from vedette_services.run.status_records import TrainerStatus
+from vedette_services.status.records import TrainerStatus
 
 ROWS = 600
 BEFORE, AFTER = 23, 21

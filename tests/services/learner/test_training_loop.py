@@ -16,7 +16,7 @@ from vedette_rl.replay.mixed import MixedReplay
 from vedette_services.config.parts import LearnerConfig
 from vedette_services.learner import training_loop
 from vedette_services.learner.training_loop import TrainingLoop
-from vedette_services.run.status_records import TrainerStatus
+from vedette_services.status.records import TrainerStatus
 
 
 class CountingAgent:

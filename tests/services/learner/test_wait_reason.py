@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from vedette_services.run.status import Checkpoint, Eval, Manager, Replay
-from vedette_services.run.status_records import GatewayStatus, TrainerStatus, describe_wait
+from vedette_services.status.records import GatewayStatus, TrainerStatus, describe_wait
+from vedette_services.status.status import Checkpoint, Eval, Manager, Replay
 
 WAITING = TrainerStatus(phase="waiting", waits="learner waits: 0 of 64 warm-up samples")
 MANAGERS = (Manager(state="running"), Manager(state="gone"))

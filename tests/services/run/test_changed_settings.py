@@ -30,7 +30,7 @@ from vedette_services.run.events import read_events
 from vedette_services.run.replay_layout import replay_directory, ring_dtype
 from vedette_services.run.resume import prepare_start, saved_config
 from vedette_services.run.ring_stamp import ActorNumbers, pack_stamp, read_counts, read_stamp
-from vedette_services.run.status_records import read_best
+from vedette_services.status.records import read_best
 
 STORED = [
     ("env.reward_scale=10.0", "0.05"),

@@ -18,9 +18,9 @@ from vedette_services.run.outcome import (
     read_summary,
     write_summary,
 )
-from vedette_services.run.status import Status
-from vedette_services.run.status_records import StatusRecordWriter, TrainerStatus
-from vedette_services.run.status_schema import encode
+from vedette_services.status.records import StatusRecordWriter, TrainerStatus
+from vedette_services.status.schema import encode
+from vedette_services.status.status import Status
 
 HEARD = Status(run_id="a", epoch=3, opt_steps=90, time_s=1_000.0)
 ENDED = replace(HEARD, opt_steps=100, exit_reason="max_opts")

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from vedette_services.run.events import FleetChanges, FleetSizeCheck, RunEventLog, read_events
-from vedette_services.run.status import Actor, Manager, Samples
-from vedette_services.run.status_records import GatewayStatus, TrainerStatus
+from vedette_services.status.records import GatewayStatus, TrainerStatus
+from vedette_services.status.status import Actor, Manager, Samples
 
 
 def manager(

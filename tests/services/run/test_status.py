@@ -25,10 +25,9 @@ from vedette_services.learner.fleet import Fleet
 from vedette_services.net import sockets
 from vedette_services.net.addresses import Address
 from vedette_services.prometheus import PREFIX, metrics
-from vedette_services.run.status import Actor, Eval, Manager, Samples, Status, Stop
-from vedette_services.run.status_client import StatusClient
-from vedette_services.run.status_records import GatewayStatus, TrainerStatus, assemble_status
-from vedette_services.run.status_schema import (
+from vedette_services.status.client import StatusClient
+from vedette_services.status.records import GatewayStatus, TrainerStatus, assemble_status
+from vedette_services.status.schema import (
     Count,
     Part,
     declared,
@@ -37,7 +36,8 @@ from vedette_services.run.status_schema import (
     printable_json,
     tagged,
 )
-from vedette_services.run.status_text import status_line, summary_lines
+from vedette_services.status.status import Actor, Eval, Manager, Samples, Status, Stop
+from vedette_services.status.text import status_line, summary_lines
 
 NAMES = json.loads((Path(__file__).parent / "status_names.json").read_text())
 """What there was on 2026-11-22: dashboards, scripts and older versions read them."""

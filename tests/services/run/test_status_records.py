@@ -4,13 +4,13 @@ from pathlib import Path
 
 from vedette_rl.storage.state_file import write_state
 from vedette_services.run.directory import RunDirectory
-from vedette_services.run.status import Eval
-from vedette_services.run.status_records import (
+from vedette_services.status.records import (
     StatusRecordReader,
     StatusRecordWriter,
     TrainerStatus,
     clear_status_records,
 )
+from vedette_services.status.status import Eval
 
 
 def test_a_board_is_empty_until_it_is_written(tmp_path: Path) -> None:

@@ -7,10 +7,11 @@ import pytest
 
 from vedette.live import LineView, print_once, view_for
 from vedette.live.views import TerminalView
-from vedette_services.run import status_text, stop_conditions
 from vedette_services.run.number_format import format_short
-from vedette_services.run.status import Checkpoint, Eval, Status, Time
-from vedette_services.run.status_schema import decode
+from vedette_services.status import stop_conditions
+from vedette_services.status import text as status_text
+from vedette_services.status.schema import decode
+from vedette_services.status.status import Checkpoint, Eval, Status, Time
 
 SAID: dict[str, Any] = {
     "run_id": "a1",

@@ -3,7 +3,7 @@
 import pytest
 
 from vedette_services.config.parts import StopConfig
-from vedette_services.run.stop_conditions import find_exit_reason
+from vedette_services.status.stop_conditions import find_exit_reason
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from vedette_services.run.status import Status
+from vedette_services.status.status import Status
 
 if TYPE_CHECKING:  # `vedette status` needs no configuration
     from vedette_services.config.parts import StopConfig

@@ -30,7 +30,8 @@ from vedette_rl.storage.latest_value import (
 from vedette_rl.storage.state_file import check_state
 from vedette_services.host.system import vedette_version
 from vedette_services.run.directory import LearnerSpec, RunDirectory
-from vedette_services.run.status import (
+from vedette_services.status.schema import decode, encode, merged
+from vedette_services.status.status import (
     Checkpoint,
     Eval,
     Lag,
@@ -47,7 +48,6 @@ from vedette_services.run.status import (
     Window,
     rollout_of,
 )
-from vedette_services.run.status_schema import decode, encode, merged
 
 if TYPE_CHECKING:  # `vedette status` needs no configuration
     from vedette_services.config.run_config import RunConfig

@@ -16,8 +16,8 @@ from vedette_services.net.addresses import Address
 from vedette_services.net.handshake import CONTROL, EVENTS, HandshakeMonitor
 from vedette_services.net.keys import ClientKeys
 from vedette_services.net.sockets import control_sub
-from vedette_services.run.status import Status
-from vedette_services.run.status_schema import decode, printable_json
+from vedette_services.status.schema import decode, printable_json
+from vedette_services.status.status import Status
 
 
 def ask_status(

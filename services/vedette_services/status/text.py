@@ -15,9 +15,9 @@ from vedette_services.run.number_format import (
     format_rate,
     format_short,
 )
-from vedette_services.run.status import Eval, Manager, SourceStatus, Status, rollout_of
-from vedette_services.run.status_schema import numbers
-from vedette_services.run.stop_conditions import elapsed_seconds, exit_sentence
+from vedette_services.status.schema import numbers
+from vedette_services.status.status import Eval, Manager, SourceStatus, Status, rollout_of
+from vedette_services.status.stop_conditions import elapsed_seconds, exit_sentence
 
 
 def present_managers(status: Status) -> Sequence[Manager]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from vedette_services.run.status_schema import ChartSpec, Count, Part, counter, declared, gauge
+from vedette_services.status.schema import ChartSpec, Count, Part, counter, declared, gauge
 
 _EVALUATIONS = ChartSpec("Returns", "Return of greedy evaluations")
 _UNTRUSTED = ChartSpec("Returns", "Return of evaluations by managers that are not trusted")
