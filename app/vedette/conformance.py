@@ -38,8 +38,8 @@ from vedette_rl.envs.make import environment_spaces
 from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.rows import MemoryRing
 from vedette_services.config.run_config import RunConfig
-from vedette_services.learner.flow_control import FlightLimits
-from vedette_services.learner.gateway_state import GatewayState
+from vedette_services.learner.gateway.flow_control import FlightLimits
+from vedette_services.learner.gateway.state import GatewayState
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import LearnerKeys, make_keys
 from vedette_services.run.replay_layout import replay_layout

@@ -21,7 +21,7 @@ from vedette_protocol.codec import BatchReader, encode
 from vedette_protocol.messages import Batch
 from vedette_rl.replay.ring import RingWriter
 from vedette_services.host.processes import die_with_parent, python_module
-from vedette_services.learner.intake import Intake
+from vedette_services.learner.gateway.intake import Intake
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import ClientKeys, LearnerKeys
 from vedette_services.net.sockets import samples_push

@@ -35,7 +35,7 @@ _LIBC = ctypes.CDLL(None)
 _PR_SET_PDEATHSIG = 1
 
 _ROLES = {
-    "vedette_services.learner.gateway": "gateway",
+    "vedette_services.learner.gateway.process": "gateway",
     "vedette_services.learner.trainer": "trainer",
     "vedette_services.learner.evaluator": "evaluator",
     "vedette_services.actors.actor": "actor",

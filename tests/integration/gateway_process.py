@@ -87,7 +87,7 @@ class GatewayProcess:
         with self.log_file.open("ab") as out:
             self.process = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "vedette_services.learner.gateway"),
+                    *(sys.executable, "-m", "vedette_services.learner.gateway.process"),
                     *(str(self.run.root), *(event.argument for event in events)),
                 ],
                 pass_fds=[one for event in events for one in event.descriptors],

@@ -12,9 +12,9 @@ from wait_reasons import GatewayWaits
 from vedette_protocol.account import IncarnationAccount, ManagerEntry, SampleAccounting
 from vedette_protocol.limits import RETIRED_MAX, STAMP_MAX_BYTES
 from vedette_protocol.messages import Ack, Batch
-from vedette_services.learner.evaluations import CheckedEvaluation
-from vedette_services.learner.flow_control import FlightLimits
-from vedette_services.learner.gateway_state import GatewayState
+from vedette_services.learner.gateway.evaluations import CheckedEvaluation
+from vedette_services.learner.gateway.flow_control import FlightLimits
+from vedette_services.learner.gateway.state import GatewayState
 
 if TYPE_CHECKING:
     from simulated_fleet import SimulatedFleet

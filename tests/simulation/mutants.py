@@ -40,10 +40,10 @@ class Mutation:
 
 
 _WINDOW, _ACCOUNT = "vedette_protocol.send_window", "vedette_protocol.account"
-_LEDGER, _GATEWAY = "vedette_protocol.ledger", "vedette_services.learner.gateway_state"
+_LEDGER, _GATEWAY = "vedette_protocol.ledger", "vedette_services.learner.gateway.state"
 _MANAGER = "vedette_services.actors.manager_state"
-_EVALUATIONS = "vedette_services.learner.evaluations"
-_ADMISSION = "vedette_services.learner.fleet"
+_EVALUATIONS = "vedette_services.learner.gateway.evaluations"
+_ADMISSION = "vedette_services.learner.gateway.fleet"
 
 MUTATIONS = {
     "window: an ack frees one batch too many": Mutation(

@@ -29,8 +29,8 @@ from vedette_protocol.schema import Column, Schema
 from vedette_rl.envs.config import EnvConfig
 from vedette_services.actors.handover import FinishedBatch
 from vedette_services.config import RunConfig
-from vedette_services.learner.flow_control import FlightLimits
-from vedette_services.learner.gateway_state import GatewayState
+from vedette_services.learner.gateway.flow_control import FlightLimits
+from vedette_services.learner.gateway.state import GatewayState
 from vedette_services.simulation.hosts import GatewayHost
 from vedette_services.simulation.network import Frames, VirtualClock
 from vedette_services.status.records import GONE_AFTER_S

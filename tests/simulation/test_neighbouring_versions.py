@@ -21,7 +21,7 @@ from vedette_services.actors.connection import Identity
 from vedette_services.actors.handover import FinishedBatch
 from vedette_services.actors.instructions import Exit, Instruction, SendBatches, StartActor
 from vedette_services.actors.manager_state import ManagerState
-from vedette_services.learner.gateway_state import GatewayState, Position
+from vedette_services.learner.gateway.state import GatewayState, Position
 
 RUN_ID, MANAGER, INCARNATION = "20250102-cartpole", "host-a", 0x0123456789ABCDEF
 SCHEMA = Schema((Column("obs", "f4", (2,)), Column("reward", "f4")))

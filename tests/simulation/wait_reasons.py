@@ -12,8 +12,8 @@ from counting_ring import InvariantError  # beside this file
 
 from vedette_protocol.account import ManagerEntry
 from vedette_protocol.messages import Ack, ControlMessage, Run, Stop
-from vedette_services.learner.flow_control import ANYWAY_S
-from vedette_services.learner.gateway_state import GatewayState
+from vedette_services.learner.gateway.flow_control import ANYWAY_S
+from vedette_services.learner.gateway.state import GatewayState
 from vedette_services.simulation.network import VirtualClock
 
 if TYPE_CHECKING:

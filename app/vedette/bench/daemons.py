@@ -29,7 +29,7 @@ NOT_TRAINING = ("agent.batch_size=64", "replay.samples_per_insert=1e-12", "repla
 more than the limiter allows."""
 
 ACTOR = "vedette_services.actors.actor"
-GATEWAY = "vedette_services.learner.gateway"
+GATEWAY = "vedette_services.learner.gateway.process"
 TRAINER = "vedette_services.learner.trainer"
 PRODUCER = "vedette.bench.producer"
 

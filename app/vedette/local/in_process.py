@@ -38,8 +38,8 @@ from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import ServicesError, UnsavedEndError
 from vedette_services.host.processes import StopSignals
 from vedette_services.learner.evaluator import ModelEvaluation
-from vedette_services.learner.flow_control import FlightLimits
-from vedette_services.learner.gateway_state import GatewayState
+from vedette_services.learner.gateway.flow_control import FlightLimits
+from vedette_services.learner.gateway.state import GatewayState
 from vedette_services.learner.learner import Learner, make_replay
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import RunEventLog

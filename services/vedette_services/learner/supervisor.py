@@ -63,7 +63,7 @@ from vedette_services.status.text import final_report_lines
 if TYPE_CHECKING:  # an extra
     from vedette_services.prometheus import MetricsAddress
 
-from vedette_services.learner.flow_control import gateway_memory_limit
+from vedette_services.learner.gateway.flow_control import gateway_memory_limit
 
 log = logging.getLogger("vedette.learner")
 

@@ -43,9 +43,9 @@ from vedette_services.actors.instructions import (
 )
 from vedette_services.actors.manager_state import ManagerState
 from vedette_services.actors.roster import ActorStats
-from vedette_services.learner.evaluations import CheckedEvaluation, PublishedModel
-from vedette_services.learner.gateway_state import GatewayState
-from vedette_services.learner.model_publisher import ModelPublisher, PackedModel
+from vedette_services.learner.gateway.evaluations import CheckedEvaluation, PublishedModel
+from vedette_services.learner.gateway.model_publisher import ModelPublisher, PackedModel
+from vedette_services.learner.gateway.state import GatewayState
 from vedette_services.simulation.network import Channel, Frames, MemoryNetwork
 from vedette_services.status.records import GatewayStatus
 

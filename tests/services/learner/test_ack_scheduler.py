@@ -1,6 +1,11 @@
 """How soon a manager hears what is new."""
 
-from vedette_services.learner.flow_control import ANYWAY_S, CHANGED_S, AckScheduler, FlightLimits
+from vedette_services.learner.gateway.flow_control import (
+    ANYWAY_S,
+    CHANGED_S,
+    AckScheduler,
+    FlightLimits,
+)
 
 MANY = [f"m{number}" for number in range(50)]
 MIB = 1 << 20

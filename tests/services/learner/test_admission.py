@@ -16,9 +16,9 @@ from vedette_rl.replay.ring import RingWriter
 from vedette_rl.replay.rows import MemoryRing
 from vedette_services.config import RunConfig
 from vedette_services.host.processes import WakeupEvent
-from vedette_services.learner.fleet import BOTH_ALIVE_S
-from vedette_services.learner.gateway import Gateway
-from vedette_services.learner.gateway_state import GatewayState
+from vedette_services.learner.gateway.fleet import BOTH_ALIVE_S
+from vedette_services.learner.gateway.process import Gateway
+from vedette_services.learner.gateway.state import GatewayState
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import make_keys
 from vedette_services.run.directory import LearnerSpec, RunDirectory

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from vedette_protocol.account import IncarnationAccount
 from vedette_protocol.limits import EXTRAS_MAX
 from vedette_rl.replay.limiter import Limiter
-from vedette_services.learner.flow_control import Budget, CreditGrants, FlightLimits
+from vedette_services.learner.gateway.flow_control import Budget, CreditGrants, FlightLimits
 
 FREE = Limiter(0.0, min_size=1, error_buffer=0.0, batch_size=1)
 

@@ -1,6 +1,6 @@
 """Connections without a handshake: counted at once, reported once it is certain."""
 
-from vedette_services.learner.gateway_sockets import SETTLED_S, FailedHandshakes
+from vedette_services.learner.gateway.sockets import SETTLED_S, FailedHandshakes
 
 
 def told(handshakes: FailedHandshakes, begin: float, end: float) -> int:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from vedette_protocol.messages import ActorReport, Report
-from vedette_services.learner.fleet import Fleet
+from vedette_services.learner.gateway.fleet import Fleet
 from vedette_services.status.records import GONE_AFTER_S
 
 

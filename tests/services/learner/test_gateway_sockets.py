@@ -9,7 +9,7 @@ import pytest
 import zmq
 
 from vedette.local.daemons import free_port
-from vedette_services.learner.gateway_sockets import CutConnections, GatewaySockets
+from vedette_services.learner.gateway.sockets import CutConnections, GatewaySockets
 from vedette_services.net import sockets
 from vedette_services.net.addresses import Address
 from vedette_services.net.handshake import probe_mechanism, time_handshake

@@ -11,9 +11,9 @@ from vedette_protocol.limits import EXTRAS_MAX, OLD_ACCOUNTS_MAX
 from vedette_protocol.messages import Ack, ActorReport, Batch, Refusal, Report, Run, Status, Stop
 from vedette_protocol.schema import Column, Schema
 from vedette_rl.replay.limiter import Limiter
-from vedette_services.learner.flow_control import FlightLimits
-from vedette_services.learner.gateway_state import GatewayState, Position
-from vedette_services.learner.intake import Block
+from vedette_services.learner.gateway.flow_control import FlightLimits
+from vedette_services.learner.gateway.intake import Block
+from vedette_services.learner.gateway.state import GatewayState, Position
 from vedette_services.status.records import GONE_AFTER_S
 from vedette_services.status.stop_conditions import ENV_STEPS_REACHED
 

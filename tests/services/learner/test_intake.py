@@ -11,7 +11,7 @@ from vedette_protocol.schema import Column, Schema
 from vedette_rl.core.columns import empty_columns
 from vedette_rl.envs.spaces import ElementBounds, Spaces, column_bounds, transition_dtype
 from vedette_rl.replay.rows import MemoryRing
-from vedette_services.learner.intake import Intake
+from vedette_services.learner.gateway.intake import Intake
 
 SCHEMA = Schema((Column("obs", "f4", (3,)), Column("action", "u1", (), 0, 3), Column("end", "?")))
 ROWS = 4

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from vedette_services.host.system import private_bytes
-from vedette_services.learner.flow_control import FlightLimits, gateway_memory_limit
+from vedette_services.learner.gateway.flow_control import FlightLimits, gateway_memory_limit
 
 
 def test_the_limit_leaves_room_for_what_is_in_flight_and_for_models() -> None:

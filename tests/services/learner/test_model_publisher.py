@@ -4,7 +4,7 @@ from vedette_protocol import topics
 from vedette_protocol.codec import decode_model
 from vedette_protocol.limits import CHUNK_MAX_BYTES
 from vedette_protocol.messages import ModelChunk
-from vedette_services.learner.model_publisher import ModelPublisher, PackedModel
+from vedette_services.learner.gateway.model_publisher import ModelPublisher, PackedModel
 
 BODY_BYTES = 20 * CHUNK_MAX_BYTES
 

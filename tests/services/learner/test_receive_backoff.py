@@ -2,8 +2,8 @@
 
 import pytest
 
-from vedette_services.learner.gateway import DiskLag
-from vedette_services.learner.gateway_sockets import ReceiveBackoff
+from vedette_services.learner.gateway.process import DiskLag
+from vedette_services.learner.gateway.sockets import ReceiveBackoff
 
 
 def test_who_has_taken_nothing_yet_does_not_rest() -> None:

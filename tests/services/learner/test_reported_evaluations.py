@@ -15,9 +15,9 @@ from vedette_rl.recording.registry import TeeRecorder
 from vedette_rl.storage.state_file import read_state
 from vedette_services.config import RunConfig
 from vedette_services.learner import evaluator
-from vedette_services.learner.evaluations import CheckedEvaluation, PublishedModel
 from vedette_services.learner.evaluator import EvaluatorProcess, ReportedEvaluations
-from vedette_services.learner.gateway import EvaluationHandover
+from vedette_services.learner.gateway.evaluations import CheckedEvaluation, PublishedModel
+from vedette_services.learner.gateway.process import EvaluationHandover
 from vedette_services.learner.run_recorder import CurveRecorder
 from vedette_services.learner.supervisor import Supervisor
 from vedette_services.net.addresses import Address

@@ -21,7 +21,7 @@ from vedette_protocol import messages
 from vedette_protocol.codec import encode as encode_message
 from vedette_protocol.messages import ActorReport, Report
 from vedette_services.config import RunConfig
-from vedette_services.learner.fleet import Fleet
+from vedette_services.learner.gateway.fleet import Fleet
 from vedette_services.net import sockets
 from vedette_services.net.addresses import Address
 from vedette_services.prometheus import PREFIX, metrics

@@ -29,11 +29,11 @@ from vedette_services.host.exit_report import report_exit
 from vedette_services.host.logs import set_log_context, set_up_logging
 from vedette_services.host.processes import WakeupEvent, die_with_parent, ignore_stop_signals
 from vedette_services.host.rate_limited_log import RateLimitedLog
-from vedette_services.learner.evaluations import ActorEvaluations, PublishedModel
-from vedette_services.learner.flow_control import FlightLimits
-from vedette_services.learner.gateway_sockets import GatewaySockets, ReceiveBackoff
-from vedette_services.learner.gateway_state import GatewayState
-from vedette_services.learner.model_publisher import ModelPublisher, PackedModel
+from vedette_services.learner.gateway.evaluations import ActorEvaluations, PublishedModel
+from vedette_services.learner.gateway.flow_control import FlightLimits
+from vedette_services.learner.gateway.model_publisher import ModelPublisher, PackedModel
+from vedette_services.learner.gateway.sockets import GatewaySockets, ReceiveBackoff
+from vedette_services.learner.gateway.state import GatewayState
 from vedette_services.net.keys import LearnerKeys
 from vedette_services.net.sockets import send_now
 from vedette_services.run.directory import LearnerSpec
@@ -434,7 +434,7 @@ def _received(socket: zmq.Socket[bytes]) -> Iterator[bytes]:
 
 
 def main() -> None:
-    """`python -m vedette_services.learner.gateway RUN WAKEUP STOP`"""
+    """`python -m vedette_services.learner.gateway.process RUN WAKEUP STOP`"""
     die_with_parent()
     ignore_stop_signals()
     set_up_logging()

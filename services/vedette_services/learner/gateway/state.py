@@ -24,10 +24,15 @@ from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.rows import RowAppender
 from vedette_services.config.run_config import RunConfig
 from vedette_services.host.rate_limited_log import LogLine, LogLines, RateLimitedLog
-from vedette_services.learner.evaluations import ActorEvaluations
-from vedette_services.learner.fleet import Admission, Fleet, LagMeter, RateMeter
-from vedette_services.learner.flow_control import AckScheduler, Budget, CreditGrants, FlightLimits
-from vedette_services.learner.intake import Block, Intake
+from vedette_services.learner.gateway.evaluations import ActorEvaluations
+from vedette_services.learner.gateway.fleet import Admission, Fleet, LagMeter, RateMeter
+from vedette_services.learner.gateway.flow_control import (
+    AckScheduler,
+    Budget,
+    CreditGrants,
+    FlightLimits,
+)
+from vedette_services.learner.gateway.intake import Block, Intake
 from vedette_services.run.ring_stamp import pack_stamp, read_stamp
 from vedette_services.status.records import GONE_AFTER_S, GatewayStatus
 from vedette_services.status.status import Rates, Replay, Samples

@@ -1,0 +1,1 @@
+"""The gateway: the process that owns the sockets, the ledger and the writing side of the replay."""
