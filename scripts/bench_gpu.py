@@ -56,8 +56,8 @@ try:
     from vedette_rl.replay.frame_ring import open_reader
     from vedette_rl.replay.prioritized import PrioritizedReplay, open_priorities
     from vedette_rl.replay.uniform import UniformReplay
-    from vedette_services.learner.learner import prepare_steps
-    from vedette_services.learner.training_loop import TrainingLoop
+    from vedette_services.learner.trainer.learner import prepare_steps
+    from vedette_services.learner.trainer.training_loop import TrainingLoop
     from vedette_services.run.replay_layout import make_run_limiter
     from vedette_services.status.records import TrainerStatus
 except ModuleNotFoundError as error:

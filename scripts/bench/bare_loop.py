@@ -25,7 +25,7 @@ from vedette_rl.replay.rows import MemoryRing
 from vedette_rl.replay.uniform import UniformReplay
 from vedette_services.errors import UsageError
 from vedette_services.host.system import keep_freed_memory
-from vedette_services.learner.background import SWITCH_S
+from vedette_services.learner.trainer.background import SWITCH_S
 
 _ROWS = 10_000
 _WARM_OPTS = 50

@@ -12,7 +12,7 @@ from bare_loop import BareLoop, imitate_trainer
 
 from vedette.bench.measuring import ratio_of_rounds, summarize_rounds
 from vedette_rl.storage.checkpoints import Checkpoints
-from vedette_services.learner.background import CheckpointWriter
+from vedette_services.learner.trainer.background import CheckpointWriter
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from vedette.bench.measuring import summarize_rounds
 from vedette_protocol.schema import Schema
 from vedette_services.config.loading import load_config
 from vedette_services.errors import ServicesError
-from vedette_services.learner.background import BackgroundPublisher
+from vedette_services.learner.trainer.background import BackgroundPublisher
 from vedette_services.run.model_map import ModelMapWriter
 
 _FIRST_MODELS = 3  # everything is warm after them

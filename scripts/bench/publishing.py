@@ -13,7 +13,7 @@ from bare_loop import BareLoop, imitate_trainer
 from vedette.bench.measuring import ratio_of_rounds, summarize_rounds
 from vedette_protocol.model import body_bytes
 from vedette_protocol.schema import Schema
-from vedette_services.learner.background import BackgroundPublisher
+from vedette_services.learner.trainer.background import BackgroundPublisher
 from vedette_services.run.model_map import ModelMapWriter
 
 _CLOSE_S = 20.0

@@ -17,7 +17,7 @@ from pages import DOCS, PAGES, commands, make_place, page_id, script, words
 
 from vedette.cli.app import app
 from vedette_services.config import RunConfig, load_config
-from vedette_services.learner.run_recorder import CurveRecorder
+from vedette_services.learner.trainer.run_recorder import CurveRecorder
 from vedette_services.status.records import GatewayStatus, TrainerStatus
 from vedette_services.status.status import Actor, Eval, Manager, Samples, SourceStatus, Status
 

@@ -36,7 +36,7 @@ _PR_SET_PDEATHSIG = 1
 
 _ROLES = {
     "vedette_services.learner.gateway.process": "gateway",
-    "vedette_services.learner.trainer": "trainer",
+    "vedette_services.learner.trainer.process": "trainer",
     "vedette_services.learner.evaluator": "evaluator",
     "vedette_services.actors.actor": "actor",
     "vedette_services.actors.evaluation": "evaluation",

@@ -30,7 +30,7 @@ more than the limiter allows."""
 
 ACTOR = "vedette_services.actors.actor"
 GATEWAY = "vedette_services.learner.gateway.process"
-TRAINER = "vedette_services.learner.trainer"
+TRAINER = "vedette_services.learner.trainer.process"
 PRODUCER = "vedette.bench.producer"
 
 _START_S = 180.0  # a loaded machine takes its time to import torch

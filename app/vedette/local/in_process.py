@@ -40,7 +40,7 @@ from vedette_services.host.processes import StopSignals
 from vedette_services.learner.evaluator import ModelEvaluation
 from vedette_services.learner.gateway.flow_control import FlightLimits
 from vedette_services.learner.gateway.state import GatewayState
-from vedette_services.learner.learner import Learner, make_replay
+from vedette_services.learner.trainer.learner import Learner, make_replay
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import RunEventLog
 from vedette_services.run.model_map import MappedModel

@@ -43,8 +43,8 @@ from vedette_services.errors import (
     foreign_error_message,
 )
 from vedette_services.host.processes import StopSignals, WakeupEvent
-from vedette_services.learner.background import BackgroundPublisher
 from vedette_services.learner.supervisor import Supervisor, prepare_run
+from vedette_services.learner.trainer.background import BackgroundPublisher
 from vedette_services.net.addresses import Address
 from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.learner_location import publish_location
@@ -203,7 +203,9 @@ class RemoteReplay:
         self._first_batch = before.opt_steps
         self._supervisor.start(epoch, before.opt_steps)
         opening.callback(self._supervisor.end)
-        from vedette_services.learner.trainer import open_replay  # brings torch: while it starts
+        from vedette_services.learner.trainer.process import (
+            open_replay,  # brings torch: while it starts
+        )
 
         self._wait_for_gateway()
         self._buffer = open_replay(spec, epoch)

@@ -24,7 +24,7 @@ from vedette_services.config import load_config, read_config
 from vedette_services.config.saving import config_table
 from vedette_services.errors import UnsavedEndError
 from vedette_services.learner.evaluator import ModelEvaluation
-from vedette_services.learner.run_recorder import hyperparameters
+from vedette_services.learner.trainer.run_recorder import hyperparameters
 from vedette_services.run import outcome
 
 

@@ -11,7 +11,7 @@ from vedette_protocol.errors import ModelError
 from vedette_protocol.schema import Schema
 from vedette_rl.core import ModelInfo
 from vedette_rl.errors import DivergedError
-from vedette_services.learner.background import BackgroundPublisher
+from vedette_services.learner.trainer.background import BackgroundPublisher
 from vedette_services.run.model_map import ModelMapReader, ModelMapWriter, holds_model
 
 SCHEMA = Schema.from_arrays({"w": np.zeros(3, np.float32)})

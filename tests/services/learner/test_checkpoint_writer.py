@@ -14,7 +14,7 @@ from vedette_rl.core import State
 from vedette_rl.errors import CheckpointError, DivergedError
 from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_rl.storage.state_file import Throttle, no_throttle, read_state
-from vedette_services.learner.background import SHARE, CheckpointWriter
+from vedette_services.learner.trainer.background import SHARE, CheckpointWriter
 
 
 class FailingDisk(Checkpoints):

@@ -9,7 +9,11 @@ from vedette_rl.core import Record
 from vedette_rl.recording.registry import TeeRecorder
 from vedette_rl.recording.tensorboard import TensorboardRecorder
 from vedette_services.config import RunConfig
-from vedette_services.learner.run_recorder import CurveRecorder, LastRecorded, truncate_curves
+from vedette_services.learner.trainer.run_recorder import (
+    CurveRecorder,
+    LastRecorded,
+    truncate_curves,
+)
 from vedette_services.status.records import GatewayStatus, TrainerStatus
 from vedette_services.status.schema import is_against_opt_steps
 from vedette_services.status.status import Eval, Samples

@@ -11,7 +11,7 @@ from vedette_rl.replay.frame_ring import open_writer
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_rl.replay.ring import RingWriter
 from vedette_services.config import RunConfig, load_config
-from vedette_services.learner.trainer import open_replay
+from vedette_services.learner.trainer.process import open_replay
 from vedette_services.net.addresses import Address
 from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.replay_layout import replay_layout

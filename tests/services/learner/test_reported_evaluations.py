@@ -18,8 +18,8 @@ from vedette_services.learner import evaluator
 from vedette_services.learner.evaluator import EvaluatorProcess, ReportedEvaluations
 from vedette_services.learner.gateway.evaluations import CheckedEvaluation, PublishedModel
 from vedette_services.learner.gateway.process import EvaluationHandover
-from vedette_services.learner.run_recorder import CurveRecorder
 from vedette_services.learner.supervisor import Supervisor
+from vedette_services.learner.trainer.run_recorder import CurveRecorder
 from vedette_services.net.addresses import Address
 from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.model_map import ModelMapWriter

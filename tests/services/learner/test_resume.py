@@ -20,9 +20,9 @@ from vedette_rl.replay.uniform import UniformReplay
 from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_rl.testing.inputs import sampled_transitions
 from vedette_services.config import RunConfig
-from vedette_services.learner.learner import Learner, remaining_draws
-from vedette_services.learner.trainer import open_replay
-from vedette_services.learner.training_loop import TrainingLoop
+from vedette_services.learner.trainer.learner import Learner, remaining_draws
+from vedette_services.learner.trainer.process import open_replay
+from vedette_services.learner.trainer.training_loop import TrainingLoop
 from vedette_services.net.addresses import Address
 from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.replay_layout import make_run_limiter, ring_dtype

@@ -15,7 +15,7 @@ from vedette_rl.agents.registry import agent_kind
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.networks import torch_network
 from vedette_services.config.parts import LearnerConfig
-from vedette_services.learner.learner import matrix_precision, prepare_steps
+from vedette_services.learner.trainer.learner import matrix_precision, prepare_steps
 
 CPU = torch.device("cpu")
 SPACES = {

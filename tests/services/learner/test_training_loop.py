@@ -14,8 +14,8 @@ from vedette_rl.errors import NoTdErrorsError
 from vedette_rl.host_copy import HostCopy, Reached
 from vedette_rl.replay.mixed import MixedReplay
 from vedette_services.config.parts import LearnerConfig
-from vedette_services.learner import training_loop
-from vedette_services.learner.training_loop import TrainingLoop
+from vedette_services.learner.trainer.process import training_loop
+from vedette_services.learner.trainer.training_loop import TrainingLoop
 from vedette_services.status.records import TrainerStatus
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from vedette_services.config import load_config
-from vedette_services.learner.run_recorder import open_recorder
+from vedette_services.learner.trainer.run_recorder import open_recorder
 from vedette_services.run import provenance
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.provenance import read_provenance, record_provenance

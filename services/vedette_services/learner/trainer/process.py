@@ -38,8 +38,8 @@ from vedette_services.host.processes import (
     import_path,
 )
 from vedette_services.host.system import adopt_descriptors
-from vedette_services.learner.background import SWITCH_S, BackgroundPublisher
-from vedette_services.learner.learner import (
+from vedette_services.learner.trainer.background import SWITCH_S, BackgroundPublisher
+from vedette_services.learner.trainer.learner import (
     Learner,
     build_learning_agent,
     make_replay,
@@ -47,7 +47,7 @@ from vedette_services.learner.learner import (
     resolve_device,
     take_initial_weights,
 )
-from vedette_services.learner.training_loop import is_recorded
+from vedette_services.learner.trainer.training_loop import is_recorded
 from vedette_services.run.directory import LearnerSpec
 from vedette_services.run.model_map import ModelMapWriter
 from vedette_services.run.replay_layout import make_run_limiter, replay_directory
@@ -134,7 +134,7 @@ class Trainer:
 
 
 def main() -> None:
-    """`python -m vedette_services.learner.trainer RUN EPOCH WAKEUP STOP`"""
+    """`python -m vedette_services.learner.trainer.process RUN EPOCH WAKEUP STOP`"""
     die_with_parent()
     ignore_stop_signals()
     sys.setswitchinterval(SWITCH_S)
@@ -187,7 +187,7 @@ def run_ranks(spec: LearnerSpec, epoch: int) -> None:
                 # by a file: torch's own server would listen to all hosts
                 *("--rdzv-backend", "c10d", "--rdzv-endpoint", f"{rendezvous}.torchrun"),
                 *("--rdzv-conf", "store_type=file", "--rdzv-id", f"{spec.run_id}-{epoch}"),
-                *("-m", "vedette_services.learner.trainer", *sys.argv[1:]),
+                *("-m", "vedette_services.learner.trainer.process", *sys.argv[1:]),
             ]
         )
     except ChildFailedError as error:

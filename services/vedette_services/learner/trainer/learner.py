@@ -40,9 +40,13 @@ from vedette_services.config.parts import LearnerConfig
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import UsageError
 from vedette_services.host.system import keep_freed_memory
-from vedette_services.learner.background import CheckpointWriter
-from vedette_services.learner.run_recorder import CurveRecorder, open_recorder, truncate_curves
-from vedette_services.learner.training_loop import (
+from vedette_services.learner.trainer.background import CheckpointWriter
+from vedette_services.learner.trainer.run_recorder import (
+    CurveRecorder,
+    open_recorder,
+    truncate_curves,
+)
+from vedette_services.learner.trainer.training_loop import (
     TICK_S,
     TrainingLoop,
     sleep_briefly,
