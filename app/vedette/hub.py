@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from jinja2 import Environment, StrictUndefined
 
+from vedette.exporting import export_policy
 from vedette.reports.statistics import bootstrap_interval, mean
 from vedette_rl.core import Evaluation
 from vedette_rl.errors import PolicyFileError
@@ -22,7 +23,6 @@ from vedette_rl.storage.system import bytes_text
 from vedette_services.config.saving import config_text
 from vedette_services.errors import ServicesError, UsageError
 from vedette_services.run.directory import RunDirectory
-from vedette_services.run.export import export_policy
 from vedette_services.run.finished import FinishedRun, evaluate_policy, evaluate_run
 from vedette_services.run.number_format import format_clock, format_number
 from vedette_services.run.outcome import read_summary

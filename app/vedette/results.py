@@ -138,7 +138,7 @@ def export_policy(
         NotInRunError: it has no such model.
         UsageError: there is no such format, or it needs an extra that is not installed.
     """
-    from vedette_services.run import export as exporting
+    from vedette import exporting
 
     exporting.check_export("policy", format, Path(out))
     found = FinishedRun.open(Path(run))
@@ -161,7 +161,7 @@ def export_replay(run: Place, out: Place, format: str = "npz") -> int:
         NotInRunError: it has no replay on disk.
         UsageError: there is no such format, or it needs an extra that is not installed.
     """
-    from vedette_services.run import export as exporting
+    from vedette import exporting
 
     exporting.check_export("replay", format, Path(out))
     return exporting.export_replay(FinishedRun.open(Path(run)), format, Path(out))
@@ -273,7 +273,7 @@ class Result:
             checkpoint: optimization steps of a checkpoint, or ``latest``. None: the best model.
             seed: of exploration, where it is asked to explore.
         """
-        from vedette_services.run.export import policy_of
+        from vedette.exporting import policy_of
 
         run = FinishedRun.open(self.run)
         return policy_of(run, run.load_model(checkpoint)).make_environment_policy(seed=seed)

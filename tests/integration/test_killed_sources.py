@@ -14,7 +14,7 @@ import pytest
 from counting_env import Count
 from daemons import Daemons, flows, free_address, kill_child
 
-from vedette_services.run.export import export_replay
+from vedette.exporting import export_replay
 from vedette_services.run.finished import FinishedRun
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]

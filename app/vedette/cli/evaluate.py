@@ -232,14 +232,14 @@ def collect(
     vedette collect --policy my_pkg:push --env MountainCar-v0 --out demos
     vedette collect --policy runs/cart --takeover --out demos --key left=0 --key right=1
     """
-    from vedette.hub import local_policy
-    from vedette_services.run.collecting import (
+    from vedette.collecting import (
         Keyboard,
         Wanted,
         choose_environment,
         open_demonstrator,
     )
-    from vedette_services.run.collecting import collect as record
+    from vedette.collecting import collect as record
+    from vedette.hub import local_policy
 
     of_person = {"--key": key, "--end": end, "--gamepad": gamepad, "--fps": fps}
     by_person = _is_by_person(policy, of_person, takeover=takeover, checkpoint=checkpoint)

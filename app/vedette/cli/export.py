@@ -31,8 +31,8 @@ def export(
     vedette export runs/cart --what replay --format npz --out replay.npz
     vedette export runs/cart --what replay --format minari --out cart     a folder: its episodes
     """
+    from vedette.exporting import check_export, export_policy, export_replay
     from vedette_services.errors import UsageError
-    from vedette_services.run.export import check_export, export_policy, export_replay
     from vedette_services.run.finished import FinishedRun
 
     found = FinishedRun.open(run)

@@ -16,7 +16,15 @@ import numpy as np
 import pytest
 
 import vedette
+from vedette import collecting
 from vedette.cli.app import main
+from vedette.collecting import (
+    FRUITLESS,
+    Collected,
+    Wanted,
+    collect,
+    open_demonstrator,
+)
 from vedette.local.in_process import run_in_process
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Columns
@@ -32,14 +40,6 @@ from vedette_rl.steps import NStep
 from vedette_rl.storage import atomic_files, system
 from vedette_services.config import RunConfig, load_config
 from vedette_services.errors import NothingCollectedError, UsageError
-from vedette_services.run import collecting
-from vedette_services.run.collecting import (
-    FRUITLESS,
-    Collected,
-    Wanted,
-    collect,
-    open_demonstrator,
-)
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.resume import prepare_start
 from vedette_services.run.sources import open_sources

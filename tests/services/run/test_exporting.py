@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from vedette import exporting
 from vedette.cli.app import main
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Policy
@@ -17,7 +18,6 @@ from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_rl.storage.state_file import write_state
 from vedette_rl.testing.inputs import ScriptedEnv
 from vedette_services.config import RunConfig, read_config, write_config
-from vedette_services.run import export as exporting
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.finished import FinishedRun
 

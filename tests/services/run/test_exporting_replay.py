@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from vedette import exporting
 from vedette.cli.app import main
 from vedette_protocol.schema import Schema
 from vedette_rl.core import Columns, empty_columns
@@ -20,7 +21,6 @@ from vedette_rl.replay.ring import RingWriter
 from vedette_rl.steps import NStep
 from vedette_services.actors.batching import TransitionBatcher, make_transition_pipeline
 from vedette_services.config import RunConfig, load_config, write_config
-from vedette_services.run import export as exporting
 from vedette_services.run.replay_layout import replay_layout
 
 ENVS, STEPS = 3, 50

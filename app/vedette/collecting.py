@@ -20,6 +20,7 @@ import gymnasium as gym
 import numpy as np
 from pydantic import JsonValue
 
+from vedette.exporting import DataSetPlace, require_minari
 from vedette_rl.core import Policy
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.gamepad import Gamepad, GamepadTakeover
@@ -43,7 +44,6 @@ from vedette_services.config.loading import load_config
 from vedette_services.errors import NothingCollectedError, UsageError, foreign_error_message
 from vedette_services.host.processes import Interrupts
 from vedette_services.host.system import vedette_version
-from vedette_services.run.export import DataSetPlace, require_minari
 from vedette_services.run.finished import FinishedRun, build_greedy_policy, played_environment
 from vedette_services.run.outcome import read_summary
 
