@@ -52,7 +52,7 @@ try:
     from vedette.bench.measuring import ratio_of_rounds, summarize_rounds
     from vedette_rl.agents.registry import agent_kind
     from vedette_rl.core import Agent
-    from vedette_rl.device_loader import make_loader
+    from vedette_rl.device.loader import make_loader
     from vedette_rl.replay.frame_ring import open_reader
     from vedette_rl.replay.prioritized import PrioritizedReplay, open_priorities
     from vedette_rl.replay.uniform import UniformReplay

@@ -19,7 +19,7 @@ import torch
 from vedette.bench.measuring import ratio_of_rounds, summarize_rounds
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Agent, empty_columns
-from vedette_rl.device_loader import make_loader
+from vedette_rl.device.loader import make_loader
 from vedette_rl.envs.spaces import Spaces, transition_dtype
 from vedette_rl.replay.rows import MemoryRing
 from vedette_rl.replay.uniform import UniformReplay

@@ -13,14 +13,14 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from vedette_rl import ranks
 from vedette_rl.agents.actions import BoxActions
 from vedette_rl.agents.captured_step import Due, SteppedAgent, StepResult
 from vedette_rl.agents.config import ActorCriticConfig
 from vedette_rl.agents.temporal_difference import Discounts, quantile_huber_loss, td_loss
 from vedette_rl.core.learning import ModelInfo, State
+from vedette_rl.device import ranks
+from vedette_rl.device.host_copy import PendingArrays, settled
 from vedette_rl.envs.spaces import Spaces
-from vedette_rl.host_copy import PendingArrays, settled
 from vedette_rl.networks.encoder import Obs, RandomShift
 from vedette_rl.networks.layers import LayersFactory, normalized_columns
 from vedette_rl.networks.observation import choose_input, images_of

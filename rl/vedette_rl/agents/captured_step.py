@@ -31,9 +31,9 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import nn
 
-from vedette_rl import ranks
 from vedette_rl.core.learning import OptResult, StaticBatch
-from vedette_rl.host_copy import DeviceScalars
+from vedette_rl.device import ranks
+from vedette_rl.device.host_copy import DeviceScalars
 
 log = logging.getLogger("vedette.trainer")
 

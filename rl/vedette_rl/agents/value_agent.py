@@ -17,7 +17,7 @@ from vedette_rl.agents.captured_step import Batch, Due, SteppedAgent, StepResult
 from vedette_rl.agents.config import MunchausenConfig
 from vedette_rl.agents.temporal_difference import Discounts
 from vedette_rl.core.learning import ModelInfo, State
-from vedette_rl.host_copy import PendingArrays, settled
+from vedette_rl.device.host_copy import PendingArrays, settled
 from vedette_rl.networks.encoder import Obs, RandomShift
 from vedette_rl.networks.layers import NormalizedColumns
 from vedette_rl.networks.observation import NetworkInput, PixelShift

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from vedette_rl.device.ranks import draw_rows
 from vedette_rl.envs.spaces import observation_columns
 from vedette_rl.errors import CustomNetworkError
 from vedette_rl.import_by_name import import_by_name
@@ -31,7 +32,6 @@ from vedette_rl.networks.observation import (
     images_of,
     shift_in_pixels,
 )
-from vedette_rl.ranks import draw_rows
 
 Obs = Mapping[str, torch.Tensor]
 

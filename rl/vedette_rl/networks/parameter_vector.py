@@ -18,10 +18,10 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from vedette_rl import ranks
 from vedette_rl.core.learning import State
+from vedette_rl.device import ranks
+from vedette_rl.device.host_copy import HostCopy, Pending, settled, snapshot
 from vedette_rl.errors import ModelMismatchError
-from vedette_rl.host_copy import HostCopy, Pending, settled, snapshot
 from vedette_rl.storage.system import BufferPool
 
 if TYPE_CHECKING:  # agents import networks

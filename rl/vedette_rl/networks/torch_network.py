@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional
 
-from vedette_rl import ranks
 from vedette_rl.core.columns import Columns, select_part
 from vedette_rl.core.learning import ModelInfo, State
+from vedette_rl.device import ranks
+from vedette_rl.device.host_copy import Pending, read_later
 from vedette_rl.envs.spaces import observation_columns
 from vedette_rl.errors import ModelMismatchError
-from vedette_rl.host_copy import Pending, read_later
 from vedette_rl.networks.encoder import CustomQNetwork, Obs, build_encoder
 from vedette_rl.networks.layers import (
     MEAN,

@@ -21,8 +21,8 @@ from vedette_rl.agents.dqn.agent import DqnAgent
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import empty_columns
 from vedette_rl.core.learning import StaticBatch
-from vedette_rl.device_loader import CpuLoader, RingLoader
-from vedette_rl.device_ring import DeviceRing
+from vedette_rl.device.loader import CpuLoader, RingLoader
+from vedette_rl.device.ring import DeviceRing
 from vedette_rl.envs.spaces import Spaces, transition_dtype
 from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.replay.prioritized import PrioritizedReplay

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 import torch
 
-from vedette_rl import ranks
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import empty_columns
-from vedette_rl.device_loader import RankLoader, make_loader
+from vedette_rl.device import ranks
+from vedette_rl.device.loader import RankLoader, make_loader
 from vedette_rl.envs.spaces import Spaces, transition_dtype
 from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.replay.prioritized import PrioritizedReplay

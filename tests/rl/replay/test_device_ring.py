@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from kinds_of_rows import KINDS, Kind
 from numpy.typing import NDArray
 
-from vedette_rl.device_loader import (
+from vedette_rl.device.loader import (
     CpuLoader,
     DeviceBatch,
     DeviceLoader,
@@ -29,7 +29,7 @@ from vedette_rl.device_loader import (
     copy_ring,
     copy_rings,
 )
-from vedette_rl.device_ring import FOLLOW_S, DeviceRing, DeviceRings, are_alike, ring_bytes
+from vedette_rl.device.ring import FOLLOW_S, DeviceRing, DeviceRings, are_alike, ring_bytes
 from vedette_rl.errors import EmptyReplayError, ReplayOverrunError
 from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.replay.frame_ring import MemoryFrameRing, open_reader, open_writer

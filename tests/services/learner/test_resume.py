@@ -11,7 +11,7 @@ import torch
 
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Agent, ReplayBuffer
-from vedette_rl.device_loader import make_loader
+from vedette_rl.device.loader import make_loader
 from vedette_rl.envs.spaces import Spaces, transition_dtype
 from vedette_rl.errors import CheckpointError
 from vedette_rl.replay.prioritized import PrioritizedReplay

@@ -9,9 +9,9 @@ import torch
 from numpy.typing import NDArray
 
 from vedette_rl.core import Agent, ModelInfo, OptResult, Sample, State
-from vedette_rl.device_loader import CpuLoader, DeviceBatch
+from vedette_rl.device.host_copy import HostCopy, Reached
+from vedette_rl.device.loader import CpuLoader, DeviceBatch
 from vedette_rl.errors import NoTdErrorsError
-from vedette_rl.host_copy import HostCopy, Reached
 from vedette_rl.replay.mixed import MixedReplay
 from vedette_services.config.parts import LearnerConfig
 from vedette_services.learner.trainer.process import training_loop

@@ -12,13 +12,13 @@ from vedette_rl.agents.iqn.policy import QuantileLayers
 from vedette_rl.agents.temporal_difference import quantile_huber_loss
 from vedette_rl.agents.value_agent import ActionHeads, Munchausen, ValueAgent
 from vedette_rl.core.learning import State
+from vedette_rl.device.ranks import draw_rows
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.networks.encoder import Obs
 from vedette_rl.networks.layers import normalized_columns
 from vedette_rl.networks.observation import choose_input
 from vedette_rl.networks.parameter_vector import restore_generator
 from vedette_rl.networks.torch_network import build_network
-from vedette_rl.ranks import draw_rows
 
 
 class IqnAgent(ValueAgent):

@@ -8,10 +8,10 @@ from vedette_rl.agents.actor_critic import ActorCritic, Successors
 from vedette_rl.agents.captured_step import Batch, Due, StepResult
 from vedette_rl.agents.td3.policy import DeterministicLayers, Td3Config
 from vedette_rl.core.learning import State
+from vedette_rl.device.ranks import draw_rows
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.networks.encoder import Obs
 from vedette_rl.networks.parameter_vector import ParameterVector, build_seeded
-from vedette_rl.ranks import draw_rows
 
 
 def smoothed_action(

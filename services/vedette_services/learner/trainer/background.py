@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from vedette_rl.core import ModelInfo, State
+from vedette_rl.device.host_copy import settled
 from vedette_rl.errors import CheckpointError
-from vedette_rl.host_copy import settled
 from vedette_rl.storage.checkpoints import Checkpoints, refuse_diverged
 from vedette_services.run.model_map import ModelMapWriter
 from vedette_services.status.status import Checkpoint
@@ -138,7 +138,7 @@ class CheckpointWriter:
 
     def save(self, opt_steps: int, state: State, meta: dict[str, Any]) -> None:
         """Write `state` in the background; it must be a copy that nobody changes, or copies that
-        were begun (`vedette_rl.host_copy`)."""
+        were begun (`vedette_rl.device.host_copy`)."""
         self._thread.submit(_Checkpoint(opt_steps, state, meta))
 
     @property

@@ -22,12 +22,12 @@ from vedette_rl.agents.captured_step import CudaCapture, SteppedAgent
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Agent, ModelInfo, ReplayBuffer, State
 from vedette_rl.core.learning import check_first_model_info, check_first_opt
-from vedette_rl.device_loader import RankLoader, make_loader
+from vedette_rl.device.loader import RankLoader, make_loader
+from vedette_rl.device.ranks import ranks, require_same
 from vedette_rl.envs.spaces import Spaces, describe_spaces
 from vedette_rl.import_by_name import is_import_name
 from vedette_rl.networks.parameter_vector import seed_process
 from vedette_rl.networks.torch_network import compile_networks, compute_in_bfloat16
-from vedette_rl.ranks import ranks, require_same
 from vedette_rl.recording.registry import SurvivingRecorder
 from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.replay.limiter import Limiter

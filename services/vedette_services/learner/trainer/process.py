@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from vedette_protocol.schema import Schema
 from vedette_rl.core import ModelInfo, ReplayBuffer
-from vedette_rl.device_loader import RankLoader
+from vedette_rl.device.loader import RankLoader
+from vedette_rl.device.ranks import join, ranks, require_same
 from vedette_rl.envs.make import environment_spaces
 from vedette_rl.errors import ReplayTornError
-from vedette_rl.ranks import join, ranks, require_same
 from vedette_rl.replay.frame_ring import open_reader
 from vedette_rl.replay.manifest import MANIFEST
 from vedette_rl.replay.prioritized import open_priorities

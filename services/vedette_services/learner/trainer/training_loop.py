@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.core import Agent, OptResult, ReplayBuffer
-from vedette_rl.device_loader import DeviceBatch, DeviceLoader
+from vedette_rl.device.host_copy import HostCopy, read_later
+from vedette_rl.device.loader import DeviceBatch, DeviceLoader
 from vedette_rl.errors import NoTdErrorsError
-from vedette_rl.host_copy import HostCopy, read_later
 from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.mixed import MixedReplay
 from vedette_rl.replay.prioritized import PrioritizedReplay

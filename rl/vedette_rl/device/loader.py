@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from vedette_rl.core import ReplayBuffer
 from vedette_rl.core.columns import VERSION, Columns
-from vedette_rl.device_ring import DeviceRing, DeviceRings, are_alike, ring_bytes, stage
-from vedette_rl.host_copy import Event, Reached
-from vedette_rl.ranks import broadcast, ranks
+from vedette_rl.device.host_copy import Event, Reached
+from vedette_rl.device.ranks import broadcast, ranks
+from vedette_rl.device.ring import DeviceRing, DeviceRings, are_alike, ring_bytes, stage
 from vedette_rl.replay.mixed import MixedReplay
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_rl.replay.rows import Rows
