@@ -17,8 +17,8 @@ from pydantic import BaseModel
 from vedette_rl.agents.config import AgentConfig
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.naming import environment_table
-from vedette_rl.key_suggestions import OUR_KEY, nearest
 from vedette_rl.replay.config import ReplayConfig
+from vedette_rl.settings.key_suggestions import OUR_KEY, nearest
 from vedette_services.config import ActorsConfig, EvaluationConfig, LearnerConfig, StopConfig
 from vedette_services.errors import SettingError
 

@@ -14,7 +14,7 @@ from vedette_rl.agents.exploration import ExplorationConfig
 from vedette_rl.envs import EnvConfig
 from vedette_rl.errors import WrongSettingsError
 from vedette_rl.replay.config import ReplayConfig
-from vedette_rl.stored_settings import ScheduleConfig
+from vedette_rl.settings.stored import ScheduleConfig
 
 
 class MyConfig(AgentConfig):

@@ -41,7 +41,7 @@ def complete_settings(incomplete: str) -> list[str]:
 
 def suggest_setting(option: str) -> str:
     """Return the key of the configuration that was written as an option; "" for none."""
-    from vedette_rl.key_suggestions import nearest
+    from vedette_rl.settings.key_suggestions import nearest
 
     name, keys = option.lstrip("-").replace("-", "_"), _every_key()
     return name if name in keys else nearest(name, keys)
@@ -49,7 +49,7 @@ def suggest_setting(option: str) -> str:
 
 def _every_key() -> list[str]:
     from vedette_rl.agents.registry import BUILT_IN
-    from vedette_rl.settings_part import keys_of
+    from vedette_rl.settings.part import keys_of
     from vedette_services.config.run_config import RunConfig
 
     keys = [*keys_of(RunConfig)]

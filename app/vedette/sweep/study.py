@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from vedette_rl.settings_part import keys_of
+from vedette_rl.settings.part import keys_of
 from vedette_services.config import RunConfig, load_config
 from vedette_services.config.loading import read_toml
 from vedette_services.config.settings import (

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from vedette_rl.agents.temporal_difference import Discounts as Discounts
     from vedette_rl.agents.temporal_difference import td_loss as td_loss
     from vedette_rl.agents.value_agent import ValueAgent as ValueAgent
-    from vedette_rl.stored_settings import IN_SAMPLES as IN_SAMPLES
-    from vedette_rl.stored_settings import IN_WEIGHTS as IN_WEIGHTS
+    from vedette_rl.settings.stored import IN_SAMPLES as IN_SAMPLES
+    from vedette_rl.settings.stored import IN_WEIGHTS as IN_WEIGHTS
 
 _MODULES = {
     "AgentConfig": "agents.config",

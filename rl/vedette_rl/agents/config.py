@@ -10,8 +10,8 @@ from pydantic import ConfigDict, Field, PositiveInt, model_validator
 
 from vedette_rl.import_by_name import choice_or_import
 from vedette_rl.networks.layers import Architecture, CriticArchitecture
-from vedette_rl.settings_part import SettingsPart
-from vedette_rl.stored_settings import (
+from vedette_rl.settings.part import SettingsPart
+from vedette_rl.settings.stored import (
     IN_SAMPLES,
     IN_SAMPLES_SUMS,
     IN_WEIGHTS,

@@ -14,7 +14,7 @@ from pydantic import ConfigDict, Field, NonNegativeInt, PositiveFloat
 from vedette_rl.agents.config import EnvSteps
 from vedette_rl.errors import UnknownNameError
 from vedette_rl.import_by_name import choice_or_import, import_by_name, is_import_name
-from vedette_rl.settings_part import SettingsPart
+from vedette_rl.settings.part import SettingsPart
 
 LADDER_ABOVE = 32
 """Environments: above, ``auto`` is ``ladder``, whose few rungs of a small fleet never are random at

@@ -28,7 +28,7 @@ from vedette_rl.networks.parameter_vector import (
     restore_generator,
 )
 from vedette_rl.networks.torch_network import ObsNormalizer
-from vedette_rl.stored_settings import ScheduleConfig
+from vedette_rl.settings.stored import ScheduleConfig
 
 
 class OptimizerConfig(Protocol):

@@ -19,8 +19,8 @@ from pydantic import (
     model_validator,
 )
 
-from vedette_rl.settings_part import SettingsPart
-from vedette_rl.stored_settings import IN_BEST, IN_SAMPLES, IN_WEIGHTS
+from vedette_rl.settings.part import SettingsPart
+from vedette_rl.settings.stored import IN_BEST, IN_SAMPLES, IN_WEIGHTS
 
 UNNAMED = "external"
 """`EnvConfig.id` where spaces are declared and nobody names an environment."""

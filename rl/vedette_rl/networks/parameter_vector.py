@@ -25,7 +25,7 @@ from vedette_rl.errors import ModelMismatchError
 from vedette_rl.storage.system import BufferPool
 
 if TYPE_CHECKING:  # agents import networks
-    from vedette_rl.stored_settings import ScheduleConfig
+    from vedette_rl.settings.stored import ScheduleConfig
 
 N = TypeVar("N", bound=nn.Module)
 

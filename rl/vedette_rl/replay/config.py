@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from vedette_rl.import_by_name import choice_or_import
-from vedette_rl.settings_part import SettingsPart
-from vedette_rl.stored_settings import ScheduleConfig
+from vedette_rl.settings.part import SettingsPart
+from vedette_rl.settings.stored import ScheduleConfig
 
 ACTORS = "actors"
 """The source of the rows that actors insert."""

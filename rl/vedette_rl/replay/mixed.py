@@ -41,7 +41,7 @@ from vedette_rl.replay.ring import join_rings
 from vedette_rl.replay.rows import Rows, ring_places
 from vedette_rl.replay.sum_tree import JoinedTrees
 from vedette_rl.replay.uniform import UniformReplay
-from vedette_rl.stored_settings import ScheduleConfig
+from vedette_rl.settings.stored import ScheduleConfig
 
 NUMBER_BITS = 48
 """Bits of an index that are a row's number; those above are its source's."""

@@ -23,8 +23,8 @@ from vedette_rl.agents.exploration import ExplorationConfig
 from vedette_rl.agents.registry import BUILT_IN, agent_kind
 from vedette_rl.envs.config import UNNAMED, EnvConfig
 from vedette_rl.errors import UnknownAgentError
-from vedette_rl.key_suggestions import unknown_key
-from vedette_rl.settings_part import keys_of
+from vedette_rl.settings.key_suggestions import unknown_key
+from vedette_rl.settings.part import keys_of
 from vedette_services.config.fleet_defaults import (
     Choice,
     FleetSize,

@@ -8,8 +8,8 @@ from pydantic import BeforeValidator, Field, PositiveInt
 
 from vedette_rl.agents.config import EnvSteps
 from vedette_rl.import_by_name import choice_or_import, is_import_name
-from vedette_rl.settings_part import SettingsPart
-from vedette_rl.stored_settings import IN_BEST, IN_SAMPLES
+from vedette_rl.settings.part import SettingsPart
+from vedette_rl.settings.stored import IN_BEST, IN_SAMPLES
 
 MIB = 1 << 20
 DEVICES = r"^(auto|cpu|mps|cuda(:\d{1,3})?)$"

@@ -2,7 +2,7 @@
 it as a JSON schema, so that editors complete and check TOML.
 
 What may not change when a run resumes is marked where it is declared, by
-`vedette_rl.stored_settings`; `vedette_services.run.resume` refuses it.
+`vedette_rl.settings.stored`; `vedette_services.run.resume` refuses it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from pydantic import BaseModel
 
 from vedette_rl.agents.registry import BUILT_IN
 from vedette_rl.import_by_name import IMPORT_NAME
+from vedette_rl.settings.stored import StoredIn, marks_of
 from vedette_rl.storage.atomic_files import NO_ROOM, replace_file, replace_or_overwrite
-from vedette_rl.stored_settings import StoredIn, marks_of
 from vedette_services.config.run_config import RunConfig
 from vedette_services.config.settings import NONE, Table
 from vedette_services.errors import SettingError

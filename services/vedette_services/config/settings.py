@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from vedette_rl.settings_part import explain
+from vedette_rl.settings.part import explain
 from vedette_services.errors import ManySettingsError, SettingError, UsageError
 
 Table = dict[str, Any]
@@ -140,5 +140,5 @@ def explain_errors(
     error: ValidationError, part: type[BaseModel], prefix: str, keys: Iterable[str]
 ) -> list[SettingError]:
     """Pydantic's complaints about `part` as our own errors; the arguments are those of
-    `vedette_rl.settings_part.explain`."""
+    `vedette_rl.settings.part.explain`."""
     return [SettingError(*wrong) for wrong in explain(error, part, prefix, keys)]

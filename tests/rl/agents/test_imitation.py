@@ -19,7 +19,7 @@ from vedette_rl.agents.sac.config import SacConfig
 from vedette_rl.agents.temporal_difference import Imitation, cross_entropy, margin_loss
 from vedette_rl.agents.value_agent import ActionHeads
 from vedette_rl.envs.spaces import Spaces
-from vedette_rl.stored_settings import ScheduleConfig
+from vedette_rl.settings.stored import ScheduleConfig
 
 MakeBatch = Callable[..., dict[str, torch.Tensor]]
 Q_BDC = torch.tensor([[[1.0, 3.0, 2.5]], [[4.0, 0.0, 3.9]]])

@@ -11,7 +11,7 @@ from torch import nn
 from vedette_rl.networks.layers import MlpSizes
 from vedette_rl.networks.parameter_vector import AdamTensors, ParameterVector, VectorAdam
 from vedette_rl.networks.torch_network import Mlp
-from vedette_rl.stored_settings import ScheduleConfig
+from vedette_rl.settings.stored import ScheduleConfig
 
 
 @pytest.mark.parametrize("weight_decay", [0.0, 0.3])

@@ -24,7 +24,7 @@ from vedette_rl.replay.prioritized import PrioritizedReplay, open_priorities
 from vedette_rl.replay.ring import RingReader, RingWriter
 from vedette_rl.replay.rows import MemoryRing, Rows
 from vedette_rl.replay.uniform import UniformReplay
-from vedette_rl.stored_settings import ScheduleConfig
+from vedette_rl.settings.stored import ScheduleConfig
 
 BY_PRIORITY = ReplayConfig(
     prioritized=True, alpha=1.0, beta_0=1.0, beta_final=1.0, priority_epsilon=1e-9

@@ -10,8 +10,8 @@ import fastjsonschema
 import pytest
 
 from vedette_rl.agents.registry import BUILT_IN
-from vedette_rl.key_suggestions import OUR_KEY
-from vedette_rl.settings_part import keys_of
+from vedette_rl.settings.key_suggestions import OUR_KEY
+from vedette_rl.settings.part import keys_of
 from vedette_services.config import RunConfig, load_config, publish_config, read_config
 from vedette_services.config.presets import preset_names
 from vedette_services.config.saving import config_schema, config_table

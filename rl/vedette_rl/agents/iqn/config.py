@@ -19,7 +19,7 @@ from vedette_rl.agents.config import (
     Width,
 )
 from vedette_rl.agents.exploration import ExplorationConfig
-from vedette_rl.stored_settings import IN_SAMPLES, IN_WEIGHTS
+from vedette_rl.settings.stored import IN_SAMPLES, IN_WEIGHTS
 
 
 class IqnConfig(NetworkConfig):

@@ -15,7 +15,7 @@ from vedette_rl.agents.config import (
     PositiveFloat,
 )
 from vedette_rl.networks.layers import CriticArchitecture
-from vedette_rl.stored_settings import IN_WEIGHTS
+from vedette_rl.settings.stored import IN_WEIGHTS
 
 _WITH_TARGETS = {"learning_rate": 3e-4, "alpha_learning_rate": 3e-4, "policy_delay": 1}
 """The paper's values, in the place of CrossQ's."""

@@ -112,7 +112,9 @@ def _explained(
     key: str, complaints: list[ErrorDetails], keys: list[str], words: Mapping[str, str]
 ) -> WrongSetting:
     """One value, about which each member of a union complains."""
-    from vedette_rl.key_suggestions import unknown_key  # it knows the agents, which are parts
+    from vedette_rl.settings.key_suggestions import (
+        unknown_key,  # it knows the agents, which are parts
+    )
 
     kinds = {details["type"] for details in complaints}
     if "extra_forbidden" in kinds:

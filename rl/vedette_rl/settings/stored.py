@@ -18,7 +18,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from vedette_rl.settings_part import SettingsPart
+from vedette_rl.settings.part import SettingsPart
 
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 
