@@ -22,6 +22,12 @@ from pydantic import JsonValue
 
 from vedette.exporting import DataSetPlace, require_minari
 from vedette_rl.core import Policy
+from vedette_rl.datasets.minari import (
+    EpisodeRecorder,
+    MinariWriter,
+    PlayedEpisode,
+    written_spec,
+)
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.gamepad import Gamepad, GamepadTakeover
 from vedette_rl.envs.make import environment_spaces, make_env, stack_frames
@@ -32,12 +38,6 @@ from vedette_rl.envs.vector_env import Env
 from vedette_rl.errors import EnvironmentFaultError
 from vedette_rl.evaluation.evaluator import EnvironmentPolicy
 from vedette_rl.exported import read_policy
-from vedette_rl.exported.minari_dataset import (
-    EpisodeRecorder,
-    MinariWriter,
-    PlayedEpisode,
-    written_spec,
-)
 from vedette_rl.import_by_name import IMPORT_NAME, import_by_name
 from vedette_rl.storage.atomic_files import replacing
 from vedette_services.config.loading import load_config

@@ -17,12 +17,12 @@ from numpy.lib.format import dtype_to_descr, write_array_header_1_0
 from numpy.typing import NDArray
 
 from vedette_rl.core.columns import SOURCE
+from vedette_rl.datasets.data_sets import MINARI
+from vedette_rl.datasets.minari import missing_packages, write_minari
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.make import environment_action_space, environment_spaces
 from vedette_rl.errors import ExportError
 from vedette_rl.exported import PolicyFile, write_numpy, write_safetensors
-from vedette_rl.exported.data_sets import MINARI
-from vedette_rl.exported.minari_dataset import missing_packages, write_minari
 from vedette_rl.replay.config import ACTORS
 from vedette_rl.replay.export import LiveRows
 from vedette_rl.storage.atomic_files import replacing

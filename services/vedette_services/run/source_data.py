@@ -17,11 +17,7 @@ from vedette_protocol.schema import Schema
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Columns, RowColumn
 from vedette_rl.core.columns import ACTOR, INTERVENED, MANAGER, VERSION
-from vedette_rl.envs.layout import RewardTransform
-from vedette_rl.envs.make import environment_action_space, make_vector_environment
-from vedette_rl.envs.spaces import ElementBounds, Spaces, column_bounds, transition_dtype
-from vedette_rl.errors import DataSetError
-from vedette_rl.exported.data_sets import (
+from vedette_rl.datasets.data_sets import (
     LANES,
     MINARI,
     MinariData,
@@ -32,7 +28,11 @@ from vedette_rl.exported.data_sets import (
     open_replay_rows,
     transitions,
 )
-from vedette_rl.exported.lerobot_data import LeRobotData, is_lerobot
+from vedette_rl.datasets.lerobot import LeRobotData, is_lerobot
+from vedette_rl.envs.layout import RewardTransform
+from vedette_rl.envs.make import environment_action_space, make_vector_environment
+from vedette_rl.envs.spaces import ElementBounds, Spaces, column_bounds, transition_dtype
+from vedette_rl.errors import DataSetError
 from vedette_rl.replay.budget import replay_space
 from vedette_rl.replay.manifest import MANIFEST, read_manifest
 from vedette_rl.replay.prioritized import TD_ERROR

@@ -24,10 +24,10 @@ from typing import NamedTuple
 
 from vedette_rl.core import ReplayBuffer
 from vedette_rl.core.columns import INTERVENED
+from vedette_rl.datasets.data_sets import ReplayData
 from vedette_rl.envs.make import environment_spaces
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.errors import DataSetError, ReplayFormatError, ReplayTornError, RlError
-from vedette_rl.exported.data_sets import ReplayData
 from vedette_rl.replay import ring_files
 from vedette_rl.replay.budget import replay_space
 from vedette_rl.replay.config import INTERVENTIONS

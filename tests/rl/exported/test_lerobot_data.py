@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from vedette_rl.datasets.lerobot import LeRobotData, is_lerobot
 from vedette_rl.envs.make import environment_spaces
 from vedette_rl.errors import DataSetError
-from vedette_rl.exported.lerobot_data import LeRobotData, is_lerobot
 from vedette_rl.replay.ring import RingReader
 from vedette_services.config import load_config
 from vedette_services.errors import SettingError

@@ -28,6 +28,7 @@ from vedette.collecting import (
 from vedette.local.in_process import run_in_process
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Columns
+from vedette_rl.datasets import minari as minari_dataset
 from vedette_rl.envs.make import (
     environment_spaces,
     make_vector_environment,
@@ -35,7 +36,6 @@ from vedette_rl.envs.make import (
 )
 from vedette_rl.envs.spaces import transition_dtype
 from vedette_rl.errors import DataSetError, EnvironmentFaultError
-from vedette_rl.exported import minari_dataset
 from vedette_rl.steps import NStep
 from vedette_rl.storage import atomic_files, system
 from vedette_services.config import RunConfig, load_config

@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.core import Columns
+from vedette_rl.datasets.data_sets import RecordedEpisode, stack_newest, torn_data
 from vedette_rl.envs.spaces import ObservationColumn, action_field, observation_columns
 from vedette_rl.errors import DataSetError
-from vedette_rl.exported.data_sets import RecordedEpisode, stack_newest, torn_data
 
 _INFO = Path("meta") / "info.json"
 _EXTRA = "pip install 'vedette[lerobot]'"

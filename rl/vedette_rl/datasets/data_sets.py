@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 
 from vedette_rl.core import Columns, Step, StepProcessor
 from vedette_rl.core.columns import INTERVENED
+from vedette_rl.datasets.minari import episodes, missing_packages
 from vedette_rl.envs.spaces import ObservationColumn, action_field, observation_columns
 from vedette_rl.errors import DataSetError, SpaceLayoutError
-from vedette_rl.exported.minari_dataset import episodes, missing_packages
 from vedette_rl.replay.export import LiveRows, StoredRows
 
 MINARI = "minari:"

@@ -1,0 +1,1 @@
+"""Recorded episodes: our files, Minari and LeRobot data sets."""
