@@ -29,17 +29,17 @@ from vedette_rl.datasets.minari import (
     written_spec,
 )
 from vedette_rl.envs.config import EnvConfig
-from vedette_rl.envs.gamepad import Gamepad, GamepadTakeover
 from vedette_rl.envs.make import environment_spaces, make_env, stack_frames
 from vedette_rl.envs.registry import AllowImport, find_episode_bound
 from vedette_rl.envs.spaces import Spaces, agent_spaces, differing_part
-from vedette_rl.envs.takeover import KeyboardTakeover, Takeover
 from vedette_rl.envs.vector_env import Env
 from vedette_rl.errors import EnvironmentFaultError
 from vedette_rl.evaluation.evaluator import EnvironmentPolicy
 from vedette_rl.exported import read_policy
 from vedette_rl.import_by_name import IMPORT_NAME, import_by_name
 from vedette_rl.storage.atomic_files import replacing
+from vedette_rl.teleop.gamepad import Gamepad, GamepadTakeover
+from vedette_rl.teleop.takeover import KeyboardTakeover, Takeover
 from vedette_services.config.loading import load_config
 from vedette_services.errors import NothingCollectedError, UsageError, foreign_error_message
 from vedette_services.host.processes import Interrupts

@@ -12,12 +12,12 @@ import pytest
 
 from vedette.cli.app import main
 from vedette_rl.envs import EnvConfig
-from vedette_rl.envs.gamepad import GamepadTakeover
 from vedette_rl.envs.layout import RewardTransform
 from vedette_rl.envs.make import make_vector_environment
-from vedette_rl.envs.takeover import KeyboardTakeover, describe_keys, key_table
 from vedette_rl.envs.vector_env import LoopVectorEnv, SerialEnvs
 from vedette_rl.errors import TakeoverError
+from vedette_rl.teleop.gamepad import GamepadTakeover
+from vedette_rl.teleop.takeover import KeyboardTakeover, describe_keys, key_table
 
 pygame = pytest.importorskip("pygame")
 LEFT, RIGHT, UP = pygame.K_LEFT, pygame.K_RIGHT, pygame.K_UP
@@ -126,7 +126,7 @@ def test_in_training_the_executed_action_is_the_one_that_is_stored() -> None:
         {
             "id": HERE,
             "kwargs": {"render_mode": "rgb_array", "script": {"1": "RIGHT"}},
-            "wrappers": [{"name": "vedette_rl.envs.takeover:KeyboardTakeover"}],
+            "wrappers": [{"name": "vedette_rl.teleop.takeover:KeyboardTakeover"}],
         }
     )
     envs = make_vector_environment(config, 1, 0)

@@ -13,7 +13,9 @@ import numpy as np
 from gymnasium import spaces as gs
 from pydantic import JsonValue
 
-from vedette_rl.envs.takeover import (
+from vedette_rl.envs.vector_env import Env
+from vedette_rl.errors import TakeoverError
+from vedette_rl.teleop.takeover import (
     KeyTable,
     Person,
     Takeover,
@@ -24,8 +26,6 @@ from vedette_rl.envs.takeover import (
     verdict_of,
     verdict_table,
 )
-from vedette_rl.envs.vector_env import Env
-from vedette_rl.errors import TakeoverError
 
 
 class Gamepad(Protocol):

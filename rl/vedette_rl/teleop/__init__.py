@@ -1,0 +1,1 @@
+"""A person who plays, or takes over: keyboard and gamepad."""
