@@ -18,13 +18,13 @@ from vedette.exporting import export_policy
 from vedette.reports.statistics import bootstrap_interval, mean
 from vedette_rl.core import Evaluation
 from vedette_rl.errors import PolicyFileError
+from vedette_rl.number_format import format_clock, format_number
 from vedette_rl.storage.atomic_files import json_text
 from vedette_rl.storage.system import bytes_text
 from vedette_services.config.saving import config_text
 from vedette_services.errors import ServicesError, UsageError
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.finished import FinishedRun, evaluate_policy, evaluate_run
-from vedette_services.run.number_format import format_clock, format_number
 from vedette_services.run.outcome import read_summary
 from vedette_services.run.provenance import (
     Start,

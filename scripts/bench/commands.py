@@ -21,7 +21,7 @@ from wire_costs import WireCosts
 
 from vedette.bench.wire import ATARI, SMALL
 from vedette.cli.bench import AsJson, Atari, Directory, Rounds, Seconds, show_figures
-from vedette_services.run.number_format import format_spread
+from vedette_rl.number_format import format_spread
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, add_completion=False)
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from vedette_services.run.number_format import format_spread
+from vedette_rl.number_format import format_spread
 
 app = typer.Typer(
     no_args_is_help=True,

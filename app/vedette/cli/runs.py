@@ -48,7 +48,7 @@ def runs(
 
 def _cells(run: RunOverview) -> tuple[str, ...]:
     """Format a run's columns."""
-    from vedette_services.run.number_format import format_clock, format_number, format_time
+    from vedette_rl.number_format import format_clock, format_number, format_time
 
     return (
         *(run.state, run.agent or "-", run.env or "-"),

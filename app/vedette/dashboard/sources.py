@@ -14,11 +14,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from vedette.reports.record import RunRecord, read_record
+from vedette_rl.number_format import format_clock
 from vedette_rl.recording.reading import CurveReader, CurveTable
 from vedette_services.errors import RefusedError, error_message
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import FleetChanges, RunEvent
-from vedette_services.run.number_format import format_clock
 from vedette_services.run.overview import (
     RunOverview,
     find_runs,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from statistics import fmean
 
-from vedette_services.run.number_format import format_clock, format_number, format_short
+from vedette_rl.number_format import format_clock, format_number, format_short
 from vedette_services.status.status import Actor, Manager, Status
 
 SILENT_S = 3.0

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from vedette.live.fleet import FleetRow, Health, actor_rows, fleet_rows, fleet_summary
 from vedette.live.progress import Progress, describe_trend, sparkline
-from vedette_services.run.number_format import format_clock, format_number, format_short
+from vedette_rl.number_format import format_clock, format_number, format_short
 from vedette_services.status import text as status_text
 from vedette_services.status.status import Status
 from vedette_services.status.stop_conditions import elapsed_seconds, stop_progress

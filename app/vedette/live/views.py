@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any, Self
 
 from vedette.live.progress import Progress, ProgressTracker
 from vedette.live.terminal import TerminalSession
-from vedette_services.run.number_format import format_clock
+from vedette_rl.number_format import format_clock
 from vedette_services.status.status import Status
 from vedette_services.status.stop_conditions import elapsed_seconds
 from vedette_services.status.text import evaluation_line, run_title, status_line

@@ -19,7 +19,7 @@ from vedette.reports.statistics import (
     carry,
     interquartile_mean,
 )
-from vedette_services.run.number_format import format_decimal
+from vedette_rl.number_format import format_decimal
 
 _OF_A_SEED = ("seed", "preset", "replay.directory", "stop.")
 """Keys, and beginnings of keys, in which runs of one configuration may differ."""

@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
+from vedette_rl.number_format import format_time
 from vedette_rl.recording.reading import Curve, CurveReader, Floats
 from vedette_services.config.loading import read_toml
 from vedette_services.errors import NotARunError, SettingError
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import RunEvent, read_events
-from vedette_services.run.number_format import format_time
 from vedette_services.run.outcome import read_summary
 from vedette_services.run.overview import is_running, run_seconds, start_spans
 from vedette_services.run.provenance import read_provenance

@@ -32,6 +32,12 @@ from vedette.reports.configurations import (
 )
 from vedette.reports.record import RunRecord, read_baseline, read_record
 from vedette_protocol.foreign_text import replace_unprintable
+from vedette_rl.number_format import (
+    format_count,
+    format_decimal,
+    format_duration,
+    format_time,
+)
 from vedette_rl.storage.atomic_files import replace_file
 from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_rl.storage.system import bytes_text
@@ -39,12 +45,6 @@ from vedette_services.errors import SettingError
 from vedette_services.host.system import vedette_version
 from vedette_services.run.directory import REPORT_FILE, RunDirectory
 from vedette_services.run.events import FLEET_KINDS, RunEvent
-from vedette_services.run.number_format import (
-    format_count,
-    format_decimal,
-    format_duration,
-    format_time,
-)
 from vedette_services.run.overview import find_runs
 from vedette_services.status.schema import numbers
 from vedette_services.status.status import Manager, Status

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TypedDict
 
 from vedette.local.daemons import READ_ALREADY, STOP_S, daemon_command, last_lines
+from vedette_rl.number_format import format_clock, format_number
 from vedette_services.config import RunConfig, write_config
 from vedette_services.errors import DONE, FAILED, REFUSED, USAGE, describe_exit
 from vedette_services.host.processes import StopSignals, end_children, pause, spawn
 from vedette_services.host.system import count_cores
-from vedette_services.run.number_format import format_clock, format_number
 from vedette_services.run.outcome import read_summary
 from vedette_services.run.provenance import COMMAND, command_line
 from vedette_services.status.status import Status

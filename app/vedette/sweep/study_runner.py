@@ -21,11 +21,11 @@ from vedette.reports.record import EVALUATION
 from vedette.sweep.jobs import Jobs, Say, StartOptions, Trial, TrialOutcome
 from vedette.sweep.study import Study
 from vedette.sweep.study_journal import POINTS, Workers, locked, open_study
+from vedette_rl.number_format import format_number
 from vedette_rl.recording.reading import read_curves
 from vedette_rl.storage.atomic_files import replace_file
 from vedette_services.errors import DONE, FAILED, ConfigError
 from vedette_services.host.processes import StopSignals
-from vedette_services.run.number_format import format_number
 from vedette_services.run.outcome import read_summary
 from vedette_services.run.resume import saved_config
 from vedette_services.status.status import Status

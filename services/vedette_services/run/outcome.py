@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, NoReturn
 
 from vedette_protocol.account import SampleAccounting
 from vedette_rl.errors import LatestValueFormatError
+from vedette_rl.number_format import format_number
 from vedette_rl.storage.atomic_files import write_json
 from vedette_services.errors import FAILED
 from vedette_services.run.directory import LearnerSpec, RunDirectory
-from vedette_services.run.number_format import format_number
 from vedette_services.status.records import StatusReader
 from vedette_services.status.schema import decode
 from vedette_services.status.status import Eval, Status

@@ -24,13 +24,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from vedette_rl.number_format import format_time
 from vedette_rl.storage.atomic_files import write_json
 from vedette_rl.storage.system import installed_memory
 from vedette_services.config.parts import LearnerConfig
 from vedette_services.config.run_config import RunConfig
 from vedette_services.host.system import count_cores, cpu_model, read_text, vedette_version
 from vedette_services.run.directory import RunDirectory
-from vedette_services.run.number_format import format_time
 from vedette_services.run.outcome import read_summary
 
 log = logging.getLogger("vedette.learner")

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from vedette_rl.storage.system import bytes_text
-from vedette_services.run.number_format import (
+from vedette_rl.number_format import (
     format_clock,
     format_number,
     format_rate,
     format_short,
 )
+from vedette_rl.storage.system import bytes_text
 from vedette_services.status.schema import numbers
 from vedette_services.status.status import Eval, Manager, SourceStatus, Status, rollout_of
 from vedette_services.status.stop_conditions import elapsed_seconds, exit_sentence

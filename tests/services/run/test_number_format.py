@@ -1,4 +1,4 @@
-from vedette_services.run.number_format import format_duration, format_time
+from vedette_rl.number_format import format_duration, format_time
 
 
 def test_times_are_in_units_that_suit_them() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from vedette.live import LineView, print_once, view_for
 from vedette.live.views import TerminalView
-from vedette_services.run.number_format import format_short
+from vedette_rl.number_format import format_short
 from vedette_services.status import stop_conditions
 from vedette_services.status import text as status_text
 from vedette_services.status.schema import decode
