@@ -9,7 +9,7 @@ from typing import Any
 
 from vedette_rl.import_by_name import IMPORT_NAME
 from vedette_services.config.presets import describe_preset, preset_names
-from vedette_services.config.saving import Schema, config_schema
+from vedette_services.config.schema import Schema, config_schema
 
 _BEGINNING = """\
 # Configuration

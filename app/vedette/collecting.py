@@ -44,7 +44,8 @@ from vedette_services.config.loading import load_config
 from vedette_services.errors import NothingCollectedError, UsageError, foreign_error_message
 from vedette_services.host.processes import Interrupts
 from vedette_services.host.system import vedette_version
-from vedette_services.run.finished import FinishedRun, build_greedy_policy, played_environment
+from vedette_services.run.evaluation import played_environment
+from vedette_services.run.finished import FinishedRun, build_greedy_policy
 from vedette_services.run.outcome import read_summary
 
 FRUITLESS = 100

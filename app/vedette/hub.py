@@ -18,13 +18,13 @@ from vedette.exporting import export_policy
 from vedette.reports.statistics import bootstrap_interval, mean
 from vedette_rl.core import Evaluation
 from vedette_rl.errors import PolicyFileError
-from vedette_rl.number_format import format_clock, format_number
+from vedette_rl.number_format import format_bytes, format_clock, format_number
 from vedette_rl.storage.atomic_files import json_text
-from vedette_rl.storage.system import bytes_text
 from vedette_services.config.saving import config_text
 from vedette_services.errors import ServicesError, UsageError
 from vedette_services.run.directory import RunDirectory
-from vedette_services.run.finished import FinishedRun, evaluate_policy, evaluate_run
+from vedette_services.run.evaluation import evaluate_policy, evaluate_run
+from vedette_services.run.finished import FinishedRun
 from vedette_services.run.outcome import read_summary
 from vedette_services.run.provenance import (
     Start,
@@ -177,8 +177,8 @@ def pull_policy(place: str) -> Path:
         asked = (found.name, POLICY)
         size = api.hf_hub_download(*asked, revision=found.revision, dry_run=True).file_size
         if size is not None and size > _PULL_MAX_BYTES:
-            limit = bytes_text(_PULL_MAX_BYTES)
-            raise HubError(found.name, f"{POLICY} has {bytes_text(size)}, more than {limit}")
+            limit = format_bytes(_PULL_MAX_BYTES)
+            raise HubError(found.name, f"{POLICY} has {format_bytes(size)}, more than {limit}")
         path = Path(api.hf_hub_download(*asked, revision=found.revision))
     with path.open("rb") as file:
         if file.read(len(_ZIP_MAGIC)) == _ZIP_MAGIC:

@@ -74,3 +74,12 @@ def format_time(time_s: float | None) -> str:
         )  # fmt: skip
     except (ValueError, OverflowError, OSError):  # no time at all
         return _NONE
+
+
+def format_bytes(count: float) -> str:
+    """Three digits and a unit of 1000s: ``format_bytes(10_240_000_000) == "10.2 GB"``."""
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if abs(count) < 999.5:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} PB"

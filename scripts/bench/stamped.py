@@ -16,7 +16,7 @@ from vedette_rl.agents.config import AgentConfig
 from vedette_rl.agents.kind import AgentKind
 from vedette_rl.core import Columns, ModelInfo, OptResult, State
 from vedette_rl.envs.spaces import Spaces
-from vedette_rl.storage.system import BufferPool
+from vedette_rl.storage.buffer_pool import BufferPool
 
 if TYPE_CHECKING:  # actors load no torch
     import torch

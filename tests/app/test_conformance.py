@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from vedette.cli.app import app
-from vedette.cli.doctor import load_conformance_config
+from vedette.cli.conform import load_conformance_config
 from vedette.conformance import SCENES, Script
 from vedette.wire_rules import RULES, Findings, Watcher
 from vedette_protocol.codec import encode

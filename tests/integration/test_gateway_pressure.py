@@ -21,7 +21,7 @@ from proxy import Proxy
 
 from vedette.local.daemons import free_port
 from vedette_protocol.codec import encode
-from vedette_services.actors.manager_sockets import ModelListener
+from vedette_services.actors.model_listener import ModelListener
 from vedette_services.host.system import private_bytes
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import ClientKeys, make_keys

@@ -11,11 +11,12 @@ import pytest
 from vedette_rl.core import Columns, ModelInfo
 from vedette_rl.envs import transition_dtype
 from vedette_rl.envs.layout import RewardTransform
+from vedette_rl.envs.pushed_envs import PushedEnvs
 from vedette_rl.envs.vector_env import LoopVectorEnv
 from vedette_rl.errors import SpaceLayoutError
 from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.replay.frame_stacks import frame_stack, row_with_places
-from vedette_rl.rollout import PushedEnvs, RolloutLoop
+from vedette_rl.rollout import RolloutLoop
 from vedette_rl.steps import NStep
 from vedette_rl.steps.frames import FrameSteps
 from vedette_rl.testing import ScriptedEnv

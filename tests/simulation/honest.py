@@ -16,6 +16,7 @@ from wait_reasons import ManagerWaits
 
 from vedette_protocol.messages import Ack, Buffer, ControlMessage, EvaluationReport
 from vedette_protocol.schema import Column, Schema
+from vedette_services.actors.actor_stats import ActorStats
 from vedette_services.actors.handover import FinishedBatch
 from vedette_services.actors.instructions import (
     Exit,
@@ -27,7 +28,6 @@ from vedette_services.actors.instructions import (
     StoreModel,
     WriteLog,
 )
-from vedette_services.actors.roster import ActorStats
 from vedette_services.errors import REFUSED
 from vedette_services.simulation.hosts import ManagerHost
 

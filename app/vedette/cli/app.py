@@ -17,16 +17,23 @@ import typer
 
 from vedette.cli import bench
 from vedette.cli.actors import actors
-from vedette.cli.config import config, init, list_names
+from vedette.cli.collect import collect
+from vedette.cli.config import config
+from vedette.cli.conform import conform
 from vedette.cli.dashboard import dashboard
-from vedette.cli.doctor import conform, doctor
-from vedette.cli.evaluate import collect, evaluate
-from vedette.cli.export import export, push
+from vedette.cli.doctor import doctor
+from vedette.cli.evaluate import evaluate
+from vedette.cli.export import export
+from vedette.cli.init import init
 from vedette.cli.keys import app as keys
 from vedette.cli.learner import learner
+from vedette.cli.list import list_names
+from vedette.cli.push import push
+from vedette.cli.report import report
 from vedette.cli.run import run
-from vedette.cli.runs import report, runs, stop
+from vedette.cli.runs import runs
 from vedette.cli.status import status
+from vedette.cli.stop import stop
 from vedette.cli.sweep import sweep
 from vedette_rl.errors import (
     CamerasDifferError,

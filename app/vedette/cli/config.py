@@ -1,16 +1,8 @@
-"""``vedette config`` writes a configuration or its schema, ``vedette init`` a small project,
-``vedette list`` the names that configurations know."""
+"""``vedette config``: a configuration with every key, or its schema."""
 
 from __future__ import annotations
 
 import json
-import shutil
-import sys
-import textwrap
-from collections.abc import Iterator
-from enum import StrEnum
-from importlib import resources
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -20,22 +12,11 @@ from vedette.cli.options import (
     Arguments,
     Env,
     Settings,
-    complete_environments,
     load_from_arguments,
 )
-from vedette_services.errors import UsageError
 
 if TYPE_CHECKING:
-    from gymnasium.envs.registration import EnvSpec
-
-FILES = {
-    "my_env.py": "an environment of your own",
-    "my_network.py": "a network of your own",
-    "mine.toml": "the configuration of a run",
-    "test_mine.py": "tests of the rules that learning depends on",
-    "README.md": "the commands",
-}
-"""The files in `vedette/starter`, described."""
+    pass
 
 
 def config(
@@ -57,7 +38,7 @@ def config(
                                                            #:schema ./vedette.schema.json
     """
     if schema:
-        from vedette_services.config.saving import config_schema
+        from vedette_services.config.schema import config_schema
 
         typer.echo(json.dumps(config_schema(), indent=2))
         return
@@ -67,150 +48,4 @@ def config(
     typer.echo(config_text(found.config, found.comment), nl=False)
 
 
-def init(
-    directory: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Folder of the project; it need not exist.")
-    ] = Path(),
-) -> None:
-    """Write a small project: an environment, a network, a configuration, a test, a README.
-
-    \b
-    vedette init corridor
-    cd corridor
-    vedette run mine.toml
-    pytest
-    """
-    if there := [name for name in FILES if (directory / name).exists()]:
-        raise UsageError(f"{directory}: it has {', '.join(there)} already; name another folder")
-    starter = resources.files("vedette") / "starter"
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        for name in FILES:
-            with (directory / name).open("x", encoding="utf-8") as file:
-                file.write((starter / name).read_text("utf-8"))
-    except OSError as error:
-        why = error.strerror or error
-        raise UsageError(f"{directory}: cannot be written: {why}; name another folder") from error
-    for name, what in FILES.items():
-        typer.echo(f"{directory / name!s:<30} {what}")
-    go_there = "" if directory == Path() else f"cd {directory} && "
-    typer.echo(f"next: {go_there}vedette run mine.toml")
-
-
 # Names that commands and configurations know
-
-Row = dict[str, str]
-"""A name, with ``from`` (the distribution that has it) and ``what`` it is."""
-
-_SHOWN_OF_MANY = 16
-
-
-class Kind(StrEnum):
-    """What can be listed."""
-
-    AGENTS = "agents"
-    ENVIRONMENTS = "environments"
-    PRESETS = "presets"
-    NETWORKS = "networks"
-    EXPLORATIONS = "explorations"
-    STEP_PROCESSORS = "step-processors"
-    REPLAYS = "replays"
-    RECORDERS = "recorders"
-
-
-_TYPED = {
-    Kind.AGENTS: "--agent NAME",
-    Kind.ENVIRONMENTS: "--env NAME",
-    Kind.PRESETS: "used by --agent and --env together",
-    Kind.NETWORKS: "agent.network=NAME",
-    Kind.EXPLORATIONS: "agent.exploration.kind=NAME",
-    Kind.STEP_PROCESSORS: "actors.step_processor=NAME",
-    Kind.REPLAYS: "replay.name=NAME",
-    Kind.RECORDERS: 'learner.recorders=["NAME"]',
-}
-"""What is typed with a name of each kind."""
-
-
-def list_names(
-    kind: Annotated[
-        Kind | None,
-        typer.Argument(
-            metavar="KIND",
-            help="List these alone. [all]",
-        ),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON, one object a line.")] = False,
-) -> None:
-    """List agents, environments, presets and the other names, with those of installed packages.
-
-    Runs are listed by `vedette runs`.
-
-    \b
-    vedette list
-    vedette list environments
-    vedette list --json | jq 'select(.kind == "recorders")'
-    """
-    for number, one in enumerate([kind] if kind else Kind):
-        rows = list(_rows(one))
-        if as_json:
-            for row in rows:
-                typer.echo(json.dumps({"kind": one.value, **row}))
-            continue
-        typer.echo(f"{chr(10) if number else ''}{one.value}: {_TYPED[one]}")
-        _print_rows(rows, None if kind else _SHOWN_OF_MANY, one)
-
-
-def _print_rows(rows: list[Row], most: int | None, kind: Kind) -> None:
-    shown = rows[:most]
-    width = max((len(row["name"]) for row in shown), default=0)
-    for row in shown:
-        parts = ["" if row["from"] == "vedette" else row["from"], row["what"]]
-        line = f"  {row['name']:<{width}}  {': '.join(filter(None, parts))}"
-        if sys.stdout.isatty():
-            columns = max(40, shutil.get_terminal_size().columns)
-            line = textwrap.fill(line, columns, subsequent_indent=" " * (width + 4))
-        typer.echo(line)
-    if len(rows) > len(shown):
-        typer.echo(f"  and {len(rows) - len(shown)} more: vedette list {kind.value}")
-
-
-def _rows(kind: Kind) -> Iterator[Row]:
-    """The names of a kind."""
-    from vedette_services.config.plugins import part_names
-    from vedette_services.config.presets import describe_preset, preset_names
-
-    if kind is Kind.ENVIRONMENTS:
-        yield from _environments(preset_names())
-    elif kind is Kind.PRESETS:
-        for name in preset_names():
-            yield {"name": name, "from": "vedette", "what": describe_preset(name)}
-    else:
-        for part in part_names(f"vedette.{kind.value.replace('-', '_')}"):
-            yield {"name": part.name, "from": part.origin, "what": part.what}
-
-
-def _environments(presets: list[str]) -> Iterator[Row]:
-    """Those with a preset, then the newest version of the others that Gymnasium has registered."""
-    import gymnasium
-
-    newest: dict[str, int] = {}
-    for spec in gymnasium.registry.values():
-        bare = _unversioned(spec.id)
-        newest[bare] = max(_version(spec), newest.get(bare, -1))
-    for name in complete_environments(""):
-        own, registered = name.replace("/", "_"), gymnasium.registry.get(name)
-        agents = [preset.partition("-")[0] for preset in presets if preset.endswith(f"-{own}")]
-        if agents:
-            yield {"name": name, "from": "vedette", "what": f"preset for {', '.join(agents)}"}
-        elif registered is not None and _version(registered) == newest[_unversioned(name)]:
-            made_by = registered.entry_point
-            module = made_by if isinstance(made_by, str) else getattr(made_by, "__module__", "-")
-            yield {"name": name, "from": module.partition(".")[0], "what": ""}
-
-
-def _unversioned(name: str) -> str:
-    return name.rpartition("-v")[0] or name
-
-
-def _version(spec: EnvSpec) -> int:
-    return -1 if spec.version is None else spec.version

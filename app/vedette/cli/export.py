@@ -1,4 +1,4 @@
-"""``vedette export`` and ``push``: the policy or the replay of a run in a file or on the Hub."""
+"""``vedette export``: the policy or the replay of a run in a file."""
 
 from __future__ import annotations
 
@@ -45,62 +45,3 @@ def export(
         return
     kept = export_policy(found, format, out, checkpoint)
     typer.echo(f"the policy of version {kept.model.version:,} in {out}")
-
-
-def push(
-    run: RunArgument,
-    repository: Annotated[
-        str,
-        typer.Argument(
-            metavar="USER/NAME", help="A model repository of the Hub.", show_default=False
-        ),
-    ],
-    private: Annotated[
-        bool,
-        typer.Option("--private", help="Make it a private one; one that is public is refused."),
-    ] = False,
-    checkpoint: Checkpoint = None,
-    episodes: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=100_000,
-            help="Played for the model card. [as the run's evaluations: 20]",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Write the files into this new folder, and push nothing.",
-        ),
-    ] = None,
-) -> None:
-    """Push a policy to the Hugging Face Hub, with a model card. The best of a run by evaluation.
-
-    Pushed are the policy, the card, the configuration, the summary and the provenance: versions,
-    hardware, commit and settings, but no names of hosts or folders and no options of the command.
-
-    \b
-    vedette push runs/cart me/cart-dqn --out look        what would be pushed
-    vedette push runs/cart me/cart-dqn
-    vedette eval hf://me/cart-dqn
-    """
-    from vedette.hub import Repository, push_policy, write_folder
-    from vedette_rl.storage.atomic_files import replacing
-    from vedette_services.errors import UsageError
-
-    if out is None:
-        url = push_policy(
-            run, repository, private=private, checkpoint=checkpoint, episodes=episodes
-        )
-        typer.echo(url)
-        return
-    name = Repository.parse(repository).name
-    if out.exists():
-        raise UsageError(f"--out {out}: it is there already; name a new folder")
-    with replacing(out) as aside:
-        aside.mkdir()
-        write_folder(run, aside, name, checkpoint, episodes)
-    for path in sorted(out.iterdir()):
-        typer.echo(path)

@@ -30,7 +30,7 @@ from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.rows import MemoryRing, default_guard
 from vedette_rl.storage.checkpoints import refuse_diverged
 from vedette_services.actors.actor import ActorLoop, build_actor
-from vedette_services.actors.actor_process import SLOTS, ActorSpec
+from vedette_services.actors.actor_spec import SLOTS, ActorSpec
 from vedette_services.actors.handover import LocalHandover, SlotLayout, slot_layout
 from vedette_services.actors.instructions import StartActor, StoreModel
 from vedette_services.actors.own_actor import LocalModels
@@ -47,7 +47,6 @@ from vedette_services.run.model_map import MappedModel
 from vedette_services.run.outcome import describe_unsaved, exit_at_once, write_summary
 from vedette_services.run.provenance import record_provenance
 from vedette_services.run.replay_layout import ReplayLayout, make_run_limiter, replay_layout
-from vedette_services.run.resume import prepare_start
 from vedette_services.run.ring_stamp import ActorNumbers, pack_stamp
 from vedette_services.run.sources import (
     describe_sources,
@@ -55,6 +54,7 @@ from vedette_services.run.sources import (
     open_sources,
     sizes_of,
 )
+from vedette_services.run.start import prepare_start
 from vedette_services.simulation.hosts import GatewayHost, ManagerHost
 from vedette_services.simulation.network import MemoryNetwork, VirtualClock
 from vedette_services.status.records import GatewayStatus, TrainerStatus, assemble_status

@@ -33,6 +33,7 @@ from vedette.reports.configurations import (
 from vedette.reports.record import RunRecord, read_baseline, read_record
 from vedette_protocol.foreign_text import replace_unprintable
 from vedette_rl.number_format import (
+    format_bytes,
     format_count,
     format_decimal,
     format_duration,
@@ -40,7 +41,6 @@ from vedette_rl.number_format import (
 )
 from vedette_rl.storage.atomic_files import replace_file
 from vedette_rl.storage.checkpoints import Checkpoints
-from vedette_rl.storage.system import bytes_text
 from vedette_services.errors import SettingError
 from vedette_services.host.system import vedette_version
 from vedette_services.run.directory import REPORT_FILE, RunDirectory
@@ -244,7 +244,7 @@ def _videos(run: Path) -> Iterator[tuple[str, str, str]]:
         try:
             count = path.stat().st_size
             if count > min(VIDEO_BYTES_MAX, room):
-                yield name, "", f"({bytes_text(count)}) is too large to be part of this page."
+                yield name, "", f"({format_bytes(count)}) is too large to be part of this page."
                 continue
             text = base64.b64encode(path.read_bytes()).decode()
         except OSError as error:

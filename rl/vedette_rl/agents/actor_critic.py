@@ -21,15 +21,12 @@ from vedette_rl.core.learning import ModelInfo, State
 from vedette_rl.device import ranks
 from vedette_rl.device.host_copy import PendingArrays, settled
 from vedette_rl.envs.spaces import Spaces
+from vedette_rl.networks.adam import VectorAdam
 from vedette_rl.networks.encoder import Obs, RandomShift
 from vedette_rl.networks.layers import LayersFactory, normalized_columns
 from vedette_rl.networks.observation import choose_input, images_of
-from vedette_rl.networks.parameter_vector import (
-    ParameterVector,
-    VectorAdam,
-    build_seeded,
-    restore_generator,
-)
+from vedette_rl.networks.parameter_vector import ParameterVector
+from vedette_rl.networks.seeding import build_seeded, restore_generator
 from vedette_rl.networks.torch_network import Critics, ObsNormalizer, build_network
 
 

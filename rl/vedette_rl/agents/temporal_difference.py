@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from vedette_rl.agents.config import ImitationConfig
 from vedette_rl.core.columns import SOURCE
-from vedette_rl.networks.parameter_vector import schedule_factor
+from vedette_rl.networks.adam import schedule_factor
 
 _LONGEST_TRANSITION = 255
 """Steps: ``n_steps`` is one byte."""

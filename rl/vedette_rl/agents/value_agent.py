@@ -18,15 +18,12 @@ from vedette_rl.agents.config import MunchausenConfig
 from vedette_rl.agents.temporal_difference import Discounts
 from vedette_rl.core.learning import ModelInfo, State
 from vedette_rl.device.host_copy import PendingArrays, settled
+from vedette_rl.networks.adam import VectorAdam
 from vedette_rl.networks.encoder import Obs, RandomShift
 from vedette_rl.networks.layers import NormalizedColumns
 from vedette_rl.networks.observation import NetworkInput, PixelShift
-from vedette_rl.networks.parameter_vector import (
-    ParameterVector,
-    VectorAdam,
-    build_seeded,
-    restore_generator,
-)
+from vedette_rl.networks.parameter_vector import ParameterVector
+from vedette_rl.networks.seeding import build_seeded, restore_generator
 from vedette_rl.networks.torch_network import ObsNormalizer
 from vedette_rl.settings.stored import ScheduleConfig
 

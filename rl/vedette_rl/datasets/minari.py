@@ -24,9 +24,9 @@ from vedette_rl.envs import EnvConfig, make_env
 from vedette_rl.envs.layout import ActionConverter, find_intervention
 from vedette_rl.envs.spaces import observation_columns
 from vedette_rl.errors import DataSetError, ExportError
+from vedette_rl.number_format import format_bytes
 from vedette_rl.replay.export import LiveRows, StoredRows
 from vedette_rl.storage.atomic_files import NO_ROOM, allocate_file
-from vedette_rl.storage.system import bytes_text
 
 _PACKAGES = {"minari": "minari", "h5py": "h5py", "PIL": "pillow"}
 
@@ -111,7 +111,7 @@ class MinariWriter:
         except OSError as e:
             if e.errno not in NO_ROOM:
                 raise
-            why = f"no room for another {bytes_text(need)}: {e.strerror}"
+            why = f"no room for another {format_bytes(need)}: {e.strerror}"
             raise DataSetError(self._name, why, "make room on its disk") from e
         self._room.unlink()
 

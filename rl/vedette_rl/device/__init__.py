@@ -1,1 +1,1 @@
-"""Batches on the device that learns: drawing, copying, and several processes that learn together."""
+"""Batches on the device that learns: drawing, copying, several ranks."""

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.core.learning import State
-from vedette_rl.storage.system import BufferPool
+from vedette_rl.storage.buffer_pool import BufferPool
 
 if TYPE_CHECKING:
     import torch  # those who wait for copies need not load it

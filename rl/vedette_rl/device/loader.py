@@ -21,11 +21,11 @@ from vedette_rl.core.columns import VERSION, Columns
 from vedette_rl.device.host_copy import Event, Reached
 from vedette_rl.device.ranks import broadcast, ranks
 from vedette_rl.device.ring import DeviceRing, DeviceRings, are_alike, ring_bytes, stage
+from vedette_rl.number_format import format_bytes
 from vedette_rl.replay.mixed import MixedReplay
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_rl.replay.rows import Rows
 from vedette_rl.replay.uniform import DrawnRows, UniformReplay
-from vedette_rl.storage.system import bytes_text
 
 log = logging.getLogger("vedette.trainer")
 
@@ -116,19 +116,19 @@ def copy_rings(rows: Sequence[Rows], device: torch.device, free_bytes: int) -> D
 
 def _copy(make: Callable[[], C], device: torch.device, need: int, free_bytes: int) -> C | None:
     if need > free_bytes:
-        reason = f"{bytes_text(free_bytes)} are free for it"
+        reason = f"{format_bytes(free_bytes)} are free for it"
     else:
         try:
             copy = make()
         except torch.OutOfMemoryError as error:
             reason = str(error).partition(". ")[0]
         else:
-            log.info("the replay is copied to %s: %s", device, bytes_text(need))
+            log.info("the replay is copied to %s: %s", device, format_bytes(need))
             return copy
     log.warning(
         "the replay of %s is not copied to %s (%s): every batch is copied from the host's memory; "
         "a smaller replay.capacity would fit",
-        *(bytes_text(need), device, reason),
+        *(format_bytes(need), device, reason),
     )
     return None
 

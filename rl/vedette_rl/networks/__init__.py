@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from vedette_rl.import_by_name import lazy_names
 
 if TYPE_CHECKING:
+    from vedette_rl.networks.adam import VectorAdam as VectorAdam
     from vedette_rl.networks.encoder import FlatEncoder as FlatEncoder
     from vedette_rl.networks.encoder import ImageEncoder as ImageEncoder
     from vedette_rl.networks.encoder import build_encoder as build_encoder
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
     from vedette_rl.networks.observation import count_features as count_features
     from vedette_rl.networks.observation import flat_parts as flat_parts
     from vedette_rl.networks.parameter_vector import ParameterVector as ParameterVector
-    from vedette_rl.networks.parameter_vector import VectorAdam as VectorAdam
-    from vedette_rl.networks.parameter_vector import build_seeded as build_seeded
+    from vedette_rl.networks.seeding import build_seeded as build_seeded
     from vedette_rl.networks.torch_network import Mlp as Mlp
 
 _MODULES = {

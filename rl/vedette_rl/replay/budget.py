@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from vedette_rl.errors import ReplayBudgetError
+from vedette_rl.number_format import format_bytes
 from vedette_rl.replay.commits import COMMIT_MAX_BYTES, COMMIT_SLOTS
 from vedette_rl.replay.manifest import SharedSpec
 from vedette_rl.replay.ring_files import PAGE_BYTES
@@ -18,7 +19,7 @@ from vedette_rl.replay.rows import default_guard
 from vedette_rl.replay.sum_tree import tree_bytes
 from vedette_rl.replay.syncing import synced_file_bytes
 from vedette_rl.storage.latest_value import latest_value_file_bytes
-from vedette_rl.storage.system import bytes_text, installed_memory
+from vedette_rl.storage.system import installed_memory
 
 ROOT = Path("/")
 MEMORY_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs", "hugetlbfs"})
@@ -43,7 +44,7 @@ class ReplaySpace:
         return self.rows_bytes + self.priorities_bytes
 
     def __str__(self) -> str:
-        return f"replay: {self.capacity:,} samples need {bytes_text(self.total_bytes)}"
+        return f"replay: {self.capacity:,} samples need {format_bytes(self.total_bytes)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,24 +118,23 @@ def check_budget(
         # Said only where it makes the difference.
         others = ""
         if other_space and need.total_bytes <= free_disk + taken:
-            others = f", and {other_space.directory} {bytes_text(more)} more,"
+            others = f", and {other_space.directory} {format_bytes(more)} more,"
         raise ReplayBudgetError(
             f"disk in {directory}",
-            f"{bytes_text(need.total_bytes)}{others}",
-            bytes_text(free_disk + taken),
+            f"{format_bytes(need.total_bytes)}{others}",
+            format_bytes(free_disk + taken),
             "lower replay.capacity, or name a larger disk as replay.directory",
         )
     free_memory = available_memory(root) + (taken if in_memory else 0)
     if need.total_bytes > free_memory and (must_fit_memory or in_memory):
         raise ReplayBudgetError(
             "memory",
-            bytes_text(need.total_bytes),
-            bytes_text(free_memory),
+            format_bytes(need.total_bytes),
+            format_bytes(free_memory),
             "lower replay.capacity, or name a directory on a disk as replay.directory",
         )
-    return (
-        f"{need}; free: {bytes_text(free_memory)} of memory, {bytes_text(free_disk)} in {directory}"
-    )
+    free = f"{format_bytes(free_memory)} of memory, {format_bytes(free_disk)} in {directory}"
+    return f"{need}; free: {free}"
 
 
 def available_memory(root: Path = ROOT) -> int:

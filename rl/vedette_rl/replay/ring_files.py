@@ -38,9 +38,10 @@ from vedette_rl.errors import (
     ReplayFormatError,
     ReplayTornError,
 )
+from vedette_rl.number_format import format_bytes
 from vedette_rl.replay.manifest import MANIFEST, Manifest
 from vedette_rl.storage.atomic_files import allocate_file
-from vedette_rl.storage.system import bytes_text, lock_file, open_file, sync_file
+from vedette_rl.storage.system import lock_file, open_file, sync_file
 
 PAGE_BYTES = 4096
 CURSOR = "cursor.bin"
@@ -180,9 +181,9 @@ def make_array(path: Path, uid: str, dtype: np.dtype[Any], shape: tuple[int, ...
     except (OSError, OverflowError) as e:
         if isinstance(e, OSError) and e.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise
-        free = bytes_text(shutil.disk_usage(path.parent).free)
+        free = format_bytes(shutil.disk_usage(path.parent).free)
         raise ReplayBudgetError(
-            f"disk in {path.parent}", bytes_text(need), free, "lower replay.capacity"
+            f"disk in {path.parent}", format_bytes(need), free, "lower replay.capacity"
         ) from e
 
 

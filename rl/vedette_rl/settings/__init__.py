@@ -1,1 +1,1 @@
-"""Typed parts of the configuration, as they are stored, and suggestions for keys that do not exist."""
+"""Typed parts of the configuration, how they are stored, and suggestions for unknown keys."""

@@ -72,7 +72,7 @@ class ScheduleConfig(SettingsPart):
 
     def factor(self, step: float) -> float:
         """The factor of what it scales at an optimization step, counted from 1. The same for
-        tensors is `vedette_rl.networks.parameter_vector.schedule_factor`."""
+        tensors is `vedette_rl.networks.adam.schedule_factor`."""
         factor = min(1.0, step / max(self.warmup_opts, 1))
         if self.kind == "constant":
             return factor

@@ -34,8 +34,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.errors import LatestValueFormatError, MapSpaceError, OneWriterError
+from vedette_rl.number_format import format_bytes
 from vedette_rl.storage.atomic_files import allocate_file
-from vedette_rl.storage.system import BufferPool, bytes_text, lock_file, open_file, sync_mapped_file
+from vedette_rl.storage.buffer_pool import BufferPool
+from vedette_rl.storage.system import lock_file, open_file, sync_mapped_file
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -356,7 +358,7 @@ def _make_file(path: Path, max_bytes: int, slots: int, magic: bytes, *, durable:
     try:
         allocate_file(path, need, head, durable=durable)
     except OSError as e:
-        raise MapSpaceError(path, bytes_text(need), e.strerror or str(e)) from e
+        raise MapSpaceError(path, format_bytes(need), e.strerror or str(e)) from e
 
 
 def _lock(file: int, path: Path) -> None:

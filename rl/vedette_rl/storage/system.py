@@ -1,5 +1,4 @@
-"""Calls on files and memory that differ between operating systems, each with a portable path; their
-sizes as text; and a pool of large buffers.
+"""Calls on files and memory that differ between operating systems, each with a portable path.
 
 No other module of `vedette_rl` makes them; ruff checks that. Those on processes are in
 `vedette_services.host.system`.
@@ -11,12 +10,7 @@ import contextlib
 import ctypes
 import mmap
 import os
-import weakref
-from collections import deque
 from pathlib import Path
-
-import numpy as np
-from numpy.typing import NDArray
 
 try:
     import fcntl
@@ -26,11 +20,6 @@ except ImportError:  # Windows
 UNKNOWN_BYTES = 1 << 62
 """Memory of a system that gives no number."""
 
-LARGE_BYTES = 32 << 20
-"""At this size glibc's malloc gives memory back to the system as soon as it is free."""
-
-_POOLED = 2
-"""The newest value's memory, and that of the one before while a reader changes over."""
 
 _ZEROS = bytes(1 << 20)
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -123,45 +112,3 @@ def sysctl_text(name: str) -> str:
     if call(name.encode(), buffer, ctypes.byref(size), None, ctypes.c_size_t(0)):
         return ""
     return buffer.value.decode("utf-8", "replace")
-
-
-def bytes_text(count: float) -> str:
-    """Three digits and a unit of 1000s: ``bytes_text(10_240_000_000) == "10.2 GB"``."""
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if abs(count) < 999.5:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} PB"
-
-
-class BufferPool:
-    """Gives arrays of bytes, large ones in the memory of earlier ones that are free again.
-
-    Getting a large array's pages costs more than filling them.
-    A view of an array, or a `memoryview` of one, holds it.
-
-    Args:
-        large_bytes: what is smaller is left to malloc.
-    """
-
-    def __init__(self, large_bytes: int = LARGE_BYTES) -> None:
-        self._large_bytes = large_bytes
-        self._free: deque[memoryview] = deque(maxlen=_POOLED)
-
-    def allocate(self, length: int) -> NDArray[np.uint8]:
-        """An array of `length` bytes, which may be anything."""
-        if length < self._large_bytes:
-            return np.empty(length, np.uint8)
-        memory = self._reuse_earlier()
-        if memory is None or memory.nbytes < length:
-            memory = np.empty(length, np.uint8).data  # numpy's: its pages come many at a time
-        # Over a memoryview, so that views keep this very array, and not what is below it, alive.
-        array = np.frombuffer(memory, np.uint8, length)
-        weakref.finalize(array, self._free.append, memory).atexit = False
-        return array
-
-    def _reuse_earlier(self) -> memoryview | None:
-        try:
-            return self._free.popleft()
-        except IndexError:  # not tested before: several threads may read
-            return None

@@ -110,7 +110,8 @@ class KeyboardTakeover(Takeover):
 
     ::
 
-        env.wrappers = [{ name = "vedette_rl.teleop.takeover:KeyboardTakeover", training_only = true,
+        env.wrappers = [{ name = "vedette_rl.teleop.takeover:KeyboardTakeover",
+                          training_only = true,
                           kwargs = { keys = { left = 0, right = 2 }, ends = { return = 1.0 } } }]
         env.kwargs.render_mode = "rgb_array"
 

@@ -35,7 +35,13 @@ from vedette_rl.replay.frame_stacks import FrameStack
 from vedette_rl.rollout import ModelSource, RolloutLoop
 from vedette_rl.steps import prepare_steps
 from vedette_rl.storage.latest_value import LatestValueWriter
-from vedette_services.actors.actor_process import ActorSpec
+from vedette_services.actors.actor_spec import ActorSpec
+from vedette_services.actors.actor_stats import (
+    STATS_MAX_BYTES,
+    ActorState,
+    ActorStats,
+    RecentEpisodes,
+)
 from vedette_services.actors.batching import (
     FrameWriter,
     Slots,
@@ -44,7 +50,6 @@ from vedette_services.actors.batching import (
     make_transition_pipeline,
 )
 from vedette_services.actors.handover import HandoverWriter, slot_layout
-from vedette_services.actors.roster import STATS_MAX_BYTES, ActorState, ActorStats, RecentEpisodes
 from vedette_services.config.parts import ActorsConfig
 from vedette_services.errors import (
     FAILED,

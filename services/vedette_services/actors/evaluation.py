@@ -1,4 +1,4 @@
-"""Evaluations that this host plays for the learner: their state, and the process that plays.
+"""Evaluations that this host plays for the learner, in a process of their own.
 
 The newest ack names the evaluation that it wants. The process, with environments of its own, is
 started for the first and plays one after another, started by a manager as
@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from vedette_protocol.messages import FEATURES, Ack, EvaluationReport, Report, Run
+from vedette_protocol.messages import EvaluationReport, Run
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Evaluation
 from vedette_rl.envs.config import EnvConfig
@@ -30,10 +30,7 @@ from vedette_rl.envs.make import probe_environment
 from vedette_rl.evaluation.evaluator import GreedyEvaluator
 from vedette_rl.storage.latest_value import LatestValueReader, LatestValueWriter
 from vedette_services.actors.instructions import (
-    Instruction,
     PlayEvaluation,
-    StopEvaluation,
-    StoreModel,
 )
 from vedette_services.config.parts import EvaluationConfig
 from vedette_services.errors import describe_exit
@@ -52,77 +49,6 @@ _REQUEST = struct.Struct("<Q")
 _REPORT_MAX_BYTES = 4096
 _POLL_S = 0.05
 _NICE = 5  # playing must not take the actors' cores
-_KEPT_SHARE = 0.125
-
-
-class EvaluationState:
-    """The evaluation that the newest ack wants. Events in, instructions out.
-
-    Args:
-        plays: this host plays evaluations.
-    """
-
-    def __init__(self, *, plays: bool) -> None:
-        self._plays = plays
-        self._request, self._least = 0, (0, 0)  # the least epoch and version to be played
-        self._run: Run | None = None
-        self._newest: StoreModel | None = None
-        self._report: EvaluationReport | None = None
-
-    @property
-    def kept_share(self) -> float:
-        """The share of a window that an own loop may fill without credit: its evaluation begins
-        once its episodes have ended, also where the learner takes no more samples."""
-        played = self._report is not None and self._report.return_mean is not None
-        return _KEPT_SHARE if self._request and not played else 0.0
-
-    def begin_run(self, run: Run) -> list[Instruction]:
-        """Forget what was asked in the run before, or with other settings."""
-        self._run, self._newest, self._request, self._report = run, None, 0, None
-        return [StopEvaluation()]
-
-    def continue_run(self, run: Run) -> list[Instruction]:
-        """Go on for a learner that is back, unless its evaluations have other settings now."""
-        same = self._run is None or self._run.evaluation == run.evaluation
-        return [] if same else self.begin_run(run)
-
-    def on_ack(self, ack: Ack) -> list[Instruction]:
-        """Do what an ack to this incarnation wants."""
-        if not self._plays or ack.evaluate == self._request:
-            return []
-        unfinished = self._report is not None and self._report.return_mean is None
-        self._request, self._report = ack.evaluate, None
-        self._least = ack.epoch, ack.evaluate_version
-        stop: list[Instruction] = [StopEvaluation()] if unfinished else []
-        return [*stop, *self._begin()]
-
-    def on_model(self, model: StoreModel) -> list[Instruction]:
-        """Note the newest model; it may be the one that an evaluation waits for."""
-        self._newest = model
-        return self._begin()
-
-    def _begin(self) -> list[Instruction]:
-        model, run = self._newest, self._run
-        if not self._request or self._report is not None or model is None or run is None:
-            return []
-        if (model.epoch, model.version) < self._least:
-            return []
-        self._report = EvaluationReport(self._request, model.epoch, model.version)
-        return [PlayEvaluation(run, self._request, model)]
-
-    def on_progress(self, found: EvaluationReport) -> bool:
-        """Take what the process reports; True if it is at its end, well or badly."""
-        before = self._report
-        if before is None or found.request != before.request or before.return_mean is not None:
-            return False
-        self._report = found
-        return found.return_mean is not None or bool(found.failed)
-
-    def complete(self, report: Report) -> Report:
-        """Return a manager's report with the evaluation, and with what this host can do."""
-        if not self._plays:
-            return report
-        return replace(report, features=FEATURES, evaluation=self._report)
 
 
 class EvaluationProcess:

@@ -20,6 +20,7 @@ from vedette_protocol.codec import decode_control
 from vedette_protocol.errors import ProtocolError
 from vedette_protocol.messages import Ack, Batch, Buffer, EvaluationReport, Report, Run
 from vedette_services.actors.actor_process import ActorProcesses
+from vedette_services.actors.actor_stats import ActorStats
 from vedette_services.actors.connection import Identity
 from vedette_services.actors.handover import FinishedBatch
 from vedette_services.actors.instructions import (
@@ -38,9 +39,9 @@ from vedette_services.actors.instructions import (
     StoreModel,
     WriteLog,
 )
-from vedette_services.actors.manager_sockets import LearnerLookup, ManagerSockets
+from vedette_services.actors.learner_lookup import LearnerLookup
+from vedette_services.actors.manager_sockets import ManagerSockets
 from vedette_services.actors.manager_state import ManagerState
-from vedette_services.actors.roster import ActorStats
 from vedette_services.errors import (
     FAILED,
     REFUSED,

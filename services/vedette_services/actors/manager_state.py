@@ -29,8 +29,9 @@ from vedette_protocol.messages import (
 )
 from vedette_protocol.model import CompleteModel
 from vedette_protocol.send_window import OnFull, Window
+from vedette_services.actors.actor_stats import ActorStats
 from vedette_services.actors.connection import Connection, Identity
-from vedette_services.actors.evaluation import EvaluationState
+from vedette_services.actors.evaluation_state import EvaluationState
 from vedette_services.actors.handover import FinishedBatch
 from vedette_services.actors.instructions import (
     Exit,
@@ -47,9 +48,9 @@ from vedette_services.actors.instructions import (
     WriteLog,
 )
 from vedette_services.actors.manager_log import ManagerLog
-from vedette_services.actors.roster import ActorStats, Backoff, Roster
+from vedette_services.actors.model_filter import ModelFilter
+from vedette_services.actors.roster import Backoff, Roster
 from vedette_services.actors.run_validation import (
-    ModelFilter,
     can_continue,
     describe_run,
     is_newer,

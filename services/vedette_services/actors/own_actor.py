@@ -25,14 +25,14 @@ from vedette_rl.core import Columns, Evaluation, act_of
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.layout import RewardTransform
 from vedette_rl.envs.make import environment_action_space, environment_spaces
+from vedette_rl.envs.pushed_envs import PushedEnvs
 from vedette_rl.errors import RlError
-from vedette_rl.rollout import PushedEnvs
 from vedette_services.actors.actor import ActorLoop, build_actor, describe_cause
-from vedette_services.actors.actor_process import ActorSpec
+from vedette_services.actors.actor_spec import ActorSpec
+from vedette_services.actors.actor_stats import ActorStats
 from vedette_services.actors.evaluation import with_result
 from vedette_services.actors.handover import LocalHandover, slot_layout
 from vedette_services.actors.instructions import PlayEvaluation, StartActor
-from vedette_services.actors.roster import ActorStats
 from vedette_services.config.parts import ActorsConfig, EvaluationConfig
 from vedette_services.errors import REFUSED, SpacesNotKnownError, SpecMismatchError
 from vedette_services.run.model_map import MappedModel

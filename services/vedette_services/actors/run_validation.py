@@ -1,4 +1,4 @@
-"""What this host may play and act on: a run, and its models."""
+"""Checks whether this host can and may play a run."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from vedette_protocol.errors import ModelError
 from vedette_protocol.foreign_text import printable
 from vedette_protocol.limits import PAYLOAD_MAX_BYTES
 from vedette_protocol.messages import Ack, Run
-from vedette_protocol.model import CompleteModel, unpack_model
 from vedette_rl.envs.config import UNNAMED, EnvConfig
 from vedette_rl.import_by_name import find_import_names
 from vedette_services.config.parts import ActorsConfig
@@ -125,56 +123,3 @@ def imported_names(
         yield from find_import_names(wrapper.kwargs)
     for settings in (agent, actors):
         yield from find_import_names(settings)
-
-
-MODEL_WAIT_S = 10.0
-"""Without any model for so long after a run was announced, its subscription is made anew."""
-
-
-class ModelFilter:
-    """Lets models pass, each at most once, ever newer ones.
-
-    Args:
-        now: seconds, monotonic.
-    """
-
-    def __init__(self, now: float) -> None:
-        self._run: Run | None = None
-        self._passed: tuple[int, int] | None = None  # epoch, version
-        self._early: CompleteModel | None = None
-        self._asked_at = now
-
-    def begin_run(self, run: Run, now: float) -> CompleteModel | None:
-        """Another run begins; a model of it that came before its announcement passes now.
-
-        Raises:
-            ModelError: as `offer`.
-        """
-        self._run, self._passed, self._asked_at = run, None, now
-        early, self._early = self._early, None
-        return self.accept_model(early) if early is not None else None
-
-    def accept_model(self, model: CompleteModel) -> CompleteModel | None:
-        """The model, if it is to be acted on; None if it is old, or its run is not ours yet.
-
-        Raises:
-            ModelError: it is not of the run's spec, or a value is not finite.
-        """
-        run = self._run
-        if run is None or model.run_id != run.run_id:
-            self._early = model
-            return None
-        if self._passed is not None and (model.epoch, model.version) <= self._passed:
-            return None
-        if model.spec != run.model.hash:
-            raise ModelError(f"model {model.version} is of spec {model.spec}, not the run's")
-        unpack_model(model.body, run.model)
-        self._passed = model.epoch, model.version
-        return model
-
-    def should_resubscribe(self, now: float) -> bool:
-        """Return whether to ask for the run's first model again: now and then, until it comes."""
-        if self._run is None or self._passed is not None or now < self._asked_at + MODEL_WAIT_S:
-            return False
-        self._asked_at = now
-        return True

@@ -25,6 +25,7 @@ from vedette_rl.envs.config import UNNAMED, EnvConfig
 from vedette_rl.errors import UnknownAgentError
 from vedette_rl.settings.key_suggestions import unknown_key
 from vedette_rl.settings.part import keys_of
+from vedette_services.config.contradictions import contradictions
 from vedette_services.config.fleet_defaults import (
     Choice,
     FleetSize,
@@ -33,7 +34,7 @@ from vedette_services.config.fleet_defaults import (
 )
 from vedette_services.config.plugins import expand_plugin_names
 from vedette_services.config.presets import preset_agent, read_preset
-from vedette_services.config.run_config import RunConfig, contradictions
+from vedette_services.config.run_config import RunConfig
 from vedette_services.config.settings import (
     ENVIRONMENT,
     NONE,

@@ -26,13 +26,13 @@ from vedette_services.run.directory import LearnerSpec
 from vedette_services.run.finished import build_greedy_policy
 from vedette_services.run.model_map import MappedModel, ModelMapReader
 from vedette_services.run.resume import begins_new_best
+from vedette_services.run.status_files import read_best
 from vedette_services.status.records import (
     GatewayStatus,
     ReportedEvaluation,
     StatusRecordReader,
     StatusRecordWriter,
     TrainerStatus,
-    read_best,
 )
 from vedette_services.status.status import Eval
 

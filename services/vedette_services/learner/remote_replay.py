@@ -53,7 +53,8 @@ from vedette_services.run.outcome import read_summary
 from vedette_services.run.provenance import record_provenance
 from vedette_services.run.replay_layout import make_run_limiter, replay_directory
 from vedette_services.run.sources import describe_sources, with_shares
-from vedette_services.status.records import StatusReader, StatusRecordWriter, TrainerStatus
+from vedette_services.run.status_files import StatusReader
+from vedette_services.status.records import StatusRecordWriter, TrainerStatus
 from vedette_services.status.schema import decode
 from vedette_services.status.status import Rates, Status, Time
 from vedette_services.status.stop_conditions import find_exit_reason

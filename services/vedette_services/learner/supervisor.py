@@ -46,17 +46,12 @@ from vedette_services.run.model_map import holds_model
 from vedette_services.run.outcome import describe_unsaved, exit_at_once, write_summary
 from vedette_services.run.provenance import record_provenance
 from vedette_services.run.replay_layout import replay_directory
-from vedette_services.run.resume import begins_new_best, prepare_start
+from vedette_services.run.resume import begins_new_best
 from vedette_services.run.ring_stamp import count_lost, read_env_steps
+from vedette_services.run.start import prepare_start
+from vedette_services.run.status_files import StatusReader, clear_status_records, read_best
 from vedette_services.status import stop_conditions
-from vedette_services.status.records import (
-    IngestProgress,
-    StatusReader,
-    StatusRecordWriter,
-    TrainerStatus,
-    clear_status_records,
-    read_best,
-)
+from vedette_services.status.records import IngestProgress, StatusRecordWriter, TrainerStatus
 from vedette_services.status.status import Checkpoint, Eval, Status
 from vedette_services.status.text import final_report_lines
 

@@ -26,6 +26,7 @@ from vedette_rl.errors import (
 )
 from vedette_rl.import_by_name import import_by_name, is_import_name
 from vedette_rl.networks.observation import describe_input
+from vedette_rl.number_format import format_bytes
 from vedette_rl.replay.budget import (
     OtherSpace,
     check_budget,
@@ -37,9 +38,10 @@ from vedette_rl.replay.budget import (
 from vedette_rl.replay.rows import MemoryRing
 from vedette_rl.replay.uniform import make_own_replay
 from vedette_rl.steps.n_step import make_step_processor, prepare_steps, step_processor
-from vedette_rl.storage.system import bytes_text
+from vedette_services.config.contradictions import contradictions
 from vedette_services.config.probing import check_agent, environment_errors, probe_spaces
-from vedette_services.config.run_config import RunConfig, contradictions, settings_without_effect
+from vedette_services.config.run_config import RunConfig
+from vedette_services.config.without_effect import settings_without_effect
 from vedette_services.errors import (
     ConfigError,
     ManySettingsError,
@@ -51,7 +53,7 @@ from vedette_services.host.system import describe_device, missing_device, requir
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import list_keys
 from vedette_services.run.directory import RunDirectory
-from vedette_services.run.finished import describe_initial_weights
+from vedette_services.run.initial_weights import describe_initial_weights
 from vedette_services.run.replay_layout import (
     ReplayLayout,
     configured_columns,
@@ -436,7 +438,7 @@ def _check_budget(config: RunConfig, layout: ReplayLayout, out: Path, sources: i
     if not same_disk(maps.directory, directory) and maps.more_bytes > free_disk_bytes(
         maps.directory
     ):
-        more, free = bytes_text(maps.more_bytes), bytes_text(free_disk_bytes(maps.directory))
+        more, free = format_bytes(maps.more_bytes), format_bytes(free_disk_bytes(maps.directory))
         why = f"{maps.directory} needs {more} of disk, but {free} is free"
         raise SettingError(f"--out {out}", why, "make room there, or choose another --out")
     in_memory = replay.directory is None

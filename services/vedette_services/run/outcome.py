@@ -13,7 +13,7 @@ from vedette_rl.number_format import format_number
 from vedette_rl.storage.atomic_files import write_json
 from vedette_services.errors import FAILED
 from vedette_services.run.directory import LearnerSpec, RunDirectory
-from vedette_services.status.records import StatusReader
+from vedette_services.run.status_files import StatusReader
 from vedette_services.status.schema import decode
 from vedette_services.status.status import Eval, Status
 from vedette_services.status.stop_conditions import EXIT_REASONS, exit_sentence, reached_condition

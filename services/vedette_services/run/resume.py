@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from vedette_protocol.errors import StampError
@@ -24,17 +22,15 @@ from vedette_rl.replay.ring import check_replay_directory, check_ring
 from vedette_rl.replay.syncing import find_recovery
 from vedette_rl.storage.atomic_files import sync_directory
 from vedette_rl.storage.checkpoints import Checkpoints, LoadedCheckpoint, find_not_finite
+from vedette_services.config.changes import ChangedSetting, changed_settings
 from vedette_services.config.loading import command_again, read_config
 from vedette_services.config.run_config import RunConfig
-from vedette_services.config.saving import ChangedSetting, changed_settings, publish_config
 from vedette_services.errors import ConfigError, SettingError, UsageError, raise_errors
 from vedette_services.run.directory import RunDirectory, erase
-from vedette_services.run.events import EventFile, RunEvent
-from vedette_services.run.outcome import read_summary, summary_counts
-from vedette_services.run.replay_layout import ReplayLayout, make_counted_replay, replay_directory
+from vedette_services.run.outcome import summary_counts
+from vedette_services.run.replay_layout import ReplayLayout, replay_directory
 from vedette_services.run.ring_stamp import read_counts, read_stamp
-from vedette_services.run.sources import place_sources, stage_sources
-from vedette_services.status.records import read_best
+from vedette_services.run.status_files import read_best
 
 NEW_BEST, NEW_REPLAY = "config.new-best.toml", "config.new-replay.toml"
 """Settings that a start has decided on, until best model and replay have changed with them."""
@@ -90,12 +86,12 @@ def complete_change(out: Path) -> None:
     if (run.root / NEW_BEST).exists() or (run.root / NEW_REPLAY).exists():
         run.lock()
         try:
-            _change(run)
+            complete_decided(run)
         finally:
             run.unlock()
 
 
-def _change(run: RunDirectory) -> None:
+def complete_decided(run: RunDirectory) -> None:
     """Change what changes with the settings that are decided on, and then these.
 
     A kill at any point leaves what another call completes.
@@ -117,7 +113,7 @@ def _erase_replay(run: RunDirectory) -> None:
     inserted. The manifest goes last: by it a replay elsewhere is known to be the run's own.
     """
     identity = run.identity()
-    places = [place for place in (run.replay, _own_replay(run)) if place is not None]
+    places = [place for place in (run.replay, replay_elsewhere(run)) if place is not None]
     found = [read_counts(identity.run_id, place) for place in places]
     found += [identity.counted, summary_counts(run.root)]
     last = max(found, key=lambda counts: counts.env_steps)
@@ -137,7 +133,7 @@ def describe_resume(
     """
     if fresh or not RunDirectory(out).exists:
         return []
-    changed = _changes(config, out)
+    changed = list_changes(config, out)
     changes = [*(f"changed {change}" for change in changed), *_describe_new_best(out, changed)]
     if (file := RunDirectory(out).config_file) and not file.exists():
         changes.append(f"{file}: no such file; goes on with the settings of this command alone")
@@ -155,7 +151,7 @@ def describe_resume(
 
 def begins_new_best(config: RunConfig, out: Path) -> bool:
     """Return True if the best model was chosen by other evaluations than this start plays."""
-    return any("best" in change.stored_in for change in _changes(config, out))
+    return any("best" in change.stored_in for change in list_changes(config, out))
 
 
 def _describe_new_best(out: Path, changed: list[ChangedSetting]) -> list[str]:
@@ -180,7 +176,7 @@ def _describe_recovery(directory: Path) -> list[str]:
     return [f"the replay: {recovery}"] if recovery else []
 
 
-def _changes(config: RunConfig, out: Path) -> list[ChangedSetting]:
+def list_changes(config: RunConfig, out: Path) -> list[ChangedSetting]:
     """List the settings that differ from those of the last start."""
     before = _saved_config(out)
     return [] if before is None else changed_settings(read_config(before), config)
@@ -330,7 +326,7 @@ def _check_changes(config: RunConfig, out: Path, saved: int | None, *, new_repla
     stored = {"weights"} if saved is not None else set[str]()
     if not new_replay and (stored or (replay_directory(config, out) / COMMITS).exists()):
         stored.add("samples")
-    changes = _changes(config, out)
+    changes = list_changes(config, out)
     begins = any(change.key.startswith("learner.init_") for change in changes)
     if saved is not None and config.learner.init_from is not None and begins:
         why = f"{out} has a checkpoint, and goes on with its own weights"
@@ -374,7 +370,7 @@ def _key_of(what: str, layout: ReplayLayout) -> tuple[str, str]:
 def _check_place(config: RunConfig, run: RunDirectory) -> None:
     """Check that a new run's replay directory is empty, or will be erased."""
     directory = replay_directory(config, run.root)
-    own = run.exists and directory in (run.replay, _own_replay(run))
+    own = run.exists and directory in (run.replay, replay_elsewhere(run))
     if own:
         return
     try:
@@ -395,94 +391,7 @@ def _check_place(config: RunConfig, run: RunDirectory) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedStart:
-    """A start in a directory that is ready for it.
-
-    Args:
-        run_id: of the run.
-        save_settings: saves the configuration, logs what changed, and puts a best model away that
-            does not count any more; to be called once the checkpoint has loaded: one that does not
-            load leaves all as it was.
-    """
-
-    run_id: str
-    save_settings: Callable[[], None]
-
-
-def prepare_start(
-    config: RunConfig,
-    run: RunDirectory,
-    *,
-    fresh: bool,
-    new_replay: bool,
-    note: str = "",
-    in_process: bool = False,
-) -> PreparedStart:
-    """Make a locked directory ready for a start with a checked configuration.
-
-    Args:
-        fresh: erase a run that is there.
-        new_replay: begin its replay anew.
-        note: where the configuration comes from.
-        in_process: the run is of one process.
-    """
-    staged = stage_sources(config, run, new=fresh or new_replay)
-    if fresh:
-        erase_run(run)
-        run.make()
-    anew = new_replay and run.exists and not in_process
-    events = _change_events(config, run) if run.exists else []
-
-    def save_settings() -> None:
-        EventFile(run.events_file).add(*events)
-        new_best = NEW_BEST if begins_new_best(config, run.root) else run.config_file.name
-        publish_config(config, run.root / (NEW_REPLAY if anew else new_best), note)
-        _change(run)
-
-    # A new replay's samples are of the new settings, and check_resume has loaded the checkpoint.
-    loads = run.exists and run.newest_checkpoint() is not None and not new_replay
-    if not loads:
-        save_settings()
-    if run.exists and not in_process:
-        make_counted_replay(config, run)
-    place_sources(config, run, staged)
-    run_id = run.ensure_id(in_process=in_process)
-    return PreparedStart(run_id, save_settings if loads else _saved_already)
-
-
-def _saved_already() -> None:
-    """Do nothing: a start that has nothing to load has saved its settings."""
-
-
-def _change_events(config: RunConfig, run: RunDirectory) -> list[RunEvent]:
-    """Return an event for each setting that this start changes."""
-    epoch, steps = run.identity().epoch + 1, run.newest_checkpoint() or 0
-    at = epoch, steps, read_summary(run.root).env_steps or 0
-    changes = _changes(config, run.root)
-    return [RunEvent(time.time(), "changed", c.key, c.values, *at) for c in changes]
-
-
-def erase_run(run: RunDirectory) -> None:
-    """Erase the run in a directory, and its own replay in another directory.
-
-    Raises:
-        ServicesError: something of it is still there.
-    """
-    places = [run.root / NEW_BEST, run.root / NEW_REPLAY]  # first: nothing completes them any more
-    places += [run.checkpoints, run.best, run.best_before, run.replay, run.tensorboard, run.live]
-    places.append(run.root / "wandb")
-    elsewhere = _own_replay(run)
-    if elsewhere is not None:
-        places.append(elsewhere)
-    places += [run.root / "run.json", run.summary_file, run.events_file]
-    places += [run.provenance_file, run.report_file]
-    recorded = ("records.csv", "records.jsonl", "mlflow.json", "wandb.json")
-    for place in (*places, *(run.root / name for name in recorded)):
-        erase(place)
-
-
-def _own_replay(run: RunDirectory) -> Path | None:
+def replay_elsewhere(run: RunDirectory) -> Path | None:
     try:
         directory = replay_directory(read_config(run.config_file), run.root)
         mine = read_manifest(directory).run_id == run.identity().run_id

@@ -38,9 +38,9 @@ from vedette_rl.replay.manifest import MANIFEST, read_manifest
 from vedette_rl.replay.prioritized import TD_ERROR
 from vedette_rl.replay.ring import RingWriter
 from vedette_rl.steps.n_step import make_step_processor, prepare_steps
+from vedette_services.config.changes import changed_settings
 from vedette_services.config.loading import read_config
 from vedette_services.config.run_config import RunConfig
-from vedette_services.config.saving import changed_settings
 from vedette_services.run.replay_layout import (
     check_rows,
     configured_columns,

@@ -23,6 +23,7 @@ from vedette_protocol.errors import ProtocolError
 from vedette_protocol.messages import Buffer, EvaluationReport, Run
 from vedette_protocol.model import ModelAssembler
 from vedette_rl.replay.rows import MemoryRing
+from vedette_services.actors.actor_stats import ActorStats
 from vedette_services.actors.connection import Identity
 from vedette_services.actors.handover import FinishedBatch
 from vedette_services.actors.instructions import (
@@ -42,7 +43,6 @@ from vedette_services.actors.instructions import (
     WriteLog,
 )
 from vedette_services.actors.manager_state import ManagerState
-from vedette_services.actors.roster import ActorStats
 from vedette_services.learner.gateway.evaluations import CheckedEvaluation, PublishedModel
 from vedette_services.learner.gateway.model_publisher import ModelPublisher, PackedModel
 from vedette_services.learner.gateway.state import GatewayState

@@ -1,1 +1,1 @@
-"""What a run says of itself while it runs and afterwards: the status, its records, its text, its client."""
+"""The status of a run: its fields, records, text and client."""

@@ -9,12 +9,12 @@ from collections import Counter
 from collections.abc import Sequence
 
 from vedette_rl.number_format import (
+    format_bytes,
     format_clock,
     format_number,
     format_rate,
     format_short,
 )
-from vedette_rl.storage.system import bytes_text
 from vedette_services.status.schema import numbers
 from vedette_services.status.status import Eval, Manager, SourceStatus, Status, rollout_of
 from vedette_services.status.stop_conditions import elapsed_seconds, exit_sentence
@@ -195,7 +195,7 @@ def rollout_return(status: Status) -> float | None:
 
 def _replay(status: Status, *, short: bool) -> str:
     number, replay = format_short if short else format_number, status.replay
-    size = "-" if replay.bytes is None else bytes_text(replay.bytes)
+    size = "-" if replay.bytes is None else format_bytes(replay.bytes)
     drawn = status.limiter.samples_per_insert
     drawing = f", each drawn {format_number(drawn, 1)} times" if drawn is not None else ""
     return f"{number(replay.size)} of {number(replay.capacity)} samples ({size} reserved){drawing}"

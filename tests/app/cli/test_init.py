@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from vedette.cli.config import FILES
+from vedette.cli.init import FILES
 from vedette_rl.envs import EnvConfig
 from vedette_rl.testing import check_environment
 from vedette_services.config import load_config

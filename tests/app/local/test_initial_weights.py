@@ -21,7 +21,7 @@ from vedette_services.config.loading import complete_config
 from vedette_services.config.saving import publish_config
 from vedette_services.errors import SettingError
 from vedette_services.run.checks import check_config
-from vedette_services.run.finished import WeightsSource
+from vedette_services.run.initial_weights import WeightsSource
 from vedette_services.run.provenance import describe_start
 
 NONE_LEARNED = {"stop": {"max_opts": 1}, "learner": {"eval_interval": 0}}

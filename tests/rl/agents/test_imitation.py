@@ -98,7 +98,7 @@ def test_the_weight_follows_its_schedule_and_goes_on_where_it_was(interval: int)
 @pytest.mark.parametrize("step", [0.5, 1.0, 3.0, 7.0, 20.0])
 @pytest.mark.parametrize("kind", ["constant", "linear", "cosine"])
 def test_a_schedule_is_the_same_in_tensors_and_in_numbers(kind: Any, step: float) -> None:
-    from vedette_rl.networks.parameter_vector import schedule_factor
+    from vedette_rl.networks.adam import schedule_factor
 
     schedule = ScheduleConfig(kind=kind, warmup_opts=2, total_opts=10, final=0.25)
     assert schedule.factor(step) == pytest.approx(

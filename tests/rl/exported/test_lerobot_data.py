@@ -20,8 +20,8 @@ from vedette_rl.replay.ring import RingReader
 from vedette_services.config import load_config
 from vedette_services.errors import SettingError
 from vedette_services.run.directory import RunDirectory
-from vedette_services.run.resume import prepare_start
 from vedette_services.run.sources import check_sources, read_record, source_directory
+from vedette_services.run.start import prepare_start
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")

@@ -12,8 +12,9 @@ from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Agent
 from vedette_rl.envs import Spaces
 from vedette_rl.errors import CustomNetworkError
+from vedette_rl.networks.adam import VectorAdam
 from vedette_rl.networks.layers import MlpSizes
-from vedette_rl.networks.parameter_vector import ParameterVector, VectorAdam
+from vedette_rl.networks.parameter_vector import ParameterVector
 from vedette_rl.networks.torch_network import Mlp
 from vedette_rl.testing.inputs import sampled_transitions
 

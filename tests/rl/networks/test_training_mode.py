@@ -10,7 +10,7 @@ from torch import nn
 
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.envs import Spaces
-from vedette_rl.networks.parameter_vector import seed_process
+from vedette_rl.networks.seeding import seed_process
 from vedette_rl.testing.inputs import sampled_obs, sampled_transitions
 
 VECTOR = gym.spaces.Box(-1, 1, (4,), np.float32)

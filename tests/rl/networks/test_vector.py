@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import nn
 
+from vedette_rl.networks.adam import AdamTensors, VectorAdam
 from vedette_rl.networks.layers import MlpSizes
-from vedette_rl.networks.parameter_vector import AdamTensors, ParameterVector, VectorAdam
+from vedette_rl.networks.parameter_vector import ParameterVector
 from vedette_rl.networks.torch_network import Mlp
 from vedette_rl.settings.stored import ScheduleConfig
 

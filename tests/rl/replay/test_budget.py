@@ -7,6 +7,7 @@ import pytest
 from counting_rows import DTYPE
 
 from vedette_rl.errors import ReplayBudgetError
+from vedette_rl.number_format import format_bytes
 from vedette_rl.replay.budget import (
     ReplaySpace,
     available_memory,
@@ -16,7 +17,6 @@ from vedette_rl.replay.budget import (
 )
 from vedette_rl.replay.prioritized import open_priorities
 from vedette_rl.replay.ring import RingReader, RingWriter
-from vedette_rl.storage.system import bytes_text
 
 GB = 10**9
 
@@ -165,4 +165,4 @@ def test_this_machine_has_some_memory() -> None:
     [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (10_240_000_000, "10.2 GB"), (10**16, "10 PB")],
 )
 def test_sizes_have_three_digits_and_a_unit(count: int, text: str) -> None:
-    assert bytes_text(count) == text
+    assert format_bytes(count) == text

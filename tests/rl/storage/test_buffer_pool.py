@@ -4,7 +4,7 @@ import tracemalloc
 
 import numpy as np
 
-from vedette_rl.storage.system import BufferPool
+from vedette_rl.storage.buffer_pool import BufferPool
 
 
 def address(array: np.ndarray) -> int:

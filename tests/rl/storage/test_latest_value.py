@@ -13,8 +13,8 @@ import pytest
 
 from vedette_rl.errors import LatestValueFormatError, MapSpaceError, OneWriterError
 from vedette_rl.storage import latest_value as newest
+from vedette_rl.storage.buffer_pool import BufferPool
 from vedette_rl.storage.latest_value import HEADER_BYTES, LatestValueReader, LatestValueWriter
-from vedette_rl.storage.system import BufferPool
 
 WRITE_AT_FULL_SPEED = """
 import sys

@@ -7,6 +7,7 @@ from dataclasses import replace
 from manager_rig import ROWS, Rig, last_report, of, said
 
 from vedette_protocol.messages import Batch, Stop
+from vedette_services.actors.actor_stats import ActorStats
 from vedette_services.actors.instructions import (
     Exit,
     KillActor,
@@ -14,7 +15,6 @@ from vedette_services.actors.instructions import (
     StartActor,
     StopActors,
 )
-from vedette_services.actors.roster import ActorStats
 
 # Actors
 

@@ -10,7 +10,7 @@ from manager_rig import ROWS, RUN, SCHEMA, Rig, last_report, of, said, sent
 
 from vedette_protocol.errors import MalformedError, VersionError
 from vedette_protocol.messages import Refusal
-from vedette_services.actors.actor_process import ActorSpec
+from vedette_services.actors.actor_spec import ActorSpec
 from vedette_services.actors.handover import FinishedBatch
 from vedette_services.actors.instructions import (
     Exit,

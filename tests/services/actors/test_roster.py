@@ -6,15 +6,8 @@ import math
 
 import pytest
 
-from vedette_services.actors.roster import (
-    DEATHS_AT_START,
-    HEALTHY_S,
-    QUICK_S,
-    ActorStats,
-    Backoff,
-    RecentEpisodes,
-    Roster,
-)
+from vedette_services.actors.actor_stats import ActorStats, RecentEpisodes
+from vedette_services.actors.roster import DEATHS_AT_START, HEALTHY_S, QUICK_S, Backoff, Roster
 
 CAUSE = "ValueError: the sky fell"
 

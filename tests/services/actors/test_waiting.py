@@ -14,7 +14,7 @@ from test_manager import CODE, ManagerProcess
 
 from vedette_protocol.messages import Stop
 from vedette_services.actors.instructions import Exit
-from vedette_services.actors.manager_sockets import LearnerLookup
+from vedette_services.actors.learner_lookup import LearnerLookup
 from vedette_services.net.addresses import Address
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.learner_location import publish_location

@@ -14,7 +14,8 @@ from vedette_rl.settings.key_suggestions import OUR_KEY
 from vedette_rl.settings.part import keys_of
 from vedette_services.config import RunConfig, load_config, publish_config, read_config
 from vedette_services.config.presets import preset_names
-from vedette_services.config.saving import config_schema, config_table
+from vedette_services.config.saving import config_table
+from vedette_services.config.schema import config_schema
 
 ROOT = Path(__file__).parents[3]
 VALID = fastjsonschema.compile(config_schema())

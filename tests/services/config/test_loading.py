@@ -5,8 +5,8 @@ import pytest
 
 from vedette_rl.envs import probe_environment
 from vedette_services.config import RunConfig, load_config, read_config, write_config
+from vedette_services.config.contradictions import contradictions
 from vedette_services.config.presets import preset_names, read_preset
-from vedette_services.config.run_config import contradictions
 from vedette_services.errors import ConfigError
 
 

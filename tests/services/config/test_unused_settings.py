@@ -7,7 +7,7 @@ import pytest
 from vedette_rl.agents.config import NetworkConfig
 from vedette_services.config import load_config
 from vedette_services.config.presets import preset_names
-from vedette_services.config.run_config import settings_without_effect
+from vedette_services.config.without_effect import settings_without_effect
 
 FLAT = gym.spaces.Box(-1, 1, (3,), np.float32)
 IMAGE = gym.spaces.Box(0, 255, (64, 64, 3), np.uint8)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from vedette_services.learner.gateway.fleet import LagMeter
+from vedette_services.learner.gateway.lag import LagMeter
 from vedette_services.status.status import Lag
 
 

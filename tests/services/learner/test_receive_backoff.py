@@ -2,7 +2,7 @@
 
 import pytest
 
-from vedette_services.learner.gateway.process import DiskLag
+from vedette_services.learner.gateway.disk_lag import DiskLag
 from vedette_services.learner.gateway.sockets import ReceiveBackoff
 
 

@@ -34,12 +34,8 @@ from vedette_services.run.directory import LearnerSpec
 from vedette_services.run.model_map import ModelMapReader
 from vedette_services.run.outcome import write_summary
 from vedette_services.run.replay_layout import replay_directory, replay_layout
-from vedette_services.status.records import (
-    GatewayStatus,
-    StatusReader,
-    StatusRecordWriter,
-    clear_status_records,
-)
+from vedette_services.run.status_files import StatusReader, clear_status_records
+from vedette_services.status.records import GatewayStatus, StatusRecordWriter
 from vedette_services.status.status import Samples, SourceStatus, Status
 from vedette_services.status.stop_conditions import exit_sentence, is_over, stop_progress
 

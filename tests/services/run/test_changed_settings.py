@@ -28,9 +28,10 @@ from vedette_services.run.checks import check_config
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import read_events
 from vedette_services.run.replay_layout import replay_directory, ring_dtype
-from vedette_services.run.resume import prepare_start, saved_config
+from vedette_services.run.resume import saved_config
 from vedette_services.run.ring_stamp import ActorNumbers, pack_stamp, read_counts, read_stamp
-from vedette_services.status.records import read_best
+from vedette_services.run.start import prepare_start
+from vedette_services.run.status_files import read_best
 
 STORED = [
     ("env.reward_scale=10.0", "0.05"),

@@ -41,8 +41,8 @@ from vedette_rl.storage import atomic_files, system
 from vedette_services.config import RunConfig, load_config
 from vedette_services.errors import NothingCollectedError, UsageError
 from vedette_services.run.directory import RunDirectory
-from vedette_services.run.resume import prepare_start
 from vedette_services.run.sources import open_sources
+from vedette_services.run.start import prepare_start
 
 minari = pytest.importorskip("minari")
 pytestmark = pytest.mark.filterwarnings("ignore:.*share an object")

@@ -24,8 +24,9 @@ from vedette_services.errors import ServicesError, SettingError, UsageError
 from vedette_services.run.checks import check_config
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.replay_layout import replay_directory, ring_dtype
-from vedette_services.run.resume import NEW_REPLAY, erase_run, prepare_start
+from vedette_services.run.resume import NEW_REPLAY
 from vedette_services.run.ring_stamp import ActorNumbers, pack_stamp
+from vedette_services.run.start import erase_run, prepare_start
 
 SMALL = ("replay.capacity=2000", "agent.hidden_sizes=[8,8]")
 

@@ -29,13 +29,13 @@ from vedette_services.config import RunConfig, load_config, write_config
 from vedette_services.errors import SettingError
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.replay_layout import ring_dtype
-from vedette_services.run.resume import prepare_start
 from vedette_services.run.sources import (
     check_sources,
     read_record,
     source_directory,
     stage_sources,
 )
+from vedette_services.run.start import prepare_start
 
 EPISODES, STEPS = 40, 5
 

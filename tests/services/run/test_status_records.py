@@ -4,12 +4,8 @@ from pathlib import Path
 
 from vedette_rl.storage.state_file import write_state
 from vedette_services.run.directory import RunDirectory
-from vedette_services.status.records import (
-    StatusRecordReader,
-    StatusRecordWriter,
-    TrainerStatus,
-    clear_status_records,
-)
+from vedette_services.run.status_files import clear_status_records
+from vedette_services.status.records import StatusRecordReader, StatusRecordWriter, TrainerStatus
 from vedette_services.status.status import Eval
 
 

@@ -17,7 +17,7 @@ from vedette_rl.envs.spaces import Spaces
 from vedette_rl.networks.encoder import Obs
 from vedette_rl.networks.layers import normalized_columns
 from vedette_rl.networks.observation import choose_input
-from vedette_rl.networks.parameter_vector import restore_generator
+from vedette_rl.networks.seeding import restore_generator
 from vedette_rl.networks.torch_network import build_network
 
 

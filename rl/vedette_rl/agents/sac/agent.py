@@ -19,8 +19,9 @@ from vedette_rl.agents.temporal_difference import Imitation
 from vedette_rl.core.learning import State
 from vedette_rl.device.ranks import draw_rows
 from vedette_rl.envs.spaces import Spaces
+from vedette_rl.networks.adam import VectorAdam
 from vedette_rl.networks.encoder import Obs
-from vedette_rl.networks.parameter_vector import ParameterVector, VectorAdam
+from vedette_rl.networks.parameter_vector import ParameterVector
 
 
 class Temperature(nn.Module):

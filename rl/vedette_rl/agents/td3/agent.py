@@ -11,7 +11,8 @@ from vedette_rl.core.learning import State
 from vedette_rl.device.ranks import draw_rows
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.networks.encoder import Obs
-from vedette_rl.networks.parameter_vector import ParameterVector, build_seeded
+from vedette_rl.networks.parameter_vector import ParameterVector
+from vedette_rl.networks.seeding import build_seeded
 
 
 def smoothed_action(

@@ -1,49 +1,22 @@
-"""The managers as the learner sees them: last reports, silence, rates and policy lag; and those
-that it refuses: an id of another key, no place, an id that another one uses."""
+"""The managers as the learner sees them: their last reports, silence and rates."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
-from vedette_protocol import topics
-from vedette_protocol.codec import encode
-from vedette_protocol.errors import LedgerFullError, RetiredError
-from vedette_protocol.ledger import Ledger
 from vedette_protocol.limits import ACCOUNTS_MAX
-from vedette_protocol.messages import ActorReport, Batch, Buffer, Refusal, Report
-from vedette_services.host.rate_limited_log import RateLimitedLog
+from vedette_protocol.messages import ActorReport, Report
+from vedette_services.learner.gateway.rate import RateMeter
 from vedette_services.status.records import GONE_AFTER_S
-from vedette_services.status.status import Actor, Lag, Manager, Refused, Window
-from vedette_services.status.stop_conditions import ENV_STEPS_REACHED
+from vedette_services.status.status import Actor, Manager, Window
 
 FORGET_AFTER_S = 3600.0  # silence after which it is no longer shown
 STATUS_BYTES = 3 << 20  # of all managers in a status: about 10,000 actors
 BOTH_ALIVE_S = 3.0
 """Two incarnations of a manager that report side by side for so long are two processes. Reports
 that were under way when a process was killed come for a shorter time."""
-_RATE_WINDOW_S = 5.0
 _CLAIMS_MAX = 4  # incarnations of one manager that are watched
-
-
-class RateMeter:
-    """Measures the growth of a count per second over a sliding window."""
-
-    def __init__(self) -> None:
-        self._seen: deque[tuple[float, int]] = deque()
-
-    def update(self, total: int, now: float) -> float:
-        """Add the current total; returns its growth per second over the window (0.0 at first)."""
-        seen = self._seen
-        seen.append((now, total))
-        while len(seen) > 2 and now - seen[1][0] >= _RATE_WINDOW_S:
-            seen.popleft()
-        then, before = seen[0]
-        return (total - before) / (now - then) if now > then else 0.0
 
 
 @dataclass(slots=True)
@@ -228,148 +201,5 @@ def _actor(report: ActorReport, *, alive: bool) -> Actor:
 
 # Who is refused
 
-_REFUSALS_A_TURN = 64
-_RIVALS_MAX = 256  # refused incarnations whose reason is remembered
-_RIVALS_SHOWN_S = 60.0
-
-
-class Admission:
-    """Decides who is refused, counts it, and keeps the refusals to be sent.
-
-    Args:
-        rejections: where it is logged.
-    """
-
-    def __init__(self, ledger: Ledger, rejections: RateLimitedLog) -> None:
-        self._ledger, self._rejections = ledger, rejections
-        self.ids = self.places = self.rivals = self.late = 0
-        self._refusals: list[Refusal] = []
-        self._rivals: dict[int, str] = {}  # why an incarnation is refused for good
-        self._last_rivals = (float("-inf"), "")  # when, and what
-
-    def refuse_id(self, manager: str, incarnation: int, key: str, *, tell: bool) -> None:
-        """Refuse a key that uses an id of another one.
-
-        Args:
-            tell: send it a refusal.
-        """
-        self.ids += 1
-        self._rejections.add(
-            "refused", f"key {key!r} speaks for manager {manager!r} of another key"
-        )
-        # Sent only to an incarnation that the owner never used: the topic is also the owner's, and
-        # an impostor may name the owner's incarnation, or that of a second process of the owner.
-        owned = incarnation in self._rivals or self._ledger.has_account(manager, incarnation)
-        if tell and not owned:
-            reason = f"the manager id {manager!r} belongs to another key; choose another id (--id)"
-            self.refuse(manager, incarnation, "id", reason)
-
-    def refuse(self, manager: str, incarnation: int, code: str, reason: str) -> None:
-        """Send a refusal with the next acks."""
-        if len(self._refusals) < _REFUSALS_A_TURN:
-            self._refusals.append(Refusal(manager, incarnation, code, reason))
-
-    def refuse_place(self, error: RetiredError | LedgerFullError, now: float) -> None:
-        """Refuse an incarnation that has no account: else it would wait for ever."""
-        assert error.sender is not None, "the ledger names the sender"
-        manager, incarnation, _ = error.sender
-        why = self._rivals.get(incarnation)
-        if why is None:
-            self.places += 1
-            self._rejections.add("refused", str(error))
-        else:
-            self._last_rivals = now, why
-        self.refuse(manager, incarnation, "id", why or str(error))
-
-    def refuse_rival(self, first: Report, later: Report, now: float) -> None:
-        """Refuse the later one of two live processes with one id: the other holds a window."""
-        why = (
-            f"two managers use the id {first.manager}: {first.host} and {later.host}; the one that "
-            f"came later, on {later.host}, is refused: start it with another id (--id)"
-        )
-        self._ledger.retire(later.manager, later.incarnation)
-        self._rivals[later.incarnation] = why
-        if len(self._rivals) > _RIVALS_MAX:
-            del self._rivals[next(iter(self._rivals))]
-        self._last_rivals = now, why
-        self.rivals += 1
-        self._rejections.add("refused", why)
-        self.refuse(later.manager, later.incarnation, "id", why)
-
-    def reject_late(self, batch: Batch) -> None:
-        """Reject a batch that came after the run's last environment step."""
-        self.late += batch.rows
-        self._ledger.reject_batch(batch, ENV_STEPS_REACHED)
-
-    def pop_refusals(self) -> list[list[Buffer]]:
-        """Return the messages to send now."""
-        refusals, self._refusals = self._refusals, []
-        return [[topics.manager_topic(refusal.manager), *encode(refusal)] for refusal in refusals]
-
-    def refused(self, connections: Mapping[str, int] | None, *, credit: int) -> Refused:
-        """Return the part of the status.
-
-        Args:
-            connections: those refused, by reason.
-            credit: batches beyond the limit of their manager.
-        """
-        return Refused(
-            **(connections or {"keys": 0, "handshakes": 0, "frames": 0}),
-            ids=self.ids,
-            credit=credit,
-            places=self.places,
-            rivals=self.rivals,
-            late=self.late,
-        )
-
-    def rivals_seen(self, now: float) -> str:
-        """Return which two managers used one id within the last minute; "" if none did."""
-        at, why = self._last_rivals
-        return why if now - at < _RIVALS_SHOWN_S else ""
-
 
 # Policy lag
-
-_BATCHES = 512  # the lag shown is that of the last so many batches
-_VERSIONS = 4096  # publishing times remembered
-
-
-class LagMeter:
-    """Measures lag in versions and in seconds over the last batches."""
-
-    def __init__(self) -> None:
-        self._lags: deque[tuple[int, float, int]] = deque(maxlen=_BATCHES)
-        self._versions: deque[int] = deque(maxlen=_VERSIONS)
-        self._times: deque[float] = deque(maxlen=_VERSIONS)
-
-    def on_published(self, version: int, now: float) -> None:
-        """Note that a model was published; later versions, of before a resume, are forgotten."""
-        while self._versions and self._versions[-1] >= version:
-            self._versions.pop()
-            self._times.pop()
-        self._versions.append(version)
-        self._times.append(now)
-
-    def on_inserted(self, version: int, version_now: int, rows: int, now: float) -> None:
-        """Note that a batch made with `version` was inserted at `version_now`."""
-        self._lags.append((max(0, version_now - version), now - self._time_of(version, now), rows))
-
-    def _time_of(self, version: int, now: float) -> float:
-        if not self._versions:
-            return now
-        place = bisect_right(self._versions, version) - 1
-        return self._times[max(0, place)]
-
-    def summarize(self) -> Lag:
-        """Return mean, 95th percentile and maximum in versions, and the mean in seconds."""
-        if not self._lags:
-            return Lag(mean=0.0, p95=0.0, max=0.0, seconds_mean=0.0)
-        lags, seconds, rows = np.array(self._lags, np.float64).T
-        order = np.argsort(lags)
-        share = np.cumsum(rows[order]) / rows.sum()
-        return Lag(
-            mean=float(np.average(lags, weights=rows)),
-            p95=float(lags[order][min(np.searchsorted(share, 0.95), len(lags) - 1)]),
-            max=float(lags.max()),
-            seconds_mean=float(np.average(seconds, weights=rows)),
-        )

@@ -18,18 +18,18 @@ from typing import TypeVar
 import zmq
 
 from vedette_protocol.messages import Run
-from vedette_protocol.schema import Schema
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.envs.make import environment_spaces
 from vedette_rl.envs.spaces import ElementBounds
-from vedette_rl.errors import MapSpaceError, OneWriterError
+from vedette_rl.errors import OneWriterError
 from vedette_rl.replay.frame_ring import open_writer
 from vedette_rl.replay.ring import RingWriter
 from vedette_services.host.exit_report import report_exit
 from vedette_services.host.logs import set_log_context, set_up_logging
 from vedette_services.host.processes import WakeupEvent, die_with_parent, ignore_stop_signals
-from vedette_services.host.rate_limited_log import RateLimitedLog
-from vedette_services.learner.gateway.evaluations import ActorEvaluations, PublishedModel
+from vedette_services.learner.gateway.disk_lag import DiskLag
+from vedette_services.learner.gateway.evaluation_handover import EvaluationHandover
+from vedette_services.learner.gateway.evaluations import PublishedModel
 from vedette_services.learner.gateway.flow_control import FlightLimits
 from vedette_services.learner.gateway.model_publisher import ModelPublisher, PackedModel
 from vedette_services.learner.gateway.sockets import GatewaySockets, ReceiveBackoff
@@ -37,7 +37,7 @@ from vedette_services.learner.gateway.state import GatewayState
 from vedette_services.net.keys import LearnerKeys
 from vedette_services.net.sockets import send_now
 from vedette_services.run.directory import LearnerSpec
-from vedette_services.run.model_map import ModelMapReader, ModelMapWriter
+from vedette_services.run.model_map import ModelMapReader
 from vedette_services.run.replay_layout import (
     ReplayLayout,
     make_run_limiter,
@@ -46,11 +46,8 @@ from vedette_services.run.replay_layout import (
 )
 from vedette_services.run.sources import open_interventions, sizes_of
 from vedette_services.status.records import (
-    DISK_LAG_S,
-    DISK_LAGS,
     GatewayStatus,
     IngestProgress,
-    ReportedEvaluation,
     StatusRecordReader,
     StatusRecordWriter,
     TrainerStatus,
@@ -351,55 +348,6 @@ class Gateway:
             send_now(self._sockets.control, frames)
 
 
-class EvaluationHandover:
-    """Hands the evaluations of managers to the evaluator process, one after another.
-
-    Args:
-        seen: the evaluator's last record, which shows what it has taken.
-    """
-
-    def __init__(self, spec: LearnerSpec, seen: StatusRecordReader[Eval]) -> None:
-        self._spec, self._seen = spec, seen
-        self.schema: Schema | None = None
-        """Of the models."""
-        self._models: ModelMapWriter | None = None
-        self._last = self._read_last()  # None once the evaluator has taken it
-        self._record = StatusRecordWriter(spec.run.reported_map, ReportedEvaluation)
-
-    def pass_on(self, evaluations: ActorEvaluations) -> None:
-        """Write the next evaluation, once the one before was taken."""
-        if self._last is not None and not self._last.is_in(self._seen.read()):
-            return
-        self._last = None
-        if (checked := evaluations.pop_finished()) is None:
-            return
-        epoch, model = checked.model.epoch, checked.model
-        if checked.counts:  # before the record, which says that it is there
-            try:
-                self._map().write_body(epoch, model.body)
-            except MapSpaceError as error:
-                log.warning("the evaluation of version %d is lost: %s", model.version, error)
-                return
-        self._last = ReportedEvaluation(checked.found, epoch, checked.counts)
-        self._record.write(self._last)
-
-    def _read_last(self) -> ReportedEvaluation | None:
-        """Read what a gateway before this one wrote last, which may not have been taken."""
-        found = StatusRecordReader(self._spec.run.reported_map, ReportedEvaluation).read()
-        if not found.epoch:
-            return None
-        model = ModelMapReader(self._spec.run.evaluated_map).read() if found.counts else None
-        if found.counts and (model is None or model.version != found.found.version):
-            return None  # it was taken: that gateway had begun to write the next one's model
-        return found
-
-    def _map(self) -> ModelMapWriter:
-        assert self.schema is not None, "a model was published"
-        if self._models is None:
-            self._models = ModelMapWriter(self._spec.run.evaluated_map, self.schema)
-        return self._models
-
-
 def _open_ring(spec: LearnerSpec, layout: ReplayLayout) -> RingWriter:
     return open_writer(
         replay_directory(spec.config, spec.run.root),
@@ -441,30 +389,6 @@ def main() -> None:
     with report_exit():
         wakeup, stop = (WakeupEvent(argument) for argument in sys.argv[2:4])
         Gateway(LearnerSpec.read(Path(sys.argv[1])), wakeup).run(stop)
-
-
-_DISK_LINE_EVERY_S = 60.0
-
-
-class DiskLag:
-    """Says when samples wait for the disk, which has too little of the ring to go on writing it."""
-
-    def __init__(self) -> None:
-        self._since: float | None = None
-        self._lines = RateLimitedLog(_DISK_LINE_EVERY_S)
-
-    def seconds(self, now: float) -> float:
-        """Return for how long samples have waited; 0.0 if they do not."""
-        return 0.0 if self._since is None else round(now - self._since, 3)
-
-    def note(self, now: float, *, lags: bool) -> None:
-        """Note that the disk lags behind, or not; log it where that lasts."""
-        if not lags:
-            self._since = None
-            return
-        self._since = now if self._since is None else self._since
-        if now - self._since > DISK_LAG_S and self._lines.should_log("disk", DISK_LAGS, now):
-            log.warning(DISK_LAGS)
 
 
 if __name__ == "__main__":

@@ -24,8 +24,9 @@ from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.rows import RowAppender
 from vedette_services.config.run_config import RunConfig
 from vedette_services.host.rate_limited_log import LogLine, LogLines, RateLimitedLog
+from vedette_services.learner.gateway.admission import Admission
 from vedette_services.learner.gateway.evaluations import ActorEvaluations
-from vedette_services.learner.gateway.fleet import Admission, Fleet, LagMeter, RateMeter
+from vedette_services.learner.gateway.fleet import Fleet
 from vedette_services.learner.gateway.flow_control import (
     AckScheduler,
     Budget,
@@ -33,6 +34,8 @@ from vedette_services.learner.gateway.flow_control import (
     FlightLimits,
 )
 from vedette_services.learner.gateway.intake import Block, Intake
+from vedette_services.learner.gateway.lag import LagMeter
+from vedette_services.learner.gateway.rate import RateMeter
 from vedette_services.run.ring_stamp import pack_stamp, read_stamp
 from vedette_services.status.records import GONE_AFTER_S, GatewayStatus
 from vedette_services.status.status import Rates, Replay, Samples

@@ -26,7 +26,7 @@ from vedette_rl.device.loader import RankLoader, make_loader
 from vedette_rl.device.ranks import ranks, require_same
 from vedette_rl.envs.spaces import Spaces, describe_spaces
 from vedette_rl.import_by_name import is_import_name
-from vedette_rl.networks.parameter_vector import seed_process
+from vedette_rl.networks.seeding import seed_process
 from vedette_rl.networks.torch_network import compile_networks, compute_in_bfloat16
 from vedette_rl.recording.registry import SurvivingRecorder
 from vedette_rl.replay.config import ReplayConfig
@@ -52,7 +52,7 @@ from vedette_services.learner.trainer.training_loop import (
     sleep_briefly,
 )
 from vedette_services.run.directory import RunDirectory
-from vedette_services.run.finished import WeightsSource
+from vedette_services.run.initial_weights import WeightsSource
 from vedette_services.run.resume import load_checkpoint
 from vedette_services.run.sources import with_shares
 from vedette_services.status.records import GatewayStatus, TrainerStatus

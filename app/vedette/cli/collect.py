@@ -1,0 +1,213 @@
+"""``vedette collect``: records episodes that a policy or a person plays."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from vedette.cli.options import (
+    AllowImport,
+    Arguments,
+    Checkpoint,
+    Settings,
+    complete_environments,
+    split_arguments,
+)
+from vedette_services.errors import UsageError
+
+DataPlace = Annotated[
+    str,
+    typer.Option(
+        metavar="DATA",
+        help="A new folder, or minari:ID for Minari's own folder of data sets.",
+    ),
+]
+
+
+PlayedEnv = Annotated[
+    str | None,
+    typer.Option(
+        envvar="VEDETTE_ENV",
+        metavar="ID",
+        help="Environment as Gymnasium names it, or my_pkg.envs:MyEnv. [the policy's]",
+        autocompletion=complete_environments,
+    ),
+]
+
+
+Player = Annotated[
+    str | None,
+    typer.Option(
+        metavar="POLICY",
+        help="Who plays: a run's directory, an exported policy, hf://USER/NAME, or "
+        "module:function of an observation. [you, by keyboard]",
+    ),
+]
+
+
+Takeover = Annotated[
+    bool, typer.Option("--takeover", help="With --policy: you act where you hold a key.")
+]
+
+
+KeyActions = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="KEY=ACTION",
+        help="A key and its action: left=0, left+up=[-1,1]; none=1 where no key is held. "
+        "[the environment's own, else arrows and digits]",
+    ),
+]
+
+
+Fps = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=1000,
+        help="Steps a second by keyboard. [the environment's]",
+    ),
+]
+
+
+EndKeys = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="KEY=REWARD",
+        help="A key that ends the episode, with the reward of its last step: return=1 delete=0.",
+    ),
+]
+
+
+WithGamepad = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=0,
+        help="You act with gamepad N, the first is 0; --key and --end take its buttons' numbers.",
+    ),
+]
+
+
+KeptEpisodes = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=1_000_000,
+        help="To keep. [20; by keyboard until you close the window]",
+    ),
+]
+
+
+LeastReturn = Annotated[
+    float | None,
+    typer.Option(
+        metavar="R",
+        help="Keep only episodes with at least this return; after 100 in a row below it, stop.",
+    ),
+]
+
+
+FirstSeed = Annotated[
+    int,
+    typer.Option("--seed", min=0, max=2**31 - 1, help="Of the first episode that is played."),
+]
+
+
+def collect(
+    out: DataPlace,
+    arguments: Arguments = None,
+    env: PlayedEnv = None,
+    policy: Player = None,
+    takeover: Takeover = False,
+    key: KeyActions = None,
+    end: EndKeys = None,
+    gamepad: WithGamepad = None,
+    fps: Fps = None,
+    episodes: KeptEpisodes = None,
+    min_return: LeastReturn = None,
+    seed: FirstSeed = 0,
+    checkpoint: Checkpoint = None,
+    allow_import: AllowImport = None,
+    settings: Settings = None,
+) -> None:
+    """Record demonstrations to a Minari data set: of a policy, or of you. Ctrl-C keeps the whole
+    episodes.
+
+    By keyboard: Esc or closing the window ends it, backspace forgets the episode.
+
+    \b
+    vedette collect --env CartPole-v1 --out demos                        you play
+    vedette collect --policy runs/cart --out demos --episodes 100
+    vedette collect --policy runs/cart --out minari:cart/expert-v0 --min-return 475
+    vedette collect --policy my_pkg:push --env MountainCar-v0 --out demos
+    vedette collect --policy runs/cart --takeover --out demos --key left=0 --key right=1
+    """
+    from vedette.collecting import (
+        Keyboard,
+        Wanted,
+        choose_environment,
+        open_demonstrator,
+    )
+    from vedette.collecting import collect as record
+    from vedette.hub import local_policy
+
+    of_person = {"--key": key, "--end": end, "--gamepad": gamepad, "--fps": fps}
+    by_person = _is_by_person(policy, of_person, takeover=takeover, checkpoint=checkpoint)
+    player = None
+    if policy is not None:
+        place = str(local_policy(policy))
+        player = open_demonstrator(place, checkpoint=checkpoint, allow_import=allow_import or ())
+    path, more = split_arguments(arguments or [])
+    config, allowed = choose_environment(player, path, env, [*(settings or []), *more])
+    keyboard = None
+    if by_person:
+        actions = _by_key("--key", key, "KEY=ACTION, as left=0 or up=[0,1]")
+        ends = _by_key("--end", end, "KEY=REWARD, as return=1")
+        keyboard = Keyboard(actions, fps, ends, gamepad)
+    found = record(
+        out,
+        config,
+        player,
+        Wanted(episodes or (1_000_000 if by_person else 20), min_return, seed),
+        keyboard=keyboard,
+        allow_import=allowed,
+        say=lambda line: typer.echo(line, err=True),
+    )
+    typer.echo(found)
+
+
+def _is_by_person(
+    policy: str | None, of_person: dict[str, Any], *, takeover: bool, checkpoint: str | None
+) -> bool:
+    """True if a person acts.
+
+    Raises:
+        UsageError: an option is for another case.
+    """
+    by_person = policy is None or takeover
+    given = [name for name, value in of_person.items() if value not in (None, [])]
+    if not by_person and given:
+        raise UsageError(f"{given[0]}: no person acts; add --takeover")
+    if policy is None and (takeover or checkpoint):
+        name = "--takeover" if takeover else "--checkpoint"
+        raise UsageError(f"{name}: name a policy by --policy")
+    return by_person
+
+
+def _by_key(option: str, texts: list[str] | None, form: str) -> dict[str, Any] | None:
+    """Parse ``KEY=VALUE`` texts.
+
+    Raises:
+        UsageError: one is none.
+    """
+    found: dict[str, Any] = {}
+    for text in texts or []:
+        name, _, value = text.partition("=")
+        try:
+            found[name] = json.loads(value)
+        except ValueError as e:
+            raise UsageError(f"{option} {text}: write {form}") from e
+    return found or None

@@ -1,0 +1,29 @@
+"""``vedette stop``: ends a run."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from vedette.cli.options import RunArgument
+
+
+def stop(
+    run: RunArgument,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, metavar="S", help="Seconds to wait for its end.")
+    ] = 90.0,
+) -> None:
+    """Stop a run on this host, as Ctrl-C does: with a checkpoint. It resumes by the same command.
+
+    \b
+    vedette stop runs/cart
+    """
+    from vedette_services.run.directory import stop_run
+    from vedette_services.run.overview import describe_end
+
+    if stop_run(run, timeout):
+        typer.echo(f"{run}: {describe_end(run, 'learner')}")
+    else:
+        typer.echo(f"{run}: nothing to stop: {describe_end(run)}")

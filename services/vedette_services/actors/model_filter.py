@@ -1,0 +1,59 @@
+"""Which of the models that arrive an actor host acts on."""
+
+from __future__ import annotations
+
+from vedette_protocol.errors import ModelError
+from vedette_protocol.messages import Run
+from vedette_protocol.model import CompleteModel, unpack_model
+
+MODEL_WAIT_S = 10.0
+"""Without any model for so long after a run was announced, its subscription is made anew."""
+
+
+class ModelFilter:
+    """Lets models pass, each at most once, ever newer ones.
+
+    Args:
+        now: seconds, monotonic.
+    """
+
+    def __init__(self, now: float) -> None:
+        self._run: Run | None = None
+        self._passed: tuple[int, int] | None = None  # epoch, version
+        self._early: CompleteModel | None = None
+        self._asked_at = now
+
+    def begin_run(self, run: Run, now: float) -> CompleteModel | None:
+        """Another run begins; a model of it that came before its announcement passes now.
+
+        Raises:
+            ModelError: as `offer`.
+        """
+        self._run, self._passed, self._asked_at = run, None, now
+        early, self._early = self._early, None
+        return self.accept_model(early) if early is not None else None
+
+    def accept_model(self, model: CompleteModel) -> CompleteModel | None:
+        """The model, if it is to be acted on; None if it is old, or its run is not ours yet.
+
+        Raises:
+            ModelError: it is not of the run's spec, or a value is not finite.
+        """
+        run = self._run
+        if run is None or model.run_id != run.run_id:
+            self._early = model
+            return None
+        if self._passed is not None and (model.epoch, model.version) <= self._passed:
+            return None
+        if model.spec != run.model.hash:
+            raise ModelError(f"model {model.version} is of spec {model.spec}, not the run's")
+        unpack_model(model.body, run.model)
+        self._passed = model.epoch, model.version
+        return model
+
+    def should_resubscribe(self, now: float) -> bool:
+        """Return whether to ask for the run's first model again: now and then, until it comes."""
+        if self._run is None or self._passed is not None or now < self._asked_at + MODEL_WAIT_S:
+            return False
+        self._asked_at = now
+        return True

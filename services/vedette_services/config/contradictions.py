@@ -1,0 +1,64 @@
+"""Settings that contradict each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vedette_rl.import_by_name import is_import_name
+from vedette_services.config.run_config import RunConfig
+from vedette_services.errors import SettingError
+
+
+def contradictions(config: RunConfig) -> Iterator[SettingError]:
+    """Yield an error for each pair of settings that are right by themselves and contradict."""
+    capacity, warmup = config.replay.capacity, config.learner.warmup_period
+    batch, stop = config.agent.batch_size, config.stop
+    if capacity < warmup:
+        yield SettingError(
+            "replay.capacity",
+            f"{capacity:,} samples can never hold learner.warmup_period's {warmup:,}",
+            f"set at least {warmup} or lower learner.warmup_period",
+        )
+    elif capacity < batch:
+        yield SettingError(
+            "replay.capacity",
+            f"{capacity:,} samples are fewer than agent.batch_size's {batch:,}",
+            f"set at least {batch} or lower agent.batch_size",
+        )
+    actors = config.actors
+    if actors.restart_max_s < actors.restart_min_s:
+        yield SettingError(
+            "actors.restart_max_s",
+            f"{actors.restart_max_s:g} s is below actors.restart_min_s's {actors.restart_min_s:g}",
+            f"set at least {actors.restart_min_s:g} or lower actors.restart_min_s",
+        )
+    has_data = any(source.data for source in config.replay.sources.values())
+    if actors.count == 0 and not has_data:
+        why = "0 actors play, and replay.sources names no data set to learn from"
+        yield SettingError("actors.count", why, "set at least 1, or replay.sources.NAME.data")
+    if config.learner.pretrain_opts and not has_data:
+        why = f"{config.learner.pretrain_opts:,} steps need samples before the actors', and "
+        why += "replay.sources names no data set"
+        yield SettingError("learner.pretrain_opts", why, "set replay.sources.NAME.data, or 0")
+    imitation = getattr(config.agent, "imitation", None)
+    if imitation is not None and imitation.loss != "none" and not config.replay.sources:
+        why = f"is {imitation.loss}, and replay.sources names nobody to imitate"
+        yield SettingError("agent.imitation.loss", why, "set replay.sources.NAME.data, or none")
+    yield from _rank_contradictions(config)
+    others = stop.max_opts or stop.max_env_steps or stop.max_seconds
+    if stop.target_return is not None and not config.learner.eval_interval and not others:
+        yield SettingError(
+            "stop.target_return",
+            "is never reached with learner.eval_interval=0",
+            "set an eval_interval or another stop condition",
+        )
+
+
+def _rank_contradictions(config: RunConfig) -> Iterator[SettingError]:
+    ranks, batch = config.learner.ranks, config.agent.batch_size
+    if batch % ranks:
+        why = f"{ranks} ranks cannot share agent.batch_size's {batch} samples evenly"
+        yield SettingError("learner.ranks", why, "set a divisor of it")
+    if ranks > 1 and (config.replay.sources or is_import_name(config.replay.name)):
+        why = "several ranks share no replay.sources, and no replay of your own"
+        yield SettingError("learner.ranks", why, "set 1")

@@ -1,0 +1,68 @@
+"""Evaluations on their way from the gateway to the trainer."""
+
+from __future__ import annotations
+
+import logging
+
+from vedette_protocol.schema import Schema
+from vedette_rl.errors import MapSpaceError
+from vedette_services.learner.gateway.evaluations import ActorEvaluations
+from vedette_services.run.directory import LearnerSpec
+from vedette_services.run.model_map import ModelMapReader, ModelMapWriter
+from vedette_services.status.records import (
+    ReportedEvaluation,
+    StatusRecordReader,
+    StatusRecordWriter,
+)
+from vedette_services.status.status import Eval
+
+log = logging.getLogger("vedette.gateway")
+
+
+class EvaluationHandover:
+    """Hands the evaluations of managers to the evaluator process, one after another.
+
+    Args:
+        seen: the evaluator's last record, which shows what it has taken.
+    """
+
+    def __init__(self, spec: LearnerSpec, seen: StatusRecordReader[Eval]) -> None:
+        self._spec, self._seen = spec, seen
+        self.schema: Schema | None = None
+        """Of the models."""
+        self._models: ModelMapWriter | None = None
+        self._last = self._read_last()  # None once the evaluator has taken it
+        self._record = StatusRecordWriter(spec.run.reported_map, ReportedEvaluation)
+
+    def pass_on(self, evaluations: ActorEvaluations) -> None:
+        """Write the next evaluation, once the one before was taken."""
+        if self._last is not None and not self._last.is_in(self._seen.read()):
+            return
+        self._last = None
+        if (checked := evaluations.pop_finished()) is None:
+            return
+        epoch, model = checked.model.epoch, checked.model
+        if checked.counts:  # before the record, which says that it is there
+            try:
+                self._map().write_body(epoch, model.body)
+            except MapSpaceError as error:
+                log.warning("the evaluation of version %d is lost: %s", model.version, error)
+                return
+        self._last = ReportedEvaluation(checked.found, epoch, checked.counts)
+        self._record.write(self._last)
+
+    def _read_last(self) -> ReportedEvaluation | None:
+        """Read what a gateway before this one wrote last, which may not have been taken."""
+        found = StatusRecordReader(self._spec.run.reported_map, ReportedEvaluation).read()
+        if not found.epoch:
+            return None
+        model = ModelMapReader(self._spec.run.evaluated_map).read() if found.counts else None
+        if found.counts and (model is None or model.version != found.found.version):
+            return None  # it was taken: that gateway had begun to write the next one's model
+        return found
+
+    def _map(self) -> ModelMapWriter:
+        assert self.schema is not None, "a model was published"
+        if self._models is None:
+            self._models = ModelMapWriter(self._spec.run.evaluated_map, self.schema)
+        return self._models

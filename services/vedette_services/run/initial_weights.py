@@ -1,0 +1,175 @@
+"""Weights of another run, with which a new one begins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vedette_rl.agents.registry import agent_kind
+from vedette_rl.core import Agent
+from vedette_rl.envs.make import environment_spaces
+from vedette_rl.errors import CheckpointError
+from vedette_rl.networks.layers import MEAN, SCALE
+from vedette_rl.storage.checkpoints import (
+    Checkpoints,
+    LoadedCheckpoint,
+    TakenWeights,
+    find_not_finite,
+    first_few,
+    take_weights,
+    weight_parts,
+)
+from vedette_rl.storage.state_file import read_state
+from vedette_services.config import RunConfig
+from vedette_services.config.parts import LearnerConfig
+from vedette_services.errors import SettingError
+from vedette_services.run.directory import RunDirectory
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsSource:
+    """The weights of another run, for one that begins.
+
+    Args:
+        name: of the model, for people.
+        meta: of the model.
+        parts: of an agent's state, arrays by name.
+        model: the arrays of the network that acts, where only these are kept.
+    """
+
+    name: str
+    meta: dict[str, Any]
+    parts: dict[str, Mapping[str, Any]]
+    model: Mapping[str, Any]
+
+    @classmethod
+    def open(cls, config: LearnerConfig) -> WeightsSource:
+        """Read what `learner.init_from` names.
+
+        Raises:
+            SettingError: it is no run, or has no such model, or a diverged one.
+        """
+        return cls.of(config, _read_initial_model(config))
+
+    @classmethod
+    def of(cls, config: LearnerConfig, found: LoadedCheckpoint) -> WeightsSource:
+        """Of the model that was read.
+
+        Raises:
+            SettingError: it has diverged.
+        """
+        best = config.init_checkpoint == "best"
+        name = f"{config.init_from}, {'best' if best else f'checkpoint {found.path.name}'}"
+        parts, model = weight_parts(found.state.get("agent", {})), found.state.get("model", {})
+        if array := find_not_finite({**parts, "model": model}):
+            why = f"{array} of {name} is not finite: learning had diverged"
+            raise SettingError("learner.init_from", why, "name another by learner.init_checkpoint")
+        return cls(name, found.meta, parts, model)
+
+    def weights_for(self, agent: Agent) -> TakenWeights:
+        """The weights that fit an agent, in its state.
+
+        Raises:
+            SettingError: none fits.
+        """
+        state, parts = agent.get_state(), self.parts
+        if self.model:  # of the network that acts, and of those that are like it
+            from vedette_rl.networks.torch_network import split_statistics  # it imports torch
+
+            acting, _ = split_statistics(agent.model_info().arrays, 0)
+            weights, statistics = split_statistics(self.model, self.meta.get("version", 0))
+            parts = {
+                part: {
+                    name: weights[name]
+                    for name, array in own.items()
+                    if name in weights
+                    and (own.keys() == acting.keys() or _is_same(array, acting.get(name)))
+                }
+                for part, own in weight_parts(state).items()
+            }
+            parts["normalizer"] = statistics
+        taken = take_weights(state, parts)
+        if not taken.taken:
+            why = f"no array of {self.name} fits: {first_few(taken.left)}"
+            raise SettingError("learner.init_from", why, "leave it out, or choose another run")
+        return taken
+
+
+def _read_initial_model(config: LearnerConfig) -> LoadedCheckpoint:
+    """Read the model that `learner.init_from` names.
+
+    Raises:
+        SettingError: there is none that can be read.
+    """
+    run, which = Path(config.init_from or ""), config.init_checkpoint
+    if not run.is_dir():
+        fix = "name a run's directory"
+        raise SettingError("learner.init_from", f"{run}: there is no such folder", fix)
+    checkpoints, best = Checkpoints(run / "checkpoints", keep=1), run / "best"
+    try:
+        found = checkpoints.read(which)
+        if which == "best" and best.is_dir():
+            found = LoadedCheckpoint(best, *read_state(best), ())
+    except CheckpointError as e:
+        raise SettingError("learner.init_from", str(e), "name another model") from e
+    if found is None:
+        have = [path.name for path in checkpoints.list()] + ["best"] * best.is_dir()
+        why = f"{run} has no model {which!r} (it has {', '.join(have) or 'none'})"
+        fix = "name one of these by learner.init_checkpoint, or " if have else "name "
+        raise SettingError("learner.init_from", why, f"{fix}another run's directory")
+    return found
+
+
+def _check_not_erased(model: Path, out: Path) -> None:
+    """Refuse weights of the run in `out`, which this start erases, by whatever path."""
+    run, model = RunDirectory(out), model.resolve()
+    if any(model.is_relative_to(place.resolve()) for place in (run.checkpoints, run.best)):
+        why = f"--fresh erases its weights, which are those of the run in {out}"
+        raise SettingError("learner.init_from (--init-from)", why, "choose another --out")
+
+
+def _is_same(own: Any, acting: Any) -> bool:
+    """True if an array of a new agent is one of its acting network's: of an encoder they share."""
+    return acting is not None and np.array_equal(np.asarray(own), acting)
+
+
+def describe_initial_weights(config: RunConfig, erased: Path | None = None) -> list[str]:
+    """Describe which weights a new run takes over.
+
+    Args:
+        erased: directory of a run that this start erases.
+
+    Raises:
+        SettingError: `learner.init_from` names no model, one of that run, or none that fits.
+    """
+    model = _read_initial_model(config.learner)
+    if erased is not None:
+        _check_not_erased(model.path, erased)
+    source = WeightsSource.of(config.learner, model)
+    agent = agent_kind(config.agent.name).build_agent(
+        config.agent, environment_spaces(config.env), device="cpu", seed=config.seed
+    )
+    found = source.weights_for(agent)
+    lines, acting = found.describe(source.name), agent.model_info().arrays.keys()
+    taken = {name.partition("/")[2] for name in found.taken}
+    if taken >= acting - {MEAN, SCALE}:
+        _check_normalized(source, MEAN in acting)
+    else:
+        warmup = hasattr(config.agent, "uniform_warmup")
+        key = "agent.uniform_warmup=true" if warmup else "agent.exploration.epsilon_start=1"
+        lines.append(f"the network that acts is partly new: {key} begins with random actions")
+    return lines
+
+
+def _check_normalized(source: WeightsSource, normalizes: bool) -> None:
+    """Refuse a whole network whose observations were scaled otherwise than they will be."""
+    expected = "normalizer" in source.parts or MEAN in source.model
+    if expected != normalizes:
+        how = "normalised observations" if expected else "observations as they are"
+        fix = f"set agent.normalize_observations={str(expected).lower()}"
+        why = f"the weights of {source.name} expect {how}"
+        raise SettingError("agent.normalize_observations", why, fix)
