@@ -19,6 +19,11 @@ from vedette_rl.errors import UnknownNameError
 IMPORT_NAME = r"[A-Za-z_][\w.]*:[A-Za-z_]\w*"
 """The regular expression of such a name."""
 
+MOVED_MODULES = {
+    "vedette_rl.envs.gamepad": "vedette_rl.teleop.gamepad",
+    "vedette_rl.envs.takeover": "vedette_rl.teleop.takeover",
+}
+"""Modules that saved configurations may name by an earlier path, with their path now."""
 
 _importing: ContextVar[str] = ContextVar("importing", default="")
 
@@ -78,10 +83,13 @@ def find_import_names(settings: object) -> Iterator[str]:
 
 
 def import_named_module(module: str) -> Any:
-    """Import a module that a configuration names. The caller decides if that is allowed."""
+    """Import a module that a configuration names. The caller decides if that is allowed.
+
+    One of ours that has moved is found by the path that it had before, too (`MOVED_MODULES`).
+    """
     token = _importing.set(module)
     try:
-        return importlib.import_module(module)
+        return importlib.import_module(MOVED_MODULES.get(module, module))
     finally:
         _importing.reset(token)
 

@@ -15,7 +15,7 @@ from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Columns, ModelInfo, Step
 from vedette_rl.envs.spaces import Spaces, transition_dtype
 from vedette_rl.errors import CustomNetworkError, UnknownNameError
-from vedette_rl.import_by_name import import_by_name
+from vedette_rl.import_by_name import MOVED_MODULES, import_by_name
 from vedette_rl.networks.encoder import CustomQNetwork
 from vedette_rl.recording import CsvRecorder, JsonlRecorder, TeeRecorder, TensorboardRecorder
 from vedette_rl.recording.registry import make_recorders
@@ -196,3 +196,11 @@ def test_a_model_of_another_network_is_refused() -> None:
     policy = kind.build_policy(kind.config(network=named(Net)), SPACES, ranks=np.zeros(1), seed=0)
     with pytest.raises(Exception, match=r"net\.q\.weight"):
         policy.sync_model(ModelInfo(0, {}))
+
+
+@pytest.mark.parametrize("earlier", MOVED_MODULES)
+def test_a_saved_name_of_a_module_that_has_moved_still_resolves(earlier: str) -> None:
+    name = "KeyboardTakeover" if earlier.endswith("takeover") else "GamepadTakeover"
+    resolved = import_by_name("env.wrappers", f"{earlier}:{name}")
+    assert resolved.__name__ == name
+    assert resolved.__module__ == MOVED_MODULES[earlier]

@@ -1,8 +1,8 @@
 """All parameters of a network as one vector.
 
-Clipping, Adam (`vedette_rl.networks.adam`), the target's update and the copy for the actors are then
-one operation each, however many layers there are: a step of a small network is mostly the cost of
-starting operations.
+Clipping, Adam (`vedette_rl.networks.adam`), the target's update and the copy for the actors are
+then one operation each, however many layers there are: a step of a small network is mostly the cost
+of starting operations.
 """
 
 from __future__ import annotations

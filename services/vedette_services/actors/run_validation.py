@@ -80,7 +80,12 @@ def _first_problem(error: ValidationError) -> str:
     return f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
 
 
-_WRAPPERS = ("gymnasium.wrappers.", "vedette_rl.envs.", "vedette_rl.networks.frozen_encoder.")
+_WRAPPERS = (
+    "gymnasium.wrappers.",
+    "vedette_rl.envs.",
+    "vedette_rl.networks.frozen_encoder.",
+    "vedette_rl.teleop.",
+)
 """Prefixes of modules whose wrappers every host has loaded anyway."""
 
 

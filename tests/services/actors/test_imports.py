@@ -22,6 +22,13 @@ def test_names_without_an_import_pass() -> None:
     check_imports(framed, {"name": "dqn"}, [])
 
 
+@pytest.mark.parametrize("module", ["vedette_rl.teleop.takeover", "vedette_rl.envs.takeover"])
+def test_wrappers_of_ours_pass_by_their_path_now_and_before(module: str) -> None:
+    wrappers = [f"{module}:KeyboardTakeover"]
+    env = EnvConfig.model_validate({"id": "CartPole-v1", "wrappers": wrappers})
+    check_imports(env, {"name": "dqn"}, [])
+
+
 @pytest.mark.parametrize(
     ("env", "agent"),
     [
