@@ -130,7 +130,9 @@ def train(
         saved = saved_config(None if out is None else Path(out), fresh=fresh)
         table = configuration_table(settings, shared=not in_process)
         loaded = _configure(config, table, {}, saved, fit)
-    config, note, decided = loaded.config, loaded.comment, loaded.decided
+    config = loaded.config
+    note = loaded.comment
+    decided = loaded.decided
     run = Path(out) if out is not None else default_out(config)
     erase = {"fresh": fresh, "new_replay": new_replay}
     lines = check_config(config, run, force=force, in_process=in_process, **erase)
@@ -191,7 +193,8 @@ def train_seeds(
         UsageError: a setting cannot work; nothing was started.
     """
     _refuse_import("train_seeds")
-    directory, table = Path(out), configuration_table(settings, shared=True)
+    directory = Path(out)
+    table = configuration_table(settings, shared=True)
     fit: Fit = "in process" if in_process else "here"
     options: StartOptions = {
         "fresh": fresh,
@@ -326,7 +329,8 @@ class Replay(RemoteReplay):
         **settings: Unpack[Settings],
     ) -> None:
         _refuse_import("Replay")
-        out, folder = Path(run), None if keys is None else Path(keys)
+        out = Path(run)
+        folder = None if keys is None else Path(keys)
         loaded = _configure_loop(config, saved_config(out, fresh=fresh), settings)
         if folder is not None:
             LearnerKeys.read(folder)

@@ -255,7 +255,8 @@ class ModelAssembler:
         max_bytes: int = MODEL_MAX_BYTES,
         memory: Callable[[int], NDArray[np.uint8]] = _new_memory,
     ) -> None:
-        self.max_bytes, self._memory = max_bytes, memory
+        self.max_bytes = max_bytes
+        self._memory = memory
         self._run_id = ""
         self.newest_model = (-1, -1)
         """(epoch, version) of the newest complete model; (-1, -1) before the first."""

@@ -31,7 +31,8 @@ def test_every_command_of_a_page_is_one_that_can_be_given(page: Path) -> None:
         if words(command)[0].startswith("--"):
             continue  # what typer answers at once
         context = group.make_context("vedette", words(command))
-        asked, sub = group, context
+        asked = group
+        sub = context
         while hasattr(asked, "resolve_command"):
             _, asked, rest = asked.resolve_command(sub, [*sub._protected_args, *sub.args])
             sub = asked.make_context("x", list(rest), parent=sub)

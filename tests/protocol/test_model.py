@@ -198,7 +198,8 @@ def rounded(**changed: object) -> Columns:
 def test_weights_in_16_bits_are_half_of_the_bytes_and_the_rest_keeps_its_digits() -> None:
     got = expand_arrays(rounded())
     rng = np.random.default_rng(0)
-    w, bias = rng.standard_normal((64, 32), np.float32), rng.standard_normal(32, np.float32)
+    w = rng.standard_normal((64, 32), np.float32)
+    bias = rng.standard_normal(32, np.float32)
     assert got["w"].dtype == np.float32
     np.testing.assert_allclose(got["w"], w, rtol=2**-11, atol=2**-25)
     assert not np.array_equal(got["w"], w)

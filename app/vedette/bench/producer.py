@@ -84,9 +84,11 @@ class Producer:
         batches_per_s: float,
         keys: ClientKeys | None = None,
     ) -> None:
-        self._manager, self._rows = manager, rows
+        self._manager = manager
+        self._rows = rows
         self._batches_per_s = batches_per_s
-        self._due, self._due_at = 0.0, time.monotonic()
+        self._due = 0.0
+        self._due_at = time.monotonic()
         self._incarnation = secrets.randbits(64)
         self._push = samples_push(context, address, keys)
         topics = manager_subscriptions(manager)

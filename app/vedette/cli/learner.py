@@ -102,13 +102,16 @@ def learner(
     found = load_for_start(
         arguments, env, agent, settings, init_from, resumed, fresh=fresh, fit="elsewhere"
     )
-    config, directory = found.config, out or default_out(found.config)
+    config = found.config
+    directory = out or default_out(found.config)
     lines = check_config(config, directory, fresh=fresh, force=force, new_replay=new_replay)
     lines += check_trust(config, address, folder)
     what = f"{config.agent.name} on {config.env.id}, {directory}"
     typer.echo("\n".join([*found.decided, f"{what}; it will listen at {address}", *lines]))
     ended = run_learner(
-        *(config, directory, address),
+        config,
+        directory,
+        address,
         keys=folder,
         fresh=fresh,
         new_replay=new_replay,

@@ -207,7 +207,8 @@ def _run_sweep(
     from vedette_services.status.stop_conditions import exit_sentence
 
     values = parse_sweep(sweep)
-    directory, fresh = out or default_out(configure({}, None)), options["fresh"]
+    directory = out or default_out(configure({}, None))
+    fresh = options["fresh"]
     trials = plan_trials(configure, directory, seeds=seeds, sweep=values, fresh=fresh)
     for trial in trials:
         check_config(trial.config, trial.out, force=force, **options)

@@ -55,7 +55,8 @@ def status(
     vedette status --json | jq .samples
     watch vedette status                                   cut to the screen, the worst first
     """
-    manager, shown = chosen_id(manager), client_keys(keys, insecure)
+    manager = chosen_id(manager)
+    shown = client_keys(keys, insecure)
     with _asker(run, learner, shown) as asker:
         if watch and not as_json:
             _watch(asker, timeout, run)

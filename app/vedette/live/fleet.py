@@ -59,7 +59,8 @@ def fleet_rows(status: Status) -> list[FleetRow]:
 
 def manager_row(manager: Manager, status: Status) -> FleetRow:
     """Make the row of a manager."""
-    own, hidden = manager.actors, manager.actors_hidden
+    own = manager.actors
+    hidden = manager.actors_hidden
     alive = sum(actor.alive for actor in own)
     restarts = sum(actor.restarts for actor in own)
     share = _share(manager, status)
@@ -128,7 +129,8 @@ def _is_down(actor: Actor, manager: Manager, status: Status) -> bool:
 
 def _assess(manager: Manager, down: int, restarts: int, share: float | None) -> tuple[Health, str]:
     """Returns a manager's state and its description."""
-    silent_s, own = manager.last_seen_s or 0.0, manager.actors
+    silent_s = manager.last_seen_s or 0.0
+    own = manager.actors
     if not manager.is_present:
         if manager.left:
             return Health.LEFT, "left"
@@ -182,6 +184,7 @@ def _lag(own: Sequence[Actor], status: Status) -> float | None:
 
 def _share(manager: Manager, status: Status) -> float | None:
     """The used share of a window, by the nearer of its two bounds; None if none is known."""
-    window, limits = manager.window, status.window_limits
+    window = manager.window
+    limits = status.window_limits
     bounds = ((window.batches, limits.batches), (window.bytes, limits.bytes))
     return max(((held or 0) / limit for held, limit in bounds if limit), default=None)

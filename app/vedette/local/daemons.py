@@ -135,8 +135,13 @@ class LocalRun:
         note: str = "",
         command: Callable[..., list[str]] = daemon_command,
     ) -> None:
-        self._config, self._out, self._erase, self._view = config, out, erase, view
-        self._command, self._logs, self._note = command, out / "log", note
+        self._config = config
+        self._out = out
+        self._erase = erase
+        self._view = view
+        self._command = command
+        self._logs = out / "log"
+        self._note = note
         self.address = Address("127.0.0.1", free_port())
         self._children: dict[str, Child] = {}
         self._exit_reports: dict[str, ExitReportReader] = {}
@@ -144,7 +149,8 @@ class LocalRun:
         self._manager_due = 0.0
         self._began = time.time()
         self._last: Status | None = None  # the learner's last answer
-        self._events_bytes, self._printed_to = 0, self._began
+        self._events_bytes = 0
+        self._printed_to = self._began
 
     def __enter__(self) -> LocalRun:
         self._logs.mkdir(parents=True, exist_ok=True)
@@ -274,7 +280,8 @@ class LocalRun:
     def _start(self, name: str, *arguments: str, config: int | None = None) -> None:
         environment = {**dict.fromkeys(READ_ALREADY, ""), "PYTHONUNBUFFERED": "1"}
         environment[COMMAND] = os.environ.get(COMMAND) or command_line()
-        argv, report = self._command(*arguments), ExitReportReader()
+        argv = self._command(*arguments)
+        report = ExitReportReader()
         environment.update(report.environment)
         self._children[name] = spawn(
             argv,
@@ -310,7 +317,8 @@ class LocalRun:
 
     def _failed(self, name: str, status: int) -> ServicesError:
         child = "learner" if name == "learner" else "actors"
-        log, message = self._log(child), self._exit_reports[child].read()
+        log = self._log(child)
+        message = self._exit_reports[child].read()
         lines = last_lines(log, 10) if status > 0 else []  # a signal is not logged
         if not message or message.endswith(IN_THE_LOG):  # its exit report has no reason
             if status not in (USAGE, REFUSED):

@@ -98,7 +98,9 @@ def parse_sweep(texts: Sequence[str]) -> dict[str, list[str]]:
 
 def _parts(text: str) -> Iterator[str]:
     """Split at the commas outside of brackets and quotes."""
-    depth, quote, begin = 0, "", 0
+    depth = 0
+    quote = ""
+    begin = 0
     for index, letter in enumerate(text):
         if quote:
             quote = "" if letter == quote else quote
@@ -155,7 +157,8 @@ class Sweep:
         command: Callable[..., list[str]] = daemon_command,
     ) -> None:
         options: StartOptions = {"fresh": fresh, "new_replay": new_replay, "in_process": in_process}
-        self._trials, self._fresh = trials, fresh
+        self._trials = trials
+        self._fresh = fresh
         self._jobs = Jobs(out, jobs, options, say, command)
         self._outcomes: dict[str, TrialOutcome] = {}
 

@@ -97,7 +97,8 @@ class _EnvironmentPolicy:
     """A `Policy` whose actions the environment takes as they are; it checks what it is shown."""
 
     def __init__(self, policy: Policy, spaces: Spaces) -> None:
-        self._policy, self._act = policy, act_of(policy)
+        self._policy = policy
+        self._act = act_of(policy)
         self._form = ActionConverter(spaces.action, 1)
         self._leaves = ObservationLayout(spaces.observation).leaves
 
@@ -264,7 +265,8 @@ def space_from_json(text: Text) -> gym.Space[Any]:
     """
     match text["kind"]:
         case "Box":
-            dtype, shape = np.dtype(text["dtype"]), tuple(map(int, text["shape"]))
+            dtype = np.dtype(text["dtype"])
+            shape = tuple(map(int, text["shape"]))
             if math.prod(shape) > _SPACE_MAX:
                 raise ValueError(f"a Box of {math.prod(shape):,} numbers")
             if dtype.kind not in "fiub":

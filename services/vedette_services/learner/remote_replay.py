@@ -162,8 +162,11 @@ class RemoteReplay:
         # Nobody would take the results of evaluations.
         learner = config.learner.model_copy(update={"eval_interval": 0})
         config = config.model_copy(update={"learner": learner})
-        self.config, self.run, self.address = config, out, address
-        self._began, self._pid = time.monotonic(), os.getpid()
+        self.config = config
+        self.run = out
+        self.address = address
+        self._began = time.monotonic()
+        self._pid = os.getpid()
         self._next_tick = self._wait_s = 0.0
         self._closed = False
         self._models: BackgroundPublisher | None = None
@@ -370,13 +373,15 @@ class RemoteReplay:
         elif self._model_schema is not None and schema.hash != self._model_schema.hash:
             raise UsageError(f"publish: {spec_difference(self._model_schema, schema)}")
         self._models.publish(model, self._status.ingest.read().env_steps)
-        self._version, self._has_model = model.version, True
+        self._version = model.version
+        self._has_model = True
         return model.version
 
     def _check_model(self, model: ModelInfo) -> None:
         """Check that the policy that actors build takes a model, and acts on it."""
         agent = self.config.agent
-        ranks, spaces = np.array([0.5]), environment_spaces(self.config.env)
+        ranks = np.array([0.5])
+        spaces = environment_spaces(self.config.env)
         policy = agent_kind(agent.name).build_policy(agent, spaces, ranks=ranks, seed=0)
         try:
             policy.sync_model(model)

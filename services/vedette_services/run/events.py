@@ -65,7 +65,8 @@ class EventFile:
     """
 
     def __init__(self, path: Path, *, bytes_max: int = BYTES_MAX) -> None:
-        self._path, self._bytes_max = path, bytes_max
+        self._path = path
+        self._bytes_max = bytes_max
         self._failures = RateLimitedLog()
 
     def add(self, *events: RunEvent) -> None:
@@ -116,7 +117,8 @@ def read_events(path: Path) -> tuple[list[RunEvent], int]:
             lines = file.read(_READ_BYTES_MAX).splitlines()
     except FileNotFoundError:
         return [], 0
-    events, broken = [], 0
+    events = []
+    broken = 0
     for line in lines:
         try:
             events.append(_event(json.loads(line)))
@@ -142,7 +144,8 @@ def _event(found: Any) -> RunEvent:  # whatever the line says
 def _line(event: RunEvent) -> str:
     values = asdict(event)
     values["time_s"] = round(event.time_s, 3)
-    values["text"], values["who"] = _cut(event.text), _cut(event.who)
+    values["text"] = _cut(event.text)
+    values["who"] = _cut(event.who)
     return json.dumps(values) + "\n"
 
 
@@ -197,7 +200,8 @@ class FleetChanges:
             del self._seen[name]
 
     def _compare_manager(self, manager: Manager) -> Iterator[FleetEvent]:
-        name, state = manager.id, manager.state
+        name = manager.id
+        state = manager.state
         actors = {actor.id: actor for actor in manager.actors}
         seen = self._seen.get(name)
         if seen is None or seen.incarnation != manager.incarnation:
@@ -240,7 +244,8 @@ class FleetSizeCheck:
     """
 
     def __init__(self, actors: int, envs_per_actor: int) -> None:
-        self._actors, self._envs = actors, envs_per_actor
+        self._actors = actors
+        self._envs = envs_per_actor
         self._since: float | None = None
         self._warned = False
 
@@ -282,9 +287,12 @@ class RunEventLog:
         size: FleetSizeCheck | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._file, self._size, self._clock = EventFile(path), size, clock
+        self._file = EventFile(path)
+        self._size = size
+        self._clock = clock
         self._fleet = FleetChanges()
-        self._learning, self._ingest = TrainerStatus(), GatewayStatus()
+        self._learning = TrainerStatus()
+        self._ingest = GatewayStatus()
         self._epoch = self._env_steps = 0
 
     def log(self, kind: str, process: str, text: str) -> None:

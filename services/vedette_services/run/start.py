@@ -85,7 +85,8 @@ def _saved_already() -> None:
 
 def _change_events(config: RunConfig, run: RunDirectory) -> list[RunEvent]:
     """Return an event for each setting that this start changes."""
-    epoch, steps = run.identity().epoch + 1, run.newest_checkpoint() or 0
+    epoch = run.identity().epoch + 1
+    steps = run.newest_checkpoint() or 0
     at = epoch, steps, read_summary(run.root).env_steps or 0
     changes = list_changes(config, run.root)
     return [RunEvent(time.time(), "changed", c.key, c.values, *at) for c in changes]

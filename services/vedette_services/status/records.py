@@ -223,8 +223,10 @@ def assemble_status(
 ) -> Status:
     """Make the status of a run from the records of its processes."""
     samples = ingest.samples or _NO_SAMPLES
-    inserted, steps = samples.inserted or 0, learning.opt_steps
-    capacity, window = config.replay.capacity, config.actors
+    inserted = samples.inserted or 0
+    steps = learning.opt_steps
+    capacity = config.replay.capacity
+    window = config.actors
     since_warmup = (inserted - config.learner.warmup_period) / config.actors.rows_per_step
     return Status(
         vedette=vedette_version(),
@@ -310,7 +312,8 @@ def _limiter(learning: TrainerStatus, ingest: GatewayStatus, inserted: float) ->
     """Make the limiter's part of the status; `inserted` counts samples since the warm-up, one of
     each step."""
     if learning.phase == "waiting":
-        state, reason = "sample_waits", learning.waits
+        state = "sample_waits"
+        reason = learning.waits
     else:
         reason = "" if learning.phase == "done" else ingest.limiter_reason
         state = "insert_waits" if reason else "open"

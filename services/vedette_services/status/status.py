@@ -94,12 +94,18 @@ class Rates(Part):
     )
     opt_steps_per_sec: float | None = gauge(
         "optimization steps of this epoch",
-        "1/s", "opt_steps_per_sec", chart=_PER_SECOND, label="optimization steps",
-    )  # fmt: skip
+        "1/s",
+        "opt_steps_per_sec",
+        chart=_PER_SECOND,
+        label="optimization steps",
+    )
     samples_per_opt_step: float | None = gauge(
         "samples inserted per optimization step",
-        "", "samples_per_opt_steps", chart=_PER_OPT_STEP, label="samples",
-    )  # fmt: skip
+        "",
+        "samples_per_opt_steps",
+        chart=_PER_OPT_STEP,
+        label="samples",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +147,11 @@ class Limiter(Part):
 
     samples_per_insert: float | None = gauge(
         "samples drawn per sample inserted since the warm-up",
-        "", "limiter/samples_per_insert", chart=_PER_INSERT, label="drawn per insert",
-    )  # fmt: skip
+        "",
+        "limiter/samples_per_insert",
+        chart=_PER_INSERT,
+        label="drawn per insert",
+    )
     state: str = ""
     reason: str = ""
     sample_waits: Count | None = gauge(
@@ -199,8 +208,11 @@ class Eval(Part):
 
     return_mean: float | None = gauge(
         "mean return",
-        "", "eval/mean_reward", "Episode return", chart=_EVALUATIONS,
-    )  # fmt: skip
+        "",
+        "eval/mean_reward",
+        "Episode return",
+        chart=_EVALUATIONS,
+    )
     return_std: float | None = gauge("deviation of the returns", "", "eval/std_reward")
     return_min: float | None = gauge("least return", "", "eval/min_reward")
     return_max: float | None = gauge("greatest return", "", "eval/max_reward")
@@ -209,9 +221,13 @@ class Eval(Part):
     )
     episodes: Count | None = gauge("episodes played", "", "eval/episodes", default=0)
     episodes_cut: Count | None = gauge(
-        "episodes that evaluation.max_episode_steps cut", "", "eval/episodes_cut",
-        chart=_CUT, row="returns", label="episodes of the evaluation cut",
-    )  # fmt: skip
+        "episodes that evaluation.max_episode_steps cut",
+        "",
+        "eval/episodes_cut",
+        chart=_CUT,
+        row="returns",
+        label="episodes of the evaluation cut",
+    )
     version: Count | None = gauge("version that was played", "", "eval/version")
     env_steps: Count | None = gauge("environment steps in the replay when that version was made")
     best_return_mean: float | None = gauge("mean return of the best", "", "eval/best_mean_reward")
@@ -219,8 +235,10 @@ class Eval(Part):
     played_by: str = ""
     shown_return_mean: float | None = gauge(
         "mean return that a manager reports which is not trusted",
-        "", "eval/untrusted_mean_reward", chart=_UNTRUSTED,
-    )  # fmt: skip
+        "",
+        "eval/untrusted_mean_reward",
+        chart=_UNTRUSTED,
+    )
     shown_version: Count | None = gauge("version that it played")
     shown_by: str = ""
 
@@ -330,9 +348,13 @@ class Status(Part):
     eval: Eval = Eval()
     evaluating: str = ""
     garbage: Count | None = counter(
-        "messages refused", "", "wire/garbage",
-        chart=_REFUSED, row="refused", label="invalid messages",
-    )  # fmt: skip
+        "messages refused",
+        "",
+        "wire/garbage",
+        chart=_REFUSED,
+        row="refused",
+        label="invalid messages",
+    )
     refused: Refused = Refused()
     record: dict[str, float] = field(default_factory=dict)
     checkpoint: Checkpoint = Checkpoint()

@@ -117,7 +117,8 @@ class FakeLearner:
         self, address: Address, run: Run, *, ledger: Ledger | None = None, credit: int = 64
     ) -> None:
         self.address = address
-        self.run, self.credit = run, credit
+        self.run = run
+        self.credit = credit
         self.ledger = ledger or Ledger(run.run_id)
         self.batches: list[Batch] = []
         self.reports: dict[str, Report] = {}
@@ -211,7 +212,8 @@ class FakeLearner:
         socket.send_multipart([topic, *encode(message)])
 
     def _take(self, frames: list[bytes]) -> None:
-        message, now = decode_up(frames), time.monotonic()
+        message = decode_up(frames)
+        now = time.monotonic()
         if isinstance(message, Report):
             self.reports[message.manager] = message
             self.states.append(message.state)

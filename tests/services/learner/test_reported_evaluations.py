@@ -201,7 +201,8 @@ class FaultyEvaluation:
     """A `ModelEvaluation` of an environment whose values are not finite: no result counts."""
 
     def __init__(self, *_: object) -> None:
-        self.status, self.played = Eval(), list[int]()
+        self.status = Eval()
+        self.played = list[int]()
 
     def is_due(self, epoch: int, version: int) -> bool:
         return False

@@ -58,7 +58,8 @@ class Fleet:
         figures_time: Callable[[float], float] = lambda now: now,
         max_managers: int = ACCOUNTS_MAX,
     ) -> None:
-        self._figures_time, self._max_managers = figures_time, max_managers
+        self._figures_time = figures_time
+        self._max_managers = max_managers
         self._members: dict[str, FleetMember] = {}
 
     def on_report(self, report: Report, now: float, inserted: int = 0) -> bool:
@@ -70,7 +71,9 @@ class Fleet:
         member = self._members.get(report.manager)
         claims = _update_claims(member.claims if member else [], report, now)
         if member is not None and claims and claims[-1].report is not report:
-            member.claims, member.seen = claims, now  # a newer incarnation is the one shown
+            # a newer incarnation is the one shown
+            member.claims = claims
+            member.seen = now
             return False
         same = member is not None and member.report.incarnation == report.incarnation
         new = member is None or member.gone or not same
@@ -163,7 +166,8 @@ def _update_claims(claims: list[_Claim], report: Report, now: float) -> list[_Cl
     ]
     own = next((c for c in alive if c.report.incarnation == report.incarnation), None)
     if own is not None:
-        own.report, own.seen = report, now
+        own.report = report
+        own.seen = now
     elif report.state != "gone" and len(alive) < _CLAIMS_MAX:
         alive.append(_Claim(report, now, now))
     return alive
