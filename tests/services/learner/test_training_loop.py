@@ -14,7 +14,7 @@ from vedette_rl.device.loader import CpuLoader, DeviceBatch
 from vedette_rl.errors import NoTdErrorsError
 from vedette_rl.replay.mixed import MixedReplay
 from vedette_services.config.parts import LearnerConfig
-from vedette_services.learner.trainer.process import training_loop
+from vedette_services.learner.trainer import training_loop
 from vedette_services.learner.trainer.training_loop import TrainingLoop
 from vedette_services.status.records import TrainerStatus
 
