@@ -1,1 +1,1 @@
-"""Benchmarks of an installation: rates in one run, beside their upper bounds."""
+"""Benchmarks of Vedette on this machine, in one place; `scripts/bench/run --help` lists them."""

@@ -12,9 +12,8 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from vedette.bench.measuring import processor_s, resident_bytes, summarize_rounds
+from bench.measuring import processor_s
 from vedette.local.daemons import daemon_command, free_port, last_lines
 from vedette_services.config import RunConfig, load_config, write_config
 from vedette_services.errors import ActorDiedError, ChildFailedError, NoAnswerError
@@ -31,7 +30,7 @@ more than the limiter allows."""
 ACTOR = "vedette_services.actors.actor"
 GATEWAY = "vedette_services.learner.gateway.process"
 TRAINER = "vedette_services.learner.trainer.process"
-PRODUCER = "vedette.bench.producer"
+PRODUCER = "bench.producer"
 
 _START_S = 180.0  # a loaded machine takes its time to import torch
 _END_S = 20.0
@@ -201,59 +200,3 @@ def measured(
     ended = time.monotonic()
     spent += sum(map(processor_s, modules))
     return Measured(after - before, ended - began, spent)
-
-
-# Environment steps per second that actors on this machine bring into the replay
-
-_CAPACITY = 1_000_000
-_WARM_S = 2.0
-
-
-@dataclass(frozen=True, slots=True)
-class FleetBench:
-    """Counts environment steps in the replay of a learner that does not train.
-
-    Args:
-        env: id of the environment.
-        actors: actor processes.
-        envs: environments of each.
-        vectorization: as `env.vectorization`.
-        seconds: of a round.
-        rounds: number of measurements, of which the median is given.
-    """
-
-    env: str = "CartPole-v1"
-    actors: int = 2
-    envs: int = 16
-    vectorization: str = "loop"
-    seconds: float = 5.0
-    rounds: int = 3
-
-    def run(self) -> dict[str, Any]:
-        """Measure."""
-        config = load_config(
-            env=self.env,
-            settings=[
-                "preset=none",
-                "agent.hidden_sizes=[64,64]",
-                "agent.n_step=1",
-                f"actors.envs_per_actor={self.envs}",
-                "actors.n_buffer=512",
-                f"env.vectorization={self.vectorization}",
-                f"replay.capacity={_CAPACITY}",
-                *NOT_TRAINING,
-                "learner.eval_interval=0",
-            ],
-        ).config
-        with learner_of(config) as (address, asker), run_actors(address, self.actors):
-            rates = [measured(asker, _WARM_S, self.seconds).per_s for _ in range(self.rounds)]
-            check_actors(ask(asker))
-            resident = resident_bytes(ACTOR)
-        return {
-            "env": self.env,
-            "actors": self.actors,
-            "envs_per_actor": self.envs,
-            "vectorization": self.vectorization,
-            "steps_per_s": summarize_rounds(rates),
-            "actor_resident_bytes": max(resident, default=0),
-        }

@@ -1,4 +1,4 @@
-"""Measures the learner on its device, case by case; called by `scripts/bench_gpu`.
+"""Measures the learner on its device, case by case; run by `scripts/bench/run gpu`.
 
 A case is an agent, a full replay on disk in frames or rows, and the trainer's own loop with its
 loader, its timers and a copy of the model every `learner.sync_interval` steps. Not part of it: the
@@ -45,11 +45,11 @@ try:
 
     import numpy as np
     import torch
-    from bare_loop import imitate_trainer
-    from bench_gpu_ingest import CASES, Case
-    from bench_gpu_loops import CHECKED_STEPS, check_agents, handwritten_step
 
-    from vedette.bench.measuring import ratio_of_rounds, summarize_rounds
+    from bench.bare_loop import imitate_trainer
+    from bench.gpu_ingest import CASES, Case
+    from bench.gpu_loops import CHECKED_STEPS, check_agents, handwritten_step
+    from bench.measuring import ratio_of_rounds, summarize_rounds
     from vedette_rl.agents.registry import agent_kind
     from vedette_rl.core import Agent
     from vedette_rl.device.loader import make_loader
@@ -67,7 +67,7 @@ except ModuleNotFoundError as error:
         f"bench_gpu: {sys.executable} lacks {missing or error.name}: install it, or set PYTHON"
     )
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 FILL_S = 120.0
 SECONDS, ROUNDS, PART = 1.5, 5, 0.2
 """Of a window; rounds beside the one that warms up; share of a window that a part is given."""
@@ -288,8 +288,8 @@ def ingest_process(name: str, *, quick: bool) -> Iterator[tuple[Path, BinaryIO]]
     """
     with tempfile.TemporaryDirectory(prefix="vedette-bench-") as scratch:
         directory = Path(scratch) / "replay"
-        script = str(ROOT / "scripts/bench_gpu_ingest.py")
-        command = [sys.executable, script, name, str(directory), "quick" if quick else "full"]
+        size = "quick" if quick else "full"
+        command = [sys.executable, "-m", "bench.gpu_ingest", name, str(directory), size]
         pipe = subprocess.PIPE
         with subprocess.Popen(command, stdin=pipe, stdout=pipe, bufsize=0) as process:
             try:
@@ -340,7 +340,7 @@ def measure(
 def identity_of(device: torch.device, commit: str, *, quick: bool) -> dict[str, Any]:
     """What the results of one run have in common."""
     source = hashlib.sha256()
-    files = [*ROOT.glob("*/vedette*/**/*.py"), *ROOT.glob("scripts/bench_gpu*.py")]
+    files = [*ROOT.glob("*/vedette*/**/*.py"), *ROOT.glob("scripts/bench/*.py")]
     for path in sorted(files):
         source.update(path.read_bytes())
     described = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12"]
@@ -447,7 +447,9 @@ def table(cases: dict[str, Any]) -> str:
 
 def parse() -> argparse.Namespace:
     """The command line; `cases` are the names of those to measure."""
-    parser = argparse.ArgumentParser(prog="scripts/bench_gpu", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="scripts/bench/run gpu", description=__doc__.split("\n")[0]
+    )
     parser.add_argument("--minutes", type=float, default=9.0, help="of this call, setup included")
     parser.add_argument("--out", type=Path, default=Path("bench_gpu.json"))
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
@@ -467,7 +469,7 @@ def main() -> int:
     """Measure the cases that are missing, as long as there is time."""
     options = parse()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # leave no replay behind
-    deadline = float(os.environ.get("BENCH_GPU_BEGAN", time.time())) + 60 * options.minutes
+    deadline = float(os.environ.get("BENCH_BEGAN", time.time())) + 60 * options.minutes
 
     def check_time() -> None:
         if time.time() >= deadline:

@@ -1,7 +1,7 @@
-"""The cases of `scripts/bench_gpu`, and the process that inserts samples beside the learner.
+"""The cases of `scripts/bench/run gpu`, and the process that inserts samples beside the learner.
 
-`python scripts/bench_gpu_ingest.py CASE DIRECTORY quick|full` fills the case's replay, writes one
-byte to its output, and then obeys its input: ``i`` inserts at the case's rate, ``h`` holds, the end
+`python -m bench.gpu_ingest CASE DIRECTORY quick|full` fills the case's replay, writes one byte
+to its output, and then obeys its input: ``i`` inserts at the case's rate, ``h`` holds, the end
 ends it. It loads no torch, as the gateway.
 """
 

@@ -1,4 +1,4 @@
-"""What `scripts/bench_gpu` measures and checks our learner against, on the same device.
+"""What `scripts/bench/run gpu` measures and checks our learner against, on the same device.
 
 `handwritten_step`: DQN or SAC in plain torch on one resident batch of random numbers, captured as a
 CUDA graph where there is one: the upper bound of a learner that also draws and takes in samples.
@@ -16,10 +16,10 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import torch
-from bench_gpu_ingest import Case
 from torch import nn
 from torch.nn import functional
 
+from bench.gpu_ingest import Case
 from vedette_rl.agents.captured_step import CudaCapture
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.envs.spaces import Spaces

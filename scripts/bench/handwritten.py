@@ -1,7 +1,7 @@
 """The upper bound of the learner: a torch loop written by hand, with no ingestion beside it.
 
 DQN on an MLP, Adam, Huber loss, clipped gradients, uniform samples from numpy arrays.
-`python -m vedette.bench.handwritten BATCH_SIZE HIDDEN SECONDS double|single`
+`python -m bench.handwritten BATCH_SIZE HIDDEN SECONDS double|single`
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from vedette.bench.daemons import TRAINER, ask, learner_of, run_actors
-from vedette.bench.measuring import (
+from bench.daemons import TRAINER, ask, learner_of, run_actors
+from bench.measuring import (
     assign_core,
     processor_s,
     ratio_of_rounds,
@@ -72,7 +72,7 @@ class LearnerBench:
     def _handwritten(self) -> tuple[float, float]:
         """Measure optimization steps per second, and processor milliseconds of one."""
         command = python_module(
-            "vedette.bench.handwritten",
+            "bench.handwritten",
             *map(str, (self.batch_size, self.hidden, self.seconds)),
             "double" if self.double else "single",
         )

@@ -1,29 +1,25 @@
 """Measures Vedette and its peers in turn, and prints medians and ratios with their spread.
 
-Run by `scripts/bench_peers`. A peer is a small program in `scripts/peers/`, which prints one JSON
-line; it runs in an environment of its own, made on first use. One that cannot be installed, or
-fails, is said to and left out.
+A peer is a small program in `peer_programs/`, which prints one JSON line; it runs in an environment
+of its own, made on first use. One that cannot be installed, or fails, is said to and left out.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import fcntl
 import json
 import os
 import signal
-import statistics
 import subprocess
 import sys
-import venv
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+from bench.environments import PEER_PROGRAMS, ROOT, NotInstallableError, install, last_line
+
 ENVIRONMENTS = ROOT / ".venv-bench"
-INSTALL_S = 1800
 RUN_S = 240
 
 CPU_TORCH = ("torch==2.13.0",)
@@ -37,7 +33,7 @@ class Peer:
 
     Args:
         name: as the table has it.
-        program: in `scripts/peers/`.
+        program: in `peer_programs/`.
         needs: what pip installs into its environment.
     """
 
@@ -46,10 +42,10 @@ class Peer:
     needs: tuple[str, ...]
 
     @property
-    def python(self) -> Path:
-        """Of its environment: one for all that need the same."""
+    def environment(self) -> Path:
+        """Folder of its virtual environment: one for all that need the same."""
         name = "-".join(sorted(need.partition("==")[0].partition("[")[0] for need in self.needs))
-        return ENVIRONMENTS / name / "bin" / "python"
+        return ENVIRONMENTS / name
 
 
 WIRE = (
@@ -75,7 +71,7 @@ class Table:
 
     Args:
         unit: of the figures.
-        ours: the command that measures us, without `vedette`.
+        ours: the command that measures us, and its options.
         figure: the field of its JSON.
         beside: what else is measured with us, and the field that holds it.
         argument: what every peer is called with, before the seconds.
@@ -112,90 +108,61 @@ TABLES = {
 }
 
 
-def installed(peer: Peer) -> str:
-    """Make the peer's environment if it is not there; "" or why it cannot be made."""
-    ENVIRONMENTS.mkdir(exist_ok=True)
-    with (ENVIRONMENTS / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # another measurement may want the same one
-        return _install(peer)
-
-
-def _install(peer: Peer) -> str:
-    done = peer.python.parent.parent / "installed"
-    if done.exists():
-        return ""
-    venv.create(done.parent, with_pip=True, clear=True)
-    command = [peer.python, "-m", "pip", "install", "--quiet", *peer.needs]
-    try:
-        subprocess.run(command, check=True, capture_output=True, text=True, timeout=INSTALL_S)
-    except subprocess.TimeoutExpired:
-        return f"not installed within {INSTALL_S} s"
-    except subprocess.CalledProcessError as error:
-        return f"not installable: {_last_line(error.stderr)}"
-    done.touch()
-    return ""
-
-
-def theirs(peer: Peer, argument: str, seconds: float) -> float:
-    """A round of a peer."""
-    program = ROOT / "scripts" / "peers" / f"{peer.program}.py"
-    return float(_json_of([peer.python, program, argument, str(seconds)])["per_s"])
+def theirs(peer: Peer, python: Path, argument: str, seconds: float) -> float:
+    """Measure a round of a peer."""
+    program = PEER_PROGRAMS / f"{peer.program}.py"
+    return float(_json_of([python, program, argument, str(seconds)])["per_s"])
 
 
 def ours(table: Table, seconds: float) -> dict[str, float]:
-    """A round of ours, and of what is measured with us."""
-    vedette = [sys.executable, "-m", "vedette.cli", "bench", *table.ours]
-    found = _json_of([*vedette, "--rounds", "1", "--seconds", str(seconds), "--json"])
-    rates = {"vedette": found[table.figure]["median"]}
+    """Measure a round of ours, and of what is measured with us."""
+    vedette = [sys.executable, "-m", "bench.commands", *table.ours]
+    figures = _json_of([*vedette, "--rounds", "1", "--seconds", str(seconds), "--json"])
+    rates = {"vedette": figures[table.figure]["median"]}
     for name, field in table.beside:
-        rates[name] = found[field]["median"]
+        rates[name] = figures[field]["median"]
     return rates
 
 
-def measure(table: Table, rounds: int, seconds: float, only: set[str]) -> dict[str, Any]:
-    """All rounds of all who can be measured."""
+def measure(table_name: str, rounds: int, seconds: float, only: set[str]) -> dict[str, Any]:
+    """Measure all rounds of ours and of the peers that can be measured, in turn.
+
+    Args:
+        table_name: in `TABLES`.
+        only: names or programs of peers; empty: all.
+    """
+    table = TABLES[table_name]
     left_out: dict[str, str] = {}
-    peers = []
+    pythons: dict[Peer, Path] = {}
     for peer in table.peers:
         if only and peer.name not in only and peer.program not in only:
             continue
-        _say(f"preparing {peer.name}")
-        if why := installed(peer):
-            left_out[peer.name] = why
-        else:
-            peers.append(peer)
+        _report(f"preparing {peer.name}")
+        try:
+            pythons[peer] = install(peer.environment, peer.needs)
+        except NotInstallableError as error:
+            left_out[peer.name] = str(error)
     rates: dict[str, list[float]] = {}
     for number in range(rounds):
-        _say(f"round {number + 1} of {rounds}, load {os.getloadavg()[0]:.1f}")
+        _report(f"round {number + 1} of {rounds}, load {os.getloadavg()[0]:.1f}")
         for name, rate in ours(table, seconds).items():
             rates.setdefault(name, []).append(rate)
-        for peer in [peer for peer in peers if peer.name not in left_out]:
+        for peer, python in pythons.items():
+            if peer.name in left_out:
+                continue
             try:
-                rates.setdefault(peer.name, []).append(theirs(peer, table.argument, seconds))
+                rate = theirs(peer, python, table.argument, seconds)
+                rates.setdefault(peer.name, []).append(rate)
             except (subprocess.SubprocessError, ValueError, KeyError) as error:
-                left_out[peer.name] = f"failed: {_last_line(getattr(error, 'stderr', '') or error)}"
+                left_out[peer.name] = f"failed: {last_line(getattr(error, 'stderr', '') or error)}"
                 rates.pop(peer.name, None)
     return {"unit": table.unit, "load": os.getloadavg()[0], "rates": rates, "left_out": left_out}
 
 
-def lines(found: dict[str, Any]) -> list[str]:
-    """The table for people: medians, least and most, and how many times theirs ours is."""
-    said = [f"{found['unit']}, load at the end {found['load']:.1f}"]
-    mine = found["rates"]["vedette"]
-    for name, rates in found["rates"].items():
-        times = [a / b for a, b in zip(mine, rates, strict=True)]
-        ratio = statistics.median(mine) / statistics.median(rates)
-        said.append(
-            f"{name:<24}{statistics.median(rates):>14,.0f} ({min(rates):,.0f} to {max(rates):,.0f})"
-            f"   ours / theirs {ratio:.2f} ({min(times):.2f} to {max(times):.2f})"
-        )
-    said += [f"{name:<24}{why}" for name, why in found["left_out"].items()]
-    return said
-
-
-def _json_of(command: list[Any]) -> dict[str, Any]:
+def _json_of(command: Sequence[str | Path]) -> dict[str, Any]:
     with subprocess.Popen(
         command,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},  # one thread each: the cores are for all
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -208,31 +175,9 @@ def _json_of(command: list[Any]) -> dict[str, Any]:
                 os.killpg(process.pid, signal.SIGKILL)
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, command, out, err)
-    found: dict[str, Any] = json.loads(out.splitlines()[-1])
-    return found
+    figures: dict[str, Any] = json.loads(out.splitlines()[-1])
+    return figures
 
 
-def _last_line(text: object) -> str:
-    return (str(text).strip().splitlines() or ["no word"])[-1][:200]
-
-
-def _say(line: str) -> None:
+def _report(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
-
-
-def main() -> None:
-    """Measure one table."""
-    parser = argparse.ArgumentParser(description="Vedette beside its peers, in turn.")
-    parser.add_argument("table", choices=TABLES)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=4.0)
-    parser.add_argument("--only", default="", help="names or programs of peers, with commas")
-    parser.add_argument("--json", action="store_true")
-    asked = parser.parse_args()
-    only = set(filter(None, asked.only.split(",")))
-    found = measure(TABLES[asked.table], asked.rounds, asked.seconds, only)
-    print(json.dumps(found) if asked.json else "\n".join(lines(found)))
-
-
-if __name__ == "__main__":
-    main()

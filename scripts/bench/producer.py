@@ -1,6 +1,6 @@
 """Managers that send noise: as fast as window and credit allow, or at a rate.
 
-`python -m vedette.bench.producer ADDRESS ID ROWS COUNT BATCHES_PER_S [KEYS]`
+`python -m bench.producer ADDRESS ID ROWS COUNT BATCHES_PER_S [KEYS]`
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """`vedette.Replay` beside cpprb, TorchRL and Reverb, each fed by other processes, in one run.
 
-Run by `scripts/bench_replay_peers remote`. Two processes insert batches of 64 rows without pause,
-and the loop draws batches of 256 without pause: rows a second of both. All hold 4 floats seen, an
-action, a reward, 4 floats seen next and two flags, in `CAPACITY` rows. Each as its users run it:
+`python -m bench.remote_replays ROUNDS SECONDS NAME=PYTHON ...` prints the rates as one JSON object;
+each system runs in the environment of its interpreter. Two processes insert batches of 64 rows
+without pause, and the loop draws batches of 256 without pause: rows a second of both. All hold 4
+floats seen, an action, a reward, 4 floats seen next and two flags, in `CAPACITY` rows. Each as its
+users run it:
 
 * `vedette`: `vedette.Replay`, durable and acknowledged; `queue`: a `multiprocessing.Queue`, a
   thread and numpy arrays in the loop's process (`scripts/bench/run loops`);
@@ -22,7 +24,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ ROWS_IN = 64
 ROWS_OUT = 256
 PRODUCERS = 2
 WARM_S = 1.0
-HERE = Path(__file__).parent
+MODULE = "bench.remote_replays"
 
 
 def batch_of(rows: int) -> dict[str, Any]:
@@ -65,10 +66,8 @@ def measure(
 
 
 def of_loops(name: str, seconds: float) -> dict[str, float]:
-    sys.path.insert(0, str(HERE / "bench"))
-    from loops import LoopBench
-
-    from vedette.bench.daemons import ingest_run
+    from bench.daemons import ingest_run
+    from bench.loops import LoopBench
 
     bench = LoopBench(ROWS_IN, ROWS_OUT, CAPACITY, seconds)
     if name == "queue":
@@ -183,7 +182,7 @@ def reverb(_: str, seconds: float) -> dict[str, float]:
     server = reverb.Server(tables=[table])
     address = f"localhost:{server.port}"
     children = [
-        subprocess.Popen([sys.executable, __file__, "feed-reverb", address])
+        subprocess.Popen([sys.executable, "-m", MODULE, "feed-reverb", address])
         for _ in range(PRODUCERS)
     ]
     data = reverb.TimestepDataset.from_table_signature(
@@ -225,7 +224,7 @@ SYSTEMS: dict[str, Callable[[str, float], dict[str, float]]] = {
 
 
 def main(pythons: dict[str, str], rounds: int, seconds: float) -> None:
-    """Measure the systems in turn; one JSON line each.
+    """Measure the systems in turn.
 
     Args:
         pythons: of each system.
@@ -234,7 +233,7 @@ def main(pythons: dict[str, str], rounds: int, seconds: float) -> None:
     for number in range(rounds):
         names = list(pythons) if number % 2 == 0 else list(pythons)[::-1]
         for name in names:
-            command = [pythons[name], __file__, "one", name, str(seconds)]
+            command = [pythons[name], "-m", MODULE, "one", name, str(seconds)]
             done = subprocess.run(command, capture_output=True, text=True, timeout=300)
             lines = done.stdout.strip().splitlines()
             if done.returncode and not lines:
@@ -242,18 +241,21 @@ def main(pythons: dict[str, str], rounds: int, seconds: float) -> None:
                 continue
             found[name].append(json.loads(lines[-1]))
             print(number, name, lines[-1], file=sys.stderr, flush=True)
-    for name, figures in found.items():
-        told: dict[str, Any] = {"of": name, "rounds": len(figures)}
-        for what in ("inserted", "drawn"):
-            values = [figure[what] for figure in figures]
-            if not values:
-                continue
-            told[f"{what}_rows_per_s"] = [round(f(values)) for f in (statistics.median, min, max)]
-            pairs = zip(found["vedette"], figures, strict=False)
-            ratios = [ours[what] / theirs[what] for ours, theirs in pairs]
-            spread = [round(f(ratios), 3) for f in (statistics.median, min, max)]
-            told[f"vedette_{what}_ratio"] = spread
-        print(json.dumps(told))
+    print(json.dumps({name: _compared(found["vedette"], found[name]) for name in found}))
+
+
+def _compared(ours: list[dict[str, float]], theirs: list[dict[str, float]]) -> dict[str, Any]:
+    """Return the rates of one system, and the ratios of ours to them, a round at a time."""
+    figures: dict[str, Any] = {"rounds": len(theirs)}
+    for what in ("inserted", "drawn") if theirs and ours else ():
+        figures[f"{what}_rows_per_s"] = _spread([each[what] for each in theirs])
+        ratios = [a[what] / b[what] for a, b in zip(ours, theirs, strict=False)]
+        figures[f"vedette_{what}_ratio"] = _spread(ratios)
+    return figures
+
+
+def _spread(values: list[float]) -> dict[str, float]:
+    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from vedette.bench.measuring import ratio_of_rounds, summarize_rounds
+from bench.measuring import ratio_of_rounds, summarize_rounds
 from vedette_rl.core import Columns, empty_columns
 from vedette_rl.envs.spaces import Spaces, transition_dtype
 from vedette_rl.replay.config import ReplayConfig

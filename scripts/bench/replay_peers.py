@@ -1,6 +1,7 @@
 """Our replay beside cpprb's, Stable-Baselines3's, TorchRL's and Tianshou's, in one process.
 
-Run by `scripts/bench_replay_peers` in an environment of its own. All hold the same: 4 floats seen,
+`python -m bench.replay_peers ROUNDS [PEER ...]`, in an environment of its own, prints the rates as
+one JSON object. All hold the same: 4 floats seen,
 an action, a reward, 4 floats seen next, whether it ended. 64 rows in at once, 256 out; prioritized
 with the priorities told after each sample, and of rows inserted the first priority too. What a
 peer's buffer returns is left as it is: arrays, tensors, or its own batch.
@@ -13,14 +14,15 @@ import tempfile
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from cpprb import PrioritizedReplayBuffer, ReplayBuffer
 from stable_baselines3.common.buffers import ReplayBuffer as SB3ReplayBuffer
 
-from vedette.bench.measuring import ratio_of_rounds, summarize_rounds
-from vedette.bench.replay import calls_per_s
+from bench.measuring import ratio_of_rounds, summarize_rounds
+from bench.replay import calls_per_s
 from vedette_rl.core import row_dtype
 from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.replay.prioritized import PrioritizedReplay, open_priorities
@@ -260,12 +262,17 @@ def main() -> None:
                     if group in works:
                         rate = rows * calls_per_s(works[group], SECONDS)
                         rates.setdefault(group, {}).setdefault(name, []).append(rate)
-    for group, found in rates.items():
-        for name, values in found.items():
-            told = {"bench": group, "of": name, "rows_per_s": summarize_rounds(values)}
-            if name != "vedette":
-                told["vedette_ratio"] = ratio_of_rounds(found["vedette"], values)
-            print(json.dumps(told))
+    print(json.dumps({group: _compared(by_name) for group, by_name in rates.items()}))
+
+
+def _compared(rates: dict[str, list[float]]) -> dict[str, Any]:
+    """Return rows per second of each, and the ratios of ours to those of others."""
+    ours = rates["vedette"]
+    return {
+        name: {"rows_per_s": summarize_rounds(values)}
+        | ({} if name == "vedette" else {"vedette_ratio": ratio_of_rounds(ours, values)})
+        for name, values in rates.items()
+    }
 
 
 if __name__ == "__main__":

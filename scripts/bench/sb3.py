@@ -1,4 +1,4 @@
-"""Times `vedette run` and Stable-Baselines3 in turn, and prints medians and ratios.
+"""Times `vedette run` and Stable-Baselines3 in turn, seed by seed.
 
 Both are timed from the start of their process to its end; Stable-Baselines3's evaluations are
 taken off its time, ours run beside the training.
@@ -13,7 +13,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+from bench.environments import PEER_PROGRAMS, ROOT
+
 TIMEOUT_S = 900
 ZOO = {
     # its defaults but for the step size
@@ -61,15 +62,15 @@ def ours(seed: int, env: str) -> dict[str, Any]:
 
 
 def run_peer(seed: int, env: str) -> dict[str, Any]:
-    """One run of `bench_sb3_peer.py`; what it found."""
+    """Run Stable-Baselines3 once, and return what it printed."""
     algorithm, target, every, steps, kwargs = ZOO[env]
-    command = [ROOT / ".venv-stable-baselines3/bin/python", ROOT / "scripts/bench_sb3_peer.py"]
+    command = [ROOT / ".venv-stable-baselines3/bin/python", PEER_PROGRAMS / "train_sb3.py"]
     command += [f"--seed={seed}", f"--env={env}", f"--algorithm={algorithm}"]
     command += [f"--target={target}", f"--every={every}", f"--steps={steps}"]
     command += [f"--kwargs={json.dumps(kwargs)}"]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=TIMEOUT_S)
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
 
 
 def theirs(seed: int, env: str) -> dict[str, Any]:
@@ -82,20 +83,24 @@ def theirs(seed: int, env: str) -> dict[str, Any]:
     return {**result, "wall_s": round(wall_s - evaluating_s, 1)}
 
 
-def main() -> None:
-    rows: list[dict[str, Any]] = []
-    for seed in range(int(sys.argv[1])):
+def measure(seeds: int, env: str) -> dict[str, Any]:
+    """Time both on each seed; a run that is done is a line on stderr."""
+    subprocess.run([ROOT / "scripts/setup_sb3"], check=True)
+    runs: list[dict[str, Any]] = []
+    for seed in range(seeds):
         for run in (ours, theirs):
-            rows.append({"env": sys.argv[2], **run(seed, sys.argv[2])})
-            print(json.dumps(rows[-1]), flush=True)
-    for figure in ("wall_s", "env_steps"):
-        medians = {
-            what: statistics.median(row[figure] for row in rows if row["what"] == what)
-            for what in ("vedette", "stable-baselines3")
-        }
-        ratio = medians["stable-baselines3"] / medians["vedette"]
-        print(json.dumps({"median": figure, **medians, "theirs_by_ours": round(ratio, 2)}))
+            runs.append({"env": env, **run(seed, env)})
+            print(json.dumps(runs[-1]), file=sys.stderr, flush=True)
+    return {"runs": runs, "medians": {name: _medians(runs, name) for name in _COMPARED}}
 
 
-if __name__ == "__main__":
-    main()
+_COMPARED = ("wall_s", "env_steps")
+
+
+def _medians(runs: list[dict[str, Any]], figure: str) -> dict[str, float]:
+    medians = {
+        name: statistics.median(run[figure] for run in runs if run["what"] == name)
+        for name in ("vedette", "stable-baselines3")
+    }
+    ratio = medians["stable-baselines3"] / medians["vedette"]
+    return {**medians, "theirs_by_ours": round(ratio, 2)}

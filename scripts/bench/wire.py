@@ -1,7 +1,7 @@
 """The wire with all its guarantees beside plain PUSH/PULL, in turn, in one run.
 
 The bound is PUSH/PULL of packed frames into numpy arrays: nothing is acknowledged, numbered or
-checked. `python -m vedette.bench.wire ENDPOINT ROWS SHAPE DTYPE` is its producer.
+checked. `python -m bench.wire ENDPOINT ROWS SHAPE DTYPE` is its producer.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import gymnasium as gym
 import numpy as np
 import zmq
 
-from vedette.bench.daemons import (
+from bench.daemons import (
     GATEWAY,
     PRODUCER,
     Measured,
@@ -25,15 +25,15 @@ from vedette.bench.daemons import (
     measured,
     running,
 )
-from vedette.bench.measuring import processor_s, ratio_of_rounds, summarize_rounds
-from vedette.bench.producer import payloads_of
+from bench.measuring import processor_s, ratio_of_rounds, summarize_rounds
+from bench.producer import payloads_of
 from vedette.local.daemons import free_port
 from vedette_protocol.schema import Schema
 from vedette_rl.core import empty_columns
 from vedette_rl.envs.spaces import Spaces, column_bounds, transition_dtype
 from vedette_services.host.processes import die_with_parent, python_module
 
-_MODULE = "vedette.bench.wire"
+_MODULE = "bench.wire"
 _PRODUCERS = 2
 _WARM_S = 1.0
 _MOST_WAITING = 1000
@@ -72,6 +72,11 @@ class Payload:
 
 SMALL = Payload(64, (4,), "float32")
 ATARI = Payload(32, (4, 84, 84), "uint8")
+
+
+def load_of(*, atari: bool) -> tuple[Payload, int]:
+    """Return a payload and the rows of the replay that it is measured with."""
+    return (ATARI, 4_000) if atari else (SMALL, 100_000)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The learning runs of `scripts/curves` are tested here too."""
+"""The learning runs of `scripts/curves` and the benchmarks of `scripts/bench` are importable."""
 
 import sys
 from pathlib import Path

@@ -1,6 +1,6 @@
 """RLlib: DQN's two env runners with 16 environments each; their episodes come to the driver.
 
-`python scripts/peers/collect_rllib.py ENV SECONDS`
+`python scripts/bench/peer_programs/collect_rllib.py ENV SECONDS`
 """
 
 from __future__ import annotations

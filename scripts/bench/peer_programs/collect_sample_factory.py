@@ -5,7 +5,7 @@ learning costs nothing. Its actor-critic is an MLP of 2 x 64 on the CPU and draw
 has no replay; a step counts when this program has its copy of the trajectory. All else is as it
 comes, but that a worker's environments are not split in two halves, which is slower on two cores.
 
-`python scripts/peers/collect_sample_factory.py ENV SECONDS`
+`python scripts/bench/peer_programs/collect_sample_factory.py ENV SECONDS`
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Stable-Baselines3: DQN collecting with DummyVecEnv(16), into its own replay, not training.
 
-`python scripts/peers/collect_sb3.py ENV SECONDS`
+`python scripts/bench/peer_programs/collect_sb3.py ENV SECONDS`
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """TorchRL: MultiAsyncCollector of two workers with 16 environments each, epsilon-greedy MLP.
 
-`python scripts/peers/collect_torchrl.py ENV SECONDS`
+`python scripts/bench/peer_programs/collect_torchrl.py ENV SECONDS`
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Stable-Baselines3: `train` on a full replay, MLP of two layers of 256, one thread.
 
-`python scripts/peers/learner_sb3.py BATCH_SIZE SECONDS|sac`: DQN, prints its steps per second; or
-SAC, reads numbers of steps and prints the seconds of processor and of wall time that each took.
+`python scripts/bench/peer_programs/learner_sb3.py BATCH_SIZE SECONDS|sac`: DQN, prints its steps
+per second; or SAC, reads numbers of steps and prints the seconds of processor and of wall time that
+each took.
 """
 
 from __future__ import annotations

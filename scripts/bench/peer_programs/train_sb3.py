@@ -1,9 +1,9 @@
 """Stable-Baselines3, or SBX's CrossQ, on one environment: the peers that we are measured beside.
 
-Run by `scripts/bench_sb3` and `scripts/curves` in an environment of its own. Evaluates greedily on
-the same episodes each time, with the seeds that our evaluations have. Prints one JSON line: whether
-and when an evaluation first returned the target on average; wall time without evaluations too; and
-every evaluation.
+Run by `scripts/bench/run sb3` and `scripts/curves` in an environment of its own. Evaluates greedily
+on the same episodes each time, with the seeds that our evaluations have. Prints one JSON line:
+whether and when an evaluation first returned the target on average; wall time without evaluations
+too; and every evaluation.
 """
 
 import argparse

@@ -1,7 +1,7 @@
-"""What every peer of `scripts/bench_peers` does: two producers' batches into a ring of arrays.
+"""What every peer of `scripts/bench/run peers` does: two producers' batches into a ring of arrays.
 
 A peer runs in an environment of its own, so nothing here needs more than numpy. It is called as
-`python scripts/peers/PEER.py small|atari SECONDS` and prints one JSON line.
+`python scripts/bench/peer_programs/PEER.py small|atari SECONDS` and prints one JSON line.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Batch = dict[str, np.ndarray[Any, Any]]
 @dataclass(frozen=True)
 class Load:
     """Batches of `rows` transitions with observations of `shape` and `dtype`, into arrays of
-    `capacity` rows: as `vedette bench wire` has them."""
+    `capacity` rows: as `scripts/bench/run wire` has them."""
 
     rows: int
     shape: tuple[int, ...]

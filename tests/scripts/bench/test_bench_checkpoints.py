@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from checkpoints import CheckpointBench
+from bench.checkpoints import CheckpointBench
 
 
 def test_steps_that_a_checkpoint_overlaps_stand_beside_those_between(tmp_path: Path) -> None:

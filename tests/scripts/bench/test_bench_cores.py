@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from vedette.bench.measuring import assign_core, reserve_core, usable_cores
+from bench.measuring import assign_core, reserve_core, usable_cores
 
-MODULE = "vedette.bench.measuring"  # any that is not running here otherwise
+MODULE = "bench.measuring"  # any that is not running here otherwise
 TWO_THREADS = (
     "import threading\nthreading.Thread(target=lambda: (print(flush=True), input())).start()"
 )

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from vedette.bench.daemons import check_actors, learner_of
+from bench.daemons import check_actors, learner_of
 from vedette_services.config import load_config
 from vedette_services.errors import ActorDiedError, ChildFailedError
 from vedette_services.status.status import Actor, Manager, Status

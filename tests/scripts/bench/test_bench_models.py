@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from models import ModelsBench
+from bench.models import ModelsBench
 
 
 def test_the_last_actor_counts_and_a_model_that_one_skipped_does_not(tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from vedette.bench.measuring import _is_ours, processor_s, resident_bytes
+from bench.measuring import _is_ours, processor_s, resident_bytes
 
-MODULE = "vedette.bench.measuring"  # any that is not running here otherwise
+MODULE = "bench.measuring"  # any that is not running here otherwise
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="there is no /proc")
 

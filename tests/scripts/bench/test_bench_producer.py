@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from vedette.bench.daemons import ingest_run
-from vedette.bench.producer import payloads_of
+from bench.daemons import ingest_run
+from bench.producer import payloads_of
 from vedette_protocol.schema import Schema
 from vedette_rl.envs.make import probe_environment
 from vedette_services.run.replay_layout import replay_layout

@@ -2,10 +2,10 @@
 
 import sys
 
-import publishing
 import pytest
-from publishing import PublishingBench
 
+from bench import publishing
+from bench.publishing import PublishingBench
 from vedette_rl.core import ModelInfo
 from vedette_services.run.model_map import ModelMapWriter
 

@@ -1,17 +1,17 @@
-"""`vedette bench replay`, on a replay so small that it is over at once."""
+"""`scripts/bench/run replay`, on a replay so small that it is over at once."""
 
 import json
 from pathlib import Path
 
 import pytest
-from commands import frames_lines
-from frames import FramesBench
 
-from vedette.bench import replay
-from vedette.bench.measuring import ratio_of_rounds, summarize_rounds
-from vedette.bench.replay import ReplayBench
-from vedette.cli.app import main
-from vedette.cli.bench import replay_lines
+from bench import replay
+from bench.commands import app
+from bench.frames import FramesBench
+from bench.lines import frames_lines, replay_lines
+from bench.measuring import ratio_of_rounds, summarize_rounds
+from bench.replay import ReplayBench
+from vedette.cli.app import execute
 
 SMALL = ReplayBench(capacity=1000, rows_in=8, rows_out=16, seconds=0.001, rounds=2)
 
@@ -36,7 +36,7 @@ def test_json_is_one_object(
 ) -> None:
     monkeypatch.setattr(replay, "ReplayBench", lambda **_: SMALL)
     with pytest.raises(SystemExit) as left:
-        main(["bench", "replay", "--json"])
+        execute(app, "scripts/bench/run", ["replay", "--json"])
     assert not left.value.code
     assert json.loads(capsys.readouterr().out)["rows_in"] == 8
 

@@ -1,6 +1,6 @@
 """The queues of the bound of the wire."""
 
-from vedette.bench.wire import Payload
+from bench.wire import Payload
 
 
 def test_queues_are_bounded_in_batches_and_in_bytes() -> None:
