@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from run_directories import new_run
+
 from vedette.live import View
 from vedette.local.in_process import InProcessRun
 from vedette_services.config import RunConfig, load_config
-from vedette_services.run.directory import RunDirectory
 
 SMALL: dict[str, Any] = {
     "preset": "none",
@@ -34,10 +35,7 @@ def config_of(**parts: Any) -> RunConfig:
 
 def trained(config: RunConfig, out: Path, **how: Any) -> tuple[InProcessRun, dict[str, Any]]:
     """A run that is over, and its summary."""
-    run = RunDirectory(out)
-    run.make()
-    run.ensure_id()
-    learner = InProcessRun(config, run, **how)
+    learner = InProcessRun(config, new_run(out), **how)
     return learner, learner.train()
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from fake_learner import FakeLearner, a_model, a_run, free_address, spaces_of, wait_for
+from fake_learner import FakeLearner, a_model, a_run, spaces_of, wait_for
 
 from vedette_protocol.messages import EvaluationReport, Refusal, Run
 from vedette_rl.agents.registry import agent_kind
@@ -89,11 +89,6 @@ def play(actor: Actor, sim: Counter, until: Callable[[], bool]) -> int:
         if outcome[3].any():
             actor.begin(sim.obs, outcome[3])
     return steps
-
-
-@pytest.fixture
-def address() -> Address:
-    return free_address()
 
 
 def counting_run(n_step: int = 1, **fields: Any) -> Run:
