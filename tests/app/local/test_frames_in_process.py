@@ -8,10 +8,11 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from configurations import configured
 from small_runs import trained
 
 from vedette_rl.replay.frame_ring import MemoryFrameRing
-from vedette_services.config import RunConfig, load_config
+from vedette_services.config import RunConfig
 
 
 class Dots(gym.Env[Any, Any]):
@@ -50,7 +51,7 @@ def configuration(**replay: Any) -> RunConfig:
         "replay": {"capacity": 300, **replay},
         "stop": {"max_opts": 300},
     }
-    return load_config(table=table, environment={}).config
+    return configured(table=table)
 
 
 @pytest.mark.parametrize(

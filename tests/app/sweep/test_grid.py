@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from configurations import configured
 from run_directories import new_run
 
 from vedette.sweep import parse_sweep, plan_trials
-from vedette_services.config import RunConfig, StopConfig, load_config
+from vedette_services.config import RunConfig, StopConfig
 from vedette_services.errors import ConfigError, UsageError
 from vedette_services.status.schema import decode
 from vedette_services.status.status import Status
@@ -18,7 +19,7 @@ from vedette_services.status.stop_conditions import is_over
 
 def configure(changes: Mapping[str, Any], saved: Path | None) -> RunConfig:
     settings = [f"{key}={value}" for key, value in changes.items()]
-    return load_config(settings=settings, environment={}, saved=saved).config
+    return configured(*settings, saved=saved)
 
 
 def test_seeds_count_on_from_the_configured_one(tmp_path: Path) -> None:

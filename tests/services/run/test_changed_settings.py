@@ -12,6 +12,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from configurations import configured
 from test_checks import SMALL, config_of, make_run, refusal  # beside this file
 
 from vedette_protocol.account import SampleAccounting
@@ -44,7 +45,7 @@ STORED = [
 
 def again(out: Path, *settings: str) -> RunConfig:
     """The configuration of a start that names these settings alone."""
-    return load_config(settings=settings, environment={}, saved=saved_config(out)).config
+    return configured(*settings, saved=saved_config(out))
 
 
 @pytest.mark.parametrize(("setting", "before"), STORED)
@@ -166,10 +167,9 @@ def test_a_start_without_settings_keeps_the_runs_own(tmp_path: Path) -> None:
 
 def test_a_run_of_an_earlier_version_keeps_what_its_agent_was(tmp_path: Path) -> None:
     """Version 0.2.0 saved a SAC agent without what is the default now."""
-    config = load_config(
-        settings=["env.id=Pendulum-v1", "agent.name=sac", "agent.batch_size=256", "preset=none"],
-        environment={},
-    ).config
+    config = configured(
+        "env.id=Pendulum-v1", "agent.name=sac", "agent.batch_size=256", "preset=none"
+    )
     run = make_run(tmp_path, config)
     new = ("normalize_observations", "critic_architecture", "policy_delay", "samples_per_insert")
     new += ("random_shift",)
@@ -218,9 +218,7 @@ def test_another_environment_takes_nothing_from_the_run_and_is_refused(tmp_path:
 
 def test_another_agent_is_tried_on_the_environment_of_the_run_and_refused(tmp_path: Path) -> None:
     make_run(tmp_path, config_of(env="Pendulum-v1", agent="sac"))
-    other = load_config(
-        agent="td3", settings=SMALL, environment={}, saved=saved_config(tmp_path)
-    ).config
+    other = configured(*SMALL, agent="td3", saved=saved_config(tmp_path))
     assert other.env.id == "Pendulum-v1"
     said = refusal(other, tmp_path)
     assert said.startswith(f"agent.name: the run in {tmp_path} has sac, not td3; ")

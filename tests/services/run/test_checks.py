@@ -11,6 +11,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from configurations import configured
 from run_directories import new_run, untrained_agent
 
 from vedette_protocol.ledger import Ledger
@@ -32,7 +33,7 @@ SMALL = ("replay.capacity=2000", "agent.hidden_sizes=[8,8]")
 
 
 def config_of(*settings: str, env: str = "CartPole-v1", agent: str = "dqn") -> RunConfig:
-    return load_config(env=env, agent=agent, settings=[*SMALL, *settings], environment={}).config
+    return configured(*SMALL, *settings, env=env, agent=agent)
 
 
 def make_run(out: Path, config: RunConfig) -> RunDirectory:

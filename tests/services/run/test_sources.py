@@ -13,6 +13,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from configurations import configured
 from numpy.typing import NDArray
 from run_directories import new_run
 
@@ -26,7 +27,7 @@ from vedette_rl.envs.spaces import transition_dtype
 from vedette_rl.errors import ReplayFormatError
 from vedette_rl.replay.ring import RingReader, RingWriter
 from vedette_rl.steps import NStep
-from vedette_services.config import RunConfig, load_config
+from vedette_services.config import RunConfig
 from vedette_services.errors import SettingError
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.replay_layout import ring_dtype
@@ -87,13 +88,9 @@ def configuration(
     table: dict[str, Any] = {} if env is None else {"env": env}
     if data is not None:
         table["replay"] = {"sources": {"demos": {"data": str(data)}}}
-    return load_config(
-        env=None if env else "SourcesWalk-v0",
-        agent="dqn",
-        settings=[*base, *settings],
-        table=table,
-        environment={},
-    ).config
+    return configured(
+        *base, *settings, env=None if env else "SourcesWalk-v0", agent="dqn", table=table
+    )
 
 
 def played(n_step: int = 1, form: str = "vector", settings: Sequence[str] = ()) -> Columns:
