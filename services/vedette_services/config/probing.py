@@ -144,6 +144,24 @@ class StepCost:
     computes: bool
     overlaps: bool
 
+    @property
+    def waits(self) -> bool:
+        """Several environments side by side take no longer than one."""
+        return not self.computes and self.seconds >= SLOW_STEP_S
+
+    def steps_per_s(self, envs: int, stepping: Stepping) -> float:
+        """Return the most steps per second of an actor on one core, without what acting takes.
+
+        Args:
+            envs: environments of the actor.
+        """
+        return (envs if self.waits and stepping != "serial" else 1) / self.seconds
+
+    def describe(self) -> str:
+        """Say how long a step takes, and what it does meanwhile where that matters."""
+        does = "" if self.seconds < SLOW_STEP_S else ", computing" if self.computes else ", waiting"
+        return f"takes {1e3 * self.seconds:.2g} ms{does}"
+
 
 @dataclass(frozen=True, slots=True)
 class Shape:
@@ -223,10 +241,9 @@ _HOW = {
 
 
 def _describe(env_id: str, cost: StepCost, shape: Shape, *, here: bool) -> str:
-    works = "" if cost.seconds < SLOW_STEP_S else ", computing" if cost.computes else ", waiting"
     actors = f"{shape.count} actor{'s' * (shape.count > 1)} of" if here else "each actor of"
     return (
-        f"a step of {env_id} takes {1e3 * cost.seconds:.2g} ms{works}: {actors} "
+        f"a step of {env_id} {cost.describe()}: {actors} "
         f"{shape.envs_per_actor} environments, stepped {_HOW[shape.stepping]} (env.stepping)"
     )
 
