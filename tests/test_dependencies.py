@@ -5,7 +5,7 @@ import sys
 import tomllib
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 OURS = {"vedette", "vedette_protocol", "vedette_rl", "vedette_services"}
 BROUGHT = {  # what a declared package cannot be without, and is a part of its interface
     "pygame",  # Gymnasium's windows, which its extras bring

@@ -74,7 +74,7 @@ def test_the_table_of_a_trial_is_a_configuration_file(tmp_path: Path) -> None:
 
 
 def test_the_study_of_the_documentation_can_be_run(tmp_path: Path) -> None:
-    page = Path(__file__).parents[2] / "docs/how-to/seeds-and-sweeps.md"
+    page = Path(__file__).parents[3] / "docs/how-to/seeds-and-sweeps.md"
     text = page.read_text("utf-8").partition("```toml\n")[2].partition("```")[0]
     found = study(tmp_path, text)
     for params in found.ends():

@@ -113,7 +113,7 @@ def _no_gateway(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote_replay, "_GatewaySupervisor", RingOnly)
 
 
-def configured(*settings: str, agent: str = "test_replay_for_loops:Thresholds") -> RunConfig:
+def configured(*settings: str, agent: str = "test_remote_replay_killed:Thresholds") -> RunConfig:
     own = ("learner.warmup_period=100", "agent.batch_size=10", "learner.eval_interval=0")
     return load_config(env="CartPole-v1", agent=agent, settings=[*own, *settings]).config
 
@@ -145,7 +145,7 @@ def with_demonstrations(folder: Path, *settings: str) -> RunConfig:
     sources = {"demos": {"data": str(demonstrations(folder)), "share": 0.5}}
     return load_config(
         env="CartPole-v1",
-        agent="test_replay_for_loops:Thresholds",
+        agent="test_remote_replay_killed:Thresholds",
         settings=["learner.warmup_period=100", "agent.batch_size=10", "agent.n_step=1", *settings],
         table={"replay": {"sources": sources}},
     ).config
@@ -386,12 +386,12 @@ def test_a_policy_class_learns_nothing_by_itself(tmp_path: Path) -> None:
     check_config(config, tmp_path, own_loop=True)
     with pytest.raises(ConfigError, match="Thresholds is a policy, which acts and learns nothing"):
         check_config(config, tmp_path)
-    broken = configured(agent="test_replay_for_loops:Unbuildable")
+    broken = configured(agent="test_remote_replay_killed:Unbuildable")
     with pytest.raises(ConfigError, match="fails when it is made: ValueError: no such spaces"):
         check_config(broken, tmp_path, own_loop=True)
 
 
-@pytest.mark.parametrize("agent", ["dqn", "test_replay_for_loops:Thresholds"])
+@pytest.mark.parametrize("agent", ["dqn", "test_remote_replay_killed:Thresholds"])
 def test_a_loop_of_ones_own_loads_initial_weights_itself(tmp_path: Path, agent: str) -> None:
     config = configured("preset=none", "learner.init_from=runs/one", agent=agent)
     with pytest.raises(SettingError) as refused:
