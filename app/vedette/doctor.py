@@ -332,7 +332,8 @@ def _speed(env: EnvConfig, run: Run | None, count: int) -> Iterator[Finding]:
     yield ok(
         "speed",
         f"a step {cost.describe()}: at most {one:,.0f} steps/s of an actor{several}, "
-        f"{count * one:,.0f} of the {count} that `vedette actors` starts here; acting is not counted",
+        f"{count * one:,.0f} of the {count} that `vedette actors` starts here; acting is not "
+        "counted",
     )
 
 

@@ -43,7 +43,8 @@ case "$1" in
     learner) export VEDETTE_SET="{long} $VEDETTE_SET" ;;
     status) until_it_answers=1 ;;
     doctor) # with a learner only where the page names one
-        if [[ " $* " == *" --learner "* ]]; then until_it_answers=1; else unset VEDETTE_LEARNER; fi ;;
+        if [[ " $* " == *" --learner "* ]]; then until_it_answers=1
+        else unset VEDETTE_LEARNER; fi ;;
 esac
 if [ -n "$until_it_answers" ]; then
     for try in $(seq 30); do

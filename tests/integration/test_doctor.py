@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import zmq
 from gateway_process import GatewayProcess
 
 from vedette.cli.app import main
-from vedette.doctor import Examination, Finding
+from vedette.doctor import Examination, Finding, examine_environment
 from vedette.local.daemons import free_port
 from vedette_protocol import topics
 from vedette_protocol.codec import encode
-from vedette_protocol.messages import Status
+from vedette_protocol.messages import Run, Status
+from vedette_protocol.schema import Schema
+from vedette_rl.envs.config import EnvConfig
+from vedette_rl.envs.make import probe_environment
+from vedette_rl.envs.spaces import column_bounds, transition_dtype
+from vedette_services.config.parts import ActorsConfig
 from vedette_services.net import sockets
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import ClientKeys, make_keys
@@ -106,17 +114,22 @@ def test_the_one_environment_of_a_run_is_built_and_not_measured() -> None:
     assert [finding.check for finding in findings] == ["environment", "spec"]
 
 
-def run_of(env: dict[str, object], actors: dict[str, int]) -> Run:
+def run_of(env: dict[str, Any], actors: dict[str, int]) -> Run:
     """The run that a learner of this environment announces."""
-    config = load_config(
-        settings=[
-            "agent.name=dqn",
-            f"env.id={env['id']}",
-            *(f"env.kwargs.{name}={value}" for name, value in dict(env.get("kwargs", {})).items()),
-            *(f"actors.{name}={value}" for name, value in actors.items()),
-        ],
-        environment={},
-    ).config
+    spaces = probe_environment(EnvConfig.model_validate(env))
+    return Run(
+        run_id="run",
+        epoch=1,
+        learner=1,
+        schema=Schema.from_dtype(transition_dtype(spaces), column_bounds(spaces)),
+        model=Schema.from_arrays({"w": np.zeros(2, np.float32)}),
+        env=env,
+        agent={"name": "dqn"},
+        actors=ActorsConfig.model_validate(actors).model_dump(mode="json"),
+        seed=1,
+        batch_rows=1000,
+        batch_env_steps=10_000,
+    )
 
 
 def test_each_reason_why_not_is_told_with_its_fix_and_status(
