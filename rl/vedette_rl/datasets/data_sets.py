@@ -2,9 +2,12 @@
 
 ::
 
-    data = open_data("minari:ID", env)            # or a folder, FILE.npz, a run's directory
-    data.check(spaces_of_our_environment)
-    for columns in transitions(data.episodes(), processor, lanes): ...   # or data.rows()
+    data = MinariData("minari:ID", observation_space, action_space)    # or a folder
+    for columns in transitions(data.episodes(), processor, rewards, marks=False): ...
+
+    rows = open_npz("FILE.npz", action_space)     # or open_replay_rows(name, directory)
+    rows.check(row_dtype, optional=frozenset())
+    for columns in rows.rows(row_dtype): ...      # or transitions of rows.episodes()
 
 A *Minari* data set holds episodes with the environment's own actions and rewards. A *replay* holds
 rows: transitions, of which those of one step can be put together to episodes again.

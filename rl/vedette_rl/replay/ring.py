@@ -3,7 +3,7 @@
 ::
 
     ring = RingWriter.open(directory, row_dtype, capacity, run_id=run_id)
-    ledger = Ledger.from_bytes(ring.stamp)          # what was committed last, with its rows
+    ledger = Ledger.from_bytes(ring.stamp, now)     # what was committed last, with its rows
     while batches:
         if ring.room < rows: ring.commit(ledger.to_bytes())
         ring.append(columns, rows)                  # beyond the cursor: not visible yet

@@ -13,7 +13,7 @@ Both are on the disk before the writer goes beyond the bound before. Row ``i`` l
 
 ::
 
-    syncer = RingSyncer(directory, manifest, commit, bound_rows=rows_synced_before)
+    syncer = RingSyncer(directory, manifest, latest, synced, bounded=True)
     syncer.start(5.0)                  # two threads: the writer never waits for the rows' sync
     while batches:
         append(rows)                   # below syncer.bound
