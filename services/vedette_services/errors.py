@@ -39,7 +39,8 @@ from __future__ import annotations
 import errno
 import sysconfig
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -128,6 +129,32 @@ class ManySettingsError(ConfigError):
     def __init__(self, errors: Sequence[SettingError]) -> None:
         super().__init__("\n".join(map(str, errors)))
         self.errors = tuple(errors)
+
+
+def config_error(error: RlError, key: str = "", fix: str = "") -> ConfigError:
+    """An error of what was configured, where a start meets one of `vedette_rl`.
+
+    Args:
+        key, fix: where the error itself has no key; "": its sentence says enough.
+    """
+    if error.key:
+        return SettingError(error.key, error.problem, error.fix)
+    if key:
+        return SettingError(key, error.problem, error.fix or fix)
+    return ConfigError(str(error))
+
+
+@contextmanager
+def config_errors(key: str = "", fix: str = "") -> Iterator[None]:
+    """Raise the errors of `vedette_rl` as those of what was configured, as `config_error` does.
+
+    Raises:
+        ConfigError: there was one; a SettingError where its key is known.
+    """
+    try:
+        yield
+    except RlError as error:
+        raise config_error(error, key, fix) from error
 
 
 def raise_errors(errors: Sequence[SettingError]) -> None:
