@@ -15,10 +15,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from vedette_protocol.column import Column, Columns
 from vedette_protocol.errors import ModelError, SchemaError
 from vedette_protocol.limits import CHUNK_MAX_BYTES, CHUNK_MIN_BYTES, COUNT_MAX, MODEL_MAX_BYTES
 from vedette_protocol.messages import Buffer, ModelChunk
-from vedette_protocol.schema import Column, Columns, Schema
+from vedette_protocol.schema import Schema
 
 _VERSION_BYTES: Final = 8
 

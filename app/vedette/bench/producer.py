@@ -17,9 +17,10 @@ import zmq
 from numpy.typing import NDArray
 
 from vedette_protocol.codec import decode_control, encode
+from vedette_protocol.column import Column, Columns
 from vedette_protocol.frame_sharing import Sharing
 from vedette_protocol.messages import Ack, Run
-from vedette_protocol.schema import Column, Columns, Schema
+from vedette_protocol.schema import Schema
 from vedette_protocol.send_window import Window
 from vedette_services.host.processes import die_with_parent
 from vedette_services.net.addresses import Address

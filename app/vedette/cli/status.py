@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from vedette_services.net.keys import ClientKeys
     from vedette_services.run.overview import RunStatus
     from vedette_services.status.client import StatusClient
-    from vedette_services.status.status import Manager, Status
+    from vedette_services.status.status import ManagerStatus, Status
 
 WATCH_EVERY_S = 1.0
 
@@ -118,7 +118,7 @@ def _refuse_silence(asker: StatusClient | RunStatus, timeout_s: float) -> None:
     typer.echo(asker.end)
 
 
-def _find_manager(status: Status, manager: str) -> Manager:
+def _find_manager(status: Status, manager: str) -> ManagerStatus:
     """Find a manager in the status.
 
     Raises:

@@ -16,11 +16,11 @@ from vedette_rl.number_format import (
     format_short,
 )
 from vedette_services.status.schema import numbers
-from vedette_services.status.status import Eval, Manager, SourceStatus, Status, rollout_of
+from vedette_services.status.status import Eval, ManagerStatus, SourceStatus, Status, rollout_of
 from vedette_services.status.stop_conditions import elapsed_seconds, exit_sentence
 
 
-def present_managers(status: Status) -> Sequence[Manager]:
+def present_managers(status: Status) -> Sequence[ManagerStatus]:
     """Return the managers that are not gone."""
     return [manager for manager in status.managers if manager.is_present]
 

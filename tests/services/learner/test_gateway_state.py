@@ -7,9 +7,10 @@ import pytest
 
 from vedette_protocol import topics
 from vedette_protocol.codec import decode_control, decode_up, encode
+from vedette_protocol.column import Column
 from vedette_protocol.limits import EXTRAS_MAX, OLD_ACCOUNTS_MAX
 from vedette_protocol.messages import Ack, ActorReport, Batch, Refusal, Report, Run, Status, Stop
-from vedette_protocol.schema import Column, Schema
+from vedette_protocol.schema import Schema
 from vedette_rl.replay.limiter import Limiter
 from vedette_services.learner.gateway.flow_control import FlightLimits
 from vedette_services.learner.gateway.intake import Block
