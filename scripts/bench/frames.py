@@ -16,8 +16,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from vedette.bench.measuring import ratio_of_rounds, summarize_rounds
-from vedette.bench.replay import calls_per_s
+from bench.measuring import ratio_of_rounds, summarize_rounds
+from bench.replay import calls_per_s
 from vedette_protocol.schema import Schema
 from vedette_rl.core import Columns
 from vedette_rl.envs.spaces import Spaces

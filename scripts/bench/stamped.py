@@ -109,5 +109,5 @@ def _build_policy(
     return StampedPolicy(Path(config.notes))
 
 
-STAMPED = AgentKind("stamped:STAMPED", StampedConfig, _build_agent, _build_policy)
+STAMPED = AgentKind("bench.stamped:STAMPED", StampedConfig, _build_agent, _build_policy)
 """Takes any discrete actions."""

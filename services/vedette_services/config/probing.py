@@ -161,9 +161,8 @@ def fit_stepping(
     count = actors.count
     envs = actors.envs_per_actor
     if in_process and not given and cost.seconds >= SLOW_STEP_S:
-        # an actor that waits has the others wait
-        count = 1
         envs = count * envs
+        count = 1  # an actor that waits has the others wait
     shape = choose_shape(cost, count, envs, cores, free=not given and not in_process)
     chosen = {"count": shape.count, "envs_per_actor": shape.envs_per_actor}
     fitted = config.model_copy(
