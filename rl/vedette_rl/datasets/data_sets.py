@@ -503,9 +503,10 @@ def reading_data(name: str, *of_library: type[Exception]) -> Iterator[None]:
     Raises:
         DataSetError: it cannot be read.
     """
+    of_torn_data: tuple[type[Exception], ...] = (*_OF_TORN_DATA, *of_library)
     try:
         yield
-    except (*_OF_TORN_DATA, *of_library) as error:
+    except of_torn_data as error:
         code = error.errno if isinstance(error, OSError) else None
         text = " ".join((os.strerror(code) if code else str(error)).split())
         if isinstance(error, zipfile.BadZipFile) and "not a zip file" in text:
