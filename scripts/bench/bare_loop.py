@@ -123,7 +123,7 @@ class SacBench:
         python = ROOT / ".venv-stable-baselines3/bin/python"
         if not python.exists():
             raise UsageError("Stable-Baselines3 is not here: `scripts/setup_sb3` installs it")
-        peer = [python, PEER_PROGRAMS / "learner_sb3.py", "256", "sac"]
+        peer = [str(python), str(PEER_PROGRAMS / "learner_sb3.py"), "256", "sac"]
         keep_freed_memory()
         with (
             imitate_trainer(),

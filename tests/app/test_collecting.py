@@ -40,7 +40,7 @@ from vedette_rl.errors import DataSetError, EnvironmentFaultError
 from vedette_rl.steps import NStep
 from vedette_rl.storage import atomic_files, system
 from vedette_services.config import RunConfig
-from vedette_services.errors import NothingCollectedError, UsageError
+from vedette_services.errors import ServicesError, UsageError
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.sources import open_sources
 from vedette_services.run.start import prepare_start
@@ -255,7 +255,7 @@ def test_actions_beyond_a_box_are_recorded_as_its_bounds(tmp_path: Path) -> None
 
 def test_a_policy_that_never_reaches_the_least_return_is_given_up(tmp_path: Path) -> None:
     said: list[str] = []
-    with pytest.raises(NothingCollectedError, match="none of the last 100 episodes"):
+    with pytest.raises(ServicesError, match="none of the last 100 episodes"):
         recorded(tmp_path / "demos", wanted=Wanted(1, min_return=1000.0), say=said.append)
     assert len(said) == FRUITLESS
     assert not list(tmp_path.iterdir())
