@@ -222,7 +222,7 @@ def greedy_actions(run: Run, obs: np.ndarray) -> np.ndarray:
     agent = {**run.agent}
     spaces = spaces_of(dict(run.env))
     policy = kind.build_policy(
-        kind.config.from_stored(agent), spaces, ranks=np.zeros(len(obs)), seed=0
+        kind.config.model_validate(agent), spaces, ranks=np.zeros(len(obs)), seed=0
     )
     policy.sync_model(ModelInfo(0, a_model(run)))
     return policy.act({"obs": obs}, explore=False)

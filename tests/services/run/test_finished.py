@@ -96,7 +96,8 @@ def test_eval_plays_a_checkpoint_and_records_it(
     )
     checkpoints = Checkpoints(run / "checkpoints", 3)
     for steps in (90, 100):
-        checkpoints.save(steps, {"agent": {**agent.get_state(), "opt_steps": steps}}, {})
+        state = {"agent": {**agent.get_state(), "opt_steps": steps}}
+        checkpoints.save(steps, state, {"run_id": "r", "epoch": 1})
     gif = run / "first.gif"
     arguments = ["eval", str(run), "--episodes", "3", "--json", "--video", str(gif)]
     found = json_of([*arguments, "--checkpoint", "latest"], capsys)

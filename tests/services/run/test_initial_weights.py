@@ -278,7 +278,7 @@ def test_the_best_models_encoder_is_that_of_the_critics_which_share_it(
     agent, other = (
         agent_kind("sac").build_agent(config, spaces, device="cpu", seed=k) for k in (0, 1)
     )
-    found = WeightsSource("best", {}, {}, agent.model_info().arrays).weights_for(other)
+    found = WeightsSource("best", {"version": 0}, {}, agent.model_info().arrays).weights_for(other)
     encoder = [name for name in found.state["policy"] if name.startswith("encoder.")]
     assert encoder
     for name in encoder:
