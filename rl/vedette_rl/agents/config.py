@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -85,6 +85,10 @@ class MunchausenConfig(SettingsPart):
 
     model_config = ConfigDict(allow_inf_nan=False)
     place = "agent.munchausen"
+    synonyms: ClassVar[Mapping[str, str]] = {
+        "alpha": "munchausen m_dqn mdqn munchausen_alpha",
+        "temperature": "entropy_temperature tau_munchausen",
+    }
 
     alpha: Fraction = 0.0
     """factor of the log-probability that is added to the reward (0.9: the paper's); 0 is off, also
@@ -100,6 +104,24 @@ class AgentConfig(SettingsPart):
 
     model_config = ConfigDict(allow_inf_nan=False)
     place = "agent"
+    synonyms: ClassVar[Mapping[str, str]] = {
+        "name": "agent algo algorithm alg policy_type",
+        "batch_size": "batch train_batch_size minibatch_size mini_batch_size batchsize",
+        "discount": "gamma discount_factor discounting",
+        "n_step": "n_steps nstep num_steps multi_step n_step_return nsteps",
+        "learning_rate": "lr alpha_lr step_size learning_rate_start critic_lr q_lr lr_rate",
+        "schedule.kind": "lr_schedule learning_rate_schedule lr_scheduler",
+        # keys that several agents declare, each with a default of its own
+        "double": "double_q double_dqn ddqn use_double is_double",
+        "loss": "loss_fn critic_loss loss_function",
+        "max_grad_norm": "grad_clip gradient_clip clip_grad clip_grad_norm grad_norm max_grad "
+        "gradient_clipping max_gradient_norm",
+        "n_quantiles": "num_quantiles num_tau_samples sample_size",
+        "target_update_interval": "target_network_frequency target_update_freq target_update "
+        "target_network_update_freq target_update_period target_update_frequency "
+        "soft_update_interval",
+        "tau": "polyak soft_update_tau target_tau",
+    }
 
     values_before: ClassVar[Mapping[str, Any]] = {}
     """of agents that version 0.2 and before saved without these keys: their defaults were
@@ -125,6 +147,14 @@ class AgentConfig(SettingsPart):
     """how all learning rates change over the run."""
 
     @classmethod
+    def alternatives(cls) -> Mapping[str, type[SettingsPart]]:
+        """The agents that come with Vedette: all, once `vedette_rl.agents.registry` is loaded."""
+        kinds = _subclasses(AgentConfig)
+        ours = [kind for kind in kinds if kind.__module__.startswith("vedette_rl.agents.")]
+        named = {kind.model_fields["name"].default: kind for kind in ours}
+        return {name: kind for name, kind in named.items() if isinstance(name, str)}
+
+    @classmethod
     def fitting_defaults(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
         """Defaults that follow other keys, those of `given`, in the place of the fields' own."""
         return {}
@@ -147,9 +177,22 @@ class AgentConfig(SettingsPart):
         return self.batch_size / self.env_steps_per_opt
 
 
+def _subclasses(kind: type[AgentConfig]) -> Iterator[type[AgentConfig]]:
+    """Yield all that are loaded, those of subclasses too."""
+    for subclass in kind.__subclasses__():
+        yield subclass
+        yield from _subclasses(subclass)
+
+
 class NetworkConfig(AgentConfig):
     """The network between an observation and an agent's outputs."""
 
+    synonyms: ClassVar[Mapping[str, str]] = {
+        "network": "model net network_type policy_network q_network architecture",
+        "hidden_sizes": "net_arch hidden hidden_size hidden_layers hidden_dim hidden_units "
+        "layers units fcnet_hiddens mlp_hidden",
+        "normalize_observations": "normalize_obs norm_obs obs_normalization observation_filter",
+    }
     custom_network_is_whole: ClassVar[bool] = False
     lone_image_is_normalized: ClassVar[bool] = False
     """True: an image that is the whole observation has features of `image_features` too."""
@@ -191,6 +234,11 @@ class NetworkConfig(AgentConfig):
 class ActorCriticConfig(NetworkConfig):
     """The keys of agents with a policy and critics; they act in a Box."""
 
+    synonyms: ClassVar[Mapping[str, str]] = {
+        "critics_in_target": "num_min_qs target_critics in_target_minimization",
+        "dropped_quantiles": "top_quantiles_to_drop_per_net drop",
+        "policy_delay": "policy_frequency actor_update_interval policy_freq delayed_update",
+    }
     env_steps_per_opt: ClassVar[float] = 1.0
     env_steps_per_opt_before: ClassVar[float] = 1.0
     lone_image_is_normalized: ClassVar[bool] = True

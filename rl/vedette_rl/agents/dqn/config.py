@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, PositiveInt
@@ -26,6 +27,9 @@ class DqnConfig(NetworkConfig):
     The defaults are for vectors and small fleets; Atari's are in the preset ``dqn-ALE``.
     """
 
+    synonyms: ClassVar[Mapping[str, str]] = {
+        "dueling": "dueling_dqn use_dueling is_dueling dueling_network"
+    }
     env_steps_per_opt: ClassVar[float] = 2.0
     custom_network_is_whole: ClassVar[bool] = True
 

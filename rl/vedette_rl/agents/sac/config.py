@@ -30,6 +30,10 @@ class SacConfig(ActorCriticConfig):
     step sizes. `docs/reference/agents.md` has the keys of the paper.
     """
 
+    synonyms: ClassVar[Mapping[str, str]] = {
+        "alpha": "ent_coef temperature entropy_coef entropy_coefficient",
+        "initial_alpha": "temperature_init init_temperature initial_temperature",
+    }
     values_before: ClassVar[Mapping[str, Any]] = {
         "normalize_observations": False,
         "critic_architecture": "mlp",

@@ -5,8 +5,8 @@ Shapes: B rows, E environments, D action dimensions.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Literal
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,12 @@ from vedette_rl.networks.layers import Array, Layers, MlpSizes
 
 class Td3Config(ActorCriticConfig):
     """Twin delayed DDPG (Fujimoto et al. 2018, arXiv:1802.09477; values of the authors' code)."""
+
+    synonyms: ClassVar[Mapping[str, str]] = {
+        "target_noise": "target_policy_noise policy_noise",
+        "target_noise_clip": "noise_clip",
+        "exploration_noise": "action_noise expl_noise",
+    }
 
     name: Literal["td3"] = "td3"
     """the registry's name of the agent, or ``module:Name``."""
