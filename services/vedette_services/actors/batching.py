@@ -17,7 +17,8 @@ from vedette_rl.envs.spaces import Spaces, transition_dtype
 from vedette_rl.replay.frame_stacks import STACKS, row_with_places
 from vedette_rl.replay.prioritized import TD_ERROR
 from vedette_rl.steps.frames import FramePool, FrameSteps
-from vedette_rl.steps.n_step import StepsWithTdErrors, make_step_processor
+from vedette_rl.steps.registry import make_step_processor
+from vedette_rl.steps.td_errors import StepsWithTdErrors
 from vedette_services.config.parts import ActorsConfig
 from vedette_services.errors import SpecMismatchError
 from vedette_services.run.replay_layout import frame_stack_of_schema, schema_columns

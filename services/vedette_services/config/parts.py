@@ -74,7 +74,7 @@ class ActorsConfig(SettingsPart):
         Raises:
             UnknownNameError: there is no such step processor here.
         """
-        from vedette_rl.steps.n_step import rows_per_step  # not for who only reads settings
+        from vedette_rl.steps.registry import rows_per_step  # not for who only reads settings
 
         return rows_per_step(self.step_processor, her_goals=self.her_goals)
 

@@ -37,7 +37,7 @@ from vedette_rl.replay.budget import (
 )
 from vedette_rl.replay.rows import MemoryRing
 from vedette_rl.replay.uniform import make_own_replay
-from vedette_rl.steps.n_step import make_step_processor, prepare_steps, step_processor
+from vedette_rl.steps.registry import make_step_processor, prepare_steps, step_processor
 from vedette_services.config.contradictions import contradictions
 from vedette_services.config.probing import check_agent, environment_errors, probe_spaces
 from vedette_services.config.run_config import RunConfig

@@ -43,7 +43,7 @@ from vedette_rl.replay.limiter import Limiter, make_limiter
 from vedette_rl.replay.manifest import SharedSpec
 from vedette_rl.replay.prioritized import TD_ERROR
 from vedette_rl.replay.rows import default_guard
-from vedette_rl.steps.n_step import step_columns
+from vedette_rl.steps.registry import step_columns
 from vedette_services.config.parts import ActorsConfig
 from vedette_services.config.run_config import RunConfig
 from vedette_services.run.directory import RunDirectory

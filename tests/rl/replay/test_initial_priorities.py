@@ -12,7 +12,7 @@ from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.replay.prioritized import TD_ERROR, PrioritizedReplay, open_priorities
 from vedette_rl.replay.ring import RingReader, RingWriter
 from vedette_rl.replay.rows import MemoryRing
-from vedette_rl.steps.n_step import StepsWithTdErrors
+from vedette_rl.steps.td_errors import StepsWithTdErrors
 
 DTYPE = np.dtype([("action", "<i8"), (TD_ERROR, "<f4")])
 CONFIG = ReplayConfig(
