@@ -14,7 +14,7 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 from pydantic import BaseModel
 
-from vedette_rl.agents.config import AgentConfig
+from vedette_rl.core.agent_config import AgentConfig
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.naming import environment_table
 from vedette_rl.replay.config import ReplayConfig

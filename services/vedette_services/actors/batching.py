@@ -9,9 +9,9 @@ import numpy as np
 
 from vedette_protocol.limits import COUNT_MAX
 from vedette_protocol.schema import Schema
-from vedette_rl.agents.config import AgentConfig
 from vedette_rl.core import Columns, Policy, RowColumn, StepProcessor
 from vedette_rl.core.acting import TdErrorPolicy
+from vedette_rl.core.agent_config import AgentConfig
 from vedette_rl.core.columns import check_declared
 from vedette_rl.envs.spaces import Spaces, transition_dtype
 from vedette_rl.replay.frame_stacks import STACKS, row_with_places

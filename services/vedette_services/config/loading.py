@@ -18,9 +18,10 @@ from typing import Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from vedette_rl.agents.config import ActorCriticConfig, AgentConfig
+from vedette_rl.agents.config import ActorCriticConfig
 from vedette_rl.agents.exploration import ExplorationConfig
 from vedette_rl.agents.registry import BUILT_IN, agent_kind
+from vedette_rl.core.agent_config import AgentConfig
 from vedette_rl.envs.config import UNNAMED, EnvConfig
 from vedette_rl.errors import UnknownAgentError
 from vedette_rl.settings.key_suggestions import KnownKeys, unknown_key

@@ -7,8 +7,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, field_validator
 
-from vedette_rl.agents.config import AgentConfig
 from vedette_rl.agents.registry import BUILT_IN, agent_kind
+from vedette_rl.core.agent_config import AgentConfig
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.settings.key_suggestions import KnownKeys

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 
 from vedette_protocol.limits import PAYLOAD_MAX_BYTES
-from vedette_rl.agents.config import NetworkConfig
 from vedette_rl.agents.exploration import exploration_ranks
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Policy, TdErrorPolicy
@@ -25,6 +24,7 @@ from vedette_rl.errors import (
     UnknownNameError,
 )
 from vedette_rl.import_by_name import import_by_name, is_import_name
+from vedette_rl.networks.config import NetworkConfig
 from vedette_rl.networks.observation import describe_input
 from vedette_rl.number_format import format_bytes
 from vedette_rl.replay.budget import (

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from vedette_protocol.errors import SchemaError
 from vedette_protocol.ledger import Ledger
 from vedette_protocol.schema import Schema
-from vedette_rl.agents.config import AgentConfig
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import RowColumn, row_dtype
+from vedette_rl.core.agent_config import AgentConfig
 from vedette_rl.core.columns import ACTOR, INTERVENED, MANAGER, VERSION
 from vedette_rl.envs.make import environment_spaces
 from vedette_rl.envs.spaces import ElementBounds, Spaces, column_bounds, transition_dtype

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from pydantic import Field, ValidationError
 
-from vedette_rl.agents.config import AgentConfig
 from vedette_rl.agents.dqn.config import DqnConfig
 from vedette_rl.agents.exploration import ExplorationConfig
 from vedette_rl.agents.registry import BUILT_IN
+from vedette_rl.core.agent_config import AgentConfig
 from vedette_rl.envs import EnvConfig
 from vedette_rl.errors import WrongSettingsError
 from vedette_rl.replay.config import ReplayConfig

@@ -7,17 +7,15 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, PositiveInt
 
-from vedette_rl.agents.config import (
-    EnvSteps,
-    ImitationConfig,
+from vedette_rl.agents.config import EnvSteps, ImitationConfig, MunchausenConfig
+from vedette_rl.agents.exploration import ExplorationConfig
+from vedette_rl.core.agent_config import (
     LearningRate,
-    MunchausenConfig,
-    NetworkConfig,
     NonNegativeFloat,
     PositiveFloat,
     PositiveFraction,
 )
-from vedette_rl.agents.exploration import ExplorationConfig
+from vedette_rl.networks.config import NetworkConfig
 from vedette_rl.settings.stored import IN_SAMPLES, IN_WEIGHTS
 
 

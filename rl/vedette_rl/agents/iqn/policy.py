@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from vedette_rl.agents.action_values import ValuePolicy
 from vedette_rl.agents.actions import DiscreteActions
 from vedette_rl.agents.iqn.config import IqnConfig
-from vedette_rl.agents.network_agent import ActingNetwork, network_agent
+from vedette_rl.agents.network_agent import network_agent
 from vedette_rl.core.columns import Columns
 from vedette_rl.core.learning import Agent
 from vedette_rl.envs.spaces import Spaces
+from vedette_rl.networks.acting_network import ActingNetwork
 from vedette_rl.networks.layers import Array, Layers, MlpSizes
 
 

@@ -7,13 +7,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import PositiveInt, model_validator
 
-from vedette_rl.agents.config import (
-    ActorCriticConfig,
-    ImitationConfig,
-    LearningRate,
-    NonNegativeFloat,
-    PositiveFloat,
-)
+from vedette_rl.agents.config import ActorCriticConfig, ImitationConfig
+from vedette_rl.core.agent_config import LearningRate, NonNegativeFloat, PositiveFloat
 from vedette_rl.networks.layers import CriticArchitecture
 from vedette_rl.settings.stored import IN_WEIGHTS
 

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.agents.actions import BoxActions, to_bounds
-from vedette_rl.agents.network_agent import BoxPolicy, network_agent
+from vedette_rl.agents.network_agent import network_agent
+from vedette_rl.agents.network_policy import BoxPolicy
 from vedette_rl.agents.sac.config import SacConfig
 from vedette_rl.core.learning import Agent
 from vedette_rl.envs.spaces import Spaces

@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 from pydantic import PositiveInt
 
 from vedette_rl.agents.actions import BoxActions, to_bounds
-from vedette_rl.agents.config import ActorCriticConfig, NonNegativeFloat
-from vedette_rl.agents.network_agent import BoxPolicy, network_agent
+from vedette_rl.agents.config import ActorCriticConfig
+from vedette_rl.agents.network_agent import network_agent
+from vedette_rl.agents.network_policy import BoxPolicy
+from vedette_rl.core.agent_config import NonNegativeFloat
 from vedette_rl.core.learning import Agent
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.networks.layers import Array, Layers, MlpSizes
