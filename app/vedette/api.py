@@ -31,7 +31,7 @@ from vedette_rl.agents.dqn.config import DqnConfig
 from vedette_rl.agents.exploration import ExplorationConfig as ExplorationConfig
 from vedette_rl.agents.iqn.config import IqnConfig
 from vedette_rl.agents.sac.config import SacConfig
-from vedette_rl.agents.td3.policy import Td3Config
+from vedette_rl.agents.td3.config import Td3Config
 from vedette_rl.core import Evaluation as Evaluation
 from vedette_rl.core import Policy as Policy
 from vedette_rl.core.agent_config import AgentConfig as AgentConfig

@@ -17,7 +17,8 @@ from vedette_rl.agents.actions import BoxActions
 from vedette_rl.agents.captured_step import Due, SteppedAgent, StepResult
 from vedette_rl.agents.config import ActorCriticConfig
 from vedette_rl.agents.critics import Critics
-from vedette_rl.agents.temporal_difference import Discounts, quantile_huber_loss, td_loss
+from vedette_rl.agents.discounts import Discounts
+from vedette_rl.agents.losses import quantile_huber_loss, td_loss
 from vedette_rl.core.learning import ModelInfo, State
 from vedette_rl.device import ranks
 from vedette_rl.device.host_copy import PendingArrays, settled
