@@ -23,11 +23,11 @@ from numpy.typing import NDArray
 
 from vedette_protocol import topics
 from vedette_protocol.codec import decode_control, decode_up, encode
+from vedette_protocol.column import Columns
 from vedette_protocol.errors import ProtocolError
 from vedette_protocol.messages import Ack, Batch, Buffer, ModelChunk, Report, Run
 from vedette_protocol.model import pack_model, split_into_chunks
 from vedette_protocol.packing import pack, unpack
-from vedette_protocol.schema import Columns
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import ModelInfo
 from vedette_rl.core.columns import select_part

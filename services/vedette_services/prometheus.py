@@ -6,10 +6,10 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from vedette_services.errors import AddressError, MetricsError, SettingError
+from vedette_services.errors import AddressError, ServicesError, SettingError
 from vedette_services.net.http_server import BoundedHttpServer, start_http_server
 from vedette_services.status.schema import Part, numbers
-from vedette_services.status.status import Manager, Status
+from vedette_services.status.status import ManagerStatus, Status
 
 try:
     from prometheus_client import CollectorRegistry, make_wsgi_app
@@ -76,16 +76,17 @@ def serve_metrics(place: MetricsAddress, status: Callable[[], Status]) -> Callab
         status: called by the server's own thread at every scrape.
 
     Raises:
-        MetricsError: the port cannot be bound.
+        ServicesError: the port cannot be bound.
     """
     registry = CollectorRegistry()
     registry.register(StatusCollector(status))
     try:
         server = BoundedHttpServer(place.host, place.port, make_wsgi_app(registry))
-    except OSError as error:
-        raise MetricsError(place.host, place.port, error.strerror or str(error)) from error
-    except AddressError as error:
-        raise MetricsError(place.host, place.port, error.why) from error
+    except (OSError, AddressError) as error:
+        why = error.why if isinstance(error, AddressError) else error.strerror or str(error)
+        raise ServicesError(
+            f"--metrics-port {place.host}:{place.port}: {why}; choose another port"
+        ) from error
     return start_http_server(server, "metrics")
 
 
@@ -125,7 +126,7 @@ def metrics(status: Status) -> Iterator[Metric]:
         yield Metric(name, ((name.rpartition("_")[2], word),), 1.0, "as the status says it")
 
 
-def _of_manager(manager: Manager) -> Iterator[Metric]:
+def _of_manager(manager: ManagerStatus) -> Iterator[Metric]:
     whose = (("manager", manager.id), ("host", manager.host))
     yield Metric("manager_present", whose, float(manager.is_present), "it has not gone")
     yield from _of_part(manager, whose, "manager")

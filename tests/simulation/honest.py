@@ -14,8 +14,9 @@ from machine import Machine
 from scenario import id_of
 from wait_reasons import ManagerWaits
 
+from vedette_protocol.column import Column
 from vedette_protocol.messages import Ack, Buffer, ControlMessage, EvaluationReport
-from vedette_protocol.schema import Column, Schema
+from vedette_protocol.schema import Schema
 from vedette_services.actors.actor_stats import ActorStats
 from vedette_services.actors.handover import FinishedBatch
 from vedette_services.actors.instructions import (

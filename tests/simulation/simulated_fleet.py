@@ -23,9 +23,10 @@ from invariants import Invariants
 from machine import Machine, skewed_clock
 from scenario import GATEWAY, Fault, HostileKind, Scenario, id_of, key_of
 
+from vedette_protocol.column import Column
 from vedette_protocol.messages import Run
 from vedette_protocol.model import pack_model
-from vedette_protocol.schema import Column, Schema
+from vedette_protocol.schema import Schema
 from vedette_rl.envs.config import EnvConfig
 from vedette_services.actors.handover import FinishedBatch
 from vedette_services.config import RunConfig

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 from vedette_protocol.codec import decode_control, encode
+from vedette_protocol.column import Column
 from vedette_protocol.errors import VersionError
 from vedette_protocol.messages import Run
-from vedette_protocol.schema import Column, Schema
+from vedette_protocol.schema import Schema
 from vedette_rl.replay.limiter import Limiter
 from vedette_services.actors.connection import Identity
 from vedette_services.actors.handover import FinishedBatch

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vedette.cli.options import Insecure, Keys, Learner, chosen_id, client_keys
-from vedette_services.errors import AbsentManagerError, NoAnswerError
+from vedette_services.errors import NoAnswerError, ServicesError
 
 if TYPE_CHECKING:
     from vedette_services.net.keys import ClientKeys
     from vedette_services.run.overview import RunStatus
     from vedette_services.status.client import StatusClient
-    from vedette_services.status.status import Manager, Status
+    from vedette_services.status.status import ManagerStatus, Status
 
 WATCH_EVERY_S = 1.0
 
@@ -78,7 +78,7 @@ def _print_status(found: bytes, manager: str | None, run: Path | None, *, as_jso
     """Print a status, or what it says about one manager.
 
     Raises:
-        AbsentManagerError: the learner does not know it, or counts it as gone.
+        ServicesError: the learner does not know it, or counts it as gone.
     """
     from vedette.live import print_once
     from vedette_services.status.schema import decode
@@ -118,16 +118,16 @@ def _refuse_silence(asker: StatusClient | RunStatus, timeout_s: float) -> None:
     typer.echo(asker.end)
 
 
-def _find_manager(status: Status, manager: str) -> Manager:
+def _find_manager(status: Status, manager: str) -> ManagerStatus:
     """Find a manager in the status.
 
     Raises:
-        AbsentManagerError: the learner does not know it, or counts it as gone.
+        ServicesError: the learner does not know it, or counts it as gone.
     """
     for found in status.managers:
         if found.id == manager and found.is_present:
             return found
-    raise AbsentManagerError(manager)
+    raise ServicesError(f"the learner has no reports of manager {manager!r}")
 
 
 def _watch(asker: StatusClient | RunStatus, timeout_s: float, run: Path | None = None) -> None:

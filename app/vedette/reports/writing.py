@@ -47,7 +47,7 @@ from vedette_services.run.directory import REPORT_FILE, RunDirectory
 from vedette_services.run.events import FLEET_KINDS, RunEvent
 from vedette_services.run.overview import find_runs
 from vedette_services.status.schema import numbers
-from vedette_services.status.status import Manager, Status
+from vedette_services.status.status import ManagerStatus, Status
 from vedette_services.status.text import actor_errors, wait_reason
 
 VIDEO_BYTES_MAX = 8 << 20
@@ -335,7 +335,7 @@ def manager_table(status: Status) -> tuple[list[str], list[tuple[bool, list[str]
     return [_HEADS[i] for i in kept], shown
 
 
-def _cells(manager: Manager, status: Status) -> list[str]:
+def _cells(manager: ManagerStatus, status: Status) -> list[str]:
     """The cells of a manager; of one that is not there, what is known of its past."""
     row = manager_row(manager, status)
     own = manager.actors

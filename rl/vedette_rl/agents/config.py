@@ -106,7 +106,6 @@ class ActorCriticConfig(NetworkConfig):
         "policy_delay": "policy_frequency actor_update_interval policy_freq delayed_update",
     }
     env_steps_per_opt: ClassVar[float] = 1.0
-    env_steps_per_opt_before: ClassVar[float] = 1.0
     lone_image_is_normalized: ClassVar[bool] = True
 
     batch_size: PositiveInt = 256

@@ -14,7 +14,7 @@ from typing import Any
 from vedette_rl.storage.atomic_files import replace_file
 from vedette_services.host.rate_limited_log import RateLimitedLog
 from vedette_services.status.records import GONE_AFTER_S, GatewayStatus, TrainerStatus
-from vedette_services.status.status import Manager
+from vedette_services.status.status import ManagerStatus
 
 log = logging.getLogger("vedette.learner")
 
@@ -188,7 +188,7 @@ class FleetChanges:
     def __init__(self) -> None:
         self._seen: dict[str, _Seen] = {}
 
-    def compare(self, managers: Sequence[Manager]) -> Iterator[FleetEvent]:
+    def compare(self, managers: Sequence[ManagerStatus]) -> Iterator[FleetEvent]:
         """Yield the events since the last call.
 
         A manager that is missing is remembered as it was: a gateway that was restarted does not
@@ -199,7 +199,7 @@ class FleetChanges:
         for name in list(self._seen)[: max(0, len(self._seen) - _REMEMBERED_MAX)]:
             del self._seen[name]
 
-    def _compare_manager(self, manager: Manager) -> Iterator[FleetEvent]:
+    def _compare_manager(self, manager: ManagerStatus) -> Iterator[FleetEvent]:
         name = manager.id
         state = manager.state
         actors = {actor.id: actor for actor in manager.actors}
@@ -220,7 +220,7 @@ class FleetChanges:
             seen.restarts[number] = actor.restarts
 
 
-def _changed(name: str, before: str, state: str, manager: Manager) -> Iterator[FleetEvent]:
+def _changed(name: str, before: str, state: str, manager: ManagerStatus) -> Iterator[FleetEvent]:
     if state == "gone":
         silent_s = manager.last_seen_s or 0.0
         if silent_s < GONE_AFTER_S:  # it reported its end a moment ago
@@ -249,7 +249,7 @@ class FleetSizeCheck:
         self._since: float | None = None
         self._warned = False
 
-    def warning(self, managers: Sequence[Manager], now: float) -> str:
+    def warning(self, managers: Sequence[ManagerStatus], now: float) -> str:
         """Return the warning; "" while the fleet fits, and after the first one."""
         playing = sum(
             sum(actor.alive for actor in manager.actors) + manager.actors_hidden

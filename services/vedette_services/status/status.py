@@ -52,7 +52,7 @@ _CHARTS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Stop(Part):
+class StopStatus(Part):
     """The conditions that end the run, as `StopConfig` has them; 0 and None are off."""
 
     max_opts: Count | None = gauge("optimization steps that end the run")
@@ -119,7 +119,7 @@ class Time(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class Replay(Part):
+class ReplayStatus(Part):
     """Size of the replay."""
 
     size: Count | None = gauge(
@@ -142,7 +142,7 @@ class SourceStatus(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class Limiter(Part):
+class LimiterStatus(Part):
     """State of the rate limiter: `state` is open, sample_waits or insert_waits."""
 
     samples_per_insert: float | None = gauge(
@@ -274,7 +274,7 @@ class Refused(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class Window(Part):
+class WindowStatus(Part):
     """Unacknowledged batches that a manager holds, or may hold."""
 
     batches: Count | None = gauge("unacknowledged batches", "batches")
@@ -282,7 +282,7 @@ class Window(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class Actor(Part):
+class ActorStatus(Part):
     """An actor as its manager reports it."""
 
     id: Count = 0
@@ -297,7 +297,7 @@ class Actor(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class Manager(Part):
+class ManagerStatus(Part):
     """An actor manager as the learner sees it. `left`: it reported its end."""
 
     id: str = ""
@@ -306,9 +306,9 @@ class Manager(Part):
     state: str = ""
     left: bool = gauge("it said that it leaves", default=False)
     samples_per_sec: float | None = gauge("its samples inserted", "1/s")
-    actors: tuple[Actor, ...] = ()
+    actors: tuple[ActorStatus, ...] = ()
     actors_hidden: Count = gauge("actors that there was no room for", default=0)
-    window: Window = Window()
+    window: WindowStatus = WindowStatus()
     last_seen_s: float | None = gauge("since it was last heard", "s")
 
     @property
@@ -335,14 +335,14 @@ class Status(Part):
     phase: str = ""
     seconds: float | None = gauge("since the learner's start", "s")
     waits: str = ""
-    stop: Stop = Stop()
+    stop: StopStatus = StopStatus()
     samples: Samples = Samples()
     rejected_reason: str = ""
     rates: Rates = Rates()
     time: Time = Time()
-    replay: Replay = Replay()
+    replay: ReplayStatus = ReplayStatus()
     sources: tuple[SourceStatus, ...] = ()
-    limiter: Limiter = Limiter()
+    limiter: LimiterStatus = LimiterStatus()
     lag: Lag = Lag()
     rollout: Rollout = Rollout()
     eval: Eval = Eval()
@@ -361,14 +361,14 @@ class Status(Part):
     unsaved: str = ""
     unevaluated: str = ""
     rivals: str = ""
-    window_limits: Window = Window()
+    window_limits: WindowStatus = WindowStatus()
     managers_present: Count | None = gauge(
         "actor managers present", "", "wire/managers", chart=_MANAGERS, label="managers"
     )
-    managers: tuple[Manager, ...] = ()
+    managers: tuple[ManagerStatus, ...] = ()
 
 
-def rollout_of(managers: Sequence[Manager]) -> Rollout:
+def rollout_of(managers: Sequence[ManagerStatus]) -> Rollout:
     """Summarize the recent episodes of present actors; all unknown before the first has ended."""
     actors = [actor for manager in managers if manager.is_present for actor in manager.actors]
     returns = [actor.return_mean for actor in actors if actor.return_mean is not None]

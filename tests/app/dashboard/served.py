@@ -19,7 +19,15 @@ from vedette.dashboard import Dashboard, DirectorySource
 from vedette_services.net.addresses import Address
 from vedette_services.net.http_server import BoundedHttpServer
 from vedette_services.status.client import StatusClient
-from vedette_services.status.status import Actor, Checkpoint, Eval, Manager, Samples, Status, Window
+from vedette_services.status.status import (
+    ActorStatus,
+    Checkpoint,
+    Eval,
+    ManagerStatus,
+    Samples,
+    Status,
+    WindowStatus,
+)
 
 
 @dataclass(frozen=True)
@@ -115,24 +123,26 @@ def fleet_status(count: int, step: int = 1, **more: Any) -> Status:
         ),
         "waits": "actors wait for the learner, which is the limit: it has 64 samples to draw",
         "checkpoint": Checkpoint(100 * step, 12.0),
-        "window_limits": Window(64, 1 << 26),
+        "window_limits": WindowStatus(64, 1 << 26),
         "managers_present": count,
         "managers": tuple(map(_manager, range(count))),
     }
     return Status(**{**fields, **more})
 
 
-def _manager(number: int) -> Manager:
+def _manager(number: int) -> ManagerStatus:
     silent = number % 30 == 29
     failing = number % 25 == 24
     error = "ValueError: the simulator's licence server does not answer" if failing else ""
-    actors = [Actor(i, not failing, 3 * failing, 5000, 40, 90, 21.5, 21.5, error) for i in range(8)]
+    actors = [
+        ActorStatus(i, not failing, 3 * failing, 5000, 40, 90, 21.5, 21.5, error) for i in range(8)
+    ]
     state = "gone" if silent else "running"
     host = f"node-{number // 4:03}.cluster.example.org"
-    window = Window(number % 64, 4096 * number)
+    window = WindowStatus(number % 64, 4096 * number)
     seen_s = 42.0 if silent else 0.3
     name = f"{host.partition('.')[0]}-{number % 4}"
-    return Manager(name, number, host, state, False, 812.5, tuple(actors), 0, window, seen_s)
+    return ManagerStatus(name, number, host, state, False, 812.5, tuple(actors), 0, window, seen_s)
 
 
 class FakeClient:

@@ -15,7 +15,7 @@ from vedette.live.progress import (
     sparkline,
 )
 from vedette_rl.recording.tensorboard import TensorboardRecorder
-from vedette_services.status.status import Eval, Status, Stop, Time
+from vedette_services.status.status import Eval, Status, StopStatus, Time
 
 
 def test_a_curve_goes_from_the_least_to_the_greatest() -> None:
@@ -53,7 +53,7 @@ def test_a_full_series_keeps_its_shape_at_half_the_resolution() -> None:
 
 def test_the_time_left_follows_the_pace_of_the_last_minute() -> None:
     pace = PaceTracker()
-    stop = Stop(max_opts=1000, max_seconds=400.0, max_env_steps=10_000)
+    stop = StopStatus(max_opts=1000, max_seconds=400.0, max_env_steps=10_000)
     assert pace.update(Status(epoch=1, seconds=100.0, opt_steps=0, env_steps=500, stop=stop)) == {}
     found = pace.update(Status(epoch=1, seconds=110.0, opt_steps=50, env_steps=500, stop=stop))
     assert found == {"optimization steps": pytest.approx(190.0), "seconds": pytest.approx(290.0)}
@@ -66,7 +66,7 @@ def test_the_time_left_follows_the_pace_of_the_last_minute() -> None:
 
 def test_the_pace_is_measured_anew_after_a_restart() -> None:
     pace = PaceTracker()
-    stop = Stop(max_opts=1000)
+    stop = StopStatus(max_opts=1000)
     pace.update(Status(epoch=1, seconds=100.0, opt_steps=500, stop=stop))
     assert pace.update(Status(epoch=2, seconds=101.0, opt_steps=400, stop=stop)) == {}
 

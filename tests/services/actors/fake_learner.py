@@ -14,10 +14,11 @@ import zmq
 from vedette.local.daemons import free_port
 from vedette_protocol import topics
 from vedette_protocol.codec import decode_up, encode
+from vedette_protocol.column import Columns
 from vedette_protocol.ledger import Ledger
 from vedette_protocol.messages import Batch, Message, Report, Run, Stop
 from vedette_protocol.model import pack_model, split_into_chunks
-from vedette_protocol.schema import Columns, Schema
+from vedette_protocol.schema import Schema
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.spaces import Spaces, action_bounds, transition_dtype

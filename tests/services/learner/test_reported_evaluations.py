@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from vedette_protocol.column import Column
 from vedette_protocol.model import pack_model
-from vedette_protocol.schema import Column, Schema
+from vedette_protocol.schema import Schema
 from vedette_rl.core import ModelInfo, Record
 from vedette_rl.recording.registry import TeeRecorder
 from vedette_rl.storage.state_file import read_state

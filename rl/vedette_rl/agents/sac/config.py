@@ -29,12 +29,7 @@ class SacConfig(ActorCriticConfig):
         "alpha": "ent_coef temperature entropy_coef entropy_coefficient",
         "initial_alpha": "temperature_init init_temperature initial_temperature",
     }
-    values_before: ClassVar[Mapping[str, Any]] = {
-        "normalize_observations": False,
-        "critic_architecture": "mlp",
-        "policy_delay": 1,
-        "random_shift": 0,
-    }
+
     name: Literal["sac"] = "sac"
     """the registry's name of the agent, or ``module:Name``."""
     learning_rate: LearningRate = 1e-3

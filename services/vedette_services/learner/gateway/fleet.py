@@ -9,7 +9,7 @@ from vedette_protocol.limits import ACCOUNTS_MAX
 from vedette_protocol.messages import ActorReport, Report
 from vedette_services.learner.gateway.rate import RateMeter
 from vedette_services.status.records import GONE_AFTER_S
-from vedette_services.status.status import Actor, Manager, Window
+from vedette_services.status.status import ActorStatus, ManagerStatus, WindowStatus
 
 FORGET_AFTER_S = 3600.0  # silence after which it is no longer shown
 STATUS_BYTES = 3 << 20  # of all managers in a status: about 10,000 actors
@@ -38,7 +38,7 @@ class FleetMember:
 
     report: Report
     seen: float
-    actors: tuple[Actor, ...]
+    actors: tuple[ActorStatus, ...]
     gone: bool = False
     rate: RateMeter = field(default_factory=RateMeter)
     samples_per_sec: float = 0.0
@@ -141,7 +141,7 @@ class Fleet:
         member = self._members.get(manager)
         return member is not None and not member.gone and member.report.state == "draining"
 
-    def status(self, now: float) -> tuple[Manager, ...]:
+    def status(self, now: float) -> tuple[ManagerStatus, ...]:
         """Return `managers` of the status; actors beyond `STATUS_BYTES` are only counted."""
         room = STATUS_BYTES - 300 * len(self._members)
         found = []
@@ -173,9 +173,9 @@ def _update_claims(claims: list[_Claim], report: Report, now: float) -> list[_Cl
     return alive
 
 
-def _manager(member: FleetMember, actors: tuple[Actor, ...], now: float) -> Manager:
+def _manager(member: FleetMember, actors: tuple[ActorStatus, ...], now: float) -> ManagerStatus:
     report = member.report
-    return Manager(
+    return ManagerStatus(
         id=report.manager,
         incarnation=report.incarnation,
         host=report.host[:64],
@@ -184,13 +184,13 @@ def _manager(member: FleetMember, actors: tuple[Actor, ...], now: float) -> Mana
         samples_per_sec=0.0 if member.gone else round(member.samples_per_sec, 1),
         actors=actors,
         actors_hidden=len(report.actors) - len(actors),
-        window=Window(report.window_batches, report.window_bytes),
+        window=WindowStatus(report.window_batches, report.window_bytes),
         last_seen_s=round(max(0.0, now - member.seen), 3),
     )
 
 
-def _actor(report: ActorReport, *, alive: bool) -> Actor:
-    return Actor(
+def _actor(report: ActorReport, *, alive: bool) -> ActorStatus:
+    return ActorStatus(
         id=report.id,
         alive=alive,
         restarts=report.restarts,

@@ -38,7 +38,7 @@ from vedette_services.learner.gateway.lag import LagMeter
 from vedette_services.learner.gateway.rate import RateMeter
 from vedette_services.run.ring_stamp import pack_stamp, read_stamp
 from vedette_services.status.records import GONE_AFTER_S, GatewayStatus
-from vedette_services.status.status import Rates, Replay, Samples
+from vedette_services.status.status import Rates, ReplayStatus, Samples
 
 _LOG_LINES_A_TICK = 5
 
@@ -58,7 +58,7 @@ class GatewayState:
 
     ::
 
-        state = GatewayState(run_id, learner, schema, stamp=ring.stamp, now=now, ...)
+        state = GatewayState(run_id, learner, schema, ..., stamp=ring.stamp, now=now)
         for _ in range(ring.room // rows_per_batch): state.on_samples(frames, now)
         for block in state.blocks(now): block.append_to(ring)
         if state.dirty: ring.commit(state.stamp())
@@ -502,7 +502,7 @@ class GatewayState:
             env_steps=self.ledger.env_steps,
             samples=self.accounting(),
             managers=self.fleet.status(now),
-            replay=Replay(size=ring.size, bytes=ring_bytes),
+            replay=ReplayStatus(size=ring.size, bytes=ring_bytes),
             rates=Rates(samples_per_sec=self._rate.update(ring.inserted, self._figures_time(now))),
             limiter_reason=self._grants.reason,
             lag=self.lag.summarize(),

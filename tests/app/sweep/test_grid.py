@@ -1,0 +1,141 @@
+"""Which runs a sweep is made of, and which of them are over."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from configurations import configured
+from run_directories import new_run
+
+from vedette.sweep import parse_sweep, plan_trials
+from vedette_services.config import RunConfig, StopConfig
+from vedette_services.errors import ConfigError, UsageError
+from vedette_services.status.schema import decode
+from vedette_services.status.status import Status
+from vedette_services.status.stop_conditions import is_over
+
+
+def configure(changes: Mapping[str, Any], saved: Path | None) -> RunConfig:
+    settings = [f"{key}={value}" for key, value in changes.items()]
+    return configured(*settings, saved=saved)
+
+
+def test_seeds_count_on_from_the_configured_one(tmp_path: Path) -> None:
+    trials = plan_trials(lambda c, saved: configure({"seed": 5, **c}, saved), tmp_path, seeds=3)
+    assert [(trial.name, trial.config.seed) for trial in trials] == [
+        ("seed-5", 5),
+        ("seed-6", 6),
+        ("seed-7", 7),
+    ]
+    assert trials[2].out == tmp_path / "seed-7"
+
+
+def test_every_combination_is_run_and_a_first_seed_of_all_before_a_second(tmp_path: Path) -> None:
+    sweep = {"agent.learning_rate": ["1e-3", "3e-4"], "agent.n_step": ["1"]}
+    trials = plan_trials(configure, tmp_path, seeds=2, sweep=sweep)
+    assert [trial.name for trial in trials] == [
+        "agent.learning_rate=1e-3,agent.n_step=1/seed-0",
+        "agent.learning_rate=3e-4,agent.n_step=1/seed-0",
+        "agent.learning_rate=1e-3,agent.n_step=1/seed-1",
+        "agent.learning_rate=3e-4,agent.n_step=1/seed-1",
+    ]
+    assert [trial.config.agent.learning_rate for trial in trials] == [1e-3, 3e-4] * 2
+
+
+def test_a_swept_agent_has_its_own_preset(tmp_path: Path) -> None:
+    dqn, iqn = plan_trials(configure, tmp_path, sweep={"agent.name": ["dqn", "iqn"]})
+    assert (dqn.config.agent.name, iqn.config.agent.name) == ("dqn", "iqn")
+    assert type(dqn.config.agent) is not type(iqn.config.agent)
+
+
+def test_a_trial_that_exists_keeps_its_settings(tmp_path: Path) -> None:
+    saved = configure({"seed": 1, "agent.batch_size": 8}, None)
+    new_run(tmp_path / "seed-1", saved)
+    first, second = plan_trials(configure, tmp_path, seeds=2)
+    assert first.config.agent.batch_size == 64
+    assert second.config == saved
+    _, again = plan_trials(configure, tmp_path, seeds=2, fresh=True)
+    assert again.config.agent.batch_size == 64
+
+
+def test_names_of_folders_are_safe_and_different(tmp_path: Path) -> None:
+    config = configure({}, None)
+    sweep = {"env.id": ["CartPole-v1", "../x:E-v0", ".._x:E-v0"]}
+    trials = plan_trials(lambda *_: config, tmp_path, sweep=sweep)
+    assert [trial.name for trial in trials] == [
+        "env.id=CartPole-v1/seed-0",
+        "env.id=.._x_E-v0/seed-0",
+        "env.id=.._x_E-v0-2/seed-0",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("a.b=1,2", ["1", "2"]),
+        ("a.b=[64, 64],[128,128]", ["[64, 64]", "[128,128]"]),
+        ("a.b='x,y',z", ["'x,y'", "z"]),
+        ("a.b=1,", ["1"]),
+        ("a.b=", []),
+    ],
+)
+def test_commas_part_values(text: str, values: list[str]) -> None:
+    assert parse_sweep([text]) == {"a.b": values}
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        (["nonsense"], "--sweep nonsense: write KEY=VALUE,VALUE"),
+        (["=3"], "write KEY=VALUE,VALUE"),
+        (["a=1", "a=2"], "a is swept twice"),
+    ],
+)
+def test_what_is_no_sweep_is_refused(texts: list[str], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        parse_sweep(texts)
+
+
+def test_a_sweep_that_cannot_work_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="write KEY=VALUE,VALUE"):
+        plan_trials(configure, tmp_path, sweep={"seed": []})
+    with pytest.raises(UsageError, match="2,000 runs are more than 1,000"):
+        plan_trials(configure, tmp_path, seeds=1000, sweep={"agent.n_step": ["1", "2"]})
+    with pytest.raises(ConfigError, match="did you mean"):
+        plan_trials(configure, tmp_path, sweep={"agent.lerning_rate": ["1"]})
+    (tmp_path / "run.json").touch()
+    with pytest.raises(UsageError, match="holds a run of its own"):
+        plan_trials(configure, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("summary", "stop", "over"),
+    [
+        ({}, {"max_opts": 5}, False),
+        ({"exit_reason": "interrupted", "opt_steps": 9}, {"max_opts": 5}, False),
+        ({"exit_reason": "", "opt_steps": 9}, {"max_opts": 5}, False),
+        ({"exit_reason": "max_opts", "opt_steps": 5}, {"max_opts": 5}, True),
+        ({"exit_reason": "max_opts", "opt_steps": 5}, {"max_opts": 6}, False),
+        ({"exit_reason": "max_opts", "opt_steps": 5}, {}, False),
+        ({"exit_reason": "max_env_steps", "env_steps": 8}, {"max_env_steps": 7}, True),
+        ({"exit_reason": "max_seconds", "seconds": 10.1}, {"max_seconds": 10.0}, True),
+        (
+            {"exit_reason": "target_return", "eval": {"best_return_mean": 5.0}},
+            {"target_return": 5.0},
+            True,
+        ),
+        (
+            {"exit_reason": "target_return", "eval": {"best_return_mean": 5.0}},
+            {"target_return": 6.0},
+            False,
+        ),
+        ({"exit_reason": "target_return", "eval": None}, {"target_return": 6.0}, False),
+    ],
+)
+def test_a_run_is_over_where_it_has_done_what_is_asked_for_now(
+    summary: dict[str, Any], stop: dict[str, Any], over: bool
+) -> None:
+    found = decode(Status, json.dumps(summary).encode()) or Status()
+    assert is_over(found, StopConfig.model_validate(stop)) is over

@@ -1,0 +1,146 @@
+"""The supervisor gives up on a process that an error ends again and again, and restarts an
+evaluator that stands still; killed processes of environments end no run."""
+
+import os
+import signal
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+from configurations import configured
+
+from vedette_protocol.schema import Schema
+from vedette_rl.agents.registry import agent_kind
+from vedette_rl.core import ModelInfo
+from vedette_rl.envs.make import probe_environment
+from vedette_services.config import RunConfig, load_config
+from vedette_services.errors import EnvironmentProcessError
+from vedette_services.learner import supervisor
+from vedette_services.learner.evaluator import ModelEvaluation
+from vedette_services.learner.supervisor import Supervisor, _Child
+from vedette_services.net.addresses import Address
+from vedette_services.run.directory import LearnerSpec, RunDirectory
+from vedette_services.run.events import read_events
+from vedette_services.run.model_map import ModelMapWriter
+from vedette_services.status.records import StatusRecordWriter, TrainerStatus
+
+HOUR = 3600.0
+
+
+def child(name: str) -> Any:
+    restarts = [(k * HOUR, checkpoint) for k, checkpoint in enumerate([100, 200, 200])]
+    return _Child(name, None, None, started=0.0, restarts=restarts)  # type: ignore[arg-type]  # unused
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "saved", "counted"),
+    [
+        ("trainer", 1, 200, 2),  # an error, which comes again from the same checkpoint
+        ("trainer", 1, 300, 0),  # it has got further
+        ("trainer", -9, 200, 0),  # killed from outside
+        ("gateway", 1, 200, 0),
+    ],
+)
+def test_restarts_without_progress_count_however_long_ago(
+    name: str, code: int, saved: int, counted: int
+) -> None:
+    assert len(child(name).recent_restarts(9 * HOUR, code, saved)) == counted
+
+
+def test_restarts_of_the_last_minutes_count() -> None:
+    assert len(child("gateway").recent_restarts(2 * HOUR + 60.0, -9, 300)) == 1
+
+
+class Signalled(gym.Wrapper[Any, Any, Any, Any]):
+    """Where it has a process of its own, that sends itself a signal in a step; only one of them
+    does, where `once` is a file that is not there yet."""
+
+    def __init__(self, env: Any, number: int, once: str = "") -> None:
+        super().__init__(env)
+        self._number = number
+        self._once = once
+
+    def step(self, action: Any) -> Any:
+        if sys.argv[0].endswith("env_workers.py"):
+            with suppress(FileExistsError):
+                if self._once:
+                    os.close(os.open(self._once, os.O_CREAT | os.O_EXCL))
+                os.kill(os.getpid(), self._number)
+        return super().step(action)
+
+
+def signalled(number: int, once: Path | None = None) -> RunConfig:
+    kwargs = {"number": int(number), **({"once": str(once)} if once else {})}
+    table = {
+        "preset": "none",
+        "env": {
+            "id": "CartPole-v1",
+            "stepping": "processes",
+            "wrappers": [{"name": f"{__name__}:Signalled", "kwargs": kwargs}],
+        },
+        "agent": {"name": "dqn", "hidden_sizes": [16]},
+        "evaluation": {"episodes": 2, "episode_timeout_s": 1.0},
+    }
+    return configured(table=table)
+
+
+def model() -> ModelInfo:
+    config = load_config(env="CartPole-v1", settings=["agent.hidden_sizes=[16]"], environment={})
+    spaces = probe_environment(config.config.env)
+    agent = config.config.agent
+    arrays = agent_kind("dqn").build_agent(agent, spaces, device="cpu", seed=0).model_info().arrays
+    return ModelInfo(40, arrays)
+
+
+def test_an_evaluation_is_played_anew_where_an_environments_process_was_killed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    evaluation = ModelEvaluation(signalled(signal.SIGKILL, tmp_path / "once"), "run", tmp_path)
+    assert evaluation.evaluate(1, model(), 160)
+    (said, *_) = caplog.messages
+    assert said == "an environment's process ended: signal 9; version 40 is evaluated anew"
+    evaluation.close()
+
+
+def test_an_environment_that_crashes_each_time_is_an_error(tmp_path: Path) -> None:
+    evaluation = ModelEvaluation(signalled(signal.SIGSEGV), "run", tmp_path)
+    with pytest.raises(EnvironmentProcessError, match="process ended: signal 11"):
+        evaluation.evaluate(1, model(), 160)
+    evaluation.close()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_an_evaluator_that_stands_still_is_restarted_and_one_that_plays_or_waits_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "_STARTING_S", 12.0)  # until it plays
+    run = RunDirectory(tmp_path / "run")
+    config = signalled(signal.SIGSTOP, tmp_path / "once")
+    run.make()
+    spec = LearnerSpec(run, run.ensure_id(), config, Address())
+    spec.write()
+    watching = Supervisor(spec, None, on_loaded=lambda: None)
+    ModelMapWriter(run.model_map, Schema.from_arrays(model().arrays)).write(1, model())
+    learning = StatusRecordWriter(run.learning_map, TrainerStatus)
+    learning.write(TrainerStatus(epoch=1, opt_steps=40, phase="training"))
+    watching._start("evaluator")
+    try:
+        still = watching._children["evaluator"].process
+        quiet_until = deadline = time.monotonic() + 80.0
+        while (now := time.monotonic()) < quiet_until:
+            assert now < deadline, "no evaluation"
+            watching._watch(())  # type: ignore[arg-type]  # nobody stops it
+            if watching._records.read().eval.version == 40 and quiet_until == deadline:
+                quiet_until = now + 15.0
+            time.sleep(0.05)
+        assert still.poll() == -signal.SIGKILL
+        events, _ = read_events(run.events_file)
+        said, *_ = [event.text for event in events if event.kind == "died"]
+        assert said.startswith("it stood still, no step for 12 s (evaluation.episode_timeout_s)")
+    finally:
+        watching._end_children()

@@ -1,0 +1,232 @@
+"""A run that goes on from a checkpoint: the same optimization steps as if nothing had happened."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+from vedette_rl.agents.registry import agent_kind
+from vedette_rl.core import Agent, ReplayBuffer
+from vedette_rl.device.loader import make_loader
+from vedette_rl.envs.spaces import Spaces, transition_dtype
+from vedette_rl.errors import CheckpointError
+from vedette_rl.replay.prioritized import PrioritizedReplay
+from vedette_rl.replay.ring import RingWriter
+from vedette_rl.replay.uniform import UniformReplay
+from vedette_rl.storage.checkpoints import Checkpoints
+from vedette_rl.testing.inputs import sampled_transitions
+from vedette_services.config import RunConfig
+from vedette_services.learner.trainer.learner import Learner, remaining_draws
+from vedette_services.learner.trainer.process import open_replay
+from vedette_services.learner.trainer.training_loop import TrainingLoop
+from vedette_services.net.addresses import Address
+from vedette_services.run.directory import LearnerSpec, RunDirectory
+from vedette_services.run.replay_layout import make_run_limiter, ring_dtype
+from vedette_services.run.resume import load_checkpoint
+from vedette_services.status.records import TrainerStatus
+
+ROWS = 600
+BEFORE, AFTER = 23, 21
+
+BOX = gym.spaces.Box(-1, 1, (4,), np.float32)
+SPACES = {
+    "dqn": Spaces(BOX, gym.spaces.Discrete(3)),
+    "iqn": Spaces(BOX, gym.spaces.Discrete(3)),
+    "sac": Spaces(BOX, gym.spaces.Box(-2, 2, (2,), np.float32)),
+    "td3": Spaces(BOX, gym.spaces.Box(-2, 2, (2,), np.float32)),
+}
+
+
+def config_of(agent: str, *, prioritized: bool) -> RunConfig:
+    return RunConfig.model_validate(
+        {
+            "env": {"id": "CartPole-v1"},
+            "agent": {"name": agent, "hidden_sizes": [16, 16], "batch_size": 32},
+            "replay": {"capacity": 500, "prioritized": prioritized, "beta_steps": 60},
+            "learner": {"warmup_period": 100},
+        }
+    )
+
+
+def test_draws_from_rows_that_are_gone_do_not_count() -> None:
+    """Else the learner would wait until as many rows had come again."""
+    meta = {"inserted": 1000, "sampled": 64_000}
+    assert remaining_draws(meta, 1000) == remaining_draws(meta, 1200) == 64_000
+    assert remaining_draws(meta, 500) == 32_000
+    assert remaining_draws(meta, 0) == remaining_draws({"inserted": 0, "sampled": 0}, 0) == 0
+
+
+class Half:
+    """One learner's half: its agent and its replay, and what the loop calls."""
+
+    def __init__(self, root: Path, config: RunConfig) -> None:
+        self.root = root
+        self.config = config
+        self.learning = TrainerStatus()
+        name = config.agent.name
+        self.agent: Agent = agent_kind(name).build_agent(
+            config.agent, SPACES[name], device="cpu", seed=3
+        )
+        address = Address.parse("127.0.0.1:20000")
+        spec = LearnerSpec(RunDirectory(root), "r", config, address)
+        self.replay: ReplayBuffer = open_replay(spec, 1)
+        self.checkpoints = Checkpoints(root / "checkpoints", keep=1)
+
+    def resume(self) -> None:
+        found = self.checkpoints.load_latest()
+        assert found is not None
+        self.agent.set_state(found.state["agent"])
+        self.replay.set_state(found.state["replay"])
+
+    def train(self, max_opts: int) -> None:
+        device = torch.device("cpu")
+        loop = TrainingLoop(
+            self.agent,
+            self.replay,
+            make_loader(self.replay, 32, device),
+            make_run_limiter(self.config),
+            self.config.learner,
+            self,
+            learning=self.learning,
+            max_opts=max_opts,
+            batch_size=32,
+        )
+        self.learning = loop.run()
+
+    def publish(self, agent: Agent) -> None: ...
+
+    def record(self, record: dict[str, float], opt_steps: int) -> None: ...
+
+    def flush(self, opt_steps: int) -> None: ...
+
+    def tick(self, learning: TrainerStatus) -> str:
+        return ""
+
+    def save(self, agent: Agent, learning: TrainerStatus) -> None:
+        state = {"agent": agent.get_state(), "replay": self.replay.get_state()}
+        self.checkpoints.save(agent.opt_steps, state, {})
+
+
+def fill(root: Path, agent: str) -> None:
+    """A replay of more rows than its capacity."""
+    spaces = SPACES[agent]
+    row = transition_dtype(spaces)
+    ring = RingWriter.open(root / "replay", ring_dtype(row), 500, run_id="r")
+    columns = sampled_transitions(spaces, ROWS, 5)
+    ring.append({**columns, "version": 0, "manager": 0, "actor": 0}, ROWS)
+    ring.commit(b"")
+    ring.close()
+
+
+def assert_same(one: Any, other: Any, path: str = "") -> None:
+    if isinstance(one, dict):
+        assert one.keys() == other.keys(), path
+        for key, value in one.items():
+            assert_same(value, other[key], f"{path}/{key}")
+    elif isinstance(one, torch.Tensor):
+        assert torch.equal(one, other), path
+    else:
+        assert np.array_equal(one, other), path
+
+
+@pytest.mark.parametrize("prioritized", [False, True], ids=["uniform", "prioritized"])
+@pytest.mark.parametrize("agent", ["dqn", "iqn", "sac", "td3"])
+def test_after_a_resume_the_next_steps_are_bit_identical(
+    agent: str, prioritized: bool, tmp_path: Path
+) -> None:
+    config = config_of(agent, prioritized=prioritized)
+    fill(tmp_path / "run", agent)
+    whole = Half(tmp_path / "run", config)
+    whole.train(BEFORE)
+    shutil.copytree(tmp_path / "run", tmp_path / "again")
+    again = Half(tmp_path / "again", config)
+    again.resume()
+    assert again.agent.opt_steps == BEFORE
+    for half in (whole, again):
+        half.train(BEFORE + AFTER)
+    assert_same(whole.agent.get_state(), again.agent.get_state())
+    assert_same(whole.replay.get_state(), again.replay.get_state())
+
+
+def test_prioritized_replay_weighs_what_the_agent_learns_from_and_hears_its_errors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path, "dqn")
+    half = Half(tmp_path, config_of("dqn", prioritized=True))
+    assert isinstance(half.replay, PrioritizedReplay)
+    weights: list[torch.Tensor | None] = []
+    opt = half.agent.opt
+
+    def spied(batch: Any, given: torch.Tensor | None = None, *, record: bool = False) -> Any:
+        weights.append(None if given is None else given.clone())
+        return opt(batch, given, record=record)
+
+    monkeypatch.setattr(half.agent, "opt", spied)
+    half.train(40)
+    last = weights[-1]
+    assert last is not None
+    assert last.shape == (32,)
+    assert float(last.max()) == 1.0
+    assert len(last.unique()) > 5
+    masses = np.array(half.replay.tree.leaves[:500])
+    assert len(np.unique(masses)) > 100, "every row drawn has a priority of its own"
+    # The next trainer finds them, and draws by them.
+    again = open_replay(
+        LearnerSpec(RunDirectory(tmp_path), "r", half.config, Address.parse("127.0.0.1:20000")), 2
+    )
+    assert isinstance(again, PrioritizedReplay)
+    np.testing.assert_array_equal(again.tree.leaves[:500], masses)
+
+
+def test_replay_is_uniform_unless_told_otherwise(tmp_path: Path) -> None:
+    fill(tmp_path, "dqn")
+    half = Half(tmp_path, config_of("dqn", prioritized=False))
+    assert isinstance(half.replay, UniformReplay)
+
+
+def test_a_run_may_go_on_with_prioritized_replay_after_a_uniform_one(tmp_path: Path) -> None:
+    fill(tmp_path, "dqn")
+    Half(tmp_path, config_of("dqn", prioritized=False)).train(5)
+    half = Half(tmp_path, config_of("dqn", prioritized=True))
+    half.resume()
+    half.train(10)
+    assert half.agent.opt_steps == 10
+    back = Half(tmp_path, config_of("dqn", prioritized=False))
+    back.resume()
+    assert back.agent.opt_steps == 10
+
+
+def test_a_checkpoint_of_another_network_is_refused_with_the_fix(tmp_path: Path) -> None:
+    """One of other hidden layers, as after a change that settings do not show."""
+    config = config_of("dqn", prioritized=False)
+    fill(tmp_path, "dqn")
+    half = Half(tmp_path, config)
+    half.save(half.agent, half.learning)
+    wider = config.agent.model_copy(update={"hidden_sizes": (9, 9)})
+    with pytest.raises(CheckpointError, match=r"another network.*q\.0.*--fresh --force") as error:
+        Learner(
+            config.model_copy(update={"agent": wider}),
+            RunDirectory(tmp_path),
+            "r",
+            1,
+            spaces=SPACES["dqn"],
+            open_replay=lambda: half.replay,
+            lasting=True,
+        )
+    assert "\n" not in str(error.value)
+
+
+def test_a_checkpoint_that_is_not_finite_is_refused_with_the_fix(tmp_path: Path) -> None:
+    """Versions before this one wrote them."""
+    fill(tmp_path, "dqn")
+    half = Half(tmp_path, config_of("dqn", prioritized=False))
+    state = half.agent.get_state()
+    for moment in state["adam"]["exp_avg"].values():
+        moment.fill_(torch.nan)
+    half.checkpoints.save(9, {"agent": state}, {})
+    with pytest.raises(CheckpointError, match=r"adam/exp_avg/\S+ is not finite: .* remove it"):
+        load_checkpoint(half.checkpoints, half.agent)

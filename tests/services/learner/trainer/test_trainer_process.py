@@ -1,0 +1,49 @@
+"""The trainer's end of the replay, and priorities that are damaged."""
+
+import logging
+import os
+from pathlib import Path
+
+import pytest
+from configurations import configured
+
+from vedette_rl.envs.make import probe_environment
+from vedette_rl.replay.frame_ring import open_writer
+from vedette_rl.replay.prioritized import PrioritizedReplay
+from vedette_rl.replay.ring import RingWriter
+from vedette_services.config import RunConfig
+from vedette_services.learner.trainer.process import open_replay
+from vedette_services.net.addresses import Address
+from vedette_services.run.directory import LearnerSpec, RunDirectory
+from vedette_services.run.replay_layout import replay_layout
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> LearnerSpec:
+    settings = ["replay.capacity=2000", "replay.prioritized=true"]
+    config: RunConfig = configured(*settings, env="CartPole-v1")
+    return LearnerSpec(RunDirectory(tmp_path), "run", config, Address("127.0.0.1", 5555))
+
+
+def gateways_end(spec: LearnerSpec) -> RingWriter:
+    layout = replay_layout(spec.config, probe_environment(spec.config.env))
+    capacity = spec.config.replay.capacity
+    return open_writer(spec.run.replay, layout.stored, capacity, run_id="run", guard=layout.guard)
+
+
+def test_damaged_priorities_begin_anew_and_that_is_said(
+    spec: LearnerSpec, caplog: pytest.LogCaptureFixture
+) -> None:
+    gateways_end(spec).close()
+    assert isinstance(open_replay(spec, 1), PrioritizedReplay)
+    priorities = spec.run.replay / "priorities.bin"
+    size = priorities.stat().st_size
+    os.truncate(priorities, 5000)
+    with caplog.at_level(logging.WARNING):
+        assert isinstance(open_replay(spec, 2), PrioritizedReplay)
+    (said,) = caplog.messages
+    assert said.startswith(f"{priorities} is torn: 5000 bytes, where {size} belong: priorities")
+    assert priorities.stat().st_size == size
+    caplog.clear()
+    open_replay(spec, 3)
+    assert not caplog.messages

@@ -1,0 +1,460 @@
+"""Whether a run directory can take a run; nothing is started here."""
+
+import errno
+import os
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from configurations import configured
+from run_directories import new_run, untrained_agent
+
+from vedette_protocol.ledger import Ledger
+from vedette_rl.envs.make import probe_environment
+from vedette_rl.envs.spaces import describe_spaces, transition_dtype
+from vedette_rl.replay.ring import RingWriter
+from vedette_rl.replay.rows import default_guard
+from vedette_rl.storage.state_file import STATE_FILE, write_state
+from vedette_services.config import RunConfig, load_config, read_config, write_config
+from vedette_services.errors import ServicesError, SettingError, UsageError
+from vedette_services.run.checks import check_config
+from vedette_services.run.directory import RunDirectory
+from vedette_services.run.replay_layout import replay_directory, ring_dtype
+from vedette_services.run.resume import NEW_REPLAY
+from vedette_services.run.ring_stamp import ActorNumbers, pack_stamp
+from vedette_services.run.start import erase_run, prepare_start
+
+SMALL = ("replay.capacity=2000", "agent.hidden_sizes=[8,8]")
+
+
+def config_of(*settings: str, env: str = "CartPole-v1", agent: str = "dqn") -> RunConfig:
+    return configured(*SMALL, *settings, env=env, agent=agent)
+
+
+def make_run(out: Path, config: RunConfig) -> RunDirectory:
+    """A run as a learner leaves it that was stopped."""
+    run = new_run(out, config)
+    agent = untrained_agent(config)
+    write_state(run.checkpoints / "1234", {"agent": agent.get_state()}, {})
+    row = ring_dtype(transition_dtype(probe_environment(config.env)))
+    capacity = config.replay.capacity
+    run_id = run.ensure_id()
+    RingWriter.open(replay_directory(config, out), row, capacity, run_id=run_id).close()
+    return run
+
+
+def refusal(config: RunConfig, out: Path, **how: bool) -> str:
+    with pytest.raises(UsageError) as refused:
+        check_config(config, out, **how)
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+def line_of_start(out: Path) -> str:
+    """What a start that goes on says of where."""
+    return check_config(config_of(), out)[-1]
+
+
+def test_the_same_configuration_goes_on(tmp_path: Path) -> None:
+    make_run(tmp_path, config_of())
+    check_config(config_of(), tmp_path)
+    check_config(config_of("agent.learning_rate=0.5", "stop.max_opts=9", "seed=4"), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("settings", "key", "says"),
+    [
+        (["replay.capacity=3000"], "replay.capacity", "set replay.capacity=2000"),
+        (["agent.hidden_sizes=[8]"], "agent.hidden_sizes", "set agent.hidden_sizes=[8,8]"),
+        (["agent.dueling=true"], "agent.dueling", "set agent.dueling=false"),
+    ],
+)
+def test_a_configuration_that_does_not_fit_is_refused_by_its_key_and_a_fix(
+    tmp_path: Path, settings: list[str], key: str, says: str
+) -> None:
+    make_run(tmp_path, config_of())
+    said = refusal(config_of(*settings), tmp_path)
+    assert said.startswith(f"{key}: ")
+    assert says in said
+
+
+def test_another_environment_or_agent_is_refused(tmp_path: Path) -> None:
+    make_run(tmp_path, config_of())
+    said = refusal(config_of(env="Acrobot-v1"), tmp_path)
+    assert said.startswith("env.id: the run in")
+    assert "has CartPole-v1, not Acrobot-v1" in said
+    assert "choose another --out, or erase it with --fresh --force" in said
+    assert refusal(config_of(agent="iqn"), tmp_path).startswith("agent.name: ")
+
+
+def test_other_columns_are_refused_before_there_is_a_checkpoint_too(tmp_path: Path) -> None:
+    run = make_run(tmp_path, config_of())
+    for place in (run.checkpoints / "1234").iterdir():
+        place.unlink()
+    (tmp_path / "config.toml").unlink()  # else the change of env.id is refused before
+    said = refusal(config_of(env="Acrobot-v1"), tmp_path)
+    assert said.startswith(f"{tmp_path / 'config.toml'}: no such file, and this command does not ")
+    assert "(env: " in said
+    assert "column 'obs'" in said
+    assert "; put it back, or give the command of before again, with all its settings (" in said
+    assert "delete" not in said
+
+
+def test_fresh_refuses_to_erase_a_run_without_force(tmp_path: Path) -> None:
+    make_run(tmp_path, config_of())
+    said = refusal(config_of(), tmp_path, fresh=True)
+    assert "holds a run of 1,234 optimization steps; add --force to erase it" in said
+    check_config(config_of(env="Acrobot-v1"), tmp_path, fresh=True, force=True)
+
+
+def test_fresh_needs_no_force_where_there_is_no_run(tmp_path: Path) -> None:
+    check_config(config_of(), tmp_path / "new", fresh=True)
+
+
+def test_force_alone_is_a_mistake(tmp_path: Path) -> None:
+    assert "it goes with --fresh" in refusal(config_of(), tmp_path, force=True)
+
+
+def test_what_is_erased_is_the_run_and_its_own_replay_wherever_it_lies(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "fast"
+    config = config_of(f"replay.directory={elsewhere}")
+    run = make_run(tmp_path / "run", config)
+    for file in ("notes.txt", "records.txt"):
+        (tmp_path / "run" / file).write_text("mine")
+    for file in ("report.html", "records.csv", "records.jsonl", "summary.json"):
+        (tmp_path / "run" / file).write_text("of the run that is erased")
+    (tmp_path / "run" / NEW_REPLAY).write_text("no TOML: a start that does not erase is refused")
+    check_config(config, run.root, fresh=True, force=True)
+    erase_run(run)
+    assert not elsewhere.exists()
+    assert not run.exists
+    assert not run.checkpoints.exists()
+    left = {place.name for place in run.root.iterdir() if place.is_file()}
+    assert left == {"notes.txt", "records.txt", "config.toml"}
+
+
+def test_what_cannot_be_erased_is_named_and_no_run_begins_on_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run(tmp_path, config_of())
+    unlink = os.unlink
+    kept = run.checkpoints / "1234" / STATE_FILE
+
+    def refuse(path: Any, *args: Any, **how: Any) -> None:
+        if Path(path).name == kept.name:  # as of an immutable file, which the superuser has, too
+            raise PermissionError(errno.EPERM, "Operation not permitted", str(path))
+        unlink(path, *args, **how)
+
+    monkeypatch.setattr(os, "unlink", refuse)
+    with pytest.raises(ServicesError) as refused:
+        prepare_start(config_of(), run, fresh=True, new_replay=False)
+    assert str(refused.value) == (
+        f"{kept} cannot be erased: Operation not permitted; let this user delete it, or choose "
+        "another --out"
+    )
+    assert refused.value.exit_status == 1
+    monkeypatch.undo()
+    prepare_start(config_of(), run, fresh=True, new_replay=False)
+    assert run.newest_checkpoint() is None
+
+
+def test_links_in_a_run_are_erased_and_not_what_they_lead_to(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", config_of())
+    run.checkpoints.rename(tmp_path / "large")
+    run.checkpoints.symlink_to(tmp_path / "large")
+    erase_run(run)
+    assert not os.path.lexists(run.checkpoints)
+    assert (tmp_path / "large" / "1234" / STATE_FILE).exists()
+
+
+def test_another_runs_replay_is_neither_taken_nor_erased(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "fast"
+    taken: Any = config_of(f"replay.directory={elsewhere}")
+    make_run(tmp_path / "one", taken)
+    other = make_run(tmp_path / "other", config_of())
+    for how in ({}, {"fresh": True, "force": True}):
+        said = refusal(taken, tmp_path / "third", **how)
+        assert "holds the replay of another run" in said
+    write_config(taken, other.config_file)
+    erase_run(other)
+    assert (elsewhere / "ring.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "bytes_left", "says"),
+    [
+        ("000-obs.bin", 5000, "is torn: 5000 bytes, where"),
+        ("001-action.bin", None, "is missing"),
+        ("cursor.bin", None, "is missing"),
+        ("cursor.bin", 0, "is torn: 0 bytes, where"),
+        ("ring.json", 1, "is damaged"),
+    ],
+)
+def test_a_damaged_replay_is_refused_by_its_file_and_the_fix(
+    tmp_path: Path, file: str, bytes_left: int | None, says: str
+) -> None:
+    damaged = make_run(tmp_path, config_of()).replay / file
+    if bytes_left is None:
+        damaged.unlink()
+    else:
+        os.truncate(damaged, bytes_left)
+    said = refusal(config_of(), tmp_path)
+    assert said.startswith(f"the replay's file {damaged} {says}")
+    assert said.endswith(f": delete {damaged.parent} to begin an empty replay")
+    shutil.rmtree(damaged.parent)
+    check_config(config_of(), tmp_path)
+
+
+def test_a_start_goes_on_from_the_newest_checkpoint_that_is_whole(tmp_path: Path) -> None:
+    run = make_run(tmp_path, config_of())
+    newest = run.checkpoints / "2000"
+    write_state(newest, {"x": np.zeros(1)}, {})
+    assert "goes on from optimization step 2,000" in line_of_start(tmp_path)
+    os.truncate(newest / STATE_FILE, 100)
+    *_, line, skipped = check_config(config_of(), tmp_path)
+    assert line.startswith("goes on from optimization step 1,234 of the run in ")
+    assert skipped.startswith("checkpoint 2,000 is skipped: it is torn or foreign (")
+
+
+def test_a_start_says_that_its_replay_is_empty(tmp_path: Path) -> None:
+    run = make_run(tmp_path, config_of())
+    shutil.rmtree(run.replay)
+    said = line_of_start(tmp_path)
+    assert said.endswith(f"1,234 of the run in {tmp_path}, with an empty replay")
+
+
+@pytest.mark.parametrize("part", ["checkpoints", "replay", "live", "log"])
+def test_a_file_in_a_folders_place_is_refused_by_its_name(tmp_path: Path, part: str) -> None:
+    place = make_run(tmp_path, config_of()).root / part
+    shutil.rmtree(place)
+    for put in (place.touch, lambda: place.symlink_to(tmp_path / "nowhere")):
+        put()
+        assert f"{place} is no folder; put it away" in refusal(config_of(), tmp_path)
+        place.unlink()
+
+
+def test_a_folder_in_a_files_place_is_refused_by_its_name(tmp_path: Path) -> None:
+    run = make_run(tmp_path, config_of())
+    for place in (tmp_path / "lock", run.summary_file):
+        place.unlink(missing_ok=True)
+        place.mkdir()
+        assert f"{place} is no file; put it away" in refusal(config_of(), run.root)
+        place.rmdir()
+
+
+def test_a_replay_without_its_runs_identity_is_refused_by_what_is_missing(tmp_path: Path) -> None:
+    make_run(tmp_path, config_of())
+    (tmp_path / "run.json").unlink()
+    said = refusal(config_of(), tmp_path)
+    assert said.startswith(f"--out {tmp_path}: holds a replay, and no run.json")
+
+
+@pytest.mark.parametrize("epoch", ["-5", str(2**70), "[]", '"x"'])
+def test_an_identity_that_is_none_is_refused_by_its_file(tmp_path: Path, epoch: str) -> None:
+    make_run(tmp_path, config_of())
+    (tmp_path / "run.json").write_text(f'{{"run_id": "00", "epoch": {epoch}}}')
+    assert refusal(config_of(), tmp_path).startswith(f"{tmp_path / 'run.json'}: cannot be read")
+
+
+def test_checkpoints_of_which_none_is_whole_are_refused_by_the_newest(tmp_path: Path) -> None:
+    run = make_run(tmp_path, config_of())
+    damaged = run.checkpoints / "1234" / STATE_FILE
+    whole = damaged.read_bytes()
+    damaged.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    said = refusal(config_of(), tmp_path)
+    assert said.startswith(f"cannot read checkpoint {damaged}: it is damaged")
+    assert said.endswith(
+        f"move {run.checkpoints} aside to learn anew on the samples that are there"
+    )
+    check_config(config_of(), tmp_path, fresh=True, force=True)
+    damaged.write_bytes(whole)
+    check_config(config_of(), tmp_path)
+
+
+def test_the_commits_of_another_run_are_no_part_of_a_replay(tmp_path: Path) -> None:
+    mine, other = (make_run(tmp_path / name, config_of()) for name in ("mine", "other"))
+    row = ring_dtype(transition_dtype(probe_environment(config_of().env)))
+    run_id = other.identity().run_id
+    ring = RingWriter.open(other.replay, row, 2000, run_id=run_id)
+    ring.commit(pack_stamp(Ledger(run_id), ActorNumbers()))
+    ring.close()
+    check_config(config_of(), other.root)
+    shutil.copy(other.replay / "commits", mine.replay)
+    assert "commits is no part of this replay: delete " in refusal(config_of(), mine.root)
+
+
+def test_a_run_that_goes_on_is_neither_taken_nor_erased(tmp_path: Path) -> None:
+    run = make_run(tmp_path, config_of())
+    (run.root / "lock").write_text("")
+    (run.root / "lock").chmod(0o644)  # as of an earlier version
+    run.lock()
+    assert (run.root / "lock").stat().st_mode & 0o777 == 0o600  # nobody else can hold it
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    for how in ({}, {"fresh": True}, {"fresh": True, "force": True}):
+        said = refusal(config_of(), tmp_path, **how)
+        assert f"in use by another learner (process {os.getpid()}); end it or choose" in said
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+    run.unlock()
+    check_config(config_of(), tmp_path)
+
+
+def test_a_batch_larger_than_a_replays_guard_is_refused_by_its_key(tmp_path: Path) -> None:
+    row = ring_dtype(transition_dtype(probe_environment(config_of().env)))
+    guard = default_guard(2000, row.itemsize)
+    make_run(tmp_path, config_of())
+    said = refusal(config_of(f"actors.n_buffer={guard + 1}"), tmp_path)
+    assert said.startswith("actors.n_buffer: the replay in ")
+    assert said.endswith("; or lower actors.n_buffer")
+
+
+def test_a_place_for_the_replay_that_holds_something_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    said = refusal(config_of(f"replay.directory={tmp_path}"), tmp_path / "run")
+    assert said.startswith("replay.directory: ")
+    assert "'thesis.tex', which is no part of a replay" in said
+
+
+def test_maps_that_do_not_fit_beside_the_replay_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def free(count: int) -> None:
+        usage = type("Usage", (), {"free": count})
+        monkeypatch.setattr("shutil.disk_usage", lambda _: usage())
+
+    config = config_of("replay.capacity=2000")
+    free(22_000_000)  # the replay takes 21 MB, the maps 13
+    said = refusal(config, tmp_path)
+    assert f", and {tmp_path / 'live'} 13.5 MB more, of disk in {tmp_path}/replay" in said
+    free(36_000_000)
+    check_config(config, tmp_path)
+    shm = config_of("replay.capacity=2000", "replay.directory=/dev/shm/vedette-none")
+    monkeypatch.setattr("vedette_services.run.checks.same_disk", lambda *_: False)
+    monkeypatch.setattr("vedette_rl.replay.budget.same_disk", lambda *_: False)
+    free(13_200_000)
+    said = refusal(shm, tmp_path)
+    assert said.startswith(f"--out {tmp_path}: {tmp_path / 'live'} needs 13.5 MB of disk, but 13.2")
+
+
+def test_a_replay_of_the_other_storage_is_refused_with_what_goes_on_with_it(
+    tmp_path: Path,
+) -> None:
+    box = gym.spaces.Box(0, 255, (4, 3), np.uint8)
+    plain = ("env.frame_stack=3", "replay.frame_storage=plain")
+    gym.register(
+        "ResumeStill-v0",
+        entry_point=lambda: gym.wrappers.TransformObservation(
+            gym.make("CartPole-v1"), lambda _: np.zeros((4, 3), np.uint8), box
+        ),
+    )
+    make_run(tmp_path, config_of(*plain, env="ResumeStill-v0"))
+    said = refusal(config_of("env.frame_stack=3", env="ResumeStill-v0"), tmp_path)
+    assert said.startswith("replay.frame_storage: the replay in ")
+    assert "has no 'frames' apart from its rows: delete " in said
+    assert said.endswith("; or go on with it by replay.frame_storage=plain")
+    check_config(config_of(*plain, env="ResumeStill-v0"), tmp_path)
+
+
+def test_a_start_says_first_that_nothing_ends_the_episodes_of_training(tmp_path: Path) -> None:
+    gym.register("ResumeEndless-v0", entry_point="gymnasium.envs.classic_control:PendulumEnv")
+    *_, line = check_config(config_of(env="ResumeEndless-v0", agent="sac"), tmp_path)
+    assert line.startswith(
+        "ResumeEndless-v0 names no time limit: training episodes end only when the environment "
+        "ends them, evaluations cut theirs at 1,000 steps (env.max_episode_steps bounds both, "
+    )
+
+
+def test_a_run_of_daemons_does_not_go_on_in_one_process(tmp_path: Path) -> None:
+    make_run(tmp_path, config_of())
+    said = refusal(config_of(), tmp_path, in_process=True)
+    assert said.startswith(
+        f"--in-process: the run in {tmp_path} was started in daemons; leave --in-"
+    )
+    check_config(config_of(), tmp_path, in_process=True, fresh=True, force=True)
+
+
+def test_a_run_in_one_process_does_not_go_on_in_daemons(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    run.make()
+    run.ensure_id(in_process=True)
+    run.begin_epoch()
+    assert "was started in one process; add it, choose another" in refusal(config_of(), tmp_path)
+    check_config(config_of(), tmp_path, in_process=True)
+
+
+def test_a_start_says_where_it_goes_on(tmp_path: Path) -> None:
+    config = config_of()
+    assert len(check_config(config, tmp_path)) == 1  # what the replay needs
+    run = make_run(tmp_path, config)
+    assert check_config(config, tmp_path)[1:] == (
+        f"goes on from optimization step 1,234 of the run in {tmp_path}",
+    )
+    assert len(check_config(config, tmp_path, fresh=True, force=True)) == 1
+    shutil.rmtree(run.checkpoints)
+    assert check_config(config, tmp_path)[1:] == (
+        f"no checkpoint in {tmp_path}: learns from the beginning, on the samples that are there",
+    )
+
+
+@pytest.mark.parametrize(
+    ("damage", "place"),
+    [
+        (lambda whole: whole[:200] + bytes(4096), "line"),
+        (lambda whole: whole.replace(b"[env]", b"[env", 1), "line"),
+        (lambda whole: whole[:50] + b"\xff" + whole[51:], "position 50"),
+        (lambda whole: whole[: whole.index(b"[replay]")], "it has no [replay]"),
+        (lambda whole: b"", "it has no [env], [agent]"),
+    ],
+)
+def test_a_damaged_configuration_of_a_run_is_refused_with_its_place_and_the_fix(
+    tmp_path: Path, damage: Callable[[bytes], bytes], place: str
+) -> None:
+    file = make_run(tmp_path, config_of()).config_file
+    file.write_bytes(damage(file.read_bytes()))
+    for read in (lambda: load_config(saved=file, environment={}), lambda: read_config(file)):
+        with pytest.raises(SettingError) as refused:
+            read()
+        said = str(refused.value)
+        assert said.startswith(f"{file}: ")
+        assert place in said
+        assert "put a whole one back, or rename it and give the command of before again" in said
+        assert "checkpoints and replay stay" in said
+        assert "\n" not in said
+        assert not re.search("delete|erase|--fresh", said)
+    file.rename(tmp_path / "damaged.toml")
+    *_, goes_on, alone = check_config(config_of(), tmp_path)
+    assert "goes on from optimization step 1,234" in goes_on
+    assert alone == f"{file}: no such file; goes on with the settings of this command alone"
+
+
+def test_a_checkpoint_of_other_spaces_is_refused_with_what_changed(tmp_path: Path) -> None:
+    run = make_run(tmp_path, config_of())
+    spaces = describe_spaces(probe_environment(config_of().env))
+    write_state(run.checkpoints / "2000", {"x": np.zeros(1)}, {"spaces": spaces})
+    assert line_of_start(tmp_path).startswith("goes on from optimization step 2,000")
+    write_state(
+        run.checkpoints / "3000",
+        {"x": np.zeros(1)},
+        {"spaces": {**spaces, "actions": "Discrete(3)"}},
+    )
+    assert refusal(config_of(), tmp_path) == (
+        f"env.id: its actions are Discrete(2) now, and those of the checkpoint in {tmp_path} are "
+        "Discrete(3); choose another --out, or erase the run with --fresh --force"
+    )
+
+
+def test_a_run_whose_configuration_is_missing_is_not_taken_for_a_run_of_defaults(
+    tmp_path: Path,
+) -> None:
+    run = make_run(tmp_path, config_of(env="Pendulum-v1", agent="sac"))
+    spaces = describe_spaces(probe_environment(config_of(env="Pendulum-v1", agent="sac").env))
+    write_state(run.checkpoints / "2000", {"x": np.zeros(1)}, {"spaces": spaces})
+    run.config_file.unlink()
+    said = refusal(config_of(), tmp_path)
+    assert said.startswith(f"{run.config_file}: no such file, and this command does not fit the ")
+    assert "put it back, or give the command of before again, with all its settings (" in said
+    assert not re.search("delete|erase|--fresh", said)

@@ -1,0 +1,287 @@
+"""A run that begins with the weights of another: what fits is taken, and what does not is said."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from run_directories import new_run, untrained_agent
+from small_runs import config_of, trained  # beside this file
+
+from vedette_rl.agents import agent_kind
+from vedette_rl.core import ModelInfo
+from vedette_rl.envs import Spaces
+from vedette_rl.storage.state_file import read_state, write_state
+from vedette_rl.testing import sampled_transitions
+from vedette_services.config import RunConfig, load_config
+from vedette_services.config.loading import complete_config
+from vedette_services.config.saving import publish_config
+from vedette_services.errors import SettingError
+from vedette_services.run.checks import check_config
+from vedette_services.run.initial_weights import WeightsSource
+from vedette_services.run.provenance import describe_start
+
+NONE_LEARNED = {"stop": {"max_opts": 1}, "learner": {"eval_interval": 0}}
+
+
+def model_of(run: Any) -> dict[str, Any]:
+    model: ModelInfo = run.agent.model_info()
+    return dict(model.arrays)
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """A finished run, and its last model."""
+    out = tmp_path_factory.mktemp("source")
+    config = config_of()
+    run, _ = trained(config, out)
+    publish_config(config, out / "config.toml", "")
+    return out, model_of(run)
+
+
+def begun(out: Path, **parts: Any) -> tuple[list[str], dict[str, Any], dict[str, Any]]:
+    """The check's lines, the agent's state before its first step, and the first model."""
+    from vedette.local.in_process import InProcessRun
+
+    config = config_of(**parts)
+    lines = check_config(config, out, in_process=True)
+    made = InProcessRun(config, new_run(out))
+    return [*lines], made.agent.get_state(), model_of(made)
+
+
+def test_the_last_checkpoint_gives_every_network_and_no_counter(
+    tmp_path: Path, source: tuple[Path, dict[str, Any]]
+) -> None:
+    directory, last = source
+    lines, state, model = begun(tmp_path, learner={"init_from": str(directory)})
+    for name, array in last.items():
+        np.testing.assert_array_equal(model[name], array)
+        assert not torch.equal(state["target"][name], torch.zeros(array.shape))
+    assert (state["opt_steps"], state["adam"]["step"]) == (0, 0)
+    count = 2 * len(last)
+    (line,) = [line for line in lines if "arrays from" in line]
+    assert line.startswith(
+        f"begins with {count} of {count} arrays from {directory}, checkpoint 100: "
+    )
+    first = "; ".join(f"online/{name}" for name in [*last][:3])
+    assert line.endswith(f": {first}; and {count - 3} more")
+    assert not any("partly new" in line for line in lines)
+
+
+def test_the_best_model_gives_the_network_that_acts_and_its_target(
+    tmp_path: Path, source: tuple[Path, dict[str, Any]]
+) -> None:
+    directory, _ = source
+    given = {"init_from": str(directory), "init_checkpoint": "best"}
+    lines, state, model = begun(tmp_path, learner=given)
+    for name, array in model.items():
+        np.testing.assert_array_equal(state["target"][name].numpy(), array)
+    assert any(f"{directory}, best: " in line for line in lines)
+
+
+@pytest.mark.parametrize("name", ["sac", "td3"])
+def test_a_policy_that_was_given_weights_does_not_act_at_random_first(name: str) -> None:
+    def begins(learner: dict[str, Any], **agent: Any) -> tuple[bool, str]:
+        table = {"env": {"id": "Pendulum-v1"}, "agent": {"name": name, **agent}, "learner": learner}
+        found = load_config(table=table, environment={})
+        own: Any = found.config.agent
+        return own.uniform_warmup, found.begins
+
+    given = {"init_from": "runs/one"}
+    assert begins({}) == (True, "")
+    uniform, line = begins(given)
+    assert not uniform
+    assert line.endswith("from the first step on (agent.uniform_warmup=false)")
+    assert begins(given, uniform_warmup=True) == (True, "")
+
+
+def test_epsilon_begins_at_its_end_with_given_weights_unless_it_is_set() -> None:
+    """Also where a preset says where it begins."""
+    settings = ["learner.init_from=runs/one", "agent.exploration.epsilon_final=0.1"]
+    found = load_config(env="CartPole-v1", agent="dqn", settings=settings, environment={})
+    own: Any = found.config.agent
+    exploration = own.exploration
+    assert (exploration.epsilon_start, exploration.kind) == (0.1, "linear")
+    assert "(agent.exploration.epsilon_start=0.1)" in found.begins
+    for more in ("agent.exploration.epsilon_start=0.5", "agent.exploration.kind=ladder"):
+        kept = load_config(
+            env="CartPole-v1", agent="dqn", settings=[*settings, more], environment={}
+        )
+        assert not kept.begins
+    made = RunConfig.model_validate(
+        {"env": {"id": "CartPole-v1"}, "agent": {"name": "iqn"}, "learner": {"init_from": "x"}}
+    )
+    assert "epsilon_start=0.05" in complete_config(made).begins
+
+
+def test_what_does_not_fit_begins_anew_and_is_named(
+    tmp_path: Path, source: tuple[Path, dict[str, Any]]
+) -> None:
+    directory, last = source
+    lines, _, model = begun(
+        tmp_path, env={"id": "Acrobot-v1"}, learner={"init_from": str(directory)}
+    )
+    (anew,) = [line for line in lines if line.startswith("begins anew with 6: online/")]
+    assert any(line.startswith("the network that acts is partly new: ") for line in lines)
+    fits = [name for name, array in last.items() if array.shape == model[name].shape]
+    assert fits
+    for name, array in last.items():
+        if name in fits:
+            assert f"online/{name}: " not in anew
+        elif f"online/{name}: " in anew:
+            assert f"online/{name}: {array.shape} there, {model[name].shape} here" in anew
+        if name in fits:
+            np.testing.assert_array_equal(model[name], array)
+
+
+def test_a_run_that_gives_nothing_is_refused_with_the_reason(
+    tmp_path: Path, source: tuple[Path, dict[str, Any]]
+) -> None:
+    for given, why in (
+        ({"init_from": str(tmp_path / "nowhere")}, "there is no such folder; name a run's"),
+        ({"init_from": str(tmp_path)}, "has no model 'latest' .it has none"),
+        ({"init_from": str(source[0]), "init_checkpoint": "7"}, "no model '7' .it has 50, 100, be"),
+    ):
+        with pytest.raises(SettingError, match=why):
+            check_config(config_of(learner=given), tmp_path / "new", in_process=True)
+    other = config_of(agent={"hidden_sizes": [3, 3, 3]}, learner={"init_from": str(source[0])})
+    with pytest.raises(SettingError, match=r"no array of .* fits: online/"):
+        check_config(other, tmp_path / "new", in_process=True)
+
+
+@pytest.mark.parametrize("which", ["latest", "best"])
+def test_weights_that_are_not_finite_are_refused_before_the_start(
+    tmp_path: Path, which: str
+) -> None:
+    directory = saved_model(tmp_path / "source")
+    place = directory / {"latest": "checkpoints/5", "best": "best"}[which]
+    state, meta = read_state(place)
+    arrays = state["model"] if which == "best" else state["agent"]["online"]
+    name = [*arrays][-1]
+    arrays[name][0] = np.nan
+    write_state(place, state, meta)
+    config = config_of(learner={"init_from": str(directory), "init_checkpoint": which})
+    with pytest.raises(SettingError) as refused:
+        check_config(config, tmp_path / "new")
+    said = str(refused.value)
+    assert said.startswith("learner.init_from: ")
+    assert f"/{name} of {directory}, " in said
+    assert said.endswith(
+        " is not finite: learning had diverged; name another by learner.init_checkpoint"
+    )
+
+
+@pytest.mark.parametrize("which", ["latest", "best", "5"])
+def test_weights_that_this_start_would_erase_are_refused_by_whatever_path(
+    tmp_path: Path, which: str
+) -> None:
+    run = saved_model(tmp_path / "run")
+    (tmp_path / "link").symlink_to(run)
+    (tmp_path / "parts").mkdir()
+    for part in ("checkpoints", "best"):
+        (tmp_path / "parts" / part).symlink_to(run / part)
+    for named in (run, tmp_path / "link", tmp_path / "parts", run / ".." / "run"):
+        config = config_of(learner={"init_from": str(named), "init_checkpoint": which})
+        with pytest.raises(SettingError) as refused:
+            check_config(config, run, fresh=True, force=True)
+        assert str(refused.value) == (
+            "learner.init_from (--init-from): --fresh erases its weights, which are those of the "
+            f"run in {run}; choose another --out"
+        )
+    inner = saved_model(run / "inner")  # beside what is erased
+    check_config(config_of(learner={"init_from": str(inner)}), run, fresh=True, force=True)
+
+
+@pytest.mark.parametrize("which", ["latest", "best"])
+@pytest.mark.parametrize(
+    ("there", "told"), [(True, "normalised observations"), (False, "observations as they are")]
+)
+def test_weights_behind_other_statistics_are_refused_with_the_setting(
+    tmp_path: Path, which: str, there: bool, told: str
+) -> None:
+    begun_with = saved_model(tmp_path / "source", normalize_observations=there)
+    learner = {"init_from": str(begun_with), "init_checkpoint": which}
+    check_config(
+        config_of(agent={"normalize_observations": there}, learner=learner), tmp_path / "a"
+    )
+    config = config_of(agent={"normalize_observations": not there}, learner=learner)
+    with pytest.raises(SettingError) as refused:
+        check_config(config, tmp_path / "b")
+    assert str(refused.value).startswith("agent.normalize_observations: the weights of ")
+    fix = f"expect {told}; set agent.normalize_observations={str(there).lower()}"
+    assert str(refused.value).endswith(fix)
+    other = config.model_copy(update={"env": config.env.model_copy(update={"id": "Acrobot-v1"})})
+    check_config(other, tmp_path / "c")  # its first layer begins anew
+
+
+def test_arrays_that_the_new_agent_has_no_place_for_are_named(tmp_path: Path) -> None:
+    deeper = saved_model(tmp_path / "source", hidden_sizes=[16, 16])
+    lines = check_config(config_of(learner={"init_from": str(deeper)}), tmp_path / "new")
+    assert any(line.startswith("has no place for 4 of its arrays: online/") for line in lines)
+
+
+def saved_model(out: Path, **agent: Any) -> Path:
+    """A directory with a checkpoint and a best model, of which none has learned anything."""
+    config = config_of(agent=agent)
+    agent = untrained_agent(config, seed=1)
+    write_state(out / "checkpoints" / "5", {"agent": agent.get_state()}, {})
+    write_state(out / "best", {"model": dict(agent.model_info().arrays)}, {"version": 5})
+    return out
+
+
+def test_checkpoints_and_provenance_say_where_the_weights_come_from(
+    tmp_path: Path, source: tuple[Path, dict[str, Any]]
+) -> None:
+    directory, last = source
+    learner = {**NONE_LEARNED["learner"], "init_from": str(directory)}
+    config = config_of(**{**NONE_LEARNED, "learner": learner})
+    run, _ = trained(config, tmp_path)
+    meta = run.learner._checkpoints.load_latest().meta  # type: ignore[union-attr]
+    assert meta["init"]["from"] == f"{directory}, checkpoint 100"
+    assert meta["init"]["run_id"] == json.loads((directory / "run.json").read_text())["run_id"]
+    assert len(meta["init"]["taken"]) == 2 * len(last)
+    assert meta["init"]["left"] == []
+    assert (
+        f"{directory}, run {meta['init']['run_id']}, latest (100)"
+        in describe_start(config).init_from
+    )
+
+
+def test_the_best_model_of_normalised_observations_brings_their_statistics() -> None:
+    kind = agent_kind("sac")
+    box = gym.spaces.Box(-1, 1, (3,), np.float32)
+    config = kind.config(hidden_sizes=(8, 8))
+    spaces = Spaces(box, box)
+    agent, other = (kind.build_agent(config, spaces, device="cpu", seed=k) for k in (0, 1))
+    columns = sampled_transitions(spaces, 32, 0)
+    agent.opt({name: torch.from_numpy(column) for name, column in columns.items()})
+    model = agent.model_info()
+    source = WeightsSource("best", {"version": model.version}, {}, model.arrays)
+    other.set_state(source.weights_for(other).state)
+    for name, array in other.model_info().arrays.items():
+        np.testing.assert_array_equal(array, model.arrays[name], err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("critics", "parts"), [("batch_norm", ["critics"]), ("layer_norm", ["critics", "target"])]
+)
+def test_the_best_models_encoder_is_that_of_the_critics_which_share_it(
+    critics: str, parts: list[str]
+) -> None:
+    camera = gym.spaces.Box(0, 255, (40, 40, 3), np.uint8)
+    box = gym.spaces.Box(-1, 1, (2,))
+    config = agent_kind("sac").config(hidden_sizes=(8, 8), critic_architecture=critics)
+    spaces = Spaces(camera, box)
+    agent, other = (
+        agent_kind("sac").build_agent(config, spaces, device="cpu", seed=k) for k in (0, 1)
+    )
+    found = WeightsSource("best", {"version": 0}, {}, agent.model_info().arrays).weights_for(other)
+    encoder = [name for name in found.state["policy"] if name.startswith("encoder.")]
+    assert encoder
+    for name in encoder:
+        for part in parts:
+            assert torch.equal(found.state[part][name], found.state["policy"][name]), (part, name)
+    assert "critics/q.weights.0: not there" in found.left

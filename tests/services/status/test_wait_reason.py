@@ -1,0 +1,52 @@
+"""Who waits for what, as the status says it."""
+
+from dataclasses import replace
+
+from vedette_services.status.records import GatewayStatus, TrainerStatus, describe_wait
+from vedette_services.status.status import Checkpoint, Eval, ManagerStatus, ReplayStatus
+
+WAITING = TrainerStatus(phase="waiting", waits="learner waits: 0 of 64 warm-up samples")
+MANAGERS = (ManagerStatus(state="running"), ManagerStatus(state="gone"))
+
+
+def test_a_learner_that_waits_says_for_what_and_who_is_there() -> None:
+    said = describe_wait(WAITING, GatewayStatus(managers=MANAGERS))
+    assert said == "learner waits: 0 of 64 warm-up samples, 1 manager connected"
+
+
+def test_a_learner_that_waits_says_why_what_comes_is_no_use() -> None:
+    ingest = GatewayStatus(
+        managers=MANAGERS,
+        rejecting=True,
+        rejected_reason="column 'reward' has values that are not finite",
+    )
+    assert describe_wait(WAITING, ingest) == (
+        "learner waits: 0 of 64 warm-up samples, 1 manager connected; "
+        "batches are rejected: column 'reward' has values that are not finite"
+    )
+    assert describe_wait(TrainerStatus(phase="training"), ingest) == ""
+
+
+def test_a_learner_that_trains_says_that_no_checkpoint_can_be_written() -> None:
+    failing = Checkpoint(opt_steps=1200, failures=3, failing="No space left on device")
+    learning = TrainerStatus(phase="training", checkpoint=failing)
+    assert describe_wait(learning, GatewayStatus()) == (
+        "no checkpoint can be written (No space left on device), and the last is of optimization "
+        "step 1,200"
+    )
+
+
+def test_a_disk_that_is_too_slow_for_the_replay_is_told_once_that_lasts() -> None:
+    training = TrainerStatus(phase="training")
+    assert describe_wait(training, GatewayStatus(replay=ReplayStatus(disk_lag_s=0.4))) == ""
+    said = describe_wait(training, GatewayStatus(replay=ReplayStatus(disk_lag_s=12.0)))
+    assert said.startswith("samples wait for the disk, which is slow to sync the replay: raise")
+
+
+def test_the_last_evaluation_is_waited_for_and_nobody_waits_after_the_end() -> None:
+    done = TrainerStatus(phase="done", opt_steps=4000, evaluates=True)
+    ingest = GatewayStatus(limiter_reason="actors wait for the learner")
+    said = "the last evaluation: version 4,000 is played"
+    assert describe_wait(done, ingest, Eval(version=3000)) == said
+    assert describe_wait(done, ingest, Eval(version=4000)) == ""
+    assert describe_wait(replace(done, evaluates=False), ingest, Eval(version=3000)) == ""
