@@ -188,7 +188,7 @@ def open_demonstrator(
 
 def _of_run(name: str, directory: Path, checkpoint: str | None) -> Demonstrator:
     run = FinishedRun.open(directory)
-    saved, policy = run.load_model(checkpoint), build_greedy_policy(run.config)
+    saved, policy = run.load_model(checkpoint), build_greedy_policy(run.config, run.spaces)
     policy.sync_model(saved.model)
     about = {
         "agent": run.config.agent.name,
