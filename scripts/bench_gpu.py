@@ -71,7 +71,9 @@ ROOT = Path(__file__).resolve().parent.parent
 FILL_S = 120.0
 SECONDS, ROUNDS, PART = 1.5, 5, 0.2
 """Of a window; rounds beside the one that warms up; share of a window that a part is given."""
-QUICK_SECONDS, QUICK_ROUNDS, QUICK_CHECKS = 0.05, 1, 10
+QUICK_SECONDS = 0.05
+QUICK_ROUNDS = 1
+QUICK_CHECKS = 10
 
 
 class OutOfTimeError(Exception):
@@ -82,7 +84,8 @@ class TimedCallbacks:
     """The `LoopCallbacks` of a training loop that ends after a time."""
 
     def __init__(self, seconds: float) -> None:
-        self._seconds, self._end = seconds, 0.0
+        self._seconds = seconds
+        self._end = 0.0
 
     def publish(self, agent: Agent) -> None:
         agent.model_info()
@@ -114,8 +117,10 @@ class Measurement:
         self, case: Case, directory: Path, ingest: BinaryIO, device: torch.device, *, quick: bool
     ) -> None:
         config = self.config = case.config(quick=quick)
-        self._case, self._directory = case, directory
-        self._ingest, self._device = ingest, device
+        self._case = case
+        self._directory = directory
+        self._ingest = ingest
+        self._device = device
         self._seconds = QUICK_SECONDS if quick else SECONDS
         self.agent, self._eager_agent = (
             agent_kind(case.agent).build_agent(
@@ -127,14 +132,16 @@ class Measurement:
         self._replay, self._loader = self._replay_and_loader(copy_replay=True)
         self._eager = self._replay_and_loader(copy_replay=False)
         loaded = self._loader.load()
-        self._batch, self._weights = loaded.batch, loaded.weights
+        self._batch = loaded.batch
+        self._weights = loaded.weights
         self._host = {name: column.cpu() for name, column in self._batch.items()}
         if device.type == "cuda":
             self._host = {name: column.pin_memory() for name, column in self._host.items()}
         self._handwritten_step = handwritten_step(case, config.agent.batch_size, device)
 
     def _replay_and_loader(self, *, copy_replay: bool) -> tuple[Any, Any]:
-        ring, rng = open_reader(self._directory), np.random.default_rng(0)
+        ring = open_reader(self._directory)
+        rng = np.random.default_rng(0)
         replay = (
             PrioritizedReplay(ring, rng, self.config.replay, memory=open_priorities(ring))
             if self._case.prioritized
@@ -214,15 +221,18 @@ class Measurement:
 
     def _beside_ingest(self) -> dict[str, float]:
         self._ingest.write(b"i")
-        before, began = self._replay.inserted, time.perf_counter()
+        before = self._replay.inserted
+        began = time.perf_counter()
         _, rate = self._train(self.agent, self._replay, self._loader)
-        rows, took = self._replay.inserted - before, time.perf_counter() - began
+        rows = self._replay.inserted - before
+        took = time.perf_counter() - began
         self._ingest.write(b"h")
         return {"opt_steps_per_s_with_ingest": rate, "ingest_rows_per_s": rows / took}
 
     def _parts(self) -> dict[str, float]:
         """Milliseconds of what a step is made of, each by itself, one call after the other."""
-        rows, seconds = self.config.agent.batch_size, PART * self._seconds
+        rows = self.config.agent.batch_size
+        seconds = PART * self._seconds
         works: dict[str, Callable[[], object]] = {
             "sample_ms": lambda: self._replay.sample(rows),
             "load_ms": self._loader.load,
@@ -256,7 +266,8 @@ class Measurement:
 
     def _call_s(self, work: Callable[[], object], seconds: float) -> float:
         self._synchronize()
-        calls, began = 0, time.perf_counter()
+        calls = 0
+        began = time.perf_counter()
         while time.perf_counter() - began < seconds:
             work()
             calls += 1
@@ -296,7 +307,9 @@ def measure(
 ) -> dict[str, Any]:
     """One case: each figure as median, least and most of its rounds; ratios within a round."""
     rounds = QUICK_ROUNDS if quick else ROUNDS
-    began, on_gpu, case = time.perf_counter(), device.type == "cuda", CASES[name]
+    began = time.perf_counter()
+    on_gpu = device.type == "cuda"
+    case = CASES[name]
     gc.collect()
     if on_gpu:
         torch.cuda.empty_cache()

@@ -68,9 +68,11 @@ class Case:
     def config(self, *, quick: bool) -> RunConfig:
         """Its run, of one-step transitions, else as by default; SAC is the paper's, as in the loops
         beside it. Quick: small batches and replay."""
-        batch_size, capacity = self.batch_size, self.capacity
+        batch_size = self.batch_size
+        capacity = self.capacity
         if quick:
-            batch_size, capacity = min(batch_size, _QUICK_BATCH), _QUICK_CAPACITY
+            batch_size = min(batch_size, _QUICK_BATCH)
+            capacity = _QUICK_CAPACITY
         return load_config(
             env=self.env,
             agent=self.agent,
@@ -125,16 +127,21 @@ def _batch(layout: ReplayLayout, rows: int) -> Columns:
 
 def _insert_while_told(ring: RingWriter, batch: Columns, rows: int, rows_per_s: float) -> None:
     """Obey the input; until it ends."""
-    inserts, due, last = False, 0.0, time.monotonic()
+    inserts = False
+    due = 0.0
+    last = time.monotonic()
     while True:
         if select.select([sys.stdin], [], [], _PAUSE_S if inserts else None)[0]:
             word = os.read(sys.stdin.fileno(), 1)
             if not word:
                 return
-            inserts, due, last = word == b"i", 0.0, time.monotonic()
+            inserts = word == b"i"
+            due = 0.0
+            last = time.monotonic()
         elif inserts:
             now = time.monotonic()
-            due, last = min(due + (now - last) * rows_per_s, float(ring.room)), now
+            due = min(due + (now - last) * rows_per_s, float(ring.room))
+            last = now
             while due >= rows:
                 ring.append(batch, rows)
                 due -= rows
@@ -143,10 +150,12 @@ def _insert_while_told(ring: RingWriter, batch: Columns, rows: int, rows_per_s: 
 
 def main() -> None:
     """Fill the replay, and obey."""
-    case, quick = CASES[sys.argv[1]], sys.argv[3] == "quick"
+    case = CASES[sys.argv[1]]
+    quick = sys.argv[3] == "quick"
     config = case.config(quick=quick)
     layout = replay_layout(config, case.spaces)
-    capacity, rows = config.replay.capacity, config.actors.n_buffer
+    capacity = config.replay.capacity
+    rows = config.actors.n_buffer
     ring = open_writer(
         Path(sys.argv[2]),
         layout.stored,

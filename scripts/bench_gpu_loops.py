@@ -61,8 +61,15 @@ class Pixels(nn.Module):
     def __init__(self, actions: int) -> None:
         super().__init__()
         self.net = nn.Sequential(
-            *(nn.Conv2d(4, 32, 8, 4), nn.ReLU(), nn.Conv2d(32, 64, 4, 2), nn.ReLU()),
-            *(nn.Conv2d(64, 64, 3, 1), nn.ReLU(), nn.Flatten(), nn.Linear(3136, 512), nn.ReLU()),
+            nn.Conv2d(4, 32, 8, 4),
+            nn.ReLU(),
+            nn.Conv2d(32, 64, 4, 2),
+            nn.ReLU(),
+            nn.Conv2d(64, 64, 3, 1),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(3136, 512),
+            nn.ReLU(),
             nn.Linear(512, actions),
         )
 
@@ -109,7 +116,8 @@ class Sac:
     """SAC with two critics and a tuned temperature, as in CleanRL."""
 
     def __init__(self, case: Case, batch_size: int, device: torch.device) -> None:
-        (obs_size,), (self.size,) = case.spaces.observation.shape, case.spaces.action.shape
+        (obs_size,) = case.spaces.observation.shape
+        (self.size,) = case.spaces.action.shape
         self.pi = mlp(obs_size, 256, 256, 2 * self.size).to(device)
         self.q = nn.ModuleList(mlp(obs_size + self.size, 256, 256, 1) for _ in range(2)).to(device)
         self.target = copy.deepcopy(self.q)
@@ -184,7 +192,8 @@ def _check(name: str, spaces: Spaces, device: torch.device, steps: int) -> dict[
     )
     if device.type == "cuda":
         captured.capture_by(CudaCapture(device, captured.generators))  # type: ignore[attr-defined]
-    rng, apart = np.random.default_rng(0), 0.0
+    rng = np.random.default_rng(0)
+    apart = 0.0
     for step in range(steps):
         batch = _random_batch(spaces, rng, device)
         errors = [agent.opt(batch, record=step % 10 == 0) for agent in (plain, captured)]
@@ -204,7 +213,8 @@ def _check(name: str, spaces: Spaces, device: torch.device, steps: int) -> dict[
 def _random_batch(
     spaces: Spaces, rng: np.random.Generator, device: torch.device
 ) -> dict[str, torch.Tensor]:
-    rows, (obs_size,) = 64, spaces.observation.shape or ()
+    rows = 64
+    (obs_size,) = spaces.observation.shape or ()
     discrete = isinstance(spaces.action, gym.spaces.Discrete)
     arrays = {
         "obs": rng.standard_normal((rows, obs_size), np.float32),

@@ -23,7 +23,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 ENVIRONMENTS = ROOT / ".venv-bench"
-INSTALL_S, RUN_S = 1800, 240
+INSTALL_S = 1800
+RUN_S = 240
 
 CPU_TORCH = ("torch==2.13.0",)
 # It asks for any wandb, which it does not use here; later ones bring much else.

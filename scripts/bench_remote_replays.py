@@ -27,7 +27,11 @@ from typing import Any
 
 import numpy as np
 
-CAPACITY, ROWS_IN, ROWS_OUT, PRODUCERS, WARM_S = 20_000, 64, 256, 2, 1.0
+CAPACITY = 20_000
+ROWS_IN = 64
+ROWS_OUT = 256
+PRODUCERS = 2
+WARM_S = 1.0
 HERE = Path(__file__).parent
 
 
@@ -51,7 +55,9 @@ def measure(
     warm = time.monotonic() + WARM_S
     while time.monotonic() < warm:
         sample()
-    began, first, drawn = time.monotonic(), inserted(), 0
+    began = time.monotonic()
+    first = inserted()
+    drawn = 0
     while (now := time.monotonic()) < began + seconds:
         sample()
         drawn += ROWS_OUT

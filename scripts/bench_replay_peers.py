@@ -27,7 +27,10 @@ from vedette_rl.replay.prioritized import PrioritizedReplay, open_priorities
 from vedette_rl.replay.ring import RingReader, RingWriter
 from vedette_rl.replay.uniform import UniformReplay
 
-CAPACITY, ROWS_IN, ROWS_OUT, SECONDS = 100_000, 64, 256, 0.05
+CAPACITY = 100_000
+ROWS_IN = 64
+ROWS_OUT = 256
+SECONDS = 0.05
 COMMIT_EVERY = 16  # batches of ours: the gateway commits once for all that has come meanwhile
 FILLING = CAPACITY // ROWS_IN + 100
 FLOAT = np.dtype(np.float32)
@@ -57,7 +60,8 @@ def ours(place: Path) -> Works:
     }
 
     def inserting(name: str, after_commit: Callable[[], object]) -> Callable[[], None]:
-        ring, pending = RingWriter.open(place / name, ROW, CAPACITY, run_id="bench"), 0
+        ring = RingWriter.open(place / name, ROW, CAPACITY, run_id="bench")
+        pending = 0
 
         def insert() -> None:
             nonlocal pending
@@ -126,11 +130,17 @@ def cpprb() -> Works:
 def stable_baselines3() -> Works:
     box = gym.spaces.Box(-np.inf, np.inf, (4,), np.float32)
     buffer = SB3ReplayBuffer(
-        CAPACITY, box, gym.spaces.Discrete(2), device="cpu", n_envs=ROWS_IN,
+        CAPACITY,
+        box,
+        gym.spaces.Discrete(2),
+        device="cpu",
+        n_envs=ROWS_IN,
         handle_timeout_termination=False,
-    )  # fmt: skip
-    obs, ones = np.ones((ROWS_IN, 4), np.float32), np.ones(ROWS_IN, np.float32)
-    action, infos = np.ones((ROWS_IN, 1), np.int64), [{} for _ in range(ROWS_IN)]
+    )
+    obs = np.ones((ROWS_IN, 4), np.float32)
+    ones = np.ones(ROWS_IN, np.float32)
+    action = np.ones((ROWS_IN, 1), np.int64)
+    infos = [{} for _ in range(ROWS_IN)]
 
     def insert() -> None:
         buffer.add(obs, obs, action, ones, ones, infos)
@@ -166,9 +176,12 @@ def torchrl() -> Works:
     }
     try:
         prioritized = TensorDictPrioritizedReplayBuffer(
-            alpha=0.6, beta=0.4, storage=LazyTensorStorage(CAPACITY), batch_size=ROWS_OUT,
+            alpha=0.6,
+            beta=0.4,
+            storage=LazyTensorStorage(CAPACITY),
+            batch_size=ROWS_OUT,
             priority_key="td_error",
-        )  # fmt: skip
+        )
     except RuntimeError as error:
         print(f"no prioritized buffer of TorchRL here: {error}", file=sys.stderr)
     else:
@@ -235,7 +248,8 @@ def main() -> None:
     parser.add_argument("rounds", type=int)
     parser.add_argument("peers", nargs="*", choices=PEERS)
     args = parser.parse_args()
-    rounds, chosen = args.rounds, args.peers or PEERS
+    rounds = args.rounds
+    chosen = args.peers or PEERS
     warnings.simplefilter("ignore")
     rates: dict[str, dict[str, list[float]]] = {}
     with tempfile.TemporaryDirectory() as place:

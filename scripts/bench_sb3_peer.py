@@ -56,7 +56,9 @@ class Evaluations(BaseCallback):
 
     def __init__(self, args: argparse.Namespace) -> None:
         super().__init__()
-        self.every, self.episodes, self.target = args.every, args.episodes, args.target
+        self.every = args.every
+        self.episodes = args.episodes
+        self.target = args.target
         self.next = args.every
         self.began = time.perf_counter()
         self.evaluation_s = 0.0

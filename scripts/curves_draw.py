@@ -53,7 +53,8 @@ def draw_task(axes: Any, results: Results, colors: dict[str, str]) -> None:
     chart = data["charts"][0]
     for line in chart["lines"]:
         each = configurations[line["config"]]
-        color, count = colors[each.name], len(set(each.seeds))
+        color = colors[each.name]
+        count = len(set(each.seeds))
         if "aggregate" not in line:
             alone = {"lw": 1.6, "label": f"{each.name}, one seed"} if count == 1 else {"lw": 0.5}
             axes.plot(data["xs"][line["x"]]["env"], line["y"], color=color, **alone)

@@ -62,7 +62,8 @@ class Queue:
     """
 
     def __init__(self, studies: Sequence[Study], data: Path = DATA) -> None:
-        self.studies, self._data = studies, data
+        self.studies = studies
+        self._data = data
         self.failed: list[Run] = []
 
     def folder(self, run: Run) -> Path:
@@ -157,14 +158,17 @@ class Queue:
 
     def summary(self) -> Iterator[str]:
         """A line for each label with runs left, and the core-hours of all."""
-        left, total, unknown = self.left(), 0.0, 0
+        left = self.left()
+        total = 0.0
+        unknown = 0
         for study in self.studies:
             for label in study.labels:
                 runs = [run for run in study.runs() if run.label == label]
                 todo = [run for run in left if run.study is study and run.label == label]
                 costs = [self.cpu_seconds(run) for run in todo]
                 known = sum(cost for cost in costs if cost is not None)
-                total, unknown = total + known, unknown + costs.count(None)
+                total = total + known
+                unknown = unknown + costs.count(None)
                 hours = f", {known / 3600:.1f} core-hours left" if todo else ""
                 yield f"{study.name} {label.name}: {len(runs) - len(todo)} of {len(runs)}{hours}"
         more = f" and {unknown} runs of unknown cost" if unknown else ""
@@ -189,8 +193,10 @@ def run_queue(
     until = time.monotonic() + (hours or 1e6) * 3600
     count = 0
     while (left := queue.left()) and time.monotonic() < until and (not most or count < most):
-        run, count = left[0], count + 1
-        began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
+        run = left[0]
+        count = count + 1
+        began = time.monotonic()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         try:
             queue.check(run)
             result = (execute or execute_run)(run)

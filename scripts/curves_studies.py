@@ -187,7 +187,8 @@ def resolve(run: Run) -> Table:
     from vedette_services.errors import ServicesError
     from vedette_services.run.replay_layout import make_run_limiter
 
-    task, table = run.task, run.table()
+    task = run.task
+    table = run.table()
     load = {"env": task.env, "agent": task.agent, "environment": {}}
     try:
         config = load_config(None, table=table, **load).config

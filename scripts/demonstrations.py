@@ -33,14 +33,17 @@ class ScriptedPerson(gym.Wrapper[Any, Any, Any, Any]):
 
     def __init__(self, env: gym.Env[Any, Any], rate: float, until: int, steps: int) -> None:
         super().__init__(env)
-        self._rate, self._until, self._steps = rate, until, steps
+        self._rate = rate
+        self._until = until
+        self._steps = steps
         self._continuous = isinstance(env.action_space, gym.spaces.Box)
         self._played = self._left = 0
         self._velocity = 0.0
 
     def reset(self, **how: Any) -> tuple[Any, dict[str, Any]]:
         obs, info = self.env.reset(**how)
-        self._left, self._velocity = 0, obs[1]
+        self._left = 0
+        self._velocity = obs[1]
         return obs, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
@@ -73,18 +76,25 @@ def play(env_id: str) -> dict[str, Any]:
     choose = _land if env_id.startswith("LunarLander") else _climb
     rows: dict[str, list[Any]] = {}
     for seed in range(EPISODES):
-        obs, over = env.reset(seed=seed)[0], False
+        obs = env.reset(seed=seed)[0]
+        over = False
         while not over:
             action = choose(env, obs)
             next_obs, reward, terminated, truncated, _ = env.step(action)
             row = {
-                "obs": obs, "action": action, "reward": np.float32(reward), "next_obs": next_obs,
-                "terminated": terminated, "truncated": truncated, "n_steps": np.uint8(1),
+                "obs": obs,
+                "action": action,
+                "reward": np.float32(reward),
+                "next_obs": next_obs,
+                "terminated": terminated,
+                "truncated": truncated,
+                "n_steps": np.uint8(1),
                 "actor": seed,
-            }  # fmt: skip
+            }
             for name, value in row.items():
                 rows.setdefault(name, []).append(value)
-            obs, over = next_obs, terminated or truncated
+            obs = next_obs
+            over = terminated or truncated
     return {name: np.array(values) for name, values in rows.items()}
 
 

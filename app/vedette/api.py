@@ -197,7 +197,8 @@ def train_seeds(
         UsageError: a setting cannot work; nothing was started.
     """
     _refuse_import("train_seeds")
-    directory, table = Path(out), configuration_table(settings, shared=True)
+    directory = Path(out)
+    table = configuration_table(settings, shared=True)
     fit: Fit = "in process" if in_process else "here"
     start = Start.of(fresh=fresh, force=force, new_replay=new_replay, in_process=in_process)
     trials = plan_trials(
@@ -328,7 +329,8 @@ class Replay(RemoteReplay):
         **settings: Unpack[Settings],
     ) -> None:
         _refuse_import("Replay")
-        out, folder = Path(run), None if keys is None else Path(keys)
+        out = Path(run)
+        folder = None if keys is None else Path(keys)
         start = Start.of(fresh=fresh, force=force, new_replay=new_replay, custom_loop=True)
         loaded = _configure_loop(config, settings_to_resume(out, start), settings)
         if folder is not None:

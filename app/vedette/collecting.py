@@ -123,7 +123,8 @@ class Keyboard:
         """
         if self.gamepad is None:
             return KeyboardTakeover(env, self.keys, self.fps, self.ends)
-        pad, fps = self.gamepad, self.fps
+        pad = self.gamepad
+        fps = self.fps
         return GamepadTakeover(env, buttons=self.keys, ends=self.ends, fps=fps, device=pad)
 
 
@@ -145,7 +146,8 @@ class Collected:
     ended: str = ""
 
     def __str__(self) -> str:
-        kept, returns = len(self.returns), self.returns
+        kept = len(self.returns)
+        returns = self.returns
         of = f" of {self.played:,} that were played" if self.played > kept else ""
         span = f"return {min(returns):.4g}" + f" to {max(returns):.4g}" * (kept > 1)
         ended = f"; {self.ended}" if self.ended else ""
@@ -188,7 +190,8 @@ def open_demonstrator(
 
 def _of_run(name: str, directory: Path, checkpoint: str | None) -> Demonstrator:
     run = FinishedRun.open(directory)
-    saved, policy = run.load_model(checkpoint), build_greedy_policy(run.config, run.spaces)
+    saved = run.load_model(checkpoint)
+    policy = build_greedy_policy(run.config, run.spaces)
     policy.sync_model(saved.model)
     about = {
         "agent": run.config.agent.name,
@@ -236,7 +239,10 @@ class _OwnFunction:
     """A function of the user's own, whose actions are put into the form of the space."""
 
     def __init__(self, name: str, made: Any, space: gym.Space[Any]) -> None:
-        self._name, self._made, self._space, self._act = name, made, space, made
+        self._name = name
+        self._made = made
+        self._space = space
+        self._act = made
         self._has_acted = False
 
     def _choose(self, obs: Any, begins: bool) -> Any:
@@ -253,7 +259,8 @@ class _OwnFunction:
             except Exception as error:
                 why = f"it takes no observation of this environment: {foreign_error_message(error)}"
                 raise UsageError(f"--policy {self._name}: {why}") from error
-        self._has_acted, action = True, given
+        self._has_acted = True
+        action = given
         if isinstance(self._space, gym.spaces.Box):
             action = np.asarray(given, self._space.dtype)
             if action.shape == self._space.shape:  # environments clip, too
@@ -328,7 +335,8 @@ def collect(
     if demonstrator is None and keyboard is None:
         raise ValueError("somebody must play: a demonstrator, a person, or both")
     require_minari("collect")
-    place, config = DataSetPlace.of(out), config.for_evaluation()
+    place = DataSetPlace.of(out)
+    config = config.for_evaluation()
     stage = _Stage(config, demonstrator, keyboard, allow_import)
     about = _about(config, demonstrator, keyboard, wanted)
     if stage.person is not None:
@@ -337,10 +345,12 @@ def collect(
         data = place.make(aside)
         by = {"algorithm_name": " and ".join(about["by"]), "vedette": about}
         made = stage.made
-        spaces, spec = (made.observation_space, made.action_space), written_spec(made, config)
+        spaces = (made.observation_space, made.action_space)
+        spec = written_spec(made, config)
         writer = MinariWriter(data, *spaces, spec, place.id, by)
         session = _Session(place.path, stage, writer, wanted, say, interrupts)
-        failure, found = session.run(), session.found
+        failure = session.run()
+        found = session.found
         writer.describe({"vedette": {**about, "played": found.played}})
         if not found.returns:
             raise failure or NothingCollectedError(out, found.ended)
@@ -408,10 +418,13 @@ class _Stage:
 
     def play(self, seed: int) -> PlayedEpisode | None:
         """Play an episode; None where the person has ended it, or wants it forgotten."""
-        (obs, _), over, begins = self.env.reset(seed=seed), False, True
+        (obs, _) = self.env.reset(seed=seed)
+        over = False
+        begins = True
         while not over and len(self.recorder.rewards) < self.bound:
             obs, _, terminated, truncated, _ = self.env.step(self._act(obs, begins=begins))
-            over, begins = terminated or truncated, False
+            over = terminated or truncated
+            begins = False
             if self.person and (self.person.pop_dropped() or (self.is_left and not over)):
                 return None
         return self.recorder.episode()
@@ -437,8 +450,12 @@ class _Session:
         say: Callable[[str], None],
         interrupts: Interrupts,
     ) -> None:
-        self.found, self._interrupts = Collected(out), interrupts
-        self._stage, self._writer, self._wanted, self._say = stage, writer, wanted, say
+        self.found = Collected(out)
+        self._interrupts = interrupts
+        self._stage = stage
+        self._writer = writer
+        self._wanted = wanted
+        self._say = say
         self._tried = self._fruitless = 0
         self._every = 1 if stage.person is not None else max(1, wanted.episodes // 100)
 
@@ -474,7 +491,9 @@ class _Session:
     def _judge(self, played: PlayedEpisode) -> None:
         """Write an episode that is wanted."""
         self.found.played += 1
-        total, steps, least = sum(played.rewards), len(played.rewards), self._wanted.min_return
+        total = sum(played.rewards)
+        steps = len(played.rewards)
+        least = self._wanted.min_return
         if not np.isfinite(total) or not _is_finite(played.observations):
             fault = f"episode {self.found.played} has a value that is not finite"
             raise EnvironmentFaultError(repr(self._stage.id), fault)

@@ -48,7 +48,8 @@ from vedette_services.simulation.hosts import GatewayHost
 
 log = logging.getLogger("vedette.conform")
 
-_STALL_S, _SILENCE_S = 5.0, 3.0
+_STALL_S = 5.0
+_SILENCE_S = 3.0
 _LEARNERS = (101, 202, 303, 404, 505)
 _NO_LIMIT = 1 << 40
 _CARRYING = {
@@ -70,7 +71,9 @@ class Script:
 
     def __init__(self, config: RunConfig, command: Sequence[str], start_s: float) -> None:
         self.findings = Findings()
-        self._config, self._command, self._start_s = config, list(command), start_s
+        self._config = config
+        self._command = list(command)
+        self._start_s = start_s
         self.spaces = environment_spaces(config.env)
         kind = agent_kind(config.agent.name)
         self._policy = kind.describe(config.agent, self.spaces) if kind.describe else None
@@ -97,7 +100,9 @@ class Script:
         return self.findings
 
     def _play_scene(self, name: str) -> None:
-        self._run_id, self._epoch, self._learners = "conformance", 1, iter(_LEARNERS)
+        self._run_id = "conformance"
+        self._epoch = 1
+        self._learners = iter(_LEARNERS)
         self._address = Address("127.0.0.1", free_port())
         self._stamp = b""
         self._judge = ActionJudge(self._config, self.spaces)
@@ -130,7 +135,9 @@ class Script:
 
     def _make_learner(self) -> None:
         """Make a gateway from what the one before had committed, and announce the run."""
-        config, actors, layout = self._config, self._config.actors, self._layout
+        config = self._config
+        actors = self._config.actors
+        layout = self._layout
         if not self._stamp:
             self._ring = MemoryRing(layout.stored, 10_000, guard=1000 + actors.n_buffer)
             empty = Ledger(self._run_id, SampleAccounting())
@@ -174,7 +181,9 @@ class Script:
             self.watcher.on_new_connection()
             self.network.open_sockets()
         if run_id:
-            self._run_id, self._epoch, self._stamp = run_id, 1, b""
+            self._run_id = run_id
+            self._epoch = 1
+            self._stamp = b""
         else:
             self._epoch += 1
         self._make_learner()
@@ -237,7 +246,9 @@ class Script:
 
 def play_deliveries(script: Script) -> None:
     """Credit, lost and odd acks, another epoch on the same connection, models, the end."""
-    network, watcher, note = script.network, script.watcher, script.findings.note
+    network = script.network
+    watcher = script.watcher
+    note = script.findings.note
     if not script.join():
         return
     script.wait(2.0)
@@ -258,7 +269,9 @@ def play_deliveries(script: Script) -> None:
 
 
 def _check_lost_acks(script: Script) -> None:
-    network, watcher, connections = script.network, script.watcher, script.network.connections
+    network = script.network
+    watcher = script.watcher
+    connections = script.network.connections
     script.until_without_acks(lambda: False, 6.5)
     again = sorted(set(watcher.again))
     same = network.connections == connections
@@ -267,8 +280,11 @@ def _check_lost_acks(script: Script) -> None:
 
 
 def _check_stalled(script: Script) -> None:
-    network, watcher = script.network, script.watcher
-    network.lost, network.holds_acks, before = set(), False, len(watcher.again)
+    network = script.network
+    watcher = script.watcher
+    network.lost = set()
+    network.holds_acks = False
+    before = len(watcher.again)
     found = script.until(lambda: 1 in watcher.again[before:], _STALL_S + SLACK_S)
     others = sorted(set(watcher.again[before:]) - {1})
     came = f"also {others}" if others else "" if found else "batch 1 was not sent again"
@@ -276,12 +292,15 @@ def _check_stalled(script: Script) -> None:
 
 
 def _check_odd_acks(script: Script) -> None:
-    network, watcher, note = script.network, script.watcher, script.findings.note
+    network = script.network
+    watcher = script.watcher
+    note = script.findings.note
     script.until(lambda: watcher.contiguous >= 4, 5.0)
     network.lost = {6, 7}
     network.most = 8
     script.until(lambda: watcher.limit == 8, 5.0)
-    network.most, before = 4, len(watcher.again)
+    network.most = 4
+    before = len(watcher.again)
     for _ in range(5):
         network.send_ack(script.acked(contiguous=0, extras=0, limit=0))
         script.wait(0.1)
@@ -314,8 +333,11 @@ def _check_ignored(script: Script, rule: str, *acks: Ack) -> None:
 
 
 def _check_new_epoch(script: Script) -> None:
-    network, watcher = script.network, script.watcher
-    network.lost, network.most, before = set(), 8, len(watcher.again)
+    network = script.network
+    watcher = script.watcher
+    network.lost = set()
+    network.most = 8
+    before = len(watcher.again)
     script.restart()
     script.until(lambda: {6, 7} <= {*watcher.again[before:]}, 2.0 + SLACK_S)
     again = watcher.again[before:]
@@ -324,7 +346,9 @@ def _check_new_epoch(script: Script) -> None:
 
 
 def _check_models(script: Script) -> None:
-    network, watcher, findings = script.network, script.watcher, script.findings
+    network = script.network
+    watcher = script.watcher
+    findings = script.findings
     network.most = _NO_LIMIT
     script.publish(10)
     acts = script.until(lambda: _newest(watcher) == 10, 15.0)
@@ -356,7 +380,8 @@ def _newest(watcher: Watcher) -> int:
 
 def end(script: Script) -> None:
     """The run is over: a client sends its window, and ends."""
-    watcher, network = script.watcher, script.network
+    watcher = script.watcher
+    network = script.network
     network.holds_acks = True  # so that its window holds something
     script.until(lambda: watcher.report is not None and watcher.report.window_batches > 0, 5.0)
     dropped = watcher.report.dropped if watcher.report else 0
@@ -378,13 +403,19 @@ def end(script: Script) -> None:
 
 def play_kills(script: Script) -> None:
     """The learner is killed; falls silent; stops and comes back; has another run."""
-    network, watcher, findings = script.network, script.watcher, script.findings
+    network = script.network
+    watcher = script.watcher
+    findings = script.findings
     if not (script.join() and script.let(6, seconds=30.0)):
         return
-    network.lost, network.holds_acks, network.most = {8, 9}, True, 10
+    network.lost = {8, 9}
+    network.holds_acks = True
+    network.most = 10
     network.send_ack(script.acked(limit=10))
     script.until_without_acks(lambda: len(watcher.batches) >= 10, 20.0)
-    network.lost, before, incarnation = set(), len(watcher.again), watcher.incarnation
+    network.lost = set()
+    before = len(watcher.again)
+    incarnation = watcher.incarnation
     script.wait(0.2)
     watcher.report = None
     script.restart(dark_s=1.5)
@@ -405,7 +436,8 @@ def play_kills(script: Script) -> None:
 
 
 def _check_silence(script: Script) -> None:
-    network, connections = script.network, script.network.connections
+    network = script.network
+    connections = script.network.connections
     script.gateway.kill()  # the sockets stay, and nothing is said
     began = time.monotonic()
     found = script.until(lambda: network.connections > connections, _SILENCE_S + 2.0 + SLACK_S)
@@ -417,7 +449,8 @@ def _check_silence(script: Script) -> None:
 
 
 def _check_stop(script: Script) -> None:
-    network, watcher = script.network, script.watcher
+    network = script.network
+    watcher = script.watcher
     network.send("control", topics.ALL, Stop(script.run.run_id, script.run.epoch, "later", False))
     status = script.ended(2.0)
     count = len(watcher.batches)
@@ -427,7 +460,8 @@ def _check_stop(script: Script) -> None:
 
 
 def _check_another_run(script: Script) -> None:
-    watcher, before = script.watcher, script.watcher.incarnation
+    watcher = script.watcher
+    before = script.watcher.incarnation
     script.restart(run_id="another", dark_s=1.0)
     new = script.until(lambda: watcher.incarnation != before and len(watcher.batches) >= 2, 30.0)
     script.findings.note("another run", new, "" if new else "no batch of a new incarnation")
@@ -466,7 +500,8 @@ def play_refusal(script: Script) -> None:
 
 def play_keys(script: Script) -> None:
     """In place of the learner whose key the client has stands another one; then one without."""
-    network, watcher = script.network, script.watcher
+    network = script.network
+    watcher = script.watcher
     if not (script.keys and script.join() and script.let(4, seconds=30.0)):
         return
     own, other = script.keys
@@ -479,7 +514,9 @@ def play_keys(script: Script) -> None:
         network.open_sockets()
         script.wait(_SILENCE_S + 3.0)
         heard[name] = network.heard - before
-    network.keys, count, status = own, len(watcher.batches), script.ended(0.0)
+    network.keys = own
+    count = len(watcher.batches)
+    status = script.ended(0.0)
     network.most = _NO_LIMIT
     script.restart(dark_s=0.5)
     back = status is None and script.until(lambda: len(watcher.batches) > count + 4, 20.0)

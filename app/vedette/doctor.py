@@ -76,8 +76,10 @@ class Examination:
         env: str | None = None,
         allow_import: Collection[str] = (),
     ) -> None:
-        self._address, self._keys = address, keys
-        self._env, self._allow_import = env, allow_import
+        self._address = address
+        self._keys = keys
+        self._env = env
+        self._allow_import = allow_import
 
     def findings(self) -> Iterator[Finding]:
         """Make every check in turn; end early where the next one cannot be made."""
@@ -116,7 +118,8 @@ class Examination:
 
     def _port(self, address: Address, above: int) -> Finding:
         """Check that a port takes connections and speaks ZMTP."""
-        check, port = f"{PORTS[above]} port", address.port + above
+        check = f"{PORTS[above]} port"
+        port = address.port + above
         took_s = time_handshake(address, self._keys, above, _CONNECT_S)
         if took_s is not None:
             return ok(check, _speaks(port, took_s, "CURVE" if self._keys else "NULL"))
@@ -223,7 +226,8 @@ class Examination:
         """Receive the newest model as a manager does."""
         began = time.monotonic()
         _, own = sockets.manager_subscriptions(me)
-        deadline, received = began + _MODEL_S, 0
+        deadline = began + _MODEL_S
+        received = 0
         with sockets.models_sub(context, address, own, keys=self._keys) as models:
             while (left := deadline - time.monotonic()) > 0:
                 if not models.poll(int(left * 1000) + 1):

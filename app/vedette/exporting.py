@@ -220,7 +220,8 @@ def _write_minari(run: FinishedRun, out: Path) -> int:
     place = DataSetPlace.of(str(out))
     try:
         with LiveRows(run.replay) as rows, replacing(place.path) as aside:
-            data, about = place.make(aside), _about(run, rows)
+            data = place.make(aside)
+            about = _about(run, rows)
             return write_minari(data, rows, run.config.env, place.id, about)
     except ExportError as e:
         raise UsageError(f"--format minari: {e}") from e
@@ -228,7 +229,8 @@ def _write_minari(run: FinishedRun, out: Path) -> int:
 
 def _about(run: FinishedRun, rows: LiveRows) -> dict[str, Any]:
     """The provenance of a run's samples, as a data set's metadata: what may be published of it."""
-    versions, config = rows.column("version"), run.config
+    versions = rows.column("version")
+    config = run.config
     starts = [public_start(start) for start in read_provenance(RunDirectory(run.directory))]
     made = {
         "vedette_version": vedette_version(),
@@ -261,7 +263,8 @@ def _write_npz(run: FinishedRun, out: Path) -> int:
             name: opened.enter_context(LiveRows(directory))
             for name, directory in directories.items()
         }
-        actors, total = sources[ACTORS], sum(map(len, sources.values()))
+        actors = sources[ACTORS]
+        total = sum(map(len, sources.values()))
         begin = _first_action(run, actors)
         for name in actors.names:
             column = actors.dtype[name]

@@ -226,7 +226,8 @@ def _hub_errors(repository: Repository) -> Iterator[None]:
     from huggingface_hub import errors
 
     transport_error: type[Exception] = errors.HfHubHTTPError.__bases__[0]  # of its HTTP library
-    name, revision = repository.name, repository.revision or "main"
+    name = repository.name
+    revision = repository.revision or "main"
     try:
         yield
     except errors.RevisionNotFoundError as error:
@@ -256,7 +257,8 @@ def model_card(
     run: FinishedRun, repository: str, evaluation: Evaluation, starts: list[Start]
 ) -> str:
     """Return the model card of a run's policy: metadata as YAML, then Markdown."""
-    summary, config = read_summary(run.directory), run.config
+    summary = read_summary(run.directory)
+    config = run.config
     low, high = bootstrap_interval(np.array(evaluation.returns), statistic=mean)
     environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     template = files("vedette").joinpath("model_card.md").read_text("utf-8")
@@ -281,7 +283,8 @@ def model_card(
 def _metadata(run: FinishedRun, repository: str, evaluation: Evaluation) -> str:
     from huggingface_hub import EvalResult, ModelCardData
 
-    agent, env = run.config.agent.name, run.config.env.id
+    agent = run.config.agent.name
+    env = run.config.env.id
     result = EvalResult(
         task_type="reinforcement-learning",
         task_name="reinforcement-learning",

@@ -23,11 +23,11 @@ from numpy.typing import NDArray
 
 from vedette_protocol import topics
 from vedette_protocol.codec import decode_control, decode_up, encode
+from vedette_protocol.column import Columns
 from vedette_protocol.errors import ProtocolError
 from vedette_protocol.messages import Ack, Batch, Buffer, ModelChunk, Report, Run
 from vedette_protocol.model import pack_model, split_into_chunks
 from vedette_protocol.packing import pack, unpack
-from vedette_protocol.schema import Columns
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import ModelInfo
 from vedette_rl.core.columns import select_part
@@ -145,7 +145,8 @@ class ActionJudge:
         if not policies or not self._left.get(oldest, 1):
             return None
         self._left[oldest] = self._left.get(oldest, _JUDGED) - 1
-        obs, action = select_part(rows, "obs"), np.asarray(rows["action"])
+        obs = select_part(rows, "obs")
+        action = np.asarray(rows["action"])
         right = np.any([self._is_best(policy, obs, action) for policy in policies], axis=0)
         if right.all():
             return ""
@@ -197,8 +198,10 @@ class Watcher:
     """The run that was announced last."""
 
     def __init__(self, findings: Findings, judge: ActionJudge | None = None) -> None:
-        self.findings, self._judge = findings, judge
-        self.manager, self.incarnation = "", -1
+        self.findings = findings
+        self._judge = judge
+        self.manager = ""
+        self.incarnation = -1
         self.joined: set[tuple[str, bytes]] = set()
         self.report: Report | None = None
         self.batches: dict[int, bytes] = {}  # by number, a digest
@@ -266,12 +269,18 @@ class Watcher:
         return message
 
     def _begin(self, incarnation: int) -> None:
-        self.incarnation, self.limit, self.contiguous = incarnation, 0, 0
-        self.batches, self.settled, self.again, self.versions = {}, {}, [], []
+        self.incarnation = incarnation
+        self.limit = 0
+        self.contiguous = 0
+        self.batches = {}
+        self.settled = {}
+        self.again = []
+        self.versions = []
 
     def _on_report(self, report: Report, now: float) -> None:
         note = self.findings.note
-        self.report, self._reported = report, True
+        self.report = report
+        self._reported = True
         self.on_subscription("", b"")
         late_s = now - self._reported_at if self._reported_at else 0.0
         note("reports", late_s <= _REPORTS_S + SLACK_S, f"{late_s:.1f} s between two reports")
@@ -282,7 +291,8 @@ class Watcher:
         note("accounting", counted and sound, f"{said}, limit {report.limit} of {self.limit}")
 
     def _on_batch(self, batch: Batch, now: float) -> None:
-        note, seq = self.findings.note, batch.seq
+        note = self.findings.note
+        seq = batch.seq
         note("report first", self._reported, f"batch {seq}")
         note("ack first", self._acked, f"batch {seq}")
         note("credit", seq < self.limit, f"batch {seq}, limit {self.limit}")
@@ -303,7 +313,8 @@ class Watcher:
             self.versions.append((batch.epoch, batch.version))
 
     def _check_rows(self, batch: Batch) -> None:
-        run, why = self.run, ""
+        run = self.run
+        why = ""
         if batch.run_id != run.run_id:
             return  # of the run before, which had not ended for it
         if batch.schema != run.schema.hash:
@@ -390,7 +401,8 @@ class ScriptedNetwork(SocketNetwork):
         """Messages and subscriptions that came."""
 
     def on_message(self, channel: Channel, frames: Sequence[bytes]) -> None:
-        now, self.heard = time.monotonic(), self.heard + 1
+        now = time.monotonic()
+        self.heard = self.heard + 1
         if channel != "samples":
             self.watcher.on_subscription(channel, frames[0])
             self.connections += channel == "control" and frames[0].startswith(b"\1m/")

@@ -33,7 +33,8 @@ class LinearAgent:
         self.online = ParameterVector(self.q, learns=True)  # all weights, as one vector
         self.target = ParameterVector(self.q_target, learns=False)
         self.adam = VectorAdam(self.online, learning_rate=config.learning_rate)
-        self.discount, self.opt_steps = config.discount, 0
+        self.discount = config.discount
+        self.opt_steps = 0
 
     def opt(self, batch, weights=None, *, record=False):
         obs, next_obs = select_part(batch, "obs"), select_part(batch, "next_obs")
@@ -73,12 +74,14 @@ class LinearPolicy:
 
     def __init__(self, config, spaces, seed):
         self.parts = flat_parts(config.name, spaces.observation)
-        self.actions, self.rng = int(spaces.action.n), np.random.default_rng(seed)
+        self.actions = int(spaces.action.n)
+        self.rng = np.random.default_rng(seed)
 
     def sync_model(self, model):
         shape = self.actions, count_features(self.parts)
         check_arrays({"1.weight": shape, "1.bias": shape[:1]}, model.arrays)
-        self.weight, self.bias = model.arrays["1.weight"], model.arrays["1.bias"]
+        self.weight = model.arrays["1.weight"]
+        self.bias = model.arrays["1.bias"]
 
     def values(self, obs):
         return flatten_observation(self.parts, obs) @ self.weight.T + self.bias

@@ -96,14 +96,17 @@ def main(args):
     q_optimizer = torch.optim.Adam([*q1.parameters(), *q2.parameters()], lr=args.q_lr)
     actor_optimizer = torch.optim.Adam(actor.parameters(), lr=args.policy_lr)
     saved = [actor, q1, q2, q1_target, q2_target, q_optimizer, actor_optimizer]
-    checkpoint, first_step = Path(args.run_dir, "loop.pt"), 0
+    checkpoint = Path(args.run_dir, "loop.pt")
+    first_step = 0
     unfinished = checkpoint.with_suffix(".new")
     if checkpoint.exists():
         first_step, states = torch.load(checkpoint)
         for part, state in zip(saved, states, strict=True):
             part.load_state_dict(state)
 
-    size, ratio = args.buffer_size, args.batch_size  # drawn per row inserted  # +
+    # drawn per row inserted  # +
+    size = args.buffer_size
+    ratio = args.batch_size
     settings = {  # +
         "env": args.env_id,  # +
         "agent": "own_loop:Policy",  # +

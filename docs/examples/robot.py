@@ -27,7 +27,8 @@ class Pendulum:
     """A motor that swings a rod up, in place of a real one."""
 
     def reset(self):
-        self.angle, self.speed = np.random.uniform(-math.pi, math.pi), np.random.uniform(-1, 1)
+        self.angle = np.random.uniform(-math.pi, math.pi)
+        self.speed = np.random.uniform(-1, 1)
         self.steps = 0
         return self.sensors()
 
@@ -46,7 +47,10 @@ class Pendulum:
 
 def control(learner, seconds, keys=None):
     """Plays until the run is over, or for `seconds`; says how well it kept its time."""
-    robot, steps, missed, longest_s = Pendulum(), 0, 0, 0.0
+    robot = Pendulum()
+    steps = 0
+    missed = 0
+    longest_s = 0.0
     with vedette.Actor(
         learner,
         keys=keys,
@@ -64,12 +68,14 @@ def control(learner, seconds, keys=None):
             actor.observe(reward, sensors, truncated=truncated)
             if truncated:
                 actor.begin(robot.reset())
-            steps, due = steps + 1, due + PERIOD_S
+            steps = steps + 1
+            due = due + PERIOD_S
             left_s = due - time.perf_counter()
             if left_s > 0:
                 time.sleep(left_s)
             else:
-                missed, due = missed + 1, time.perf_counter()
+                missed = missed + 1
+                due = time.perf_counter()
         dropped = actor.stats()["dropped"]
     print(
         f"{steps} steps, {missed} periods missed, longest act {1e3 * longest_s:.1f} ms, "

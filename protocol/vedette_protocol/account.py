@@ -179,7 +179,8 @@ class IncarnationAccount:
         if report.base < self.base or report.sequenced < self.sequenced:
             return
         self.gone = report.state == "gone"
-        self.sequenced, self.base = report.sequenced, report.base
+        self.sequenced = report.sequenced
+        self.base = report.base
         self.dropped = report.dropped
         self.window_rows = min(
             report.window_rows, rows_max * min(report.window_batches, window_batches)

@@ -78,7 +78,8 @@ class HeaderLayout(NamedTuple):
 def layout_of(batch: Batch, header: bytes) -> HeaderLayout | None:
     """The layout of a batch's header; None: it is not laid out as `encode_batch` does it."""
     fixed = [_beginning(batch.run_id, batch.manager, batch.incarnation)[: -len(SEQ)]]
-    codes, limits = [">"], []
+    codes = [">"]
+    limits = []
     for key in ("seq", "base", "actor", "epoch", "version", "env_steps"):
         mark = pack(getattr(batch, key))[0]
         narrow = mark <= _FIXINT_MAX

@@ -38,7 +38,8 @@ class ProtocolError(Exception):
 
     def __init__(self, why: str, *, sender: Sender | None = None) -> None:
         super().__init__(why)
-        self.sender, self.rows = sender, 0
+        self.sender = sender
+        self.rows = 0
 
 
 class MalformedError(ProtocolError):
@@ -72,7 +73,8 @@ class AckError(ProtocolError):
             f"the learner acknowledges sequence numbers below {acked}, but only those below {sent} "
             "were ever sent"
         )
-        self.acked, self.sent = acked, sent
+        self.acked = acked
+        self.sent = sent
 
 
 class LedgerFullError(ProtocolError):
@@ -84,7 +86,8 @@ class LedgerFullError(ProtocolError):
             "by living managers or reserved for other keys; raise learner.max_managers",
             sender=Sender(manager, incarnation, None),
         )
-        self.manager, self.limit = manager, limit
+        self.manager = manager
+        self.limit = limit
 
 
 class RetiredError(ProtocolError):
@@ -104,7 +107,8 @@ class RetiredError(ProtocolError):
             f"incarnation {incarnation:016x} of manager {manager!r} {why}",
             sender=Sender(manager, incarnation, None),
         )
-        self.manager, self.incarnation = manager, incarnation
+        self.manager = manager
+        self.incarnation = incarnation
 
 
 class StampError(ProtocolError):
@@ -121,4 +125,6 @@ class WindowFullError(Exception):
         super().__init__(
             f"no room in the window for {payload_bytes} bytes: it holds {held_bytes} of {max_bytes}"
         )
-        self.payload_bytes, self.held_bytes, self.max_bytes = payload_bytes, held_bytes, max_bytes
+        self.payload_bytes = payload_bytes
+        self.held_bytes = held_bytes
+        self.max_bytes = max_bytes

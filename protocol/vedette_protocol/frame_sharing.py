@@ -16,15 +16,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from vedette_protocol.column import Column
 from vedette_protocol.errors import SchemaError
-
-if TYPE_CHECKING:  # the schema imports this module
-    from vedette_protocol.schema import Column
 
 _ENTRIES = struct.Struct("<Q")
 ENTRIES_BYTES = _ENTRIES.size

@@ -62,7 +62,8 @@ class Ledger:
 
     def __init__(self, run_id: str, closed: SampleAccounting | None = None) -> None:
         self.run_id = run_id
-        self.batch_rows, self.window_batches = ROWS_MAX, EXTRAS_MAX
+        self.batch_rows = ROWS_MAX
+        self.window_batches = EXTRAS_MAX
         self.living: dict[str, ManagerEntry] = {}
         self._entries: dict[str, ManagerEntry] = {}
         self.places = Places()
@@ -141,7 +142,8 @@ class Ledger:
 
     def retire(self, manager: str, incarnation: int) -> None:
         """Close an account for good: messages of this incarnation are refused from now on."""
-        entry, account = self._entries.get(manager), self._find_account(manager, incarnation)
+        entry = self._entries.get(manager)
+        account = self._find_account(manager, incarnation)
         if entry is not None and account is not None:
             self._close_account(entry, account)
             self._retired[incarnation] = None
@@ -265,7 +267,8 @@ class Ledger:
                 except (RetiredError, LedgerFullError):
                     continue
                 account.produced = max(account.produced, later.accounting().produced)
-                account.gone, mine.packed = later.gone, None
+                account.gone = later.gone
+                mine.packed = None
                 self._note_living(mine)
 
     def mark_gone(self, manager: str) -> None:
@@ -382,7 +385,8 @@ class Ledger:
         if not self.places.is_admitted(entry.key):
             self.places.add(entry.key, -len(entry.accounts))
             self.places.add(key, len(entry.accounts))
-            entry.key, entry.packed = key, None
+            entry.key = key
+            entry.packed = None
             return
         for account in list(entry.accounts.values()):  # nothing came of them
             self._close_account(entry, account)

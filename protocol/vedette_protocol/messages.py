@@ -366,7 +366,9 @@ class ModelChunk:
 
     def check(self) -> None:
         """Refuse a chunk whose length does not follow from its index."""
-        index, count, total_bytes = self.index, self.count, self.total_bytes
+        index = self.index
+        count = self.count
+        total_bytes = self.total_bytes
         chunk_bytes = -(-total_bytes // count)
         expected = min(chunk_bytes, total_bytes - index * chunk_bytes)
         if count > -(-total_bytes // CHUNK_MIN_BYTES) or index >= count or expected < 1:

@@ -14,10 +14,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from vedette_protocol.column import Column, Columns
 from vedette_protocol.errors import ModelError, SchemaError
 from vedette_protocol.limits import CHUNK_MAX_BYTES, CHUNK_MIN_BYTES, COUNT_MAX, MODEL_MAX_BYTES
 from vedette_protocol.messages import Buffer, ModelChunk
-from vedette_protocol.schema import Column, Columns, Schema
+from vedette_protocol.schema import Schema
 
 _VERSION_BYTES: Final = 8
 
@@ -255,7 +256,8 @@ class ModelAssembler:
         max_bytes: int = MODEL_MAX_BYTES,
         memory: Callable[[int], NDArray[np.uint8]] = _new_memory,
     ) -> None:
-        self.max_bytes, self._memory = max_bytes, memory
+        self.max_bytes = max_bytes
+        self._memory = memory
         self._run_id = ""
         self.newest_model = (-1, -1)
         """(epoch, version) of the newest complete model; (-1, -1) before the first."""

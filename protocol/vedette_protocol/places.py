@@ -74,7 +74,8 @@ class Places:
 
     def _kept_from(self, key: str) -> int:
         """Return the places that are reserved for other keys and not taken yet."""
-        reserved, others = self.reserved, self._keys - {key}
+        reserved = self.reserved
+        others = self._keys - {key}
         taken = sum(min(reserved, self._held[other]) for other in others & self._held.keys())
         return reserved * len(others) - taken
 

@@ -61,9 +61,13 @@ class Window:
     ) -> None:
         if max_batches < 1 or max_bytes < 1:
             raise ValueError(f"a window of {max_batches} batches, {max_bytes} bytes holds nothing")
-        self.manager, self.incarnation = manager, incarnation
-        self.run_id, self.schema = run_id, schema
-        self.max_batches, self.max_bytes, self.on_full = max_batches, max_bytes, on_full
+        self.manager = manager
+        self.incarnation = incarnation
+        self.run_id = run_id
+        self.schema = schema
+        self.max_batches = max_batches
+        self.max_bytes = max_bytes
+        self.on_full = on_full
         self.produced = self.dropped = self.settled = self.rejected = self.resent = 0
         self.bytes = 0
         self.sequenced = 0
@@ -124,7 +128,8 @@ class Window:
             WindowFullError: there is no room and nothing may be dropped, or the batch is larger
                 than the window.
         """
-        size, dropped = len(payload), 0
+        size = len(payload)
+        dropped = 0
         if not self.has_room(size):
             dropped = self._make_room(size)
             if not self.has_room(size):
@@ -172,9 +177,15 @@ class Window:
         """Number unsent batches. Thousands a second: no function is called for each."""
         if self._again:  # they go first
             return
-        fresh, numbered, sent_at = self._fresh, self._numbered, self._sent_at
-        run_id, manager, incarnation = self.run_id, self.manager, self.incarnation
-        schema, base, seq = self.schema, self.base, self.sequenced
+        fresh = self._fresh
+        numbered = self._numbered
+        sent_at = self._sent_at
+        run_id = self.run_id
+        manager = self.manager
+        incarnation = self.incarnation
+        schema = self.schema
+        base = self.base
+        seq = self.sequenced
         until = min(self.limit, seq + min(limit - len(batches), len(fresh)))
         while seq < until:
             actor, epoch, version, rows, payload, env_steps = fresh.popleft()
@@ -309,9 +320,11 @@ class Window:
     def _settle(self, ack: Ack) -> None:
         self._free(range(self.base, ack.contiguous))
         self.base = max(self.base, ack.contiguous)
-        extras, seq = ack.extras, ack.contiguous
+        extras = ack.extras
+        seq = ack.contiguous
         if seq < self.base:  # the ledger was restored from an older state
-            extras, seq = extras >> (self.base - seq), self.base
+            extras = extras >> (self.base - seq)
+            seq = self.base
         beyond = []
         while extras:
             bit = extras & -extras
@@ -322,7 +335,8 @@ class Window:
             self.base += 1
 
     def _free(self, settled: Iterable[int]) -> None:
-        numbered, sent_at = self._numbered, self._sent_at
+        numbered = self._numbered
+        sent_at = self._sent_at
         bytes_freed = rows_freed = 0
         for seq in settled:
             batch = numbered.pop(seq, None)

@@ -78,7 +78,8 @@ def parse_subscription(frame: bytes | memoryview) -> Subscription:
     if not 1 < len(frame) <= ID_MAX_CHARS + 4:
         raise MalformedError(f"a subscription has 2 to {ID_MAX_CHARS + 4} bytes, got {len(frame)}")
     event = bytes(frame)
-    verb, topic = event[0], event[1:]
+    verb = event[0]
+    topic = event[1:]
     if verb > 1:
         raise MalformedError(f"a subscription begins with 0 or 1, not {verb}")
     if topic == ALL:

@@ -277,7 +277,8 @@ class FieldMap:
         self._required = self._all_keys - optional - set(derived)
         self._strict = strict
         self._converted = [(key, type_.to_wire) for _, key, type_ in self._fields if type_.to_wire]
-        self._where, self._fixed = where, fixed
+        self._where = where
+        self._fixed = fixed
         attributes = [*(name for name, _, _ in self._fields), *derived]
         if len(attributes) > 1:
             self._values: Callable[[object], tuple[object, ...]] = attrgetter(*attributes)
@@ -352,7 +353,9 @@ class MessageCodec:
         self._header: Final = FieldMap(
             cls, flat, "the header", strict=strict, omitted=left_out, v=PROTOCOL_VERSION, k=kind
         )
-        self._cls, self._check, self._body = cls, getattr(cls, "check", None), None
+        self._cls = cls
+        self._check = getattr(cls, "check", None)
+        self._body = None
         if body:
             self._body = FieldMap(
                 cls, body, f"the {kind}", derived=derived.split(), omitted=left_out

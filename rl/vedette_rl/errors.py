@@ -31,7 +31,9 @@ class UnsupportedSpaceError(RlError):
 
     def __init__(self, agent: str, part: str, space: object, takes: str) -> None:
         super().__init__(f"agent {agent!r} takes {takes} {part} spaces, not {space}")
-        self.agent, self.part, self.space = agent, part, space
+        self.agent = agent
+        self.part = part
+        self.space = space
 
 
 class PolicyDoesNotLearnError(RlError):
@@ -50,7 +52,9 @@ class RankLostError(RlError):
 
     def __init__(self, number: int, count: int, why: str) -> None:
         super().__init__(f"rank {number} of {count} cannot train on with the others: {why}")
-        self.number, self.count, self.why = number, count, why
+        self.number = number
+        self.count = count
+        self.why = why
 
 
 class NoImageError(RlError):
@@ -83,7 +87,9 @@ class ShiftTooLargeError(RlError):
             f"agent.random_shift is {shift}, and {image} has {side} pixels a side: set 'auto', or "
             f"{side // 4} at most, a quarter of it"
         )
-        self.shift, self.image, self.side = shift, image, side
+        self.shift = shift
+        self.image = image
+        self.side = side
 
 
 class UnknownEnvironmentError(RlError):
@@ -99,7 +105,8 @@ class SpaceLayoutError(RlError):
 
     def __init__(self, part: str, space: object, why: str) -> None:
         super().__init__(f"{part} space {space}: {why}")
-        self.part, self.space = part, space
+        self.part = part
+        self.space = space
 
 
 class DeclaredSpaceError(RlError):
@@ -107,7 +114,9 @@ class DeclaredSpaceError(RlError):
 
     def __init__(self, part: str, declared: object, found: object) -> None:
         super().__init__(f"env.{part} declares {declared}, and the environment here has {found}")
-        self.part, self.declared, self.found = part, declared, found
+        self.part = part
+        self.declared = declared
+        self.found = found
 
 
 class ImportNotAllowedError(RlError):
@@ -126,7 +135,8 @@ class EnvironmentFaultError(RlError):
 
     def __init__(self, env: str, fault: str) -> None:
         super().__init__(f"environment {env}: {fault}")
-        self.env, self.fault = env, fault
+        self.env = env
+        self.fault = fault
 
 
 class EvaluationCancelledError(RlError):
@@ -137,7 +147,9 @@ class EvaluationCancelledError(RlError):
             f"the evaluation of version {version} is given up: {ended} of {episodes} episodes "
             "had ended"
         )
-        self.version, self.ended, self.episodes = version, ended, episodes
+        self.version = version
+        self.ended = ended
+        self.episodes = episodes
 
 
 class UnknownAgentError(RlError):
@@ -157,7 +169,9 @@ class UnknownNameError(RlError):
 
     def __init__(self, key: str, name: str, why: str) -> None:
         super().__init__(f"{key} is {name!r}: {why}")
-        self.key, self.name, self.why = key, name, why
+        self.key = key
+        self.name = name
+        self.why = why
 
 
 class CustomNetworkError(RlError):
@@ -173,7 +187,8 @@ class RowColumnError(RlError):
 
     def __init__(self, name: str, why: str) -> None:
         super().__init__(f"column {name!r}: {why}")
-        self.name, self.why = name, why
+        self.name = name
+        self.why = why
 
 
 class OwnPartError(RlError):
@@ -187,7 +202,9 @@ class OwnPartError(RlError):
 
     def __init__(self, key: str, name: str, method: str, found: str, expected: str) -> None:
         super().__init__(f"{key} is {name!r}: its {method}() returned {found}; return {expected}")
-        self.key, self.name, self.method = key, name, method
+        self.key = key
+        self.name = name
+        self.method = method
 
 
 class HindsightError(RlError):
@@ -227,7 +244,8 @@ class TakeoverError(RlError):
 
     def __init__(self, env_id: str, why: str, fix: str) -> None:
         super().__init__(f"environment {env_id!r} by a person: {why}; {fix}")
-        self.env_id, self.why = env_id, why
+        self.env_id = env_id
+        self.why = why
 
 
 class CheckpointError(RlError):
@@ -235,7 +253,8 @@ class CheckpointError(RlError):
 
     def __init__(self, path: Path, what: str, why: str) -> None:
         super().__init__(f"cannot {what} checkpoint {path}: {why}")
-        self.path, self.why = path, why
+        self.path = path
+        self.why = why
 
 
 class DivergedError(RlError):
@@ -252,7 +271,8 @@ class DivergedError(RlError):
             "Nothing of it is saved; a smaller agent.learning_rate, agent.max_grad_norm=10 or "
             "env.reward_clip keep numbers finite"
         )
-        self.opt_steps, self.name = opt_steps, name
+        self.opt_steps = opt_steps
+        self.name = name
 
 
 class PolicyFileError(RlError):
@@ -278,7 +298,9 @@ class DataSetError(RlError):
 
     def __init__(self, name: str, why: str, fix: str) -> None:
         super().__init__(f"data set {name}: {why}: {fix}")
-        self.name, self.why, self.fix = name, why, fix
+        self.name = name
+        self.why = why
+        self.fix = fix
 
 
 class NoTdErrorsError(RlError):
@@ -314,7 +336,8 @@ class ReplayTornError(ReplayFormatError):
         super().__init__(
             f"the replay's file {path} {why}: delete {path.parent} to begin an empty replay"
         )
-        self.path, self.why = path, why
+        self.path = path
+        self.why = why
 
 
 class ReplaySyncError(RlError):

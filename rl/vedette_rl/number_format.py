@@ -69,9 +69,9 @@ def format_duration(duration_s: float | None) -> str:
 def format_time(time_s: float | None) -> str:
     """A time of this machine's clock; a dash where there is none."""
     try:
-        return _NONE if time_s is None else time.strftime(
-            "%Y-%m-%d %H:%M:%S", time.localtime(time_s)
-        )  # fmt: skip
+        return (
+            _NONE if time_s is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time_s))
+        )
     except (ValueError, OverflowError, OSError):  # no time at all
         return _NONE
 

@@ -81,7 +81,9 @@ class RolloutLoop:
         n_step: int,
         agent: str = "",
     ) -> None:
-        self._envs, self._policy, self._processor = envs, policy, processor
+        self._envs = envs
+        self._policy = policy
+        self._processor = processor
         self._act = act_of(policy)
         self._columns = policy.acted_columns if isinstance(policy, ColumnPolicy) else None
         self._begins = np.ones(len(envs), np.bool_)
@@ -92,7 +94,8 @@ class RolloutLoop:
         """(epoch, version) of the model that it acts on; version -1 before the first."""
         # An n-step transition began n - 1 steps ago, perhaps on an older model.
         self._acted_on: deque[tuple[int, int]] = deque()
-        self._n_step, self._unchecked = n_step, agent if is_import_name(agent) else ""
+        self._n_step = n_step
+        self._unchecked = agent if is_import_name(agent) else ""
         self._obs: Columns = {}
 
     @property
@@ -156,7 +159,8 @@ class RolloutLoop:
             step = replace(step, extra={**step.extra, **acted})
         self.env_steps += int(np.count_nonzero(step.valid))
         self._acted_on.append(self.acting_on)
-        self._obs, self._begins = step.init_obs, step.begins
+        self._obs = step.init_obs
+        self._begins = step.begins
         return step
 
     def process(self, step: Step) -> Columns:

@@ -61,9 +61,11 @@ class BareLoop:
         self, batch_size: int, hidden: int, agent: str = "dqn", *, paper: bool = False
     ) -> None:
         spaces = Spaces(gym.spaces.Box(-1.0, 1.0, (4,), np.float32), gym.spaces.Discrete(2))
-        kind, settings = agent_kind(agent), dict[str, Any]()
+        kind = agent_kind(agent)
+        settings = dict[str, Any]()
         if agent == "sac":
-            spaces, settings = _CONTROL, {**kind.config.values_before} if paper else {}
+            spaces = _CONTROL
+            settings = {**kind.config.values_before} if paper else {}
         settings |= {"name": agent, "batch_size": batch_size, "hidden_sizes": (hidden, hidden)}
         config = kind.config(**settings)
         self.agent: Agent = kind.build_agent(config, spaces, device="cpu", seed=0)
@@ -86,7 +88,8 @@ class BareLoop:
 
 def _filled(spaces: Spaces) -> UniformReplay:
     row = transition_dtype(spaces)
-    ring, rng = MemoryRing(row, _ROWS), np.random.default_rng(0)
+    ring = MemoryRing(row, _ROWS)
+    rng = np.random.default_rng(0)
     while ring.inserted < _ROWS:
         columns = empty_columns(row, ring.room)
         for column in columns.values():

@@ -101,7 +101,8 @@ class _SavingLoop(BareLoop):
 
     def opts_while_writing(self) -> tuple[int, float]:
         """Begin a checkpoint and optimize until it is written; the steps and the seconds."""
-        opts, began = 0, time.perf_counter()
+        opts = 0
+        began = time.perf_counter()
         self._save()
         while self._checkpoint_writer.busy:
             self.opt()

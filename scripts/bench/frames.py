@@ -127,7 +127,8 @@ class _Ring:
     def __init__(
         self, writer: RingWriter, layout: ReplayLayout, batch: Columns, replay: UniformReplay
     ) -> None:
-        self._writer, self._replay = writer, replay
+        self._writer = writer
+        self._replay = replay
         self._batch = batch if layout.shared else whole_stacks(batch)
         self.rows = len(batch["reward"])
         self.row_bytes = writer.manifest.total_bytes / writer.manifest.physical_rows
@@ -163,7 +164,9 @@ def layout_of(shape: Shape, capacity: int, storage: str) -> ReplayLayout:
 def _batch(shape: Shape, schema: Schema) -> Columns:
     """As actors make them: a part of each environment's episode, its frames once."""
     assert schema.sharing is not None
-    rng, rows, stack = np.random.default_rng(0), _ENVS * shape.steps, max(1, shape.stack)
+    rng = np.random.default_rng(0)
+    rows = _ENVS * shape.steps
+    stack = max(1, shape.stack)
     frames = shape.steps + stack + shape.n_step - 1
     first = np.arange(_ENVS) * frames + np.arange(shape.steps)[:, None]  # (steps, envs)
     obs = (first.ravel()[:, None] + np.arange(stack)).astype(np.uint32)

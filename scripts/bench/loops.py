@@ -89,7 +89,8 @@ class LoopBench:
         }
 
     def _vedette(self, config: RunConfig) -> Rates:
-        address, spaces = Address("127.0.0.1", free_port()), probe_environment(config.env)
+        address = Address("127.0.0.1", free_port())
+        spaces = probe_environment(config.env)
         agent = agent_kind("dqn").build_agent(config.agent, spaces, device="cpu", seed=0)
         producers = [
             python_module(PRODUCER, str(address), f"p{n}", str(self.rows_in), "1", "inf")
@@ -128,10 +129,12 @@ class LoopBench:
         """Draw until the buffer is full and `_WARM_S` are over, then for the time of a round."""
         while inserted() < max(self.rows_out, self.capacity):
             time.sleep(0.01)
-        began, drawn = time.monotonic(), 0
+        began = time.monotonic()
+        drawn = 0
         while (now := time.monotonic()) < began + _WARM_S:
             sample()
-        began, first = now, inserted()
+        began = now
+        first = inserted()
         while (now := time.monotonic()) < began + self.seconds:
             sample()
             drawn += self.rows_out
@@ -146,9 +149,11 @@ class PlainBuffer:
             name: np.empty((capacity, *column.shape[1:]), column.dtype)
             for name, column in _batch(1).items()
         }
-        self._capacity, self._lock = capacity, threading.Lock()
+        self._capacity = capacity
+        self._lock = threading.Lock()
         self._rng = np.random.default_rng(0)
-        self.inserted, self.closed = 0, False
+        self.inserted = 0
+        self.closed = False
 
     def take_all(self, queue: multiprocessing.queues.Queue[Columns]) -> None:
         while not self.closed:

@@ -46,8 +46,11 @@ OWN_LOOP = "own_loop"
 MANAGER = "actors"
 """A word of its command line; an own loop has none."""
 
-STOP, GO = signal.SIGSTOP, signal.SIGCONT
-_WARM_S, _SETTLE_S, _START_S = 1.5, 0.3, 60.0
+STOP = signal.SIGSTOP
+GO = signal.SIGCONT
+_WARM_S = 1.5
+_SETTLE_S = 0.3
+_START_S = 60.0
 _ROBOT = Path(__file__).parents[2] / "docs" / "examples" / "robot.py"
 _SAID = re.compile(r"(\d+) steps, (\d+) periods missed, longest act ([\d.]+) ms, (\d+) samples")
 
@@ -126,7 +129,8 @@ class OwnLoopBench:
 
 def _await_samples(asker: StatusClient, module: str) -> None:
     """Wait until what has just been started plays."""
-    before, deadline = ask(asker).samples.inserted, time.monotonic() + _START_S
+    before = ask(asker).samples.inserted
+    deadline = time.monotonic() + _START_S
     while ask(asker).samples.inserted == before:
         if time.monotonic() > deadline:
             raise NoAnswerError(f"{module} of this measurement", _START_S)
@@ -171,12 +175,20 @@ class RealTimeBench:
 
     def run(self) -> dict[str, Any]:
         """Measure: periods missed, the longest `act`, samples dropped."""
-        address, total_s = f"127.0.0.1:{free_port()}", self.seconds * (self.kills + 1)
+        address = f"127.0.0.1:{free_port()}"
+        total_s = self.seconds * (self.kills + 1)
         total_s += self.away_s * self.kills
         with tempfile.TemporaryDirectory(prefix="vedette-bench-") as place:
             learner = daemon_command(
-                *("learner", "--env", "Pendulum-v1", "--bind", address, "--out", f"{place}/run"),
-                *("learner.warmup_period=200", "stop.target_return=none"),
+                "learner",
+                "--env",
+                "Pendulum-v1",
+                "--bind",
+                address,
+                "--out",
+                f"{place}/run",
+                "learner.warmup_period=200",
+                "stop.target_return=none",
             )
             robot = [sys.executable, str(_ROBOT), address, "--seconds", str(total_s)]
             process = _started(learner)
@@ -210,7 +222,8 @@ def play(learner: str, env: str, envs: int) -> None:
     """Play until this process is killed: the simulator of `OwnLoopBench`."""
     config = EnvConfig(id=env, vectorization="loop", stepping="serial")
     group = make_group(config, envs)
-    obs, everywhere = group.layout.empty(envs), range(envs)
+    obs = group.layout.empty(envs)
+    everywhere = range(envs)
     group.reset(everywhere, list(everywhere), obs, everywhere)
     with vedette.Actor(learner, envs=envs) as actor:
         actor.begin(obs["obs"])

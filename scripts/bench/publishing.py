@@ -84,7 +84,8 @@ class _PublishingLoop(BareLoop):
 
     def opts_publishing(self, count: int) -> tuple[float, float]:
         """Optimize and publish after each step; the seconds it took, and those of publishing."""
-        calls, began = 0.0, time.perf_counter()
+        calls = 0.0
+        began = time.perf_counter()
         for _ in range(count):
             self.opt()
             called = time.perf_counter()

@@ -72,7 +72,8 @@ def _receive(
         raise TimeoutError("no producer sent anything for 30 s")
     begin = time.monotonic() + _WARM_S
     inserted = 0
-    reader, intake = BatchReader(), Intake(schema, payload.rows, payload.rows, lambda manager: 0)
+    reader = BatchReader()
+    intake = Intake(schema, payload.rows, payload.rows, lambda manager: 0)
     while (now := time.monotonic()) < begin + seconds:
         if not pull.poll(100):
             continue

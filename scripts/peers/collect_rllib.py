@@ -16,7 +16,8 @@ STEPS = 512
 
 
 def main() -> None:
-    env, seconds = sys.argv[1], float(sys.argv[2])
+    env = sys.argv[1]
+    seconds = float(sys.argv[2])
     ray.init(num_cpus=2, include_dashboard=False, logging_level="error", log_to_driver=False)
     algorithm = (
         DQNConfig()

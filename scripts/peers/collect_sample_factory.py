@@ -28,8 +28,11 @@ from sample_factory.envs.env_utils import register_env
 from sample_factory.utils.typing import Config
 from sample_factory.utils.utils import log
 
-ENVS, WORKERS = 16, 2
-TRAJECTORY_S, STOP_S, LIMIT_S = 30.0, 10.0, 120
+ENVS = 16
+WORKERS = 2
+TRAJECTORY_S = 30.0
+STOP_S = 10.0
+LIMIT_S = 120
 
 
 def make_env(
@@ -48,7 +51,8 @@ def settings(env: str, folder: str) -> Config:
 
 
 def main() -> None:
-    env, seconds = sys.argv[1], float(sys.argv[2])
+    env = sys.argv[1]
+    seconds = float(sys.argv[2])
     signal.alarm(LIMIT_S + int(seconds))  # its start and its stop wait without a bound
     log.setLevel(logging.WARNING)
     register_env(env, make_env)

@@ -19,8 +19,11 @@ from torchrl.envs import GymEnv, SerialEnv
 from torchrl.modules import MLP, EGreedyModule, QValueActor
 from torchrl.weight_update import SharedMemWeightSyncScheme
 
-ENVS, WORKERS, FRAMES = 16, 2, 512
-STOP_S, LIMIT_S = 10.0, 120
+ENVS = 16
+WORKERS = 2
+FRAMES = 512
+STOP_S = 10.0
+LIMIT_S = 120
 
 
 def make_envs(name: str) -> SerialEnv:
@@ -28,7 +31,8 @@ def make_envs(name: str) -> SerialEnv:
 
 
 def main() -> None:
-    env, seconds = sys.argv[1], float(sys.argv[2])
+    env = sys.argv[1]
+    seconds = float(sys.argv[2])
     signal.alarm(LIMIT_S + int(seconds))  # not all of its waits have a bound
     torch.set_num_threads(1)
     probe = make_envs(env)

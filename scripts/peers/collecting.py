@@ -21,7 +21,8 @@ def steps_per_s(collect: Callable[[], int], seconds: float) -> float:
     warm = time.monotonic() + WARM_S
     while time.monotonic() < warm:
         collect()
-    steps, began = 0, time.monotonic()
+    steps = 0
+    began = time.monotonic()
     while time.monotonic() < began + seconds:
         steps += collect()
     return steps / (time.monotonic() - began)

@@ -36,7 +36,8 @@ class Control(gym.Env[Any, Any]):
 
 def main() -> None:
     torch.set_num_threads(1)
-    batch_size, kind = int(sys.argv[1]), SAC if sys.argv[2] == "sac" else DQN
+    batch_size = int(sys.argv[1])
+    kind = SAC if sys.argv[2] == "sac" else DQN
     model = kind(
         "MlpPolicy",
         Control() if kind is SAC else "CartPole-v1",
@@ -53,7 +54,9 @@ def main() -> None:
             model.train(int(line), batch_size)
             print(time.process_time() - spent, time.perf_counter() - began, flush=True)
         return
-    steps, seconds, began = 0, float(sys.argv[2]), time.monotonic()
+    steps = 0
+    seconds = float(sys.argv[2])
+    began = time.monotonic()
     while time.monotonic() < began + seconds:
         model.train(STEPS, batch_size)
         steps += STEPS

@@ -31,7 +31,9 @@ def produce(port: int, load: Load) -> None:
 
 def main() -> None:
     load, seconds = asked()
-    ring, lock, example = Ring(load), threading.Lock(), load.batches()[0]
+    ring = Ring(load)
+    lock = threading.Lock()
+    example = load.batches()[0]
     up: mp.Queue[int] = mp.Queue()
     # Producers are forked before gRPC starts its threads here.
     producers = [

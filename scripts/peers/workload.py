@@ -58,7 +58,8 @@ def packed(batch: Batch) -> np.ndarray[Any, Any]:
 
 def unpacked(flat: np.ndarray[Any, Any], example: Batch) -> Batch:
     """The batch whose bytes these are, as views of them."""
-    batch, at = {}, 0
+    batch = {}
+    at = 0
     for name, column in example.items():
         batch[name] = flat[at : at + column.nbytes].view(column.dtype).reshape(column.shape)
         at += column.nbytes
@@ -81,7 +82,8 @@ class Ring:
             name: np.zeros((rows, *column.shape[1:]), column.dtype)
             for name, column in example.items()
         }
-        self._rows, self._at = rows, 0
+        self._rows = rows
+        self._at = 0
         self.inserted = 0
 
     def insert(self, batch: Batch) -> None:
@@ -110,7 +112,8 @@ def receive_for(seconds: float, ring: Ring, receive: Callable[[], None]) -> None
     warm = time.monotonic() + WARM_S
     while time.monotonic() < warm:
         receive()
-    before, began = ring.inserted, time.monotonic()
+    before = ring.inserted
+    began = time.monotonic()
     while time.monotonic() < began + seconds:
         receive()
     tell((ring.inserted - before) / (time.monotonic() - began))
@@ -124,7 +127,8 @@ def count_for(seconds: float, inserted: Callable[[], int]) -> None:
             raise TimeoutError(f"nothing came for {FIRST_S:g} s")
         time.sleep(0.05)
     time.sleep(WARM_S)
-    before, began = inserted(), time.monotonic()
+    before = inserted()
+    began = time.monotonic()
     time.sleep(seconds)
     tell((inserted() - before) / (time.monotonic() - began))
 

@@ -107,7 +107,10 @@ class SettingError(ConfigError):
     def __init__(self, key: str, why: str, fix: str = "", *, source: str = "") -> None:
         place = f"{source}: " if source else ""
         super().__init__(f"{place}{key}: {why}" + (f"; {fix}" if fix else ""))
-        self.key, self.why, self.fix, self.source = key, why, fix, source
+        self.key = key
+        self.why = why
+        self.fix = fix
+        self.source = source
 
     @property
     def errors(self) -> tuple[SettingError, ...]:
@@ -180,7 +183,8 @@ class NotARunError(UsageError):
     def __init__(self, directory: Path, lacks: str, fix: str = "") -> None:
         why = f"not a run, it has no {lacks}" if directory.exists() else "there is no such folder"
         super().__init__(f"{directory}: {why}" + (f"; {fix}" if fix else ""))
-        self.directory, self.lacks = directory, lacks
+        self.directory = directory
+        self.lacks = lacks
 
 
 class NotInRunError(UsageError):
@@ -193,7 +197,8 @@ class NotInRunError(UsageError):
 
     def __init__(self, directory: Path, lacks: str) -> None:
         super().__init__(f"{directory}: it has no {lacks}")
-        self.directory, self.lacks = directory, lacks
+        self.directory = directory
+        self.lacks = lacks
 
 
 class RefusedError(ServicesError):
@@ -247,7 +252,8 @@ class RunInUseError(UsageError):
         super().__init__(
             f"{directory} is in use by another learner{who}; end it or choose another --out"
         )
-        self.directory, self.holder = directory, holder
+        self.directory = directory
+        self.holder = holder
 
 
 class NoAnswerError(ServicesError):
@@ -256,7 +262,8 @@ class NoAnswerError(ServicesError):
     def __init__(self, address: object, waited_s: float, fix: str = "") -> None:
         message = f"no learner answers at {address} (waited {waited_s:g} s)"
         super().__init__(message + (f"; {fix}" if fix else ""))
-        self.address, self.waited_s = address, waited_s
+        self.address = address
+        self.waited_s = waited_s
 
 
 class EvaluationReportError(ServicesError):
@@ -273,7 +280,8 @@ class RunOverError(ServicesError):
 
     def __init__(self, where: object, reason: str) -> None:
         super().__init__(f"{where}: the run is over ({reason})")
-        self.where, self.reason = where, reason
+        self.where = where
+        self.reason = reason
 
 
 class NoModelError(ServicesError):
@@ -291,7 +299,9 @@ class NoModelError(ServicesError):
         super().__init__(
             f"no model from the learner at {learner} within {waited_s:g} s: {why}; {fix}"
         )
-        self.learner, self.waited_s, self.run = learner, waited_s, run
+        self.learner = learner
+        self.waited_s = waited_s
+        self.run = run
 
 
 class AbsentManagerError(ServicesError):
@@ -314,7 +324,8 @@ class ActorDiedError(ServicesError):
 
     def __init__(self, manager: str, actor: int, why: str) -> None:
         super().__init__(f"actor {actor} of {manager} died{': ' if why else ''}{why}")
-        self.manager, self.actor = manager, actor
+        self.manager = manager
+        self.actor = actor
 
 
 class ManagerFailedError(ServicesError):
@@ -333,7 +344,9 @@ class ChildFailedError(ServicesError):
     def __init__(self, name: str, status: int, words: str = "") -> None:
         message = f": {words}" if words else f"; {IN_THE_LOG}"
         super().__init__(f"the {name} ended with {describe_exit(status)}{message}")
-        self.name, self.status, self.report = name, status, words
+        self.name = name
+        self.status = status
+        self.report = words
 
 
 class ReplayWaitError(ServicesError, TimeoutError):
@@ -341,7 +354,8 @@ class ReplayWaitError(ServicesError, TimeoutError):
 
     def __init__(self, reason: str, waited_s: float) -> None:
         super().__init__(f"no batch after {waited_s:g} s: {reason}")
-        self.reason, self.waited_s = reason, waited_s
+        self.reason = reason
+        self.waited_s = waited_s
 
 
 class NothingCollectedError(ServicesError):
@@ -378,7 +392,8 @@ class DaemonFailedError(ServicesError):
     def __init__(self, name: str, status: int, log: Path, last_words: str) -> None:
         words = f": {last_words}" if last_words else ""
         super().__init__(f"the {name} ended with {describe_exit(status)}{words} (its log: {log})")
-        self.name, self.log = name, log
+        self.name = name
+        self.log = log
         self.exit_status = status if status in (USAGE, REFUSED) else FAILED
 
 
@@ -448,7 +463,8 @@ class SpecMismatchError(ActorError, RefusedError):
         fix: str = "install the learner's versions of vedette and of the environment here",
     ) -> None:
         super().__init__(f"this host's {what} differs from the run's: {difference}; {fix}")
-        self.what, self.difference = what, difference
+        self.what = what
+        self.difference = difference
 
 
 class RowsNotDeclaredError(ActorError, RefusedError):

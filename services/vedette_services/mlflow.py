@@ -59,7 +59,8 @@ class MlflowRecorder(SendingRecorder):
         self._uri, self._experiment = tracking_from(os.environ)
         self._client = _client(self._uri)
         self._address = _without_login(self._uri)
-        self._run, self._run_id = run, ""
+        self._run = run
+        self._run_id = ""
         super().__init__(f"MLflow at {self._address}", clock=clock, again_after_s=again_after_s)
 
     @staticmethod

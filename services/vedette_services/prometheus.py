@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from vedette_services.errors import AddressError, MetricsError, SettingError
 from vedette_services.net.http_server import BoundedHttpServer, start_http_server
 from vedette_services.status.schema import Part, numbers
-from vedette_services.status.status import Manager, Status
+from vedette_services.status.status import ManagerStatus, Status
 
 try:
     from prometheus_client import CollectorRegistry, make_wsgi_app
@@ -125,7 +125,7 @@ def metrics(status: Status) -> Iterator[Metric]:
         yield Metric(name, ((name.rpartition("_")[2], word),), 1.0, "as the status says it")
 
 
-def _of_manager(manager: Manager) -> Iterator[Metric]:
+def _of_manager(manager: ManagerStatus) -> Iterator[Metric]:
     whose = (("manager", manager.id), ("host", manager.host))
     yield Metric("manager_present", whose, float(manager.is_present), "it has not gone")
     yield from _of_part(manager, whose, "manager")

@@ -51,7 +51,8 @@ class WandbRecorder(SendingRecorder):
 
     def __init__(self, run: Path, *, clock: Callable[[], float] = time.time) -> None:
         self.check_environment(os.environ)
-        self._run, self._defined = run, set[str]()
+        self._run = run
+        self._defined = set[str]()
         self._wandb: wandb.Run | None = None
         super().__init__("Weights & Biases", clock=clock, close_s=_CLOSE_S)
 

@@ -78,8 +78,17 @@ def test_every_rule_has_a_client_that_breaks_it() -> None:
 
 
 RUN = Run(
-    *("r", 1, 7, Schema.from_dtype(np.dtype([("reward", "<f4")]))),
-    *(Schema.from_dtype(np.dtype([("w", "<f4")])), {}, {}, {}, 0, 4, 4),
+    "r",
+    1,
+    7,
+    Schema.from_dtype(np.dtype([("reward", "<f4")])),
+    Schema.from_dtype(np.dtype([("w", "<f4")])),
+    {},
+    {},
+    {},
+    0,
+    4,
+    4,
 )
 
 

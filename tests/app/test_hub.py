@@ -76,8 +76,12 @@ def test_a_push_has_the_policy_the_configuration_and_a_card(run: Path, server: H
     assert server.private[REPOSITORY]
     pushed = server.files[REPOSITORY]
     assert sorted(pushed) == [
-        "README.md", "config.toml", POLICY, "provenance.json", "summary.json",
-    ]  # fmt: skip
+        "README.md",
+        "config.toml",
+        POLICY,
+        "provenance.json",
+        "summary.json",
+    ]
     config = tomllib.loads(pushed["config.toml"].decode())
     assert (config["env"]["id"], config["agent"]["hidden_sizes"]) == ("CartPole-v1", [16])
     assert json.loads(pushed["summary.json"])["exit_reason"] == "max_opts"
@@ -85,7 +89,8 @@ def test_a_push_has_the_policy_the_configuration_and_a_card(run: Path, server: H
 
 
 def test_a_private_push_to_a_public_repository_is_refused(run: Path, server: HubServer) -> None:
-    server.files[REPOSITORY], server.private[REPOSITORY] = {}, False
+    server.files[REPOSITORY] = {}
+    server.private[REPOSITORY] = False
     with pytest.raises(HubError, match="it is there already and public, so nothing is pushed"):
         vedette.push_policy(run, REPOSITORY, private=True, episodes=1)
     assert not server.files[REPOSITORY]

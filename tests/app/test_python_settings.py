@@ -224,8 +224,11 @@ def test_a_type_checker_knows_the_settings_and_the_results(tmp_path: Path) -> No
     (tmp_path / "mypy.ini").write_text("[mypy]\nstrict = true\n")
     ran = subprocess.run(
         [sys.executable, "-m", "mypy", "user.py"],
-        cwd=tmp_path, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     lines = USER.splitlines()
     said: dict[str, list[str]] = {}
     for line in ran.stdout.splitlines():

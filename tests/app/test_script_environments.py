@@ -44,7 +44,8 @@ TRAIN = """
     )
     print(result.exit_reason)
 """
-GUARD, NONE = 'if __name__ == "__main__":', "if True:"
+GUARD = 'if __name__ == "__main__":'
+NONE = "if True:"
 
 
 def run(tmp_path: Path, *command: str) -> subprocess.CompletedProcess[str]:

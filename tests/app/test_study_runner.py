@@ -201,8 +201,10 @@ def test_a_stop_leaves_trials_that_the_next_start_goes_on_with(study: Make) -> N
     assert runner.run() == 0
     assert states(runner) == ["COMPLETE"] * 3
     assert [line.split()[1] for line in said if "begins" in line] == [
-        "trial-0000", "trial-0001", "trial-0002",
-    ]  # fmt: skip
+        "trial-0000",
+        "trial-0001",
+        "trial-0002",
+    ]
 
 
 def test_a_trial_that_was_stopped_again_and_again_does_not_fail(study: Make) -> None:

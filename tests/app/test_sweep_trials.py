@@ -123,13 +123,19 @@ def test_a_sweep_that_cannot_work_is_refused_before_anything_starts(tmp_path: Pa
         ({"exit_reason": "max_opts", "opt_steps": 5}, {}, False),
         ({"exit_reason": "max_env_steps", "env_steps": 8}, {"max_env_steps": 7}, True),
         ({"exit_reason": "max_seconds", "seconds": 10.1}, {"max_seconds": 10.0}, True),
-        ({"exit_reason": "target_return", "eval": {"best_return_mean": 5.0}},
-         {"target_return": 5.0}, True),
-        ({"exit_reason": "target_return", "eval": {"best_return_mean": 5.0}},
-         {"target_return": 6.0}, False),
+        (
+            {"exit_reason": "target_return", "eval": {"best_return_mean": 5.0}},
+            {"target_return": 5.0},
+            True,
+        ),
+        (
+            {"exit_reason": "target_return", "eval": {"best_return_mean": 5.0}},
+            {"target_return": 6.0},
+            False,
+        ),
         ({"exit_reason": "target_return", "eval": None}, {"target_return": 6.0}, False),
     ],
-)  # fmt: skip
+)
 def test_a_run_is_over_where_it_has_done_what_is_asked_for_now(
     summary: dict[str, Any], stop: dict[str, Any], over: bool
 ) -> None:

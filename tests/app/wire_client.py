@@ -41,7 +41,8 @@ ROWS = 8
 
 class Client:
     def __init__(self, address: Address, keys: ClientKeys, fault: str) -> None:
-        self.address, self.fault = address, fault
+        self.address = address
+        self.fault = fault
         self.keys: ClientKeys | None = keys
         self.context: Any = zmq.Context()
         self.run: Run | None = None
@@ -61,7 +62,9 @@ class Client:
         self.control = sockets.control_sub(*to, *subscriptions, keys=self.keys)
         self.models = sockets.models_sub(*to, *subscriptions, keys=self.keys)
         self.assembler = ModelAssembler()
-        self.up, self.resend, self.report_at = False, True, 0.0
+        self.up = False
+        self.resend = True
+        self.report_at = 0.0
         self.heard_at = time.monotonic()
 
     def close(self, linger: int = 0) -> None:
@@ -107,7 +110,9 @@ class Client:
 
     def on_event(self, event: int) -> None:
         if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
-            self.up, self.resend, self.report_at = True, True, 0.0
+            self.up = True
+            self.resend = True
+            self.report_at = 0.0
             if self.fault == "new incarnation" and self.run is not None:
                 self.join(self.run)
             if self.fault == "eager":
@@ -189,7 +194,8 @@ class Client:
         self.take_model()
 
     def take_model(self) -> None:
-        complete, run = self.complete, self.run
+        complete = self.complete
+        run = self.run
         if complete is None or run is None or complete.spec != run.model.hash:
             return
         try:
@@ -203,7 +209,8 @@ class Client:
             self.policy.sync_model(ModelInfo(*arrays))
 
     def produce(self, now: float) -> None:
-        window, run = self.window, self.run
+        window = self.window
+        run = self.run
         assert window is not None
         assert run is not None
         may = self.model != (0, 0) and not self.leaving
@@ -273,7 +280,8 @@ def drawn(schema: Schema, act: Callable[[Any], Any], *, nan: bool = False) -> by
     rng = np.random.default_rng()
     columns = {}
     for column in schema.columns:
-        shape, kind = (ROWS, *column.shape), column.numpy_dtype.kind
+        shape = (ROWS, *column.shape)
+        kind = column.numpy_dtype.kind
         low, high = column.low or 0, 1 if column.high is None else column.high
         values = rng.normal(size=shape) if kind == "f" else rng.integers(low, high + 1, shape)
         columns[column.name] = values.astype(column.numpy_dtype)

@@ -22,7 +22,8 @@ def act(policy: dict[str, Any], arrays: Arrays, obs: Mapping[str, NDArray[Any]])
             advantage = _apply(networks[2], arrays, h)
             output = _apply(networks[1], arrays, h) + advantage - advantage.mean()
         case "quantiles":
-            h, count = _apply(networks[0], arrays, x), policy["fractions"]
+            h = _apply(networks[0], arrays, x)
+            count = policy["fractions"]
             values = []
             for k in range(count):
                 cosines = np.cos(np.pi * np.arange(policy["cosines"]) * (k + 0.5) / count)
@@ -40,7 +41,8 @@ def act(policy: dict[str, Any], arrays: Arrays, obs: Mapping[str, NDArray[Any]])
 
 
 def _features(policy: dict[str, Any], arrays: Arrays, obs: Mapping[str, NDArray[Any]]) -> Vector:
-    features, normalized = [], 0
+    features = []
+    normalized = 0
     for column, width, scale, classes, starts, is_normalized in policy["inputs"]:
         numbers = np.asarray(obs[column], np.float64).ravel()
         if classes:

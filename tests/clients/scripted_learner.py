@@ -35,7 +35,9 @@ class ScriptedLearner:
             if offset:
                 socket.setsockopt(zmq.XPUB_VERBOSE, 1)
             socket.bind(f"tcp://127.0.0.1:{port + offset}")
-        self.run, self.model, self.kept = run, model, kept
+        self.run = run
+        self.model = model
+        self.kept = kept
         self.report: Report | None = None
         self.incarnations: set[int] = set()
         self.again = 0
@@ -106,8 +108,18 @@ class ScriptedLearner:
         first = next(n for n in range(len(self.kept) + 1) if n not in self.kept)
         extras = sum(1 << seq - first for seq in self.kept if seq > first)
         ack = Ack(
-            *("run-1", self.run.epoch, self.run.learner, "c-1", self.report.incarnation),
-            *(first, extras, 0, 0, limit, 1, 0),
+            "run-1",
+            self.run.epoch,
+            self.run.learner,
+            "c-1",
+            self.report.incarnation,
+            first,
+            extras,
+            0,
+            0,
+            limit,
+            1,
+            0,
         )
         header = msgpack.packb({**msgpack.unpackb(encode(ack)[0]), **self.asks})
         self.control.send_multipart([topics.manager_topic("c-1"), header])

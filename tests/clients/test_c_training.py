@@ -21,7 +21,9 @@ def test_cartpole_is_solved_by_c_with_keys_through_kills(
     built: Built, fleet: Daemons, tmp_path: Path, beside: str
 ) -> None:
     program = built("clients/c/examples/cartpole.c")
-    keys, run, address = tmp_path / "keys", tmp_path / "run", free_address()
+    keys = tmp_path / "keys"
+    run = tmp_path / "run"
+    address = free_address()
     make_keys(keys, ["simulator", "host"])
     host, port = str(address).rsplit(":", 1)
 
@@ -61,7 +63,8 @@ def test_cartpole_is_solved_by_c_with_keys_through_kills(
 
 
 def test_sac_learns_the_pendulum_of_c(built: Built, fleet: Daemons, tmp_path: Path) -> None:
-    run, address = tmp_path / "run", free_address()
+    run = tmp_path / "run"
+    address = free_address()
     host, port = str(address).rsplit(":", 1)
     settings = ("evaluation.episodes=20", "stop.target_return=-200", "stop.max_env_steps=40000")
     setting = ("--agent", "sac", "--env", "Pendulum-v1", "--out", run, "--bind", address)
@@ -82,7 +85,8 @@ def test_sac_learns_the_pendulum_of_c(built: Built, fleet: Daemons, tmp_path: Pa
 def test_a_game_of_declared_spaces_is_learned_and_evaluates_itself(
     built: Built, fleet: Daemons, tmp_path: Path
 ) -> None:
-    run, address = tmp_path / "run", free_address()
+    run = tmp_path / "run"
+    address = free_address()
     host, port = str(address).rsplit(":", 1)
     config = ROOT / "clients/c/examples/catch.toml"
     limit = "stop.max_env_steps=60000"
@@ -101,7 +105,9 @@ def test_a_game_of_declared_spaces_is_learned_and_evaluates_itself(
 def test_a_robots_loop_keeps_its_time_while_its_learner_is_killed_twice(
     built: Built, fleet: Daemons, tmp_path: Path
 ) -> None:
-    run, address, hz = tmp_path / "run", free_address(), 50
+    run = tmp_path / "run"
+    address = free_address()
+    hz = 50
     host, port = str(address).rsplit(":", 1)
     settings = ("stop.target_return=0",)
 
@@ -125,7 +131,9 @@ def test_a_robots_loop_keeps_its_time_while_its_learner_is_killed_twice(
     assert samples["produced"] == samples["inserted"], samples
     found = re.search(r"(\d+) periods of .* (\d+) missed; longest act ([0-9.]+) ms", robot.log)
     assert found, robot.log
-    periods, missed, longest_ms = int(found[1]), int(found[2]), float(found[3])
+    periods = int(found[1])
+    missed = int(found[2])
+    longest_ms = float(found[3])
     assert missed <= 0.1 * periods, "a loaded machine may miss some, a waiting client misses all"
     assert longest_ms < 1000, "the silence after which the client makes new sockets is 3 s"
     print(robot.log)

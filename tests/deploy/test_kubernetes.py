@@ -15,8 +15,13 @@ yaml = pytest.importorskip("yaml")
 PLACE = Path(__file__).resolve().parents[2] / "deploy" / "kubernetes"
 VERSIONS = ("1.27", "1.33", "1.37")
 KINDS = {
-    "Namespace", "Service", "StatefulSet", "Deployment", "PodDisruptionBudget", "NetworkPolicy",
-}  # fmt: skip
+    "Namespace",
+    "Service",
+    "StatefulSet",
+    "Deployment",
+    "PodDisruptionBudget",
+    "NetworkPolicy",
+}
 FILES = sorted(path.name for path in PLACE.glob("*.yaml") if path.name != "kustomization.yaml")
 
 

@@ -90,7 +90,8 @@ class Halves(AgentContract, PolicyContract):
         return self.kind.build_agent(config, self.make_spaces(), device="cpu", seed=seed)
 
     def make_policy(self, envs: int, seed: int) -> Policy:
-        config, ranks = self.kind.config(name=self.kind.name), np.zeros(envs)
+        config = self.kind.config(name=self.kind.name)
+        ranks = np.zeros(envs)
         return self.kind.build_policy(config, self.make_spaces(), ranks=ranks, seed=seed)
 
     def make_model(self, seed: int) -> ModelInfo:

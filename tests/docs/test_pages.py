@@ -19,7 +19,14 @@ from vedette.cli.app import app
 from vedette_services.config import RunConfig, load_config
 from vedette_services.learner.trainer.run_recorder import CurveRecorder
 from vedette_services.status.records import GatewayStatus, TrainerStatus
-from vedette_services.status.status import Actor, Eval, Manager, Samples, SourceStatus, Status
+from vedette_services.status.status import (
+    ActorStatus,
+    Eval,
+    ManagerStatus,
+    Samples,
+    SourceStatus,
+    Status,
+)
 
 RUN = [page for page in PAGES if "```sh\n" in page.read_text("utf-8")]
 
@@ -31,7 +38,8 @@ def test_every_command_of_a_page_is_one_that_can_be_given(page: Path) -> None:
         if words(command)[0].startswith("--"):
             continue  # what typer answers at once
         context = group.make_context("vedette", words(command))
-        asked, sub = group, context
+        asked = group
+        sub = context
         while hasattr(asked, "resolve_command"):
             _, asked, rest = asked.resolve_command(sub, [*sub._protected_args, *sub.args])
             sub = asked.make_context("x", list(rest), parent=sub)
@@ -99,7 +107,7 @@ def test_the_table_of_tags_names_what_is_recorded() -> None:
         def write(self, record: dict[str, float], step: int) -> None:
             written.update(record)
 
-    manager = Manager(actors=(Actor(return_mean=1.0, length_mean=1.0),))
+    manager = ManagerStatus(actors=(ActorStatus(return_mean=1.0, length_mean=1.0),))
     ingest = GatewayStatus(Samples(*[1] * 7), (manager,), env_steps=1)
     recorder: Any = Names()
     config = RunConfig.model_validate({"env": {"id": "CartPole-v1"}, "agent": {"name": "dqn"}})
@@ -113,7 +121,7 @@ def test_the_table_of_tags_names_what_is_recorded() -> None:
 def test_the_page_on_status_names_every_field() -> None:
     page = (DOCS / "reference" / "status.md").read_text("utf-8")
     named = {word for code in re.findall(r"`([^`]+)`", page) for word in re.findall(r"\w+", code)}
-    kinds = (Status, SourceStatus, Manager, Actor)
+    kinds = (Status, SourceStatus, ManagerStatus, ActorStatus)
     assert {name for kind in kinds for name in _names(kind)} - named == set()
 
 

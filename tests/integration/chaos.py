@@ -40,8 +40,10 @@ class Chaos:
     """One run, what was done to it, and what is wrong with it."""
 
     def __init__(self, trial: Trial, stage: Stage, rng: random.Random) -> None:
-        self._stage, self._rng = stage, rng
-        self.say, self.wrong = trial.say, trial.wrong
+        self._stage = stage
+        self._rng = rng
+        self.say = trial.say
+        self.wrong = trial.wrong
         self.done: Counter[str] = Counter()
         self.footprints = Footprints()
         self._inserted = 0

@@ -28,7 +28,8 @@ class Stage:
     """
 
     def __init__(self, house: Daemons, settings: Sequence[str]) -> None:
-        self.house, self._settings = house, settings
+        self.house = house
+        self._settings = settings
         self.run = house.place / "run"
         self.learner_address: Address = free_address()
         self.proxy = Proxy(free_address(), self.learner_address)
@@ -82,14 +83,23 @@ class Stage:
 
     def _start_learner(self) -> Daemon:
         return self.house.start(
-            *("learner", "learner", "--env", "CartPole-v1", "--agent", "dqn"),
-            *("--bind", self.learner_address, "--out", self.run, *self._settings),
+            "learner",
+            "learner",
+            "--env",
+            "CartPole-v1",
+            "--agent",
+            "dqn",
+            "--bind",
+            self.learner_address,
+            "--out",
+            self.run,
+            *self._settings,
         )
 
     def _start_manager(self, place: int) -> Daemon:
         name = f"manager-{place}"
         return self.house.start(
-            *(name, "actors", "--learner", self.proxy.listen, "--id", name, "--count", 1)
+            name, "actors", "--learner", self.proxy.listen, "--id", name, "--count", 1
         )
 
 

@@ -22,7 +22,8 @@ class SeeingPolicy:
     """DQN's policy, which keeps what it saw."""
 
     def __init__(self, inner: Policy) -> None:
-        self._inner, self._seen = inner, np.empty(0)
+        self._inner = inner
+        self._seen = np.empty(0)
         self.sync_model = inner.sync_model
 
     def act(self, obs: Columns, *, explore: bool, begins: Any = None) -> NDArray[Any]:

@@ -38,7 +38,9 @@ class Count(gym.Env[NDArray[Any], np.int64]):
 
     def __init__(self, sleep_s: float = 0.0, tally: str = "", breaks_at: int = 0) -> None:
         self._breaks_at = breaks_at
-        self._uid, self._t, self._sleep_s = uuid.uuid4().int % UIDS, 0, sleep_s
+        self._uid = uuid.uuid4().int % UIDS
+        self._t = 0
+        self._sleep_s = sleep_s
         self._tally_in = tally
         self._tally: mmap.mmap | bytearray | None = None if tally else bytearray(TALLY.size)
 

@@ -49,9 +49,11 @@ class CountingRun:
         agent: str = "dqn",
         allow: tuple[str, ...] = ("counting_env",),
     ) -> None:
-        self._env, self._agent = env, agent
+        self._env = env
+        self._agent = agent
         self._allowed = [word for package in allow for word in ("--allow-import", package)]
-        self._daemons, self._settings = daemons, settings
+        self._daemons = daemons
+        self._settings = settings
         self._secured = ("--keys", keys) if keys else ("--insecure",)
         self._client = ClientKeys.read(keys) if keys else None
         self.run = daemons.place / "run"
@@ -64,9 +66,20 @@ class CountingRun:
     def start_learner(self) -> Daemon:
         """Start it, or start it again on what it left."""
         self.learner = self._daemons.start(
-            *("learner", "learner", "--env", self._env, "--agent", self._agent),
-            *("--bind", self.address, "--out", self.run, *self._secured),
-            *(*SETTINGS, f"env.kwargs.tally={self.tally}", *self._settings),
+            "learner",
+            "learner",
+            "--env",
+            self._env,
+            "--agent",
+            self._agent,
+            "--bind",
+            self.address,
+            "--out",
+            self.run,
+            *self._secured,
+            *SETTINGS,
+            f"env.kwargs.tally={self.tally}",
+            *self._settings,
         )
         return self.learner
 
@@ -74,8 +87,16 @@ class CountingRun:
         self, name: str, *, count: int = 1, to: Address | None = None, run_in: tuple[str, ...] = ()
     ) -> Daemon:
         manager = self._daemons.start(
-            *(name, "actors", "--learner", to or self.address, "--id", name),
-            *("--count", count, *self._allowed, *self._secured),
+            name,
+            "actors",
+            "--learner",
+            to or self.address,
+            "--id",
+            name,
+            "--count",
+            count,
+            *self._allowed,
+            *self._secured,
             run_in=run_in,
         )
         self.managers.append(manager)

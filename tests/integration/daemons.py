@@ -107,7 +107,8 @@ class Daemon:
     """One `vedette` command in a session of its own."""
 
     def __init__(self, name: str, house: Daemons, argv: Sequence[str]) -> None:
-        self.name, self.house = name, house
+        self.name = name
+        self.house = house
         self.log_file = house.place / f"{name}.log"
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(
@@ -268,7 +269,8 @@ def marked(mark: str) -> list[int]:
 def descendants(pid: int) -> list[int]:
     """Children, their children, and so on."""
     parents = {child: _stat(child)[1] for child in _pids() if _lives(child)}
-    found, layer = [], [pid]
+    found = []
+    layer = [pid]
     while layer:
         layer = [child for child, parent in parents.items() if parent in layer]
         found += layer

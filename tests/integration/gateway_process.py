@@ -70,7 +70,8 @@ class GatewayProcess:
         spec = LearnerSpec(self.run, self.run_id, self.config, self.address, keys)
         spec.write()
         self._model = MODEL if model is None else model
-        self._wakeup, self._stop = WakeupEvent(), WakeupEvent()
+        self._wakeup = WakeupEvent()
+        self._stop = WakeupEvent()
         self._models = ModelMapWriter(self.run.model_map, Schema.from_arrays(self._model))
         self.publish(0)
         self._board: StatusRecordWriter[TrainerStatus] = StatusRecordWriter(
@@ -151,7 +152,8 @@ class HonestManager:
         keys: ClientKeys | None = None,
         to: Address | None = None,
     ) -> None:
-        self.gateway, self.manager = gateway, manager
+        self.gateway = gateway
+        self.manager = manager
         self.incarnation = int.from_bytes(os.urandom(7))
         self.sent = 0
         self.acks: list[Ack] = []
@@ -211,7 +213,8 @@ class HonestManager:
 
     def send_some(self, batches: int, timeout_s: float = START_S) -> None:
         """Send so many batches, again and again until all are settled, and fail if they are not."""
-        first, self.sent = self.sent, self.sent + batches
+        first = self.sent
+        self.sent = self.sent + batches
         deadline = time.monotonic() + timeout_s
         while self.settled < self.sent:
             told = f"{self.settled} of {self.sent} settled\n{self.gateway.log}"

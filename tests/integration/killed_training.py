@@ -76,7 +76,8 @@ class Training:
     """A learner and a manager with one actor, as `vedette run` would start them."""
 
     def __init__(self, house: Daemons, seed: int) -> None:
-        self._house, self._seed = house, seed
+        self._house = house
+        self._seed = seed
         self._run = house.place / "run"
         self._address = free_address()
         self._start()
@@ -84,10 +85,21 @@ class Training:
 
     def _start(self) -> None:
         self._learner = self._house.start(
-            *("learner", "learner", "--env", "CartPole-v1", "--agent", "dqn"),
-            *("--bind", self._address, "--out", self._run, f"seed={self._seed}"),
-            *(f"stop.max_opts={STEPS}", "stop.target_return=none"),
-            *("learner.eval_interval=0", f"learner.keep_checkpoints={STEPS}"),
+            "learner",
+            "learner",
+            "--env",
+            "CartPole-v1",
+            "--agent",
+            "dqn",
+            "--bind",
+            self._address,
+            "--out",
+            self._run,
+            f"seed={self._seed}",
+            f"stop.max_opts={STEPS}",
+            "stop.target_return=none",
+            "learner.eval_interval=0",
+            f"learner.keep_checkpoints={STEPS}",
         )
 
     def train(self, kills: list[int]) -> Trained:

@@ -43,7 +43,8 @@ class Kills:
     """A run whose learner is killed, and the account of all its rows."""
 
     def __init__(self, trial: Trial, house: Daemons, rng: random.Random) -> None:
-        self._trial, self._rng = trial, rng
+        self._trial = trial
+        self._rng = rng
         self.run = CountingRun(house, *SETTINGS)
         for place in range(MANAGERS):
             self.run.start_manager(f"manager-{place}")

@@ -44,7 +44,8 @@ class Cable:
         net = f"10.99.{secrets.randbelow(250) + 1}"
         self.namespace = f"vedette-{name}"
         self.here, self.there = f"{net}.1", f"{net}.2"
-        self._near, self._far = f"vd{name}a", f"vd{name}b"
+        self._near = f"vd{name}a"
+        self._far = f"vd{name}b"
 
     @property
     def inside(self) -> tuple[str, ...]:
@@ -88,7 +89,8 @@ class Cable:
 
     def renumber(self) -> None:
         """Give the far host another address."""
-        old, self.there = self.there, self.there.rpartition(".")[0] + ".3"
+        old = self.there
+        self.there = self.there.rpartition(".")[0] + ".3"
         self._in("addr", "del", f"{old}/24", "dev", self._far)
         self._in("addr", "add", f"{self.there}/24", "dev", self._far)
 

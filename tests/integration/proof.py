@@ -55,7 +55,8 @@ def prove(run: Path, tally: Path) -> Proof:
     subprocess.run(command, env=environment(""), check=True, timeout=60, capture_output=True)
     with np.load(out) as columns:
         uid, t, sound = steps_of(columns)
-    repeats, missing = 0, dict[int, int]()
+    repeats = 0
+    missing = dict[int, int]()
     for number, (steps, pid) in played(tally).items():
         numbers = t[uid == number]
         unique = np.unique(numbers)

@@ -29,7 +29,8 @@ class Proxy:
     """
 
     def __init__(self, listen: Address, target: Address) -> None:
-        self.listen, self._target = listen, target
+        self.listen = listen
+        self._target = target
         self._loop = asyncio.new_event_loop()
         self._writers: set[asyncio.StreamWriter] = set()
         self._up = threading.Event()

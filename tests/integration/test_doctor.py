@@ -50,8 +50,20 @@ def test_a_host_that_can_take_part_is_told_so(
     said = capsys.readouterr().out
     assert left.value.code == 0, said
     assert "fail" not in said
-    for check in ("name", "samples port", "control port", "models port", "key", "version", "clock",
-                  "round trip", "run", "model", "environment", "spec"):  # fmt: skip
+    for check in (
+        "name",
+        "samples port",
+        "control port",
+        "models port",
+        "key",
+        "version",
+        "clock",
+        "round trip",
+        "run",
+        "model",
+        "environment",
+        "spec",
+    ):
         assert f"  {check} " in said, check
 
 

@@ -51,8 +51,11 @@ def test_evaluations_stand_at_the_environment_steps_of_their_versions(tmp_path: 
     # keeps actors from running ahead meanwhile. Between two evaluations lie 400 steps.
     metas = (tmp_path / "run" / "checkpoints").glob("*/meta.json")
     saved = {int(path.parent.name): json.loads(path.read_text())["env_steps"] for path in metas}
-    known = [(step, saved[version]) for step, version in zip(steps, versions, strict=True)
-             if version in saved]  # fmt: skip
+    known = [
+        (step, saved[version])
+        for step, version in zip(steps, versions, strict=True)
+        if version in saved
+    ]
     assert len(known) > 3
     assert all(step - 100 <= at <= step for step, at in known), known
 

@@ -44,7 +44,8 @@ def write_config(path: Path, **stop: float) -> None:
     assert table is not None
     table["env"] |= {"id": "far_environments:make", **SPACES}
     table["evaluation"]["episodes"] = 10
-    table["agent"]["name"], table["stop"] = "dqn", stop
+    table["agent"]["name"] = "dqn"
+    table["stop"] = stop
     path.write_text(tomli_w.dumps(table))
 
 
@@ -53,8 +54,11 @@ class FarRun:
 
     def __init__(self, daemons: Daemons, *settings: str, **stop: float) -> None:
         place = daemons.place
-        self.daemons, self.run, self.keys = daemons, place / "run", place / "keys"
-        self.address, self.settings = free_address(), settings
+        self.daemons = daemons
+        self.run = place / "run"
+        self.keys = place / "keys"
+        self.address = free_address()
+        self.settings = settings
         make_keys(self.keys, ["gpu-2", "lab-7"])
         names = {key.name: key.public.decode() for key in list_keys(self.keys)[1]}
         self.config = place / "far.toml"
@@ -67,15 +71,34 @@ class FarRun:
 
     def start_learner(self) -> Daemon:
         return self.daemons.start(
-            *("learner", "learner", self.config, "--out", self.run, "--keys", self.keys),
-            *("--bind", self.address, self.trusted, *self.settings),
+            "learner",
+            "learner",
+            self.config,
+            "--out",
+            self.run,
+            "--keys",
+            self.keys,
+            "--bind",
+            self.address,
+            self.trusted,
+            *self.settings,
         )
 
     def start_manager(self, name: str, *options: str) -> Daemon:
         path = os.pathsep.join([str(self.far), os.environ.get("PYTHONPATH", "")])
         return self.daemons.start(
-            *(name, "actors", "--learner", self.address, "--id", name, "--count", 1),
-            *("--keys", self.keys / "hosts" / name, "--allow-import", "far_environments"),
+            name,
+            "actors",
+            "--learner",
+            self.address,
+            "--id",
+            name,
+            "--count",
+            1,
+            "--keys",
+            self.keys / "hosts" / name,
+            "--allow-import",
+            "far_environments",
             *options,
             run_in=("env", f"PYTHONPATH={path}"),
         )
@@ -229,7 +252,8 @@ def check_every_row_once(replay: Path, envs: int) -> int:
 def test_cartpole_is_solved_by_an_own_loop_alone_with_keys_and_a_kill_and_every_row_comes_once(
     daemons: Daemons,
 ) -> None:
-    envs, capacity = 16, "replay.capacity=400000"
+    envs = 16
+    capacity = "replay.capacity=400000"
     run = FarRun(daemons, capacity, max_seconds=800.0, target_return=475.0)
     loop = OwnLoop(run, envs, evaluates=True)
     wait_for(lambda: run.opts() >= 200, "a learner that trains")
@@ -238,7 +262,8 @@ def test_cartpole_is_solved_by_an_own_loop_alone_with_keys_and_a_kill_and_every_
     assert run.learner.wait(800.0) == 0
     loop.join(60.0)
     assert loop.settled
-    summary, counted = run.summary(), loop.actor.stats()
+    summary = run.summary()
+    counted = loop.actor.stats()
     assert summary["exit_reason"] == "target_return"
     assert float(str(summary["eval"]["best_return_mean"])) >= 475.0
     assert summary["eval"]["played_by"] == "manager own-1"

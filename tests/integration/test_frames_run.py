@@ -30,7 +30,8 @@ def beginning_of(t: NDArray[np.int64]) -> NDArray[np.int64]:
 def assert_every_picture_is_where_it_belongs(live: LiveRows) -> NDArray[np.int64]:
     """(uid, t) of every row."""
     obs, after = numbers_of(live.column("obs")), numbers_of(live.column("next_obs"))
-    uid, t = obs[:, -1, 0], obs[:, -1, 1]
+    uid = obs[:, -1, 0]
+    t = obs[:, -1, 1]
     begun = beginning_of(t)
     for i in range(STACK):
         back = STACK - 1 - i

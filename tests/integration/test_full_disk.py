@@ -107,7 +107,8 @@ def test_what_is_collected_before_the_disk_is_full_is_a_whole_data_set(
     daemons: Daemons, small_disk: Path
 ) -> None:
     minari = pytest.importorskip("minari")
-    full, out = fill(small_disk), small_disk / "demos"
+    full = fill(small_disk)
+    out = small_disk / "demos"
     os.truncate(full, full.stat().st_size - (600 << 10))
     always_right = "numpy:ndim"  # of an observation: 1
     command = ("collect", "--policy", always_right, "--env", "CartPole-v1", "--out", out)

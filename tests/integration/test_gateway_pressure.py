@@ -142,7 +142,8 @@ def listen_drops() -> int:
 
 @pytest.mark.slow
 def test_readers_that_stall_cost_a_few_models_together(gateway: Make) -> None:
-    model_mib, versions = 16, 40
+    model_mib = 16
+    versions = 40
     learner = gateway(model_mib=model_mib)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     with ExitStack() as held:
@@ -181,7 +182,8 @@ def read(readers: list[ModelListener], newest: list[int]) -> int:
 
 @pytest.mark.slow
 def test_a_line_that_is_too_slow_for_every_model_carries_some_of_them_whole(gateway: Make) -> None:
-    model_mib, line = 12, 6 * MIB
+    model_mib = 12
+    line = 6 * MIB
     learner = gateway(model_mib=model_mib)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     with ExitStack() as held:
@@ -195,7 +197,9 @@ def test_a_line_that_is_too_slow_for_every_model_carries_some_of_them_whole(gate
         reader = ModelListener(context, proxy.listen, "far")
         held.callback(reader.close)
         came: list[tuple[float, int]] = []
-        acked, gap, version = began, 0.0, 0
+        acked = began
+        gap = 0.0
+        version = 0
         while time.monotonic() < began + 40.0:
             now = time.monotonic()
             if now - began > 4.0 + 0.4 * version:
@@ -206,7 +210,8 @@ def test_a_line_that_is_too_slow_for_every_model_carries_some_of_them_whole(gate
             heard = len(honest.acks)
             honest.hear_until(lambda heard=heard: len(honest.acks) > heard, 0.05)
             if len(honest.acks) > heard:
-                gap, acked = max(gap, time.monotonic() - acked), time.monotonic()
+                gap = max(gap, time.monotonic() - acked)
+                acked = time.monotonic()
         print(f"of {version} models came {came}; {gap:.2f} s between acks at most")
         assert came[0][0] < 1.2 * model_mib * MIB / line + 2.0
         assert gap < 3.0  # else the manager would make its sockets anew

@@ -95,7 +95,8 @@ def refused(gateway: GatewayProcess) -> int:
 def test_bytes_of_outsiders_are_refused_and_honest_traffic_goes_on(
     gateway: GatewayProcess, honest: HonestManager, words: str
 ) -> None:
-    before, memory = refused(gateway), gateway.resident_mib()
+    before = refused(gateway)
+    memory = gateway.resident_mib()
     with ExitStack() as held:
         for above in (0, 1, 2):
             for _ in range(5):
@@ -146,7 +147,8 @@ def test_frames_beyond_the_limit_end_their_connection_and_nobody_elses(
 ) -> None:
     if gateway.keys is not None:
         pytest.skip("a key's holder may only do this to the same end; outsiders are not received")
-    memory, before = gateway.resident_mib(), gateway.status()["refused"]["frames"]
+    memory = gateway.resident_mib()
+    before = gateway.status()["refused"]["frames"]
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     try:
         for kind, endpoint, size in (

@@ -70,8 +70,10 @@ def test_every_field_of_a_header_wrong_in_turn_is_refused(
     gateway: GatewayProcess, hostile: HonestManager, kind: str
 ) -> None:
     message = hostile.batch() if kind == "batch" else hostile.report()
-    sound, payload = header(encode(message)), bytes(encode(message)[1])
-    before, inserted = refused(gateway), gateway.status()["samples"]["inserted"]
+    sound = header(encode(message))
+    payload = bytes(encode(message)[1])
+    before = refused(gateway)
+    inserted = gateway.status()["samples"]["inserted"]
     sent = 0
     for field in sound:
         wrong: list[dict[str, Any]] = [{k: v for k, v in sound.items() if k != field}]
@@ -133,7 +135,8 @@ def test_bytes_of_msgpack_that_try_to_cost_much_are_refused(
 def test_frames_behind_the_second_are_messages_of_their_own(
     gateway: GatewayProcess, hostile: HonestManager
 ) -> None:
-    before, accounting = refused(gateway), gateway.status()["samples"]
+    before = refused(gateway)
+    accounting = gateway.status()["samples"]
     sound = [bytes(frame) for frame in encode(hostile.batch(seq=hostile.sent))]
     for frames in ([*sound, b""], [*sound, sound[0]], [b"", *sound, *sound], sound * 500):
         hostile.samples.send_multipart(frames)
@@ -175,9 +178,11 @@ def test_samples_that_are_not_this_runs_are_rejected_and_acknowledged(
         hostile.batch(payload=with_value("action", -(2**62))),
         hostile.batch(payload=bytes(booleans)),
         # sound in itself, and larger than the run's batches, the ring's guard, the whole ring
-        *(hostile.batch(rows=n, payload=bytes(gateway.schema.payload_bytes(n)))
-          for n in (N_BUFFER + 1, 6_000, 500_000)),
-    ]  # fmt: skip
+        *(
+            hostile.batch(rows=n, payload=bytes(gateway.schema.payload_bytes(n)))
+            for n in (N_BUFFER + 1, 6_000, 500_000)
+        ),
+    ]
     before = gateway.status()["samples"]
     for seq, batch in enumerate(wrong, hostile.sent):
         hostile.push(batch._replace(seq=seq))
@@ -225,8 +230,14 @@ def test_subscriptions_that_are_none_are_refused(
 ) -> None:
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     before = refused(gateway)
-    words = [b"\x01" + b"x" * 4000, b"\x01m/\x00/", b"\x01m//", b"\x01s/" + b"a" * 65 + b"/",
-             b"\x02hello", b"\xff" * 300]  # fmt: skip
+    words = [
+        b"\x01" + b"x" * 4000,
+        b"\x01m/\x00/",
+        b"\x01m//",
+        b"\x01s/" + b"a" * 65 + b"/",
+        b"\x02hello",
+        b"\xff" * 300,
+    ]
     try:
         for endpoint in (gateway.address.control, gateway.address.models):
             socket = context.socket(zmq.XSUB)

@@ -44,7 +44,7 @@ def test_managers_connect_over_ipv6(gateway: GatewayProcess, tmp_path: Path) -> 
     keys = gateway.run.root.parent / "keys" / "hosts" / "a"
     with Daemons(tmp_path) as daemons:
         manager = daemons.start(
-            *("actors", "actors", "--learner", gateway.address, "--count", 1, "--keys", keys)
+            "actors", "actors", "--learner", gateway.address, "--count", 1, "--keys", keys
         )
         wait_for(lambda: f"run {gateway.run_id}, epoch 1" in manager.log, "word of the run")
         wait_for(lambda: gateway.status()["managers"], "manager")

@@ -88,7 +88,8 @@ def lerobot_set(root: Path) -> Path:
 def test_no_row_of_any_source_is_lost_or_twice(
     daemons: Daemons, made: Callable[[Path], Path]
 ) -> None:
-    place, address = daemons.place, free_address()
+    place = daemons.place
+    address = free_address()
     config = place / "run.toml"
     data = made(place / "demos.npz")
     config.write_text(
@@ -98,17 +99,37 @@ def test_no_row_of_any_source_is_lost_or_twice(
 
     def start() -> Any:
         return daemons.start(
-            *("learner", "learner", config, "--env", "test_killed_sources:HelpedCount-v0"),
-            *("--agent", "dqn", "--bind", address, "--out", place / "run"),
-            *("agent.n_step=1", "learner.eval_interval=0", "replay.capacity=200_000"),
-            *("learner.warmup_period=200", "replay.prioritized=true", "learner.save_interval=50"),
-            *("replay.samples_per_insert=2", "agent.batch_size=16"),  # it is not about learning
+            "learner",
+            "learner",
+            config,
+            "--env",
+            "test_killed_sources:HelpedCount-v0",
+            "--agent",
+            "dqn",
+            "--bind",
+            address,
+            "--out",
+            place / "run",
+            "agent.n_step=1",
+            "learner.eval_interval=0",
+            "replay.capacity=200_000",
+            "learner.warmup_period=200",
+            "replay.prioritized=true",
+            "learner.save_interval=50",
+            "replay.samples_per_insert=2",
+            "agent.batch_size=16",  # it is not about learning
         )
 
     learner = start()
     manager = daemons.start(
-        *("manager", "actors", "--learner", address, "--count", 2),
-        *("--allow-import", "test_killed_sources"),
+        "manager",
+        "actors",
+        "--learner",
+        address,
+        "--count",
+        2,
+        "--allow-import",
+        "test_killed_sources",
     )
     flows(address, 200)
     record = place / "run/replay/sources/demos/source.json"

@@ -46,8 +46,19 @@ def test_a_learner_stays_for_late_managers_and_ctrl_c_ends_that(
 ) -> None:
     run = tmp_path / "run"
     learner = daemons.start(
-        *("learner", "learner", "--env", "CartPole-v1", "--agent", "dqn", "--out", run),
-        *("--linger", "inf", "--bind", free_address(), "stop.max_seconds=1"),
+        "learner",
+        "learner",
+        "--env",
+        "CartPole-v1",
+        "--agent",
+        "dqn",
+        "--out",
+        run,
+        "--linger",
+        "inf",
+        "--bind",
+        free_address(),
+        "stop.max_seconds=1",
     )
     summary = run / "summary.json"
     wait_for(lambda: summary.exists() and json.loads(summary.read_text())["exit_reason"], "summary")

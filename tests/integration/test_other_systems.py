@@ -65,7 +65,8 @@ def test_macos_has_wakeups_memory_and_processes_by_other_calls(tmp_path: Path) -
 
 @pytest.mark.slow
 def test_macos_trains_stops_resumes_and_plays(tmp_path: Path) -> None:
-    mac, out = environment_of("darwin", tmp_path), tmp_path / "run"
+    mac = environment_of("darwin", tmp_path)
+    out = tmp_path / "run"
     command = ["run", *SMALL, "--out", out, "learner.warmup_period=100", "stop.target_return=none"]
     with subprocess.Popen(
         [sys.executable, "-m", "vedette.cli", *map(str, command), "stop.max_seconds=600"],
@@ -164,7 +165,8 @@ with vedette.Actor(sys.argv[-1], envs=2) as actor:
 
 @pytest.mark.slow
 def test_windows_plays_in_a_loop_of_its_own(tmp_path: Path) -> None:
-    port, script = free_port(), tmp_path / "vedette_x.py"
+    port = free_port()
+    script = tmp_path / "vedette_x.py"
     script.write_text(OWN_LOOP)
     learner = [
         sys.executable,

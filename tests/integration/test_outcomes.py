@@ -54,8 +54,16 @@ QUICK = (
 def start(daemons: Daemons, *settings: str, run_in: Sequence[str] = ()) -> Daemon:
     out = daemons.place / "run"
     return daemons.start(
-        *("run", "run", "--env", "counting_env:Count-v0", "--agent", "dqn", "--out", out),
-        *(*QUICK, *settings),
+        "run",
+        "run",
+        "--env",
+        "counting_env:Count-v0",
+        "--agent",
+        "dqn",
+        "--out",
+        out,
+        *QUICK,
+        *settings,
         run_in=run_in,
     )
 
@@ -176,7 +184,8 @@ def test_the_best_model_stays_until_a_start_with_other_evaluations_has_loaded(
     run = RunDirectory(daemons.place / "run")
     assert seed_of(run.best) == 5
     settings = run.config_file.read_bytes()
-    best, changed = read_summary(run.root)["eval"], ("stop.max_opts=60", "evaluation.seed=77")
+    best = read_summary(run.root)["eval"]
+    changed = ("stop.max_opts=60", "evaluation.seed=77")
     for end in (Daemon.kill9, Daemon.stop):
         run.learning_map.unlink()
         learner = daemons.start(
@@ -322,8 +331,18 @@ def start_learner(
 ) -> tuple[Daemon, Address]:
     address = free_address()
     learner = daemons.start(
-        *("learner", "learner", "--env", "counting_env:Count-v0", "--agent", "dqn"),
-        *("--bind", address, "--out", daemons.place / "run", *QUICK, *settings),
+        "learner",
+        "learner",
+        "--env",
+        "counting_env:Count-v0",
+        "--agent",
+        "dqn",
+        "--bind",
+        address,
+        "--out",
+        daemons.place / "run",
+        *QUICK,
+        *settings,
         run_in=run_in,
     )
     return learner, address

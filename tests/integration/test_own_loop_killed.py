@@ -19,7 +19,9 @@ class Loop:
     """Steps an environment in real time, in a thread of this process."""
 
     def __init__(self, run: CountingRun) -> None:
-        self.env, self.running, self.longest_s = Count(tally=str(run.tally)), True, 0.0
+        self.env = Count(tally=str(run.tally))
+        self.running = True
+        self.longest_s = 0.0
         self.actor = vedette.Actor(
             str(run.address),
             observation_space=self.env.observation_space,

@@ -56,10 +56,20 @@ def listening(pids: list[int]) -> list[str]:
 
 
 def test_a_killed_rank_ends_both_and_the_run_goes_on_from_its_checkpoint(daemons: Daemons) -> None:
-    run, address = daemons.place / "run", free_address()
+    run = daemons.place / "run"
+    address = free_address()
     learner = daemons.start(
-        *("learner", "learner", "--env", "CartPole-v1", "--agent", "dqn", "--out", run),
-        *("--bind", address, *SETTINGS),
+        "learner",
+        "learner",
+        "--env",
+        "CartPole-v1",
+        "--agent",
+        "dqn",
+        "--out",
+        run,
+        "--bind",
+        address,
+        *SETTINGS,
     )
     daemons.start("actors", "actors", "--learner", address, "--count", 1)
 
@@ -91,10 +101,20 @@ def test_a_killed_rank_ends_both_and_the_run_goes_on_from_its_checkpoint(daemons
 
 
 def test_ranks_die_with_a_killed_learner(daemons: Daemons) -> None:
-    run, address = daemons.place / "run", free_address()
+    run = daemons.place / "run"
+    address = free_address()
     learner = daemons.start(
-        *("learner", "learner", "--env", "CartPole-v1", "--agent", "dqn", "--out", run),
-        *("--bind", address, *SETTINGS),
+        "learner",
+        "learner",
+        "--env",
+        "CartPole-v1",
+        "--agent",
+        "dqn",
+        "--out",
+        run,
+        "--bind",
+        address,
+        *SETTINGS,
     )
     wait_for(lambda: len(ranks_of(learner.pid)) == 2, "both ranks", 60.0)
     below = descendants(learner.pid)

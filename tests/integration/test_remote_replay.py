@@ -88,7 +88,8 @@ def test_a_loop_that_is_killed_or_whose_gateway_is_costs_no_sample(daemons: Daem
     kill_child(run.learner, "gateway")
     run.flows()
     for down_s in (0.0, 1.5, 0.0):
-        before, batches = inserted(run.address), run.status()["opt_steps"]
+        before = inserted(run.address)
+        batches = run.status()["opt_steps"]
         run.learner.kill9()
         time.sleep(down_s)
         run.start_learner()
@@ -118,7 +119,8 @@ def test_the_example_goes_on_after_a_kill_with_all_its_rows(
     daemons: Daemons, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(daemons.place)
-    examples, address = HERE.parents[1] / "docs" / "examples", free_address()
+    examples = HERE.parents[1] / "docs" / "examples"
+    address = free_address()
     code = (
         f"import sys; sys.path.insert(0, {str(examples)!r}); import own_loop; "
         f"own_loop.main(own_loop.Args(bind={str(address)!r}, total_timesteps=1_500, "
@@ -127,8 +129,18 @@ def test_the_example_goes_on_after_a_kill_with_all_its_rows(
     loop = Daemon("loop", daemons, [sys.executable, "-c", code])
     daemons.started.append(loop)
     manager = daemons.start(
-        *("a", "actors", "--learner", address, "--count", "1", "--id", "a", "--wait", "60"),
-        *("--allow-import", "own_loop"),
+        "a",
+        "actors",
+        "--learner",
+        address,
+        "--count",
+        "1",
+        "--id",
+        "a",
+        "--wait",
+        "60",
+        "--allow-import",
+        "own_loop",
         run_in=(
             "env",
             f"PYTHONPATH={os.pathsep.join([str(examples), environment('')['PYTHONPATH']])}",

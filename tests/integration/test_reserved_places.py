@@ -27,13 +27,25 @@ def test_managers_that_are_refused_exit_with_3_and_say_why(
     """A second one with an id that is in use, and one that finds the table full."""
     address = free_address()
     daemons.start(
-        *("learner", "learner", "--env", "CartPole-v1", "--agent", "dqn", "--bind", address),
-        *("--out", tmp_path / "run", "learner.max_managers=1", "stop.target_return=none"),
-        *("agent.hidden_sizes=[16]", "learner.eval_interval=0", "replay.capacity=20000"),
+        "learner",
+        "learner",
+        "--env",
+        "CartPole-v1",
+        "--agent",
+        "dqn",
+        "--bind",
+        address,
+        "--out",
+        tmp_path / "run",
+        "learner.max_managers=1",
+        "stop.target_return=none",
+        "agent.hidden_sizes=[16]",
+        "learner.eval_interval=0",
+        "replay.capacity=20000",
     )
 
     def manager(name: str, id_: str) -> Daemon:
-        return daemons.start(*(name, "actors", "--learner", address, "--id", id_, "--count", 1))
+        return daemons.start(name, "actors", "--learner", address, "--id", id_, "--count", 1)
 
     first = manager("first", "m0")
     wait_for(lambda: inserted(address) > 0, "samples")

@@ -31,23 +31,50 @@ SETTINGS = (
 
 
 def test_a_training_with_keys_goes_to_its_end(daemons: Daemons, tmp_path: Path) -> None:
-    keys, run, address = tmp_path / "keys", daemons.place / "run", free_address()
+    keys = tmp_path / "keys"
+    run = daemons.place / "run"
+    address = free_address()
     make_keys(keys, ["gpu-2", "lab-7", "fired"])
     learner = daemons.start(
-        *("learner", "learner", "--env", "CartPole-v1", "--agent", "dqn", "--keys", keys),
-        *("--bind", address, "--out", run, *SETTINGS),
+        "learner",
+        "learner",
+        "--env",
+        "CartPole-v1",
+        "--agent",
+        "dqn",
+        "--keys",
+        keys,
+        "--bind",
+        address,
+        "--out",
+        run,
+        *SETTINGS,
     )
     make_keys(tmp_path / "others", ["outsider"])
     outsider = daemons.start(
-        *("outsider", "actors", "--learner", address, "--count", 1),
-        *("--keys", tmp_path / "others" / "hosts" / "outsider"),
+        "outsider",
+        "actors",
+        "--learner",
+        address,
+        "--count",
+        1,
+        "--keys",
+        tmp_path / "others" / "hosts" / "outsider",
     )
     assert outsider.wait(60.0) == 3
     assert "has another key than learner.toml says" in outsider.log
     managers = [
         daemons.start(
-            *(name, "actors", "--learner", address, "--id", name, "--count", 1),
-            *("--keys", keys / "hosts" / name),
+            name,
+            "actors",
+            "--learner",
+            address,
+            "--id",
+            name,
+            "--count",
+            1,
+            "--keys",
+            keys / "hosts" / name,
         )
         for name in ("gpu-2", "lab-7")
     ]
@@ -66,13 +93,23 @@ def test_a_training_with_keys_goes_to_its_end(daemons: Daemons, tmp_path: Path) 
 
 @pytest.mark.slow
 def test_actors_on_models_in_16_bits_solve_cartpole(daemons: Daemons) -> None:
-    run, address = daemons.place / "run", free_address()
+    run = daemons.place / "run"
+    address = free_address()
     with zmq.Context() as context, context.socket(zmq.SUB) as models:
         models.subscribe(topics.ALL)
         models.connect(f"tcp://{address.host}:{address.port + 2}")
         learner = daemons.start(
-            *("learner", "learner", "--env", "CartPole-v1", "--agent", "dqn", "--out", run),
-            *("--bind", address, "learner.model_dtype=float16"),
+            "learner",
+            "learner",
+            "--env",
+            "CartPole-v1",
+            "--agent",
+            "dqn",
+            "--out",
+            run,
+            "--bind",
+            address,
+            "learner.model_dtype=float16",
         )
         actors = daemons.start("actors", "actors", "--learner", address, "--count", 2)
         assert models.poll(60_000), learner.log

@@ -132,8 +132,16 @@ def test_of_two_managers_with_one_id_the_later_one_is_refused(daemons: Daemons) 
     run.flows(200)
     # A cloned host: the same id, another incarnation. Both play until it is certain.
     clone = daemons.start(
-        *("clone", "actors", "--learner", run.address, "--id", "twin"),
-        *("--count", 1, "--allow-import", "counting_env"),
+        "clone",
+        "actors",
+        "--learner",
+        run.address,
+        "--id",
+        "twin",
+        "--count",
+        1,
+        "--allow-import",
+        "counting_env",
     )
     assert clone.wait(60.0) == 3
     assert "refused by the learner: two managers use the id twin: " in clone.log

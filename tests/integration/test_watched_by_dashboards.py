@@ -27,11 +27,20 @@ def last_x(data: Any) -> float:
 
 @pytest.mark.slow
 def test_dashboards_follow_a_run_with_keys(daemons: Daemons) -> None:
-    address, keys, run = free_address(), daemons.place / "keys", daemons.place / "run"
+    address = free_address()
+    keys = daemons.place / "keys"
+    run = daemons.place / "run"
     make_keys(keys, ["gpu-2"])
     client = ClientKeys.read(keys)
     learner = daemons.start(
-        *("learner", "learner", "--bind", address, "--keys", keys, "--out", run),
+        "learner",
+        "learner",
+        "--bind",
+        address,
+        "--keys",
+        keys,
+        "--out",
+        run,
         "stop.target_return=1000",
     )
     daemons.start("actors", "actors", "--learner", address, "--keys", keys, "--count", 1)

@@ -57,12 +57,21 @@ def assert_between(address: Address, port: int) -> None:
 def test_metrics_are_the_statuss_numbers_and_logs_say_where_they_come_from(
     daemons: Daemons,
 ) -> None:
-    address, port = free_address(), free_address().port
+    address = free_address()
+    port = free_address().port
     how = ("--log-format", "json")
     learner = daemons.start(
-        "learner", "learner", "--bind", address, "--out", daemons.place / "run", *how,
-        "--metrics-port", port, "stop.target_return=1000",
-    )  # fmt: skip
+        "learner",
+        "learner",
+        "--bind",
+        address,
+        "--out",
+        daemons.place / "run",
+        *how,
+        "--metrics-port",
+        port,
+        "stop.target_return=1000",
+    )
     manager = daemons.start(
         "actors", "actors", "--learner", address, "--count", 1, "--id", "{host}-m", *how
     )

@@ -34,7 +34,8 @@ def feed(data: bytes) -> None:
     """Give these bytes to what their first one names. Only `ProtocolError` is swallowed."""
     if not data:
         return
-    what, rest = data[0] % 7, data[1:]
+    what = data[0] % 7
+    rest = data[1:]
     try:
         if what < 3:
             _decode(DECODERS[what], frames_in(rest))

@@ -28,7 +28,8 @@ class Manager:
     """A manager with its window, its lines to and from the learner, and what it has produced."""
 
     def __init__(self, name: str, on_full: OnFull, incarnation: int) -> None:
-        self.name, self.on_full = name, on_full
+        self.name = name
+        self.on_full = on_full
         self.up: list[list[Buffer]] = []
         self.down: list[list[Buffer]] = []
         self.start(incarnation)
@@ -53,7 +54,8 @@ class Learner:
     """A gateway: a ring and its ledger, and what of them was committed."""
 
     def __init__(self) -> None:
-        self.epoch, self.learner = 1, 1000
+        self.epoch = 1
+        self.learner = 1000
         self.looks_later = False  # else what is bad is known to be so before it is taken
         self.ring: list[tuple[bytes, int]] = []
         self.ledger = Ledger(RUN)
@@ -200,7 +202,8 @@ class Delivery(RuleBasedStateMachine):
     @rule(name=name, seed=st.integers(0, 99), copies=st.integers(1, 2))
     def all_arrive_in_disorder(self, name: str, seed: int, copies: int) -> None:
         up = self.managers[name].up
-        arriving, up[:] = up * copies, []
+        arriving = up * copies
+        up[:] = []
         random.Random(seed).shuffle(arriving)
         for frames in arriving:
             self.learner.take(frames, self.now)

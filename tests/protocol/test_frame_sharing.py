@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 from wire_examples import EXAMPLES, RUN, SHARING_SCHEMA, sharing_columns
 
 from vedette_protocol.codec import decode_control, encode
+from vedette_protocol.column import Column
 from vedette_protocol.errors import ProtocolError, SchemaError
-from vedette_protocol.schema import Column, Schema, spec_difference
+from vedette_protocol.schema import Schema, spec_difference
 
-PLACE, SHARED = Column("p", "u2", (2,), role="place"), Column("s", "f4", (3,), role="shared")
+PLACE = Column("p", "u2", (2,), role="place")
+SHARED = Column("s", "f4", (3,), role="shared")
 SCHEMA = Schema((PLACE, SHARED))
 MORE = Column("more", "u1", (5,), role="shared")
 PARTS = Schema((Column("p", "u4", (), role="place"), SHARED, MORE))

@@ -207,7 +207,8 @@ def test_environment_steps_are_those_of_inserted_batches_once_each() -> None:
 
 def test_claims_that_sequence_numbers_do_not_make_possible_are_not_believed() -> None:
     ledger = Ledger(RUN)
-    ledger.batch_rows, ledger.window_batches = 32, 8
+    ledger.batch_rows = 32
+    ledger.window_batches = 8
     admit(ledger)
     lie = replace(report(1 << 61, window_rows=1 << 60), sequenced=1 << 50, window_batches=1 << 40)
     ledger.on_report(lie, 0.0)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from wire_examples import MODEL
 
 from vedette_protocol.codec import decode_model, encode
+from vedette_protocol.column import Column, Columns
 from vedette_protocol.errors import ModelError
 from vedette_protocol.limits import CHUNK_MAX_BYTES, CHUNK_MIN_BYTES, U64_MAX
 from vedette_protocol.messages import ModelChunk
@@ -27,7 +28,7 @@ from vedette_protocol.model import (
     split_into_chunks,
     unpack_model,
 )
-from vedette_protocol.schema import Column, Columns, Schema
+from vedette_protocol.schema import Schema
 
 LARGE = Schema((Column("w", "f4", (100, 1000)), Column("step", "i8")))  # 7 chunks of 64 KiB
 
@@ -198,7 +199,8 @@ def rounded(**changed: object) -> Columns:
 def test_weights_in_16_bits_are_half_of_the_bytes_and_the_rest_keeps_its_digits() -> None:
     got = expand_arrays(rounded())
     rng = np.random.default_rng(0)
-    w, bias = rng.standard_normal((64, 32), np.float32), rng.standard_normal(32, np.float32)
+    w = rng.standard_normal((64, 32), np.float32)
+    bias = rng.standard_normal(32, np.float32)
     assert got["w"].dtype == np.float32
     np.testing.assert_allclose(got["w"], w, rtol=2**-11, atol=2**-25)
     assert not np.array_equal(got["w"], w)

@@ -27,8 +27,9 @@ def join(ledger: Ledger, manager: str, key: str = "", now: float = 0.0) -> None:
     ledger.mark_alive(manager, incarnation, now, key)
     ledger.account(manager, incarnation).grant(1)
     batch = example_batch(10)
-    ledger.record_batch(batch._replace(run_id=RUN, manager=manager, incarnation=incarnation,
-                                       seq=0, base=0), now)  # fmt: skip
+    ledger.record_batch(
+        batch._replace(run_id=RUN, manager=manager, incarnation=incarnation, seq=0, base=0), now
+    )
 
 
 def hash_of(manager: str) -> int:

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from wire_examples import SCHEMA, example_columns
 
+from vedette_protocol.column import Column, Columns
 from vedette_protocol.errors import SchemaError
-from vedette_protocol.schema import Column, Columns, Schema, spec_difference
+from vedette_protocol.schema import Schema, spec_difference
 
 KINDS = ["?", "u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f2", "f4", "f8"]
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from vedette_protocol.column import Column, Columns
 from vedette_protocol.messages import (
     Ack,
     ActorReport,
@@ -20,7 +21,7 @@ from vedette_protocol.messages import (
     Stop,
 )
 from vedette_protocol.model import pack_model, split_into_chunks
-from vedette_protocol.schema import Column, Columns, Schema
+from vedette_protocol.schema import Schema
 
 SCHEMA = Schema(
     (

@@ -43,10 +43,12 @@ class Published:
     epoch = 0
 
     def __init__(self) -> None:
-        self.version, self.has_new = 0, True
+        self.version = 0
+        self.has_new = True
 
     def publish(self, version: int) -> None:
-        self.version, self.has_new = version, True
+        self.version = version
+        self.has_new = True
 
     def read(self) -> Published:
         self.has_new = False
@@ -57,11 +59,9 @@ class Published:
 
 
 def test_it_explores_on_the_newest_model() -> None:
-    row, policy, models = (
-        LoopVectorEnv([ScriptedEnv(), ScriptedEnv(1)], seed=0),
-        Remembering(),
-        Published(),
-    )
+    row = LoopVectorEnv([ScriptedEnv(), ScriptedEnv(1)], seed=0)
+    policy = Remembering()
+    models = Published()
     processor = NStep(3, 0.99, 2, transition_dtype(row.spaces))
     loop = RolloutLoop(row, policy, processor, models, 3)
     loop.begin()
@@ -75,7 +75,8 @@ def test_it_explores_on_the_newest_model() -> None:
 
 
 def test_a_transition_is_as_old_as_the_model_that_began_it() -> None:
-    row, models = LoopVectorEnv([ScriptedEnv()], seed=0), Published()
+    row = LoopVectorEnv([ScriptedEnv()], seed=0)
+    models = Published()
     processor = NStep(2, 0.99, 1, transition_dtype(row.spaces))
     loop = RolloutLoop(row, Remembering(), processor, models, 2)
     loop.begin()
@@ -148,7 +149,8 @@ def test_some_of_several_environments_begin_while_others_go_on() -> None:
     envs.begin(first, np.array([True, False, True]))
     assert not envs.is_begun
     envs.begin(first)
-    zeros, none = np.zeros(3), np.zeros(3, np.bool_)
+    zeros = np.zeros(3)
+    none = np.zeros(3, np.bool_)
     step = envs.push(zeros, zeros, first + 1, none, np.array([False, True, False]))
     envs.begin(first + 100, step.begins)
     np.testing.assert_array_equal(step.obs["obs"], first)
@@ -175,7 +177,9 @@ def test_some_of_several_environments_begin_while_others_go_on() -> None:
 def test_the_rest_of_an_episode_whose_steps_were_left_out_is_no_episode() -> None:
     """As where an evaluation between the own episodes is cut, and the episode goes on."""
     envs = PushedEnvs(gym.spaces.Box(-1, 1, (1,)), gym.spaces.Discrete(2), 2)
-    obs, action, ones = np.zeros((2, 1), np.float32), np.zeros(2, np.int64), np.ones(2)
+    obs = np.zeros((2, 1), np.float32)
+    action = np.zeros(2, np.int64)
+    ones = np.ones(2)
     never = np.zeros(2, np.bool_)
 
     def play(steps: int, left_out: int) -> list[tuple[float, int]]:

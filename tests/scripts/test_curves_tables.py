@@ -10,7 +10,8 @@ from curves_data import Finished, Point, write_run
 from curves_studies import Label, Study, Task
 from curves_tables import estimate, normalized_table, page, pooled, read_results, task_table
 
-PLAIN, OTHER = Label(name="plain"), Label(name="other", seeds=(1, 2))
+PLAIN = Label(name="plain")
+OTHER = Label(name="other", seeds=(1, 2))
 
 
 def small(**tasks: float | None) -> Study:
@@ -28,7 +29,8 @@ def put(data: Path, env: str, label: str, seed: int, *returns: float, cpu_s: flo
         Point(label, seed, step, step, 1.0, value)
         for step, value in zip(steps, returns, strict=True)
     ]
-    last, best = returns[-1], max(returns)
+    last = returns[-1]
+    best = max(returns)
     run = Finished(f"sac-{env}", label, seed, "f", "c", "p", 100, 100, last, best, 90.0, cpu_s)
     write_run(data / "small", points, run)
 

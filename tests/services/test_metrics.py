@@ -32,27 +32,69 @@ from vedette_services.status.status import Checkpoint, Eval, Status
 ROOT = Path(__file__).resolve().parents[2]
 
 SAID: dict[str, Any] = {
-    "vedette": "0.1", "time_s": 1.5, "run_id": "r", "env": "CartPole-v1", "agent": "dqn",
-    "epoch": 2, "version": 70, "opt_steps": 70, "env_steps": 1000, "exit_reason": "",
-    "phase": "training", "waits": "", "seconds": 3.0, "stop": {"target_return": None},
-    "samples": {"produced": 1000, "inserted": 900, "duplicates": 1, "rejected": 2,
-                "dropped": 3, "lost": 4, "in_flight": 91},
+    "vedette": "0.1",
+    "time_s": 1.5,
+    "run_id": "r",
+    "env": "CartPole-v1",
+    "agent": "dqn",
+    "epoch": 2,
+    "version": 70,
+    "opt_steps": 70,
+    "env_steps": 1000,
+    "exit_reason": "",
+    "phase": "training",
+    "waits": "",
+    "seconds": 3.0,
+    "stop": {"target_return": None},
+    "samples": {
+        "produced": 1000,
+        "inserted": 900,
+        "duplicates": 1,
+        "rejected": 2,
+        "dropped": 3,
+        "lost": 4,
+        "in_flight": 91,
+    },
     "rates": {"samples_per_sec": 5.5, "opt_steps_per_sec": 6.5, "samples_per_opt_step": 12.9},
     "time": {"training_s": 2.0, "optimizing_s": 1.0, "sampling_s": 0.5, "waiting_s": 0.2},
     "replay": {"size": 900, "capacity": 5000, "bytes": 90_000, "disk_lag_s": 2.5},
     "limiter": {"samples_per_insert": 8.0, "state": "open", "reason": ""},
     "lag": {"mean": 1.0, "p95": 2.0, "max": 3.0, "seconds_mean": 0.1},
-    "eval": {"return_mean": None, "best_return_mean": 20.5}, "garbage": 0,
-    "refused": {"keys": 0, "ids": 0, "handshakes": 1}, "record": {"loss": 0.25, "q.mean": 9.0},
+    "eval": {"return_mean": None, "best_return_mean": 20.5},
+    "garbage": 0,
+    "refused": {"keys": 0, "ids": 0, "handshakes": 1},
+    "record": {"loss": 0.25, "q.mean": 9.0},
     "managers": [
-        {"id": "m", "host": 'h"1', "state": "running", "window": {"batches": 1, "bytes": 10},
-         "last_seen_s": 0.2, "actors": [
-             {"id": 0, "alive": True, "restarts": 1, "env_steps": 600, "episodes": 9,
-              "version": 60, "return_mean": 12.5, "length_mean": None, "error": ""}]},
-        {"id": "old", "host": "h", "state": "gone", "actors": [],
-         "window": {"batches": 0, "bytes": 0}, "last_seen_s": 99.0},
+        {
+            "id": "m",
+            "host": 'h"1',
+            "state": "running",
+            "window": {"batches": 1, "bytes": 10},
+            "last_seen_s": 0.2,
+            "actors": [
+                {
+                    "id": 0,
+                    "alive": True,
+                    "restarts": 1,
+                    "env_steps": 600,
+                    "episodes": 9,
+                    "version": 60,
+                    "return_mean": 12.5,
+                    "length_mean": None,
+                    "error": "",
+                }
+            ],
+        },
+        {
+            "id": "old",
+            "host": "h",
+            "state": "gone",
+            "actors": [],
+            "window": {"batches": 0, "bytes": 0},
+            "last_seen_s": 99.0,
+        },
     ],
-}  # fmt: skip
+}
 STATUS = decode(Status, json.dumps(SAID).encode()) or Status()
 
 
@@ -97,9 +139,12 @@ def test_every_number_of_the_status_is_there(
 
 
 _WORDS = {
-    "vedette_run", "vedette_phase", "vedette_exit_reason", "vedette_limiter_state",
+    "vedette_run",
+    "vedette_phase",
+    "vedette_exit_reason",
+    "vedette_limiter_state",
     "vedette_manager_present",
-}  # fmt: skip
+}
 
 
 def test_names_are_paths_and_what_only_grows_is_a_counter(

@@ -20,11 +20,32 @@ MODULES = {
     for path in Path(str(package.__file__)).parent.rglob("*.py")
 }
 
-FORBIDDEN_MODULES = {"pickle", "_pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal",
-                     "shelve", "jsonpickle", "runpy", "code", "codeop", "imp"}  # fmt: skip
+FORBIDDEN_MODULES = {
+    "pickle",
+    "_pickle",
+    "cPickle",
+    "cloudpickle",
+    "dill",
+    "joblib",
+    "marshal",
+    "shelve",
+    "jsonpickle",
+    "runpy",
+    "code",
+    "codeop",
+    "imp",
+}
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__", "breakpoint"}
-FORBIDDEN_ATTRIBUTES = {"recv_pyobj", "send_pyobj", "unsafe_load", "load_module", "exec_module",
-                        "locate", "system", "popen"}  # fmt: skip
+FORBIDDEN_ATTRIBUTES = {
+    "recv_pyobj",
+    "send_pyobj",
+    "unsafe_load",
+    "load_module",
+    "exec_module",
+    "locate",
+    "system",
+    "popen",
+}
 
 IMPORTS_BY_NAME = {
     # packages that register environments: names of our own
@@ -92,10 +113,21 @@ def imports_by_name(tree: ast.AST) -> int:
 
 @pytest.mark.parametrize(
     "text",
-    ["import pickle", "from marshal import loads", "eval('1')", "exec(x)", "__import__('os')",
-     "np.load(f)", "np.load(f, allow_pickle=True)", "torch.load(f)", "socket.recv_pyobj()",
-     "subprocess.run(x, shell=True)", "os.system(x)", "import shelve as s"],
-)  # fmt: skip
+    [
+        "import pickle",
+        "from marshal import loads",
+        "eval('1')",
+        "exec(x)",
+        "__import__('os')",
+        "np.load(f)",
+        "np.load(f, allow_pickle=True)",
+        "torch.load(f)",
+        "socket.recv_pyobj()",
+        "subprocess.run(x, shell=True)",
+        "os.system(x)",
+        "import shelve as s",
+    ],
+)
 def test_the_reader_sees_what_it_is_to_see(text: str) -> None:
     assert list(suspicions(ast.parse(text)))
 

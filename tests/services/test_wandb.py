@@ -45,7 +45,10 @@ def records(run: Path) -> Iterator[Any]:
     from wandb.proto.wandb_internal_pb2 import Record
 
     for path in sorted(run.glob("wandb/*run-*/run-*.wandb")):
-        data, whole, at = path.read_bytes(), b"", 7  # behind the file's own header
+        # behind the file's own header
+        data = path.read_bytes()
+        whole = b""
+        at = 7
         while at + 7 <= len(data):
             if _BLOCK - at % _BLOCK < 7:
                 at += _BLOCK - at % _BLOCK

@@ -80,8 +80,11 @@ class Disk:
     def lose_power(self) -> int:
         """Go back to the last sync; return the number of rows lost, which are excused."""
         kept, inserted, stamp = self._synced
-        lost, self.batches = self.batches[kept:], self.batches[:kept]
-        rows_lost, self.inserted, self.stamp = self.inserted - inserted, inserted, stamp
+        lost = self.batches[kept:]
+        self.batches = self.batches[:kept]
+        rows_lost = self.inserted - inserted
+        self.inserted = inserted
+        self.stamp = stamp
         for first, rows, _ in lost:
             if first < OWN:
                 self._fate[first : first + rows] = bytes(rows)
@@ -103,7 +106,9 @@ class CountingRing:
     def __init__(
         self, disk: Disk, guard: int, commit: Callable[[Callable[[], None]], None]
     ) -> None:
-        self._disk, self._guard, self._commit = disk, guard, commit
+        self._disk = disk
+        self._guard = guard
+        self._commit = commit
         self._pending: list[Batch] = []
         self.pending = 0
 
@@ -137,11 +142,14 @@ class CountingRing:
 
     def commit(self, stamp: bytes) -> None:
         """Commit what was appended, together with the stamp."""
-        pending, self._pending, self.pending = self._pending, [], 0
+        pending = self._pending
+        self._pending = []
+        self.pending = 0
         self._commit(lambda: self._disk.commit(pending, stamp))
 
     def _append(self, numbers: list[int], manager: int) -> None:
-        first, rows = numbers[0], len(numbers)
+        first = numbers[0]
+        rows = len(numbers)
         if numbers[-1] != first + rows - 1:
             raise InvariantError(f"rows {numbers} are not those of one batch")
         if rows > self.room:

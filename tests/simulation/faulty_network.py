@@ -64,7 +64,8 @@ class FaultyNetwork(MemoryNetwork):
         self._id_of = id_of
         self._copies: set[str] = set()  # machines whose id another one uses, too
         self.carried = 0
-        self._faults, self._rng = faults, rng
+        self._faults = faults
+        self._rng = rng
         self._cuts: dict[str, Cut] = {}
         self._last: dict[tuple[str, Channel], float] = {}  # when the latest message arrives
 
@@ -107,8 +108,13 @@ class FaultyNetwork(MemoryNetwork):
         self, line: Line, channel: Channel, arrive: Callable[[], None], *, certain: bool = False
     ) -> None:
         self.carried += 1
-        now, made, faults, rng = self.clock.now, line.made, self._faults, self._rng
-        cuts, name, way = self._cuts, line.manager, "up" if channel == "samples" else "down"
+        now = self.clock.now
+        made = line.made
+        faults = self._faults
+        rng = self._rng
+        cuts = self._cuts
+        name = line.manager
+        way = "up" if channel == "samples" else "down"
 
         def arrived() -> None:
             if line.made == made and (

@@ -14,8 +14,9 @@ from machine import Machine
 from scenario import id_of
 from wait_reasons import ManagerWaits
 
+from vedette_protocol.column import Column
 from vedette_protocol.messages import Ack, Buffer, ControlMessage, EvaluationReport
-from vedette_protocol.schema import Column, Schema
+from vedette_protocol.schema import Schema
 from vedette_services.actors.actor_stats import ActorStats
 from vedette_services.actors.handover import FinishedBatch
 from vedette_services.actors.instructions import (
@@ -46,8 +47,12 @@ class NumberingActor:
     """Makes batches of rows that are numbered through over the whole fleet."""
 
     def __init__(self, fleet: SimulatedFleet, host: HonestHost, order: StartActor) -> None:
-        self._fleet, self._host, self._order = fleet, host, order
-        self._plays, self._here, self._env_steps = False, True, 0
+        self._fleet = fleet
+        self._host = host
+        self._order = order
+        self._plays = False
+        self._here = True
+        self._env_steps = 0
         self._told = float("-inf")
         self.made: tuple[int, FinishedBatch] | None = None  # not handed over yet: its first row
 
@@ -60,7 +65,8 @@ class NumberingActor:
         """Hand the last batch over, or the next one; what has to wait is tried again."""
         if not self._here:
             return
-        host, fleet = self._host, self._fleet
+        host = self._host
+        fleet = self._fleet
         if self.made is None:
             self.made = fleet.make_batch()
         first, batch = self.made
@@ -97,7 +103,8 @@ def mark_of(body: Buffer) -> float:
 
 def play_evaluation(host: HonestHost, order: PlayEvaluation, ended: int = 0) -> None:
     """Play an episode after the other. The return is the version, by which it is known again."""
-    fleet, model = host.fleet, order.model
+    fleet = host.fleet
+    model = order.model
     hangs = host.rng.random() < (fleet.scenario.evaluates or 0.0)
     if hangs and ended == 0 and fleet.clock.now < fleet.scenario.fault_s:
         return
@@ -122,7 +129,8 @@ class HonestHost(ManagerHost[NumberingActor]):
     """A manager as shipped, with a record of what it handed over and was told."""
 
     def __init__(self, fleet: SimulatedFleet, machine: Machine, seed: int) -> None:
-        self.fleet, self.machine = fleet, machine
+        self.fleet = fleet
+        self.machine = machine
         self.rng = random.Random(seed)
         self.handed: dict[int, int] = {}  # first row -> rows, until they are committed
         self.lost_rows = 0  # handed over, and neither committed nor held
@@ -132,7 +140,8 @@ class HonestHost(ManagerHost[NumberingActor]):
         self.reason_at = float("-inf")
         self.refused = False
         self.settled_at_heal = 0
-        self.settled, self.settled_at = 0, fleet.clock.now
+        self.settled = 0
+        self.settled_at = fleet.clock.now
         super().__init__(
             id_of(machine.name),
             machine,  # type: ignore[arg-type]  # it stands between the manager and the network
@@ -152,7 +161,8 @@ class HonestHost(ManagerHost[NumberingActor]):
         self.state.on_control = on_control  # type: ignore[method-assign]
 
     def _on_control(self, message: ControlMessage) -> None:
-        state, now = self.state, self.fleet.clock.now
+        state = self.state
+        now = self.fleet.clock.now
         ours = isinstance(message, Ack) and (
             (message.incarnation, message.run_id) == (state._incarnation, state.current_run[0])
         )
@@ -164,7 +174,8 @@ class HonestHost(ManagerHost[NumberingActor]):
                 self.reason_at = now
 
     def _execute(self, instruction: Instruction) -> None:
-        fleet, now = self.fleet, self.fleet.clock.now
+        fleet = self.fleet
+        now = self.fleet.clock.now
         match instruction:
             case PrepareRun():
                 self.waits.on_model(now)

@@ -34,11 +34,15 @@ class HostilePeer:
         self, fleet: SimulatedFleet, machine: Machine, kind: HostileKind, every_s: float
     ) -> None:
         name = machine.name
-        self._fleet, self._name, self._machine = fleet, name, machine
-        self._act, self._every_s = getattr(self, f"_{kind}"), every_s
+        self._fleet = fleet
+        self._name = name
+        self._machine = machine
+        self._act = getattr(self, f"_{kind}")
+        self._every_s = every_s
         self._rng = random.Random(f"{fleet.scenario.seed} {name}")
         self._incarnation = self._rng.getrandbits(64)
-        self._seq, self._asked = 0, (0, 0, 0)
+        self._seq = 0
+        self._asked = (0, 0, 0)
         self._row = OWN + self._rng.getrandbits(20) * (1 << 30)
         machine.open(name, self)
         self._go_on()
@@ -64,7 +68,8 @@ class HostilePeer:
         """It plays nothing."""
 
     def _go_on(self) -> None:
-        fleet, machine = self._fleet, self._machine
+        fleet = self._fleet
+        machine = self._machine
         stays = fleet.scenario.hostile_stays and not fleet.ending
         if stays or fleet.clock.now < fleet.scenario.fault_s:
             self._act()
@@ -145,10 +150,12 @@ class HostilePeer:
 
     def _foreign(self) -> None:
         """Speak for an honest manager; without keys that is nobody's to prevent."""
-        rng, victim = self._rng, self._victim()
+        rng = self._rng
+        victim = self._victim()
         if not self._fleet.scenario.keyed or victim is None or not self._is_owned(victim.manager):
             return self._claims()
-        manager, incarnation = victim.manager, rng.choice((victim.incarnation, rng.getrandbits(64)))
+        manager = victim.manager
+        incarnation = rng.choice((victim.incarnation, rng.getrandbits(64)))
         if rng.random() < 0.5:
             batch = self._batch(rng.choice((0, 1, 5, 2000)), manager=manager)
             return self._send(encode(batch._replace(incarnation=incarnation)))
@@ -201,11 +208,13 @@ class HostilePeer:
             self._send(encode(self._batch(self._seq)))
             self._seq += 1
         if self._rng.random() < 0.05:
-            self._incarnation, self._seq = self._rng.getrandbits(64), 0
+            self._incarnation = self._rng.getrandbits(64)
+            self._seq = 0
 
     def _copy(self) -> None:
         """Use an honest manager's id, with its key, as another process of it."""
-        gateway, name = self._fleet.gateway, "m0"
+        gateway = self._fleet.gateway
+        name = "m0"
         if gateway is None or not gateway.state.fleet.knows(name):
             return
         self._send(encode(self._report(manager=name)))
@@ -214,14 +223,24 @@ class HostilePeer:
 
     def _liar(self) -> None:
         """Claim an evaluation, asked for or not, of the right version or of another."""
-        rng, (request, epoch, version) = self._rng, self._asked
+        rng = self._rng
+        (request, epoch, version) = self._asked
         request = request if rng.random() < 0.8 else rng.getrandbits(64)
         played = rng.choice((0, 1, EPISODES, EPISODES, EPISODES + 1))
         mean = rng.choice((None, 1e12, -1.0))
         claim = EvaluationReport(
-            request, epoch, version + rng.choice((0, 0, 0, 1, -1, 50)) % (1 << 40), played,
-            mean, 0.0, mean, mean, 1.0, rng.choice((0, 7)), rng.choice(("", "", "no display")),
-        )  # fmt: skip
+            request,
+            epoch,
+            version + rng.choice((0, 0, 0, 1, -1, 50)) % (1 << 40),
+            played,
+            mean,
+            0.0,
+            mean,
+            mean,
+            1.0,
+            rng.choice((0, 7)),
+            rng.choice(("", "", "no display")),
+        )
         self._send(encode(self._report(evaluation=claim, features=(EVALUATE,))))
 
     def _reports(self) -> None:

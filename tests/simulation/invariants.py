@@ -51,7 +51,9 @@ class Invariants:
         """Watch what a gateway takes and grants."""
         self._claimed.clear()
         waits = self._waits = GatewayWaits(self._fleet, state)
-        take, make_ack, record = state.on_samples, state.ledger.make_ack, state.ledger.record_batch
+        take = state.on_samples
+        make_ack = state.ledger.make_ack
+        record = state.ledger.record_batch
 
         keyed = self._fleet.scenario.keyed
 
@@ -78,7 +80,9 @@ class Invariants:
 
     def _watch_evictions(self, ledger: Any) -> None:
         """Check that only accounts of those that are gone make room for others."""
-        evict, close, evicting = ledger._evict_account, ledger._close_account, [False]
+        evict = ledger._evict_account
+        close = ledger._close_account
+        evicting = [False]
 
         def watched_evict(key: str, now: float) -> bool:
             evicting[0] = True
@@ -91,7 +95,8 @@ class Invariants:
                 raise InvariantError(f"{entry.id} is alive, and its account is closed for another")
             close(entry, account)
 
-        ledger._evict_account, ledger._close_account = watched_evict, watched_close
+        ledger._evict_account = watched_evict
+        ledger._close_account = watched_close
 
     def _check_granted(self, batch: Batch) -> None:
         sender = batch.manager, batch.incarnation
@@ -132,7 +137,9 @@ class Invariants:
 
     def _check_evaluation(self, checked: CheckedEvaluation) -> None:
         """What counts was played by an honest manager, and with the very model that is kept."""
-        found, model, trusted = checked.found, checked.model, self._fleet.scenario.trusted
+        found = checked.found
+        model = checked.model
+        trusted = self._fleet.scenario.trusted
         if not checked.counts:
             return
         name = found.played_by.removeprefix("manager ")
@@ -162,7 +169,8 @@ class Invariants:
                 raise InvariantError(f"{host.name} ends with {host.exit}")
 
     def _check_host(self, host: HonestHost) -> None:
-        window, actors = host.window, self._fleet.scenario.actors
+        window = host.window
+        actors = self._fleet.scenario.actors
         if window is not None:
             if window.batches > actors.window_batches or window.bytes > actors.window_bytes:
                 text = f"{window.batches} batches, {window.bytes} bytes in {host.name}'s window"
@@ -174,7 +182,8 @@ class Invariants:
 
     def _account_for(self, host: HonestHost) -> None:
         """What was handed over is committed, in the window, dropped and counted, or excused."""
-        disk, held = self._fleet.disk, host.held()
+        disk = self._fleet.disk
+        held = host.held()
         for first in [f for f in host.handed if f not in held]:
             rows = host.handed.pop(first)
             if disk.is_missing(first):
@@ -190,14 +199,17 @@ class Invariants:
             )
 
     def _check_wait(self, host: HonestHost) -> None:
-        now, window = self._fleet.clock.now, host.window
+        now = self._fleet.clock.now
+        window = host.window
         settled = -1 if window is None else window.settled + window.dropped
         idle = window is not None and not window.batches
         if settled != host.settled or idle:
-            host.settled, host.settled_at = settled, now
+            host.settled = settled
+            host.settled_at = now
         machine = host.machine
         since = max(host.settled_at, machine.awake_at)  # who is paused can say nothing
-        most_s, messages = WAIT_S, self._fleet.scenario.messages
+        most_s = WAIT_S
+        messages = self._fleet.scenario.messages
         if messages.drop and now < messages.until_s:
             most_s = LOSSY_WAIT_S
         elif messages.drop:
@@ -209,13 +221,15 @@ class Invariants:
 
     def on_refused(self, host: HonestHost, text: str) -> None:
         """Check that only one of two machines with an id is refused, and that both are named."""
-        fleet, name = self._fleet, host.name
+        fleet = self._fleet
+        name = host.name
         if fleet.scenario.is_full and ("the ledger is full" in text or _LOST_PLACE in text):
             fleet.start_again(host)  # as a service manager does
             return
         if name not in fleet.scenario.shared_ids:
             raise InvariantError(f"{name} is refused: {text}")
-        pair, own = f"two managers use the id {name}: ", f"host-of-{host.machine.name}"
+        pair = f"two managers use the id {name}: "
+        own = f"host-of-{host.machine.name}"
         named = pair in text and own in text
         held = 0 if host.window is None else host.window.rows
         if held and f"{held} samples are lost" not in text:
@@ -273,7 +287,8 @@ class Invariants:
 
     def _plays_this_run(self, host: HonestHost) -> bool:
         """Return True if a manager knows the learner's latest start."""
-        run, gateway = host.state._run, self._fleet.gateway
+        run = host.state._run
+        gateway = self._fleet.gateway
         assert run is not None
         assert gateway is not None
         state = gateway.state
@@ -322,7 +337,8 @@ class Invariants:
             raise InvariantError(f"{host.name} left and held {host.window.batches} batches")
 
     def _check_last_account(self, host: HonestHost, ledger: Any) -> None:
-        account, window = ledger._entries[host.name].accounts.get(host.state._incarnation), None
+        account = ledger._entries[host.name].accounts.get(host.state._incarnation)
+        window = None
         if account is None or (window := host.window) is None:
             return
         found = account.accounting()

@@ -38,11 +38,14 @@ class Machine:
     def __init__(
         self, name: str, network: FaultyNetwork, *, key: str, offset_s: float, rate: float
     ) -> None:
-        self.name, self.key = name, key
+        self.name = name
+        self.key = key
         self.clock = self
         self.killed = False
-        self._network, self._world = network, network.clock
-        self._offset_s, self._rate = offset_s, rate
+        self._network = network
+        self._world = network.clock
+        self._offset_s = offset_s
+        self._rate = rate
         self._stops = 0
         self.awake_at = 0.0  # since then it has run without a stop, if it is `awake`
         self._backlog: deque[Callable[[], None]] = deque()
@@ -106,7 +109,8 @@ class Machine:
         self._work_off()
 
     def _work_off(self) -> None:
-        backlog, self._backlog = self._backlog, deque()
+        backlog = self._backlog
+        self._backlog = deque()
         while backlog and not (self._stops or self._backlog):  # one may have blocked
             self.run(backlog.popleft())
         self._backlog.extendleft(reversed(backlog))
@@ -143,7 +147,8 @@ class Machine:
 
 class _ManagerPort:
     def __init__(self, machine: Machine, end: ManagerEnd) -> None:
-        self._machine, self._end = machine, end
+        self._machine = machine
+        self._end = end
 
     def on_connected(self) -> None:
         self._machine.run(self._end.on_connected)
@@ -160,7 +165,8 @@ class _ManagerPort:
 
 class _GatewayPort:
     def __init__(self, machine: Machine, end: GatewayEnd) -> None:
-        self._machine, self._end = machine, end
+        self._machine = machine
+        self._end = end
 
     def on_samples(self, frames: Frames) -> None:
         self._machine.run(lambda: self._end.on_samples(frames))

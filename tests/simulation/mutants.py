@@ -39,8 +39,10 @@ class Mutation:
         return source.replace(self.old, self.new)
 
 
-_WINDOW, _ACCOUNT = "vedette_protocol.send_window", "vedette_protocol.account"
-_LEDGER, _GATEWAY = "vedette_protocol.ledger", "vedette_services.learner.gateway.state"
+_WINDOW = "vedette_protocol.send_window"
+_ACCOUNT = "vedette_protocol.account"
+_LEDGER = "vedette_protocol.ledger"
+_GATEWAY = "vedette_services.learner.gateway.state"
 _MANAGER = "vedette_services.actors.manager_state"
 _EVALUATIONS = "vedette_services.learner.gateway.evaluations"
 _ADMISSION = "vedette_services.learner.gateway.fleet"

@@ -23,14 +23,16 @@ SIZES = (10, 100, 1000, 2000)
 BATCHES_PER_S = 1000  # of all managers together
 ROWS = 100
 PARTS = ("on_samples", "blocks", "stamp", "acks_due", "tick", "status")
-WARMUP_S, MEASURED_S = 4.0, 10.0
+WARMUP_S = 4.0
+MEASURED_S = 10.0
 
 
 class Meter:
     """Adds up calls and processor time, of what it is put around."""
 
     def __init__(self) -> None:
-        self.calls, self.cpu_s = Counter[str](), Counter[str]()
+        self.calls = Counter[str]()
+        self.cpu_s = Counter[str]()
 
     def around(self, owner: Any, method: str) -> None:
         """Measure a method of an object."""
@@ -71,7 +73,8 @@ def quiet_scenario(managers: int) -> Scenario:
 
 def measure(managers: int) -> str:
     """Return a row of the table."""
-    fleet, meter = SimulatedFleet(quiet_scenario(managers)), Meter()
+    fleet = SimulatedFleet(quiet_scenario(managers))
+    meter = Meter()
     fleet.clock.advance(WARMUP_S)
     gc.disable()  # it would look through all managers, too, which are elsewhere in truth
     gateway = fleet.gateway

@@ -201,8 +201,11 @@ def _add_evaluations(drawn: Scenario, rng: random.Random) -> Scenario:
 
 def _add_rare(drawn: Scenario, rng: random.Random) -> Scenario:
     """Add what is in few scenarios. Its draws are its own, so that those of others do not move."""
-    lasts_s, faults = drawn.fault_s, list(drawn.faults)
-    copies, hostile, places = drawn.copies, drawn.hostile, drawn.max_managers
+    lasts_s = drawn.fault_s
+    faults = list(drawn.faults)
+    copies = drawn.copies
+    hostile = drawn.hostile
+    places = drawn.max_managers
     if drawn.limiter.samples_per_insert and rng.random() < 0.2:  # longer than waits go unlogged
         faults.append(Fault(rng.uniform(0.0, lasts_s), "stall", GATEWAY, rng.uniform(13.0, 16.0)))
     if rng.random() < 0.06:  # the same for the first model
@@ -215,7 +218,8 @@ def _add_rare(drawn: Scenario, rng: random.Random) -> Scenario:
     if not (drawn.keyed or hostile or copies) and rng.random() < 0.5:
         places = drawn.managers
         for _ in range(3):  # starts again before anybody else has been heard
-            at, name = rng.uniform(0.0, lasts_s), rng.choice(drawn.names)
+            at = rng.uniform(0.0, lasts_s)
+            name = rng.choice(drawn.names)
             faults.append(Fault(at, "kill", name, 0.05))
     return replace(
         drawn,
@@ -268,7 +272,8 @@ def _draw_messages(rng: random.Random, has: _Families, lasts_s: float) -> Networ
 def _draw_limiter(rng: random.Random, has: _Families, count: int) -> Limiter:
     if not has("limiter"):
         return Limiter(0.0, min_size=1, error_buffer=0.0, batch_size=1)
-    rate, batch = rng.choice((0.5, 4.0)), 32
+    rate = rng.choice((0.5, 4.0))
+    batch = 32
     return Limiter(rate, min_size=64, error_buffer=2.0 * batch + rate * 32, batch_size=batch)
 
 

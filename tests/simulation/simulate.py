@@ -41,7 +41,9 @@ def simulate(
     seed: int, managers: int | None = None, fault_s: float | None = None, *, trace: bool = False
 ) -> Outcome:
     """Simulate one seed, without the states' log lines."""
-    began, fleet, error = time.process_time(), None, ""
+    began = time.process_time()
+    fleet = None
+    error = ""
     STATES_LOG.disabled = True
     try:
         fleet = SimulatedFleet(draw_scenario(seed, managers, fault_s), print if trace else None)
@@ -61,7 +63,8 @@ def simulate_many(
 ) -> list[Outcome]:
     """Simulate seeds in parallel until there are no more, or so much was simulated."""
     outcomes: list[Outcome] = []
-    done_s, began = 0.0, time.monotonic()
+    done_s = 0.0
+    began = time.monotonic()
     with ProcessPoolExecutor(options.jobs, initializer=_collect_garbage_seldom) as pool:
         while bunch := list(islice(seeds, _BUNCH * options.jobs)):
             futures = [

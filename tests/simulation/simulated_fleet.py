@@ -23,9 +23,10 @@ from invariants import Invariants
 from machine import Machine, skewed_clock
 from scenario import GATEWAY, Fault, HostileKind, Scenario, id_of, key_of
 
+from vedette_protocol.column import Column
 from vedette_protocol.messages import Run
 from vedette_protocol.model import pack_model
-from vedette_protocol.schema import Column, Schema
+from vedette_protocol.schema import Schema
 from vedette_rl.envs.config import EnvConfig
 from vedette_services.actors.handover import FinishedBatch
 from vedette_services.config import RunConfig
@@ -69,13 +70,15 @@ class SimulatedFleet:
     """
 
     def __init__(self, scenario: Scenario, trace: Callable[[str], None] | None = None) -> None:
-        self.scenario, self.clock = scenario, VirtualClock()
+        self.scenario = scenario
+        self.clock = VirtualClock()
         self.trace = trace and (lambda text: trace(f"{self.clock.now:9.3f} {text}"))
         self._rng = random.Random(f"fleet {scenario.seed}")
         self._rare = random.Random(f"unsound {scenario.seed}")
         messages = random.Random(f"messages {scenario.seed}")
         self.network = FaultyNetwork(self.clock, scenario.messages, messages, id_of)
-        self.disk, self.trainer = Disk(), Trainer()
+        self.disk = Disk()
+        self.trainer = Trainer()
         self.overheard: deque[tuple[float, Frames]] = deque(maxlen=300)
         self.ending = False
         self.manager_seconds = 0.0
@@ -198,7 +201,8 @@ class SimulatedFleet:
         """Commit, at the beginning or at the end of the time that the disk takes."""
         share, seconds = self.scenario.slow_disk
         if share and self.clock.now < self.scenario.fault_s and self._rng.random() < share:
-            early, takes_s = self._rng.random() < 0.5, self._rng.uniform(*seconds)
+            early = self._rng.random() < 0.5
+            takes_s = self._rng.uniform(*seconds)
             if early:
                 commit()
             machine.block(takes_s)
@@ -213,7 +217,8 @@ class SimulatedFleet:
 
     def publish(self) -> None:
         """Publish a newer model, and the run if its epoch is new."""
-        gateway, trainer = self.gateway, self.trainer
+        gateway = self.gateway
+        trainer = self.trainer
         assert gateway is not None
         trainer.version += 1
         env = EnvConfig(id="CartPole-v1").model_dump(mode="json")
@@ -227,7 +232,9 @@ class SimulatedFleet:
 
     def _train(self) -> None:
         """Draw samples as fast as the limiter allows, and report the progress."""
-        trainer, limiter, gateway = self.trainer, self.scenario.limiter, self.gateway
+        trainer = self.trainer
+        limiter = self.scenario.limiter
+        gateway = self.gateway
         self.clock.call_at(self.clock.now + 0.1, self._train)
         if self.clock.now < trainer.stalled_until or gateway is None or gateway.ended:
             return

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 from vedette_protocol.codec import decode_control, encode
+from vedette_protocol.column import Column
 from vedette_protocol.errors import VersionError
 from vedette_protocol.messages import Run
-from vedette_protocol.schema import Column, Schema
+from vedette_protocol.schema import Schema
 from vedette_rl.replay.limiter import Limiter
 from vedette_services.actors.connection import Identity
 from vedette_services.actors.handover import FinishedBatch
@@ -23,7 +24,9 @@ from vedette_services.actors.instructions import Exit, Instruction, SendBatches,
 from vedette_services.actors.manager_state import ManagerState
 from vedette_services.learner.gateway.state import GatewayState, Position
 
-RUN_ID, MANAGER, INCARNATION = "20250102-cartpole", "host-a", 0x0123456789ABCDEF
+RUN_ID = "20250102-cartpole"
+MANAGER = "host-a"
+INCARNATION = 0x0123456789ABCDEF
 SCHEMA = Schema((Column("obs", "f4", (2,)), Column("reward", "f4")))
 MODEL = Schema((Column("w", "f4", (3,)),))
 ROWS = 4
@@ -146,7 +149,8 @@ def hear(state: ManagerState, frames: list[bytes], now: float) -> list[Instructi
 
 @pytest.mark.parametrize("peer", [(False, False), (False, True), (True, False)])
 def test_a_manager_plays_for_a_learner_of_another_release(peer: tuple[bool, bool]) -> None:
-    state, (new, old) = manager(), peer
+    state = manager()
+    (new, old) = peer
     hear(state, run_frames(new=new, old=old), 0.0)
     started = hear(state, ack_frames(new=new, old=old), 0.1)
     (start,) = (done for done in started if isinstance(done, StartActor))
@@ -157,10 +161,23 @@ def test_a_manager_plays_for_a_learner_of_another_release(peer: tuple[bool, bool
     assert header == msgpack.unpackb(batch_frames(0)[0])
     hear(state, ack_frames(new=new, old=old, contiguous=1), 0.3)
     assert state.has_room_for(0)
-    (refusal,) = hear(state, [msgpack.packb({
-        "v": 2, "k": "refusal", "manager": MANAGER, "incarnation": INCARNATION,
-        "code": "a-new-code", "reason": "the learner is full", "more": 1,
-    })], 0.4)  # fmt: skip
+    (refusal,) = hear(
+        state,
+        [
+            msgpack.packb(
+                {
+                    "v": 2,
+                    "k": "refusal",
+                    "manager": MANAGER,
+                    "incarnation": INCARNATION,
+                    "code": "a-new-code",
+                    "reason": "the learner is full",
+                    "more": 1,
+                }
+            )
+        ],
+        0.4,
+    )
     assert refusal == Exit(3, "refused by the learner: the learner is full")
 
 

@@ -103,7 +103,8 @@ def test_of_two_machines_with_one_configuration_the_later_one_is_refused_and_say
     fleet = shared_id(hostile=False)
     assert {name for name, host in fleet.hosts.items() if host.refused} == {"m0+2"}
     why = "two managers use the id m0: host-of-m0 and host-of-m0+2"
-    end, gateway = fleet.hosts["m0+2"].exit, fleet.gateway
+    end = fleet.hosts["m0+2"].exit
+    gateway = fleet.gateway
     assert end is not None
     assert why in end.reason
     assert gateway is not None

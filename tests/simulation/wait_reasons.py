@@ -127,7 +127,8 @@ class GatewayWaits:
             setattr(owner, method, _followed(getattr(owner, method), after))
 
     def _after_on_samples(self, *_: Any) -> None:
-        self._last_rejected, self._rejects = self._rejects, False
+        self._last_rejected = self._rejects
+        self._rejects = False
 
     def _after_reject(self, *_: Any) -> None:
         self._rejects = True
@@ -148,7 +149,8 @@ class GatewayWaits:
 
     def on_ack(self, ack: Ack) -> None:
         """Check an ack that is about to be sent."""
-        sender, state = (ack.manager, ack.incarnation), self._state
+        sender = (ack.manager, ack.incarnation)
+        state = self._state
         self._acked[ack.manager] = self._fleet.clock.now
         self._reason = ack.reason if state._run is not None else ""
         more = ack.rejected_batches > self._rejected.setdefault(sender, ack.rejected_batches)
@@ -165,7 +167,8 @@ class GatewayWaits:
         Args:
             awake_at: the gateway's process runs since then.
         """
-        gateway, now = self._fleet.gateway, self._fleet.clock.now
+        gateway = self._fleet.gateway
+        now = self._fleet.clock.now
         assert gateway is not None
         if self._reason and not gateway.status().limiter_reason:
             raise InvariantError("acks say why managers wait, and the status does not")
@@ -181,7 +184,8 @@ class _LivingManagers(dict[str, ManagerEntry]):
 
     def __init__(self, living: dict[str, ManagerEntry], clock: VirtualClock) -> None:
         super().__init__(living)
-        self._clock, self.since = clock, dict.fromkeys(living, clock.now)
+        self._clock = clock
+        self.since = dict.fromkeys(living, clock.now)
 
     def __setitem__(self, manager: str, entry: ManagerEntry) -> None:
         self.since.setdefault(manager, self._clock.now)

@@ -106,8 +106,10 @@ def learner_of(
         command = daemon_command(
             "learner",
             str(place / "config.toml"),
-            *("--out", str(place / "run")),
-            *("--bind", str(address)),
+            "--out",
+            str(place / "run"),
+            "--bind",
+            str(address),
             *(("--keys", str(keys)) if keys else ()),
         )
         log = place / "learner.log"
@@ -191,10 +193,12 @@ def measured(
         if time.monotonic() > deadline:
             raise NoAnswerError("producers of this measurement", _START_S)
     time.sleep(warm_s)
-    before, began = ask(asker).samples.inserted or 0, time.monotonic()
+    before = ask(asker).samples.inserted or 0
+    began = time.monotonic()
     spent = -sum(map(processor_s, modules))
     time.sleep(measure_s)
-    after, ended = ask(asker).samples.inserted or 0, time.monotonic()
+    after = ask(asker).samples.inserted or 0
+    ended = time.monotonic()
     spent += sum(map(processor_s, modules))
     return Measured(after - before, ended - began, spent)
 

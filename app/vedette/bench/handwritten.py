@@ -43,7 +43,8 @@ class Loop:
         self._action = rng.integers(0, _ACTIONS, _ROWS)
         self._reward = rng.random(_ROWS, np.float32)
         self._terminated = rng.random(_ROWS) < 0.02
-        self._q, self._target = network(hidden), network(hidden)
+        self._q = network(hidden)
+        self._target = network(hidden)
         self._target.load_state_dict(self._q.state_dict())
         self._adam = torch.optim.Adam(self._q.parameters(), lr=1e-3, fused=True)
         self._opts = 0
@@ -74,12 +75,16 @@ class Loop:
 
 def main() -> None:
     """Print optimization steps a second, and processor seconds of one."""
-    batch_size, hidden, seconds = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+    batch_size = int(sys.argv[1])
+    hidden = int(sys.argv[2])
+    seconds = float(sys.argv[3])
     torch.set_num_threads(1)
     loop = Loop(batch_size, hidden, double=sys.argv[4] == "double")
     for _ in range(_WARM_OPTS):
         loop.opt()
-    opts, began, spent = 0, time.monotonic(), -time.process_time()
+    opts = 0
+    began = time.monotonic()
+    spent = -time.process_time()
     while time.monotonic() - began < seconds:
         loop.opt()
         opts += 1

@@ -116,9 +116,11 @@ class LearnerBench:
             time.sleep(0.1)
         assign_core(core, TRAINER)
         time.sleep(_WARM_S)
-        before, began = ask(asker).opt_steps or 0, time.monotonic()
+        before = ask(asker).opt_steps or 0
+        began = time.monotonic()
         spent = -processor_s(TRAINER)
         time.sleep(self.seconds)
-        after, ended = ask(asker).opt_steps or 0, time.monotonic()
+        after = ask(asker).opt_steps or 0
+        ended = time.monotonic()
         spent += processor_s(TRAINER)
         return (after - before) / (ended - began), 1e3 * spent / max(1, after - before)

@@ -17,9 +17,10 @@ import zmq
 from numpy.typing import NDArray
 
 from vedette_protocol.codec import decode_control, encode
+from vedette_protocol.column import Column, Columns
 from vedette_protocol.frame_sharing import Sharing
 from vedette_protocol.messages import Ack, Run
-from vedette_protocol.schema import Column, Columns, Schema
+from vedette_protocol.schema import Schema
 from vedette_protocol.send_window import Window
 from vedette_services.host.processes import die_with_parent
 from vedette_services.net.addresses import Address
@@ -84,9 +85,11 @@ class Producer:
         batches_per_s: float,
         keys: ClientKeys | None = None,
     ) -> None:
-        self._manager, self._rows = manager, rows
+        self._manager = manager
+        self._rows = rows
         self._batches_per_s = batches_per_s
-        self._due, self._due_at = 0.0, time.monotonic()
+        self._due = 0.0
+        self._due_at = time.monotonic()
         self._incarnation = secrets.randbits(64)
         self._push = samples_push(context, address, keys)
         topics = manager_subscriptions(manager)

@@ -138,11 +138,11 @@ class ReplayBench:
             some = min(self.rows_in, rows - begin)
             demos.append(_random_rows(row, some), some)
             demos.commit()
-        rng, config, other = np.random.default_rng(1), ReplayConfig(), RingReader(place / "demos")
-        uniform, by_priority = (
-            Source("demos", UniformReplay(other, rng), 0.5),
-            Source("demos", PrioritizedReplay(other, rng, config), 0.5),
-        )
+        rng = np.random.default_rng(1)
+        config = ReplayConfig()
+        other = RingReader(place / "demos")
+        uniform = Source("demos", UniformReplay(other, rng), 0.5)
+        by_priority = Source("demos", PrioritizedReplay(other, rng, config), 0.5)
         return {
             "sample": MixedReplay(UniformReplay(reader, rng), [uniform]),
             "prioritized": MixedReplay(PrioritizedReplay(reader, rng, config), [by_priority]),
@@ -163,7 +163,8 @@ def calls_per_s(
         look_every: calls between two looks at the clock.
     """
     work()
-    calls, began = 0, time.process_time()
+    calls = 0
+    began = time.process_time()
     while (passed := time.process_time() - began) < seconds:
         for _ in range(look_every):
             work()
@@ -178,7 +179,9 @@ class _PlainArrays:
         self._columns = empty_columns(row, capacity)
         for column in self._columns.values():
             column.fill(0)
-        self._capacity, self._at, self._rng = capacity, 0, np.random.default_rng(0)
+        self._capacity = capacity
+        self._at = 0
+        self._rng = np.random.default_rng(0)
         self._out: Columns = {}
 
     def insert(self, batch: Columns, rows: int) -> None:
@@ -224,7 +227,8 @@ def _drawing_by_priority(
 
 
 def _random_rows(row: np.dtype[Any], rows: int) -> Columns:
-    rng, columns = np.random.default_rng(0), empty_columns(row, rows)
+    rng = np.random.default_rng(0)
+    columns = empty_columns(row, rows)
     for column in columns.values():
         column[...] = rng.integers(0, 2, column.shape)
     return columns
@@ -233,7 +237,8 @@ def _random_rows(row: np.dtype[Any], rows: int) -> Columns:
 def _compared(rates: dict[str, list[float]]) -> dict[str, Any]:
     """Return rows per second of each, the ratios to plain numpy, that of disk to memory, and that
     of two sources to one."""
-    bound, two = rates["numpy"], rates.get(TWO)
+    bound = rates["numpy"]
+    two = rates.get(TWO)
     mixed = {} if two is None else {f"{TWO}_to_one_ratio": ratio_of_rounds(two, rates["mapped"])}
     return {
         **mixed,

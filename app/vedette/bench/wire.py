@@ -116,7 +116,8 @@ class WireBench:
             "processor_ratio": ratio_of_rounds(cost, bound_cost),
         }
         if once:
-            once_rate, once_cost = [x.per_s for x in once], [self._batch_us(x) for x in once]
+            once_rate = [x.per_s for x in once]
+            once_cost = [self._batch_us(x) for x in once]
             found |= {
                 "frames_once_transitions_per_s": summarize_rounds(once_rate),
                 "frames_once_ratio": ratio_of_rounds(once_rate, bound_rate),
@@ -135,7 +136,9 @@ class WireBench:
             keys: a learner's folder of keys; None: neither encrypt nor authenticate.
             frames_once: observations are stacks of frames, and each frame is sent once.
         """
-        payload, stack, shape = self.payload, 0, self.payload.shape
+        payload = self.payload
+        stack = 0
+        shape = self.payload.shape
         if frames_once:
             stack, *frame = payload.shape
             shape = tuple(frame)
@@ -167,7 +170,8 @@ def bare(payload: Payload, capacity: int, port: int, seconds: float) -> Measured
 
 
 def _receive(pull: zmq.Socket[bytes], payload: Payload, capacity: int, seconds: float) -> Measured:
-    schema, rows = payload.schema, payload.rows
+    schema = payload.schema
+    rows = payload.rows
     capacity = max(rows, capacity // rows * rows)
     ring = empty_columns(schema.row_dtype, capacity)
     at = inserted = 0

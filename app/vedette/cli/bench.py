@@ -164,7 +164,8 @@ def wire_lines(found: dict[str, Any]) -> list[str]:
         f"ratio            {format_spread(found['processor_ratio'], '{:>12.2f}')}",
     ]
     if "frames_once_ratio" in found:
-        rate, cost = "frames_once_transitions_per_s", "frames_once_processor_us_per_batch"
+        rate = "frames_once_transitions_per_s"
+        cost = "frames_once_processor_us_per_batch"
         message += [
             "vedette as its actors send stacks, each frame of a batch once; plain PUSH/PULL whole",
             f"transitions/s    {format_spread(found[rate], '{:>12,.0f}')}",

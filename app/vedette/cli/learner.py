@@ -109,9 +109,11 @@ def learner(
         loaded = load_for_start(
             arguments, env, agent, settings, init_from, resumed, start, fit="elsewhere"
         )
-        plan, decided = _plan(loaded, out, start), loaded.decided
+        decided = loaded.decided
+        plan = _plan(loaded, out, start)
     else:
-        plan, decided = StartPlan.from_json(planned.read_text("utf-8")), []
+        decided = []
+        plan = StartPlan.from_json(planned.read_text("utf-8"))
     lines = [*plan.lines, *check_trust(plan.config, address, folder)]
     what = f"{plan.config.agent.name} on {plan.config.env.id}, {plan.out}"
     typer.echo("\n".join([*decided, f"{what}; it will listen at {address}", *lines]))

@@ -118,7 +118,8 @@ def _environments(presets: list[str]) -> Iterator[Row]:
         bare = _unversioned(spec.id)
         newest[bare] = max(_version(spec), newest.get(bare, -1))
     for name in complete_environments(""):
-        own, registered = name.replace("/", "_"), gymnasium.registry.get(name)
+        own = name.replace("/", "_")
+        registered = gymnasium.registry.get(name)
         agents = [preset.partition("-")[0] for preset in presets if preset.endswith(f"-{own}")]
         if agents:
             yield {"name": name, "from": "vedette", "what": f"preset for {', '.join(agents)}"}

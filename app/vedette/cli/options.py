@@ -44,7 +44,8 @@ def suggest_setting(option: str) -> str:
     """Return the key of the configuration that was written as an option; "" for none."""
     from vedette_rl.settings.key_suggestions import nearest
 
-    name, keys = option.lstrip("-").replace("-", "_"), _every_key()
+    name = option.lstrip("-").replace("-", "_")
+    keys = _every_key()
     return name if name in keys else nearest(name, keys)
 
 

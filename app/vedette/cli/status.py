@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from vedette_services.net.keys import ClientKeys
     from vedette_services.run.overview import RunStatus
     from vedette_services.status.client import StatusClient
-    from vedette_services.status.status import Manager, Status
+    from vedette_services.status.status import ManagerStatus, Status
 
 WATCH_EVERY_S = 1.0
 
@@ -55,7 +55,8 @@ def status(
     vedette status --json | jq .samples
     watch vedette status                                   cut to the screen, the worst first
     """
-    manager, shown = chosen_id(manager), client_keys(keys, insecure)
+    manager = chosen_id(manager)
+    shown = client_keys(keys, insecure)
     with _asker(run, learner, shown) as asker:
         if watch and not as_json:
             _watch(asker, timeout, run)
@@ -117,7 +118,7 @@ def _refuse_silence(asker: StatusClient | RunStatus, timeout_s: float) -> None:
     typer.echo(asker.end)
 
 
-def _find_manager(status: Status, manager: str) -> Manager:
+def _find_manager(status: Status, manager: str) -> ManagerStatus:
     """Find a manager in the status.
 
     Raises:

@@ -56,7 +56,8 @@ def sweep(
     path, more = split_arguments(arguments)
     if path is None:
         raise UsageError("vedette sweep: name the TOML file of a study")
-    study, directory = Study(path, [*(settings or []), *more]), out or Path("runs") / path.stem
+    study = Study(path, [*(settings or []), *more])
+    directory = out or Path("runs") / path.stem
     if is_run(directory):
         raise UsageError(f"--out {directory}: holds a run of its own; name another for a study")
     check_out(directory)

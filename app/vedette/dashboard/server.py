@@ -67,7 +67,8 @@ class _NoPageError(Exception):
 
     def __init__(self, status: HTTPStatus, text: str = "", **headers: str) -> None:
         super().__init__(text)
-        self.status, self.body = status, text.encode("utf-8", "replace")
+        self.status = status
+        self.body = text.encode("utf-8", "replace")
         self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
 
 
@@ -90,7 +91,8 @@ class Dashboard:
     """
 
     def __init__(self, source: Source, token: str = "") -> None:
-        self._source, self._token = source, token
+        self._source = source
+        self._token = token
         self._salt = secrets.token_hex(4)  # of the tags: another version makes other pages
         self._pages: dict[tuple[str, ...], tuple[object, _Page]] = {}
         self._lock = threading.Lock()  # one page is made at a time
@@ -101,15 +103,18 @@ class Dashboard:
         try:
             page = self._answer(environ)
             headers |= {"ETag": page.etag, "Content-Type": f"{page.kind}; charset=utf-8"}
-            status, body = HTTPStatus.OK, page.packed
+            status = HTTPStatus.OK
+            body = page.packed
             if environ.get("HTTP_IF_NONE_MATCH") == page.etag:
-                status, body = HTTPStatus.NOT_MODIFIED, b""
+                status = HTTPStatus.NOT_MODIFIED
+                body = b""
             elif "gzip" in environ.get("HTTP_ACCEPT_ENCODING", ""):
                 headers["Content-Encoding"] = "gzip"
             else:
                 body = gzip.decompress(body)
         except _NoPageError as other:
-            status, body = other.status, other.body
+            status = other.status
+            body = other.body
             headers |= {"Content-Type": "text/plain; charset=utf-8", **other.headers}
         if status != HTTPStatus.NOT_MODIFIED:
             headers["Content-Length"] = str(len(body))
@@ -222,7 +227,8 @@ class Dashboard:
         """
         records: dict[str, RunRecord] = {}
         faults: dict[str, str] = {}
-        deadline, unread = time.monotonic() + READ_S, 0
+        deadline = time.monotonic() + READ_S
+        unread = 0
         for key in keys:
             if records and time.monotonic() > deadline and not self._source.is_read(key):
                 unread += 1

@@ -149,7 +149,9 @@ class _History:
 
     def add(self, status: Status) -> None:
         """Add a status: a point of each curve, and what has changed in the fleet."""
-        now, env_steps, opts = status.time_s or time.time(), status.env_steps, status.opt_steps
+        now = status.time_s or time.time()
+        env_steps = status.env_steps
+        opts = status.opt_steps
         where = (status.epoch or 0, opts or 0, env_steps or 0)
         if not self.events:
             begun = now - (status.seconds or 0.0)
@@ -198,10 +200,14 @@ class LearnerSource:
 
     def __init__(self, client: StatusClient) -> None:
         self.place = f"learner {client.address}"
-        self._client, self._lock, self._ended = client, threading.Lock(), threading.Event()
+        self._client = client
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
         self._status: Status | None = None
         self._heard_s = self._began_s = time.time()
-        self._fault, self._count, self._history = "", 0, _History()
+        self._fault = ""
+        self._count = 0
+        self._history = _History()
         self.ask()
         self._thread = threading.Thread(target=self._go_on, name="status", daemon=True)
         self._thread.start()
@@ -231,7 +237,8 @@ class LearnerSource:
             self._count += 1
             if status is None:
                 return
-            self._heard_s, self._status = time.time(), status
+            self._heard_s = time.time()
+            self._status = status
             if status.run_id != self._history.run_id:
                 self._history = _History(status.run_id)
             self._history.add(status)
@@ -262,10 +269,12 @@ class LearnerSource:
     def record(self, key: str) -> RunRecord:
         """Make the record of what it has said so far."""
         with self._lock:
-            status, history = self._status or Status(), self._history
+            status = self._status or Status()
+            history = self._history
             silent_s = time.time() - self._heard_s
             running = self._status is not None and not status.exit_reason and silent_s < SILENT_S
-            curves, events = history.table.curves(), tuple(history.events)
+            curves = history.table.curves()
+            events = tuple(history.events)
             notes = tuple(self._notes(status, silent_s))
         return RunRecord(Path(self.place), {}, status, curves, events, (), running, notes)
 

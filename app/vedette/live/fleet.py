@@ -8,7 +8,7 @@ from enum import IntEnum
 from statistics import fmean
 
 from vedette_rl.number_format import format_clock, format_number, format_short
-from vedette_services.status.status import Actor, Manager, Status
+from vedette_services.status.status import ActorStatus, ManagerStatus, Status
 
 SILENT_S = 3.0
 """Seconds without a report after which a manager counts as silent."""
@@ -57,9 +57,10 @@ def fleet_rows(status: Status) -> list[FleetRow]:
     return sorted(found, key=lambda row: (-row.health, row.name))
 
 
-def manager_row(manager: Manager, status: Status) -> FleetRow:
+def manager_row(manager: ManagerStatus, status: Status) -> FleetRow:
     """Make the row of a manager."""
-    own, hidden = manager.actors, manager.actors_hidden
+    own = manager.actors
+    hidden = manager.actors_hidden
     alive = sum(actor.alive for actor in own)
     restarts = sum(actor.restarts for actor in own)
     share = _share(manager, status)
@@ -81,7 +82,7 @@ def manager_row(manager: Manager, status: Status) -> FleetRow:
     )
 
 
-def actor_rows(manager: Manager, status: Status) -> list[FleetRow]:
+def actor_rows(manager: ManagerStatus, status: Status) -> list[FleetRow]:
     """Make a row for each actor of a manager."""
     return [
         FleetRow(
@@ -120,15 +121,18 @@ def fleet_summary(status: Status) -> str:
     return ", ".join(filter(None, parts))
 
 
-def _is_down(actor: Actor, manager: Manager, status: Status) -> bool:
+def _is_down(actor: ActorStatus, manager: ManagerStatus, status: Status) -> bool:
     """True for an actor that should play and does not."""
     over = status.phase == "done" or not manager.is_present
     return not (over or actor.alive or _starts(actor))
 
 
-def _assess(manager: Manager, down: int, restarts: int, share: float | None) -> tuple[Health, str]:
+def _assess(
+    manager: ManagerStatus, down: int, restarts: int, share: float | None
+) -> tuple[Health, str]:
     """Returns a manager's state and its description."""
-    silent_s, own = manager.last_seen_s or 0.0, manager.actors
+    silent_s = manager.last_seen_s or 0.0
+    own = manager.actors
     if not manager.is_present:
         if manager.left:
             return Health.LEFT, "left"
@@ -149,12 +153,12 @@ def _assess(manager: Manager, down: int, restarts: int, share: float | None) -> 
     return (Health.RESTARTED if restarts else Health.WELL), _playing(own)
 
 
-def _starts(actor: Actor) -> bool:
+def _starts(actor: ActorStatus) -> bool:
     """True before an actor is up for the first time."""
     return not (actor.alive or actor.restarts or actor.env_steps or actor.error)
 
 
-def _doing(actor: Actor) -> str:
+def _doing(actor: ActorStatus) -> str:
     """Describes an actor: its error, or its episodes."""
     if actor.error:
         return actor.error
@@ -163,7 +167,7 @@ def _doing(actor: Actor) -> str:
     return _playing([actor]) or "no episode yet"
 
 
-def _playing(own: Sequence[Actor]) -> str:
+def _playing(own: Sequence[ActorStatus]) -> str:
     """Describes how actors play; "" before their first episode has ended."""
     returns = [actor.return_mean for actor in own if actor.return_mean is not None]
     if not returns:
@@ -172,7 +176,7 @@ def _playing(own: Sequence[Actor]) -> str:
     return f"return {format_number(fmean(returns), 1)} ({episodes} episodes)"
 
 
-def _lag(own: Sequence[Actor], status: Status) -> float | None:
+def _lag(own: Sequence[ActorStatus], status: Status) -> float | None:
     """Versions between the learner's model and the oldest in use; None if there is none."""
     versions = [actor.version for actor in own if actor.version >= 0]
     if not versions or status.version is None:
@@ -180,8 +184,9 @@ def _lag(own: Sequence[Actor], status: Status) -> float | None:
     return max(0.0, status.version - min(versions))
 
 
-def _share(manager: Manager, status: Status) -> float | None:
+def _share(manager: ManagerStatus, status: Status) -> float | None:
     """The used share of a window, by the nearer of its two bounds; None if none is known."""
-    window, limits = manager.window, status.window_limits
+    window = manager.window
+    limits = status.window_limits
     bounds = ((window.batches, limits.batches), (window.bytes, limits.bytes))
     return max(((held or 0) / limit for held, limit in bounds if limit), default=None)

@@ -128,7 +128,8 @@ class Screen:
             table.add_row(Text("learner"), self._time())
         if waits := status_text.wait_reason(status):
             table.add_row(Text("waits"), Text(waits, style=_wait_style(status)))
-        errors, fits = status_text.actor_errors(status), self.height is not None
+        errors = status_text.actor_errors(status)
+        fits = self.height is not None
         for message in errors[:_ERRORS]:
             cut = Text(message, style="red", no_wrap=fits, overflow="ellipsis")
             table.add_row(Text("error"), cut)
@@ -184,9 +185,11 @@ class Screen:
     def _goals(self, width: int, number: Callable[[float], str]) -> Iterable[RenderableType]:
         """How far it is to each condition that ends the run: the target, then the nearest first."""
         assert self.status is not None, "the goals are drawn only with a status"
-        grid, bar = self._grid(), min(max(width // 5, 10), 40)
+        grid = self._grid()
+        bar = min(max(width // 5, 10), 40)
         self._add_target(grid, bar, short=width < 80)
-        left, never = self.progress.left_s, float("inf")
+        left = self.progress.left_s
+        never = float("inf")
         left = {} if self.status.phase == "done" else left
         rows = sorted(stop_progress(self.status), key=lambda row: left.get(row[0], never))
         for place, (words, now, goal) in enumerate(rows):
@@ -199,7 +202,8 @@ class Screen:
 
     def _add_target(self, grid: Table, bar: int, *, short: bool) -> None:
         assert self.status is not None, "the goals are drawn only with a status"
-        target, best = self.status.stop.target_return, self.status.eval.best_return_mean
+        target = self.status.stop.target_return
+        best = self.status.eval.best_return_mean
         if target is None or best is None:
             return
         message = status_text.target_text(self.status, short=short)
@@ -212,11 +216,13 @@ class Screen:
 
     def _time(self) -> Text:
         """The learner's time: a bar, and the shares in the colours of the bar."""
-        message, split = Text(no_wrap=True, overflow="ellipsis"), self.progress.split
+        message = Text(no_wrap=True, overflow="ellipsis")
+        split = self.progress.split
         if split is None:
             return message.append("-")
         shares = [(name, getattr(split, name), *look) for name, *look in _SHARES]
-        edge, drawn = 0.0, 0
+        edge = 0.0
+        drawn = 0
         for _, share, block, style in shares:
             edge += share
             cells = round(edge * 10) - drawn
@@ -301,7 +307,8 @@ def _with_actors(lines: list[FleetRow], status: Status, room: int | None) -> lis
 
 
 def _table(lines: Sequence[FleetRow], width: int) -> Table:
-    wide, most = width >= WIDE, max(24, width // 5)
+    wide = width >= WIDE
+    most = max(24, width // 5)
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim", expand=True)
     table.add_column("manager", no_wrap=True, overflow="ellipsis", max_width=most if wide else 17)
     if wide:

@@ -65,11 +65,14 @@ class NotebookView(View):
     def __init__(
         self, title: str, display: Display, *, now: Callable[[], float] = time.monotonic
     ) -> None:
-        self._title, self._now, self._drawn = title, now, -math.inf
+        self._title = title
+        self._now = now
+        self._drawn = -math.inf
         self._output = Output(display)
         self._lines: deque[str] = deque(maxlen=LINES)
         self._status: Status | None = None
-        self._tracker, self._progress = ProgressTracker(), Progress()
+        self._tracker = ProgressTracker()
+        self._progress = Progress()
 
     def __exit__(self, *error: Any) -> None:
         self._draw()

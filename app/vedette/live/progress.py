@@ -64,7 +64,8 @@ class ProgressTracker:
     """
 
     def __init__(self, run: Path | None = None) -> None:
-        self._split, self._pace = TimeSplitTracker(), PaceTracker()
+        self._split = TimeSplitTracker()
+        self._pace = PaceTracker()
         self._evaluations: deque[float] = deque(maxlen=4096)
         self._rollouts = Series()
         self._first_return: float | None = None
@@ -91,11 +92,13 @@ class ProgressTracker:
     def update(self, status: Status) -> tuple[Progress, bool]:
         """Add a status. Return the progress, and True if it has an evaluation that is new and was
         not there when the first status came."""
-        found, fresh = status.eval, False
+        found = status.eval
+        fresh = False
         if found.version is not None and found.version != self._version:
             if self._is_unevaluated and found.version == found.best_version:
                 self._first_return = found.best_return_mean
-            fresh, self._version = self._seen, found.version
+            fresh = self._seen
+            self._version = found.version
             self._evaluations.extend(_finite(found.return_mean))
         self._seen = True
         self._is_unevaluated = found.version is None and found.best_return_mean is None
@@ -118,7 +121,8 @@ class Series:
     """
 
     def __init__(self, capacity: int = 512) -> None:
-        self._capacity, self._stride = capacity, 1
+        self._capacity = capacity
+        self._stride = 1
         self._values: list[float] = []
         self._held: list[float] = []
 
@@ -136,7 +140,8 @@ class Series:
                 self._held.clear()
             if len(self._values) == self._capacity:
                 pairs = zip(self._values[::2], self._values[1::2], strict=True)
-                self._values, self._stride = [fmean(pair) for pair in pairs], 2 * self._stride
+                self._values = [fmean(pair) for pair in pairs]
+                self._stride = 2 * self._stride
 
 
 def sparkline(values: Sequence[float], width: int, height: int = 1) -> list[str]:
@@ -253,7 +258,8 @@ class _Recent:
 
 def _times(status: Status) -> tuple[float, ...] | None:
     """Seconds: of the epoch, waiting, sampling, optimizing; None if one is not known."""
-    time, elapsed_s = status.time, elapsed_seconds(status)
+    time = status.time
+    elapsed_s = elapsed_seconds(status)
     found = (elapsed_s, time.waiting_s, time.sampling_s, time.optimizing_s)
     known = tuple(seconds for seconds in found if seconds is not None)
     return known if len(known) == len(found) else None

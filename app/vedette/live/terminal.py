@@ -47,14 +47,16 @@ class TerminalSession:
         *,
         whole: bool = False,
     ) -> None:
-        self._draw, self._on_key = draw, on_key
+        self._draw = draw
+        self._on_key = on_key
         self._end = (_LEAVE_WHOLE if whole else b"") + _SHOW_CURSOR
         self._out = _terminal(out)
         self._keys = None if termios is None else _terminal(sys.stdin)
         self._modes: list[Any] | None = None  # of the terminal before it was ours
         self._handlers: dict[int, Any] = {}
         self._shown = self._suspended = False
-        self._over, self._let_go = threading.Event(), threading.Event()
+        self._over = threading.Event()
+        self._let_go = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="terminal", daemon=True)
 
     @property
@@ -144,12 +146,14 @@ class TerminalSession:
             if modes[3] & termios.ICANON:  # they are the shell's
                 self._modes = [*modes[:6], [*modes[6]]]
                 modes[3] &= ~(termios.ICANON | termios.ECHO)
-                modes[6][termios.VMIN], modes[6][termios.VTIME] = 1, 0
+                modes[6][termios.VMIN] = 1
+                modes[6][termios.VTIME] = 0
                 termios.tcsetattr(self._keys, termios.TCSANOW, modes)
 
     def _restore_modes(self) -> None:
         """Give the modes back; in the background they are the shell's already."""
-        modes, self._modes = self._modes, None
+        modes = self._modes
+        self._modes = None
         if modes is None or self._keys is None or not self._is_foreground():
             return
         with contextlib.suppress(termios.error):

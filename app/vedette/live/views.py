@@ -75,11 +75,14 @@ class LineView(View):
         log: Callable[[str], None] | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._every_s, self._now = every_s, now
-        self._out, self._log = out or sys.stdout, log
+        self._every_s = every_s
+        self._now = now
+        self._out = out or sys.stdout
+        self._log = log
         self._began = now()
         self._last = self._began
-        self._heard, self._last_evaluation = -math.inf, -math.inf
+        self._heard = -math.inf
+        self._last_evaluation = -math.inf
         self._tracker = ProgressTracker()
 
     def show(self, status: Status | None) -> None:
@@ -137,14 +140,18 @@ class TerminalView(View):
     ) -> None:
         from rich.console import Console
 
-        self._title, self._whole, self._now = title, whole, now
+        self._title = title
+        self._whole = whole
+        self._now = now
         self._console = Console(file=out)
         self._live: Live | None = None
         self._session = TerminalSession(out or sys.stdout, self._draw, self._on_key, whole=whole)
-        self._tracker, self._progress = ProgressTracker(run), Progress()
+        self._tracker = ProgressTracker(run)
+        self._progress = Progress()
         self._status: Status | None = None
         self._lines: deque[str] = deque(maxlen=_LINES_KEPT)  # of a whole screen
-        self._explain, self._entered = False, False
+        self._explain = False
+        self._entered = False
         self._heard = self._last_line = now()
         self._last_evaluation = -math.inf
 
@@ -157,7 +164,8 @@ class TerminalView(View):
         if not self._entered:
             return
         self._session.__exit__(*error)
-        self._entered, self._explain = False, False
+        self._entered = False
+        self._explain = False
         if self._whole:
             for line in self._lines:
                 self._print(line)
@@ -171,7 +179,8 @@ class TerminalView(View):
         """Draw a status. Without one the last is kept, with the time since it came."""
         if status is None:
             return
-        self._status, self._heard = status, self._now()
+        self._status = status
+        self._heard = self._now()
         self._progress, is_new = self._tracker.update(status)
         if is_new and self._heard - self._last_evaluation >= EVALUATION_EVERY_S:
             self._last_evaluation = self._heard
@@ -194,7 +203,8 @@ class TerminalView(View):
 
         from vedette.live.layout import Screen
 
-        status, height = self._status, self._console.height - 1
+        status = self._status
+        height = self._console.height - 1
         lines = list(self._lines)[-_LINES_SHOWN:] if height >= _LINES_FROM and self._live else []
         screen = Screen(
             self._title or ("a run" if status is None else run_title(status)),

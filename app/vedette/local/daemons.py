@@ -117,8 +117,11 @@ class LocalRun:
         view: View,
         command: Callable[..., list[str]] = daemon_command,
     ) -> None:
-        self._plan, self._config, self._out = plan, plan.config, plan.out
-        self._view, self._command = view, command
+        self._plan = plan
+        self._config = plan.config
+        self._out = plan.out
+        self._view = view
+        self._command = command
         self._logs = plan.out / "log"
         self.address = Address("127.0.0.1", free_port())
         self._children: dict[str, Child] = {}
@@ -127,7 +130,8 @@ class LocalRun:
         self._manager_due = 0.0
         self._began = time.time()
         self._last: Status | None = None  # the learner's last answer
-        self._events_bytes, self._printed_to = 0, self._began
+        self._events_bytes = 0
+        self._printed_to = self._began
 
     def __enter__(self) -> LocalRun:
         RunDirectory(self._out).make()
@@ -257,7 +261,8 @@ class LocalRun:
     def _start(self, name: str, *arguments: str, plan: int | None = None) -> None:
         environment = {**dict.fromkeys(READ_ALREADY, ""), "PYTHONUNBUFFERED": "1"}
         environment[COMMAND] = os.environ.get(COMMAND) or command_line()
-        argv, report = self._command(*arguments), ExitReportReader()
+        argv = self._command(*arguments)
+        report = ExitReportReader()
         environment.update(report.environment)
         self._children[name] = spawn(
             argv,
@@ -293,7 +298,8 @@ class LocalRun:
 
     def _failed(self, name: str, status: int) -> ServicesError:
         child = "learner" if name == "learner" else "actors"
-        log, message = self._log(child), self._exit_reports[child].read()
+        log = self._log(child)
+        message = self._exit_reports[child].read()
         lines = last_lines(log, 10) if status > 0 else []  # a signal is not logged
         if not message or message.endswith(IN_THE_LOG):  # its exit report has no reason
             if status not in (USAGE, REFUSED):

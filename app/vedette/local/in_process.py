@@ -102,9 +102,12 @@ class InProcessActor:
     def __init__(
         self, host: ManagerHost[InProcessActor], order: StartActor, config: RunConfig
     ) -> None:
-        self._host, self._order, run = host, order, order.run
+        self._host = host
+        self._order = order
+        run = order.run
         layout = slot_layout(run.schema, config.actors)
-        self._handover, self._models = _Handover(layout, self._take_batches), LocalModels()
+        self._handover = _Handover(layout, self._take_batches)
+        self._models = LocalModels()
         self._actor: ActorLoop = build_actor(
             ActorSpec.of(order),
             self._handover,
@@ -146,7 +149,8 @@ class InProcessActor:
 
     def _take_batches(self, seconds: float) -> None:
         """Let time pass, then have the manager take the batches that were handed over."""
-        host, waiting = self._host, self._handover
+        host = self._host
+        waiting = self._handover
         if seconds:
             host.clock.advance(seconds)
         while waiting.ready_batches and host.state.has_room_for(waiting.next_bytes):
@@ -175,10 +179,14 @@ class InProcessRun:
         clock: Callable[[], float] = time.monotonic,
         on_loaded: Callable[[], None] = lambda: None,
     ) -> None:
-        self.config, self._run, self._view, self._stop = config, run, view or View(), stop
+        self.config = config
+        self._run = run
+        self._view = view or View()
+        self._stop = stop
         self._wall_clock = clock
         identity, host = run.begin_epoch(), socket.gethostname()
-        self.run_id, self._epoch = identity.run_id, identity.epoch
+        self.run_id = identity.run_id
+        self._epoch = identity.epoch
         self._evaluate_until = clock() + (config.stop.max_seconds or math.inf)  # evaluations end
         self._gave_up = False
         self._unevaluated = ""  # why the last model has no evaluation
@@ -199,7 +207,8 @@ class InProcessRun:
             clock=clock,
         )
         on_loaded()
-        self.agent, self.replay = self.learner.agent, self.learner.replay
+        self.agent = self.learner.agent
+        self.replay = self.learner.replay
         self._env_steps = self.learner.earlier.env_steps  # when the last model was published
         where = f"in one process on {host}"
         self._event_log.log_start(where, self.agent.opt_steps, self._env_steps)
@@ -216,10 +225,12 @@ class InProcessRun:
         self._next_summary = self._wall_clock() + _SUMMARY_EVERY_S
 
     def _make_gateway(self, layout: ReplayLayout, network: MemoryNetwork) -> GatewayHost:
-        config, before = self.config, self.learner.earlier
+        config = self.config
+        before = self.learner.earlier
         lost = before.produced - before.inserted - before.rejected
         earlier = SampleAccounting(
-            *(before.produced, before.inserted),
+            before.produced,
+            before.inserted,
             rejected=before.rejected,
             lost=lost,
             env_steps=before.env_steps,
@@ -329,7 +340,8 @@ class InProcessRun:
     def publish_status(self, status: TrainerStatus) -> None:
         self._trainer = status
         self._gateway.state.on_progress(status.opt_steps, status.sampled)
-        now, done = self._wall_clock(), status.phase == "done"
+        now = self._wall_clock()
+        done = status.phase == "done"
         if now >= self._next_show or done:
             self._next_show = now + _SHOW_EVERY_S
             self._refresh()
@@ -345,7 +357,8 @@ class InProcessRun:
             self._refresh()
         elif self._commits != self._gateway.commits:
             state = self._gateway.state
-            samples, env_steps = state.accounting(), state.ledger.env_steps
+            samples = state.accounting()
+            env_steps = state.ledger.env_steps
             self._take_over(replace(self._gateway_status, samples=samples, env_steps=env_steps))
         return self._gateway_status, self._evaluation.status
 
@@ -404,9 +417,11 @@ def lock_step(config: RunConfig) -> Limiter:
     `replay.samples_per_insert` is kept to the batch; if it is 0, an optimization step follows
     each step of an actor's vector of environments.
     """
-    batch, limiter = config.agent.batch_size, make_run_limiter(config)
+    batch = config.agent.batch_size
+    limiter = make_run_limiter(config)
     rate = limiter.samples_per_insert or batch / config.actors.envs_per_actor
-    warmup, rows_per_step = config.learner.warmup_period, limiter.rows_per_step
+    warmup = config.learner.warmup_period
+    rows_per_step = limiter.rows_per_step
     return Limiter(rate, warmup, float(batch), batch, rows_per_step=rows_per_step)
 
 
@@ -447,7 +462,8 @@ def run_in_process(plan: StartPlan, *, view: View | None = None, signals: bool =
 
 
 def _memory_ring(config: RunConfig, layout: ReplayLayout) -> MemoryRing:
-    stored, capacity = layout.stored, config.replay.capacity
+    stored = layout.stored
+    capacity = config.replay.capacity
     guard = layout.guard or default_guard(capacity, stored.itemsize)
     guard = max(guard, config.actors.n_buffer)
     if layout.shared is not None:

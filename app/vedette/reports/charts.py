@@ -51,15 +51,17 @@ def page_data(configurations: Sequence[Configuration]) -> dict[str, Any]:
         levels = {level for run in runs for level in _levels(spec, run)}
         folded = all(len({*column}) == 1 or column in drawn for column in columns)
         drawn |= columns
-        made.append({
-            "number": len(made),
-            "title": spec.title if names == [*spec.curves] else f"{spec.title}: {names[0][1]}",
-            "group": spec.group,
-            "x": "opt" if is_against_opt_steps(names[0][0]) else "env",
-            "lines": lines,
-            "levels": [*levels] if len(levels) < 2 else [],
-            "folded": folded and bool(made),
-        })  # fmt: skip
+        made.append(
+            {
+                "number": len(made),
+                "title": spec.title if names == [*spec.curves] else f"{spec.title}: {names[0][1]}",
+                "group": spec.group,
+                "x": "opt" if is_against_opt_steps(names[0][0]) else "env",
+                "lines": lines,
+                "levels": [*levels] if len(levels) < 2 else [],
+                "folded": folded and bool(made),
+            }
+        )
     several = len(runs) > 1
     moments = [] if several else [*_moments(runs[0])]
     return {"charts": made, "xs": xs, "moments": moments, "several": several}

@@ -100,19 +100,22 @@ class RunRecord:
     @property
     def last_return(self) -> float | None:
         """Mean return of the last evaluation."""
-        known, last = self.curves.get(EVALUATION), self.summary.eval.return_mean
+        known = self.curves.get(EVALUATION)
+        last = self.summary.eval.return_mean
         return float(known.values[-1]) if last is None and known else last
 
     @property
     def best_return(self) -> float | None:
         """Mean return of the best evaluation."""
-        known, best = self.curves.get(EVALUATION), self.summary.eval.best_return_mean
+        known = self.curves.get(EVALUATION)
+        best = self.summary.eval.best_return_mean
         return float(known.values.max()) if best is None and known else best
 
     @property
     def env_steps_to_target(self) -> float | None:
         """Env steps of the first evaluation at the target, or of a run that stopped at it."""
-        known, target = self.curves.get(EVALUATION), self.target
+        known = self.curves.get(EVALUATION)
+        target = self.target
         if known and target is not None and (at_target := known.steps[known.values >= target]).size:
             return float(at_target[0])
         return self.summary.env_steps if self.exit_reason == "target_return" else None
@@ -130,7 +133,8 @@ class RunRecord:
 
     def positions(self, name: str) -> dict[str, Floats]:
         """Return a curve's env steps, optimization steps and seconds of the learner's work."""
-        curve, own = self.curves[name], _kind(name)
+        curve = self.curves[name]
+        own = _kind(name)
         found = {own: curve.steps.astype(np.float64), "s": self.active_seconds(curve.times)}
         version = self.curves.get("eval/version")
         if name.startswith("eval/") and version and version.values.size == curve.values.size:
@@ -176,7 +180,8 @@ def read_record(directory: Path, curves_of: CurveReader | None = None) -> RunRec
     if not run.exists and not any(place.exists() for place in places):
         raise NotARunError(directory, "config.toml, and no run below it")
     notes: list[str] = []
-    config, summary = _config(run, notes), read_summary(directory)
+    config = _config(run, notes)
+    summary = read_summary(directory)
     if summary == Status() and run.summary_file.exists():
         notes.append("summary.json holds no summary")
     recorded = (curves_of or CurveReader(directory)).read()

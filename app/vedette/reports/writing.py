@@ -47,7 +47,7 @@ from vedette_services.run.directory import REPORT_FILE, RunDirectory
 from vedette_services.run.events import FLEET_KINDS, RunEvent
 from vedette_services.run.overview import find_runs
 from vedette_services.status.schema import numbers
-from vedette_services.status.status import Manager, Status
+from vedette_services.status.status import ManagerStatus, Status
 from vedette_services.status.text import actor_errors, wait_reason
 
 VIDEO_BYTES_MAX = 8 << 20
@@ -145,8 +145,12 @@ def fill_page(template: str, **contents: Any) -> str:
 def _environment() -> Environment:
     loader = PackageLoader("vedette.reports", "")
     environment = Environment(loader=loader, autoescape=True, finalize=_showable, trim_blocks=True)
-    environment.filters |= {"time": format_time, "duration": format_duration,
-                            "whole": format_count, "decimal": format_decimal}  # fmt: skip
+    environment.filters |= {
+        "time": format_time,
+        "duration": format_duration,
+        "whole": format_count,
+        "decimal": format_decimal,
+    }
     return environment
 
 
@@ -192,9 +196,13 @@ def _of_one(run: RunRecord) -> dict[str, Any]:
     lanes = fleet_lanes(run) if run.events else []
     spans = [span for lane in lanes for span in lane.spans] or [(0.0, 0.0)]
     begin, end = min(spans)[0], max(end for _, end in spans)
-    seed, place = run.configured("seed"), run.directory
-    known = (run.summary.run_id, "" if seed is None else f"seed {seed}",
-             str(place.resolve() if place.exists() else place))  # fmt: skip
+    seed = run.configured("seed")
+    place = run.directory
+    known = (
+        run.summary.run_id,
+        "" if seed is None else f"seed {seed}",
+        str(place.resolve() if place.exists() else place),
+    )
     return {
         "run": run,
         "title": run.title,
@@ -327,9 +335,10 @@ def manager_table(status: Status) -> tuple[list[str], list[tuple[bool, list[str]
     return [_HEADS[i] for i in kept], shown
 
 
-def _cells(manager: Manager, status: Status) -> list[str]:
+def _cells(manager: ManagerStatus, status: Status) -> list[str]:
     """The cells of a manager; of one that is not there, what is known of its past."""
-    row, own = manager_row(manager, status), manager.actors
+    row = manager_row(manager, status)
+    own = manager.actors
     error = next((actor.error for actor in reversed(own) if actor.error), "")
     here = manager.is_present
     return [

@@ -99,7 +99,9 @@ def parse_sweep(texts: Sequence[str]) -> dict[str, list[str]]:
 
 def _parts(text: str) -> Iterator[str]:
     """Split at the commas outside of brackets and quotes."""
-    depth, quote, begin = 0, "", 0
+    depth = 0
+    quote = ""
+    begin = 0
     for index, letter in enumerate(text):
         if quote:
             quote = "" if letter == quote else quote
@@ -151,7 +153,8 @@ class Sweep:
         say: Say = lambda _: None,
         command: Callable[..., list[str]] = daemon_command,
     ) -> None:
-        self._trials, self._fresh = trials, start.fresh
+        self._trials = trials
+        self._fresh = start.fresh
         self._jobs = Jobs(out, jobs, start, say, command)
         self._outcomes: dict[str, TrialOutcome] = {}
 

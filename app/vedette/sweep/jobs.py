@@ -97,7 +97,10 @@ class Jobs:
         say: Say,
         command: Callable[..., list[str]] = daemon_command,
     ) -> None:
-        self._out, self._count, self._say, self._command = out, max(1, count), say, command
+        self._out = out
+        self._count = max(1, count)
+        self._say = say
+        self._command = command
         self._options = start.options
         self._running: list[_Running] = []
         self._began = time.monotonic()
@@ -207,7 +210,8 @@ def describe_result(trial: Trial) -> str:
     summary = read_summary(trial.out)
     if summary == Status():
         return "stopped before it had begun"
-    best, steps = format_number(summary.eval.best_return_mean, 1), format_number(summary.env_steps)
+    best = format_number(summary.eval.best_return_mean, 1)
+    steps = format_number(summary.env_steps)
     reason = summary.exit_reason or "interrupted"
     return f"{reason} after {steps} env steps, best evaluation {best}"
 

@@ -81,7 +81,8 @@ class Study:
         if find_spec("optuna") is None:
             fix = "pip install 'vedette[optuna]'"
             raise UsageError(f"vedette sweep: optuna is not installed; {fix}")
-        self.path, table = path, read_toml(path)
+        self.path = path
+        table = read_toml(path)
         try:
             self.config = _validated(StudyConfig, table)
             self._dimensions = dict(_flatten(self.config.space))

@@ -105,7 +105,8 @@ class Workers:
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(exist_ok=True)
-        self._directory, self._host = directory, socket.gethostname()
+        self._directory = directory
+        self._host = socket.gethostname()
         self.name = f"{self._host}:{os.getpid()}:{secrets.token_hex(3)}"
         self._own = directory / self.name
         self._file = self._own.open("w")

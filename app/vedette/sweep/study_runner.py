@@ -82,7 +82,8 @@ class _Active:
         new = range(self.reported + 1, point + 1)
         mean = (sum(self.values) + value) / (len(self.values) + 1)
         for number in new:
-            self.reported, at = number, len(self.values) * POINTS + number
+            self.reported = number
+            at = len(self.values) * POINTS + number
             if at > self.earlier:
                 with suppress(UpdateFinishedTrialError):  # it was taken over a moment ago
                     self.trial.report(mean, at)
@@ -115,7 +116,8 @@ class StudyRunner:
         command: Callable[..., list[str]] = daemon_command,
     ) -> None:
         out.mkdir(parents=True, exist_ok=True)
-        self._file, self._out = study, out
+        self._file = study
+        self._out = out
         self._start = start
         self._jobs = Jobs(out, jobs, start, say, command)
         self._study = open_study(study, out)
@@ -195,7 +197,8 @@ class StudyRunner:
             except ConfigError as error:
                 self._fail(active, str(error))
                 continue
-            settings, count = ", ".join(_settings(active.trial)), self._file.config.trials
+            settings = ", ".join(_settings(active.trial))
+            count = self._file.config.trials
             self._jobs.line(f"{active.name} of {count}: begins, {settings}")
             if self._begin_run(active):
                 return True
@@ -238,7 +241,8 @@ class StudyRunner:
         attempts = int(active.trial.user_attrs["attempts"])
         if attempts > _ATTEMPTS_MAX:
             raise ConfigError(f"its process has died {attempts - 1} times")
-        first, seeds = self._file.configure(params).seed, self._file.config.seeds
+        first = self._file.configure(params).seed
+        seeds = self._file.config.seeds
         runs = []
         for seed in range(first, first + seeds):
             name = active.name if seeds == 1 else f"{active.name}/seed-{seed}"
@@ -350,7 +354,8 @@ class StudyRunner:
 
     def _publish_best(self) -> str:
         """Write the best settings so far; returns the end of a line about them."""
-        objective, seeds = self._file.config.objective, self._file.config.seeds
+        objective = self._file.config.objective
+        seeds = self._file.config.seeds
         with locked(self._out / "study.lock"):  # no process replaces it by an older best
             best = self.best()
             if best is None:

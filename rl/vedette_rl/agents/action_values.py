@@ -68,7 +68,8 @@ class ValuePolicy(NetworkPolicy):
         ranks = ranks if actions.heads == 1 else np.repeat(ranks, actions.heads)
         self._exploration = make_exploration(config.exploration, ranks, seed)
         self._others = np.random.default_rng([seed, 2])
-        self._counts, self._starts = np.array(actions.counts), np.array(actions.starts)
+        self._counts = np.array(actions.counts)
+        self._starts = np.array(actions.starts)
         self._discount = config.discount
 
     @classmethod
@@ -103,7 +104,8 @@ class ValuePolicy(NetworkPolicy):
         """Exploring actions ``(E, *shape)`` as the environment calls them, on these values."""
         actions = self._actions
         if not actions.shape:
-            chosen, start = self._exploration.choose(q_EA, self.version), actions.starts[0]
+            chosen = self._exploration.choose(q_EA, self.version)
+            start = actions.starts[0]
             return chosen + start if start else chosen
         chosen = self._exploration.choose(actions.padded(q_EA), self.version)
         chosen_ED = chosen.reshape(-1, actions.heads)
@@ -118,7 +120,8 @@ class ValuePolicy(NetworkPolicy):
 
         The network that acts bootstraps itself.
         """
-        action, offsets = transitions["action"], self._actions.offsets
+        action = transitions["action"]
+        offsets = self._actions.offsets
         a_tm1_BD = action.reshape(len(action), -1) - self._starts + offsets
         q_tm1_BA = self.values(self.network, select_part(transitions, "obs"), *self.constants)
         q_tm1 = np.take_along_axis(q_tm1_BA, a_tm1_BD, 1).mean(axis=1)

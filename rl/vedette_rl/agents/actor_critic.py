@@ -161,7 +161,8 @@ class ActorCritic(SteppedAgent):
 
     def due(self, *, record: bool) -> Due:
         """What is due in the next step; see `SteppedAgent`."""
-        step, config = self.opt_steps + 1, self._config
+        step = self.opt_steps + 1
+        config = self._config
         return Due(
             policy=step % config.policy_delay == 0,
             target=step % config.target_update_interval == 0,
@@ -221,7 +222,8 @@ class ActorCritic(SteppedAgent):
         for statistics in self._statistics:  # each rank has counted its part of the batch
             ranks.average(statistics)
         self._follow_encoder()
-        q_KB, target_B = q_tm1_KBN.detach().mean(dim=2), target_BM.mean(dim=1)
+        q_KB = q_tm1_KBN.detach().mean(dim=2)
+        target_B = target_BM.mean(dim=1)
         return CriticFit(loss, q_KB, target_B, (q_KB - target_B).abs_().mean(dim=0))
 
     def _critic_values(

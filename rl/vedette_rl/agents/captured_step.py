@@ -120,7 +120,8 @@ class CudaCapture:
     """
 
     def __init__(self, device: torch.device, generators: Sequence[torch.Generator]) -> None:
-        self._device, self._generators = device, generators
+        self._device = device
+        self._generators = generators
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # untyped in torch
         self._pool = torch.cuda.graph_pool_handle()
 
@@ -177,7 +178,9 @@ class CapturedStep:
         capture: Capture,
         what: str,
     ) -> None:
-        self._step, self._capture, self._what = step, capture, what
+        self._step = step
+        self._capture = capture
+        self._what = what
         self._inputs: StaticBatch | None = None
         self._ran: dict[Due, int] = {}
         self._replays: dict[Due, tuple[Replay, _Outputs]] = {}
@@ -239,7 +242,8 @@ class CapturedStep:
         self._replays.clear()
         log.warning(
             "%s: optimization steps are not captured, they run one operation after the other: %s",
-            *(self._what, reason),
+            self._what,
+            reason,
         )
 
 

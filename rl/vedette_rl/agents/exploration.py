@@ -68,7 +68,9 @@ def exploration_rank(index: int) -> float:
     ranks cover (0, 1) evenly, no rank changes when another joins or leaves, and one alone is in the
     middle.
     """
-    number, position, digit = index + 1, 0.0, 0.5
+    number = index + 1
+    position = 0.0
+    digit = 0.5
     while number:
         position += digit * (number & 1)
         number >>= 1
@@ -110,7 +112,8 @@ class _CheckedExploration:
     """A user's own exploration, whose actions are checked before an environment gets them."""
 
     def __init__(self, own: ExplorationStrategy, name: str) -> None:
-        self._own, self._name = own, name
+        self._own = own
+        self._name = name
 
     def choose(self, q_EA: NDArray[np.float32], version: int) -> NDArray[np.int64]:
         """Actions ``(E,)`` in [0, A).
@@ -147,7 +150,8 @@ class Exploration:
         rungs = 1.0 + config.epsilon_alpha * np.asarray(ranks, np.float64)
         self._ladder = np.power(config.epsilon_base, rungs)
         self._ones = np.ones(len(ranks))
-        self._epsilon, self._epsilon_version = self.epsilon(0), 0
+        self._epsilon = self.epsilon(0)
+        self._epsilon_version = 0
         self._drawn = _RandomDraws(self._rng, len(ranks))
 
     def epsilon(self, version: int) -> NDArray[np.float64]:
@@ -176,7 +180,8 @@ class Exploration:
             return drawn
         rows, actions = q_EA.shape
         if version != self._epsilon_version:
-            self._epsilon, self._epsilon_version = self.epsilon(version), version
+            self._epsilon = self.epsilon(version)
+            self._epsilon_version = version
         action: NDArray[np.int64] = q_EA.argmax(1)
         chance, other = self._drawn.next(rows, actions)
         np.copyto(action, other, where=chance < self._epsilon)
@@ -198,8 +203,10 @@ class _RandomDraws:
     def next(self, rows: int, actions: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Chances in [0, 1) and actions in [0, A), each ``(rows,)``."""
         if self._at == self._steps or self._shape != (rows, actions):
-            self._at, self._shape = 0, (rows, actions)
+            self._at = 0
+            self._shape = (rows, actions)
             self._chances = self._rng.random((self._steps, rows))
             self._actions = self._rng.integers(actions, size=(self._steps, rows))
-        at, self._at = self._at, self._at + 1
+        at = self._at
+        self._at = self._at + 1
         return self._chances[at], self._actions[at]

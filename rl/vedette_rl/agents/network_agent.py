@@ -136,7 +136,8 @@ class BoxPolicy(NetworkPolicy, Generic[B]):
         super().__init__(network)
         self._config = config
         actions = BoxActions.from_space(config.name, spaces.action)
-        self._size, self._shape = actions.size, actions.shape
+        self._size = actions.size
+        self._shape = actions.shape
         self.constants = actions.scaling
         self._rng = np.random.default_rng(seed)
 

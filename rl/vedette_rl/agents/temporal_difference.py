@@ -91,7 +91,8 @@ class Imitation:
     """
 
     def __init__(self, config: ImitationConfig, device: str, interval: int = 1) -> None:
-        self._config, self._interval = config, interval
+        self._config = config
+        self._interval = interval
         self._step = torch.zeros((), device=device)
 
     def wanted(self, batch: Mapping[str, torch.Tensor]) -> bool:

@@ -66,11 +66,13 @@ class ActionHeads:
 
     def __init__(self, actions: DiscreteActions, device: str) -> None:
         self._one = actions.heads == 1
-        counts, most = torch.tensor(actions.counts), max(actions.counts)
+        counts = torch.tensor(actions.counts)
+        most = max(actions.counts)
         offsets = torch.from_numpy(actions.offsets)
         choice_DC = torch.arange(most).expand(actions.heads, most)
         column_DC = torch.minimum(choice_DC, counts.unsqueeze(1) - 1) + offsets.unsqueeze(1)
-        self._shape, self._columns = (actions.heads, most), column_DC.flatten().to(device)
+        self._shape = (actions.heads, most)
+        self._columns = column_DC.flatten().to(device)
         self._outside = (choice_DC >= counts.unsqueeze(1)).to(device)
         self._offsets = offsets.to(device)
         self._from_start = (offsets - torch.tensor(actions.starts)).to(device)
@@ -114,7 +116,8 @@ class Munchausen:
     """
 
     def __init__(self, config: MunchausenConfig, heads: ActionHeads) -> None:
-        self._config, self._heads = config, heads
+        self._config = config
+        self._heads = heads
 
     @property
     def wanted(self) -> bool:
@@ -178,8 +181,10 @@ class ValueAgent(SteppedAgent):
         self._normalizer = ObsNormalizer(columns, device)
         self.discounts = Discounts(config.discount, device)
         self._shift = RandomShift(seen, config.random_shift, device=device, seed=seed)
-        self.generators, self.networks = (self._shift.generator,), (self.online, self.target)
-        self._interval, self._tau = config.target_update_interval, config.tau
+        self.generators = (self._shift.generator,)
+        self.networks = (self.online, self.target)
+        self._interval = config.target_update_interval
+        self._tau = config.tau
         self._online = ParameterVector(self.online, learns=True)
         self._target = ParameterVector(self.target, learns=False)
         self._adam = VectorAdam(

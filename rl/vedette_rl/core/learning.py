@@ -301,7 +301,8 @@ def _check_first_call(part: Any, method: str, checked: Callable[..., Any]) -> No
     one of its own."""
     if not hasattr(part, "__dict__"):
         return
-    own, call = vars(part).get(method), getattr(part, method)
+    own = vars(part).get(method)
+    call = getattr(part, method)
 
     def first(*args: Any, **kwargs: Any) -> Any:
         if own is None:

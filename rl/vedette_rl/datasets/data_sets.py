@@ -188,7 +188,9 @@ class ReplayData:
     """
 
     def __init__(self, name: str, stored: StoredRows, first_action: Any = 0) -> None:
-        self.name, self.stored, self._first_action = name, stored, first_action
+        self.name = name
+        self.stored = stored
+        self._first_action = first_action
         self.length = len(stored)
 
     def check(self, row: np.dtype[Any], optional: frozenset[str]) -> None:
@@ -236,7 +238,8 @@ class ReplayData:
         """The episodes that its rows of one step were, as far as they are there."""
         observed = [name for name in self.stored.names if name.split("/")[0] == "obs"]
         for number, episode in enumerate(episodes(self.stored)):
-            rows, last = episode.rows, episode.rows[-1:]
+            rows = episode.rows
+            last = episode.rows[-1:]
             yield RecordedEpisode(
                 number,
                 {
@@ -349,7 +352,8 @@ def transitions(
             if episode.intervened is not None:
                 intervened[: len(episode), lane] = episode.intervened
         for t in range(longest):
-            last, following = lengths == t + 1, {name: rows[t + 1] for name, rows in obs.items()}
+            last = lengths == t + 1
+            following = {name: rows[t + 1] for name, rows in obs.items()}
             yield processor.process(
                 Step(
                     obs={name: rows[t] for name, rows in obs.items()},

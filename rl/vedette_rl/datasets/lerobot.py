@@ -55,14 +55,17 @@ class LeRobotData:
     def __init__(
         self, name: str, observation: gym.Space[Any], action: gym.Space[Any], stack: int = 0
     ) -> None:
-        self.name, self._root, self._stack = name, Path(name), stack
+        self.name = name
+        self._root = Path(name)
+        self._stack = stack
         if not importlib.util.find_spec("pyarrow"):
             raise DataSetError(name, "reading it needs pyarrow, which is not installed", _EXTRA)
         try:
             self._info = json.loads((self._root / _INFO).read_text("utf-8"))
             version = str(self._info.get("codebase_version", "none"))
             self._features: dict[str, Any] = self._info["features"]
-            self.length, self._fps = int(self._info["total_frames"]), Fraction(self._info["fps"])
+            self.length = int(self._info["total_frames"])
+            self._fps = Fraction(self._info["fps"])
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
             raise torn_data(name, e) from e
         if not version.startswith("v3"):
@@ -70,7 +73,8 @@ class LeRobotData:
             raise DataSetError(name, f"it is a LeRobotDataset of version {version}, not v3", fix)
         leaves = observation_columns(observation)
         self._of_leaf = [(leaf, self._feature_of(leaf, alone=len(leaves) == 1)) for leaf in leaves]
-        self._action, self._start = action, getattr(action, "start", 0)
+        self._action = action
+        self._start = getattr(action, "start", 0)
         self._check_features()
         self._table: tuple[Path | None, Any] = None, None
         self._videos: dict[str, _Video] = {}
@@ -118,7 +122,8 @@ class LeRobotData:
                 why = f"{name} is of {self._features[name]['dtype']}s, which needs {needs}"
                 raise DataSetError(self.name, f"{why}; it is not installed", _EXTRA)
         _, dtype, shape = action_field(self._action)
-        own, of = self._shape("action"), self._features["action"]["dtype"]
+        own = self._shape("action")
+        of = self._features["action"]["dtype"]
         kind = "fiu" if np.dtype(dtype).kind == "f" else "iu"
         if own != (shape or (1,)) or np.dtype(of).kind not in kind:
             why = f"its actions are {of} {own}, and the environment's are {self._action}"
@@ -155,7 +160,8 @@ class LeRobotData:
         path = self._info["data_path"].format(
             chunk_index=row["data/chunk_index"], file_index=row["data/file_index"]
         )
-        table, steps = self._rows(self._root / path, row["episode_index"]), int(row["length"])
+        table = self._rows(self._root / path, row["episode_index"])
+        steps = int(row["length"])
         if len(table) != steps:
             raise self._broken(number, f"it has {len(table)} rows, and should have {steps}")
         done = self._flags(table, number, "next.done")
@@ -251,7 +257,8 @@ class _Video:
     """A video file that is decoded in order, by the numbers of its frames."""
 
     def __init__(self, path: Path, fps: Fraction) -> None:
-        self.path, self._fps = path, fps
+        self.path = path
+        self._fps = fps
         self._open()
 
     def _open(self) -> None:
@@ -263,7 +270,8 @@ class _Video:
             raise ValueError(f"{self.path.name}: {e}") from e
         stream = self._file.streams.video[0]
         self._decoded = self._file.decode(stream)
-        self._begin, self._last = stream.start_time or 0, -1
+        self._begin = stream.start_time or 0
+        self._last = -1
 
     def frames(self, first: int, count: int) -> list[NDArray[np.uint8]]:
         """The frames [first, first + count), RGB.

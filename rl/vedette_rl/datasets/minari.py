@@ -64,8 +64,10 @@ class MinariWriter:
         import minari
         from minari.dataset.minari_storage import MinariStorage
 
-        self.observation_space, self.action_space = observation_space, action_space
-        self._name, self._room = name, directory / ".room"
+        self.observation_space = observation_space
+        self.action_space = action_space
+        self._name = name
+        self._room = directory / ".room"
         self._storage = MinariStorage.new(
             directory.absolute(),  # a relative one it joins to itself
             observation_space=self.observation_space,
@@ -118,14 +120,16 @@ class MinariWriter:
 
 def _groups(played: Iterable[PlayedEpisode]) -> Iterator[tuple[list[PlayedEpisode], int]]:
     """Episodes that are written together, with the bytes that this takes of the disk at most."""
-    group, need = list[PlayedEpisode](), _LEFT_FREE
+    group = list[PlayedEpisode]()
+    need = _LEFT_FREE
     for episode in played:
         group.append(episode)
         parts = (episode.observations, episode.actions, episode.rewards, episode.truncations)
         need += sum(2 * array.nbytes + _INDEX for array in _arrays(parts))
         if need >= _GROUP:
             yield group, need
-            group, need = [], _LEFT_FREE
+            group = []
+            need = _LEFT_FREE
     if group:
         yield group, need
 
@@ -182,7 +186,8 @@ class EpisodeRecorder(gym.Wrapper[Any, Any, Any, Any]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         obs, info = self.env.reset(seed=seed, options=options)
-        self._seed, self._seen = seed, [copy.deepcopy(obs)]
+        self._seed = seed
+        self._seen = [copy.deepcopy(obs)]
         self._actions: list[Any] = []
         self._intervened: list[bool] = []
         self.rewards: list[float] = []
@@ -252,7 +257,8 @@ def write_minari(
         writer = MinariWriter(directory, *spaces, None, name, about)
     else:
         with closing(make_env(env)) as one:
-            spaces, spec = (one.observation_space, one.action_space), written_spec(one, env)
+            spaces = (one.observation_space, one.action_space)
+            spec = written_spec(one, env)
         writer = MinariWriter(directory, *spaces, spec, name, about)
     found = episodes(live)
     # the environment's own rewards, unless clipping has lost them
@@ -362,7 +368,8 @@ def episodes(live: StoredRows) -> list[Episode]:
 
 
 def _episode(first: int, follows: NDArray[np.int64], over: NDArray[np.bool_]) -> Episode:
-    rows, row = [first], int(follows[first])
+    rows = [first]
+    row = int(follows[first])
     while row >= 0:
         rows.append(row)
         row = int(follows[row])

@@ -54,7 +54,8 @@ class HostCopy:
     """
 
     def __init__(self, host: torch.Tensor, event: Event) -> None:
-        self._host, self._event = host, event
+        self._host = host
+        self._event = event
 
     @property
     def done(self) -> bool:
@@ -152,7 +153,8 @@ class DeviceScalars(Mapping[str, float]):
     """
 
     def __init__(self, names: tuple[str, ...], values: torch.Tensor) -> None:
-        self._names, self._copy = names, read_later(values)
+        self._names = names
+        self._copy = read_later(values)
 
     @property
     def done(self) -> bool:

@@ -128,7 +128,9 @@ def _copy(make: Callable[[], C], device: torch.device, need: int, free_bytes: in
     log.warning(
         "the replay of %s is not copied to %s (%s): every batch is copied from the host's memory; "
         "a smaller replay.capacity would fit",
-        *(format_bytes(need), device, reason),
+        format_bytes(need),
+        device,
+        reason,
     )
     return None
 
@@ -145,7 +147,9 @@ class RingLoader:
     def __init__(
         self, replay: ReplayBuffer, ring: DeviceRing | DeviceRings, batch_size: int
     ) -> None:
-        self._replay, self._ring, self._batch_size = replay, ring, batch_size
+        self._replay = replay
+        self._ring = ring
+        self._batch_size = batch_size
         self._weights: torch.Tensor | None = None
         ring.follow()  # so that the replay has its rows when it is asked how many
         if isinstance(ring, DeviceRings):
@@ -173,7 +177,9 @@ class CpuLoader:
     """Tensors over the replay's own arrays: for a CPU; other devices copy synchronously."""
 
     def __init__(self, replay: ReplayBuffer, batch_size: int, device: torch.device) -> None:
-        self._replay, self._batch_size, self._device = replay, batch_size, device
+        self._replay = replay
+        self._batch_size = batch_size
+        self._device = device
         self._arrays: Mapping[str, NDArray[Any]] | None = None
         self._batch: dict[str, torch.Tensor] = {}
 
@@ -222,7 +228,8 @@ class RankLoader:
         self, replay: ReplayBuffer, batch_size: int, device: torch.device, *, copy_replay: bool
     ) -> None:
         assert isinstance(replay, DrawnRows), "other replays are refused with several ranks"
-        self._replay, self._device = replay, device
+        self._replay = replay
+        self._device = device
         self._part = ranks().part(batch_size)
         self._order = np.zeros(1 + batch_size, _ORDER)
         self._ring = None
@@ -235,11 +242,13 @@ class RankLoader:
         if self._ring is not None:
             self._ring.follow()
         sample = self._replay.sample(len(self._order) - 1)
-        head, rows = self._order[:1], self._order[1:]
+        head = self._order[:1]
+        rows = self._order[1:]
         head["number"] = 1
         rows["number"] = sample.indices
         if sample.weights is not None:
-            head["weight"], rows["weight"] = 1.0, sample.weights
+            head["weight"] = 1.0
+            rows["weight"] = sample.weights
         broadcast(torch.from_numpy(self._order.view(np.int64)))
         columns = {name: column[self._part] for name, column in sample.columns.items()}
         loaded = self._loaded(columns)
@@ -336,7 +345,9 @@ class PinnedLoader:
     """
 
     def __init__(self, replay: ReplayBuffer, batch_size: int, stream: SideStream) -> None:
-        self._replay, self._batch_size, self._stream = replay, batch_size, stream
+        self._replay = replay
+        self._batch_size = batch_size
+        self._stream = stream
         self._pinned: list[Tensors] = [{}, {}]
         self._columns: list[Columns] = [{}, {}]  # the same memory
         self._copied: list[Event] = [Reached(), Reached()]

@@ -99,10 +99,14 @@ class DeviceRing(Rows):
         room: _Room | None = None,
         first_frame: int = 0,
     ) -> None:
-        self._rows, self.device, self._clock = rows, device, clock
-        self.columns, self.capacity = rows.columns, rows.capacity
+        self._rows = rows
+        self.device = device
+        self._clock = clock
+        self.columns = rows.columns
+        self.capacity = rows.capacity
         self._frames = rows.frames if isinstance(rows, FrameRows) else {}
-        self._room, self._first_frame = room or _Room.of([rows], device), first_frame
+        self._room = room or _Room.of([rows], device)
+        self._first_frame = first_frame
         self._live = (0, 0)
         self._followed = self._frames_followed = 0
         self._next_follow = -np.inf
@@ -146,7 +150,8 @@ class DeviceRing(Rows):
             oldest, inserted = self._rows.live()
             if inserted == self._followed:
                 return
-            first, frames_end = max(self._followed, oldest), self._frames_end(inserted)
+            first = max(self._followed, oldest)
+            frames_end = self._frames_end(inserted)
             for name, copy in self._room.columns.items():
                 moved = self._first_frame if self._frames and name in STACKS else 0
                 _copy_span(self.columns[name], copy, first, inserted, moved)
@@ -156,7 +161,8 @@ class DeviceRing(Rows):
             oldest = self._rows.live()[0]
             if oldest < inserted:
                 self._live = oldest, inserted
-                self._followed, self._frames_followed = inserted, frames_end
+                self._followed = inserted
+                self._frames_followed = frames_end
                 return
         raise ReplayOverrunError(self.capacity, _FOLLOWS_MAX)
 
@@ -198,16 +204,20 @@ class DeviceRings:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.device, self._like = device, rows[0]
+        self.device = device
+        self._like = rows[0]
         self._room = _Room.of(rows, device)
         self._sizes = np.array(_entries(rows))
         rows_ends, frames_ends = accumulate(_entries(rows)), accumulate(_frame_entries(rows))
-        self.rings, begin, first_frame = list[DeviceRing](), 0, 0
+        self.rings = list[DeviceRing]()
+        begin = 0
+        first_frame = 0
         for ring, end, frames_end in zip(rows, rows_ends, frames_ends, strict=True):
             part = self._room.part(slice(begin, end), slice(first_frame, frames_end))
             copy = DeviceRing(ring, device, clock=clock, room=part, first_frame=first_frame)
             self.rings.append(copy)
-            begin, first_frame = end, frames_end
+            begin = end
+            first_frame = frames_end
         self._begins = np.cumsum(self._sizes) - self._sizes
         self._gathered: _Gathered | None = None
         self._sources = np.empty(0, np.int64)
@@ -223,7 +233,8 @@ class DeviceRings:
         if self._gathered is None or len(self._gathered.places) != len(indices):
             self._gathered = _Gathered(self._room, len(indices), self._like)
             self._gathered.batch[SOURCE] = self._gathered.places.to(torch.uint8)
-        sources, numbers = indices >> NUMBER_BITS, indices & ((1 << NUMBER_BITS) - 1)
+        sources = indices >> NUMBER_BITS
+        numbers = indices & ((1 << NUMBER_BITS) - 1)
         batch = self._gathered.batch
         if not np.array_equal(sources, self._sources):  # mostly it is split as the last one was
             staged = stage(sources.astype(np.uint8), self.device).view(-1)

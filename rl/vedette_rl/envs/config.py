@@ -61,9 +61,18 @@ class WrapperConfig(SettingsPart):
 
 
 Dtype = Literal[
-    "float16", "float32", "float64", "uint8", "uint16", "uint32", "uint64",
-    "int8", "int16", "int32", "int64",
-]  # fmt: skip
+    "float16",
+    "float32",
+    "float64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+]
 Bound = float | tuple[float, ...]
 _Part = Annotated["SpaceConfig", WithJsonSchema({"type": "object"})]
 _KEYS_OF = {

@@ -260,7 +260,8 @@ class RewardTransform:
     """Rewards of transitions: the true ones scaled, then clipped to ±`clip` (0: not clipped)."""
 
     def __init__(self, scale: float = 1.0, clip: float = 0.0) -> None:
-        self._scale, self._clip = scale, clip
+        self._scale = scale
+        self._clip = clip
 
     def write(self, true: NDArray[Any], out: NDArray[Any]) -> None:
         """Write the float32 rewards of `true` into `out`."""

@@ -63,7 +63,8 @@ def _of_spec(spec: EnvSpec, *, shared: bool) -> Settings:
     """The settings of a specification: its registered name and what differs, or what makes it."""
     maker = spec.entry_point or spec.vector_entry_point
     name = maker if isinstance(maker, str) else _name(maker, shared=shared)
-    registered, settings = gym.registry.get(spec.id), Settings()
+    registered = gym.registry.get(spec.id)
+    settings = Settings()
     if registered is not None and name.partition(".")[0] in _REGISTERED_EVERYWHERE:
         name = spec.id
     else:
@@ -111,7 +112,8 @@ def _name(maker: Any, *, shared: bool) -> str:
     if not is_environment_maker(maker):
         why = "give an id, a class, a function that makes one, an EnvSpec or a made environment"
         raise UnknownNameError("env", str(maker), why)
-    name, module = maker.__qualname__, maker.__module__
+    name = maker.__qualname__
+    module = maker.__module__
     if not name.isidentifier():  # `<lambda>`, `f.<locals>.g`, `Outer.Inner`
         why = f"other processes cannot import it: {_TOP_LEVEL}"
         raise UnknownNameError("env", name, why)

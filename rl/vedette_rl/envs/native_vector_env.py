@@ -98,7 +98,8 @@ class NativeVectorEnv(VectorEnvironment):
 
     def _write_successors(self, batch: Any, done: NDArray[Any], infos: dict[str, Any]) -> bool:
         """Write the successors, and the beginnings where some are at hand, which is returned."""
-        next_obs, init_obs = self._buffer(1), self._buffer(2)
+        next_obs = self._buffer(1)
+        init_obs = self._buffer(2)
         self._layout.write_all(next_obs, batch)
         if self._mode is AutoresetMode.NEXT_STEP:
             self._resetting = done
@@ -192,8 +193,10 @@ class EnvPoolVector(VectorEnv):
     """
 
     def __init__(self, config: EnvConfig, count: int) -> None:
-        self._id, self.num_envs = config.id, count
-        self._task, self._kwargs = config.id.removeprefix("ALE/"), dict(config.kwargs)
+        self._id = config.id
+        self.num_envs = count
+        self._task = config.id.removeprefix("ALE/")
+        self._kwargs = dict(config.kwargs)
         if config.max_episode_steps is not None:
             self._kwargs["max_episode_steps"] = config.max_episode_steps
         if count == 1:
@@ -316,11 +319,13 @@ class SingleOfVector(gym.Env[Any, Any]):
     """A vector environment of one as a plain environment, so that evaluations play as actors do."""
 
     def __init__(self, envs: VectorEnv) -> None:
-        self._envs, self._mode = envs, autoreset_mode(envs)
+        self._envs = envs
+        self._mode = autoreset_mode(envs)
         self.observation_space = envs.single_observation_space
         self.action_space = envs.single_action_space
         self.metadata = dict(envs.metadata)
-        self.render_mode, self.spec = envs.render_mode, envs.spec
+        self.render_mode = envs.render_mode
+        self.spec = envs.spec
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

@@ -142,7 +142,8 @@ class PushedEnvs(VectorEnvironment):
             ValueError: rewards or flags are not one for each environment, a reward or executed
                 action is not finite or far outside its space, or a flag is neither true nor false.
         """
-        action, next_obs = self._action_column(action), self._buffer(1)
+        action = self._action_column(action)
+        next_obs = self._buffer(1)
         for _, own in taken_over:
             if not np.isfinite(np.asarray(own, np.float64)).all():
                 raise ValueError(f"action={own!r}: it is not finite")
@@ -163,7 +164,8 @@ class PushedEnvs(VectorEnvironment):
         if left_out is not None:
             self._partly |= left_out
         self._returns.add(self.true_reward, None if left_out is None else valid)
-        self.ended, self.done = bool(np.count_nonzero(self._flags)), self._none
+        self.ended = bool(np.count_nonzero(self._flags))
+        self.done = self._none
         if self.ended:
             self.done = self._flags[0] | self._flags[1]
             self._returns.end(self.done & ~self._partly)  # the rest of an episode is none

@@ -69,7 +69,8 @@ def space_from_json(text: Text) -> gym.Space[Any]:
     """
     match text["kind"]:
         case "Box":
-            dtype, shape = np.dtype(text["dtype"]), tuple(map(int, text["shape"]))
+            dtype = np.dtype(text["dtype"])
+            shape = tuple(map(int, text["shape"]))
             if math.prod(shape) > _SPACE_MAX:
                 raise ValueError(f"a Box of {math.prod(shape):,} numbers")
             if dtype.kind not in "fiub":
@@ -77,8 +78,7 @@ def space_from_json(text: Text) -> gym.Space[Any]:
             low, high = (_bounds_from_json(text[end], shape, dtype) for end in ("low", "high"))
             return gs.Box(low, high, shape, dtype.type)
         case "Discrete":
-            size = {"n": int(text["n"]), "start": int(text["start"])}
-            return gs.Discrete(**size, **_dtype_from_json(text))
+            return gs.Discrete(int(text["n"]), start=int(text["start"]), **_dtype_from_json(text))
         case "MultiDiscrete":
             start = np.array(text["start"])
             return gs.MultiDiscrete(np.array(text["nvec"]), start=start, **_dtype_from_json(text))
@@ -101,7 +101,7 @@ def _dtype_to_json(space: gym.Space[Any]) -> Text:
     return {} if dtype == np.int64 else {"dtype": dtype.str}
 
 
-def _dtype_from_json(text: Text) -> Text:
+def _dtype_from_json(text: Text) -> Any:  # the argument, where there is one
     if "dtype" not in text:
         return {}
     dtype = np.dtype(text["dtype"])

@@ -80,7 +80,8 @@ class EpisodeReturns:
 
     def pop_finished(self) -> list[tuple[float, int]]:
         """(return, length) of the episodes that ended since the last call."""
-        finished, self._finished = self._finished, []
+        finished = self._finished
+        self._finished = []
         return finished
 
 
@@ -192,8 +193,10 @@ class VectorEnvironment:
         if self.marks_interventions:
             self._intervened.fill(False)
         for row, own in taken_over:
-            action[row], self._intervened[row] = self._actions.from_environment(own), True
-        seen, next_obs = self._buffer(0), self._buffer(1)
+            action[row] = self._actions.from_environment(own)
+            self._intervened[row] = True
+        seen = self._buffer(0)
+        next_obs = self._buffer(1)
         self._current = (self._current + (2 if begins else 1)) % 3
         init_obs = self._buffer(0)
         return Step(
@@ -425,7 +428,8 @@ class ThreadedEnvs(EnvGroup):
         for i, thread in enumerate(self._threads):
             if thread.is_alive():
                 failed[i] = TimeoutError(f"environment {i} has not closed within {_CLOSE_S:g} s")
-        self.envs, why = [], sys.exception()
+        self.envs = []
+        why = sys.exception()
         for i in sorted(failed):
             if why is None:
                 raise failed[i]
@@ -457,7 +461,8 @@ class LoopVectorEnv(VectorEnvironment):
         self._valid = np.ones(len(group), np.bool_)
 
     def reset(self) -> Columns:
-        self._current, everywhere = 0, range(len(self))
+        self._current = 0
+        everywhere = range(len(self))
         self.group.reset(everywhere, self._seeds, self._buffers[0], everywhere)
         self._seeds = [None] * len(self)
         self._returns.reset()
@@ -465,7 +470,9 @@ class LoopVectorEnv(VectorEnvironment):
 
     def step(self, action: NDArray[Any]) -> Step:
         """Step every environment; an exception of one comes out as it is, with a note of which."""
-        action, group, next_obs = self._action_column(action), self.group, self._buffer(1)
+        action = self._action_column(action)
+        group = self.group
+        next_obs = self._buffer(1)
         ended = group.step(self._actions.to_environment(action), next_obs)
         self._rewards.write(group.reward, self._reward)
         self._returns.add(group.reward)

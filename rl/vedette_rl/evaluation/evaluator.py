@@ -52,7 +52,9 @@ class GreedyEvaluator:
         if min(episodes, side_by_side, max_episode_steps or 1) < 1:
             raise ValueError("an evaluation plays at least one episode of one step")
         self._config = env_config.for_evaluation()
-        self._episodes, self._seed, self._bound = episodes, seed, max_episode_steps
+        self._episodes = episodes
+        self._seed = seed
+        self._bound = max_episode_steps
         most = _PROCESSES_MOST if env_config.stepping == "processes" else side_by_side
         self._width = min(side_by_side, episodes, most)
         self._make = partial(
@@ -85,7 +87,8 @@ class GreedyEvaluator:
             self._group = self._make(self._width)
         bound = self._bound or self._group.episode_bound
         table = _EpisodeTable(self._group, self._seed, self._episodes, bound)
-        act, ended = act_of(policy), 0
+        act = act_of(policy)
+        ended = 0
         while len(table):
             if table.ended > ended:
                 on_episodes(ended := table.ended)
@@ -116,8 +119,10 @@ class EnvironmentPolicy:
     """
 
     def __init__(self, policy: Policy, env: Env) -> None:
-        self._act, self._layout = act_of(policy), ObservationLayout(env.observation_space)
-        self._form, self._columns = ActionConverter(env.action_space, 1), self._layout.empty(1)
+        self._act = act_of(policy)
+        self._layout = ObservationLayout(env.observation_space)
+        self._form = ActionConverter(env.action_space, 1)
+        self._columns = self._layout.empty(1)
 
     def __call__(self, obs: Any, *, begins: bool) -> Any:
         """The action; `begins` where the observation is an episode's first."""
@@ -141,7 +146,9 @@ class _EpisodeTable:
         self.lengths = np.zeros(episodes, np.int64)
         self.cut = 0
         """Episodes that the bound ended, and not the environment."""
-        self._group, self._seed, self._bound = group, seed, bound
+        self._group = group
+        self._seed = seed
+        self._bound = bound
         self._obs = group.layout.empty(len(group))
         self._begins = np.ones(len(group), np.bool_)
         self._begun = 0
@@ -170,7 +177,8 @@ class _EpisodeTable:
         actions = self._form.to_environment(self._form.to_column(action))
         playing = [place for place, episode in enumerate(self._playing) if episode != _NONE]
         self._begins = np.zeros(len(self._begins), np.bool_)
-        group, count = self._group, len(playing)
+        group = self._group
+        count = len(playing)
         self._step(actions, playing)
         episodes = [self._playing[place] for place in playing]
         self.returns[episodes] += group.reward[:count]
@@ -202,7 +210,8 @@ class _EpisodeTable:
             return
         episodes = range(self._begun, self._begun + len(places))
         for place, episode in zip(places, episodes, strict=True):
-            self._playing[place], self._begins[place] = episode, True
+            self._playing[place] = episode
+            self._begins[place] = True
         self._begun = episodes.stop
         self._group.reset(places, [self._seed + n for n in episodes], self._obs, places)
 

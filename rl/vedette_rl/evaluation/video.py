@@ -46,7 +46,8 @@ class EpisodeVideo:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Gymnasium's of render modes: ours is an error
             self._env: Env = make_env(config.for_evaluation(), render_mode="rgb_array")
-        self._id, self._seed = config.id, seed
+        self._id = config.id
+        self._seed = seed
         self.fps = int(self._env.metadata.get("render_fps") or FPS)
 
     def frames(self, policy: Policy, *, most: int = FRAMES_MAX) -> Iterator[Frame]:
@@ -122,7 +123,8 @@ def _write_gif(path: Path, frames: Iterator[Frame], fps: int) -> int:
         if number % every == 0
     ]
     duration_ms = max(20, round(100 * every / fps) * 10)
-    first, rest = pictures[0], pictures[1:]
+    first = pictures[0]
+    rest = pictures[1:]
     first.save(path, save_all=True, append_images=rest, duration=duration_ms, loop=0)
     return len(pictures)
 

@@ -51,7 +51,8 @@ class _ActionOffsetNetwork(torch.nn.Module):
 
     def __init__(self, network: PolicyGraph, start: Any) -> None:  # a number, or an array
         super().__init__()
-        self.network, self._place = network, network.outputs.index("action")
+        self.network = network
+        self._place = network.outputs.index("action")
         self.register_buffer("start", torch.as_tensor(np.asarray(start, np.int64)))
 
     def forward(self, *columns: torch.Tensor) -> tuple[torch.Tensor, ...]:

@@ -93,7 +93,8 @@ class _EnvironmentPolicy:
     """A `Policy` whose actions the environment takes as they are; it checks what it is shown."""
 
     def __init__(self, policy: Policy, spaces: Spaces) -> None:
-        self._policy, self._act = policy, act_of(policy)
+        self._policy = policy
+        self._act = act_of(policy)
         self._form = ActionConverter(spaces.action, 1)
         self._leaves = ObservationLayout(spaces.observation).leaves
 

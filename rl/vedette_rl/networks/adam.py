@@ -60,7 +60,9 @@ class VectorAdam:
         self._vector = vector
         self._max_grad_norm = max_grad_norm
         self._steps = 0
-        self._schedule, self._interval, self._base = schedule, interval, learning_rate
+        self._schedule = schedule
+        self._interval = interval
+        self._base = learning_rate
         device = vector.data.device
         self._rate = torch.full((), learning_rate, device=device)
         self._opt_steps = torch.zeros((), device=device)  # of the agent, where a schedule counts

@@ -192,7 +192,9 @@ class RandomShift:
         return self._shift_along(height_axis + 1, pixels, bound)
 
     def _shift_along(self, axis: int, pixels: torch.Tensor, bound: int) -> torch.Tensor:
-        rows, size, device = len(pixels), pixels.shape[axis], pixels.device
+        rows = len(pixels)
+        size = pixels.shape[axis]
+        device = pixels.device
         by_B1 = draw_rows(partial(torch.randint, 2 * bound + 1), (rows, 1), self.generator)
         from_BS = torch.arange(size, device=device) + (by_B1 - bound)
         shape = [rows, *(1 for _ in pixels.shape[1:])]

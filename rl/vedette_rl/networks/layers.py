@@ -64,7 +64,9 @@ class MlpSizes:
         """Features in and out of each linear layer, in the order of the weights' names."""
         if self.architecture != "residual" or len(self.sizes) < 3:
             return tuple(pairwise(self.sizes))
-        first, width, last = self.sizes[0], self.sizes[1], self.sizes[-1]
+        first = self.sizes[0]
+        width = self.sizes[1]
+        last = self.sizes[-1]
         block = ((width, _EXPANSION * width), (_EXPANSION * width, width))
         return ((first, width), *block * (len(self.sizes) - 2), (width, last))
 
@@ -207,7 +209,8 @@ class NormalizedColumns:
     def split(self, vector_F: Array) -> dict[str, Array]:
         """The part of a vector of statistics that belongs to each column, in its shape; of a column
         of single numbers ``(1,)``, so that torch promotes float16 as numpy does."""
-        parts, first = {}, 0
+        parts = {}
+        first = 0
         for name, shape in self.columns:
             size = int(np.prod(shape))
             parts[name] = vector_F[first : first + size].reshape(shape or (1,))

@@ -155,7 +155,8 @@ class NormalizedNetwork:
     """
 
     def __init__(self, network: ActingNetwork, columns: NormalizedColumns) -> None:
-        self._network, self._columns = network, columns
+        self._network = network
+        self._columns = columns
         self.shapes: Shapes = {**network.shapes, **columns.shapes}
         self._mean: dict[str, NDArray[np.float32]] = {}
         self._scale: dict[str, NDArray[np.float32]] = {}
@@ -256,7 +257,8 @@ class NumpyPartsEncoder:
     """Features of images and a vector, as `Parts` describes them."""
 
     def __init__(self, seen: Parts, arrays: Mapping[str, NDArray[Any]]) -> None:
-        self._seen, self._arrays = seen, arrays
+        self._seen = seen
+        self._arrays = arrays
         self._convolutions = [
             NumpyConvolutions(f"encoder.image{0 if seen.shared else k}.convolutions", image, arrays)
             for k, image in enumerate(seen.images)

@@ -95,7 +95,9 @@ class Image:
     @property
     def features(self) -> int:
         """F: the width of what the convolutions make of it; below 1 where it is too small."""
-        height, width, channels = self.height, self.width, self.channels
+        height = self.height
+        width = self.width
+        channels = self.channels
         for channels, kernel, stride in self.convolutions:  # noqa: B007 - the last one's count
             height, width = (height - kernel) // stride + 1, (width - kernel) // stride + 1
         return channels * height * width if min(height, width) > 0 else 0
@@ -397,7 +399,9 @@ def _pixels(image: Image) -> int:
 
 def _convolution_steps(prefix: str, image: Image, space: gym.Space[Any]) -> list[list[Any]]:
     steps: list[list[Any]] = []
-    channels, height, width = image.channels, image.height, image.width
+    channels = image.channels
+    height = image.height
+    width = image.width
     if image.layout == "channels_last":
         of_frame = (observation_parts(space)[image.column].shape or ())[-1]
         steps.append(["channels_first", channels // of_frame, height, width, of_frame])

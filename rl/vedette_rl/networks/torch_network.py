@@ -100,9 +100,13 @@ class EnsembleMlp(_TorchSteps, nn.Module):
             bound = before**-0.5
             self.weights.append(torch.empty(members, before, after).uniform_(-bound, bound))
             self.biases.append(torch.empty(members, 1, after).uniform_(-bound, bound))
-        self._members, self._sizes = members, sizes
-        self._normalizes, self._counts = sizes.architecture == "batch_norm", False
-        self.gains, self.offsets = nn.ParameterList(), nn.ParameterList()  # (K, before)
+        self._members = members
+        self._sizes = sizes
+        self._normalizes = sizes.architecture == "batch_norm"
+        self._counts = False
+        # (K, before)
+        self.gains = nn.ParameterList()
+        self.offsets = nn.ParameterList()
         self.statistics = nn.ParameterList()  # mean and variance, (2, K, before)
         for before, _ in sizes.linear if self._normalizes else ():
             zero, one = torch.zeros(members, before), torch.ones(members, before)
@@ -262,7 +266,8 @@ class ObsNormalizer:
         self._batches = torch.zeros((), device=device)
         self._mean, self._variance = torch.zeros(2, columns.size, device=device)
         self._scale = torch.ones(columns.size, device=device)
-        self._means, self._scales = columns.split(self._mean), columns.split(self._scale)
+        self._means = columns.split(self._mean)
+        self._scales = columns.split(self._scale)
 
     @torch.no_grad()
     def update(self, obs: Obs) -> None:
@@ -425,7 +430,8 @@ class PolicyGraph(nn.Module):
         super().__init__()
         self.outputs = policy.outputs
         self.leaves = observation_columns(observation)
-        self._policy, self.network = policy, network
+        self._policy = policy
+        self.network = network
         self._constants = [f"constant_{k}" for k in range(len(policy.constants))]
         for name, constant in zip(self._constants, policy.constants, strict=True):
             self.register_buffer(name, torch.from_numpy(constant.copy()))

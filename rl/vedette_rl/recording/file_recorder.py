@@ -32,7 +32,8 @@ class Means:
     def pop_means(self) -> dict[str, float]:
         """Return the means, and start again."""
         means = {name: total / self._counts[name] for name, total in self._sums.items()}
-        self._sums, self._counts = {}, {}
+        self._sums = {}
+        self._counts = {}
         return means
 
 
@@ -51,7 +52,9 @@ class FileRecorder:
     def __init__(
         self, path: Path, mode: str, clock: Callable[[], float] = time.time, **options: Any
     ) -> None:
-        self.path, self._clock, self._means = path, clock, Means()
+        self.path = path
+        self._clock = clock
+        self._means = Means()
         with self._recording():
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file: IO[Any] = path.open(mode, **options)

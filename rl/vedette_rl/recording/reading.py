@@ -169,7 +169,8 @@ class CurveTable:
         parts: dict[str, list[tuple[NDArray[np.int64], Curve]]] = {}
         for names, rows in self._rows.items():
             places, steps = np.array(rows.places), np.array(rows.steps)
-            times, values = np.array(rows.times), np.array(rows.values).reshape(-1, len(names))
+            times = np.array(rows.times)
+            values = np.array(rows.values).reshape(-1, len(names))
             for column, name in enumerate(names):
                 curve = Curve(steps, times, values[:, column])
                 parts.setdefault(name, []).append((places, curve))
@@ -204,7 +205,8 @@ class _EventFiles:
     """The event files of a directory, read on from where the last reading ended."""
 
     def __init__(self, directory: Path, rows_max: int | None) -> None:
-        self._directory, self._rows_max = directory, rows_max
+        self._directory = directory
+        self._rows_max = rows_max
         self._files: dict[Path, _EventFile] = {}
         self._found = CurveTable(rows_max)
 
@@ -220,7 +222,8 @@ class _EventFiles:
 
     def _read_all(self, paths: Sequence[Path]) -> None:
         if not self._goes_on(paths):
-            self._files, self._found = {}, CurveTable(self._rows_max)
+            self._files = {}
+            self._found = CurveTable(self._rows_max)
         for path in paths:
             known = self._files.setdefault(path, _EventFile(path.stat().st_ino))
             if path.stat().st_size != known.size:
@@ -265,7 +268,8 @@ def _damage(path: Path, file: _EventFile) -> Iterator[str]:
 
 
 def _read_jsonl(path: Path) -> tuple[CurveTable, list[str]]:
-    found, broken = CurveTable(), 0
+    found = CurveTable()
+    broken = 0
     with path.open(encoding="utf-8", errors="replace") as file:
         for line in file:
             try:
@@ -285,7 +289,8 @@ def _add_record(record: dict[str, object], into: CurveTable) -> None:
 
 
 def _read_csv(path: Path) -> tuple[CurveTable, list[str]]:
-    found, broken = CurveTable(), 0
+    found = CurveTable()
+    broken = 0
     with path.open(encoding="utf-8", errors="replace", newline="") as file:
         rows = csv.reader(line.replace("\0", "") for line in file)
         next(rows, None)  # the names of the columns

@@ -102,7 +102,9 @@ class SurvivingRecorder(_Forwarder):
         clock: Callable[[], float] = time.monotonic,
         reopen_after_s: float = 30.0,
     ) -> None:
-        self._make, self._clock, self._reopen_after_s = make, clock, reopen_after_s
+        self._make = make
+        self._clock = clock
+        self._reopen_after_s = reopen_after_s
         self._recorder: Recorder | None = None
         self._open_at = clock()
         self._failing = False

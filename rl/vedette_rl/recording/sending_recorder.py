@@ -62,8 +62,10 @@ class SendingRecorder:
         again_after_s: float = _AGAIN_AFTER_S,
         close_s: float = CLOSE_S,
     ) -> None:
-        self._service, self._clock = service, clock
-        self._again_after_s, self._close_s = again_after_s, close_s
+        self._service = service
+        self._clock = clock
+        self._again_after_s = again_after_s
+        self._close_s = close_s
         self._means = Means()
         self._kept: deque[Scalar] = deque(maxlen=KEPT_MAX)
         self._hparams: dict[str, bool | float | str] = {}
@@ -71,7 +73,8 @@ class SendingRecorder:
         self._left_out = 0
         self._failing = False
         self._lock = threading.Lock()
-        self._stop, self._wake = threading.Event(), threading.Event()
+        self._stop = threading.Event()
+        self._wake = threading.Event()
         self._sender = threading.Thread(target=self._send, name=service, daemon=True)
         self._sender.start()
 
@@ -182,7 +185,8 @@ class SendingRecorder:
 
     def _remove_sent(self, sent: Sequence[Scalar]) -> None:
         """Remove scalars from the left; those dropped while they were sent are not left out."""
-        identities, dropped = {id(scalar) for scalar in sent}, len(sent)
+        identities = {id(scalar) for scalar in sent}
+        dropped = len(sent)
         with self._lock:
             while self._kept and id(self._kept[0]) in identities:
                 self._kept.popleft()

@@ -129,10 +129,13 @@ def purge_events(directory: str | Path, after: int, concerns: Callable[[str], bo
     Raises:
         OSError: a file cannot be read or replaced.
     """
-    removed, last_other_step, last = 0, 0, dict[str, float]()
+    removed = 0
+    last_other_step = 0
+    last = dict[str, float]()
     for path in sorted(Path(directory).glob("events.out.tfevents.*")):
         data = path.read_bytes()
-        kept, dropped = [], 0
+        kept = []
+        dropped = 0
         for record in iterate_records(data):
             event = parse_event(record)
             names = [] if event is None else [value.tag for value in event.summary.value]

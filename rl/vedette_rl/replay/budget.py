@@ -160,12 +160,14 @@ def same_disk(one: Path, other: Path) -> bool:
 def file_system(path: Path, root: Path = ROOT) -> str:
     """The type of file system that `path` is or would be on (``ext4``, ``tmpfs``); may be empty."""
     path = _nearest_existing(path).resolve()
-    best, kind = -1, ""
+    best = -1
+    kind = ""
     for line in _lines(root / "proc/self/mountinfo"):
         before, _, after = line.partition(" - ")
         point = Path(before.split(" ")[4].encode().decode("unicode_escape"))
         if path.is_relative_to(point) and len(point.parts) >= best:
-            best, kind = len(point.parts), after.split(" ")[0]
+            best = len(point.parts)
+            kind = after.split(" ")[0]
     return kind
 
 
@@ -187,7 +189,8 @@ def _cgroup_memory(root: Path) -> list[int]:
     for line in _lines(root / "proc/self/cgroup"):
         _, controllers, path = line.split(":", 2)
         if controllers == "":
-            base, names = root / "sys/fs/cgroup", ("memory.max", "memory.current")
+            base = root / "sys/fs/cgroup"
+            names = ("memory.max", "memory.current")
         elif "memory" in controllers.split(","):
             base = root / "sys/fs/cgroup/memory"
             names = ("memory.limit_in_bytes", "memory.usage_in_bytes")

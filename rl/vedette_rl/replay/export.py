@@ -83,7 +83,8 @@ class LiveRows:
         try:
             torn = find_recovery(self.directory, self.manifest)
             last = torn.commit if torn else last_commit(self.directory)
-            self.inserted, self.stamp = last.inserted, last.stamp
+            self.inserted = last.inserted
+            self.stamp = last.stamp
             self._rows = _rows(self.directory, self.manifest, self.inserted)
             floor = torn.floor if torn else ring_files.read_floor(self.directory)
             self._rows.floor = floor
@@ -149,7 +150,9 @@ class _RowsAtRest(Rows):
     """Rows as the last commit left them; a killed writer's cursor may be behind that."""
 
     def __init__(self, columns: Columns, capacity: int, inserted: int) -> None:
-        self.columns, self.capacity, self._inserted = columns, capacity, inserted
+        self.columns = columns
+        self.capacity = capacity
+        self._inserted = inserted
 
     @property
     def inserted(self) -> int:

@@ -56,7 +56,8 @@ class FrameRows(Rows):
 
     def use_frames(self, frames: Columns, shared: SharedSpec) -> None:
         """Read from these frames."""
-        self.frames, self.frames_capacity = frames, shared.capacity
+        self.frames = frames
+        self.frames_capacity = shared.capacity
         self.physical_frames = shared.all_entries
 
     @property
@@ -167,7 +168,8 @@ class FrameAppender(FrameRows, RowAppender):
                 f"{count} frames are appended where {self._frames_room} fit before a commit"
             )
         for name, ours in self.frames.items():
-            given, shape = frames[name], (count, *ours.shape[1:])
+            given = frames[name]
+            shape = (count, *ours.shape[1:])
             if given.dtype != ours.dtype or given.shape != shape:
                 raise ValueError(
                     f"{name} are {given.dtype} {given.shape}, not {ours.dtype} {shape}"

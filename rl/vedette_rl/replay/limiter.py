@@ -138,7 +138,8 @@ def make_limiter(
         LimiterDeadlockError: both sides would wait for each other.
     """
     wanted = usual if config.samples_per_insert is None else config.samples_per_insert
-    rate, error_buffer = wanted / rows_per_step, config.error_buffer
+    rate = wanted / rows_per_step
+    error_buffer = config.error_buffer
     if error_buffer is None:
         error_buffer = max(0.1 * rate * min_size, 2 * batch_size, 2 * rate * insert_rows)
     return Limiter(wanted, min_size, error_buffer, batch_size, floor, rows_per_step)

@@ -107,7 +107,9 @@ class MixedReplay:
         self._columns: Columns = {}
         self._parts: list[_Part] = []
         self.shares: dict[str, float] = {}
-        self._batches, self._drawn = 0, [0] * len(self._sources)  # since the last `stats`
+        # since the last `stats`
+        self._batches = 0
+        self._drawn = [0] * len(self._sources)
         self._joined = join_rings(self.rows)
         replays = [source.replay for source in self._sources]
         weighed = [replay for replay in replays if isinstance(replay, PrioritizedReplay)]
@@ -132,7 +134,9 @@ class MixedReplay:
         """Draw from copies of the sources' rows from now on, with the same random numbers."""
         for source, rows in zip(self._sources, copies, strict=True):
             source.replay.rows = rows
-        self._columns, self._counts, self._fixed = {}, (), 0
+        self._columns = {}
+        self._counts = ()
+        self._fixed = 0
 
     @property
     def actors_are_ready(self) -> bool:
@@ -147,7 +151,8 @@ class MixedReplay:
     @alone.setter
     def alone(self, alone: bool) -> None:
         if alone != self._alone:
-            self._alone, self._fixed = alone, 0
+            self._alone = alone
+            self._fixed = 0
 
     def sample(self, batch_size: int) -> Sample:
         if batch_size != self._fixed:
@@ -218,7 +223,8 @@ class MixedReplay:
         for (replay, part), inserted in zip(growing, seen, strict=True):
             # the writer may have gone on meanwhile
             if replay.rows.inserted > inserted and replay.rows.live()[0]:
-                mean, own = replay.tree.summed / replay.weighed_rows, numbers[part.rows]
+                mean = replay.tree.summed / replay.weighed_rows
+                own = numbers[part.rows]
                 if len(replay.redraw_stale(own, part.columns)):
                     found, weighed = replay.weigh_redrawn(own)
                     np.add(found, self._offsets[part.rows], out=places[part.rows])
@@ -241,7 +247,8 @@ class MixedReplay:
         if self._trees is None or not len(indices):
             return
         drawn = self._last if indices is self._last.indices else self._locate(indices)
-        places, slices = drawn.places, drawn.slices
+        places = drawn.places
+        slices = drawn.slices
         config = self.actors.config
         priorities = np.abs(td_errors, dtype=np.float64)
         priorities += config.priority_epsilon
@@ -307,7 +314,9 @@ class MixedReplay:
     def _split(self, batch_size: int) -> tuple[int, ...]:
         """Rows of each source in the next batch."""
         shares, settled = self._shares()
-        scale, end, ends = batch_size / sum(shares), 0.0, []
+        scale = batch_size / sum(shares)
+        end = 0.0
+        ends = []
         for share in shares:
             end += share * scale
             ends.append(end)
@@ -353,12 +362,16 @@ class MixedReplay:
             row = np.dtype([*fields, (SOURCE, np.dtype(np.uint8), ())])
             self._columns = empty_columns(row, batch_size)
             self._places = np.empty(batch_size, np.int64)
-        self._scale, self._oldest = np.empty(batch_size), np.empty(batch_size, np.int64)
+        self._scale = np.empty(batch_size)
+        self._oldest = np.empty(batch_size, np.int64)
         self._codes = np.empty(batch_size, np.int64)
         begins = self._joined[1] if self._joined else [0] * len(counts)
-        self._parts, self._counts, end = [], counts, 0
+        self._parts = []
+        self._counts = counts
+        end = 0
         for number, (source, count) in enumerate(zip(self._sources, counts, strict=True)):
-            rows, end = slice(end, end + count), end + count
+            rows = slice(end, end + count)
+            end = end + count
             self._columns[SOURCE][rows] = number
             self._codes[rows] = number << NUMBER_BITS
             if not count:
@@ -425,10 +438,16 @@ class _Part:
         oldest: NDArray[np.int64],
         places: NDArray[np.int64],
     ) -> None:
-        self.replay, self.grows = source.replay, source.grows
-        self.code, self.begin = code, begin
-        self.rows, self.count, self.columns = rows, rows.stop - rows.start, columns
-        self.places, self._scale, self._oldest = places, scale, oldest
+        self.replay = source.replay
+        self.grows = source.grows
+        self.code = code
+        self.begin = begin
+        self.rows = rows
+        self.count = rows.stop - rows.start
+        self.columns = columns
+        self.places = places
+        self._scale = scale
+        self._oldest = oldest
         self.live = (0, 0)
 
     def set_live(self, live: tuple[int, int]) -> None:

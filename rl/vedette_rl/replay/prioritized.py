@@ -60,7 +60,8 @@ class PrioritizedReplay(DrawnRows):
         super().__init__(rows, rng, config)
         self._in_file = memory is not None
         memory = np.zeros(_HEAD + padded(rows.capacity)) if memory is None else memory
-        self._head, masses = memory[:_HEAD], memory[_HEAD:]
+        self._head = memory[:_HEAD]
+        masses = memory[_HEAD:]
         _adopt(self._head, masses, config.alpha, rows.inserted)
         self.tree = SumTree(masses)
         """The masses of the rows, by place."""
@@ -174,7 +175,8 @@ class PrioritizedReplay(DrawnRows):
 
         `sample` and `update_priority` do so first: no other caller needs to.
         """
-        seen, (oldest, inserted) = int(self._head[_SEEN]), self.rows.live()
+        seen = int(self._head[_SEEN])
+        (oldest, inserted) = self.rows.live()
         capacity = self.rows.capacity
         if inserted > seen:
             self._give_priorities(max(seen, inserted - capacity), inserted)
@@ -208,7 +210,8 @@ class PrioritizedReplay(DrawnRows):
 
     def _give_priorities(self, first: int, end: int) -> None:
         """Give the rows [first, end) their first priorities."""
-        capacity, alpha = self.rows.capacity, self.config.alpha
+        capacity = self.rows.capacity
+        alpha = self.config.alpha
         if self.config.initial_priorities == "actor":
             numbers = np.arange(first, end)
             td_errors = self.rows.columns[TD_ERROR]
@@ -282,10 +285,13 @@ def _adopt(
         head[_SEEN] = 0
         masses[:] = 0
     if not head[_SEEN]:
-        head[_MAX_PRIORITY], head[_ALPHA] = 1.0, alpha
+        head[_MAX_PRIORITY] = 1.0
+        head[_ALPHA] = alpha
     elif head[_ALPHA] != alpha:
         # Masses are p**alpha; where the old alpha was 0 they say nothing about p.
-        seen, head[_SEEN] = float(head[_SEEN]), 0  # a kill in between: all rows count as new
+        # a kill in between: all rows count as new
+        seen = float(head[_SEEN])
+        head[_SEEN] = 0
         taken = masses > 0
         masses[taken] **= alpha / head[_ALPHA] if head[_ALPHA] else 0.0
         head[_ALPHA] = alpha

@@ -66,10 +66,14 @@ class RingWriter(RowAppender):
 
     def __init__(self, directory: Path, manifest: Manifest, commits: CommitWriter) -> None:
         mapped = ring_files.map_columns(directory, manifest, writable=True)
-        inserted, self.stamp = commits.last.inserted, commits.last.stamp
+        inserted = commits.last.inserted
+        self.stamp = commits.last.stamp
         super().__init__(mapped.columns, manifest.capacity, inserted)
-        self.manifest, self.shared = manifest, mapped.shared
-        self._maps, self._commits, self._held = mapped.maps, commits, ExitStack()
+        self.manifest = manifest
+        self.shared = mapped.shared
+        self._maps = mapped.maps
+        self._commits = commits
+        self._held = ExitStack()
         self._cursor = ring_files.map_cursor(directory, manifest, writable=True)
         self._cursor[0] = inserted
         self.floor = ring_files.read_floor(directory)
@@ -161,7 +165,8 @@ class RingWriter(RowAppender):
         return 0
 
     def _begin_to_sync(self, directory: Path, interval_s: float) -> None:
-        last, before = self._commits.last, read_synced(directory)
+        last = self._commits.last
+        before = read_synced(directory)
         point = CommitPoint(last.inserted, self._shared_appended, self.stamp)
         synced = point if last.synced else before and before.commit
         self._syncer = RingSyncer(directory, self.manifest, point, synced, bounded=interval_s > 0.0)
@@ -225,20 +230,24 @@ class MarkedRows:
     """
 
     def __init__(self, rows: Rows, ring: RingWriter, mark: str) -> None:
-        self._rows, self.ring, self._mark = rows, ring, mark
+        self._rows = rows
+        self.ring = ring
+        self._mark = mark
         # a power failure, or a replay in memory, may have fewer rows than were looked at
         self._seen = min(int.from_bytes(ring.stamp, "little"), rows.inserted)
 
     def follow(self) -> None:
         """Copy the marked rows that were committed since the last call."""
-        rows, (oldest, inserted) = self._rows, self._rows.live()
+        rows = self._rows
+        (oldest, inserted) = self._rows.live()
         if inserted == self._seen:
             return
         marks = rows.columns[self._mark]
         numbers = np.arange(max(self._seen, oldest), inserted)
         marked = numbers[marks[numbers % len(marks)]]
         while len(marked) and (room := self.ring.room):
-            some, marked = marked[:room], marked[room:]
+            some = marked[:room]
+            marked = marked[room:]
             columns = empty_columns(self.ring.manifest.row_dtype, len(some))
             rows.gather(some % len(marks), columns)
             self.ring.append(columns, len(some))

@@ -212,7 +212,8 @@ _MAP_FIXED = 0x10  # of Linux and macOS; the mmap module has no name for it
 
 def lay_behind(lengths: Iterable[int], gap: int, aligned: int) -> list[int]:
     """Where pieces of these lengths begin: at multiples of `aligned`, `gap` or more between two."""
-    begins, end = [], 0
+    begins = []
+    end = 0
     for length in lengths:
         begins.append(end)
         end = -(-(end + length + gap) // aligned) * aligned
@@ -247,11 +248,12 @@ def map_joined(
         file = _open_array(path, uid, dtype, shape, writable=writable)
         try:
             found = system_map(
-                *(
-                    ctypes.c_void_p(at + begin * row_bytes),
-                    ctypes.c_size_t(array_bytes(dtype, shape)),
-                ),
-                *(access, mmap.MAP_SHARED | _MAP_FIXED, file, ctypes.c_long(0)),
+                ctypes.c_void_p(at + begin * row_bytes),
+                ctypes.c_size_t(array_bytes(dtype, shape)),
+                access,
+                mmap.MAP_SHARED | _MAP_FIXED,
+                file,
+                ctypes.c_long(0),
             )
         finally:
             os.close(file)
@@ -270,7 +272,8 @@ def _open_array(
     except FileNotFoundError as e:
         raise ReplayTornError(path, "is missing") from e
     try:
-        size, need = os.fstat(file).st_size, array_bytes(dtype, shape)
+        size = os.fstat(file).st_size
+        need = array_bytes(dtype, shape)
         if size != need:
             raise ReplayTornError(path, f"is torn: {size} bytes, where {need} belong")
         identity = _identity(uid, path.name, dtype, shape)

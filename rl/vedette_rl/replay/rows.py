@@ -84,11 +84,13 @@ class RowAppender(Rows):
     """
 
     def __init__(self, columns: Columns, capacity: int, inserted: int = 0) -> None:
-        self.columns, self.capacity = columns, capacity
+        self.columns = columns
+        self.capacity = capacity
         self._physical_rows = len(next(iter(columns.values())))
         self._guard = self._allowed = self._physical_rows - capacity
         self._shape(0)
-        self._inserted, self._pending = inserted, 0
+        self._inserted = inserted
+        self._pending = 0
 
     @property
     def inserted(self) -> int:
@@ -184,7 +186,8 @@ class RowAppender(Rows):
         if columns.keys() != self.columns.keys():
             self._refuse(columns)
         for name, to in self.columns.items():
-            column, shape = columns[name], (batches, rows, *to.shape[1:])
+            column = columns[name]
+            shape = (batches, rows, *to.shape[1:])
             if column.dtype != to.dtype or column.shape not in ((batches,), shape):
                 raise ValueError(
                     f"column {name!r} is {column.dtype} {column.shape}, not {to.dtype} {shape}"
@@ -218,7 +221,8 @@ class RowAppender(Rows):
         )
 
     def _committed(self) -> None:
-        self._inserted, self._pending = self._inserted + self._pending, 0
+        self._inserted = self._inserted + self._pending
+        self._pending = 0
 
 
 def _check(name: str, column: NDArray[Any], dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:

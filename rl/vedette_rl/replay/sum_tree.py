@@ -81,7 +81,8 @@ class SumTree:
         """Give places ``(B,)`` their masses ``(B,)``; of a place named twice the last counts."""
         self.levels[0][places] = masses
         for lower, upper in pairwise(self.levels):
-            places, nodes = places // WIDTH, lower.reshape(-1, WIDTH)
+            places = places // WIDTH
+            nodes = lower.reshape(-1, WIDTH)
             if len(nodes) <= 2 * len(places):  # all of them are quicker
                 np.add.reduce(nodes, 1, out=upper[: len(nodes)])
             else:
@@ -161,10 +162,13 @@ class JoinedTrees:
         self._tops = np.array(tops, np.int64)
         levels = [masses, *(np.zeros(top * span) for span in spans[1:])]
         self._levels = [level.reshape(-1, WIDTH) for level in levels[:-1]]
-        self._leaves, self._sums, self._trees = masses, levels[1:], trees
+        self._leaves = masses
+        self._sums = levels[1:]
+        self._trees = trees
         self._begins = np.zeros(top + 1)
         for tree, first, begin in zip(trees, self.begins, tops, strict=False):
-            own, count = [masses[first : first + len(tree.leaves)]], len(tree.leaves)
+            own = [masses[first : first + len(tree.leaves)]]
+            count = len(tree.leaves)
             for level, span in zip(levels[1:], spans[1:], strict=True):  # its nodes, and no others
                 count = -(-count // WIDTH)
                 count += -count % WIDTH if span > 1 else 0

@@ -113,7 +113,8 @@ class SyncedFile:
 
     def __init__(self, directory: Path) -> None:
         path = directory / SYNCED
-        made, size = not path.exists(), _value_bytes()
+        made = not path.exists()
+        size = _value_bytes()
         try:
             self._map = LatestValueWriter(path, size, SYNCED_SLOTS, durable=True, torn=True)
         except LatestValueFormatError:  # damaged: `read_synced` has found nothing in it
@@ -165,9 +166,11 @@ class RingSyncer:
             open_file(path, writable=True) for _, path, *_ in column_files(directory, manifest)
         ]
         self._record = SyncedFile(directory)
-        self._bounded, self._latest = bounded, latest
+        self._bounded = bounded
+        self._latest = latest
         self._rate = (0, 0)  # rows, and shared entries, of the last interval
-        self._record_lock, self._stopped = threading.Lock(), threading.Event()
+        self._record_lock = threading.Lock()
+        self._stopped = threading.Event()
         self._short = threading.Event()  # the writer comes near the bound
         self._threads: list[threading.Thread] = []
         self._failure: OSError | None = None
@@ -206,7 +209,8 @@ class RingSyncer:
 
     def sync(self) -> None:
         """Bring the last commit to the disk, with its rows, then record it."""
-        latest, before = self._latest, self._synced
+        latest = self._latest
+        before = self._synced
         if latest is before:
             return
         self.sync_columns()
@@ -245,7 +249,8 @@ class RingSyncer:
             sync_mapped_file(file)
 
     def _write_record(self) -> None:
-        latest, synced = self._latest, self._synced
+        latest = self._latest
+        synced = self._synced
         if self._bounded:
             reach = self._reach(latest.inserted - synced.inserted, self._rate[0], self._guard)
             shared_reach = self._reach(
@@ -393,6 +398,7 @@ def _first_whole_row(directory: Path, manifest: Manifest, synced: SyncedCommit) 
         return floor
     first_entry = synced.shared_bound - manifest.shared.all_entries
     mapped = ring_files.map_columns(directory, manifest, writable=False)
-    spans, rows = mapped.columns[FRAME_SPANS], manifest.physical_rows
+    spans = mapped.columns[FRAME_SPANS]
+    rows = manifest.physical_rows
     numbers = range(floor, inserted)
     return floor + bisect.bisect_left(numbers, first_entry, key=lambda i: spans[i % rows, 0])

@@ -30,7 +30,9 @@ class DrawnRows:
     def __init__(
         self, rows: Rows, rng: np.random.Generator, config: ReplayConfig | None = None
     ) -> None:
-        self.rows, self.rng, self.config = rows, rng, config or ReplayConfig()
+        self.rows = rows
+        self.rng = rng
+        self.config = config or ReplayConfig()
         self.physical_rows = len(next(iter(rows.columns.values())))
         self._places = np.empty(0, np.int64)
         self._columns: Columns = {}
@@ -68,7 +70,8 @@ class DrawnRows:
 
     def use_buffers(self, columns: Columns) -> None:
         """Draw samples of this size into these columns from now on, whose memory may be pinned."""
-        self._columns, self._buffer_rows = columns, len(next(iter(columns.values())))
+        self._columns = columns
+        self._buffer_rows = len(next(iter(columns.values())))
 
     def gather_into(self, numbers: NDArray[np.int64], columns: Columns) -> None:
         """Copy the rows of these numbers into `columns`, every column that is in it."""

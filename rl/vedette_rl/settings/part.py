@@ -63,7 +63,8 @@ class SettingsPart(BaseModel):
         try:
             super().__init__(**values)
         except ValidationError as error:
-            part, place = type(self), self.place
+            part = type(self)
+            place = self.place
             wrong = explain(error, part, place, keys_of(part, place))
         if wrong:
             prefix = f"{self.place}."
@@ -97,7 +98,8 @@ def explain(
             continue  # pydantic counts the right ones
         path, may_be_none = _path(part, details["loc"])
         if details["type"] == "extra_forbidden":
-            path, may_be_none = [*map(str, details["loc"])], False
+            path = [*map(str, details["loc"])]
+            may_be_none = False
         key = ".".join(filter(None, [prefix, *path]))
         found.setdefault(key, []).append(details)
         optional |= {key} if may_be_none else set()

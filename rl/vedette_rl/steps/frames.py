@@ -83,7 +83,8 @@ class FrameSteps:
     """
 
     def __init__(self, inner: StepProcessor, frames: FrameStack, envs: int, n_step: int) -> None:
-        self._inner, self._frames = inner, frames
+        self._inner = inner
+        self._frames = frames
         self.pool = FramePool(frames, envs, n_step)
         self._seen: NDArray[np.int64] | None = None  # (E, S): what the policy sees now
 
@@ -98,7 +99,8 @@ class FrameSteps:
         beginning = following
         done = step.terminated | step.truncated
         if done.any():
-            beginning, init_obs = following.copy(), self._stacks(step.init_obs)
+            beginning = following.copy()
+            init_obs = self._stacks(step.init_obs)
             for env in np.flatnonzero(done).tolist():
                 beginning[env] = self.pool.store_stack(env, init_obs)
         self._seen = beginning
@@ -158,5 +160,7 @@ def is_shifted(obs: NDArray[Any], next_obs: NDArray[Any]) -> NDArray[np.bool_]:
     after = np.ascontiguousarray(next_obs).reshape(envs, -1).view(np.uint8)
     frame = before.shape[1] // stack
     if frame % 8 == 0:  # the same, eight bytes at once
-        before, after, frame = before.view(np.uint64), after.view(np.uint64), frame // 8
+        before = before.view(np.uint64)
+        after = after.view(np.uint64)
+        frame = frame // 8
     return np.asarray((before[:, frame:] == after[:, :-frame]).all(axis=1))

@@ -32,7 +32,8 @@ from vedette_rl.envs.vector_env import VectorEnvironment
 from vedette_rl.errors import HindsightError
 from vedette_rl.steps.n_step import NStep
 
-ACHIEVED, DESIRED = "achieved_goal", "desired_goal"
+ACHIEVED = "achieved_goal"
+DESIRED = "desired_goal"
 _REACHED = f"next_obs/{ACHIEVED}"
 _WANTED = f"obs/{DESIRED}", f"next_obs/{DESIRED}"
 
@@ -69,8 +70,10 @@ class Hindsight:
                 f"the observation needs {ACHIEVED!r} and {DESIRED!r} of the same shape",
                 "actors.step_processor=n_step, or another environment",
             )
-        self._dtype, self._goals = dtype, goals
-        self._ahead, self._gains = np.arange(n), discount ** np.arange(n, dtype=np.float64)
+        self._dtype = dtype
+        self._goals = goals
+        self._ahead = np.arange(n)
+        self._gains = discount ** np.arange(n, dtype=np.float64)
         self._steps = NStep(1, discount, envs, dtype)
         self._held: list[Columns] = []  # transitions of all E environments, a step each
         self._first = self._next = 0  # numbers of the oldest step held, and of the next one
@@ -111,7 +114,8 @@ class Hindsight:
         """The transitions of the episodes that end with this step, as they were and relabelled."""
         everyone = np.ones(len(step.valid), np.bool_)
         self._held.append(self._steps.process(replace(step, valid=everyone)))
-        now, self._next = self._next, self._next + 1
+        now = self._next
+        self._next = self._next + 1
         self._began[~step.valid] = self._next
         self.span = max(1, self._next - int(self._began.min()))
         long = self._next - self._began >= EPISODE_STEPS_MAX

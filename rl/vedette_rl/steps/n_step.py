@@ -46,7 +46,8 @@ class NStep:
     def __init__(self, n: int, discount: float, envs: int, dtype: np.dtype[Any]) -> None:
         if not 1 <= n <= N_MAX:
             raise ValueError(f"n-step transitions are of 1 to {N_MAX} steps, not {n}")
-        self._n, self._dtype = n, dtype
+        self._n = n
+        self._dtype = dtype
         # Place k holds what every environment saw and did at one step: of the last n steps one
         # each, in a ring. `_alive` marks those whose transition is unfinished.
         self._begun: Columns = {
@@ -100,7 +101,8 @@ class NStep:
         """
         if self._last is None:
             return empty_columns(self._dtype, 0)
-        step, self._last = self._last, None
+        step = self._last
+        self._last = None
         return self._complete(self._alive.copy(), step, (self._place - 1) % self._n)
 
     def _complete(self, which: NDArray[Any], step: Step, now: int) -> Columns:
@@ -250,7 +252,9 @@ class StepsWithTdErrors:
     def __init__(
         self, inner: StepProcessor, policy: TdErrorPolicy, whole: Callable[[Columns], Columns]
     ) -> None:
-        self._inner, self._policy, self._whole = inner, policy, whole
+        self._inner = inner
+        self._policy = policy
+        self._whole = whole
 
     @property
     def span(self) -> int | None:

@@ -65,7 +65,8 @@ class Checkpoints:
     def __init__(self, root: str | Path, keep: int) -> None:
         if keep < 1:
             raise ValueError(f"at least one checkpoint is kept, not {keep}")
-        self.root, self.keep = Path(root), keep
+        self.root = Path(root)
+        self.keep = keep
 
     def save(
         self,
@@ -283,7 +284,8 @@ def _misfit(own: Any, there: Mapping[str, Any], name: str) -> str:  # an array, 
     """Why an array of the other does not fit; empty where it does."""
     if name not in there:
         return "not there"
-    found, shape = tuple(there[name].shape), tuple(own.shape)
+    found = tuple(there[name].shape)
+    shape = tuple(own.shape)
     return "" if found == shape else f"{found} there, {shape} here"
 
 

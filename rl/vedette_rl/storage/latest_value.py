@@ -110,11 +110,14 @@ class _Slots:
 
     def array(self, seq: int) -> NDArray[np.uint8] | None:
         """The same as an array, in memory that is used again where it is large."""
-        at, fence = self.word(seq), MemoryFence()  # of this thread: several may read
+        # of this thread: several may read
+        at = self.word(seq)
+        fence = MemoryFence()
         if self.words[at] != seq:
             return None
         fence()
-        length, checksum = self.words[at + 1], self.words[at + 2]
+        length = self.words[at + 1]
+        checksum = self.words[at + 2]
         if length > self.max_bytes:
             return None
         begin = at * 8 + SLOT_HEAD_BYTES
@@ -226,7 +229,9 @@ class LatestValueWriter:
             raise ValueError(
                 f"a value of {length} bytes for {self.path}, which takes {self._slots.max_bytes}"
             )
-        seq, words, fence = self._seq + 1, self._slots.words, self._fence
+        seq = self._seq + 1
+        words = self._slots.words
+        fence = self._fence
         at = self._slots.word(seq)
         words[at] = 0
         fence()
@@ -354,7 +359,8 @@ def latest_value_file_bytes(max_bytes: int, slots: int) -> int:
 def _make_file(path: Path, max_bytes: int, slots: int, magic: bytes, *, durable: bool) -> None:
     if max_bytes < 1 or slots < 2:
         raise ValueError(f"a map of {slots} slots of {max_bytes} bytes: at least 2 of 1")
-    need, head = latest_value_file_bytes(max_bytes, slots), _GEOMETRY.pack(magic, slots, max_bytes)
+    need = latest_value_file_bytes(max_bytes, slots)
+    head = _GEOMETRY.pack(magic, slots, max_bytes)
     try:
         allocate_file(path, need, head, durable=durable)
     except OSError as e:

@@ -95,7 +95,9 @@ class GamepadTakeover(Takeover):
             {hold} if hold is not None else set()
         )
         self._verdicts = verdict_table(self._id, _button, acting, ends, rewards)
-        self._hold, self._forget, self._dead_zone = hold, forget, dead_zone
+        self._hold = hold
+        self._forget = forget
+        self._dead_zone = dead_zone
         self._held: frozenset[int] = frozenset()
         self._pad = _Joystick(self._id, device) if isinstance(device, int) else device
         self._next = 0.0
@@ -115,13 +117,15 @@ class GamepadTakeover(Takeover):
         except ConnectionError:
             self.closed = True
             return Person(closed=True)
-        pressed, self._held = held - self._held, held
+        pressed = held - self._held
+        self._held = held
         own = self._action(axes, held)
         return Person(own, *verdict_of(self._verdicts, pressed), self._forget in pressed)
 
     def _action(self, axes: Sequence[float], held: frozenset[int]) -> Any:
         """The person's action; None where the person leaves it to the policy."""
-        space, moved = self.env.action_space, False
+        space = self.env.action_space
+        moved = False
         chosen = action_of_keys(self.table, held, space)
         if self._hold is not None and self._hold not in held:
             return None
@@ -133,7 +137,8 @@ class GamepadTakeover(Takeover):
         for i, (axis, sign) in enumerate(self._axes):
             value = 0.0 if axis is None or axis >= len(axes) else sign * float(axes[axis])
             if abs(value) > self._dead_zone:
-                middle, moved = (low[i] + high[i]) / 2.0, True
+                middle = (low[i] + high[i]) / 2.0
+                moved = True
                 action[i] = middle + value * (high[i] - low[i]) / 2.0
         if chosen is not None:
             action = action + chosen

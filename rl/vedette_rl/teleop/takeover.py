@@ -77,7 +77,8 @@ class Takeover(gym.Wrapper[Any, Any, Any, Any]):
 
     def pop_dropped(self) -> bool:
         """True if the person has asked since the last call for the episode to be forgotten."""
-        dropped, self._dropped = self._dropped, False
+        dropped = self._dropped
+        self._dropped = False
         return dropped
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
@@ -90,7 +91,8 @@ class Takeover(gym.Wrapper[Any, Any, Any, Any]):
         if person.reward is not None:
             reward = person.reward
         if person.ends:
-            terminated, info = True, {**info, "is_success": float(reward) > 0.0}
+            terminated = True
+            info = {**info, "is_success": float(reward) > 0.0}
         self._show()
         return obs, reward, bool(terminated), bool(truncated), info
 
@@ -236,7 +238,8 @@ class _Window:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of matplotlib, whose plots nobody wants
             from gymnasium.utils import play
-        self._pygame, self._draw = pygame, play.display_arr
+        self._pygame = pygame
+        self._draw = play.display_arr
         self.backspace: int = pygame.K_BACKSPACE
         codes = {tuple(keys): 0 for keys in table}
         try:
@@ -275,7 +278,8 @@ class _Window:
 def quiet_sdl() -> Iterator[None]:
     """Keep what SDL writes to the standard error of the process: its errors are raised, too."""
     sys.stderr.flush()
-    kept, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    kept = os.dup(2)
+    nothing = os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nothing, 2)
         yield
@@ -307,7 +311,8 @@ def key_table(env_id: str, env: Env, keys: Mapping[str, JsonValue] | None) -> Ke
     Raises:
         TakeoverError: there are none, or pygame is not installed.
     """
-    pygame, space = load_pygame(env_id), env.action_space
+    pygame = load_pygame(env_id)
+    space = env.action_space
     if not keys and (own := _table_of(env, _known_codes(pygame))):
         return {frozenset(): idle_action_of(space), **own}
     named = dict(keys or _default_keys(space))

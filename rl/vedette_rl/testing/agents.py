@@ -109,7 +109,8 @@ class LossContract:
         if not self.takes_weights:
             return
         copies, doubled, root = self._weights_of_copies()
-        near, far = 0.0, 0.0
+        near = 0.0
+        far = 0.0
         for seed in range(max(4, _ROWS // self.batch_size)):
             batch = self._two_samples(seed)
             near += self._apart(batch, copies, batch, doubled, seed)
@@ -123,7 +124,8 @@ class LossContract:
         weights = torch.full((self.batch_size,), 2.0)
         weights[::2] = 0.5
         batch = self._ended(0)
-        one, weighed = self._td_errors(batch), self._td_errors(batch, weights)
+        one = self._td_errors(batch)
+        weighed = self._td_errors(batch, weights)
         if not self.takes_weights or one is None or weighed is None:
             return
         # nearly: an agent may compute them after the step
@@ -150,7 +152,8 @@ class LossContract:
     def test_a_rows_td_error_is_its_own(self) -> None:
         if not self.plain_td_errors:
             return
-        batch, other = self._going_on(0), self._going_on(2)
+        batch = self._going_on(0)
+        other = self._going_on(2)
         changed = {name: column.clone() for name, column in batch.items()}
         for name, column in changed.items():
             column[1] = other[name][1]
@@ -382,7 +385,8 @@ class AgentContract(LossContract):
         agent = self.make_agent(0)
         before = agent.opt_steps
         agent.opt(self.make_batch(0))
-        after, version = agent.opt_steps, agent.model_info().version
+        after = agent.opt_steps
+        version = agent.model_info().version
         assert after > before, f"opt_steps is {after} after a step and was {before} before"
         assert version == after, f"the model info's version is {version}, opt_steps is {after}"
 
@@ -431,18 +435,21 @@ class AgentContract(LossContract):
         second = agent.model_info().arrays
         assert [*first] == [*second], f"first it has {[*first]}, then {[*second]}"
         for name, array in first.items():
-            was, became = (array.shape, array.dtype), (second[name].shape, second[name].dtype)
+            was = (array.shape, array.dtype)
+            became = (second[name].shape, second[name].dtype)
             assert was == became, f"array {name!r} is {was} first, then {became}"
             assert array.flags.c_contiguous, f"array {name!r} is not contiguous"
 
     def test_a_saved_state_goes_on_as_if_nothing_had_happened(self) -> None:
-        agent, again = self.make_agent(0), self.make_agent(1)
+        agent = self.make_agent(0)
+        again = self.make_agent(1)
         for seed in range(5):
             agent.opt(self.make_batch(seed))
         with tempfile.TemporaryDirectory() as folder:
             write_state(Path(folder) / "state", agent.get_state(), {})
             again.set_state(read_state(Path(folder) / "state")[0])
-        found, expected = again.opt_steps, agent.opt_steps
+        found = again.opt_steps
+        expected = agent.opt_steps
         assert found == expected, f"opt_steps is {found} after set_state, not {expected}"
         for seed in range(5, 10):
             agent.opt(self.make_batch(seed))

@@ -86,7 +86,8 @@ class PolicyContract:
         policy = self.acting()
         for explore in (False, True, True, True):
             action = self.actions(policy, explore=explore)
-            found, expected = (action.shape, action.dtype), ((self.envs, *shape), dtype)
+            found = (action.shape, action.dtype)
+            expected = ((self.envs, *shape), dtype)
             assert found == expected, f"actions are {found}, not {expected}"
             outside = [one for one in action if not space.contains(one.astype(space.dtype))]
             assert not outside, f"actions outside {space}: {outside[:3]}"
@@ -95,7 +96,8 @@ class PolicyContract:
         policy = self.acting(seed=0)
         first = self.actions(policy, explore=False)
         self.actions(policy, explore=True)
-        again, other = self.actions(policy, explore=False), self.acting(seed=1)
+        again = self.actions(policy, explore=False)
+        other = self.acting(seed=1)
         assert_same(again, first, "greedy actions after an exploring one")
         assert_same(self.actions(other, explore=False), first, "greedy actions of another seed")
 
@@ -123,7 +125,8 @@ class PolicyContract:
         names = {column.name for column in self.columns}
         assert given.keys() == names, f"acted_columns() has {set(given)}, declared are {names}"
         for column in self.columns:
-            expected, array = (self.envs, *column.shape), given[column.name]
+            expected = (self.envs, *column.shape)
+            array = given[column.name]
             assert array.shape == expected, (
                 f"column {column.name!r} has shape {array.shape}, {expected} is declared"
             )
@@ -232,7 +235,8 @@ class StepProcessorContract:
             rows = {name: len(column) for name, column in columns.items()}
             assert len(set(rows.values())) == 1, f"columns of different lengths: {rows}"
             for name, column in columns.items():
-                found, agreed = (column.dtype, column.shape[1:]), dtype[name]
+                found = (column.dtype, column.shape[1:])
+                agreed = dtype[name]
                 assert found == (agreed.base, agreed.shape), (
                     f"column {name!r} is {found}, agreed on is {(agreed.base, agreed.shape)}"
                 )
@@ -399,7 +403,8 @@ class ReplayBufferContract:
 
 def assert_same_model(one: Agent, other: Agent, what: str) -> None:
     """Raise an AssertionError that names the first array, unless actors would get the same."""
-    arrays, others = one.model_info().arrays, other.model_info().arrays
+    arrays = one.model_info().arrays
+    others = other.model_info().arrays
     for name, array in arrays.items():
         if not np.array_equal(array, others[name]):
             most = float(np.abs(array - others[name]).max())

@@ -99,7 +99,8 @@ class _Played:
     """Some checked steps of one environment."""
 
     def __init__(self, env: gym.Env[Any, Any], name: str, steps: int, seed: int) -> None:
-        self._env, self._name = env, name
+        self._env = env
+        self._name = name
         self._layout = ObservationLayout(env.observation_space)
         self.lengths: list[int] = []
         self.ends: list[tuple[bool, bool]] = []

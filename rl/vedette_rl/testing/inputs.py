@@ -43,8 +43,11 @@ class ScriptedEnv(gym.Env[Obs, Any]):
         episodes: Sequence[tuple[int, End]] = ((3, "terminated"), (4, "truncated"), (1, "both")),
         kind: Kind = "box",
     ) -> None:
-        self.number, self.episodes, self.kind = number, tuple(episodes), kind
-        self.episode, self.t = -1, 0
+        self.number = number
+        self.episodes = tuple(episodes)
+        self.kind = kind
+        self.episode = -1
+        self.t = 0
         self.actions: list[Any] = []  # as they are given
         self.seeds: list[int | None] = []
         self.action_space = gym.spaces.Discrete(3, start=2)
@@ -55,7 +58,8 @@ class ScriptedEnv(gym.Env[Obs, Any]):
     ) -> tuple[Obs, dict[str, Any]]:
         super().reset(seed=seed)
         self.seeds.append(seed)
-        self.episode, self.t = self.episode + 1, 0
+        self.episode = self.episode + 1
+        self.t = 0
         return self._obs(), {}
 
     def step(self, action: Any) -> tuple[Obs, float, bool, bool, dict[str, Any]]:
@@ -97,7 +101,8 @@ class BitFlip(gym.Env[Any, Any]):
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - Gymnasium declares it so
 
     def __init__(self, bits: int = 8) -> None:
-        self.bits, self.t = bits, 0
+        self.bits = bits
+        self.t = 0
         self.action_space = gym.spaces.Discrete(bits)
         line = gym.spaces.Box(0.0, 1.0, (bits,), np.float32)
         names = ("observation", "achieved_goal", "desired_goal")
@@ -147,7 +152,9 @@ def _observation_space(kind: Kind) -> gym.Space[Any]:
             return gym.spaces.Discrete(1000)
 
 
-REACH_PIXELS, REACH_STEPS, REACH_SPEED = 48, 40, 0.15
+REACH_PIXELS = 48
+REACH_STEPS = 40
+REACH_SPEED = 0.15
 
 
 class Synthetic(gym.Env[NDArray[Any], np.int64]):
@@ -207,7 +214,8 @@ class VisualReach(gym.Env[Obs, NDArray[np.float32]]):
             "state": state,
         }[see]
         self.action_space = gym.spaces.Box(-1, 1, (2,), np.float32)
-        self._see, self._t = see, 0
+        self._see = see
+        self._t = 0
         self._at = self._target = np.zeros(2)
 
     def reset(

@@ -121,11 +121,14 @@ class ActorLoop:
         clock: Callable[[], float] = time.monotonic,
         tries_flush: bool = False,
     ) -> None:
-        self._loop, self._handover, self._tries_flush = loop, handover, tries_flush
+        self._loop = loop
+        self._handover = handover
+        self._tries_flush = tries_flush
         self._batching = TransitionBatcher(
             handover, n_buffer, self._wait_for_slot, writer, env_steps_max
         )
-        self._tell, self._clock = tell, clock
+        self._tell = tell
+        self._clock = clock
         self._tally = RecentEpisodes()
         self._orders_at = self._stats_at = 0.0
 
@@ -386,7 +389,8 @@ def check_schema(spaces: Spaces, schema: Schema, declared: Sequence[RowColumn] =
         if bounds.get(name) != (None, None)  # where the run names none, none are compared
     }
     row = transition_dtype(spaces, declared)
-    run_frames, frames = frame_stack_of_schema(schema), None
+    run_frames = frame_stack_of_schema(schema)
+    frames = None
     if run_frames is not None:
         frames = FrameStack.of_space(spaces.observation, run_frames.stack)
     here = batch_schema(row, same, frames)

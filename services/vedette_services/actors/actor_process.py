@@ -27,7 +27,8 @@ class ActorProcess:
     """Starts the actor it was ordered; the caller's main thread must make it (see `spawn`)."""
 
     def __init__(self, order: StartActor, directory: Path, model_map: Path) -> None:
-        self.index, self.run = order.index, order.run
+        self.index = order.index
+        self.run = order.run
         config = ActorsConfig.model_validate(dict(order.run.actors))
         self.handover = HandoverReader(slot_layout(order.run.schema, config), SLOTS)
         self._traceback_file = directory / f"actor-{order.index}.traceback"

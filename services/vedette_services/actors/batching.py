@@ -79,7 +79,8 @@ class FrameWriter:
     """
 
     def __init__(self, pool: FramePool, declared: Sequence[RowColumn] = ()) -> None:
-        self._pool, self._declared = pool, declared
+        self._pool = pool
+        self._declared = declared
         self.entries = 0
         # Of each frame of the pool: its place in this batch, and the number it had then.
         self._place = np.zeros(len(pool.numbers), np.uint32)
@@ -155,7 +156,8 @@ class TransitionBatcher:
         env_steps_max: int = COUNT_MAX,
     ) -> None:
         self._slots = slots
-        self._n_buffer, self._env_steps_max = n_buffer, env_steps_max
+        self._n_buffer = n_buffer
+        self._env_steps_max = env_steps_max
         self.env_steps = 0
         """Environment steps that the actor has made; batches carry those that none carried."""
         self._carried = 0
@@ -215,24 +217,27 @@ def make_transition_pipeline(
         HindsightError: it cannot relabel these transitions.
         RowColumnError: what agent and step processor declare contradicts itself.
     """
-    envs, n_step = actors.envs_per_actor, agent.n_step
+    envs = actors.envs_per_actor
+    n_step = agent.n_step
     declared = tuple(
         column
         for column in schema_columns(schema, agent, actors, spaces)
         if column.name != TD_ERROR  # which is added behind the processor
     )
-    frames, row = frame_stack_of_schema(schema), transition_dtype(spaces, declared)
+    frames = frame_stack_of_schema(schema)
+    row = transition_dtype(spaces, declared)
     if frames is not None:
         row = row_with_places(row, frames)
     made = make_step_processor(
-        *(actors.step_processor, n_step, agent.discount, envs, row), her_goals=actors.her_goals
+        actors.step_processor, n_step, agent.discount, envs, row, her_goals=actors.her_goals
     )
     processor: StepProcessor = made
     writer: WholeRows | FrameWriter = WholeRows(declared)
     whole: Callable[[Columns], Columns] = lambda transitions: transitions  # noqa: E731
     if frames is not None:
         processor = framed = FrameSteps(made, frames, envs, n_step)
-        writer, whole = FrameWriter(framed.pool, declared), framed.with_whole_stacks
+        writer = FrameWriter(framed.pool, declared)
+        whole = framed.with_whole_stacks
     if any(column.name == TD_ERROR for column in schema.columns):
         if not isinstance(policy, TdErrorPolicy):
             raise SpecMismatchError("policy", f"{TD_ERROR!r} is not expected: it tells none")

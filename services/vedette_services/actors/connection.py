@@ -78,7 +78,8 @@ class Connection:
     def on_message(self, now: float) -> bool:
         """A control message came; True if it ended a silence."""
         ended = self.silent
-        self.ever_received, self.silent = True, False
+        self.ever_received = True
+        self.silent = False
         self._heard_at = now
         self._remake_at = now + SILENCE_S
         return ended
@@ -86,7 +87,8 @@ class Connection:
     def on_ack(self, now: float, *, announced: bool) -> None:
         """An ack came, of the run that was announced to us or of another."""
         if announced:
-            self._unannounced_since, self._acked_at = None, now
+            self._unannounced_since = None
+            self._acked_at = now
         elif self._unannounced_since is None:
             self._unannounced_since = now
 
@@ -128,7 +130,8 @@ class Connection:
             self._remake_at = now + delay_s + SILENCE_S
             self.silent = True
         if unannounced or stuck:
-            self._unannounced_since, self._progress_at = None, now
+            self._unannounced_since = None
+            self._progress_at = now
             delay_s = delay_s or 0.0
         if delay_s is not None:
             self.on_disconnected()

@@ -66,7 +66,8 @@ class EvaluationProcess:
         self._remove_files()
         self._models = ModelMapWriter(models, run.model)
         self._orders = LatestValueWriter(orders, _REQUEST.size)
-        self._progress, self._seq = LatestValueReader(progress), 0
+        self._progress = LatestValueReader(progress)
+        self._seq = 0
         self._ordered: EvaluationReport | None = None
         described = {"env": run.env, "agent": run.agent, "evaluation": run.evaluation}
         spec.write_text(json.dumps({**described, "seed": run.seed, "epoch": run.epoch}))
@@ -124,7 +125,8 @@ class EvaluationPlayer:
     def __init__(self, spec: Mapping[str, Any], directory: Path) -> None:
         from vedette_services.actors.actor import check_env, limit_torch_threads
 
-        env, own = EnvConfig.model_validate(spec["env"]), spec["evaluation"]
+        env = EnvConfig.model_validate(spec["env"])
+        own = spec["evaluation"]
         settings = EvaluationConfig.model_validate(own)
         spaces = probe_environment(env)
         check_env(env, spaces)

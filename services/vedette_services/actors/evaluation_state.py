@@ -24,7 +24,9 @@ class EvaluationState:
 
     def __init__(self, *, plays: bool) -> None:
         self._plays = plays
-        self._request, self._least = 0, (0, 0)  # the least epoch and version to be played
+        # the least epoch and version to be played
+        self._request = 0
+        self._least = (0, 0)
         self._run: Run | None = None
         self._newest: StoreModel | None = None
         self._report: EvaluationReport | None = None
@@ -38,7 +40,10 @@ class EvaluationState:
 
     def begin_run(self, run: Run) -> list[Instruction]:
         """Forget what was asked in the run before, or with other settings."""
-        self._run, self._newest, self._request, self._report = run, None, 0, None
+        self._run = run
+        self._newest = None
+        self._request = 0
+        self._report = None
         return [StopEvaluation()]
 
     def continue_run(self, run: Run) -> list[Instruction]:
@@ -51,7 +56,8 @@ class EvaluationState:
         if not self._plays or ack.evaluate == self._request:
             return []
         unfinished = self._report is not None and self._report.return_mean is None
-        self._request, self._report = ack.evaluate, None
+        self._request = ack.evaluate
+        self._report = None
         self._least = ack.epoch, ack.evaluate_version
         stop: list[Instruction] = [StopEvaluation()] if unfinished else []
         return [*stop, *self._begin()]
@@ -62,7 +68,8 @@ class EvaluationState:
         return self._begin()
 
     def _begin(self) -> list[Instruction]:
-        model, run = self._newest, self._run
+        model = self._newest
+        run = self._run
         if not self._request or self._report is not None or model is None or run is None:
             return []
         if (model.epoch, model.version) < self._least:

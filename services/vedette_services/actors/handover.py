@@ -95,7 +95,8 @@ class HandoverReader:
     """The manager's end. It owns the actor's descriptors, too, until `close_child_ends`."""
 
     def __init__(self, layout: SlotLayout, slots: int) -> None:
-        self._layout, self._schema = layout, layout.schema
+        self._layout = layout
+        self._schema = layout.schema
         self._slots = slots
         self._slot_bytes = layout.bytes
         self._memory_fd = anonymous_file("vedette-handover")
@@ -204,7 +205,9 @@ class SlotMemory:
     """Slots in memory that an actor writes: their columns, and payloads laid out for their rows."""
 
     def __init__(self, memory: mmap.mmap, layout: SlotLayout, slots: int) -> None:
-        self._memory, self._layout, self._schema = memory, layout, layout.schema
+        self._memory = memory
+        self._layout = layout
+        self._schema = layout.schema
         self._full_views = [
             self._views(slot, layout.n_buffer, layout.entries) for slot in range(slots)
         ]
@@ -234,7 +237,8 @@ class SlotMemory:
         """Move the shared columns of a full batch together: where one begins depends on the entries
         of those before it."""
         assert self._schema.sharing is not None
-        written, views = self._full_views[slot], self._views(slot, rows, entries)
+        written = self._full_views[slot]
+        views = self._views(slot, rows, entries)
         for name in self._schema.sharing.names[1:]:  # towards the front: none lies on a later one
             views[name][...] = written[name][:entries]
 
@@ -274,7 +278,8 @@ class HandoverWriter:
     """
 
     def __init__(self, memory_fd: int, socket_fd: int, layout: SlotLayout, slots: int) -> None:
-        self._slots, self._slot_bytes = slots, layout.bytes
+        self._slots = slots
+        self._slot_bytes = layout.bytes
         self._memory = mmap.mmap(memory_fd, slots * self._slot_bytes)
         os.close(memory_fd)
         self._slot_memory = SlotMemory(self._memory, layout, slots)
@@ -349,7 +354,8 @@ class LocalHandover:
     def __init__(self, layout: SlotLayout, slots: int, *, waits: bool = True) -> None:
         memory = mmap.mmap(-1, layout.bytes)
         self._slot = SlotMemory(memory, layout, 1)
-        self._slots, self._waits = slots, waits
+        self._slots = slots
+        self._waits = waits
         self._most = min(slots, _KEPT)  # batches that may wait now
         self._received = 0  # batches since the manager's last look
         self._batches: deque[FinishedBatch] = deque()

@@ -56,7 +56,8 @@ class LearnerLookup:
         at = found.index(self._last) if self._last in found else -1
         if at < 0 or not self._answered:
             at = (at + 1) % len(found)
-        self._last, self._answered = found[at], False
+        self._last = found[at]
+        self._answered = False
         return found[at]
 
     def _look_up(self) -> None:

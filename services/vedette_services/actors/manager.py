@@ -158,11 +158,15 @@ class Manager(Generic[A]):
         health_file: Path | None = None,
         on_run: Callable[[str, int], None] = lambda run, epoch: None,
     ) -> None:
-        self._lookup, self._manager, self._keys = LearnerLookup(find), manager, keys
-        self._health_file, self._health_at = health_file, 0.0
+        self._lookup = LearnerLookup(find)
+        self._manager = manager
+        self._keys = keys
+        self._health_file = health_file
+        self._health_at = 0.0
         self._handshake: HandshakeMonitor | None = None
         self._lost = ""  # why the learner's address is not known
-        self._state, self._host = state, host
+        self._state = state
+        self._host = host
         self._context: sockets.Context = zmq.Context()
         self._manager_sockets: ManagerSockets | None = None
         self._open_at = 0.0  # when sockets that were closed are made again
@@ -213,7 +217,8 @@ class Manager(Generic[A]):
         except AddressError as error:
             if self._lost != str(error):
                 log.warning("waiting for the learner's address: %s", error)
-            self._lost, self._open_at = str(error), now + _FIND_EVERY_S
+            self._lost = str(error)
+            self._open_at = now + _FIND_EVERY_S
             self._state.on_unknown_address(error.why)
             return
         if address is None:
@@ -392,7 +397,8 @@ class Manager(Generic[A]):
 
     def _send_last_report(self) -> None:
         """Sends a last report that the socket did not take: it may not be connected yet."""
-        manager_sockets, report = self._manager_sockets, self._unsent_report
+        manager_sockets = self._manager_sockets
+        report = self._unsent_report
         if manager_sockets is not None and report is not None:
             manager_sockets.samples.poll(_LAST_REPORT_MS, zmq.POLLOUT)
             manager_sockets.send(report)

@@ -27,7 +27,10 @@ class ManagerSockets:
         manager: str,
         keys: ClientKeys | None,
     ) -> None:
-        self._context, self._address, self._manager, self._keys = context, address, manager, keys
+        self._context = context
+        self._address = address
+        self._manager = manager
+        self._keys = keys
         self.samples = sockets.samples_push(context, address, keys, EVENTS)
         self.monitor = self.samples.get_monitor_socket()
         subscriptions = sockets.manager_subscriptions(manager)

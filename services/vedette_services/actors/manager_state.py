@@ -98,7 +98,8 @@ class ManagerState:
     ) -> None:
         self._evaluation = EvaluationState(plays=evaluates)
         self._identity = identity
-        self._own_loop, self._on_full = own_loop, on_full
+        self._own_loop = own_loop
+        self._on_full = on_full
         self.run_over = ""
         """Why the run ended, once it has."""
         self._wait_s = wait_s
@@ -107,7 +108,8 @@ class ManagerState:
         self._incarnation = incarnation()
         self._connection = Connection(jitter, now)
         self._models = ModelFilter(now)
-        self._count, self._gives_up = count, gives_up
+        self._count = count
+        self._gives_up = gives_up
         self._roster = Roster(count or 0, gives_up=gives_up)
         self._log = ManagerLog(identity.learner, now)
         self._run: Run | None = None
@@ -116,8 +118,12 @@ class ManagerState:
         self._window: Window | None = None  # of the run
         self._first_actor: int | None = None
         self._report_at = now
-        self._leaving, self._leave_by = "", 0.0  # why, once it is decided
-        self._done, self._kept_batches = False, 0  # of an own loop: unsent ones, at most
+        # why, once it is decided
+        self._leaving = ""
+        self._leave_by = 0.0
+        # of an own loop: unsent ones, at most
+        self._done = False
+        self._kept_batches = 0
 
     # What the daemon asks
 
@@ -175,7 +181,8 @@ class ManagerState:
         if (run.epoch, run.learner) == (old.epoch, old.learner):
             return []
         if can_continue(run, old):
-            self._run, self._played_too = run, None
+            self._run = run
+            self._played_too = None
             text = f"the learner is back (epoch {run.epoch}); the actors go on"
             said = self._log.log("info", "back", text, now)
             return [*said, *self._evaluation.continue_run(run), *self.send_report(now)]
@@ -192,7 +199,9 @@ class ManagerState:
         else:
             text = f"the learner is back (epoch {run.epoch}) with other settings"
             done = [WriteLog("info", text)]
-        self._run, self._played_too, self._first_actor = run, None, None
+        self._run = run
+        self._played_too = None
+        self._first_actor = None
         self._step_timeout_s = math.inf if self._own_loop else config.step_timeout_s
         done += [PrepareRun(run), *self._evaluation.begin_run(run)]
         backoff = Backoff(config.restart_min_s, config.restart_max_s)
@@ -224,7 +233,8 @@ class ManagerState:
         return done
 
     def _on_ack(self, ack: Ack, now: float) -> list[Instruction]:
-        window, run = self._window, self._run
+        window = self._window
+        run = self._run
         # Of a run, or a start of the learner, that was not announced to us: it is starting, or we
         # missed that.
         announced = run is not None and ack.run_id == run.run_id
@@ -431,7 +441,8 @@ class ManagerState:
         """End well: actors hand over what they have, the window drains, a last report goes out."""
         if self._leaving:
             return []
-        self._leaving, self._leave_by = why, now + DRAIN_S
+        self._leaving = why
+        self._leave_by = now + DRAIN_S
         self._roster.close()
         done: list[Instruction] = [WriteLog("info", f"ending: {why}"), StopActors()]
         return [*done, *self.send_report(now), *self._drained(now)]

@@ -29,8 +29,11 @@ class ModelFilter:
         Raises:
             ModelError: as `offer`.
         """
-        self._run, self._passed, self._asked_at = run, None, now
-        early, self._early = self._early, None
+        self._run = run
+        self._passed = None
+        self._asked_at = now
+        early = self._early
+        self._early = None
         return self.accept_model(early) if early is not None else None
 
     def accept_model(self, model: CompleteModel) -> CompleteModel | None:

@@ -36,7 +36,10 @@ class ModelListener:
         manager: str,
         keys: ClientKeys | None = None,
     ) -> None:
-        self._context, self._address, self._manager, self._keys = context, address, manager, keys
+        self._context = context
+        self._address = address
+        self._manager = manager
+        self._keys = keys
         self._newest: CompleteModel | None = None
         self._lock = threading.Lock()
         self._wake_read, self._wake_write = socket.socketpair()
@@ -59,7 +62,8 @@ class ModelListener:
         except BlockingIOError:
             return None
         with self._lock:
-            newest, self._newest = self._newest, None
+            newest = self._newest
+            self._newest = None
         return newest
 
     def close(self) -> None:

@@ -39,7 +39,10 @@ from vedette_services.run.model_map import MappedModel
 
 _PAUSE_S = 0.05  # between two looks of the manager: each takes Python's lock from the loop
 _SHORT_PAUSE_S = 0.015  # while batches wait for credit
-_SLOTS, _MOST_SLOTS, _MOST_BYTES = 16, 64, 16 << 20  # batches between two looks, and small ones
+# batches between two looks, and small ones
+_SLOTS = 16
+_MOST_SLOTS = 64
+_MOST_BYTES = 16 << 20
 _KILLED = -9
 
 Space = gym.Space[Any]
@@ -54,7 +57,8 @@ class LocalModels:
 
     def store(self, model: MappedModel) -> None:
         """Replace the newest model."""
-        self._newest, self.has_new = model, True
+        self._newest = model
+        self.has_new = True
 
     def read(self) -> MappedModel | None:
         """The newest model; None before the first."""
@@ -72,7 +76,9 @@ class OwnActor:
     """
 
     def __init__(self, order: StartActor, envs: PushedEnvs, on_full: OnFull) -> None:
-        self.index, self.run, self.envs = order.index, order.run, envs
+        self.index = order.index
+        self.run = order.run
+        self.envs = envs
         config = ActorsConfig.model_validate(dict(order.run.actors))
         layout = slot_layout(order.run.schema, config)
         slots = max(_SLOTS, min(_MOST_SLOTS, _MOST_BYTES // layout.bytes))
@@ -106,7 +112,8 @@ class OwnActor:
         self.handover.take_wakeups()
 
     def stats(self) -> ActorStats | None:
-        told, self._told = self._told, None
+        told = self._told
+        self._told = None
         return told
 
     def kill(self) -> None:
@@ -173,9 +180,13 @@ class GreedyEpisodes:
     """
 
     def __init__(self, evaluation: OwnEvaluation, order: PlayEvaluation, envs: PushedEnvs) -> None:
-        self._evaluation, self.order, run, model = evaluation, order, order.run, order.model
+        self._evaluation = evaluation
+        self.order = order
+        run = order.run
+        model = order.model
         settings = EvaluationConfig.model_validate(dict(run.evaluation))
-        self._settings, self._longest = settings, settings.max_episode_steps
+        self._settings = settings
+        self._longest = settings.max_episode_steps
         kind = agent_kind(str(run.agent["name"]))
         agent = kind.config.from_stored(dict(run.agent))
         ranks = np.zeros(len(envs))
@@ -199,7 +210,8 @@ class GreedyEpisodes:
 
     def begin(self, which: NDArray[np.bool_]) -> None:
         """Begin episodes where `which` is true, as long as some are to be played."""
-        self._returns[which], self._lengths[which] = 0.0, 0
+        self._returns[which] = 0.0
+        self._lengths[which] = 0
         left = self._settings.episodes - len(self._ended) - np.count_nonzero(self.playing)
         self.playing[np.flatnonzero(which & ~self.playing)[:left]] = True
 
@@ -259,7 +271,9 @@ class OwnLoop:
         on_full: OnFull | None,
         allow_import: Collection[str],
     ) -> None:
-        self._envs, self._given, self._on_full = envs, spaces, on_full
+        self._envs = envs
+        self._given = spaces
+        self._on_full = on_full
         self._allow_import = allow_import
         self._model: MappedModel | None = None
         self._run: Run | None = None
@@ -279,7 +293,8 @@ class OwnLoop:
 
     def prepare(self, run: Run) -> None:
         """Another run begins, or has other settings: no model of it is there."""
-        self._run, self._model = run, None
+        self._run = run
+        self._model = None
 
     def store_model(
         self, epoch: int, version: int, body: Buffer, actors: Iterable[OwnActor]
@@ -352,7 +367,9 @@ class FailedActor(OwnActor):
     """An actor that could not be made: it has ended."""
 
     def __init__(self, order: StartActor, error: Exception) -> None:
-        self.index, self.run, self._told = order.index, order.run, None
+        self.index = order.index
+        self.run = order.run
+        self._told = None
         config = ActorsConfig.model_validate(dict(order.run.actors))
         self.handover = LocalHandover(slot_layout(order.run.schema, config), 1)
         self._exit = REFUSED, describe_cause(error)

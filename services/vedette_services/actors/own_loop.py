@@ -116,14 +116,16 @@ class Actor:
             raise ValueError(f"id={id!r}: an id is 1 to 64 of A-Z a-z 0-9 . _ -")
         if not learner.startswith("@"):
             Address.parse(learner)
-        self._learner, self._wait_s = learner, wait_s
+        self._learner = learner
+        self._wait_s = wait_s
         self._host = OwnLoop(envs, given, on_full, allow_import)
         self._playing: OwnActor | None = None
         self._action: NDArray[Any] | None = None
         self._unprocessed: Step | None = None  # ended episodes, which new ones may follow
         self._greedy: GreedyEpisodes | None = None
         self._ended = self._closed = False
-        self._stop, self._done = StopEvent(), threading.Event()
+        self._stop = StopEvent()
+        self._done = threading.Event()
         host = socket.gethostname()
         manager = default_manager_id(host) if id is None else id
         self._state = ManagerState(
@@ -265,7 +267,8 @@ class Actor:
                 is sent; give another, or `begin` anew.
             RowsNotDeclaredError: a step processor makes columns that nobody declares.
         """
-        playing, chosen = self._playing, self._action
+        playing = self._playing
+        chosen = self._action
         if playing is None or chosen is None:
             raise RuntimeError("observe before act: there is no action that this came of")
         envs = playing.envs
@@ -283,7 +286,8 @@ class Actor:
             greedy.count(envs.true_reward, envs.done)
         if envs.ended:
             self._begin_greedy(playing, envs.done)
-        self._unprocessed, self._action = step, None
+        self._unprocessed = step
+        self._action = None
         if not envs.ended:
             self._process()
         self._notice_end()
@@ -329,7 +333,8 @@ class Actor:
 
     def _join(self) -> OwnActor:
         """Wait for a run and its first model."""
-        began, host = time.monotonic(), self._host
+        began = time.monotonic()
+        host = self._host
         while host.current is None or not host.current.models.has_new:
             waited_s = time.monotonic() - began
             if self._done.is_set():
@@ -352,7 +357,9 @@ class Actor:
         new.envs.begin_like(old.envs)
         new.loop.sync()
         new.loop.begin()
-        self._playing, self._unprocessed, self._greedy = new, None, None
+        self._playing = new
+        self._unprocessed = None
+        self._greedy = None
 
     def _begin_greedy(self, playing: OwnActor, begun: NDArray[np.bool_]) -> None:
         """Some of the episodes that begin here are of an evaluation, if one is asked for."""
@@ -379,7 +386,8 @@ class Actor:
         return action
 
     def _process(self) -> None:
-        step, self._unprocessed = self._unprocessed, None
+        step = self._unprocessed
+        self._unprocessed = None
         if step is not None and self._playing is not None:
             self._playing.loop.process(step)
 

@@ -188,16 +188,20 @@ class Roster:
         self._backoff = backoff
         going = [actor for actor in self.actors if actor.state == "alive"]
         for actor in self.actors:
-            actor.start_at, actor.backoff_s, actor.error = now, 0.0, ""
+            actor.start_at = now
+            actor.backoff_s = 0.0
+            actor.error = ""
         for actor in going:
-            actor.state, actor.why_killed = "leaving", "another run begins"
+            actor.state = "leaving"
+            actor.why_killed = "another run begins"
         return going
 
     def mark_all_failed(self, why: str) -> None:
         """Report this error for every actor: none can play here."""
         self.actors = self.actors or [ActorRecord(0)]
         for actor in self.actors:
-            actor.state, actor.error = "empty", why
+            actor.state = "empty"
+            actor.error = why
 
     @property
     def alive_actors(self) -> list[ActorRecord]:

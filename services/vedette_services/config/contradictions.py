@@ -11,8 +11,10 @@ from vedette_services.errors import SettingError
 
 def contradictions(config: RunConfig) -> Iterator[SettingError]:
     """Yield an error for each pair of settings that are right by themselves and contradict."""
-    capacity, warmup = config.replay.capacity, config.learner.warmup_period
-    batch, stop = config.agent.batch_size, config.stop
+    capacity = config.replay.capacity
+    warmup = config.learner.warmup_period
+    batch = config.agent.batch_size
+    stop = config.stop
     if capacity < warmup:
         yield SettingError(
             "replay.capacity",
@@ -55,7 +57,8 @@ def contradictions(config: RunConfig) -> Iterator[SettingError]:
 
 
 def _rank_contradictions(config: RunConfig) -> Iterator[SettingError]:
-    ranks, batch = config.learner.ranks, config.agent.batch_size
+    ranks = config.learner.ranks
+    batch = config.agent.batch_size
     if batch % ranks:
         why = f"{ranks} ranks cannot share agent.batch_size's {batch} samples evenly"
         yield SettingError("learner.ranks", why, "set a divisor of it")

@@ -80,7 +80,8 @@ class Choice:
 
 def choose_for_fleet(config: RunConfig) -> tuple[RunConfig, tuple[Choice, ...]]:
     """Set what nobody set and the fleet decides; return what was chosen, too."""
-    size, choices = FleetSize.of(config), list[Choice]()
+    size = FleetSize.of(config)
+    choices = list[Choice]()
     parts = {
         "agent": _choose(config.agent, "agent", size, choices),
         "actors": _choose_rows(config, size, choices),
@@ -107,7 +108,8 @@ def _environments(count: int) -> str:
     return "1 environment" if count == 1 else f"{count:,} environments"
 
 
-_STEP, _STEPS = "environment step", " environment steps"
+_STEP = "environment step"
+_STEPS = " environment steps"
 
 
 def _env_steps_text(steps: float) -> str:
@@ -174,7 +176,8 @@ def _choose_rows(config: RunConfig, size: FleetSize, choices: list[Choice]) -> A
     Where stacks travel frame by frame, a batch's extra frames are in two batches, and a long batch
     has few of them for its rows.
     """
-    actors, stack = config.actors, config.env.stack
+    actors = config.actors
+    stack = config.env.stack
     if "n_buffer" in actors.model_fields_set:
         return actors
     rows = size.batch_rows() if stack < 2 else max(size.batch_rows(), STACKS_ROWS)

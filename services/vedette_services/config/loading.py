@@ -236,7 +236,8 @@ def config_from_table(table: Mapping[str, Any], *, tries: bool = False) -> RunCo
         SettingError: a key is wrong.
         ManySettingsError: several are.
     """
-    given, wrong = dict(table), list[SettingError]()
+    given = dict(table)
+    wrong = list[SettingError]()
     classes = _classes(_agent_class(given, wrong))
     keys = [key for key in keys_of(RunConfig) if not key.startswith("agent.")]
     keys += keys_of(classes["agent"], "agent")
@@ -388,12 +389,14 @@ def _begun_by_weights(config: RunConfig, given: Table) -> tuple[RunConfig, str]:
     Args:
         given: the agent's settings that somebody gave; they stay.
     """
-    agent, update = config.agent, dict[str, Any]()
+    agent = config.agent
+    update = dict[str, Any]()
     if config.learner.init_from is None:
         return config, ""
     exploration = getattr(agent, "exploration", None)
     if isinstance(agent, ActorCriticConfig) and "uniform_warmup" not in given:
-        update, said = {"uniform_warmup": False}, "agent.uniform_warmup=false"
+        update = {"uniform_warmup": False}
+        said = "agent.uniform_warmup=false"
     elif isinstance(exploration, ExplorationConfig) and exploration.kind == "linear":
         if "epsilon_start" in _table(given, "exploration"):
             return config, ""

@@ -121,7 +121,9 @@ SLOW_STEP_S = 0.0002
 """Below it threads cost more than they gain, even where a step only waits."""
 _HEAVY_STEP_S = 0.001  # computing for so long, a step is worth a process of its own
 _OVERLAP = 1.5  # two steps side by side take less than so many times one
-_STEPS, _SECONDS, _STEPS_LEAST = 10, 0.3, 3
+_STEPS = 10
+_SECONDS = 0.3
+_STEPS_LEAST = 3
 _DEFAULT_ENVIRONMENTS = 16
 _ACTORS_MOST = 16
 
@@ -165,7 +167,8 @@ def fit_stepping(
         The configuration, and a line that says what was measured and chosen; "" where there was
         nothing to choose, or no environment can be made here.
     """
-    env, actors = config.env, config.actors
+    env = config.env
+    actors = config.actors
     if env.stepping != "auto" or env.is_vector_form or env.is_declared:
         return config, ""
     if actors.count * actors.envs_per_actor <= 1:  # it may be a robot, which nobody tries out
@@ -174,9 +177,12 @@ def fit_stepping(
     if cost is None:
         return config, ""
     given = actors.model_fields_set & {"count", "envs_per_actor"}
-    count, envs = actors.count, actors.envs_per_actor
+    count = actors.count
+    envs = actors.envs_per_actor
     if in_process and not given and cost.seconds >= SLOW_STEP_S:
-        count, envs = 1, count * envs  # an actor that waits has the others wait
+        # an actor that waits has the others wait
+        count = 1
+        envs = count * envs
     shape = choose_shape(cost, count, envs, cores, free=not given and not in_process)
     chosen = {"count": shape.count, "envs_per_actor": shape.envs_per_actor}
     fitted = config.model_copy(
@@ -260,12 +266,16 @@ def _time_steps(group: EnvGroup) -> tuple[float, bool]:
     """Return the median seconds of a step of all of a group, of a processor where none waits; and
     whether they were computing.
     """
-    places, space = range(len(group)), group.action_space
+    places = range(len(group))
+    space = group.action_space
     space.seed(0)
-    obs, no_seeds = group.layout.empty(len(group)), [None] * len(group)
+    obs = group.layout.empty(len(group))
+    no_seeds = [None] * len(group)
     group.reset(places, [0, *range(1, len(group))], obs, places)
     times: list[float] = []
-    busy, waits, began = time.process_time(), count_waits(), time.perf_counter()
+    busy = time.process_time()
+    waits = count_waits()
+    began = time.perf_counter()
     while len(times) < _STEPS_LEAST or (len(times) < _STEPS and sum(times) < _SECONDS):
         actions = np.array([space.sample() for _ in places], space.dtype)
         started = time.perf_counter()

@@ -80,7 +80,9 @@ Unused = Iterator[tuple[str, str]]
 
 
 def _unused_by_daemons(config: RunConfig) -> Unused:
-    replay, actors, env = config.replay, config.actors, config.env
+    replay = config.replay
+    actors = config.actors
+    env = config.env
     if config.learner.init_from is None:
         yield "learner.init_checkpoint", "learner.init_from (--init-from) names no run"
     if is_import_name(replay.name):
@@ -143,7 +145,8 @@ def _unused_by_agent(agent: AgentConfig) -> Unused:
 
 
 def _unused_by_network(agent: NetworkConfig, seen: NetworkInput) -> Unused:
-    images, own = images_of(seen), isinstance(seen, CustomInput)
+    images = images_of(seen)
+    own = isinstance(seen, CustomInput)
     of_parts = "agent.image_features agent.vector_features agent.shared_cnn"
     of_images = f"{of_parts} agent.convolutions agent.shared_encoder agent.cnn_hidden_sizes"
     if own:

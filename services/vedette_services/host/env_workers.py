@@ -46,8 +46,12 @@ from vedette_services.host.system import anonymous_file
 _CLOSE_S = 10.0
 _EXIT_S = 1.0  # from the end of its pipe to the end of a worker
 _ALIGNED = 64
-_MADE, _DONE, _FAILED = b"made", b"done", b"failed "
-_STEP, _RESET, _CLOSE = b"step", b"reset ", b"close"
+_MADE = b"made"
+_DONE = b"done"
+_FAILED = b"failed "
+_STEP = b"step"
+_RESET = b"reset "
+_CLOSE = b"close"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +141,8 @@ class ProcessEnvs(EnvGroup):
 
     def step(self, actions: NDArray[Any], obs: Columns, which: Sequence[int] | None = None) -> bool:
         chosen = list(range(len(self)) if which is None else which)
-        shared, count = self._shared, len(chosen)
+        shared = self._shared
+        count = len(chosen)
         shared.action[chosen] = actions
         for i in chosen:
             self._send(i, _STEP)
@@ -204,7 +209,8 @@ class ProcessEnvs(EnvGroup):
             if worker.poll() is None:
                 worker.kill()
         wait_all(self._workers, _EXIT_S)
-        self._pipes, self._workers = [], []
+        self._pipes = []
+        self._workers = []
         self.example.close()
 
 
@@ -212,7 +218,8 @@ class _Worker:
     """The process of one environment, number `i` of `count`."""
 
     def __init__(self, pipe: Connection, memory: int, i: int, count: int) -> None:
-        self._pipe, self._i = pipe, i
+        self._pipe = pipe
+        self._i = i
         self._env = make_env(EnvConfig.model_validate_json(pipe.recv_bytes()))
         self._shared = _Shared.of(self._env, count, memory)
         self._layout = ObservationLayout(self._env.observation_space)
@@ -230,7 +237,8 @@ class _Worker:
         self._env.close()
 
     def _step(self) -> None:
-        shared, i = self._shared, self._i
+        shared = self._shared
+        i = self._i
         action = shared.action[i].copy()  # the environment may keep it
         obs, shared.reward[i], terminated, truncated, info = self._env.step(action)
         flags = read_flags(self._env, (terminated,), (truncated,))

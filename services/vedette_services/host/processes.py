@@ -304,7 +304,10 @@ class WakeupEvent:
 
     def close(self) -> None:
         """Close the descriptors; nothing is told through it any more."""
-        descriptors, self._read, self._write = self.descriptors, -1, -1  # another file's soon
+        # another file's soon
+        descriptors = self.descriptors
+        self._read = -1
+        self._write = -1
         for descriptor in descriptors:
             os.close(descriptor)
 

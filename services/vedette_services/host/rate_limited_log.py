@@ -31,7 +31,8 @@ class LogLines:
     """
 
     def __init__(self, most: int) -> None:
-        self._most, self.waiting = most, list[LogLine]()
+        self._most = most
+        self.waiting = list[LogLine]()
 
     def add(self, level: str, text: str) -> None:
         """Add a line."""
@@ -39,7 +40,8 @@ class LogLines:
 
     def take(self) -> list[LogLine]:
         """Return the lines to log now; of more than a few only their number."""
-        lines, more = self.waiting[: self._most], len(self.waiting) - self._most
+        lines = self.waiting[: self._most]
+        more = len(self.waiting) - self._most
         self.waiting.clear()
         return lines + [LogLine("warning", f"and {more} more lines like these")] * (more > 0)
 
@@ -102,5 +104,6 @@ class RateLimitedLog:
         wait_s = self._every_s if entry.last == entry.logged else self._changed_s
         if now - entry.logged_at < wait_s:
             return False
-        entry.logged, entry.logged_at = entry.last, now
+        entry.logged = entry.last
+        entry.logged_at = now
         return True

@@ -116,7 +116,8 @@ class ReportedEvaluations:
         """Take evaluations until the last model's is here, or the gateway has ended."""
         taken = ReportedEvaluation()
         while self._interval:
-            learning, ended = self._learning.read(), self._gateway.read().ended
+            learning = self._learning.read()
+            ended = self._gateway.read().ended
             if (reported := self._reported.read()) != taken:
                 taken = reported
                 self.take(reported)
@@ -130,7 +131,8 @@ class ReportedEvaluations:
 
     def take(self, reported: ReportedEvaluation) -> None:
         """Note an evaluation, and its model if that is the best until now."""
-        found, results = reported.found, self._results
+        found = reported.found
+        results = self._results
         if not reported.counts:
             results.status = replace(
                 results.status,
@@ -169,7 +171,9 @@ class EvaluationResults:
     """
 
     def __init__(self, run_id: str, best: Path, seed: int) -> None:
-        self._run_id, self._best_directory, self._seed = run_id, best, seed
+        self._run_id = run_id
+        self._best_directory = best
+        self._seed = seed
         self.status = read_best(best)
         """The last evaluation and the best one."""
         self._unwritten: tuple[Eval, int, ModelInfo] | None = None
@@ -183,11 +187,13 @@ class EvaluationResults:
             epoch: the learner's start that made the model.
             detail: for the log, such as the time that it took.
         """
-        best, best_version = self.status.best_return_mean, self.status.best_version
+        best = self.status.best_return_mean
+        best_version = self.status.best_version
         mean = found.return_mean
         if mean is not None and (best is None or mean > best):
             self._unwritten = (found, epoch, model)
-            best, best_version = mean, model.version
+            best = mean
+            best_version = model.version
         if self._unwritten is not None:
             self._save_best(*self._unwritten)
         before = self.status
@@ -298,7 +304,8 @@ class ModelEvaluation:
             False if there is no new result: the model has learned nothing, was evaluated before, or
             the evaluation does not count.
         """
-        self._epoch, self._next = epoch, (model.version // self._interval + 1) * self._interval
+        self._epoch = epoch
+        self._next = (model.version // self._interval + 1) * self._interval
         if model.version in (0, self.status.version):
             return False
         self._policy.sync_model(model)

@@ -149,9 +149,12 @@ class RemoteReplay:
         # Nobody would take the results of evaluations.
         learner = plan.config.learner.model_copy(update={"eval_interval": 0})
         plan = replace(plan, config=plan.config.model_copy(update={"learner": learner}))
-        self.config, self.run, self.address = plan.config, plan.out, address
+        self.config = plan.config
+        self.run = plan.out
+        self.address = address
         self._spaces = plan.spaces
-        self._began, self._pid = time.monotonic(), os.getpid()
+        self._began = time.monotonic()
+        self._pid = os.getpid()
         self._next_tick = self._wait_s = 0.0
         self._closed = False
         self._models: BackgroundPublisher | None = None
@@ -356,13 +359,15 @@ class RemoteReplay:
         elif self._model_schema is not None and schema.hash != self._model_schema.hash:
             raise UsageError(f"publish: {spec_difference(self._model_schema, schema)}")
         self._models.publish(model, self._status.ingest.read().env_steps)
-        self._version, self._has_model = model.version, True
+        self._version = model.version
+        self._has_model = True
         return model.version
 
     def _check_model(self, model: ModelInfo) -> None:
         """Check that the policy that actors build takes a model, and acts on it."""
         agent = self.config.agent
-        ranks, spaces = np.array([0.5]), self._spaces
+        ranks = np.array([0.5])
+        spaces = self._spaces
         policy = agent_kind(agent.name).build_policy(agent, spaces, ranks=ranks, seed=0)
         try:
             policy.sync_model(model)

@@ -107,13 +107,17 @@ class Supervisor:
         *,
         on_loaded: Callable[[], None],
     ) -> None:
-        self._spec, self._on_status, self._linger_s = spec, on_status, linger_s
-        self._on_loaded, self._has_loaded = on_loaded, False
+        self._spec = spec
+        self._on_status = on_status
+        self._linger_s = linger_s
+        self._on_loaded = on_loaded
+        self._has_loaded = False
         run = spec.run
         clear_status_records(run, new_best=begins_new_best(spec.config, run.root))
         self._records = StatusReader(spec)
         self._evaluation: Eval | None = None  # the evaluator's last record
-        self._stood_s, self._polled_at = 0.0, 0.0
+        self._stood_s = 0.0
+        self._polled_at = 0.0
         self._patience_s = max(spec.config.evaluation.episode_timeout_s, _STARTING_S)
         self._children: dict[str, _Child] = {}
         self._wakeup = WakeupEvent()  # set by the trainer, cleared by the gateway: there is a model
@@ -148,8 +152,10 @@ class Supervisor:
 
     def _begin(self) -> None:
         """Log the start; before the trainer maps it, recover the replay from a power failure."""
-        spec, run = self._spec, self._spec.run
-        directory, recovery = replay_directory(spec.config, run.root), None
+        spec = self._spec
+        run = self._spec.run
+        directory = replay_directory(spec.config, run.root)
+        recovery = None
         with suppress(OneWriterError):  # an earlier gateway still ends: the new one will do it
             recovery = recover_replay(directory, partial(count_lost, spec.run_id))
         env_steps = read_env_steps(spec.run_id, directory)
@@ -221,7 +227,8 @@ class Supervisor:
 
     def _limit_memory(self, gateway: _Child) -> None:
         """Restart a gateway that holds too much memory; this does not count as a crash."""
-        held, models = private_bytes(gateway.process.pid), self._spec.run.model_map
+        held = private_bytes(gateway.process.pid)
+        models = self._spec.run.model_map
         limit = gateway_memory_limit(models.stat().st_size if models.exists() else 0)
         if held <= limit:
             return
@@ -232,15 +239,18 @@ class Supervisor:
     def _limit_standstill(self, evaluator: _Child) -> None:
         """Restart an evaluator that stands still; this does not count as a crash. The limit doubles
         each time, as environments may be slow to make; a pause of this process does not count."""
-        seen, now = self._records.evaluations.read(), time.monotonic()
+        seen = self._records.evaluations.read()
+        now = time.monotonic()
         if seen is not self._evaluation or not self._has_loaded:
-            self._evaluation, self._stood_s = seen, 0.0
+            self._evaluation = seen
+            self._stood_s = 0.0
         self._stood_s += min(now - self._polled_at, _POLL_MAX_S)
         self._polled_at = now
         if self._stood_s <= self._patience_s:
             return
         why = f"no step for {self._patience_s:g} s (evaluation.episode_timeout_s)"
-        self._patience_s, self._stood_s = 2.0 * self._patience_s, 0.0
+        self._patience_s = 2.0 * self._patience_s
+        self._stood_s = 0.0
         log.warning("the evaluator stands still, %s; starting it again", why)
         self._event_log.log("died", "evaluator", f"it stood still, {why}; it is started again")
         self._replace(evaluator)
@@ -252,7 +262,8 @@ class Supervisor:
 
     def _restart(self, child: _Child, code: int) -> None:
         """Restart a process that died, unless it would die again."""
-        now, cause = time.monotonic(), child.exit_report.read()
+        now = time.monotonic()
+        cause = child.exit_report.read()
         saved = self._spec.run.newest_checkpoint() or 0
         recent = child.recent_restarts(now, code, saved)
         crashed_early = now - child.started < _STARTING_S and code > 0
@@ -281,7 +292,8 @@ class Supervisor:
         if stop and (self._records.learning.read().phase == "starting" or not self._has_loaded):
             self._end_unbegun()
             return
-        trainer, gateway = self._children["trainer"].process, self._children["gateway"].process
+        trainer = self._children["trainer"].process
+        gateway = self._children["gateway"].process
         evaluator = self._children["evaluator"].process
         if stop:
             log.info("stopping: writing a checkpoint and telling the actors")
@@ -308,7 +320,8 @@ class Supervisor:
     def _end_unbegun(self) -> None:
         """End a start whose trainer still loads: there is nothing to wait for, and to save."""
         log.info("stopped while the trainer loads: there is nothing new to save")
-        gateway, is_open = self._children["gateway"].process, self._gateway_is_open()
+        gateway = self._children["gateway"].process
+        is_open = self._gateway_is_open()
         for child in self._children.values():
             if child.process is not gateway or not is_open:
                 child.process.kill()
@@ -327,7 +340,8 @@ class Supervisor:
     def _wait_for_evaluation(self, evaluator: subprocess.Popen[bytes], stop: StopSignals) -> str:
         """Wait for the last evaluation where there is one; return why the last model has none."""
         timeout_s = self._spec.config.evaluation.end_timeout_s
-        deadline, why = time.monotonic() + timeout_s, ""
+        deadline = time.monotonic() + timeout_s
+        why = ""
         if stop_conditions.is_evaluated(self._records.learning.read().exit_reason or "interrupted"):
             while not why and wait_all([evaluator], _POLL_S):
                 self._publish_status()
@@ -345,7 +359,8 @@ class Supervisor:
 
     def _missing_evaluation(self) -> str:
         """Return why the last model has no evaluation though nobody plays any more."""
-        status, learning = self._records.read(), self._records.learning.read()
+        status = self._records.read()
+        learning = self._records.learning.read()
         due = learning.evaluates and learning.opt_steps > 0
         if not due or status.eval.version == learning.opt_steps:
             return ""
@@ -360,7 +375,8 @@ class Supervisor:
 
     def _answer_late_managers(self, stop: StopSignals) -> None:
         """Stay, so that managers that come late are told that the run is over."""
-        gateway, deadline = self._children["gateway"].process, time.monotonic() + self._linger_s
+        gateway = self._children["gateway"].process
+        deadline = time.monotonic() + self._linger_s
         if self._linger_s:
             how_long = "" if math.isinf(self._linger_s) else f" for {self._linger_s:g} s"
             log.info("telling managers that come late%s; Ctrl-C ends that", how_long)

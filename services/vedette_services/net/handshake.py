@@ -55,7 +55,9 @@ class HandshakeMonitor:
     """
 
     def __init__(self, address: Address, keys: ClientKeys | None, port: int = SAMPLES) -> None:
-        self._address, self._keys, self._port = address, keys, port
+        self._address = address
+        self._keys = keys
+        self._port = port
         self._connected_at = float("-inf")
         self._look_at = float("-inf")
         self._failed = 0  # times in a row that a learner was there and the handshake failed
@@ -81,7 +83,8 @@ class HandshakeMonitor:
         return ""
 
     def _explain(self, mechanism: str | None) -> str:
-        learner, keys = f"the learner at {self._address}", self._keys
+        learner = f"the learner at {self._address}"
+        keys = self._keys
         if mechanism == "CURVE" and keys is None:
             return (
                 f"{learner} lets in only known keys; start with --keys DIR, a folder that "
@@ -120,7 +123,8 @@ def time_handshake(
         none within `wait_s`.
     """
     began = time.monotonic()
-    deadline, connected_s = began + wait_s, 0.0
+    deadline = began + wait_s
+    connected_s = 0.0
     with zmq.Context() as context:
         socket = probe_socket(context, address, port, keys, EVENTS | _DECIDED)
         monitor = socket.get_monitor_socket()

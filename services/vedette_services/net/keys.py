@@ -32,7 +32,8 @@ LEARNER = "learner"
 LEARNER_SECRET = "learner.secret.toml"
 HOST_SECRET = "key.secret.toml"
 LEARNER_PUBLIC = "learner.toml"
-ADMITTED, HOSTS = "admitted", "hosts"
+ADMITTED = "admitted"
+HOSTS = "hosts"
 
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -260,7 +261,8 @@ def add_key(directory: Path, name: str) -> Path:
     """
     check_name(name)
     learner = LearnerKeys.read(directory).pair
-    host, admitted = directory / HOSTS / name, directory / ADMITTED / f"{name}.toml"
+    host = directory / HOSTS / name
+    admitted = directory / ADMITTED / f"{name}.toml"
     if admitted.exists() or (host.exists() and any(host.iterdir())):
         raise KeysError(admitted, "is there already", f"vedette keys remove {directory} {name}")
     try:
@@ -282,7 +284,8 @@ def remove_key(directory: Path, name: str) -> None:
         KeysError: nobody of this name is let in.
     """
     check_name(name)
-    admitted, host = directory / ADMITTED / f"{name}.toml", directory / HOSTS / name
+    admitted = directory / ADMITTED / f"{name}.toml"
+    host = directory / HOSTS / name
     if not admitted.exists():
         raise KeysError(admitted, "is not there", f"vedette keys list {directory}")
     try:
@@ -349,7 +352,8 @@ def _has_pair(directory: Path, name: str) -> bool:
 
 
 def _complete(directory: Path, name: str) -> None:
-    host, admitted = directory / HOSTS / name, directory / ADMITTED / f"{name}.toml"
+    host = directory / HOSTS / name
+    admitted = directory / ADMITTED / f"{name}.toml"
     if not (host / HOST_SECRET).exists():
         return
     pair = read_secret(host / HOST_SECRET)

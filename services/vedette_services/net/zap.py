@@ -71,7 +71,8 @@ class ZapHandler:
         signature = _folder_signature(self._keys.directory)
         if signature is None or signature == self._signature:
             return set()
-        before, self._signature = self._names, signature
+        before = self._names
+        self._signature = signature
         self._names = self._read()
         for name in sorted(set(self._names.values()) - set(before.values())):
             log.info("key %s is let in from now on", name)
@@ -91,12 +92,17 @@ class ZapHandler:
         self.socket.close(linger=0)
 
     def _answer(self, request: list[bytes]) -> list[bytes]:
-        version, request_id = request[0], request[1] if len(request) > 1 else b""
-        code, message, name = b"400", b"not admitted", b""
+        version = request[0]
+        request_id = request[1] if len(request) > 1 else b""
+        code = b"400"
+        message = b"not admitted"
+        name = b""
         if len(request) == 7 and request[2] == ZAP_DOMAIN and request[5] == b"CURVE":
             found = self._names.get(request[6])
             if found is not None:
-                code, message, name = b"200", b"admitted", found.encode()
+                code = b"200"
+                message = b"admitted"
+                name = found.encode()
         if code != b"200":
             self.refused += 1
             address = request[3].decode("ascii", "replace")[:64] if len(request) > 3 else "?"

@@ -94,7 +94,8 @@ def check_trust(config: RunConfig, address: Address, keys: Path | None) -> tuple
     Raises:
         SettingError: names the key and the fix.
     """
-    trusted, key = config.evaluation.trusted, "evaluation.trusted"
+    trusted = config.evaluation.trusted
+    key = "evaluation.trusted"
     if trusted and keys is None:
         raise SettingError(key, "names keys, and the learner has none", "start it with --keys DIR")
     if not (config.evaluates_on_actors and config.learner.eval_interval):
@@ -127,7 +128,8 @@ def check_trust(config: RunConfig, address: Address, keys: Path | None) -> tuple
 
 def describe_evaluation_bound(config: RunConfig) -> str:
     """Return where evaluations cut episodes that have no known limit; "" where they have one."""
-    own, key = config.evaluation.max_episode_steps, "evaluation.max_episode_steps"
+    own = config.evaluation.max_episode_steps
+    key = "evaluation.max_episode_steps"
     if not config.learner.eval_interval or config.evaluates_on_actors:
         return ""
     env = config.env.for_evaluation()
@@ -152,7 +154,8 @@ def describe_schedule(config: RunConfig, begins_at: int) -> str:
     Args:
         begins_at: optimization step of the start.
     """
-    schedule, stop = config.agent.schedule, config.stop
+    schedule = config.agent.schedule
+    stop = config.stop
     opts_per_env_step = (config.replay.samples_per_insert or 0.0) / config.agent.batch_size
     ends = stop.max_opts, stop.max_env_steps * opts_per_env_step
     end = min(filter(None, ends), default=0.0)
@@ -222,7 +225,8 @@ def check_out(out: Path) -> None:
 
 def check_policy(config: RunConfig, spaces: Spaces) -> None:
     """Check what only a built policy shows: that its network works, and that it has TD errors."""
-    source, network = config.replay.initial_priorities, getattr(config.agent, "network", "")
+    source = config.replay.initial_priorities
+    network = getattr(config.agent, "network", "")
     own = ("agent.network", network) if isinstance(network, str) else ("", "")
     if not agent_kind(config.agent.name).learns:
         own = ("agent.name", config.agent.name)
@@ -240,7 +244,8 @@ def check_policy(config: RunConfig, spaces: Spaces) -> None:
 def check_steps(config: RunConfig, spaces: Spaces) -> None:
     """Check that the step processor can be made for these transitions and, where the environment
     is here, prepared with it."""
-    actors, agent = config.actors, config.agent
+    actors = config.actors
+    agent = config.agent
     row = transition_dtype(spaces, configured_columns(config, spaces))
     arguments = agent.n_step, agent.discount, actors.envs_per_actor, row
     try:
@@ -277,7 +282,9 @@ def check_custom_replay(config: RunConfig, layout: ReplayLayout) -> None:
 
 def _build_policy(config: RunConfig, spaces: Spaces, own: tuple[str, str]) -> Policy:
     """Build a policy; `own` is the key and the name of what the user may have written of it."""
-    ranks, agent, (key, name) = exploration_ranks(0, 1), config.agent, own
+    ranks = exploration_ranks(0, 1)
+    agent = config.agent
+    (key, name) = own
     try:
         return agent_kind(agent.name).build_policy(agent, spaces, ranks=ranks, seed=0)
     except RlError as e:
@@ -285,9 +292,11 @@ def _build_policy(config: RunConfig, spaces: Spaces, own: tuple[str, str]) -> Po
     except Exception as e:
         if not is_import_name(name):
             raise
-        what, shown = "policy", ""
+        what = "policy"
+        shown = ""
         if key == "agent.network":
-            what, shown = "network", " and shown two observations"
+            what = "network"
+            shown = " and shown two observations"
         why = f"{name} fails when it is made{shown}: {foreign_error_message(e)}"
         raise SettingError(key, why, f"fix the {what}; VEDETTE_TRACEBACK=1 shows where") from e
 
@@ -306,7 +315,8 @@ def checked_layout(config: RunConfig, spaces: Spaces) -> ReplayLayout:
 
 def check_batch(config: RunConfig, layout: ReplayLayout) -> None:
     """Check that a batch is no larger than a message, and than the window."""
-    rows, batch_bytes = config.actors.n_buffer, layout.batch_bytes
+    rows = config.actors.n_buffer
+    batch_bytes = layout.batch_bytes
     if batch_bytes > PAYLOAD_MAX_BYTES:
         raise SettingError(
             "actors.n_buffer",
@@ -336,11 +346,13 @@ def check_space(config: RunConfig, layout: ReplayLayout, out: Path, sources: int
         shared=layout.shared,
     )
     need = replace(need, rows_bytes=need.rows_bytes + sources)
-    directory, maps = replay_directory(config, out), _maps_space(RunDirectory(out))
+    directory = replay_directory(config, out)
+    maps = _maps_space(RunDirectory(out))
     if not same_disk(maps.directory, directory) and maps.more_bytes > free_disk_bytes(
         maps.directory
     ):
-        more, free = format_bytes(maps.more_bytes), format_bytes(free_disk_bytes(maps.directory))
+        more = format_bytes(maps.more_bytes)
+        free = format_bytes(free_disk_bytes(maps.directory))
         why = f"{maps.directory} needs {more} of disk, but {free} is free"
         raise SettingError(f"--out {out}", why, "make room there, or choose another --out")
     in_memory = replay.directory is None

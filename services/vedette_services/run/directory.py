@@ -157,7 +157,8 @@ class RunDirectory:
         """
         try:
             found = json.loads(self._identity_file.read_text())
-            in_process, epoch = bool(found.get("in_process")), int(found["epoch"])
+            in_process = bool(found.get("in_process"))
+            epoch = int(found["epoch"])
             if not 0 <= epoch < 2**31:
                 raise ValueError(f"epoch {epoch} is none")
             counted = {name: int(count) for name, count in found.get("counted", {}).items()}
@@ -378,7 +379,8 @@ def default_out(config: RunConfig) -> Path:
     stamp = time.strftime("%Y%m%d-%H%M%S")
     agent, env = (re.sub(r"[^A-Za-z0-9_.-]+", "_", n) for n in (config.agent.name, config.env.id))
     first = Path("runs") / f"{agent}-{env}-{stamp}"
-    out, again = first, 1
+    out = first
+    again = 1
     while out.exists():
         again += 1
         out = first.with_name(f"{first.name}-{again}")

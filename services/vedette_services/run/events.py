@@ -14,7 +14,7 @@ from typing import Any
 from vedette_rl.storage.atomic_files import replace_file
 from vedette_services.host.rate_limited_log import RateLimitedLog
 from vedette_services.status.records import GONE_AFTER_S, GatewayStatus, TrainerStatus
-from vedette_services.status.status import Manager
+from vedette_services.status.status import ManagerStatus
 
 log = logging.getLogger("vedette.learner")
 
@@ -65,7 +65,8 @@ class EventFile:
     """
 
     def __init__(self, path: Path, *, bytes_max: int = BYTES_MAX) -> None:
-        self._path, self._bytes_max = path, bytes_max
+        self._path = path
+        self._bytes_max = bytes_max
         self._failures = RateLimitedLog()
 
     def add(self, *events: RunEvent) -> None:
@@ -116,7 +117,8 @@ def read_events(path: Path) -> tuple[list[RunEvent], int]:
             lines = file.read(_READ_BYTES_MAX).splitlines()
     except FileNotFoundError:
         return [], 0
-    events, broken = [], 0
+    events = []
+    broken = 0
     for line in lines:
         try:
             events.append(_event(json.loads(line)))
@@ -142,7 +144,8 @@ def _event(found: Any) -> RunEvent:  # whatever the line says
 def _line(event: RunEvent) -> str:
     values = asdict(event)
     values["time_s"] = round(event.time_s, 3)
-    values["text"], values["who"] = _cut(event.text), _cut(event.who)
+    values["text"] = _cut(event.text)
+    values["who"] = _cut(event.who)
     return json.dumps(values) + "\n"
 
 
@@ -185,7 +188,7 @@ class FleetChanges:
     def __init__(self) -> None:
         self._seen: dict[str, _Seen] = {}
 
-    def compare(self, managers: Sequence[Manager]) -> Iterator[FleetEvent]:
+    def compare(self, managers: Sequence[ManagerStatus]) -> Iterator[FleetEvent]:
         """Yield the events since the last call.
 
         A manager that is missing is remembered as it was: a gateway that was restarted does not
@@ -196,8 +199,9 @@ class FleetChanges:
         for name in list(self._seen)[: max(0, len(self._seen) - _REMEMBERED_MAX)]:
             del self._seen[name]
 
-    def _compare_manager(self, manager: Manager) -> Iterator[FleetEvent]:
-        name, state = manager.id, manager.state
+    def _compare_manager(self, manager: ManagerStatus) -> Iterator[FleetEvent]:
+        name = manager.id
+        state = manager.state
         actors = {actor.id: actor for actor in manager.actors}
         seen = self._seen.get(name)
         if seen is None or seen.incarnation != manager.incarnation:
@@ -216,7 +220,7 @@ class FleetChanges:
             seen.restarts[number] = actor.restarts
 
 
-def _changed(name: str, before: str, state: str, manager: Manager) -> Iterator[FleetEvent]:
+def _changed(name: str, before: str, state: str, manager: ManagerStatus) -> Iterator[FleetEvent]:
     if state == "gone":
         silent_s = manager.last_seen_s or 0.0
         if silent_s < GONE_AFTER_S:  # it reported its end a moment ago
@@ -240,11 +244,12 @@ class FleetSizeCheck:
     """
 
     def __init__(self, actors: int, envs_per_actor: int) -> None:
-        self._actors, self._envs = actors, envs_per_actor
+        self._actors = actors
+        self._envs = envs_per_actor
         self._since: float | None = None
         self._warned = False
 
-    def warning(self, managers: Sequence[Manager], now: float) -> str:
+    def warning(self, managers: Sequence[ManagerStatus], now: float) -> str:
         """Return the warning; "" while the fleet fits, and after the first one."""
         playing = sum(
             sum(actor.alive for actor in manager.actors) + manager.actors_hidden
@@ -282,9 +287,12 @@ class RunEventLog:
         size: FleetSizeCheck | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._file, self._size, self._clock = EventFile(path), size, clock
+        self._file = EventFile(path)
+        self._size = size
+        self._clock = clock
         self._fleet = FleetChanges()
-        self._learning, self._ingest = TrainerStatus(), GatewayStatus()
+        self._learning = TrainerStatus()
+        self._ingest = GatewayStatus()
         self._epoch = self._env_steps = 0
 
     def log(self, kind: str, process: str, text: str) -> None:

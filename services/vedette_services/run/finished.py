@@ -113,7 +113,8 @@ class FinishedRun:
         if found is None:
             have = ", ".join(path.name for path in checkpoints.list()) or "none"
             raise NotInRunError(self.directory, f"checkpoint {which} (it has {have})")
-        state, meta = found.state, found.meta
+        state = found.state
+        meta = found.meta
         agent = agent_kind(self.config.agent.name).build_agent(
             self.config.agent,
             self.spaces,

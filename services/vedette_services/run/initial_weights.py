@@ -64,7 +64,8 @@ class WeightsSource:
         """
         best = config.init_checkpoint == "best"
         name = f"{config.init_from}, {'best' if best else f'checkpoint {found.path.name}'}"
-        parts, model = weight_parts(found.state.get("agent", {})), found.state.get("model", {})
+        parts = weight_parts(found.state.get("agent", {}))
+        model = found.state.get("model", {})
         if array := find_not_finite({**parts, "model": model}):
             why = f"{array} of {name} is not finite: learning had diverged"
             raise SettingError("learner.init_from", why, "name another by learner.init_checkpoint")
@@ -76,7 +77,8 @@ class WeightsSource:
         Raises:
             SettingError: none fits.
         """
-        state, parts = agent.get_state(), self.parts
+        state = agent.get_state()
+        parts = self.parts
         if self.model:  # of the network that acts, and of those that are like it
             from vedette_rl.networks.torch_network import split_statistics  # it imports torch
 
@@ -105,11 +107,13 @@ def _read_initial_model(config: LearnerConfig) -> LoadedCheckpoint:
     Raises:
         SettingError: there is none that can be read.
     """
-    run, which = Path(config.init_from or ""), config.init_checkpoint
+    run = Path(config.init_from or "")
+    which = config.init_checkpoint
     if not run.is_dir():
         fix = "name a run's directory"
         raise SettingError("learner.init_from", f"{run}: there is no such folder", fix)
-    checkpoints, best = Checkpoints(run / "checkpoints", keep=1), run / "best"
+    checkpoints = Checkpoints(run / "checkpoints", keep=1)
+    best = run / "best"
     try:
         found = checkpoints.read(which)
         if which == "best" and best.is_dir():
@@ -126,7 +130,8 @@ def _read_initial_model(config: LearnerConfig) -> LoadedCheckpoint:
 
 def _check_not_erased(model: Path, out: Path) -> None:
     """Refuse weights of the run in `out`, which this start erases, by whatever path."""
-    run, model = RunDirectory(out), model.resolve()
+    run = RunDirectory(out)
+    model = model.resolve()
     if any(model.is_relative_to(place.resolve()) for place in (run.checkpoints, run.best)):
         why = f"--fresh erases its weights, which are those of the run in {out}"
         raise SettingError("learner.init_from (--init-from)", why, "choose another --out")
@@ -157,7 +162,8 @@ def describe_initial_weights(
         config.agent, spaces, device="cpu", seed=config.seed
     )
     found = source.weights_for(agent)
-    lines, acting = found.describe(source.name), agent.model_info().arrays.keys()
+    lines = found.describe(source.name)
+    acting = agent.model_info().arrays.keys()
     taken = {name.partition("/")[2] for name in found.taken}
     if taken >= acting - {MEAN, SCALE}:
         _check_normalized(source, MEAN in acting)

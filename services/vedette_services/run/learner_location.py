@@ -105,7 +105,8 @@ def find_learner(text: str) -> Address:
     if not text.startswith("@") or not root.is_dir():
         return Address.find(text)
     run = RunDirectory(root)
-    location, summary = LearnerLocation.read(run), read_summary(root)
+    location = LearnerLocation.read(run)
+    summary = read_summary(root)
     # The summary of an earlier end is older than a learner that goes on.
     ended_s = summary.time_s or 0.0
     if summary.exit_reason in EXIT_REASONS and (location is None or ended_s > location.time_s):

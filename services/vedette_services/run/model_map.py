@@ -116,12 +116,14 @@ class ModelMapReader:
         found = self._map.read_array()
         if found is None:
             return None
-        self._seq, data = found[0], found[1].data
+        self._seq = found[0]
+        data = found[1].data
         epoch, env_steps, length, digest = _HEADER.unpack_from(data)
         start = _HEADER.size + length
         text = bytes(data[_HEADER.size : start])
         if self._schema is None or text != self._text:
-            self._schema, self._text = Schema.from_wire(json.loads(text)), text
+            self._schema = Schema.from_wire(json.loads(text))
+            self._text = text
         version = int.from_bytes(data[start : start + 8], "little")
         given = digest if digest != _NO_DIGEST else None
         return MappedModel(epoch, version, self._schema, data[start:], given, env_steps)

@@ -110,7 +110,9 @@ def describe_unsaved(out: Path, status: Status) -> str:
         status: the last of that start.
     """
     message = []
-    done, kept, why = status.opt_steps or 0, RunDirectory(out).newest_checkpoint(), status.unsaved
+    done = status.opt_steps or 0
+    kept = RunDirectory(out).newest_checkpoint()
+    why = status.unsaved
     if why or done > (kept or 0):
         cause = f" ({why})" if why else ""
         message.append(
@@ -153,7 +155,8 @@ def describe_already_done(out: Path, stop: StopConfig, *, new_best: bool = False
     name = reached_condition(summary, stop) if summary.exit_reason else ""
     if not name or RunDirectory(out).newest_checkpoint() != summary.opt_steps:
         return ""
-    reason, limit = EXIT_REASONS[name], getattr(stop, name)
+    reason = EXIT_REASONS[name]
+    limit = getattr(stop, name)
     message = f"{format_number(reason.now(summary))} of {format_number(limit)}"
     so_far = (
         f"it has {message} {reason.unit}" if reason.unit else f"its evaluations reached {message}"

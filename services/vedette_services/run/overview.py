@@ -169,7 +169,8 @@ def is_running(run: RunDirectory) -> bool:
     try:
         run.check_free(wait_s=0.0)
     except (RunInUseError, OSError):
-        summary, starts = read_summary(run.root), read_provenance(run)
+        summary = read_summary(run.root)
+        starts = read_provenance(run)
         began_s = starts[-1].began_s if starts else math.inf
         is_new = (summary.time_s or 0.0) < began_s
         return is_new or not summary.exit_reason or bool(summary.waits)
@@ -214,7 +215,9 @@ class RunStatus:
     def __init__(self, directory: Path, keys: ClientKeys | None = None) -> None:
         if not RunDirectory(directory).exists:
             raise NotARunError(directory, "run.json")
-        self._directory, self._run, self._keys = directory, RunDirectory(directory), keys
+        self._directory = directory
+        self._run = RunDirectory(directory)
+        self._keys = keys
         self._client: StatusClient | None = None
         self.address: Address | None = None
 

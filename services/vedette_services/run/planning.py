@@ -88,13 +88,15 @@ def plan_start(config: RunConfig, out: Path, start: Start = RESUME, *, note: str
     lines = describe_resume(config, out, start, point)
     if point.opt_steps is None:
         lines += _describe_beginning(config, out, start, spaces)
-    observation, network = None, ""  # a custom agent's own matter
+    observation = None
+    network = ""  # a custom agent's own matter
     if isinstance(config.agent, NetworkConfig) and isinstance(config.agent.network, str):
         observation = spaces.observation
         network = describe_input(config.agent, observation)
     device = describe_device(config.learner.device)
     if start.custom_loop:  # it has its own device, and weights that are not ours
-        device, lines = "", lines[1:]
+        device = ""
+        lines = lines[1:]
     described = [budget, *sources.lines, device, network, describe_repeats(config, layout), *lines]
     described.append(describe_evaluation_bound(config))
     if not start.custom_loop:

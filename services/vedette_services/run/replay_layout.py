@@ -83,18 +83,18 @@ def replay_layout(config: RunConfig, spaces: Spaces) -> ReplayLayout:
     """
     declared = configured_columns(config, spaces)
     row = transition_dtype(spaces, declared)
-    rows, bounds = config.actors.n_buffer, column_bounds(spaces, declared)
+    rows = config.actors.n_buffer
+    bounds = column_bounds(spaces, declared)
     frames = _frames(config, spaces)
     schema = batch_schema(row, bounds, frames)
-    capacity, plain = config.replay.capacity, ring_dtype(row)
+    capacity = config.replay.capacity
+    plain = ring_dtype(row)
     if frames is None:
         # A batch must fit between two commits.
         guard = rows if rows > default_guard(capacity, plain.itemsize) else None
         return ReplayLayout(schema, plain, guard, None, schema.payload_bytes(rows))
-    stored, extra_frames = (
-        stored_row(plain, frames),
-        extra_frames_per_batch(config, frames.stack),
-    )
+    stored = stored_row(plain, frames)
+    extra_frames = extra_frames_per_batch(config, frames.stack)
     guard = max(rows, default_guard(capacity, stored.itemsize + frames.frame_bytes))
     shared = make_frame_ring_spec(
         frames, capacity, guard=guard, extra_frames=extra_frames, rows_per_batch=rows
@@ -178,7 +178,8 @@ def describe_repeats(config: RunConfig, layout: ReplayLayout) -> str:
     frames = frame_stack_of_schema(layout.schema)
     if frames is None:
         return ""
-    extra, rows = extra_frames_per_batch(config, frames.stack), config.actors.n_buffer
+    extra = extra_frames_per_batch(config, frames.stack)
+    rows = config.actors.n_buffer
     if extra <= REPEATS_SAID * rows:
         return ""
     enough = math.ceil(extra / REPEATS_SAID)
@@ -261,7 +262,8 @@ def replay_directory(config: RunConfig, out: Path) -> Path:
 
 def make_counted_replay(config: RunConfig, run: RunDirectory, layout: ReplayLayout) -> None:
     """Make the replay that goes on with the counts of an erased one, unless it was made."""
-    identity, place = run.identity(), replay_directory(config, run.root)
+    identity = run.identity()
+    place = replay_directory(config, run.root)
     made = (place / COMMITS).exists() and last_commit(place).stamp
     if made or not any(identity.counted.counts()):
         return

@@ -163,7 +163,8 @@ class DataReading:
     """Reads one data set into a ring."""
 
     def __init__(self, config: RunConfig, spaces: Spaces, opened: OpenedData) -> None:
-        self._config, self._opened = config, opened
+        self._config = config
+        self._opened = opened
         declared = _columns(config, spaces)
         self._row = transition_dtype(spaces, declared)
         self._stored = stored_row(config, spaces)
@@ -186,7 +187,8 @@ class DataReading:
 
     def space(self, prioritized: bool) -> int:
         """Bytes of its ring."""
-        rows, guard = self._most_rows(), self._guard
+        rows = self._most_rows()
+        guard = self._guard
         return replay_space(self._stored, rows, prioritized=prioritized, guard=guard).total_bytes
 
     def check_values(self) -> None:
@@ -205,7 +207,9 @@ class DataReading:
 
     def write(self, directory: Path, digest: str) -> int:
         """Write all rows into a ring of exactly so many; returns their number."""
-        opened, most, guard = self._opened, self._most_rows(), self._guard
+        opened = self._opened
+        most = self._most_rows()
+        guard = self._guard
         ring = RingWriter.open(directory, self._stored, most, run_id=f"data:{digest}", guard=guard)
         rows = released = 0
         with closing(ring):
@@ -230,7 +234,8 @@ class DataReading:
         return max(1, math.ceil(length * self._config.actors.rows_per_step))
 
     def _rows(self) -> Iterator[Columns]:
-        opened, config = self._opened, self._config
+        opened = self._opened
+        config = self._config
         if opened.as_rows:
             assert isinstance(opened.data, ReplayData), "episodes go through a step processor"
             if opened.data.length <= _RETURNS_OF_ROWS and opened.data.longest == 1:
@@ -238,9 +243,15 @@ class DataReading:
                     pass
             yield from opened.data.rows(self._row)
             return
-        agent, actors, env = config.agent, config.actors, config.env
+        agent = config.agent
+        actors = config.actors
+        env = config.env
         processor = make_step_processor(
-            *(actors.step_processor, agent.n_step, agent.discount, LANES, self._row),
+            actors.step_processor,
+            agent.n_step,
+            agent.discount,
+            LANES,
+            self._row,
             her_goals=actors.her_goals,
         )
         rewards = RewardTransform(env.reward_scale, env.reward_clip) if opened.raw_rewards else None
@@ -254,7 +265,8 @@ class DataReading:
             yield from transitions(episodes, processor, write, marks=marks)
 
     def _counted(self, episodes: Iterator[RecordedEpisode]) -> Iterator[RecordedEpisode]:
-        env, self.episodes = self._config.env, 0
+        env = self._config.env
+        self.episodes = 0
         scale = 0.0 if env.reward_clip else env.reward_scale  # of a replay's rewards
         for episode in episodes:
             self.episodes += 1

@@ -137,7 +137,8 @@ def check_sources(config: RunConfig, out: Path, spaces: Spaces, *, new: bool) ->
         SettingError: a data set is not there, torn, of other spaces, or has changed since it was
             read.
     """
-    lines, total = [], 0
+    lines = []
+    total = 0
     unread: list[str] = []
     for name, source in config.replay.sources.items():
         key = f"replay.sources.{name}" + (".data" if source.data else "")
@@ -185,7 +186,8 @@ def _known(config: RunConfig, out: Path, name: str) -> SourceRecord | None:
         DataSetError: they are not.
         ReplayFormatError: its ring is torn.
     """
-    directory, data = source_directory(config, out, name), config.replay.sources[name].data
+    directory = source_directory(config, out, name)
+    data = config.replay.sources[name].data
     record = read_record(directory)
     if record is None:
         return None
@@ -250,8 +252,10 @@ def place_sources(config: RunConfig, run: RunDirectory, staged: dict[str, Source
 def _stage(
     config: RunConfig, spaces: Spaces, name: str, data: str, directory: Path
 ) -> SourceRecord:
-    began, files = time.monotonic(), data_files(data)
-    digest, opened = digest_of(data, files), open_data(config, spaces, data)
+    began = time.monotonic()
+    files = data_files(data)
+    digest = digest_of(data, files)
+    opened = open_data(config, spaces, data)
     reading = DataReading(config, spaces, opened)
     rows = reading.write(directory, digest)
     if isinstance(opened.data, ReplayData) and isinstance(opened.data.stored, LiveRows):

@@ -100,7 +100,8 @@ class ManagerHost(Generic[A]):
         evaluate: Callable[[ManagerHost[A], PlayEvaluation], None] | None = None,
     ) -> None:
         rng = random.Random(seed)
-        self.clock, self.name = network.clock, name
+        self.clock = network.clock
+        self.name = name
         self.state = ManagerState(
             Identity(name, *who),
             count=count,
@@ -113,7 +114,9 @@ class ManagerHost(Generic[A]):
         self._evaluate = evaluate
         self.actors: dict[int, A] = {}
         self.exit: Exit | None = None
-        self._network, self._start, self._tick_s = network, start, tick_s
+        self._network = network
+        self._start = start
+        self._tick_s = tick_s
         self._assembler = ModelAssembler()
         self._model: StoreModel | None = None
         self._open()
@@ -198,7 +201,8 @@ class ManagerHost(Generic[A]):
             self._execute(instruction)
 
     def _execute(self, instruction: Instruction) -> None:
-        network, now = self._network, self.clock.now
+        network = self._network
+        now = self.clock.now
         match instruction:
             case SendReport(report):
                 network.send_up(self.name, encode(report))
@@ -340,7 +344,8 @@ class GatewayHost:
         self._turning = False
         if self.ended:
             return
-        now, state = self.network.clock.now, self.state
+        now = self.network.clock.now
+        state = self.state
         self._commit()
         while self._publisher.busy:
             for frames in self._publisher.next_messages():

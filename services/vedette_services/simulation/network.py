@@ -142,7 +142,8 @@ class MemoryNetwork:
     def _connect(self, line: Line) -> None:
         if self._gateway is None:
             return
-        line.made, line.up = line.made + 1, True
+        line.made = line.made + 1
+        line.up = True
         for channel in ("control", "models"):
             self._carry(line, "samples", self._subscribe(line, channel), certain=True)
         self._carry(line, "control", line.end.on_connected, certain=True)
@@ -164,7 +165,8 @@ class MemoryNetwork:
 
     def send_up(self, manager: str, frames: Frames) -> bool:
         """Send a batch or a report; False if the manager is not connected."""
-        line, gateway = self._lines.get(manager), self._gateway
+        line = self._lines.get(manager)
+        gateway = self._gateway
         if line is None or gateway is None or not line.up:
             return False
         self._carry(line, "samples", lambda: gateway.on_samples(frames))
@@ -278,7 +280,8 @@ class SocketNetwork(MemoryNetwork):
         if self._zap is not None and self._zap.socket in ready:
             self._zap.answer_requests()
         now = time.monotonic()
-        passed_s, self._served_at = now - self._served_at, now
+        passed_s = now - self._served_at
+        self._served_at = now
         self.stood_still_s = max(self.stood_still_s, passed_s)
         self.clock.advance(passed_s)
 

@@ -43,7 +43,8 @@ class StatusClient:
     """
 
     def __init__(self, address: Address, keys: ClientKeys | None = None) -> None:
-        self.address, self.end = address, ""
+        self.address = address
+        self.end = ""
         first, *others = address.resolved()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._socket = control_sub(self._context, first, others=others, keys=keys, events=EVENTS)

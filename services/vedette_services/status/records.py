@@ -25,17 +25,17 @@ from vedette_services.status.status import (
     Checkpoint,
     Eval,
     Lag,
-    Limiter,
-    Manager,
+    LimiterStatus,
+    ManagerStatus,
     Rates,
     Refused,
-    Replay,
+    ReplayStatus,
     Samples,
     SourceStatus,
     Status,
-    Stop,
+    StopStatus,
     Time,
-    Window,
+    WindowStatus,
     rollout_of,
 )
 
@@ -53,7 +53,7 @@ DISK_LAGS = (
 # Parts of the status before anything was measured.
 _NO_SAMPLES = Samples(0, 0, 0, 0, 0, 0, 0)
 _NO_TIME = Time(0.0, 0.0, 0.0, 0.0)
-_NO_REPLAY = Replay(size=0, bytes=0)
+_NO_REPLAY = ReplayStatus(size=0, bytes=0)
 _NO_OPT_RATES, _NO_SAMPLE_RATES = Rates(opt_steps_per_sec=0.0), Rates(samples_per_sec=0.0)
 _NO_LAG_DRAWN = Lag(sample_mean=0.0, sample_p95=0.0, sample_max=0.0)
 _NO_LAG = Lag(mean=0.0, p95=0.0, max=0.0, seconds_mean=0.0)
@@ -119,8 +119,8 @@ class GatewayStatus:
     """
 
     samples: Samples | None = None
-    managers: tuple[Manager, ...] = ()
-    replay: Replay = _NO_REPLAY
+    managers: tuple[ManagerStatus, ...] = ()
+    replay: ReplayStatus = _NO_REPLAY
     rates: Rates = _NO_SAMPLE_RATES
     limiter_reason: str = ""
     lag: Lag = _NO_LAG
@@ -223,8 +223,10 @@ def assemble_status(
 ) -> Status:
     """Make the status of a run from the records of its processes."""
     samples = ingest.samples or _NO_SAMPLES
-    inserted, steps = samples.inserted or 0, learning.opt_steps
-    capacity, window = config.replay.capacity, config.actors
+    inserted = samples.inserted or 0
+    steps = learning.opt_steps
+    capacity = config.replay.capacity
+    window = config.actors
     since_warmup = (inserted - config.learner.warmup_period) / config.actors.rows_per_step
     return Status(
         vedette=vedette_version(),
@@ -241,14 +243,14 @@ def assemble_status(
         phase=learning.phase,
         seconds=learning.seconds,
         waits=describe_wait(learning, ingest, evaluations),
-        stop=Stop(**config.stop.model_dump()),
+        stop=StopStatus(**config.stop.model_dump()),
         samples=samples,
         rejected_reason=ingest.rejected_reason,
         rates=merged(
             Rates(samples_per_opt_step=inserted / max(1, steps)), learning.rates, ingest.rates
         ),
         time=learning.time,
-        replay=merged(Replay(capacity=capacity), ingest.replay),
+        replay=merged(ReplayStatus(capacity=capacity), ingest.replay),
         sources=_sources(learning, ingest),
         limiter=_limiter(learning, ingest, since_warmup),
         lag=merged(learning.lag, ingest.lag),
@@ -261,7 +263,7 @@ def assemble_status(
         checkpoint=learning.checkpoint,
         unsaved=learning.unsaved,
         rivals=ingest.rivals,
-        window_limits=Window(window.window_batches, window.window_bytes),
+        window_limits=WindowStatus(window.window_batches, window.window_bytes),
         managers_present=sum(manager.is_present for manager in ingest.managers),
         managers=ingest.managers,
     )
@@ -306,15 +308,16 @@ def _sources(learning: TrainerStatus, ingest: GatewayStatus) -> tuple[SourceStat
     return tuple(replace(s, size=sizes.get(s.name, s.size)) for s in learning.sources)
 
 
-def _limiter(learning: TrainerStatus, ingest: GatewayStatus, inserted: float) -> Limiter:
+def _limiter(learning: TrainerStatus, ingest: GatewayStatus, inserted: float) -> LimiterStatus:
     """Make the limiter's part of the status; `inserted` counts samples since the warm-up, one of
     each step."""
     if learning.phase == "waiting":
-        state, reason = "sample_waits", learning.waits
+        state = "sample_waits"
+        reason = learning.waits
     else:
         reason = "" if learning.phase == "done" else ingest.limiter_reason
         state = "insert_waits" if reason else "open"
-    return Limiter(
+    return LimiterStatus(
         samples_per_insert=learning.sampled / max(1.0, inserted),
         state=state,
         reason=reason,

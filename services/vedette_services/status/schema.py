@@ -102,7 +102,8 @@ Found = tuple[tuple[str, ...], Number, float]
 def numbers(part: Part, *path: str) -> Iterator[Found]:
     """Yield every known number of a part and of the parts in it, except those of managers."""
     for f in fields(part):
-        number, value = f.metadata.get("number"), getattr(part, f.name)
+        number = f.metadata.get("number")
+        value = getattr(part, f.name)
         if isinstance(value, Part):
             yield from numbers(value, *path, f.name)
         elif number is not None and value is not None:

@@ -52,7 +52,7 @@ _CHARTS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Stop(Part):
+class StopStatus(Part):
     """The conditions that end the run, as `StopConfig` has them; 0 and None are off."""
 
     max_opts: Count | None = gauge("optimization steps that end the run")
@@ -94,12 +94,18 @@ class Rates(Part):
     )
     opt_steps_per_sec: float | None = gauge(
         "optimization steps of this epoch",
-        "1/s", "opt_steps_per_sec", chart=_PER_SECOND, label="optimization steps",
-    )  # fmt: skip
+        "1/s",
+        "opt_steps_per_sec",
+        chart=_PER_SECOND,
+        label="optimization steps",
+    )
     samples_per_opt_step: float | None = gauge(
         "samples inserted per optimization step",
-        "", "samples_per_opt_steps", chart=_PER_OPT_STEP, label="samples",
-    )  # fmt: skip
+        "",
+        "samples_per_opt_steps",
+        chart=_PER_OPT_STEP,
+        label="samples",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +119,7 @@ class Time(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class Replay(Part):
+class ReplayStatus(Part):
     """Size of the replay."""
 
     size: Count | None = gauge(
@@ -136,13 +142,16 @@ class SourceStatus(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class Limiter(Part):
+class LimiterStatus(Part):
     """State of the rate limiter: `state` is open, sample_waits or insert_waits."""
 
     samples_per_insert: float | None = gauge(
         "samples drawn per sample inserted since the warm-up",
-        "", "limiter/samples_per_insert", chart=_PER_INSERT, label="drawn per insert",
-    )  # fmt: skip
+        "",
+        "limiter/samples_per_insert",
+        chart=_PER_INSERT,
+        label="drawn per insert",
+    )
     state: str = ""
     reason: str = ""
     sample_waits: Count | None = gauge(
@@ -199,8 +208,11 @@ class Eval(Part):
 
     return_mean: float | None = gauge(
         "mean return",
-        "", "eval/mean_reward", "Episode return", chart=_EVALUATIONS,
-    )  # fmt: skip
+        "",
+        "eval/mean_reward",
+        "Episode return",
+        chart=_EVALUATIONS,
+    )
     return_std: float | None = gauge("deviation of the returns", "", "eval/std_reward")
     return_min: float | None = gauge("least return", "", "eval/min_reward")
     return_max: float | None = gauge("greatest return", "", "eval/max_reward")
@@ -209,9 +221,13 @@ class Eval(Part):
     )
     episodes: Count | None = gauge("episodes played", "", "eval/episodes", default=0)
     episodes_cut: Count | None = gauge(
-        "episodes that evaluation.max_episode_steps cut", "", "eval/episodes_cut",
-        chart=_CUT, row="returns", label="episodes of the evaluation cut",
-    )  # fmt: skip
+        "episodes that evaluation.max_episode_steps cut",
+        "",
+        "eval/episodes_cut",
+        chart=_CUT,
+        row="returns",
+        label="episodes of the evaluation cut",
+    )
     version: Count | None = gauge("version that was played", "", "eval/version")
     env_steps: Count | None = gauge("environment steps in the replay when that version was made")
     best_return_mean: float | None = gauge("mean return of the best", "", "eval/best_mean_reward")
@@ -219,8 +235,10 @@ class Eval(Part):
     played_by: str = ""
     shown_return_mean: float | None = gauge(
         "mean return that a manager reports which is not trusted",
-        "", "eval/untrusted_mean_reward", chart=_UNTRUSTED,
-    )  # fmt: skip
+        "",
+        "eval/untrusted_mean_reward",
+        chart=_UNTRUSTED,
+    )
     shown_version: Count | None = gauge("version that it played")
     shown_by: str = ""
 
@@ -256,7 +274,7 @@ class Refused(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class Window(Part):
+class WindowStatus(Part):
     """Unacknowledged batches that a manager holds, or may hold."""
 
     batches: Count | None = gauge("unacknowledged batches", "batches")
@@ -264,7 +282,7 @@ class Window(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class Actor(Part):
+class ActorStatus(Part):
     """An actor as its manager reports it."""
 
     id: Count = 0
@@ -279,7 +297,7 @@ class Actor(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class Manager(Part):
+class ManagerStatus(Part):
     """An actor manager as the learner sees it. `left`: it reported its end."""
 
     id: str = ""
@@ -288,9 +306,9 @@ class Manager(Part):
     state: str = ""
     left: bool = gauge("it said that it leaves", default=False)
     samples_per_sec: float | None = gauge("its samples inserted", "1/s")
-    actors: tuple[Actor, ...] = ()
+    actors: tuple[ActorStatus, ...] = ()
     actors_hidden: Count = gauge("actors that there was no room for", default=0)
-    window: Window = Window()
+    window: WindowStatus = WindowStatus()
     last_seen_s: float | None = gauge("since it was last heard", "s")
 
     @property
@@ -317,36 +335,40 @@ class Status(Part):
     phase: str = ""
     seconds: float | None = gauge("since the learner's start", "s")
     waits: str = ""
-    stop: Stop = Stop()
+    stop: StopStatus = StopStatus()
     samples: Samples = Samples()
     rejected_reason: str = ""
     rates: Rates = Rates()
     time: Time = Time()
-    replay: Replay = Replay()
+    replay: ReplayStatus = ReplayStatus()
     sources: tuple[SourceStatus, ...] = ()
-    limiter: Limiter = Limiter()
+    limiter: LimiterStatus = LimiterStatus()
     lag: Lag = Lag()
     rollout: Rollout = Rollout()
     eval: Eval = Eval()
     evaluating: str = ""
     garbage: Count | None = counter(
-        "messages refused", "", "wire/garbage",
-        chart=_REFUSED, row="refused", label="invalid messages",
-    )  # fmt: skip
+        "messages refused",
+        "",
+        "wire/garbage",
+        chart=_REFUSED,
+        row="refused",
+        label="invalid messages",
+    )
     refused: Refused = Refused()
     record: dict[str, float] = field(default_factory=dict)
     checkpoint: Checkpoint = Checkpoint()
     unsaved: str = ""
     unevaluated: str = ""
     rivals: str = ""
-    window_limits: Window = Window()
+    window_limits: WindowStatus = WindowStatus()
     managers_present: Count | None = gauge(
         "actor managers present", "", "wire/managers", chart=_MANAGERS, label="managers"
     )
-    managers: tuple[Manager, ...] = ()
+    managers: tuple[ManagerStatus, ...] = ()
 
 
-def rollout_of(managers: Sequence[Manager]) -> Rollout:
+def rollout_of(managers: Sequence[ManagerStatus]) -> Rollout:
     """Summarize the recent episodes of present actors; all unknown before the first has ended."""
     actors = [actor for manager in managers if manager.is_present for actor in manager.actors]
     returns = [actor.return_mean for actor in actors if actor.return_mean is not None]

@@ -119,7 +119,8 @@ def is_over(summary: Status, stop: StopConfig) -> bool:
     """Return True if a run has nothing more to do under these stop conditions."""
     if summary.exit_reason not in EXIT_REASONS:
         return False
-    reason, limit = EXIT_REASONS[summary.exit_reason], getattr(stop, summary.exit_reason, None)
+    reason = EXIT_REASONS[summary.exit_reason]
+    limit = getattr(stop, summary.exit_reason, None)
     now = reason.now(summary)
     if limit is None or now is None or (reason.unit and limit <= 0):
         return False
@@ -140,7 +141,8 @@ def stop_progress(status: Status) -> list[tuple[str, float, float]]:
     """List ``(unit, now, goal)`` of every stop condition that counts and is on."""
     rows = []
     for name, reason in EXIT_REASONS.items():
-        now, goal = reason.now(status), getattr(status.stop, name, None)
+        now = reason.now(status)
+        goal = getattr(status.stop, name, None)
         if reason.unit and goal and now is not None:
             rows.append((reason.unit, float(now), float(goal)))
     return rows

@@ -16,11 +16,11 @@ from vedette_rl.number_format import (
     format_short,
 )
 from vedette_services.status.schema import numbers
-from vedette_services.status.status import Eval, Manager, SourceStatus, Status, rollout_of
+from vedette_services.status.status import Eval, ManagerStatus, SourceStatus, Status, rollout_of
 from vedette_services.status.stop_conditions import elapsed_seconds, exit_sentence
 
 
-def present_managers(status: Status) -> Sequence[Manager]:
+def present_managers(status: Status) -> Sequence[ManagerStatus]:
     """Return the managers that are not gone."""
     return [manager for manager in status.managers if manager.is_present]
 
@@ -54,7 +54,8 @@ def actor_errors(status: Status, *, left: bool = True) -> list[str]:
 
 def status_line(status: Status) -> str:
     """Return the status in one line; before the run begins, what it waits for."""
-    waits, stop = wait_reason(status), status.stop
+    waits = wait_reason(status)
+    stop = status.stop
     if not status.run_id and waits:
         return waits
     target = "" if stop.target_return is None else f" of {stop.target_return:g}"
@@ -109,7 +110,8 @@ def status_rows(status: Status, *, short: bool = False) -> list[tuple[str, str]]
 
 def _steps(status: Status, *, short: bool) -> str:
     number = format_short if short else format_number
-    rates, inserted = status.rates, status.samples.inserted
+    rates = status.rates
+    inserted = status.samples.inserted
     per_sec = rates.samples_per_sec
     if per_sec and inserted and status.env_steps:  # hindsight stores several samples of each step
         per_sec *= status.env_steps / inserted
@@ -122,7 +124,8 @@ def _steps(status: Status, *, short: bool) -> str:
 
 
 def _returns(status: Status) -> str:
-    found, actors = status.eval, rollout_return(status)
+    found = status.eval
+    actors = rollout_return(status)
     at = "" if found.env_steps is None else f" at {format_number(found.env_steps)} env steps"
     said = [] if actors is None else [f"actors {format_number(actors, 1)}"]
     by = f" by {found.played_by}" if found.played_by else ""
@@ -163,7 +166,8 @@ def return_texts(status: Status, *, short: bool = False) -> tuple[str, str]:
     Args:
         short: without the version of the best.
     """
-    evaluated, found = [_evaluation(status.eval)], status.eval
+    evaluated = [_evaluation(status.eval)]
+    found = status.eval
     if status.stop.target_return is None:
         evaluated += _best(found, short=short)
     return ", ".join(evaluated), f"actors     {format_number(rollout_return(status), 1)}"
@@ -171,7 +175,8 @@ def return_texts(status: Status, *, short: bool = False) -> tuple[str, str]:
 
 def target_text(status: Status, *, short: bool = False) -> str:
     """Describe how far the best evaluation is from the target; "" without either."""
-    target, best = status.stop.target_return, status.eval.best_return_mean
+    target = status.stop.target_return
+    best = status.eval.best_return_mean
     if target is None or best is None:
         return ""
     away = f", {format_number(target - best, 1)} to go" if best < target else ""
@@ -194,7 +199,8 @@ def rollout_return(status: Status) -> float | None:
 
 
 def _replay(status: Status, *, short: bool) -> str:
-    number, replay = format_short if short else format_number, status.replay
+    number = format_short if short else format_number
+    replay = status.replay
     size = "-" if replay.bytes is None else format_bytes(replay.bytes)
     drawn = status.limiter.samples_per_insert
     drawing = f", each drawn {format_number(drawn, 1)} times" if drawn is not None else ""
@@ -208,7 +214,8 @@ def source_text(source: SourceStatus) -> str:
 
 
 def _lag(status: Status, *, short: bool) -> str:
-    number, lag = format_short if short else format_number, status.lag
+    number = format_short if short else format_number
+    lag = status.lag
     return (
         f"samples {number(lag.mean)} optimization steps old (95 % below {number(lag.p95)}, "
         f"max {number(lag.max)}), models {format_number(lag.seconds_mean, 2)} s"

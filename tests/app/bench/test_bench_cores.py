@@ -47,7 +47,8 @@ def cores_of(process: subprocess.Popen[bytes]) -> list[set[int]]:
 def test_only_who_is_measured_runs_on_the_kept_core(start: Start) -> None:
     before = usable_cores()
     with reserve_core() as core:
-        measured, beside = start(MODULE), start("another.module")
+        measured = start(MODULE)
+        beside = start("another.module")
         assign_core(core, MODULE)
         assert core is not None
         assert cores_of(measured) == [{core}] * 2

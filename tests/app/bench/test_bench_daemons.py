@@ -7,11 +7,13 @@ import pytest
 from vedette.bench.daemons import check_actors, learner_of
 from vedette_services.config import load_config
 from vedette_services.errors import ActorDiedError, ChildFailedError
-from vedette_services.status.status import Actor, Manager, Status
+from vedette_services.status.status import ActorStatus, ManagerStatus, Status
 
 
 def status(**actor: Any) -> Status:
-    return Status(managers=(Manager(id="m", actors=(Actor(id=0), Actor(id=1, **actor))),))
+    return Status(
+        managers=(ManagerStatus(id="m", actors=(ActorStatus(id=0), ActorStatus(id=1, **actor))),)
+    )
 
 
 def test_actors_that_live_are_passed_over() -> None:

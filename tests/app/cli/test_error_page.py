@@ -449,8 +449,13 @@ def test_every_wrong_key_has_its_line_with_the_file_or_variable_that_it_stands_i
 
 def test_settings_that_contradict_each_other_are_told_beside_wrong_ones(vedette: Run) -> None:
     status, text = vedette(
-        *("run", "--agent", "dqn", "agent.learning_rate=-1", "seed=x"),
-        *("replay.capacity=10", "learner.warmup_period=100"),
+        "run",
+        "--agent",
+        "dqn",
+        "agent.learning_rate=-1",
+        "seed=x",
+        "replay.capacity=10",
+        "learner.warmup_period=100",
     )
     assert status == 2
     assert sorted(text.splitlines()) == [

@@ -11,9 +11,10 @@ from vedette_services.config.presets import preset_names
 
 Run = Callable[..., tuple[int, str]]
 
-KINDS = {f"vedette.{kind.replace('-', '_')}": kind for kind in (
-    "agents", "networks", "explorations", "step-processors", "replays", "recorders"
-)}  # fmt: skip
+KINDS = {
+    f"vedette.{kind.replace('-', '_')}": kind
+    for kind in ("agents", "networks", "explorations", "step-processors", "replays", "recorders")
+}
 
 
 @pytest.fixture

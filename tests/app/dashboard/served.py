@@ -19,7 +19,15 @@ from vedette.dashboard import Dashboard, DirectorySource
 from vedette_services.net.addresses import Address
 from vedette_services.net.http_server import BoundedHttpServer
 from vedette_services.status.client import StatusClient
-from vedette_services.status.status import Actor, Checkpoint, Eval, Manager, Samples, Status, Window
+from vedette_services.status.status import (
+    ActorStatus,
+    Checkpoint,
+    Eval,
+    ManagerStatus,
+    Samples,
+    Status,
+    WindowStatus,
+)
 
 
 @dataclass(frozen=True)
@@ -88,34 +96,62 @@ def make_started_run(run: Path, **more: Any) -> Path:
 def fleet_status(count: int, step: int = 1, **more: Any) -> Status:
     """The status of a training run with so many managers; some are in trouble."""
     fields: dict[str, Any] = {
-        "run_id": "0123456789abcdef", "env": "CartPole-v1", "agent": "dqn", "epoch": 1,
-        "phase": "training", "seconds": 60.0 + step, "time_s": 1_700_000_000.0 + step,
-        "env_steps": 1000 * step, "opt_steps": 100 * step, "version": 100 * step,
-        "samples": Samples(1000 * step, 1000 * step, 0, 0, 0, 0, 0), "record": {"loss": 1 / step},
-        "eval": Eval(10.0 * step, 1.0, 9.0 * step, 11.0 * step, 10.0, 20, 0, 90 * step, 900 * step,
-                     10.0 * step, 90 * step),
+        "run_id": "0123456789abcdef",
+        "env": "CartPole-v1",
+        "agent": "dqn",
+        "epoch": 1,
+        "phase": "training",
+        "seconds": 60.0 + step,
+        "time_s": 1_700_000_000.0 + step,
+        "env_steps": 1000 * step,
+        "opt_steps": 100 * step,
+        "version": 100 * step,
+        "samples": Samples(1000 * step, 1000 * step, 0, 0, 0, 0, 0),
+        "record": {"loss": 1 / step},
+        "eval": Eval(
+            10.0 * step,
+            1.0,
+            9.0 * step,
+            11.0 * step,
+            10.0,
+            20,
+            0,
+            90 * step,
+            900 * step,
+            10.0 * step,
+            90 * step,
+        ),
         "waits": "actors wait for the learner, which is the limit: it has 64 samples to draw",
-        "checkpoint": Checkpoint(100 * step, 12.0), "window_limits": Window(64, 1 << 26),
-        "managers_present": count, "managers": tuple(map(_manager, range(count))),
-    }  # fmt: skip
+        "checkpoint": Checkpoint(100 * step, 12.0),
+        "window_limits": WindowStatus(64, 1 << 26),
+        "managers_present": count,
+        "managers": tuple(map(_manager, range(count))),
+    }
     return Status(**{**fields, **more})
 
 
-def _manager(number: int) -> Manager:
-    silent, failing = number % 30 == 29, number % 25 == 24
+def _manager(number: int) -> ManagerStatus:
+    silent = number % 30 == 29
+    failing = number % 25 == 24
     error = "ValueError: the simulator's licence server does not answer" if failing else ""
-    actors = [Actor(i, not failing, 3 * failing, 5000, 40, 90, 21.5, 21.5, error) for i in range(8)]
-    state, host = "gone" if silent else "running", f"node-{number // 4:03}.cluster.example.org"
-    window, seen_s = Window(number % 64, 4096 * number), 42.0 if silent else 0.3
+    actors = [
+        ActorStatus(i, not failing, 3 * failing, 5000, 40, 90, 21.5, 21.5, error) for i in range(8)
+    ]
+    state = "gone" if silent else "running"
+    host = f"node-{number // 4:03}.cluster.example.org"
+    window = WindowStatus(number % 64, 4096 * number)
+    seen_s = 42.0 if silent else 0.3
     name = f"{host.partition('.')[0]}-{number % 4}"
-    return Manager(name, number, host, state, False, 812.5, tuple(actors), 0, window, seen_s)
+    return ManagerStatus(name, number, host, state, False, 812.5, tuple(actors), 0, window, seen_s)
 
 
 class FakeClient:
     """Answers like a learner's status client, from a list; None: it does not answer."""
 
     def __init__(self, answers: Sequence[Status | Exception | None]) -> None:
-        self.address, self.answers, self.asked = Address(), list(answers), 0
+        self.address = Address()
+        self.answers = list(answers)
+        self.asked = 0
 
     def ask(self, timeout_s: float) -> Status | None:
         """Give the next answer; the last one again and again."""

@@ -244,8 +244,15 @@ def test_pages_may_run_our_own_scripts_alone_and_be_framed_by_nobody(runs: Path)
 def test_what_came_over_the_network_is_never_markup(runs: Path) -> None:
     actor = {"id": 0, "restarts": 1, "error": HOSTILE}
     manager = {"id": HOSTILE, "host": HOSTILE, "state": HOSTILE, "actors": [actor]}
-    write_summary(runs / "one", best=1.0, exit_reason=HOSTILE, env=HOSTILE, agent=HOSTILE,
-                  managers=[manager], waits=HOSTILE)  # fmt: skip
+    write_summary(
+        runs / "one",
+        best=1.0,
+        exit_reason=HOSTILE,
+        env=HOSTILE,
+        agent=HOSTILE,
+        managers=[manager],
+        waits=HOSTILE,
+    )
     (runs / "one" / "config.toml").write_text("")
     (runs / "one").rename(runs / "<b>one")
     with serving(runs) as served:
@@ -385,7 +392,8 @@ def test_twenty_long_runs_are_cheap_to_watch(
         home = served.get()
         while 'data-wait="0.1"' in home.text:
             home = served.get()
-        read_s, etag = time.process_time(), home.headers["ETag"]
+        read_s = time.process_time()
+        etag = home.headers["ETag"]
         assert served.get(If_None_Match=etag).status == 304
         same_s = time.process_time()
         with (next((first / "tensorboard").iterdir())).open("ab") as file:
@@ -396,7 +404,9 @@ def test_twenty_long_runs_are_cheap_to_watch(
         assert served.get(If_None_Match=etag).status == 200
         grown_s = time.process_time()
     with capsys.disabled():
-        print(f"\nCPU time: read {read_s - begun_s:.2f} s, unchanged {same_s - read_s:.3f} s, "
-              f"grown {grown_s - same_s:.2f} s")  # fmt: skip
+        print(
+            f"\nCPU time: read {read_s - begun_s:.2f} s, unchanged {same_s - read_s:.3f} s, "
+            f"grown {grown_s - same_s:.2f} s"
+        )
     assert same_s - read_s < 0.2
     assert grown_s - same_s < 3.0

@@ -12,7 +12,7 @@ from served import FakeClient, fleet_status, serving
 
 from vedette.dashboard import Dashboard, LearnerSource, sources
 from vedette_services.errors import RefusedError
-from vedette_services.status.status import Actor, Manager, Status
+from vedette_services.status.status import ActorStatus, ManagerStatus, Status
 
 Open = Callable[..., LearnerSource]
 
@@ -59,8 +59,10 @@ def test_an_evaluation_is_one_point_however_often_it_is_told(opened: Open) -> No
 
 
 def test_the_fleets_changes_are_events(opened: Open) -> None:
-    def manager(restarts: int) -> tuple[Manager, ...]:
-        return (Manager("m", 1, "gpu-2", "running", actors=(Actor(0, restarts=restarts),)),)
+    def manager(restarts: int) -> tuple[ManagerStatus, ...]:
+        return (
+            ManagerStatus("m", 1, "gpu-2", "running", actors=(ActorStatus(0, restarts=restarts),)),
+        )
 
     source = opened(*(fleet_status(1, n, managers=manager(n - 1)) for n in (1, 2)))
     source.ask()

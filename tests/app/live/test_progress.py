@@ -15,7 +15,7 @@ from vedette.live.progress import (
     sparkline,
 )
 from vedette_rl.recording.tensorboard import TensorboardRecorder
-from vedette_services.status.status import Eval, Status, Stop, Time
+from vedette_services.status.status import Eval, Status, StopStatus, Time
 
 
 def test_a_curve_goes_from_the_least_to_the_greatest() -> None:
@@ -52,7 +52,8 @@ def test_a_full_series_keeps_its_shape_at_half_the_resolution() -> None:
 
 
 def test_the_time_left_follows_the_pace_of_the_last_minute() -> None:
-    pace, stop = PaceTracker(), Stop(max_opts=1000, max_seconds=400.0, max_env_steps=10_000)
+    pace = PaceTracker()
+    stop = StopStatus(max_opts=1000, max_seconds=400.0, max_env_steps=10_000)
     assert pace.update(Status(epoch=1, seconds=100.0, opt_steps=0, env_steps=500, stop=stop)) == {}
     found = pace.update(Status(epoch=1, seconds=110.0, opt_steps=50, env_steps=500, stop=stop))
     assert found == {"optimization steps": pytest.approx(190.0), "seconds": pytest.approx(290.0)}
@@ -64,7 +65,8 @@ def test_the_time_left_follows_the_pace_of_the_last_minute() -> None:
 
 
 def test_the_pace_is_measured_anew_after_a_restart() -> None:
-    pace, stop = PaceTracker(), Stop(max_opts=1000)
+    pace = PaceTracker()
+    stop = StopStatus(max_opts=1000)
     pace.update(Status(epoch=1, seconds=100.0, opt_steps=500, stop=stop))
     assert pace.update(Status(epoch=2, seconds=101.0, opt_steps=400, stop=stop)) == {}
 
@@ -136,8 +138,11 @@ def test_the_curves_begin_with_what_is_recorded_of_the_run(tmp_path: Path) -> No
     recorder.close()
     tracker = ProgressTracker(tmp_path)
     assert tracker.update(fleet([], eval={"version": 40, "return_mean": 4.0}))[0].evaluations == (
-        1.0, 2.0, 3.0, 4.0,
-    )  # fmt: skip
+        1.0,
+        2.0,
+        3.0,
+        4.0,
+    )
     status = fleet([], eval={"version": 90, "return_mean": 9.0, "best_return_mean": 9.0})
     progress, _ = tracker.update(status)
     assert progress.evaluations == (1.0, 2.0, 3.0, 4.0, 9.0)

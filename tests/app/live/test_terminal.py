@@ -142,7 +142,8 @@ def test_the_terminal_is_given_back_if_it_cannot_be_drawn_on(
     fails_at_start: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     user, slave = pty.openpty()
-    before, pressed = termios.tcgetattr(slave), threading.Event()
+    before = termios.tcgetattr(slave)
+    pressed = threading.Event()
     handler = signal.getsignal(signal.SIGTERM)
 
     def draw(shown: bool) -> None:

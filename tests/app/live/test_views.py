@@ -67,7 +67,8 @@ def test_the_lines_of_a_whole_view_stay_when_it_ends() -> None:
 
 
 def test_a_pipe_gets_a_line_for_each_evaluation_and_one_a_second_of_many() -> None:
-    out, now = io.StringIO(), [0.0]
+    out = io.StringIO()
+    now = [0.0]
     view = LineView(every_s=60.0, out=out, now=lambda: now[0])
     for version, seconds in (
         (100, 0.0),
@@ -86,7 +87,8 @@ def test_a_pipe_gets_a_line_for_each_evaluation_and_one_a_second_of_many() -> No
 
 
 def test_silence_is_said_with_its_seconds_and_not_explained() -> None:
-    out, now = io.StringIO(), [0.0]
+    out = io.StringIO()
+    now = [0.0]
     view = LineView(out=out, now=lambda: now[0])
     for now[0], status in ((6.0, None), (7.0, STATUS), (14.0, None)):
         view.show(status)
@@ -106,7 +108,9 @@ def test_a_pipe_gets_a_line_without_colours_and_a_terminal_gets_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert isinstance(view_for(out=io.StringIO()), LineView)
-    pipe, terminal, colourless = io.StringIO(), Terminal(), Terminal()
+    pipe = io.StringIO()
+    terminal = Terminal()
+    colourless = Terminal()
     print_once(STATUS, pipe)
     print_once(STATUS, terminal)
     monkeypatch.setenv("NO_COLOR", "1")

@@ -28,7 +28,8 @@ class Remembering:
     """DQN's policy, which counts the steps of each episode."""
 
     def __init__(self, inner: Policy) -> None:
-        self._inner, self._count = inner, np.zeros(0, np.int64)
+        self._inner = inner
+        self._count = np.zeros(0, np.int64)
         self.sync_model = inner.sync_model
 
     def act(self, obs: Columns, *, explore: bool, begins: Any = None) -> NDArray[Any]:

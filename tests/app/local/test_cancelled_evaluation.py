@@ -180,7 +180,8 @@ def test_a_last_evaluation_that_does_not_count_is_said(
 
 
 def test_the_view_says_what_is_played_meanwhile(tmp_path: Path, clock: SimpleNamespace) -> None:
-    view, seen = Shown(), list[int]()
+    view = Shown()
+    seen = list[int]()
 
     def a_second_later() -> None:
         clock.now += 1.0

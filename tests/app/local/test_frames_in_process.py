@@ -28,11 +28,13 @@ class Dots(gym.Env[Any, Any]):
 
     def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
-        self._at, self._left = 2, int(self.np_random.integers(2, 30))
+        self._at = 2
+        self._left = int(self.np_random.integers(2, 30))
         return self._obs(), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self._at, self._left = (self._at + int(action) - 1) % 5, self._left - 1
+        self._at = (self._at + int(action) - 1) % 5
+        self._left = self._left - 1
         return self._obs(), float(self._at == 4), self._left == 0, False, {}
 
 

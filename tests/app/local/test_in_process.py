@@ -32,7 +32,8 @@ def test_two_runs_of_one_seed_are_bit_identical(tmp_path: Path) -> None:
     (one, first), (other, second) = (
         trained(config_of(), tmp_path / name) for name in ("one", "other")
     )
-    weights, again = one.agent.model_info().arrays, other.agent.model_info().arrays
+    weights = one.agent.model_info().arrays
+    again = other.agent.model_info().arrays
     assert [*weights] == [*again]
     assert all(weights[name].tobytes() == again[name].tobytes() for name in weights)
     assert first["eval"] == second["eval"]
@@ -53,7 +54,8 @@ def test_one_seed_gives_the_same_weights_however_environments_are_stepped(tmp_pa
 
 
 def test_an_agent_that_diverges_ends_the_run_and_says_so(tmp_path: Path) -> None:
-    agent, env = {"loss": "mse", "max_grad_norm": 0}, {"reward_scale": 1e30}
+    agent = {"loss": "mse", "max_grad_norm": 0}
+    env = {"reward_scale": 1e30}
     with pytest.raises(DivergedError, match=r"weight is not finite after optimization step \d+\. "):
         trained(config_of(agent=agent, env=env), tmp_path / "run")
     assert [*tmp_path.glob("run/checkpoints/*/state.safetensors")] == []
@@ -122,7 +124,8 @@ def test_an_error_in_training_leaves_no_environment_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = config_of(env={"wrappers": [{"name": f"{__name__}:Counted"}]})
-    opt, steps = DqnAgent.opt, iter(range(100))
+    opt = DqnAgent.opt
+    steps = iter(range(100))
 
     def failing(agent: DqnAgent, *given: Any, **how: Any) -> Any:
         if next(steps) == 60:  # the evaluation at 40 was played
@@ -148,7 +151,8 @@ class Dropped(nn.Module):
 def test_two_runs_of_a_network_with_dropout_are_bit_identical_too(tmp_path: Path) -> None:
     config = config_of(agent={"network": f"{__name__}:Dropped"})
     (one, first), (other, second) = (trained(config, tmp_path / name) for name in ("one", "other"))
-    weights, again = one.agent.model_info().arrays, other.agent.model_info().arrays
+    weights = one.agent.model_info().arrays
+    again = other.agent.model_info().arrays
     assert all(weights[name].tobytes() == again[name].tobytes() for name in weights)
     assert first["eval"] == second["eval"]
     for column, same in zip(one.ring.columns.values(), other.ring.columns.values(), strict=True):

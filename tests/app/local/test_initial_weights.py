@@ -35,7 +35,8 @@ def model_of(run: Any) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     """A finished run, and its last model."""
-    out, config = tmp_path_factory.mktemp("source"), config_of()
+    out = tmp_path_factory.mktemp("source")
+    config = config_of()
     run, _ = trained(config, out)
     publish_config(config, out / "config.toml", "")
     return out, model_of(run)
@@ -256,8 +257,10 @@ def test_checkpoints_and_provenance_say_where_the_weights_come_from(
 
 
 def test_the_best_model_of_normalised_observations_brings_their_statistics() -> None:
-    kind, box = agent_kind("sac"), gym.spaces.Box(-1, 1, (3,), np.float32)
-    config, spaces = kind.config(hidden_sizes=(8, 8)), Spaces(box, box)
+    kind = agent_kind("sac")
+    box = gym.spaces.Box(-1, 1, (3,), np.float32)
+    config = kind.config(hidden_sizes=(8, 8))
+    spaces = Spaces(box, box)
     agent, other = (kind.build_agent(config, spaces, device="cpu", seed=k) for k in (0, 1))
     columns = sampled_transitions(spaces, 32, 0)
     agent.opt({name: torch.from_numpy(column) for name, column in columns.items()})
@@ -274,7 +277,8 @@ def test_the_best_model_of_normalised_observations_brings_their_statistics() -> 
 def test_the_best_models_encoder_is_that_of_the_critics_which_share_it(
     critics: str, parts: list[str]
 ) -> None:
-    camera, box = gym.spaces.Box(0, 255, (40, 40, 3), np.uint8), gym.spaces.Box(-1, 1, (2,))
+    camera = gym.spaces.Box(0, 255, (40, 40, 3), np.uint8)
+    box = gym.spaces.Box(-1, 1, (2,))
     config = agent_kind("sac").config(hidden_sizes=(8, 8), critic_architecture=critics)
     spaces = Spaces(camera, box)
     agent, other = (

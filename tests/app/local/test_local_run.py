@@ -100,7 +100,8 @@ def test_a_run_ends_with_its_learner_and_the_actors_are_seen_off(
 
 
 def test_a_process_of_the_learner_that_died_is_said_once(fakes: Any, tmp_path: Path) -> None:
-    view, path = Hearing(), tmp_path / "run" / "events.jsonl"
+    view = Hearing()
+    path = tmp_path / "run" / "events.jsonl"
     (tmp_path / "run").mkdir()
     EventFile(path).add(RunEvent(time.time() - 60.0, "died", "gateway", "of an earlier start"))
     text = "signal 9; it is started again"
@@ -176,7 +177,7 @@ def test_a_learner_gets_its_own_configuration_beside_another_start(
 
     def another_start(timeout_s: float) -> None:
         if not (tmp_path / "go").exists():
-            learner = LocalRun(*(other, tmp_path / "run"), view=View(), command=python_of("pass"))
+            learner = LocalRun(other, tmp_path / "run", view=View(), command=python_of("pass"))
             with learner:
                 learner.watch(silent, None)
             (tmp_path / "go").touch()

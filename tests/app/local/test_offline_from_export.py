@@ -42,7 +42,8 @@ def test_a_run_is_published_and_trained_on_offline(
         main(
             ["export", str(online), *how, "--out", f"minari:{ID}"],
         )
-    status_of_export, said = left.value.code, capsys.readouterr()
+    status_of_export = left.value.code
+    said = capsys.readouterr()
     assert not status_of_export, said.err
     data = minari.load_dataset(ID)
     assert data.total_steps == status.replay.size

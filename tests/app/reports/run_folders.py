@@ -74,16 +74,38 @@ def write_summary(run: Path, *, best: float, **more: Any) -> None:
         "env_steps": 500,
         "exit_reason": "max_opts",
         "seconds": 90.0,
-        "samples": {"produced": 510, "inserted": 500, "dropped": 4, "rejected": 0,
-                    "in_flight": 0, "lost": 6, "duplicates": 1},
+        "samples": {
+            "produced": 510,
+            "inserted": 500,
+            "dropped": 4,
+            "rejected": 0,
+            "in_flight": 0,
+            "lost": 6,
+            "duplicates": 1,
+        },
         "rates": {"samples_per_sec": 100.0, "opt_steps_per_sec": 12.0},
         "time": {"optimizing_s": 60.0, "sampling_s": 20.0, "waiting_s": 10.0},
         "lag": {"seconds_mean": 0.25},
         "replay": {"size": 500, "capacity": 50_000, "bytes": 1 << 20},
         "eval": {"best_return_mean": best, "best_version": 50},
-        "managers": [{"id": "alpha", "host": "gpu-1", "state": "gone", "left": True, "actors": [
-            {"id": 0, "restarts": 1, "env_steps": 500, "episodes": 9, "return_mean": 7.0,
-             "error": "ValueError: no"}]}],
+        "managers": [
+            {
+                "id": "alpha",
+                "host": "gpu-1",
+                "state": "gone",
+                "left": True,
+                "actors": [
+                    {
+                        "id": 0,
+                        "restarts": 1,
+                        "env_steps": 500,
+                        "episodes": 9,
+                        "return_mean": 7.0,
+                        "error": "ValueError: no",
+                    }
+                ],
+            }
+        ],
         **more,
-    }  # fmt: skip
+    }
     (run / "summary.json").write_text(json.dumps(summary))

@@ -110,8 +110,11 @@ def test_the_page_has_the_statistics_and_says_what_differs(
 def test_a_baseline_stands_beside_the_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_run(tmp_path / "run")
     table = tmp_path / "other.csv"
-    lines = [f"other,{seed},{at},{at // 10},{at / 50},{seed * at}" for seed in (1, 2, 3)
-             for at in (100, 500)]  # fmt: skip
+    lines = [
+        f"other,{seed},{at},{at // 10},{at / 50},{seed * at}"
+        for seed in (1, 2, 3)
+        for at in (100, 500)
+    ]
     head = "label,seed,env_steps,opt_steps,wall_s,return_mean"
     table.write_text("\n".join([head, *lines]))
     ours, other = report_statistics([tmp_path / "run", table])
@@ -131,8 +134,11 @@ def test_seeds_reach_the_target_at_their_first_evaluation_there_and_may_fall_aga
     make_run(tmp_path / "run", stop={"target_return": 10.0})
     table = tmp_path / "other.csv"
     returns = {1: (5, 12, 8), 2: (9, 9, 11), 3: (2, 9, 3)}
-    lines = [f"other,{seed},{at},{at},{at},{value}" for seed, values in returns.items()
-             for at, value in zip((100, 200, 300), values, strict=True)]  # fmt: skip
+    lines = [
+        f"other,{seed},{at},{at},{at},{value}"
+        for seed, values in returns.items()
+        for at, value in zip((100, 200, 300), values, strict=True)
+    ]
     head = "label,seed,env_steps,opt_steps,wall_s,return_mean"
     table.write_text("\n".join([head, *lines]))
     ours, other = report_statistics([tmp_path / "run", table])
@@ -159,8 +165,11 @@ def test_rows_of_a_baseline_may_have_any_order_and_returns_that_are_not_finite_a
 def test_a_table_that_is_no_baseline_is_refused_in_a_line(tmp_path: Path) -> None:
     make_run(tmp_path / "run")
     table = tmp_path / "other.csv"
-    for text in ("a,b\n1,2\n", "label,seed,env_steps,opt_steps,wall_s,return_mean\na,1,x,2,3,4\n",
-                 "label,seed,env_steps,opt_steps,wall_s,return_mean\na,1,nan,2,3,4\n"):  # fmt: skip
+    for text in (
+        "a,b\n1,2\n",
+        "label,seed,env_steps,opt_steps,wall_s,return_mean\na,1,x,2,3,4\n",
+        "label,seed,env_steps,opt_steps,wall_s,return_mean\na,1,nan,2,3,4\n",
+    ):
         table.write_text(text)
         with pytest.raises(
             SettingError, match="not a table of evaluations; needs label, seed, env_steps"

@@ -38,8 +38,13 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for rate, height in ((0.004, 1.0), (0.5, 10.0)):
         for seed in (0, 1):
             agent = {"name": "dqn", "learning_rate": rate}
-            make_run(runs / f"{rate}-{seed}", seed=seed, height=height * (1 + seed),
-                     points=4 + seed, agent=agent)  # fmt: skip
+            make_run(
+                runs / f"{rate}-{seed}",
+                seed=seed,
+                height=height * (1 + seed),
+                points=4 + seed,
+                agent=agent,
+            )
     return write_report([runs])
 
 

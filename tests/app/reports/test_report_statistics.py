@@ -62,7 +62,8 @@ def test_equal_scores_have_an_interval_without_width_and_two_scores_have_none() 
 
 
 def test_what_divides_is_as_uncertain_as_what_is_divided() -> None:
-    scores, divisor = np.full(3, 6.0), np.array([1.0, 2.0, 3.0])
+    scores = np.full(3, 6.0)
+    divisor = np.array([1.0, 2.0, 3.0])
     assert bootstrap_interval(scores, divisors=[divisor]) == (2.0, 6.0)  # 6 / 3, 6 / 1
     assert scores.tolist() == [6.0, 6.0, 6.0]
 
@@ -76,7 +77,8 @@ def test_the_interval_of_many_values_is_that_of_the_normal_distribution() -> Non
 
 def test_each_stratum_is_resampled_on_its_own() -> None:
     # Within a task all seeds agree: no resample can differ, although the tasks are far apart.
-    easy, hard = np.full(4, 100.0), np.full(4, 0.0)
+    easy = np.full(4, 100.0)
+    hard = np.full(4, 0.0)
     assert bootstrap_interval(easy, hard) == (50.0, 50.0)
     assert bootstrap_interval(np.concatenate([easy, hard])) != (50.0, 50.0)
 
@@ -86,7 +88,8 @@ def test_runs_of_one_seed_are_one_score() -> None:
 
 
 def test_a_seed_that_ends_early_keeps_its_last_value_and_ends_the_interval() -> None:
-    lucky, slow = curve(0, (0, 0.0), (10, 9.0)), curve(1, (0, 0.0), (20, 0.0), (40, 30.0))
+    lucky = curve(0, (0, 0.0), (10, 9.0))
+    slow = curve(1, (0, 0.0), (20, 0.0), (40, 30.0))
     flat = curve(2, (0, 0.0), (40, 0.0))
     grid, middle, low, high = aggregate_curves([lucky, slow, flat], 5)
     assert grid.tolist() == [0.0, 10.0, 20.0, 30.0, 40.0]
@@ -115,7 +118,8 @@ def test_a_seed_that_ran_twice_does_not_narrow_the_interval() -> None:
 
 
 def test_seeds_that_never_ran_side_by_side_have_no_interval() -> None:
-    early, late = curve(0, (0, 1.0), (5, 1.0)), curve(1, (9, 3.0))
+    early = curve(0, (0, 1.0), (5, 1.0))
+    late = curve(1, (9, 3.0))
     grid, middle, low, _ = aggregate_curves([early, late, curve(2, (9, 2.0))], 3)
     assert grid.tolist() == [9.0, 9.0, 9.0]
     assert middle.tolist() == [2.0, 2.0, 2.0]

@@ -74,6 +74,12 @@ def _hide(module, name):
 
 
 builtins.__import__ = _import
-for _module, _name in ((io, "open"), (builtins, "open"), (os, "open"), (os, "stat"),
-                       (os, "scandir"), (os, "listdir")):  # fmt: skip
+for _module, _name in (
+    (io, "open"),
+    (builtins, "open"),
+    (os, "open"),
+    (os, "stat"),
+    (os, "scandir"),
+    (os, "listdir"),
+):
     _hide(_module, _name)

@@ -56,7 +56,8 @@ def test_the_errors_are_those_of_the_bellman_equation() -> None:
 def test_policies_of_action_values_tell_errors_by_their_model(
     name: str, observation: gym.Space[Any]
 ) -> None:
-    kind, spaces = agent_kind(name), Spaces(observation, ACTIONS)
+    kind = agent_kind(name)
+    spaces = Spaces(observation, ACTIONS)
     sizes = {"hidden_sizes": (8, 8), "cnn_hidden_sizes": (8,) if name == "dqn" else (8, 8)}
     config = kind.config(**sizes, discount=0.5)
     policy = kind.build_policy(config, spaces, ranks=np.zeros(1), seed=0)

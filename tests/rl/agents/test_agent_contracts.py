@@ -242,7 +242,8 @@ def test_a_greedy_policy_takes_no_random_action(agent: str) -> None:
 def test_a_policy_explores_less_as_its_model_grows_newer(
     agent: str, observation: gym.Space[Any]
 ) -> None:
-    spaces, rows = Spaces(observation, gym.spaces.Discrete(2)), 1000
+    spaces = Spaces(observation, gym.spaces.Discrete(2))
+    rows = 1000
     kind = agent_kind(agent)
     linear = {"kind": "linear", "epsilon_final": 0.0, "epsilon_steps": 100}
     config = kind.config(**Pair.options, exploration=linear)
@@ -278,7 +279,8 @@ def test_exploring_iqn_draws_its_quantile_fractions_anew_at_every_step(
 
 
 def iqn_policy(fractions: int) -> IqnPolicy:
-    kind, spaces = agent_kind("iqn"), Spaces(VECTOR, gym.spaces.Discrete(2))
+    kind = agent_kind("iqn")
+    spaces = Spaces(VECTOR, gym.spaces.Discrete(2))
     config = kind.config(n_action_quantiles=fractions)
     policy = kind.build_policy(config, spaces, ranks=np.zeros(1), seed=0)
     assert isinstance(policy, IqnPolicy)
@@ -305,7 +307,8 @@ def test_acting_averages_exactly_the_quantile_fractions_asked_for() -> None:
 
 
 def ragged_policy(agent: str, rows: int, **exploration: Any) -> tuple[Policy, ModelInfo]:
-    spaces, kind = Spaces(VECTOR, RAGGED), agent_kind(agent)
+    spaces = Spaces(VECTOR, RAGGED)
+    kind = agent_kind(agent)
     config = kind.config(**Pair.options, exploration=exploration)
     policy = kind.build_policy(config, spaces, ranks=np.linspace(0, 1, rows), seed=0)
     model = kind.build_agent(config, spaces, device="cpu", seed=0).model_info()
@@ -337,7 +340,8 @@ def test_a_dimension_of_few_actions_is_never_asked_for_more_by_softmax() -> None
 @pytest.mark.parametrize("agent", ["dqn", "iqn"])
 def test_greedy_actions_of_several_dimensions_are_torchs(agent: str) -> None:
     policy, model = ragged_policy(agent, 6, kind="constant")
-    kind, obs = agent_kind(agent), sampled_obs(VECTOR, 6, 1)
+    kind = agent_kind(agent)
+    obs = sampled_obs(VECTOR, 6, 1)
     assert kind.build_graph is not None
     config = kind.config(**Pair.options)
     graph = kind.build_graph(config, Spaces(VECTOR, RAGGED), model)

@@ -78,7 +78,8 @@ def compare(case: Case, steps: int, make_batch: Any) -> tuple[RecordedOperations
     batches = [make_batch(case[1], 8, seed) for seed in range(min(steps, 50))]
     weights = torch.linspace(0.5, 1.0, 8)
     for step in range(steps):
-        batch, record = batches[step % len(batches)], step % 5 == 0
+        batch = batches[step % len(batches)]
+        record = step % 5 == 0
         ours = replayed.opt(dict(batch), weights * (step % 3 + 1), record=record)
         expected = eager.opt(dict(batch), weights * (step % 3 + 1), record=record)
         assert torch.equal(ours.td_errors, expected.td_errors), step
@@ -217,7 +218,8 @@ class Waiting(DqnAgent):
 def test_a_step_that_waits_is_not_captured_and_the_reason_is_said_once(
     make_batch: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    config, spaces = agent_kind("dqn").config(**SMALL), DQN[1]
+    config = agent_kind("dqn").config(**SMALL)
+    spaces = DQN[1]
     agent, eager = (kind(config, spaces, device="cpu", seed=0) for kind in (Waiting, DqnAgent))
     agent.capture_by(RecordedOperations(agent.generators))
     with caplog.at_level(logging.WARNING):

@@ -82,10 +82,12 @@ def test_munchausens_target_by_hand() -> None:
 def test_munchausens_target_of_ragged_heads_equals_a_plain_formulation() -> None:
     heads = ActionHeads(DiscreteActions((2, 3), (0, 4), (2,)), "cpu")
     config = MunchausenConfig(alpha=0.7, temperature=0.3, lowest=-0.4)
-    munchausen, rng = Munchausen(config, heads), np.random.default_rng(0)
+    munchausen = Munchausen(config, heads)
+    rng = np.random.default_rng(0)
     q, z = rng.normal(size=(6, 5)), rng.normal(size=(6, 4, 5))
     action = np.stack([rng.integers(2, size=6), 4 + rng.integers(3, size=6)], 1)
-    reward, value = np.ones(6), np.zeros((6, 4))
+    reward = np.ones(6)
+    value = np.zeros((6, 4))
     for b in range(6):
         for first, size, chosen in ((0, 2, action[b, 0]), (2, 3, action[b, 1] - 4)):
             weights = np.exp(q[b, first : first + size] / 0.3)
@@ -192,7 +194,8 @@ def test_steps_on_several_dimensions_equal_a_plain_formulation(make_batch: MakeB
                 q_next, chosen = target(row["next_obs"]), online(row["next_obs"])
                 v = (q_next[:3][chosen[:3].argmax()] + q_next[3:][chosen[3:].argmax()]) / 2
                 future = 0.0 if row["terminated"] else 0.9 ** int(row["n_steps"]) * v
-            q, (first, second) = online(row["obs"]), row["action"].tolist()
+            q = online(row["obs"])
+            (first, second) = row["action"].tolist()
             deltas.append(row["reward"] + future - (q[first] + q[3 + second - 2]) / 2)
         adam.zero_grad()
         loss = torch.stack(deltas).square().mean()

@@ -46,7 +46,8 @@ def test_cross_entropy_beside_numpy() -> None:
 def test_heads_of_several_dimensions_are_imitated_on_average() -> None:
     heads = ActionHeads(DiscreteActions((2, 3), (0, 4), (2,)), "cpu")
     q_BA = torch.tensor([[1.0, 3.0, -2.0, -6.0, -4.0]], requires_grad=True)
-    q_BDC, choice = heads.by_head(q_BA), heads.choices(torch.tensor([[0, 5]]))
+    q_BDC = heads.by_head(q_BA)
+    choice = heads.choices(torch.tensor([[0, 5]]))
     assert choice.tolist() == [[0, 1]]
     loss = margin_loss(q_BDC, choice, 0.5)  # (3.5 - 1 + -1.5 - -6) / 2
     assert loss.tolist() == [3.5]
@@ -86,7 +87,8 @@ def test_samples_of_actors_count_0_in_the_mean_of_the_batch() -> None:
 def test_the_weight_follows_its_schedule_and_goes_on_where_it_was(interval: int) -> None:
     schedule = ScheduleConfig(kind="linear", total_opts=8, final=0.5)
     config = ImitationConfig(loss="margin", schedule=schedule)
-    batch, one = {"source": torch.ones(1, dtype=torch.uint8)}, torch.ones(1)
+    batch = {"source": torch.ones(1, dtype=torch.uint8)}
+    one = torch.ones(1)
     imitation = Imitation(config, "cpu", interval)
     found = [imitation.weigh(one, batch).item() for _ in range(6)]
     assert found == pytest.approx([schedule.factor((k + 1) * interval) for k in range(6)])
@@ -123,7 +125,8 @@ def test_a_batch_of_actors_alone_teaches_as_without_imitation(
     vector_discrete: Spaces, make_batch: MakeBatch, loss: str
 ) -> None:
     batch = make_batch(vector_discrete, 32)
-    plain, imitating = dqn(vector_discrete), dqn(vector_discrete, loss=loss)
+    plain = dqn(vector_discrete)
+    imitating = dqn(vector_discrete, loss=loss)
     for _ in range(3):
         plain.opt(batch)
         imitating.opt({**batch, "source": torch.zeros(32, dtype=torch.uint8)})

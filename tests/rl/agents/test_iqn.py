@@ -45,7 +45,9 @@ def test_loss_by_hand() -> None:
 @pytest.mark.parametrize("kappa", [0.5, 1.0, 2.0])
 def test_loss_equals_that_of_the_papers_sums(kappa: float) -> None:
     rng = np.random.default_rng(0)
-    z, taus, target = rng.normal(size=(4, 5)), rng.random((4, 5)), rng.normal(size=(4, 3)) * 3
+    z = rng.normal(size=(4, 5))
+    taus = rng.random((4, 5))
+    target = rng.normal(size=(4, 3)) * 3
     expected = np.zeros(4)
     for b in range(4):
         for i in range(5):
@@ -154,7 +156,8 @@ def plain_losses(
     taus_K, taus_M, taus_N = (torch.rand((rows, n), generator=taus) for n in (5, 3, 4))
     losses, td_errors = [], []
     for b in range(rows):
-        selector, next_obs = online if double else target, batch["next_obs"][b]
+        selector = online if double else target
+        next_obs = batch["next_obs"][b]
         best = torch.stack([plain_z(selector, next_obs, tau) for tau in taus_K[b]]).mean(0).argmax()
         gamma = 0.0 if batch["terminated"][b] else 0.9 ** int(batch["n_steps"][b])
         y = [
@@ -199,7 +202,8 @@ def test_steps_equal_those_of_a_plain_formulation(
     adam = torch.optim.Adam(online.values(), lr=0.01, eps=0.01 / 32)
     taus = torch.Generator().set_state(state["taus"])
     for step in range(1, 9):
-        batch, weights = make_batch(vector_discrete, 6, seed=step), torch.rand(6)
+        batch = make_batch(vector_discrete, 6, seed=step)
+        weights = torch.rand(6)
         losses, td_errors = plain_losses(online, target, batch, taus, double)
         adam.zero_grad()
         loss = (weights * losses).sum() / 6
@@ -257,7 +261,8 @@ def test_finds_the_fixed_point_of_a_chain() -> None:
         adam_eps=1e-8,
         target_update_interval=20,
     )
-    eye, action = torch.eye(3), torch.tensor([0, 1] * 3)
+    eye = torch.eye(3)
+    action = torch.tensor([0, 1] * 3)
     batch = {
         "obs": eye[torch.tensor([0, 0, 1, 1, 2, 2])],
         "action": action,

@@ -49,7 +49,10 @@ CASES: dict[str, tuple[str, Spaces, dict[str, Any]]] = {
         {"critic_architecture": "mlp", "image_features": 8, "convolutions": "small"},
     ),
 }
-ROWS, BATCH, STEPS, RECORD = 200, 16, 40, 8
+ROWS = 200
+BATCH = 16
+STEPS = 40
+RECORD = 8
 
 
 def filled_ring(spaces: Spaces) -> MemoryRing:
@@ -69,10 +72,12 @@ def filled_ring(spaces: Spaces) -> MemoryRing:
 def learn(case: str) -> dict[str, Any]:
     """Train, as this rank or as the only one; returns all that is learned."""
     name, spaces, options = CASES[case]
-    kind, number = agent_kind(name), ranks.ranks().number
+    kind = agent_kind(name)
+    number = ranks.ranks().number
     config = kind.config(**{"hidden_sizes": (16, 16), "batch_size": BATCH, **options})
     agent: Any = kind.build_agent(config, spaces, device="cpu", seed=3)
-    rows, rng = filled_ring(spaces), np.random.default_rng(5)
+    rows = filled_ring(spaces)
+    rng = np.random.default_rng(5)
     replay = UniformReplay(rows, rng)
     if not number:
         replay = PrioritizedReplay(rows, rng, ReplayConfig(prioritized=True))

@@ -141,7 +141,8 @@ class Plain:
     """SAC once more: separate critics, torch's modules, distribution and optimizers."""
 
     def __init__(self, state: dict[str, Any], config: SacConfig) -> None:
-        self.config, self.opt_steps = config, 0
+        self.config = config
+        self.opt_steps = 0
         norm = config.policy_architecture == "layer_norm"
         self.pi = self._mlp([state["policy"][f"policy.{k}.weight"] for k in range(3)], norm)
         for k, layer in enumerate(self._linear(self.pi)):
@@ -242,7 +243,8 @@ class Plain:
         self, batch: dict[str, torch.Tensor], weights: torch.Tensor
     ) -> tuple[torch.Tensor, float]:
         """TD errors and the critics' loss."""
-        config, alpha = self.config, self.log_alpha.detach().exp()
+        config = self.config
+        alpha = self.log_alpha.detach().exp()
         self.seen = np.concatenate([self.seen, batch["obs"].numpy().astype(np.float64)])
         obs, next_obs = self.normalized(batch["obs"]), self.normalized(batch["next_obs"])
         unit = torch.stack(
@@ -373,14 +375,17 @@ def test_finds_the_soft_fixed_point_of_a_chain() -> None:
     """Three states in a row, reward 1 for staying in the last, whatever the action: the best
     policy is the widest one, which on [-1, 1] has an entropy of almost log 2."""
     spaces = Spaces(gym.spaces.Box(0, 1, (3,), np.float32), gym.spaces.Box(-1, 1, (1,)))
-    gamma, alpha, entropy = 0.5, 1.0, math.log(2)
+    gamma = 0.5
+    alpha = 1.0
+    entropy = math.log(2)
     q2 = (1 + gamma * alpha * entropy) / (1 - gamma)
     q1 = gamma * (q2 + alpha * entropy)
     q0 = gamma * (q1 + alpha * entropy)
     agent = build(
         spaces, alpha=alpha, discount=gamma, learning_rate=3e-3, tau=0.05, hidden_sizes=(32, 32)
     )
-    eye, rng = torch.eye(3), np.random.default_rng(0)
+    eye = torch.eye(3)
+    rng = np.random.default_rng(0)
     state = torch.arange(3).repeat(32)
     batch = {
         "obs": eye[state],
@@ -540,7 +545,8 @@ def test_an_untrained_model_acts_uniformly_and_only_while_exploring(vector_box: 
 def test_a_trained_model_on_images_acts_uniformly_no_more() -> None:
     spaces = Spaces(gym.spaces.Box(0, 255, (40, 40), np.uint8), gym.spaces.Box(-1, 1, (2,)))
     agent = build(spaces, cnn_hidden_sizes=(16,), log_std_min=-9.0, log_std_max=-8.0)
-    policy, obs = policy_for(agent, spaces), {"obs": np.zeros((50, 40, 40), np.uint8)}
+    policy = policy_for(agent, spaces)
+    obs = {"obs": np.zeros((50, 40, 40), np.uint8)}
     assert policy.act(obs, explore=True).std(0).min() > 0.3
     policy.sync_model(ModelInfo(1, agent.model_info().arrays))
     assert policy.act(obs, explore=True).std(0).max() < 0.01
@@ -585,7 +591,8 @@ def test_the_critics_loss_alone_trains_the_encoder_of_images(make_batch: MakeBat
     for k in range(3):
         before = agent.model_info().arrays
         agent.opt(make_batch(CAMERA, 8, seed=k))
-        after, critics = agent.model_info().arrays, dict(agent.q.named_parameters())
+        after = agent.model_info().arrays
+        critics = dict(agent.q.named_parameters())
         for name, array in after.items():
             assert not np.array_equal(array, before[name]), name
             if name.startswith("encoder."):

@@ -57,7 +57,8 @@ class Plain:
 
     def __init__(self, agent: Td3Agent, spaces: Spaces) -> None:
         state = agent.get_state()
-        self.config, self.opt_steps = agent._config, 0
+        self.config = agent._config
+        self.opt_steps = 0
         self.noise = torch.Generator().set_state(state["noise"])
         self.pi, self.pi_target = (
             self._mlp(

@@ -15,7 +15,8 @@ ONE_SIDE = gym.spaces.Box(np.array([-0.1, -1.0]), np.array([5.0, 0.7]), dtype=np
 
 @pytest.mark.parametrize("space", [TENTH, POINT, HALF, ONE_SIDE], ids=str)
 def test_what_an_agent_says_at_the_bounds_is_in_the_box(space: gym.spaces.Box) -> None:
-    form, actions = ActionConverter(space, 2), BoxActions.from_space("sac", space)
+    form = ActionConverter(space, 2)
+    actions = BoxActions.from_space("sac", space)
     said = to_bounds(np.array([[1, -1], [-1, 1]], np.float32), *actions.scaling)
     for action in form.to_environment(form.to_column(said)):
         assert action.dtype == space.dtype

@@ -26,7 +26,8 @@ class FakePool:
         if config.keys() - {"num_threads"}:
             raise TypeError("unexpected keyword argument")
         makers = [lambda: gym.make("CartPole-v1", max_episode_steps=steps)] * num_envs
-        self._envs, self._seed = gym.vector.SyncVectorEnv(makers), seed
+        self._envs = gym.vector.SyncVectorEnv(makers)
+        self._seed = seed
         self.config = {"num_envs": num_envs, "max_episode_steps": steps}
         self.metadata = {"render_modes": ["rgb_array"]}
         self.observation_space = self._envs.single_observation_space
@@ -67,7 +68,8 @@ def test_a_pool_is_played_without_its_reset_steps_and_the_same_by_the_same_seed(
     def played(seed: int) -> tuple[list[Any], list[tuple[float, int]], int]:
         row = make_vector_environment(CARTPOLE, 4, seed)
         assert isinstance(row, NativeVectorEnv)
-        seen, valid = [row.reset()["obs"].copy()], 0
+        seen = [row.reset()["obs"].copy()]
+        valid = 0
         for _ in range(60):
             step = row.step(np.zeros(4, np.int64))
             seen.append(step.next_obs["obs"].copy())

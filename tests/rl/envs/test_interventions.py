@@ -29,7 +29,9 @@ class TakenOver(gym.Env[Any, Any]):
         self.action_space: gym.Space[Any] = gym.spaces.Box(-9.0, 99.0, (2,), np.float32)
         if discrete:
             self.action_space = gym.spaces.Discrete(90, start=10)
-        self._convention, self._discrete, self._t = convention, discrete, 0
+        self._convention = convention
+        self._discrete = discrete
+        self._t = 0
 
     def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)

@@ -214,8 +214,11 @@ def test_a_script_that_would_train_in_every_process_is_refused_before_it_does(
     assert runpy.run_path(str(script), run_name="__main__")["named"]["id"] == "unguarded:Mine"
     del sys.modules["unguarded"]
     script.write_text(SCRIPT.format(shared=True, guard="True"))
-    with pytest.raises(UnknownNameError, match=r"line 12 of unguarded\.py would train again .* "
-                       'put the call under `if __name__ == "__main__":`'):  # fmt: skip
+    with pytest.raises(
+        UnknownNameError,
+        match=r"line 12 of unguarded\.py would train again .* "
+        'put the call under `if __name__ == "__main__":`',
+    ):
         runpy.run_path(str(script), run_name="__main__")
 
 

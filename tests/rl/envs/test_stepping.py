@@ -22,7 +22,8 @@ class Confined(gym.Env[Any, Any]):
     together: threading.Barrier | None = None
 
     def __init__(self) -> None:
-        self.home, self.closed = threading.get_ident(), False
+        self.home = threading.get_ident()
+        self.closed = False
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         assert threading.get_ident() == self.home
@@ -155,9 +156,11 @@ def test_an_environment_that_does_not_close_does_not_replace_why_it_is_closed(
 def test_the_key_says_how_an_actors_environments_are_stepped() -> None:
     own: Any = f"{__name__}:Confined"
     for stepping, kind in (
-        ("auto", SerialEnvs), ("serial", SerialEnvs), ("threads", ThreadedEnvs),
+        ("auto", SerialEnvs),
+        ("serial", SerialEnvs),
+        ("threads", ThreadedEnvs),
         ("processes", SerialEnvs),  # nothing may start them here
-    ):  # fmt: skip
+    ):
         row = make_vector_environment(
             EnvConfig.model_validate({"id": own, "stepping": stepping}), 2, 0
         )

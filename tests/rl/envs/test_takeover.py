@@ -20,7 +20,9 @@ from vedette_rl.teleop.gamepad import GamepadTakeover
 from vedette_rl.teleop.takeover import KeyboardTakeover, describe_keys, key_table
 
 pygame = pytest.importorskip("pygame")
-LEFT, RIGHT, UP = pygame.K_LEFT, pygame.K_RIGHT, pygame.K_UP
+LEFT = pygame.K_LEFT
+RIGHT = pygame.K_RIGHT
+UP = pygame.K_UP
 
 
 class Stand(gym.Env[Any, Any]):
@@ -41,7 +43,8 @@ class Stand(gym.Env[Any, Any]):
         self.action_space: gym.Space[Any] = gym.spaces.Discrete(3)
         if box:
             self.action_space = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
-        self.render_mode, self._script = render_mode, script or {}
+        self.render_mode = render_mode
+        self._script = script or {}
         self._pictures = self._t = 0
 
     def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:

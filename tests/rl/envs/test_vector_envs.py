@@ -229,7 +229,8 @@ def test_an_observation_that_changes_its_shape_is_refused(
 def test_a_part_that_changes_its_shape_is_named() -> None:
     parts = {"a": gym.spaces.Box(-1, 1, (2,)), "b": gym.spaces.Discrete(3)}
     layout = ObservationLayout(gym.spaces.Dict(parts))
-    columns, good = layout.empty(2), {"a": np.zeros(2), "b": 1}
+    columns = layout.empty(2)
+    good = {"a": np.zeros(2), "b": 1}
     layout.write_rows(columns, (good, good))
     with pytest.raises(SpaceLayoutError, match=r"'obs/a' has shape \(1,\)"):
         layout.write_rows(columns, (good, {**good, "a": np.zeros(1)}))

@@ -58,7 +58,8 @@ class Counted(gym.Wrapper[Any, Any, Any, Any]):
 
 def test_no_step_is_played_for_nothing() -> None:
     wrapped = EnvConfig(id="CartPole-v1", wrappers=(WrapperConfig(name=f"{__name__}:Counted"),))
-    Counted.steps, policy = 0, Leaning()
+    Counted.steps = 0
+    policy = Leaning()
     result = GreedyEvaluator(wrapped, 6, seed=1, side_by_side=4).evaluate(policy, 0)
     assert Counted.steps == sum(result.lengths)
     assert policy.widths == sorted(policy.widths, reverse=True)
@@ -107,7 +108,8 @@ class Endless(gym.Env[Any, Any]):
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         super().reset(seed=seed)
-        self.steps, self.odd = 0, bool(seed and seed % 2)
+        self.steps = 0
+        self.odd = bool(seed and seed % 2)
         return np.zeros(2, np.float32), {}
 
     def step(self, action: Any) -> Any:

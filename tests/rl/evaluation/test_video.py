@@ -23,7 +23,8 @@ class Counting(gym.Env[Any, Any]):
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
 
     def __init__(self, render_mode: str | None = None) -> None:
-        self.render_mode, self.t = render_mode, 0
+        self.render_mode = render_mode
+        self.t = 0
 
     def reset(self, **_: Any) -> tuple[Any, dict[str, Any]]:
         self.t = 0

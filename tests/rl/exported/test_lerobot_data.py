@@ -106,7 +106,8 @@ def write_lerobot(root: Path, pictures: str = "", **instead: Any) -> Path:
 
 
 def steps_of(episode: int, pictures: str) -> list[dict[str, Any]]:
-    length, found = LENGTHS[episode], []
+    length = LENGTHS[episode]
+    found = []
     for t in range(length):
         row: dict[str, Any] = {
             "episode_index": episode,

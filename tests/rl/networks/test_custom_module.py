@@ -55,7 +55,8 @@ class Normalised(Encoder):
 class Tied(Encoder):
     def __init__(self, observation: gym.Space[Any]) -> None:
         super().__init__(observation)
-        self.second, self.third = nn.Linear(8, 8), nn.Linear(8, 8)
+        self.second = nn.Linear(8, 8)
+        self.third = nn.Linear(8, 8)
         self.third.weight = self.second.weight
 
     def forward(self, obs: Any) -> torch.Tensor:

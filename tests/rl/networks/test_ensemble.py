@@ -97,12 +97,14 @@ def test_batch_norm_by_hand() -> None:
 
     def values(member: int, counts: bool) -> tuple[torch.Tensor, torch.Tensor]:
         """Those of a critic by the batch's statistics or the first ones, and its hidden layer."""
-        y, hidden = x, x
+        y = x
+        hidden = x
         for k in (0, 1):
             hidden = torch.relu(y) if k else x
             mean, variance = torch.zeros(1), torch.ones(1)
             if counts:
-                mean, variance = hidden.mean(0), hidden.var(0, correction=0)
+                mean = hidden.mean(0)
+                variance = hidden.var(0, correction=0)
             y = layer(k, member, hidden, mean, variance)
         return y, hidden
 

@@ -52,7 +52,8 @@ class Cameras(gym.Env[Any, Any]):
     """Its picture has the value 51 in channel 0, 102 in 1, 255 in 2."""
 
     def __init__(self, space: gym.Space[Any] = IMAGE) -> None:
-        self.observation_space, self.action_space = space, gym.spaces.Discrete(2)
+        self.observation_space = space
+        self.action_space = gym.spaces.Discrete(2)
         picture = np.broadcast_to(np.array([51, 102, 255], np.uint8), IMAGE.shape).copy()
         parts = {"front": picture, "back": picture[:, :, ::-1].copy(), "state": np.ones(2, "f")}
         self._obs = parts if isinstance(space, gym.spaces.Dict) else picture
@@ -153,7 +154,8 @@ class Untrained(Means):
 
 
 def test_random_weights_are_refused_at_the_start_and_seeds_stay_as_they_are() -> None:
-    env_id, network = "vedette_rl.testing:VisualReach", f"{HERE}:Untrained"
+    env_id = "vedette_rl.testing:VisualReach"
+    network = f"{HERE}:Untrained"
     torch.manual_seed(3)
     expected = "weights are random, .* \\(bias\\); load trained ones .*arguments.pretrained=true"
     with pytest.raises(CustomNetworkError, match=f"^the FrozenEncoder's network is .*{expected}"):

@@ -79,9 +79,11 @@ def tensors(state: dict[str, Any], word: str) -> dict[str, torch.Tensor]:
 )
 def test_frozen_layers_travel_and_are_saved_and_never_move(agent: str, network: type) -> None:
     learns = agent_with(agent, network, target_update_interval=2, max_grad_norm=0.1)
-    first, before = learns.model_info().arrays, learns.get_state()
+    first = learns.model_info().arrays
+    before = learns.get_state()
     step(learns, agent)
-    last, after = learns.model_info().arrays, learns.get_state()
+    last = learns.model_info().arrays
+    after = learns.get_state()
     moved = {name for name in first if not np.array_equal(first[name], last[name])}
     frozen = "net." if network is Frozen else "backbone."
     assert any(frozen in name for name in last)

@@ -219,7 +219,8 @@ def agent_of(features: int) -> Any:
 
 @pytest.mark.parametrize("features", [3, 4])
 def test_statistics_are_taken_from_another_run_together_or_not_at_all(features: int) -> None:
-    source, agent = agent_of(3), agent_of(features)
+    source = agent_of(3)
+    agent = agent_of(features)
     for _ in range(3):
         source._normalizer.update({"obs": torch.full((2, 3), 7.0)})
     own, theirs = (each.get_state()["normalizer"] for each in (agent, source))
@@ -253,7 +254,8 @@ def test_no_number_makes_the_statistics_something_else_than_numbers(largest: flo
 def test_a_single_number_of_half_precision_is_normalised_alike_in_numpy_and_torch() -> None:
     of_numbers = NormalizedColumns((("obs", ()),))
     x = np.array([1000.5, 999.5, 1001.0], np.float16)
-    mean, scale = np.array([1000.1], np.float32), np.array([3.0], np.float32)
+    mean = np.array([1000.1], np.float32)
+    scale = np.array([3.0], np.float32)
     found = normalize_columns({"obs": x}, of_numbers.split(mean), of_numbers.split(scale))["obs"]
     tensors = of_numbers.split(torch.from_numpy(mean)), of_numbers.split(torch.from_numpy(scale))
     by_torch = normalize_columns({"obs": torch.from_numpy(x)}, *tensors)["obs"]

@@ -213,7 +213,8 @@ def test_images_and_vectors_of_a_dictionary_have_a_branch_each() -> None:
 
 def encoded(seen: BuiltInInput, space: s.Dict) -> tuple[Any, Any, Any]:
     torch.manual_seed(0)
-    encoder, obs = build_encoder(seen), sampled_obs(space, 5, 0)
+    encoder = build_encoder(seen)
+    obs = sampled_obs(space, 5, 0)
     with torch.no_grad():
         for parameter in encoder.parameters():  # scales of 1 and shifts of 0 would hide a mistake
             parameter.add_(0.1 * torch.randn_like(parameter))
@@ -246,7 +247,8 @@ def test_features_of_a_part_are_those_of_its_branch_alone() -> None:
     for k, stride in ((1, 4), (2, 2), (3, 1)):
         weight, bias = (of[f"image1.convolutions.conv{k}.{part}"] for part in ("weight", "bias"))
         x = torch.nn.functional.conv2d(x, weight, bias, stride).relu()
-    joints, grip = obs["obs/joints"], torch.nn.functional.one_hot(obs["obs/grip"], 2)
+    joints = obs["obs/joints"]
+    grip = torch.nn.functional.one_hot(obs["obs/grip"], 2)
     vectors = {"image1": x.flatten(1), "vector": torch.cat([joints, grip], 1)}
     for (name, vector), columns in zip(vectors.items(), (slice(8, 16), slice(16, 20)), strict=True):
         y = vector @ of[f"{name}.linear.weight"].T + of[f"{name}.linear.bias"]

@@ -69,7 +69,8 @@ def test_without_the_private_call_a_step_is_the_same_to_rounding(
                 adam.zero_grad()
                 torch.autograd.backward(network(torch.randn(6, 3)).square().sum())
                 adam.step()
-            state, adam = adam.get_state(), VectorAdam(vector, **settings)
+            state = adam.get_state()
+            adam = VectorAdam(vector, **settings)
             adam.set_state(state)
         return network, adam
 

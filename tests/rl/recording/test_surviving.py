@@ -17,7 +17,9 @@ class Disk:
     """Makes recorders on a disk that is full or not."""
 
     def __init__(self) -> None:
-        self.full, self.made, self.now = False, 0, 0.0
+        self.full = False
+        self.made = 0
+        self.now = 0.0
         self.written: list[int] = []
 
     def make(self) -> Recorder:

@@ -25,7 +25,9 @@ from vedette_rl.replay.frame_stacks import (
 STACK = FrameStack(4, (FramePart("", np.dtype(np.uint8), (5, 3)),))
 ROW = np.dtype([("obs", "u1", (4, 5, 3)), ("action", "<i8"), ("next_obs", "u1", (4, 5, 3))])
 STORED = stored_row(ROW, STACK)
-CAPACITY, GUARD, BATCH = 1500, 400, 90
+CAPACITY = 1500
+GUARD = 400
+BATCH = 90
 SHARED = make_frame_ring_spec(STACK, CAPACITY, guard=GUARD, extra_frames=4, rows_per_batch=20)
 
 

@@ -42,7 +42,9 @@ class RecordedDisk:
     """
 
     def __init__(self, root: Path, chance: random.Random, syncs: int | None = None) -> None:
-        self.root, self._chance, self._syncs = root, chance, syncs
+        self.root = root
+        self._chance = chance
+        self._syncs = syncs
         self.meanwhile: Callable[[], None] = lambda: None
         self._files: dict[int, int] = {}  # a descriptor each, so that no number is used again
         self._on_disk: dict[int, bytes] = {}
@@ -55,7 +57,8 @@ class RecordedDisk:
                 self._on_disk[number] = self._read(number)
 
     def __enter__(self) -> Self:
-        self._fsync, self._fdatasync = os.fsync, os.fdatasync
+        self._fsync = os.fsync
+        self._fdatasync = os.fdatasync
         os.fsync = os.fdatasync = self._sync  # type: ignore[assignment]  # they take a file too
         return self
 
@@ -65,7 +68,8 @@ class RecordedDisk:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        os.fsync, os.fdatasync = self._fsync, self._fdatasync
+        os.fsync = self._fsync
+        os.fdatasync = self._fdatasync
         for file in self._files.values():
             os.close(file)
 
@@ -94,7 +98,8 @@ class RecordedDisk:
         if stat.S_ISDIR(found.st_mode):
             self._entries[number] = self._listed(path)
             return
-        self._on_disk[number], self._later[number] = self._read(number), []
+        self._on_disk[number] = self._read(number)
+        self._later[number] = []
         self.meanwhile()
 
     def _know(self, path: Path) -> int:

@@ -39,7 +39,8 @@ from vedette_rl.replay.rows import MemoryRing
 from vedette_rl.replay.uniform import UniformReplay
 
 CPU = torch.device("cpu")
-CAPACITY, GUARD = counting_frames.CAPACITY, counting_frames.GUARD
+CAPACITY = counting_frames.CAPACITY
+GUARD = counting_frames.GUARD
 
 
 def new_ring(kind: Kind) -> Any:
@@ -114,7 +115,8 @@ def test_it_has_the_rows_of_its_ring(
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_rows_that_are_not_followed_yet_are_not_drawn(kind: Kind) -> None:
-    ring, now = new_ring(kind), [0.0]
+    ring = new_ring(kind)
+    now = [0.0]
     copy = DeviceRing(ring, CPU, clock=lambda: now[0])
     fill(ring, kind, 100)
     copy.follow()
@@ -136,7 +138,9 @@ def test_rows_that_are_overwritten_while_they_are_copied_are_not_drawn(
     """Between two reads of the cursor the writer inserts, up to all rows anew."""
     ring = new_ring(kind)
     fill(ring, kind, 2000)
-    copy, live, left = at_once(ring), ring.live, [40]
+    copy = at_once(ring)
+    live = ring.live
+    left = [40]
     rng = np.random.default_rng(overtakes)
 
     def overtaken() -> tuple[int, int]:
@@ -161,7 +165,8 @@ def test_rows_that_are_overwritten_while_they_are_copied_are_not_drawn(
 def test_a_writer_that_always_overtakes_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     kind = KINDS["rows"]
     ring = new_ring(kind)
-    copy, live = at_once(ring), ring.live
+    copy = at_once(ring)
+    live = ring.live
 
     def overtaken() -> tuple[int, int]:
         fill(ring, kind, 2 * CAPACITY)
@@ -186,7 +191,8 @@ def test_batches_are_those_that_the_ring_itself_gives(kind: Kind, prioritized: b
     errors = np.random.default_rng(0)
     for _ in range(40):
         fill(ring, kind, 70)
-        expected, found = plain.sample(32), loader.load()
+        expected = plain.sample(32)
+        found = loader.load()
         np.testing.assert_array_equal(found.indices, expected.indices)
         assert found.batch.keys() == expected.columns.keys()
         for name, column in expected.columns.items():
@@ -258,7 +264,8 @@ def test_entries_of_any_type_and_size_come_back_as_they_were() -> None:
             for shape in ((), (3,), (2, 4))
         )
     ]
-    ring, rng = MemoryRing(np.dtype(fields), 50, guard=20), np.random.default_rng(0)
+    ring = MemoryRing(np.dtype(fields), 50, guard=20)
+    rng = np.random.default_rng(0)
     kept = {
         name: rng.integers(0, 2, (40, *column.shape[1:])).astype(column.dtype)
         * (True if column.dtype.kind == "b" else column.dtype.type(113))
@@ -318,7 +325,8 @@ def replay_of(ring: Any, rng: np.random.Generator, prioritized: bool) -> Any:
 
 def mixed(rings: Sequence[Any], shares: Sequence[float], prioritized: bool) -> MixedReplay:
     """The last of the sources is whole, where there are several; the others grow."""
-    rng, last = np.random.default_rng(5), len(shares) - 1
+    rng = np.random.default_rng(5)
+    last = len(shares) - 1
     named = [
         Source(f"s{k}", replay_of(ring, rng, prioritized), share, grows=k < last or k == 0)
         for k, (ring, share) in enumerate(zip(rings[1:], shares, strict=True))
@@ -382,7 +390,8 @@ def test_batches_of_several_sources_are_those_of_their_rings(
 
 def assert_numbered(kind: Kind, found: DeviceBatch, sources: int) -> None:
     """Each row is the one of its number, in a ring of its source."""
-    of_rows, numbers = found.indices >> NUMBER_BITS, found.indices & ((1 << NUMBER_BITS) - 1)
+    of_rows = found.indices >> NUMBER_BITS
+    numbers = found.indices & ((1 << NUMBER_BITS) - 1)
     columns = {name: column.numpy() for name, column in found.batch.items()}
     np.testing.assert_array_equal(columns.pop("source"), of_rows)
     assert set(of_rows) <= set(range(sources))
@@ -425,7 +434,8 @@ class LateStream(SideStream):
     """Copies when somebody waits for them, and not before: as a slow device does."""
 
     def __init__(self) -> None:
-        self.copies, self.waited = 0, 0
+        self.copies = 0
+        self.waited = 0
 
     def pin(self, array: NDArray[Any]) -> torch.Tensor:
         return torch.from_numpy(array).clone()
@@ -473,11 +483,13 @@ def test_batches_by_pinned_memory_are_those_of_the_replay_one_ahead(
     for ring in rings:
         fill(ring, kind, 200)
     plain, pinned = replay(), replay()
-    ours, loader = CpuLoader(plain, 32, CPU), PinnedLoader(pinned, 32, stream := LateStream())
+    ours = CpuLoader(plain, 32, CPU)
+    loader = PinnedLoader(pinned, 32, stream := LateStream())
     errors = np.random.default_rng(0)
     ahead = copied(ours.load())
     for _ in range(20):
-        expected, found = ahead, loader.load()
+        expected = ahead
+        found = loader.load()
         ahead = copied(ours.load())
         assert_same(found, expected)
         fill(rings[0], kind, 90)  # the batch ahead was drawn before
@@ -520,7 +532,8 @@ def test_uniform_rows_are_gathered_into_pinned_memory_itself() -> None:
     ring = new_ring(kind)
     fill(ring, kind, 300)
     replay = UniformReplay(ring, np.random.default_rng(0))
-    loader, places = PinnedLoader(replay, 16, LateStream()), set()
+    loader = PinnedLoader(replay, 16, LateStream())
+    places = set()
     loader.load()  # pins memory for two batches of the form that the replay gives
     for _ in range(8):
         loader.load()

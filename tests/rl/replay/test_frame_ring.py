@@ -71,7 +71,8 @@ class Reference:
     """Every batch ever inserted, whole, and where its frames begin."""
 
     def __init__(self, capacity: int, frames_capacity: int) -> None:
-        self._capacity, self._frames_capacity = capacity, frames_capacity
+        self._capacity = capacity
+        self._frames_capacity = frames_capacity
         self._rows: list[dict[str, Any]] = []
         self._begins: list[int] = []
         self._frames = 0
@@ -175,7 +176,8 @@ def test_pieces_of_an_export_are_of_bounded_size(
 
 def test_rows_die_early_where_episodes_are_short_and_are_never_drawn_by_priority() -> None:
     shared = shared_frames((5, 3), 200, 100)
-    ring, reference = MemoryFrameRing(STORED, 100, shared, guard=20), Reference(100, 200)
+    ring = MemoryFrameRing(STORED, 100, shared, guard=20)
+    reference = Reference(100, 200)
     insert(ring, reference, [(10, 80, True)] * 9, 0)
     assert ring.live() == (70, 90)
     replay = PrioritizedReplay(ring, np.random.default_rng(0), ReplayConfig(prioritized=True))
@@ -192,7 +194,8 @@ def test_rows_die_early_where_episodes_are_short_and_are_never_drawn_by_priority
 def test_a_plain_ring_and_one_of_frames_draw_the_same() -> None:
     plain_row = np.dtype([(name, ROW[name]) for name in ROW.names or ()])
     shared = make_frame_ring_spec(STACK, 100, guard=50, extra_frames=4, rows_per_batch=10)
-    framed, plain = MemoryFrameRing(STORED, 100, shared, guard=50), MemoryRing(plain_row, 100)
+    framed = MemoryFrameRing(STORED, 100, shared, guard=50)
+    plain = MemoryRing(plain_row, 100)
     for first in range(0, 300, 10):
         columns = batch(first, 10)
         framed.append(columns, 10)
@@ -319,7 +322,8 @@ def test_large_observations_and_stacked_images_are_stored_once(
 def test_kills_at_any_moment_leave_rows_and_frames_whole(
     tmp_path: Path, start_counting: "Callable[[Path], subprocess.Popen[str]]"
 ) -> None:
-    chance, inserted = np.random.default_rng(0), 0
+    chance = np.random.default_rng(0)
+    inserted = 0
     for _ in range(5):
         child = start_counting(tmp_path)
         assert child.stdout is not None
@@ -351,7 +355,8 @@ def test_a_writer_at_full_speed_never_tears_a_stack(
     until = time.monotonic() + 30
     while not ring.inserted and time.monotonic() < until:
         time.sleep(0.001)
-    until, samples = time.monotonic() + 2.0, 0
+    until = time.monotonic() + 2.0
+    samples = 0
     while time.monotonic() < until:
         for replay in (uniform, prioritized):
             sample = replay.sample(64)

@@ -11,7 +11,8 @@ from counting_rows import DTYPE, StartInserting, assert_rows, stamp
 
 from vedette_rl.replay.ring import RingReader, RingWriter
 
-CAPACITY, GUARD = 3000, 500
+CAPACITY = 3000
+GUARD = 500
 
 
 def assert_whole(directory: Path, before: int) -> int:
@@ -28,7 +29,8 @@ def assert_whole(directory: Path, before: int) -> int:
 
 
 def kill_again_and_again(directory: Path, start_inserting: StartInserting, times: int) -> None:
-    chance, inserted = random.Random(times), 0
+    chance = random.Random(times)
+    inserted = 0
     for _ in range(times):
         child = start_inserting(directory, CAPACITY, GUARD)
         assert child.stdout is not None

@@ -10,7 +10,8 @@ from counting_rows import DTYPE, rows
 
 from vedette_rl.replay.ring import MarkedRows, RingReader, RingWriter
 
-CAPACITY, GUARD = 200, 60
+CAPACITY = 200
+GUARD = 60
 
 
 def opened(place: Path, capacity: int = CAPACITY, guard: int = GUARD) -> RingWriter:
@@ -38,9 +39,11 @@ def marked(count: int) -> list[int]:
 @pytest.mark.parametrize("killed_after", ["the rows", "the copies", "nothing"])
 def test_each_is_copied_once_across_kills(tmp_path: Path, killed_after: str, room: int) -> None:
     """A kill is a writer that is dropped: the next one finds what was committed."""
-    rng, total = np.random.default_rng(0), 0
+    rng = np.random.default_rng(0)
+    total = 0
     while total < 1500:
-        ring, copies = opened(tmp_path / "a"), opened(tmp_path / "b", 500, room)
+        ring = opened(tmp_path / "a")
+        copies = opened(tmp_path / "b", 500, room)
         following = MarkedRows(ring, copies, "terminated")
         following.follow()
         for _ in range(int(rng.integers(1, 6))):

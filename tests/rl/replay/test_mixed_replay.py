@@ -67,7 +67,8 @@ def mixed(
     warmup: int = 1,
     **more: Any,
 ) -> MixedReplay:
-    config, rng = config or ReplayConfig(), np.random.default_rng(0)
+    config = config or ReplayConfig()
+    rng = np.random.default_rng(0)
     others = [
         Source(f"s{i}", drawn(ring, rng, config), share, grows=grows, **more)
         for i, (ring, share) in enumerate(zip(rings[1:], shares, strict=True))
@@ -81,7 +82,8 @@ def counted(sample: Sample, sources: int) -> NDArray[Any]:
 
 def assert_own_rows(sample: Sample, firsts: tuple[int, ...]) -> None:
     """Each row is the one of its number in its own source, whose rows begin at one of `firsts`."""
-    sources, numbers = sample.indices >> NUMBER_BITS, sample.indices & ((1 << NUMBER_BITS) - 1)
+    sources = sample.indices >> NUMBER_BITS
+    numbers = sample.indices & ((1 << NUMBER_BITS) - 1)
     np.testing.assert_array_equal(sources, sample.columns["source"])
     columns = {name: column for name, column in sample.columns.items() if name != "source"}
     assert_rows(columns, numbers + np.array(firsts)[sources])
@@ -346,7 +348,8 @@ def test_a_source_whose_rows_were_overwritten_is_drawn_from_where_they_lie() -> 
 
 def test_weights_make_each_source_uniform_and_leave_the_shares_as_they_are() -> None:
     """Against the mean over q(i) = share_s / N_s, computed in plain numpy."""
-    share, sizes = 0.25, (5, 8)
+    share = 0.25
+    sizes = (5, 8)
     replay = mixed(*(memory(n) for n in sizes), shares=(share,), config=BY_PRIORITY)
     rng = np.random.default_rng(7)
     priorities = [rng.uniform(0.2, 5.0, n) for n in sizes]
@@ -354,12 +357,15 @@ def test_weights_make_each_source_uniform_and_leave_the_shares_as_they_are() -> 
     for number, given_ in enumerate(priorities):
         indices = np.arange(len(given_)) + (number << NUMBER_BITS)
         replay.update_priority(indices, given_)
-    total, weight_sum, parts = 0.0, 0.0, np.zeros(2)
+    total = 0.0
+    weight_sum = 0.0
+    parts = np.zeros(2)
     for _ in range(3000):
         sample = replay.sample(64)
         assert sample.weights is not None
         assert sample.weights.max() == 1.0
-        source, row = sample.indices >> NUMBER_BITS, sample.indices & 255
+        source = sample.indices >> NUMBER_BITS
+        row = sample.indices & 255
         # undo the largest of the batch, which is another in each
         relative = np.concatenate([len(p) * p / p.sum() for p in priorities])
         lowest = relative[np.where(source, 5, 0) + row].min()

@@ -20,7 +20,8 @@ from vedette_rl.replay.prioritized import PrioritizedReplay, open_priorities
 from vedette_rl.replay.ring import RingReader, RingWriter, check_ring, recover_replay
 from vedette_rl.replay.syncing import read_synced
 
-CAPACITY, GUARD = 1500, 400
+CAPACITY = 1500
+GUARD = 400
 
 
 def open_ring(directory: Path, kind: Kind, interval_s: float = 1.0) -> RingWriter:
@@ -51,7 +52,9 @@ class Progress:
     """Inserts, syncs and restarts at random until the power fails."""
 
     def __init__(self, directory: Path, kind: Kind, chance: random.Random) -> None:
-        self.directory, self.kind, self.chance = directory, kind, chance
+        self.directory = directory
+        self.kind = kind
+        self.chance = chance
         self.committed = self.synced = 0
         self.ring: RingWriter | None = None
 
@@ -132,7 +135,8 @@ def recover_with_failures(directory: Path, image: Path, chance: random.Random) -
 def lose_power_once(tmp_path: Path, machine: Machine, kind: Kind, seed: int) -> int:
     """One life of a replay that a power failure ends; the rows that were lost."""
     chance = random.Random(seed)
-    directory, image = tmp_path / "disk" / "replay", tmp_path / "image"
+    directory = tmp_path / "disk" / "replay"
+    image = tmp_path / "image"
     directory.parent.mkdir()
     progress = run_until_the_power_fails(directory, image, kind, chance)
     machine.starts += 1
@@ -234,7 +238,8 @@ def test_rows_are_gone_whose_frames_the_writer_may_have_overwritten(
         insert(ring, kind, 4)  # eight frames for four rows: frames are kept for fewer rows
         if ring.inserted % 400 == 0:
             ring._syncer.sync()
-    synced, entries = read_synced(tmp_path), ring.shared
+    synced = read_synced(tmp_path)
+    entries = ring.shared
     assert synced is not None
     assert entries is not None
     for entry in range(synced.commit.shared, synced.shared_bound):
@@ -321,7 +326,8 @@ def test_a_replay_at_rest_is_read_as_a_start_would_recover_it(
 def test_priorities_begin_anew_with_the_rows_that_are_left(
     tmp_path: Path, machine: Machine
 ) -> None:
-    kind, config = KINDS["rows"], ReplayConfig(prioritized=True)
+    kind = KINDS["rows"]
+    config = ReplayConfig(prioritized=True)
     ring = open_ring(tmp_path, kind)
     for _ in range(20):
         insert(ring, kind, 90)

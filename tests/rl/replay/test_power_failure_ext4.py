@@ -22,7 +22,9 @@ from kinds_of_rows import KINDS, Machine, assert_whole
 
 from vedette_rl.replay.ring import RingWriter
 
-CAPACITY, GUARD, CUTS = 6000, 800, 40
+CAPACITY = 6000
+GUARD = 800
+CUTS = 40
 
 
 @contextmanager
@@ -77,7 +79,8 @@ def copy_at_once(image: Path, copy: Path) -> None:
 def test_forty_power_failures_on_ext4_leave_the_replay_of_the_last_sync(
     tmp_path: Path, image: Path, machine: Machine, start_program: StartInserting
 ) -> None:
-    chance, kept = random.Random(0), list[int]()
+    chance = random.Random(0)
+    kept = list[int]()
     try:
         with mounted(image, tmp_path / "disk") as disk:
             child = start_program("synced_rows.py", disk / "replay", CAPACITY, GUARD)

@@ -90,7 +90,8 @@ class NoReplay:
 
 
 def test_a_replay_of_a_name_is_made_with_its_own_arguments() -> None:
-    rows, rng = MemoryRing(NUMBERED, 8), np.random.default_rng(0)
+    rows = MemoryRing(NUMBERED, 8)
+    rng = np.random.default_rng(0)
     named = ReplayConfig(name=f"{__name__}:Recent", kwargs={"draws": 3})
     own = make_own_replay(named, rows, rng)
     assert isinstance(own, Recent)

@@ -54,7 +54,8 @@ def mapped_mb() -> int:
 
 @pytest.mark.skipif(not STATUS.exists(), reason="only Linux says it")
 def test_a_writer_gives_back_the_memory_of_what_it_has_written(tmp_path: Path) -> None:
-    row, before = np.dtype([("obs", "u1", (1 << 20,))]), mapped_mb()
+    row = np.dtype([("obs", "u1", (1 << 20,))])
+    before = mapped_mb()
     ring = RingWriter.open(tmp_path, row, 40, run_id="run", guard=1)
     for number in range(40):
         ring.append({"obs": np.full((1, 1 << 20), number, np.uint8)}, 1)

@@ -98,11 +98,13 @@ def made(sizes: tuple[int, ...], scales: tuple[float, ...], seed: int = 0) -> li
 def test_joined_trees_are_searched_as_each_alone(
     sizes: tuple[int, ...], scales: tuple[float, ...]
 ) -> None:
-    alone, joined = made(sizes, scales), JoinedTrees(made(sizes, scales))
+    alone = made(sizes, scales)
+    joined = JoinedTrees(made(sizes, scales))
     rng = np.random.default_rng(1)
     parts = ((0, slice(0, 40)), (1, slice(40, 90)), (2, slice(90, 700)))
     fractions = rng.random(700)
-    fractions[[0, 40, 90]], fractions[[39, 89, 699]] = 0.0, 1.0
+    fractions[[0, 40, 90]] = 0.0
+    fractions[[39, 89, 699]] = 1.0
     places, masses = joined.find(fractions.copy(), parts)
     for number, rows in parts:
         found = places[rows] - joined.begins[number]
@@ -126,7 +128,8 @@ def test_sums_of_joined_trees_stay_right_whatever_lies_between_their_leaves(
     stored: list[NDArray[np.float64]] = []
 
     def between_other_numbers(multiple: int) -> tuple[NDArray[np.float64], list[int]]:
-        begins, end = [], 0
+        begins = []
+        end = 0
         for size in SIZES:
             begins.append(end)
             end = -(-(end + padded(size) + 9) // multiple) * multiple

@@ -37,7 +37,8 @@ class InsertingDuringTheGather(MemoryRing):
     def inserted(self) -> int:
         if self.times > 0:
             self.times -= 1
-            burst, self.burst = self.burst, 0
+            burst = self.burst
+            self.burst = 0
             insert(self, burst)
             self.burst = burst
         return super().inserted
@@ -81,7 +82,9 @@ def test_rows_overwritten_during_the_copy_are_drawn_again() -> None:
     insert(ring, 100)
     replay = UniformReplay(ring, np.random.default_rng(0))
     for _ in range(50):
-        ring.burst, ring.times = 37, 4  # before the copy, the check after it, and the next of each
+        # before the copy, the check after it, and the next of each
+        ring.burst = 37
+        ring.times = 4
         sample = replay.sample(64)
         assert ring.times == 0
         assert sample.indices.min() >= ring.inserted - 100 - 2 * 37
@@ -91,7 +94,8 @@ def test_rows_overwritten_during_the_copy_are_drawn_again() -> None:
 def test_a_writer_that_always_outruns_the_reader_is_an_error_not_a_hang() -> None:
     ring = InsertingDuringTheGather(DTYPE, 10, guard=20)
     insert(ring, 10)
-    ring.burst, ring.times = 40, 1_000_000
+    ring.burst = 40
+    ring.times = 1_000_000
     with pytest.raises(ReplayOverrunError, match=r"10 rows were overwritten .* replay.capacity"):
         UniformReplay(ring, np.random.default_rng(0)).sample(4)
 

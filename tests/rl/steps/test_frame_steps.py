@@ -33,8 +33,11 @@ class Pictures(gym.Env[Any, Any]):
     action_space = gym.spaces.Discrete(2)
 
     def __init__(self, number: int, script: list[tuple[int, str]], still: bool = False) -> None:
-        self._number, self._script, self._still = number, script, still
-        self._episode, self._t = -1, 0
+        self._number = number
+        self._script = script
+        self._still = still
+        self._episode = -1
+        self._t = 0
 
     def _obs(self) -> np.ndarray[Any, Any]:
         seen = (0, 0, 0) if self._still else (self._number, self._episode, self._t)
@@ -42,7 +45,8 @@ class Pictures(gym.Env[Any, Any]):
 
     def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
-        self._episode, self._t = self._episode + 1, 0
+        self._episode = self._episode + 1
+        self._t = 0
         return self._obs(), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -151,7 +155,8 @@ def test_transitions_are_those_of_whole_observations(
     stored = 0
     for step in steps_of(row, 40):
         assert_equal(framed.with_whole_stacks(framed.process(step)), plain.process(step))
-        before, stored = stored, int(framed.pool.numbers.max()) + 1
+        before = stored
+        stored = int(framed.pool.numbers.max()) + 1
         done = int((step.terminated | step.truncated).sum())
         assert stored - before == len(row) + done + (0 if before else len(row))
     assert_equal(framed.with_whole_stacks(framed.flush()), plain.flush())

@@ -18,7 +18,9 @@ from vedette_rl.steps.hindsight import EPISODE_STEPS_MAX, Hindsight
 from vedette_rl.testing import BitFlip, ScriptedEnv
 from vedette_rl.testing.inputs import sampled_actions
 
-ENVS, BITS, GOALS = 3, 5, 4
+ENVS = 3
+BITS = 5
+GOALS = 4
 GOAL_COLUMNS = {"obs/desired_goal", "next_obs/desired_goal"}
 
 
@@ -40,7 +42,9 @@ def hindsight(envs: VectorEnvironment, goals: int = GOALS) -> Hindsight:
 
 def played(envs: VectorEnvironment, steps: int) -> tuple[list[Columns], int]:
     """What comes of some steps and of the flush, and how many of these were transitions."""
-    processor, valid, found = hindsight(envs), 0, []
+    processor = hindsight(envs)
+    valid = 0
+    found = []
     envs.reset()
     actions = sampled_actions(envs.spaces.action, steps * len(envs), 0).reshape(steps, len(envs))
     for action in actions:
@@ -53,9 +57,11 @@ def played(envs: VectorEnvironment, steps: int) -> tuple[list[Columns], int]:
 def episodes_of(pieces: list[Columns]) -> list[tuple[Columns, Columns]]:
     """The original rows of each episode, and its relabelled ones."""
     rows = {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
-    found, at = [], 0
+    found = []
+    at = 0
     while at < len(rows["reward"]):
-        goal, length = rows["obs/desired_goal"], 1
+        goal = rows["obs/desired_goal"]
+        length = 1
         ended = rows["terminated"] | rows["truncated"]
         while not ended[at + length - 1] and (goal[at + length] == goal[at]).all():
             successor = rows["obs/observation"][at + length]
@@ -144,7 +150,9 @@ def assert_n_steps(found: Columns, single: Columns, n: int, ends: bool) -> None:
         goals = np.concatenate([rows["obs/desired_goal"] for rows in (whole, again)])
         for k, goal in enumerate(goals):
             t = k if k < length else (k - length) // GOALS
-            value, steps, hit = 0.0, 0, False
+            value = 0.0
+            steps = 0
+            hit = False
             while steps < n and t + steps < length and not (hit and ends):
                 hit = bool((whole["next_obs/achieved_goal"][t + steps] == goal).all())
                 value += 0.5**steps * (hit - 1.0)

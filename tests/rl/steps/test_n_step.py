@@ -45,7 +45,8 @@ def collected(row: VectorEnvironment, n: int, steps: int) -> list[Row]:
 def naive(number: int, script: list[tuple[int, str]], n: int, steps: int) -> list[Row]:
     """Every transition of `steps` steps, one after the other."""
     found: list[Row] = []
-    episode, left = 0, steps
+    episode = 0
+    left = steps
     while left:
         length, end = script[min(episode, len(script) - 1)]
         played = min(length, left)
@@ -55,9 +56,11 @@ def naive(number: int, script: list[tuple[int, str]], n: int, steps: int) -> lis
             total = sum(DISCOUNT**k * reward for k, reward in enumerate(rewards))
             over = t + age == length
             ends = over and end != "truncated", over and end != "terminated"
-            now, then = (number, episode, t), (number, episode, t + age)
+            now = (number, episode, t)
+            then = (number, episode, t + age)
             found.append((*now, *then, round(total, 4), *ends, age))
-        episode, left = episode + 1, left - played
+        episode = episode + 1
+        left = left - played
     return found
 
 

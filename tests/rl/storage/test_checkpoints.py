@@ -58,7 +58,8 @@ def test_a_torn_checkpoint_is_passed_over_and_told_of(tmp_path: Path) -> None:
 def test_the_latest_is_chosen_again_where_its_run_removes_it_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    checkpoints, open_file = Checkpoints(tmp_path, keep=1), torch.UntypedStorage.from_file
+    checkpoints = Checkpoints(tmp_path, keep=1)
+    open_file = torch.UntypedStorage.from_file
     newer = iter((2, 3))
     state = {"x": torch.arange(3.0)}
 

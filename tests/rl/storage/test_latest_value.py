@@ -252,13 +252,16 @@ def test_a_reader_racing_a_writer_never_gets_a_torn_value(
     start_writer()
     reader = LatestValueReader(tmp_path / "n")
     wait_for_more(reader, 0)
-    seen, reads, until = 0, 0, time.monotonic() + 1.0
+    seen = 0
+    reads = 0
+    until = time.monotonic() + 1.0
     while time.monotonic() < until:
         value = reader.read(after=seen)
         if value is not None:
             assert value[0] > seen
             assert_whole(*value)
-            seen, reads = value[0], reads + 1
+            seen = value[0]
+            reads = reads + 1
     assert reads > 10
 
 

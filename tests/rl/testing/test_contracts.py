@@ -88,7 +88,8 @@ class LinearPolicy:
     def sync_model(self, model: ModelInfo) -> None:
         if model.arrays["weight"].shape != (2, 3):
             raise ModelMismatchError("weight", "(2, 3)", str(model.arrays["weight"].shape))
-        self.weight, self.bias = model.arrays["weight"], model.arrays["bias"]
+        self.weight = model.arrays["weight"]
+        self.bias = model.arrays["bias"]
 
     def act(self, obs: Columns, *, explore: bool) -> NDArray[Any]:
         greedy = (obs["obs"] @ self.weight.T + self.bias).argmax(1)
@@ -100,7 +101,8 @@ class LinearPolicy:
 class ListReplay:
     def __init__(self, capacity: int) -> None:
         self.rows: list[tuple[int, dict[str, Any]]] = []
-        self.capacity, self.inserted = capacity, 0
+        self.capacity = capacity
+        self.inserted = 0
         self.rng = np.random.default_rng(0)
 
     def insert(self, columns: Columns) -> None:

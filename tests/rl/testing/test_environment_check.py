@@ -149,15 +149,18 @@ class Walk(gym.Env[Any, Any]):
     action_space = gym.spaces.Discrete(2)
 
     def __init__(self, *, random: bool = False, resets_itself: bool = False) -> None:
-        self.random, self.resets_itself = random, resets_itself
+        self.random = random
+        self.resets_itself = resets_itself
 
     def reset(self, *, seed: Any = None, options: Any = None) -> Any:
         super().reset(seed=seed)
-        self.place, self.t = self.np_random.random() if self.random else 0.0, 0
+        self.place = self.np_random.random() if self.random else 0.0
+        self.t = 0
         return self.seen(), {}
 
     def step(self, action: Any) -> Any:
-        self.place, self.t = self.place + float(action), self.t + 1
+        self.place = self.place + float(action)
+        self.t = self.t + 1
         over = self.t >= 5 + action
         if over and self.resets_itself:
             self.reset()
@@ -212,11 +215,13 @@ class FewStates(gym.Env[Any, Any]):
 
     def reset(self, *, seed: Any = None, options: Any = None) -> Any:
         super().reset(seed=seed)
-        self.place, self.t = int(self.np_random.integers(4)), 0
+        self.place = int(self.np_random.integers(4))
+        self.t = 0
         return self.place, {}
 
     def step(self, action: Any) -> Any:
-        self.place, self.t = (self.place + 2 * int(action) - 1) % 4, self.t + 1
+        self.place = (self.place + 2 * int(action) - 1) % 4
+        self.t = self.t + 1
         return self.place, 0.0, self.t > 1 and self.place == 0, False, {}
 
 

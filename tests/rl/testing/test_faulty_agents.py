@@ -32,7 +32,9 @@ class Misreading:
     """An agent that is right about batches that it does not read right, or says it wrong."""
 
     def __init__(self, agent: Agent, misreads: Misreads, mistells: Mistells) -> None:
-        self._agent, self._misreads, self._mistells = agent, misreads, mistells
+        self._agent = agent
+        self._misreads = misreads
+        self._mistells = mistells
 
     def __getattr__(self, name: str) -> Any:  # all but opt is the agent's
         return getattr(self._agent, name)

@@ -27,7 +27,10 @@ class Count(gym.Env[np.ndarray, int]):
     def __init__(self, sleep_s: float = 0.0, once: str = "", at: int = 0, how: str = "die") -> None:
         self._number = float(secrets.randbits(20))
         self._step = 0
-        self._sleep_s, self._once, self._at, self._how = sleep_s, once, at, how
+        self._sleep_s = sleep_s
+        self._once = once
+        self._at = at
+        self._how = how
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

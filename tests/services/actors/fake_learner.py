@@ -14,10 +14,11 @@ import zmq
 from vedette.local.daemons import free_port
 from vedette_protocol import topics
 from vedette_protocol.codec import decode_up, encode
+from vedette_protocol.column import Columns
 from vedette_protocol.ledger import Ledger
 from vedette_protocol.messages import Batch, Message, Report, Run, Stop
 from vedette_protocol.model import pack_model, split_into_chunks
-from vedette_protocol.schema import Columns, Schema
+from vedette_protocol.schema import Schema
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.spaces import Spaces, action_bounds, transition_dtype
@@ -117,7 +118,8 @@ class FakeLearner:
         self, address: Address, run: Run, *, ledger: Ledger | None = None, credit: int = 64
     ) -> None:
         self.address = address
-        self.run, self.credit = run, credit
+        self.run = run
+        self.credit = credit
         self.ledger = ledger or Ledger(run.run_id)
         self.batches: list[Batch] = []
         self.reports: dict[str, Report] = {}
@@ -211,7 +213,8 @@ class FakeLearner:
         socket.send_multipart([topic, *encode(message)])
 
     def _take(self, frames: list[bytes]) -> None:
-        message, now = decode_up(frames), time.monotonic()
+        message = decode_up(frames)
+        now = time.monotonic()
         if isinstance(message, Report):
             self.reports[message.manager] = message
             self.states.append(message.state)

@@ -8,9 +8,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from vedette_protocol.column import Column
 from vedette_protocol.messages import Ack, Report, Run
 from vedette_protocol.model import CompleteModel
-from vedette_protocol.schema import Column, Schema
+from vedette_protocol.schema import Schema
 from vedette_services.actors.connection import Identity
 from vedette_services.actors.handover import FinishedBatch
 from vedette_services.actors.instructions import (

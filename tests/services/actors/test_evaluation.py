@@ -146,7 +146,8 @@ def test_the_process_plays_one_model_after_another_and_reports_its_progress(
     tmp_path: Path,
 ) -> None:
     run = replace(a_run(), evaluation=SETTINGS)
-    process, seen = EvaluationProcess(run, tmp_path), list[EvaluationReport]()
+    process = EvaluationProcess(run, tmp_path)
+    seen = list[EvaluationReport]()
     try:
         for request, version in ((8, 100), (9, 104)):
             process.play(PlayEvaluation(run, request, model_for(run, version)))

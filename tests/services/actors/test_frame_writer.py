@@ -45,7 +45,8 @@ class Numbered(gym.Env[Any, Any]):
     action_space = gym.spaces.Discrete(2)
 
     def __init__(self, number: int, length: int) -> None:
-        self._seen, self._length = np.array([number, -1, 0]), length
+        self._seen = np.array([number, -1, 0])
+        self._length = length
 
     def _obs(self) -> Any:
         return np.repeat(self._seen.astype(np.uint8)[:, None], 5, 1)
@@ -64,7 +65,8 @@ class Kept:
     """Slots that keep what is published, as payloads of the schema."""
 
     def __init__(self, schema: Schema, n_buffer: int, entries: int) -> None:
-        self._schema, self.payloads = schema, []
+        self._schema = schema
+        self.payloads = []
         self.columns: Columns = {
             name: np.empty((n_buffer, *schema.row_dtype[name].shape), schema.row_dtype[name].base)
             for name in schema.row_dtype.names or ()
@@ -92,7 +94,8 @@ def made(
     envs = [FrameStackObservation(Numbered(i, length), STACK) for i, length in enumerate(lengths)]
     row = LoopVectorEnv(envs, seed=0)
     spaces = Spaces(row.spaces.observation, row.spaces.action, STACK)
-    frames, dtype = frame_stack(ReplayConfig(), spaces), transition_dtype(spaces)
+    frames = frame_stack(ReplayConfig(), spaces)
+    dtype = transition_dtype(spaces)
     assert frames is not None
     schema = batch_schema(dtype, column_bounds(spaces), frames)
     assert frame_stack_of_schema(Schema.from_wire(schema.to_wire())) == frames
@@ -174,7 +177,8 @@ class Robot(gym.Env[Any, Any]):
     action_space = gym.spaces.Discrete(2)
 
     def __init__(self, number: int, length: int) -> None:
-        self._seen, self._length = [number, -1, 0], length
+        self._seen = [number, -1, 0]
+        self._length = length
 
     def _obs(self) -> Any:
         seen = np.array(self._seen)
@@ -209,7 +213,8 @@ def batches_of_cameras(
     framed = FrameSteps(
         NStep(n, 0.9, len(row), row_with_places(dtype, frames)), frames, len(row), n
     )
-    plain, expected = NStep(n, 0.9, len(row), dtype), []
+    plain = NStep(n, 0.9, len(row), dtype)
+    expected = []
     slots = Kept(schema, n_buffer, entries)
     batching = TransitionBatcher(slots, n_buffer, lambda: True, FrameWriter(framed.pool))
     row.reset()
@@ -252,7 +257,8 @@ def test_cameras_stored_once_are_drawn_as_those_stored_whole(
         schema.check_values(views)
         assert len(views["frames/front"]) <= entries
         arrived.append((rows, views))
-    whole, plain_rows = joined([whole_stacks(views) for _, views in arrived]), joined(expected)
+    whole = joined([whole_stacks(views) for _, views in arrived])
+    plain_rows = joined(expected)
     assert set(whole) == set(plain_rows)
     for name, column in plain_rows.items():
         np.testing.assert_array_equal(whole[name], column, err_msg=name)
@@ -339,7 +345,8 @@ def test_a_handover_carries_every_part_of_full_and_partial_batches(n_buffer: int
     reader.close_child_ends()
     taken: list[Columns] = []
     for rows, payload in sent:
-        views, columns = schema.views(payload, rows), writer.columns
+        views = schema.views(payload, rows)
+        columns = writer.columns
         for name, column in views.items():
             columns[name][: len(column)] = column
         writer.publish(rows, 1, 0, len(views["frames/front"]))

@@ -23,7 +23,8 @@ from vedette_services.errors import HandoverError
 
 ROW = np.dtype([("obs", "<f4", (3,)), ("flag", "?"), ("reward", "<f4")])
 SCHEMA = Schema.from_dtype(ROW)
-N_BUFFER, SLOTS = 5, 2
+N_BUFFER = 5
+SLOTS = 2
 
 
 @pytest.fixture
@@ -258,7 +259,8 @@ def test_the_bound_of_a_run_leaves_room_for_what_its_n_step_actors_do(
 ) -> None:
     """Rows begin with a step and come out up to `n_step` steps later."""
     actors = ActorsConfig(n_buffer=N_BUFFER, envs_per_actor=envs)
-    slots, rng = ListOfSlots(), np.random.default_rng(envs)
+    slots = ListOfSlots()
+    rng = np.random.default_rng(envs)
     batching = TransitionBatcher(slots, N_BUFFER, lambda: True, WholeRows())
     unfinished = 0
     for _ in range(400):

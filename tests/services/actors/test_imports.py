@@ -91,7 +91,8 @@ def test_a_package_that_only_begins_like_ours_is_refused() -> None:
 
 
 def test_a_run_that_names_no_environment_is_for_simulators_that_own_their_loops() -> None:
-    box, two = {"space": "box", "shape": [4]}, {"space": "discrete", "n": 2}
+    box = {"space": "box", "shape": [4]}
+    two = {"space": "discrete", "n": 2}
     spaces = {"observation": box, "action": two}
     named = replace(a_run(), env={"id": "CartPole-v1", **spaces})
     nameless = replace(named, env={"id": UNNAMED, **spaces})

@@ -68,8 +68,12 @@ def test_what_is_no_learners_word_is_refused_and_play_goes_on(
     control: list[list[bytes]] = [[RNG.bytes(n)] for n in (0, 1, 100, 5000)]
     for message in (ack, run, Stop("another", 1, "x", True), Refusal("m1", 1, "key", "x")):
         control += [one for one in spoiled_headers(message) if not is_sound(message, one)]
-    control += frames_of(ack, Refusal("m1", 1, "id", "x"), Stop("another", 1, "x", final=True),
-                         dataclasses.replace(run, epoch=0))  # fmt: skip
+    control += frames_of(
+        ack,
+        Refusal("m1", 1, "id", "x"),
+        Stop("another", 1, "x", final=True),
+        dataclasses.replace(run, epoch=0),
+    )
     control.append([*[bytes(f) for f in encode(run)][:1], b"\x91" * 100_000])
     models = [[RNG.bytes(n)] for n in (0, 100, 5000)] + frames_of(foreign, *torn)
     models += [one for one in spoiled_headers(nans[0]) if one]

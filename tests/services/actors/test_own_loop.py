@@ -58,7 +58,8 @@ class Counter:
 @contextmanager
 def serving(learner: FakeLearner) -> Iterator[None]:
     """Serves in a thread; whatever fails there fails here."""
-    over, errors = threading.Event(), list[BaseException]()
+    over = threading.Event()
+    errors = list[BaseException]()
 
     def serve() -> None:
         try:
@@ -121,7 +122,8 @@ def check_every_step_once(learner: FakeLearner, batches: list[Any], sim: Counter
 def test_every_step_of_several_environments_arrives_once_though_the_learner_is_killed(
     address: Address,
 ) -> None:
-    sim, run = Counter(3), counting_run(n_buffer=20)
+    sim = Counter(3)
+    run = counting_run(n_buffer=20)
     first = FakeLearner(address, run)
     with Actor(str(address), envs=3, **SPACES) as actor:
         with serving(first):
@@ -152,7 +154,8 @@ def test_nothing_waits_where_batches_may_be_dropped_and_the_oldest_are_dropped_a
     address: Address,
 ) -> None:
     learner = FakeLearner(address, counting_run(n_buffer=10, window_batches=5), credit=0)
-    sim, longest_s = Counter(1), 0.0
+    sim = Counter(1)
+    longest_s = 0.0
     with (
         serving(learner),
         Actor(str(address), envs=1, on_full="drop_oldest", **SPACES) as actor,
@@ -181,7 +184,8 @@ def test_observe_waits_for_room_while_the_learner_gives_no_credit_and_for_nothin
     address: Address,
 ) -> None:
     run = counting_run(n_buffer=10, window_batches=50)
-    learner, sim = FakeLearner(address, run, credit=0), Counter(1)
+    learner = FakeLearner(address, run, credit=0)
+    sim = Counter(1)
     steps = [0]
     with Actor(str(address), envs=1, **SPACES) as actor:
 
@@ -219,7 +223,8 @@ def evaluated(learner: FakeLearner, request: int) -> EvaluationReport | None:
 
 
 def greedy_actions(run: Run, obs: np.ndarray) -> np.ndarray:
-    kind, agent = agent_kind("dqn"), {**run.agent}
+    kind = agent_kind("dqn")
+    agent = {**run.agent}
     spaces = spaces_of(dict(run.env))
     policy = kind.build_policy(
         kind.config.from_stored(agent), spaces, ranks=np.zeros(len(obs)), seed=0
@@ -234,7 +239,8 @@ def test_evaluations_are_greedy_episodes_that_send_no_rows(
 ) -> None:
     run = counting_run(n_step, n_buffer=5)
     run = dataclasses.replace(run, evaluation={"episodes": 5, "max_episode_steps": longest})
-    learner, sim = FakeLearner(address, run), Counter(2)
+    learner = FakeLearner(address, run)
+    sim = Counter(2)
     actions: list[np.ndarray] = []
     with Actor(str(address), envs=2, evaluates=True, **SPACES) as actor:
 
@@ -260,7 +266,8 @@ def test_evaluations_are_greedy_episodes_that_send_no_rows(
             assert actor.close()
     assert found is not None
     length = longest or ENDS_AT
-    obs, steps = learner.column("obs"), np.arange(len(actions))
+    obs = learner.column("obs")
+    steps = np.arange(len(actions))
     missing = [np.setdiff1d(steps, obs[obs[:, 0] == env, 1].astype(int)) for env in range(2)]
     judged = [group for m in missing for group in m.reshape(-1, length)]
     returns = [float((group + 1).sum()) for group in judged]
@@ -279,7 +286,8 @@ def test_evaluations_are_greedy_episodes_that_send_no_rows(
 
 def test_an_evaluation_is_played_though_the_learner_takes_no_samples(address: Address) -> None:
     run = dataclasses.replace(counting_run(n_buffer=1), evaluation={"episodes": 2})
-    learner, sim = FakeLearner(address, run, credit=0), Counter(1)
+    learner = FakeLearner(address, run, credit=0)
+    sim = Counter(1)
     with serving(learner), Actor(str(address), envs=1, evaluates=True, **SPACES) as actor:
         actor.begin(sim.obs)
         over = threading.Event()
@@ -312,7 +320,8 @@ def test_an_evaluation_that_is_not_wanted_any_more_ends_within_its_episode(
 
 
 def test_an_episode_that_begins_anew_before_its_end_is_cut(address: Address) -> None:
-    learner, sim = FakeLearner(address, counting_run(3, n_buffer=1)), Counter(1)
+    learner = FakeLearner(address, counting_run(3, n_buffer=1))
+    sim = Counter(1)
     with serving(learner), Actor(str(address), envs=1, **SPACES) as actor:
         actor.begin(sim.obs)
         for _ in range(4):
@@ -331,7 +340,8 @@ def test_an_episode_that_begins_anew_before_its_end_is_cut(address: Address) -> 
 def test_without_an_axis_it_plays_one_environment_and_needs_no_declared_spaces(
     address: Address,
 ) -> None:
-    learner, env = FakeLearner(address, a_run(n_buffer=16)), gym.make("CartPole-v1")
+    learner = FakeLearner(address, a_run(n_buffer=16))
+    env = gym.make("CartPole-v1")
     with serving(learner), Actor(str(address)) as actor:
         actor.begin(env.reset(seed=0)[0])
         for _ in range(100):
@@ -387,7 +397,8 @@ def test_another_run_takes_the_place_of_the_one_before_without_a_pause(address: 
 
 
 def test_the_end_is_an_exception_where_nobody_asks_whether_it_runs(address: Address) -> None:
-    learner, sim = FakeLearner(address, counting_run()), Counter(1)
+    learner = FakeLearner(address, counting_run())
+    sim = Counter(1)
     with serving(learner), Actor(str(address), envs=1, **SPACES) as actor:
         actor.begin(sim.obs)
         learner.stop(final=True)
@@ -401,7 +412,8 @@ def test_the_end_is_an_exception_where_nobody_asks_whether_it_runs(address: Addr
 
 
 def test_a_refusal_says_why(address: Address) -> None:
-    learner, sim = FakeLearner(address, counting_run()), Counter(1)
+    learner = FakeLearner(address, counting_run())
+    sim = Counter(1)
     with serving(learner), Actor(str(address), envs=1, id="m1", **SPACES) as actor:
         actor.begin(sim.obs)
         wait_for(lambda: bool(learner.reports))

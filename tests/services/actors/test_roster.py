@@ -23,7 +23,8 @@ def started(roster: Roster, now: float) -> None:
 
 def test_an_actor_that_dies_starts_again_after_a_pause_that_doubles() -> None:
     roster = Roster(1)
-    now, pauses = 0.0, []
+    now = 0.0
+    pauses = []
     for _ in range(9):
         started(roster, now)
         roster.on_stats(0, playing(5), now)
@@ -36,7 +37,8 @@ def test_an_actor_that_dies_starts_again_after_a_pause_that_doubles() -> None:
 
 def test_the_pause_is_what_the_run_says() -> None:
     roster = Roster(1)
-    now, pauses = 0.0, []
+    now = 0.0
+    pauses = []
     roster.begin_run(now, Backoff(first_s=2.0, last_s=5.0))
     for _ in range(4):
         started(roster, now)

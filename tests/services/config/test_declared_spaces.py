@@ -21,7 +21,8 @@ from vedette_services.net.addresses import Address
 from vedette_services.net.keys import list_keys, make_keys
 from vedette_services.run.checks import check_config, check_trust
 
-BOX, TWO = {"space": "box", "shape": [4]}, {"space": "discrete", "n": 2}
+BOX = {"space": "box", "shape": [4]}
+TWO = {"space": "discrete", "n": 2}
 DICT = {
     "space": "dict",
     "spaces": {

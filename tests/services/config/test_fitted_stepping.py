@@ -30,7 +30,8 @@ class Waiting(gym.Env[Any, Any]):
 
     def __init__(self, wait_s: float = 0.01, confined: bool = False) -> None:
         type(self).made += 1
-        self.wait_s, self.confined = wait_s, confined
+        self.wait_s = wait_s
+        self.confined = confined
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         if self.confined and threading.current_thread() is not threading.main_thread():
@@ -42,9 +43,12 @@ class Waiting(gym.Env[Any, Any]):
         return np.zeros(2, np.float32), 0.0, False, True, {}
 
 
-WAITS, HOLDS = StepCost(0.02, False, True), StepCost(0.02, False, False)
-COMPUTES, COMPUTES_FREELY = StepCost(0.02, True, False), StepCost(0.02, True, True)
-FAST, LIGHT = StepCost(2e-5, True, False), StepCost(5e-4, True, False)
+WAITS = StepCost(0.02, False, True)
+HOLDS = StepCost(0.02, False, False)
+COMPUTES = StepCost(0.02, True, False)
+COMPUTES_FREELY = StepCost(0.02, True, True)
+FAST = StepCost(2e-5, True, False)
+LIGHT = StepCost(5e-4, True, False)
 
 
 @pytest.mark.parametrize(

@@ -215,8 +215,16 @@ def test_a_run_says_what_its_replay_needs_before_it_starts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said = said_by(
-        *(capsys, "run", "--in-process", "--env", "FrameStill-v0", "--out", tmp_path / "run"),
-        *(*SMALL, "stop.max_opts=3", "learner.eval_interval=0"),
+        capsys,
+        "run",
+        "--in-process",
+        "--env",
+        "FrameStill-v0",
+        "--out",
+        tmp_path / "run",
+        *SMALL,
+        "stop.max_opts=3",
+        "learner.eval_interval=0",
     )
     assert BUDGET.search(said), said
 
@@ -225,7 +233,5 @@ def test_a_learner_says_what_its_replay_needs_before_it_starts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("vedette_services.learner.supervisor.run_learner", lambda *_, **__: 0)
-    said = said_by(
-        *(capsys, "learner", "--env", "FrameStill-v0", "--out", tmp_path / "run", *SMALL)
-    )
+    said = said_by(capsys, "learner", "--env", "FrameStill-v0", "--out", tmp_path / "run", *SMALL)
     assert BUDGET.search(said), said

@@ -36,7 +36,9 @@ class Drifting(gym.Env[Any, Any]):
     action_space = gym.spaces.Box(-1, 1, (2,), np.float64)
 
     def __init__(self, fault: str = "", only: int = -1) -> None:
-        self.fault, self.only, self.played = fault, only, 0
+        self.fault = fault
+        self.only = only
+        self.played = 0
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         super().reset(seed=seed)
@@ -74,7 +76,8 @@ def played(stepping: str, steps: int = 40) -> list[Any]:
     """Everything that a vector of three shows."""
     row = make_vector_environment(config(stepping), 3, seed=5, make_processes=ProcessEnvs)
     assert isinstance(row, LoopVectorEnv)
-    rng, seen = np.random.default_rng(0), [{k: v.copy() for k, v in row.reset().items()}]
+    rng = np.random.default_rng(0)
+    seen = [{k: v.copy() for k, v in row.reset().items()}]
     for _ in range(steps):
         step = row.step(rng.uniform(-1, 1, (3, 2)).astype(np.float32))
         seen += [{k: v.copy() for k, v in part.items()} for part in (step.next_obs, step.init_obs)]
@@ -126,7 +129,8 @@ def test_a_fault_comes_out_with_its_cause_and_the_environments_number(
 ) -> None:
     group = ProcessEnvs(config("processes", fault=fault), 2)
     workers = group._workers
-    obs, actions = group.layout.empty(2), np.zeros((2, 2))
+    obs = group.layout.empty(2)
+    actions = np.zeros((2, 2))
     group.reset([0, 1], [1, 2], obs, [0, 1])
     group.step(actions, obs)
     group.step(actions[:1], {name: column[:1] for name, column in obs.items()}, [1])

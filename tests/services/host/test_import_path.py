@@ -40,7 +40,9 @@ def test_a_child_finds_modules_in_the_order_of_this_process(
 def test_only_what_stands_before_the_library_stands_before_it_in_children(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    library, script, editable = sysconfig.get_path("stdlib"), tmp_path / "script", tmp_path / "root"
+    library = sysconfig.get_path("stdlib")
+    script = tmp_path / "script"
+    editable = tmp_path / "root"
     script.mkdir()
     editable.mkdir()
     monkeypatch.setattr(sys, "path", [str(script), library, str(editable)])

@@ -71,8 +71,11 @@ def test_children_go_on_with_format_and_place_of_their_parent(
 ) -> None:
     child = lines[4]
     assert (child["message"], child["run"], child["manager"], child["actor"]) == (
-        "child", "r1", "m", 2,
-    )  # fmt: skip
+        "child",
+        "r1",
+        "m",
+        2,
+    )
 
 
 def test_what_ends_a_daemon_is_one_line_with_its_traceback(lines: list[dict[str, object]]) -> None:

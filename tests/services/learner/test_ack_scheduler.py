@@ -58,7 +58,8 @@ def test_all_are_sent_an_ack_at_least_so_often_and_who_is_gone_is_not() -> None:
 
 
 def test_thousands_are_sent_acks_without_news_less_often() -> None:
-    waits, many = AckScheduler(None, 3_000), [f"m{number}" for number in range(1000)]
+    waits = AckScheduler(None, 3_000)
+    many = [f"m{number}" for number in range(1000)]
     waits.on_sent(many, 80, 0.0)
     assert waits.due_acks(many, 0.49) == []
     assert waits.due_acks(many, 0.51) == many
@@ -75,7 +76,8 @@ def test_a_joiner_hears_at_the_first_poll_though_it_was_sent_an_ack_a_moment_ago
 
 
 def test_a_manager_alone_hears_soon_enough_that_its_window_does_not_bound_it() -> None:
-    waits, alone = pace(3_000), MANY[:1]
+    waits = pace(3_000)
+    alone = MANY[:1]
     for _ in range(20):
         waits.on_batch("m0")
     assert waits.due_acks(alone, 0.2 * CHANGED_S) == []

@@ -17,7 +17,10 @@ from vedette_services.learner.gateway.evaluations import (
     PublishedModel,
 )
 
-RUN_ID, EPISODES, INTERVAL, TIMEOUT_S = "a-run", 4, 100, 50.0
+RUN_ID = "a-run"
+EPISODES = 4
+INTERVAL = 100
+TIMEOUT_S = 50.0
 CONFIG = RunConfig.model_validate(
     {
         "env": {"id": "CartPole-v1"},

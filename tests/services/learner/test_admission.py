@@ -181,8 +181,15 @@ def test_a_manager_that_comes_back_after_another_has_taken_its_id_is_the_later_o
 def test_texts_of_peers_forge_no_line_in_the_log_and_reach_no_terminal() -> None:
     state = gateway()
     error = "boom\nvedette.learner: FORGED\x1b[2J"
-    report = Report("m", 5, "ho\x1b]0;x\x07st\r\nFORGED", "gone", RUN_ID, *[0] * 6,
-                    actors=(ActorReport(0, False, 0, 0, 0, 0, error=error),))  # fmt: skip
+    report = Report(
+        "m",
+        5,
+        "ho\x1b]0;x\x07st\r\nFORGED",
+        "gone",
+        RUN_ID,
+        *[0] * 6,
+        actors=(ActorReport(0, False, 0, 0, 0, 0, error=error),),
+    )
     state.on_samples([bytes(frame) for frame in encode(report)], 1.0)
     manager = state.fleet.status(1.0)[0]
     for text in (state.log_lines.waiting[0].text, manager.host, manager.actors[0].error):
@@ -192,7 +199,8 @@ def test_texts_of_peers_forge_no_line_in_the_log_and_reach_no_terminal() -> None
 @pytest.fixture
 def real_gateway(tmp_path: Path) -> Iterator[Gateway]:
     """A gateway with its sockets and ring, and keys for `lab`."""
-    run, keys = RunDirectory(tmp_path / "run"), tmp_path / "keys"
+    run = RunDirectory(tmp_path / "run")
+    keys = tmp_path / "keys"
     run.make()
     make_keys(keys, ["lab"])
     table = {"env": {"id": "CartPole-v1"}, "agent": {"name": "dqn"}, "replay": {"capacity": 1000}}

@@ -26,7 +26,8 @@ class HeldWriter(ModelMapWriter):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, SCHEMA)
-        self.begun, self.let = threading.Event(), threading.Event()
+        self.begun = threading.Event()
+        self.let = threading.Event()
         self.written: list[int] = []
 
     def write(self, epoch: int, info: ModelInfo, env_steps: int = 0) -> None:
@@ -67,7 +68,8 @@ def test_a_newer_model_takes_the_place_of_one_that_waits(tmp_path: Path) -> None
 
 
 def test_a_model_is_told_of_once_it_is_in_the_map(tmp_path: Path) -> None:
-    reader, told = ModelMapReader(tmp_path / "map"), list[int]()
+    reader = ModelMapReader(tmp_path / "map")
+    told = list[int]()
 
     def tell() -> None:
         found = reader.read()

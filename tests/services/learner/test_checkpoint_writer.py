@@ -22,7 +22,8 @@ class FailingDisk(Checkpoints):
 
     def __init__(self, root: Path, failures: int) -> None:
         super().__init__(root, keep=2)
-        self.failures, self.tries = failures, 0
+        self.failures = failures
+        self.tries = 0
         self.wrote, self.failed, self.go_on = (threading.Event() for _ in range(3))
         self.go_on.set()
 
@@ -120,8 +121,10 @@ class BusyDisk(Checkpoints):
 
     def __init__(self, root: Path, work_s: float) -> None:
         super().__init__(root, keep=1)
-        self.work_s, self.rested_s = work_s, 0.0
-        self.worked, self.wrote = threading.Event(), threading.Event()
+        self.work_s = work_s
+        self.rested_s = 0.0
+        self.worked = threading.Event()
+        self.wrote = threading.Event()
 
     def save(
         self,

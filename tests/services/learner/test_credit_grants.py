@@ -17,14 +17,16 @@ def grants(limits: FlightLimits | None = None, limiter: Limiter = FREE) -> Credi
 
 
 def test_the_budget_is_shared_equally() -> None:
-    made, accounts = grants(), [IncarnationAccount(n) for n in range(3)]
+    made = grants()
+    accounts = [IncarnationAccount(n) for n in range(3)]
     for number, account in enumerate(accounts):
         made.grant((f"m{number}", number), account, Budget(10), 3)
     assert [account.limit for account in accounts] == [3, 3, 3]
 
 
 def test_a_limit_grows_with_what_is_settled_and_is_never_taken_back() -> None:
-    made, account = grants(), IncarnationAccount(1)
+    made = grants()
+    account = IncarnationAccount(1)
     made.grant(("m", 1), account, Budget(10), 1)
     for seq in (0, 1, 5):
         account.settle(seq)
@@ -36,13 +38,16 @@ def test_a_limit_grows_with_what_is_settled_and_is_never_taken_back() -> None:
 
 
 def test_nothing_is_granted_while_inserting_waits() -> None:
-    made, account = grants(), IncarnationAccount(1)
+    made = grants()
+    account = IncarnationAccount(1)
     made.grant(("m", 1), account, Budget(0, "the learner waits"), 1)
     assert account.limit == 0
 
 
 def test_what_others_have_not_used_is_not_granted_again() -> None:
-    made, slow, fast = grants(), IncarnationAccount(1), IncarnationAccount(2)
+    made = grants()
+    slow = IncarnationAccount(1)
+    fast = IncarnationAccount(2)
     made.grant(("slow", 1), slow, Budget(8), 1)
     made.grant(("fast", 2), fast, Budget(8), 2)
     assert (slow.limit, fast.limit) == (8, 1)  # but one batch in any case
@@ -52,13 +57,15 @@ def test_what_others_have_not_used_is_not_granted_again() -> None:
 
 
 def test_one_that_leaves_may_send_what_it_holds() -> None:
-    made, account = grants(), IncarnationAccount(1)
+    made = grants()
+    account = IncarnationAccount(1)
     made.grant(("m", 1), account, Budget(0, "the learner waits"), 2, draining=True)
     assert account.limit == EXTRAS_MAX
 
 
 def test_one_that_leaves_may_send_though_there_are_more_managers_than_batches() -> None:
-    made, account = grants(FlightLimits(batches=2)), IncarnationAccount(1)
+    made = grants(FlightLimits(batches=2))
+    account = IncarnationAccount(1)
     made.grant(("m", 1), account, Budget(0, "the learner waits"), 3, draining=True)
     assert account.limit == 1
 
@@ -66,7 +73,8 @@ def test_one_that_leaves_may_send_though_there_are_more_managers_than_batches() 
 def test_bytes_bound_the_batches_and_the_exact_set_does_too() -> None:
     few = grants(FlightLimits(payload_bytes=1000))
     assert few.budget(0, 0) == Budget(10)
-    made, account = grants(), IncarnationAccount(1)
+    made = grants()
+    account = IncarnationAccount(1)
     made.grant(("m", 1), account, made.budget(0, 0), 1)
     assert account.limit == EXTRAS_MAX
 
@@ -90,7 +98,8 @@ def test_open_batches_stay_within_the_budget_but_for_one_each(data: st.DataObjec
         for seq in range(account.limit):
             if not account.is_settled(seq) and data.draw(st.booleans()):
                 account.settle(seq)
-        before, budget = account.limit, data.draw(st.integers(1, 40))
+        before = account.limit
+        budget = data.draw(st.integers(1, 40))
         made.grant(("m", account.incarnation), account, Budget(budget), len(accounts))
         assert account.limit >= before
         assert account.open_batches >= 1

@@ -5,7 +5,8 @@ from vedette_services.learner.gateway.sockets import SETTLED_S, FailedHandshakes
 
 def told(handshakes: FailedHandshakes, begin: float, end: float) -> int:
     """What was told between two moments, looked at five times a second."""
-    found, now = 0, begin
+    found = 0
+    now = begin
     while now < end:
         found += handshakes.count_new(now)
         now += 0.2

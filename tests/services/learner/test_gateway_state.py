@@ -7,9 +7,10 @@ import pytest
 
 from vedette_protocol import topics
 from vedette_protocol.codec import decode_control, decode_up, encode
+from vedette_protocol.column import Column
 from vedette_protocol.limits import EXTRAS_MAX, OLD_ACCOUNTS_MAX
 from vedette_protocol.messages import Ack, ActorReport, Batch, Refusal, Report, Run, Status, Stop
-from vedette_protocol.schema import Column, Schema
+from vedette_protocol.schema import Schema
 from vedette_rl.replay.limiter import Limiter
 from vedette_services.learner.gateway.flow_control import FlightLimits
 from vedette_services.learner.gateway.intake import Block
@@ -450,8 +451,15 @@ def test_who_joins_after_the_end_is_told_of_the_end_and_not_of_the_run() -> None
 def test_a_manager_that_leaves_for_a_reason_is_shown_with_it() -> None:
     state = gateway()
     why = "the learner's run imports 'mine:Env', which this host does not allow"
-    report = Report("m", 5, "host", "gone", RUN_ID, *[0] * 6,
-                    actors=(ActorReport(0, False, 0, 0, 0, 0, error=why),))  # fmt: skip
+    report = Report(
+        "m",
+        5,
+        "host",
+        "gone",
+        RUN_ID,
+        *[0] * 6,
+        actors=(ActorReport(0, False, 0, 0, 0, 0, error=why),),
+    )
     state.on_samples([bytes(frame) for frame in encode(report)], 1.0)
     assert [(n.level, n.text) for n in state.log_lines.waiting] == [
         ("warning", f"manager m has left: {why}")

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vedette_protocol.column import Column
 from vedette_protocol.messages import Batch
-from vedette_protocol.schema import Column, Schema
+from vedette_protocol.schema import Schema
 from vedette_rl.core.columns import empty_columns
 from vedette_rl.envs.spaces import ElementBounds, Spaces, column_bounds, transition_dtype
 from vedette_rl.replay.rows import MemoryRing

@@ -86,7 +86,9 @@ def test_a_start_after_a_power_failure_is_not_refused_and_tells_what_was_lost(
 def test_neither_side_waits_for_the_other_where_a_power_failure_took_all_rows(
     spec: LearnerSpec,
 ) -> None:
-    inserted, sampled = 50_000, 0  # the learner is far behind
+    # the learner is far behind
+    inserted = 50_000
+    sampled = 0
     assert make_run_limiter(spec.config).insert_wait_reason(inserted, sampled)
     limiter = make_run_limiter(spec.config, floor=inserted)
     assert not limiter.insert_wait_reason(inserted, sampled)

@@ -67,8 +67,11 @@ class RingOnly:
     latest: RingOnly
 
     def __init__(self, spec: LearnerSpec, on_loaded: Callable[[], None]) -> None:
-        self.spec, self.error, self._on_loaded = spec, None, on_loaded
-        self.wakeup, self.is_serving = WakeupEvent(), False
+        self.spec = spec
+        self.error = None
+        self._on_loaded = on_loaded
+        self.wakeup = WakeupEvent()
+        self.is_serving = False
         clear_status_records(spec.run)
         RingOnly.latest = self
 
@@ -77,7 +80,8 @@ class RingOnly:
         layout = replay_layout(config, probe_environment(config.env))
         self._row = layout.stored
         directory = replay_directory(config, self.spec.run.root)
-        capacity, run_id = config.replay.capacity, self.spec.run_id
+        capacity = config.replay.capacity
+        run_id = self.spec.run_id
         self._ring = open_writer(directory, layout.stored, capacity, run_id=run_id)
         self._record = StatusRecordWriter(self.spec.run.ingest_map, GatewayStatus)
         self.is_serving = True
@@ -120,7 +124,8 @@ def opened(run: Path, *settings: str, **options: Any) -> RemoteReplay:
 
 def demonstrations(folder: Path) -> Path:
     """The file of an exported replay, of 50 rows."""
-    obs, whole = np.zeros((50, 4), np.float32), np.zeros(50, np.int64)
+    obs = np.zeros((50, 4), np.float32)
+    whole = np.zeros(50, np.int64)
     rows = dict.fromkeys(("action", "version", "manager", "actor"), whole)
     np.savez(
         folder / "demos.npz",
@@ -318,7 +323,8 @@ def test_what_a_start_finds_of_sources_is_logged_as_of_a_learner(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    config, run = with_demonstrations(tmp_path), tmp_path / "run"
+    config = with_demonstrations(tmp_path)
+    run = tmp_path / "run"
     without = config.model_copy(update={"replay": ReplayConfig(capacity=config.replay.capacity)})
     for settings, said in (
         (config, "demos.npz, which is read once, at this start"),

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from vedette_protocol.column import Column
 from vedette_protocol.model import pack_model
-from vedette_protocol.schema import Column, Schema
+from vedette_protocol.schema import Schema
 from vedette_rl.core import ModelInfo, Record
 from vedette_rl.recording.registry import TeeRecorder
 from vedette_rl.storage.state_file import read_state
@@ -201,7 +202,8 @@ class FaultyEvaluation:
     """A `ModelEvaluation` of an environment whose values are not finite: no result counts."""
 
     def __init__(self, *_: object) -> None:
-        self.status, self.played = Eval(), list[int]()
+        self.status = Eval()
+        self.played = list[int]()
 
     def is_due(self, epoch: int, version: int) -> bool:
         return False

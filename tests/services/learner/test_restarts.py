@@ -60,7 +60,8 @@ class Signalled(gym.Wrapper[Any, Any, Any, Any]):
 
     def __init__(self, env: Any, number: int, once: str = "") -> None:
         super().__init__(env)
-        self._number, self._once = number, once
+        self._number = number
+        self._once = once
 
     def step(self, action: Any) -> Any:
         if sys.argv[0].endswith("env_workers.py"):
@@ -88,7 +89,8 @@ def signalled(number: int, once: Path | None = None) -> RunConfig:
 
 def model() -> ModelInfo:
     config = load_config(env="CartPole-v1", settings=["agent.hidden_sizes=[16]"], environment={})
-    spaces, agent = probe_environment(config.config.env), config.config.agent
+    spaces = probe_environment(config.config.env)
+    agent = config.config.agent
     arrays = agent_kind("dqn").build_agent(agent, spaces, device="cpu", seed=0).model_info().arrays
     return ModelInfo(40, arrays)
 
@@ -116,7 +118,8 @@ def test_an_evaluator_that_stands_still_is_restarted_and_one_that_plays_or_waits
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervisor, "_STARTING_S", 12.0)  # until it plays
-    run, config = RunDirectory(tmp_path / "run"), signalled(signal.SIGSTOP, tmp_path / "once")
+    run = RunDirectory(tmp_path / "run")
+    config = signalled(signal.SIGSTOP, tmp_path / "once")
     run.make()
     spec = LearnerSpec(run, run.ensure_id(), config, Address())
     spec.write()

@@ -64,7 +64,9 @@ class Half:
     """One learner's half: its agent and its replay, and what the loop calls."""
 
     def __init__(self, root: Path, config: RunConfig) -> None:
-        self.root, self.config, self.learning = root, config, TrainerStatus()
+        self.root = root
+        self.config = config
+        self.learning = TrainerStatus()
         name = config.agent.name
         self.agent: Agent = agent_kind(name).build_agent(
             config.agent, SPACES[name], device="cpu", seed=3

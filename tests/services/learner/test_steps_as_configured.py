@@ -48,7 +48,8 @@ def batch_of(name: str, seed: int = 0, rows: int = 32) -> dict[str, torch.Tensor
 
 @pytest.mark.parametrize("name", SPACES)
 def test_bfloat16_is_near_float32_and_weights_stay_float32(name: str) -> None:
-    exact, rounded = agent_of(name), agent_of(name, precision="bfloat16")
+    exact = agent_of(name)
+    rounded = agent_of(name, precision="bfloat16")
     for seed in range(20):
         errors, others = (agent.opt(batch_of(name, seed)).td_errors for agent in (exact, rounded))
         assert others.dtype == torch.float32
@@ -61,7 +62,8 @@ def test_bfloat16_is_near_float32_and_weights_stay_float32(name: str) -> None:
 
 @pytest.mark.parametrize("precision", ["float32", "tf32"])
 def test_on_a_cpu_other_precisions_change_nothing(precision: str) -> None:
-    plain, asked = agent_of("dqn"), agent_of("dqn", precision=precision)
+    plain = agent_of("dqn")
+    asked = agent_of("dqn", precision=precision)
     for seed in range(5):
         errors, others = (agent.opt(batch_of("dqn", seed)).td_errors for agent in (plain, asked))
         assert torch.equal(errors, others)
@@ -69,7 +71,8 @@ def test_on_a_cpu_other_precisions_change_nothing(precision: str) -> None:
 
 @pytest.mark.parametrize("ends", [True, False])
 def test_tf32_is_set_while_a_gpu_learns_and_not_beyond(ends: bool) -> None:
-    asked, gpu = LearnerConfig(precision="tf32"), torch.device("cuda")
+    asked = LearnerConfig(precision="tf32")
+    gpu = torch.device("cuda")
     before = torch.get_float32_matmul_precision()
     with (
         nullcontext() if ends else pytest.raises(OSError, match="end"),
@@ -103,7 +106,8 @@ def test_without_a_compiler_networks_run_as_they_are_and_the_reason_is_said(
 
 @pytest.mark.slow
 def test_compiled_networks_learn_as_the_others_to_rounding() -> None:
-    plain, compiled = agent_of("td3"), agent_of("td3", compile=True)
+    plain = agent_of("td3")
+    compiled = agent_of("td3", compile=True)
     for seed in range(6):
         errors, others = (agent.opt(batch_of("td3", seed)).td_errors for agent in (plain, compiled))
         torch.testing.assert_close(errors, others, rtol=1e-4, atol=1e-5)

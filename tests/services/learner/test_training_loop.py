@@ -14,14 +14,15 @@ from vedette_rl.device.loader import CpuLoader, DeviceBatch
 from vedette_rl.errors import NoTdErrorsError
 from vedette_rl.replay.mixed import MixedReplay
 from vedette_services.config.parts import LearnerConfig
-from vedette_services.learner.trainer.process import training_loop
+from vedette_services.learner.trainer import training_loop
 from vedette_services.learner.trainer.training_loop import TrainingLoop
 from vedette_services.status.records import TrainerStatus
 
 
 class CountingAgent:
     def __init__(self) -> None:
-        self.opt_steps, self.tells = 0, False
+        self.opt_steps = 0
+        self.tells = False
         self.recorded: list[int] = []
 
     def opt(
@@ -82,7 +83,8 @@ class Gate:
 
 class Around:
     def __init__(self, replay: Replay, ends_at: int) -> None:
-        self.replay, self.ends_at = replay, ends_at
+        self.replay = replay
+        self.ends_at = ends_at
         self.published: list[int] = []
         self.saved: list[int] = []
         self.flushed: list[int] = []
@@ -110,7 +112,9 @@ class Around:
 def loop_of(
     config: LearnerConfig, max_opts: int, ends_at: int = 10**9, replay: Replay | None = None
 ) -> tuple[TrainingLoop, Around, CountingAgent]:
-    agent, replay = CountingAgent(), Replay() if replay is None else replay  # an empty one is False
+    # an empty one is False
+    agent = CountingAgent()
+    replay = Replay() if replay is None else replay
     around = Around(replay, ends_at)
     ticks = iter(range(10**9))
     loop = TrainingLoop(
@@ -237,7 +241,8 @@ class Arriving(Reached):
     """A copy's event, reached `late` optimization steps after it was begun."""
 
     def __init__(self, agent: CountingAgent, late: int) -> None:
-        self._agent, self._due = agent, agent.opt_steps + late
+        self._agent = agent
+        self._due = agent.opt_steps + late
         self.waited = False
 
     def query(self) -> bool:
@@ -261,7 +266,8 @@ class Telling(Weighted):
 def test_results_are_read_when_they_arrive_and_at_most_eight_steps_later(
     monkeypatch: pytest.MonkeyPatch, late: int, waits: int, told_at: int
 ) -> None:
-    replay, events = Telling(), []
+    replay = Telling()
+    events = []
     loop, around, agent = loop_of(config(record_agent_info_interval=10), max_opts=30, replay=replay)
     agent.tells = True
 
@@ -355,7 +361,8 @@ class OneAhead:
         self._ahead: DeviceBatch | None = None
 
     def load(self) -> DeviceBatch:
-        loaded, self._ahead = self._ahead or self._loader.load(), self._loader.load()
+        loaded = self._ahead or self._loader.load()
+        self._ahead = self._loader.load()
         return loaded
 
 

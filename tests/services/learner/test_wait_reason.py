@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 from vedette_services.status.records import GatewayStatus, TrainerStatus, describe_wait
-from vedette_services.status.status import Checkpoint, Eval, Manager, Replay
+from vedette_services.status.status import Checkpoint, Eval, ManagerStatus, ReplayStatus
 
 WAITING = TrainerStatus(phase="waiting", waits="learner waits: 0 of 64 warm-up samples")
-MANAGERS = (Manager(state="running"), Manager(state="gone"))
+MANAGERS = (ManagerStatus(state="running"), ManagerStatus(state="gone"))
 
 
 def test_a_learner_that_waits_says_for_what_and_who_is_there() -> None:
@@ -38,8 +38,8 @@ def test_a_learner_that_trains_says_that_no_checkpoint_can_be_written() -> None:
 
 def test_a_disk_that_is_too_slow_for_the_replay_is_told_once_that_lasts() -> None:
     training = TrainerStatus(phase="training")
-    assert describe_wait(training, GatewayStatus(replay=Replay(disk_lag_s=0.4))) == ""
-    said = describe_wait(training, GatewayStatus(replay=Replay(disk_lag_s=12.0)))
+    assert describe_wait(training, GatewayStatus(replay=ReplayStatus(disk_lag_s=0.4))) == ""
+    said = describe_wait(training, GatewayStatus(replay=ReplayStatus(disk_lag_s=12.0)))
     assert said.startswith("samples wait for the disk, which is slow to sync the replay: raise")
 
 

@@ -23,9 +23,24 @@ def test_an_address_is_read(text: str, host: str, port: int) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "not an address", "host:", "host:x", "host:0", "host:65534", "host:1:2", "::1", "[::1",
-     "[host]:1", "tcp://host:5555", "300.1.1.1", "host:٣", "-x:1", ":5555"],
-)  # fmt: skip
+    [
+        "",
+        "not an address",
+        "host:",
+        "host:x",
+        "host:0",
+        "host:65534",
+        "host:1:2",
+        "::1",
+        "[::1",
+        "[host]:1",
+        "tcp://host:5555",
+        "300.1.1.1",
+        "host:٣",
+        "-x:1",
+        ":5555",
+    ],
+)
 def test_what_is_no_address_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(AddressError, match=r"127\.0\.0\.1:5555"):
         Address.parse(text)

@@ -15,7 +15,8 @@ class Failing:
     """A connection that fails, with another greeting each time that one looks."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now, self.greets = 0.0, ""
+        self.now = 0.0
+        self.greets = ""
         pair = KeyPair("a", b"p" * 40, b"s" * 40)
         self.monitor = HandshakeMonitor(Address(), ClientKeys(pair, b"l" * 40))
         monkeypatch.setattr(handshake.time, "monotonic", lambda: self.now)
@@ -23,7 +24,8 @@ class Failing:
 
     def fail(self, greets: str) -> str:
         """Connect and fail, some time after the last."""
-        self.now, self.greets = self.now + 1.5, greets
+        self.now = self.now + 1.5
+        self.greets = greets
         self.monitor.on_event(zmq.EVENT_CONNECTED, 0)
         return self.monitor.on_event(zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL, 0)
 

@@ -135,9 +135,17 @@ def test_a_name_that_is_none_makes_no_file(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "name = 3", 'name = "a"', "\xff", "x" * 5000, 'name = "a"\npublic = "short"',
-     'name = "../a"\npublic = "' + "0" * 40 + '"', 'name = "a"\npublic = "' + "~" * 40 + '"'],
-)  # fmt: skip
+    [
+        "",
+        "name = 3",
+        'name = "a"',
+        "\xff",
+        "x" * 5000,
+        'name = "a"\npublic = "short"',
+        'name = "../a"\npublic = "' + "0" * 40 + '"',
+        'name = "a"\npublic = "' + "~" * 40 + '"',
+    ],
+)
 def test_what_is_no_key_file_is_refused_by_name(tmp_path: Path, text: str) -> None:
     path = tmp_path / "x.toml"
     path.write_bytes(text.encode("latin-1"))

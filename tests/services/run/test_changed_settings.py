@@ -311,7 +311,8 @@ def test_a_kill_anywhere_in_the_start_of_a_new_replay_leaves_the_old_run_or_the_
     tmp_path: Path, place: str
 ) -> None:
     """Samples of two settings are never mixed, and no count is lost."""
-    settings, found = [f"replay.directory={tmp_path / 'used' / place}"] * bool(place), set()
+    settings = [f"replay.directory={tmp_path / 'used' / place}"] * bool(place)
+    found = set()
     before = config_of(*settings)
     after = config_of(*settings, "env.reward_scale=10.0", "evaluation.seed=3")
     kept, used = tmp_path / "kept", tmp_path / "used"
@@ -327,7 +328,8 @@ def test_a_kill_anywhere_in_the_start_of_a_new_replay_leaves_the_old_run_or_the_
         assert saved in (before, after), step
         check_config(saved, run.root)
         prepare_start(saved, run, fresh=False, new_replay=False)
-        old, now = saved == before, run.identity().run_id
+        old = saved == before
+        now = run.identity().run_id
         assert (run_id == now, run.best.exists(), not run.best_before.exists()) == (old,) * 3, step
         replay = replay_directory(saved, run.root)
         assert read_counts(now, replay) == COUNTED, step
@@ -353,8 +355,10 @@ def test_a_new_replay_that_cannot_be_made_costs_no_count(
 
 def make_counted_run(out: Path, config: RunConfig) -> RunDirectory:
     """A run that was killed: the newest counts are those of its replay."""
-    run, spaces = make_run(out, config), environment_spaces(config.env)
-    run_id, row = run.identity().run_id, ring_dtype(transition_dtype(spaces))
+    run = make_run(out, config)
+    spaces = environment_spaces(config.env)
+    run_id = run.identity().run_id
+    row = ring_dtype(transition_dtype(spaces))
     ring = RingWriter.open(replay_directory(config, out), row, 2000, run_id=run_id)
     ring.append({name: np.zeros(100, row)[name] for name in row.names or ()}, 100)
     ring.commit(pack_stamp(Ledger(run_id, COUNTED), ActorNumbers()))

@@ -46,7 +46,8 @@ from vedette_services.run.start import prepare_start
 
 minari = pytest.importorskip("minari")
 pytestmark = pytest.mark.filterwarnings("ignore:.*share an object")
-EPISODES, STEPS = 6, 5
+EPISODES = 6
+STEPS = 5
 HERE = __name__
 
 
@@ -63,7 +64,9 @@ class Trail(gym.Env[Any, Any]):
                 {"where": self.observation_space, "t": gym.spaces.Discrete(9)}
             )
         self.action_space = gym.spaces.Discrete(3, start=5)
-        self._form, self._fails_at, self._where = form, fails_at, np.array([-1.0, 0.0])
+        self._form = form
+        self._fails_at = fails_at
+        self._where = np.array([-1.0, 0.0])
 
     def _obs(self) -> Any:
         where = self._where if self._form == "reused" else self._where.copy()
@@ -81,7 +84,8 @@ class Trail(gym.Env[Any, Any]):
         episode, t = self._where.astype(int)
         if episode == self._fails_at:
             raise RuntimeError("the simulator has crashed")
-        ends, cut = t == STEPS, episode % 3 == 0
+        ends = t == STEPS
+        cut = episode % 3 == 0
         reward = float(t + 100 * (episode % 2))
         return self._obs(), reward, bool(ends and not cut), bool(ends and cut), {}
 
@@ -206,7 +210,8 @@ def test_what_is_collected_is_read_as_the_transitions_of_an_actor(
     run.make()
     prepare_start(config, run, fresh=False, new_replay=False)
     ring = open_sources(config, run.root)["demos"]
-    read, expected = {n: c[: ring.inserted] for n, c in ring.columns.items()}, played(config)
+    read = {n: c[: ring.inserted] for n, c in ring.columns.items()}
+    expected = played(config)
     order, other = (
         np.lexsort(columns["obs/where" if "obs/where" in columns else "obs"].reshape(rows, -1).T)
         for columns, rows in ((read, ring.inserted), (expected, len(expected["reward"])))
@@ -298,7 +303,8 @@ def test_an_environment_that_fails_loses_no_whole_episode(tmp_path: Path) -> Non
 def test_an_episode_that_the_disk_has_no_room_for_loses_none_before_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reserve, asked = system.reserve_space, [0]
+    reserve = system.reserve_space
+    asked = [0]
 
     def full(file: int, size: int) -> None:
         asked.append(size)

@@ -41,15 +41,42 @@ def test_half_a_line_of_a_killed_writer_costs_that_line_only(tmp_path: Path) -> 
         "7",
         "{}",
         '{"time_s": 1, "kind": "joined"}',
-        json.dumps({"time_s": "x", "kind": "joined", "who": "", "text": "", "epoch": 1,
-                    "opt_steps": 1, "env_steps": 1}),
-        json.dumps({"time_s": 1e999, "kind": "joined", "who": "", "text": "", "epoch": 1,
-                    "opt_steps": 1, "env_steps": 1}),
-        json.dumps({"time_s": 1, "kind": "exploded", "who": "", "text": "", "epoch": 1,
-                    "opt_steps": 1, "env_steps": 1}),
+        json.dumps(
+            {
+                "time_s": "x",
+                "kind": "joined",
+                "who": "",
+                "text": "",
+                "epoch": 1,
+                "opt_steps": 1,
+                "env_steps": 1,
+            }
+        ),
+        json.dumps(
+            {
+                "time_s": 1e999,
+                "kind": "joined",
+                "who": "",
+                "text": "",
+                "epoch": 1,
+                "opt_steps": 1,
+                "env_steps": 1,
+            }
+        ),
+        json.dumps(
+            {
+                "time_s": 1,
+                "kind": "exploded",
+                "who": "",
+                "text": "",
+                "epoch": 1,
+                "opt_steps": 1,
+                "env_steps": 1,
+            }
+        ),
         "\0\0\0",
     ],
-)  # fmt: skip
+)
 def test_a_line_that_is_no_event_is_counted(line: str, tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     path.write_text(line + "\n")

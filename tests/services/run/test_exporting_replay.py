@@ -23,7 +23,8 @@ from vedette_services.actors.batching import TransitionBatcher, make_transition_
 from vedette_services.config import RunConfig, load_config, write_config
 from vedette_services.run.replay_layout import replay_layout
 
-ENVS, STEPS = 3, 50
+ENVS = 3
+STEPS = 50
 
 
 class Told(gym.Env[Any, Any]):
@@ -38,7 +39,10 @@ class Told(gym.Env[Any, Any]):
             where = gym.spaces.Tuple([gym.spaces.Discrete(256), picture])
             self.observation_space = gym.spaces.Dict({"where": where, "t": gym.spaces.Discrete(9)})
         self.action_space = gym.spaces.Discrete(3, start=5)
-        self._form, self._number, self._episode, self._t = form, Told.made, -1, 0
+        self._form = form
+        self._number = Told.made
+        self._episode = -1
+        self._t = 0
         Told.made += 1
 
     def _obs(self) -> Any:
@@ -50,7 +54,8 @@ class Told(gym.Env[Any, Any]):
 
     def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
-        self._episode, self._t = self._episode + 1, 0
+        self._episode = self._episode + 1
+        self._t = 0
         return self._obs(), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -74,7 +79,8 @@ class RingSlot:
     """The slot of a `TransitionBatcher` whose batches go straight into the ring."""
 
     def __init__(self, ring: RingWriter, schema: Schema) -> None:
-        self._ring, self._sharing = ring, schema.sharing
+        self._ring = ring
+        self._sharing = schema.sharing
         self.columns = empty_columns(schema.row_dtype, 10)
         if schema.sharing is not None:
             entries = schema.entries_max(10, 1 << 20)
@@ -98,10 +104,8 @@ def played(root: Path, config: RunConfig) -> Columns:
     Told.made = 0
     root.mkdir()
     write_config(config, root / "config.toml")
-    layout, spaces = (
-        replay_layout(config, probe_environment(config.env)),
-        probe_environment(config.env),
-    )
+    layout = replay_layout(config, probe_environment(config.env))
+    spaces = probe_environment(config.env)
     ring = open_writer(
         root / "replay",
         layout.stored,
@@ -121,7 +125,8 @@ def played(root: Path, config: RunConfig) -> Columns:
     batching = TransitionBatcher(RingSlot(ring, layout.schema), 10, lambda: True, writer)
     plain = NStep(config.agent.n_step, config.agent.discount, ENVS, transition_dtype(spaces))
     row.reset()
-    expected, rng = [], np.random.default_rng(0)
+    expected = []
+    rng = np.random.default_rng(0)
     for _ in range(STEPS):
         step = row.step(rng.integers(0, 3, ENVS))
         batching.push(processor.process(step), (1, 7))
@@ -153,7 +158,8 @@ def exported(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[in
 def test_an_export_has_plain_rows_whatever_the_storage(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], settings: tuple[str, ...]
 ) -> None:
-    config, out = configuration(*settings), tmp_path / "replay.npz"
+    config = configuration(*settings)
+    out = tmp_path / "replay.npz"
     expected = played(tmp_path / "run", config)
     by_frames = bool(config.env.frame_stack) and config.replay.frame_storage == "auto"
     assert bool(list((tmp_path / "run" / "replay").glob("*-frames.bin"))) == by_frames

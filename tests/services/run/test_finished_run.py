@@ -50,9 +50,18 @@ def test_eval_prints_the_contracts_fields_and_the_same_twice(
     monkeypatch.setattr(sys, "path", list(sys.path))
     first = json_of(["eval", str(run), "--episodes", "3", "--json"], capsys)
     assert list(first) == [
-        "return_mean", "return_std", "length_mean", "episodes", "version", "seed", "return_ci95",
-        "selected", "fresh_seeds", "max_episode_steps", "episodes_cut",
-    ]  # fmt: skip
+        "return_mean",
+        "return_std",
+        "length_mean",
+        "episodes",
+        "version",
+        "seed",
+        "return_ci95",
+        "selected",
+        "fresh_seeds",
+        "max_episode_steps",
+        "episodes_cut",
+    ]
     assert (first["episodes"], first["version"]) == (3, 70)
     assert (first["max_episode_steps"], first["episodes_cut"]) == (500, 0)
     assert first["return_mean"] == first["length_mean"] > 0
@@ -63,7 +72,8 @@ def test_eval_plays_other_episodes_than_those_by_which_the_best_model_was_select
     run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
-    own, policy = CONFIG.evaluation, run / "policy.npz"
+    own = CONFIG.evaluation
+    policy = run / "policy.npz"
     with pytest.raises(SystemExit):
         main(["export", str(run), "--format", "numpy", "--out", str(policy)])
     capsys.readouterr()
@@ -149,8 +159,10 @@ def test_the_replay_is_exported_a_column_an_array(
         assert columns["action"].tolist() == list(range(2, 12))
         assert columns["obs/a"][0].tolist() == [2.0, -2.0]
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "config.toml", "replay", "replay.npz"
-    ]  # fmt: skip
+        "config.toml",
+        "replay",
+        "replay.npz",
+    ]
 
 
 def test_a_folder_of_runs_is_no_run_and_one_of_them_is_named(run: Path, tmp_path: Path) -> None:

@@ -144,7 +144,8 @@ def test_what_is_erased_is_the_run_and_its_own_replay_wherever_it_lies(tmp_path:
 def test_what_cannot_be_erased_is_named_and_no_run_begins_on_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, unlink = make_run(tmp_path, config_of()), os.unlink
+    run = make_run(tmp_path, config_of())
+    unlink = os.unlink
     kept = run.checkpoints / "1234" / STATE_FILE
 
     def refuse(path: Any, *args: Any, **how: Any) -> None:
@@ -438,8 +439,11 @@ def test_a_checkpoint_of_other_spaces_is_refused_with_what_changed(tmp_path: Pat
     spaces = describe_spaces(probe_environment(config_of().env))
     write_state(run.checkpoints / "2000", {"x": np.zeros(1)}, {"spaces": spaces})
     assert line_of_start(tmp_path).startswith("goes on from optimization step 2,000")
-    write_state(run.checkpoints / "3000", {"x": np.zeros(1)},
-                {"spaces": {**spaces, "actions": "Discrete(3)"}})  # fmt: skip
+    write_state(
+        run.checkpoints / "3000",
+        {"x": np.zeros(1)},
+        {"spaces": {**spaces, "actions": "Discrete(3)"}},
+    )
     assert refusal(config_of(), tmp_path) == (
         f"env.id: its actions are Discrete(2) now, and those of the checkpoint in {tmp_path} are "
         "Discrete(3); choose another --out, or erase the run with --fresh --force"

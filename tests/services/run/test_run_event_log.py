@@ -6,7 +6,7 @@ import pytest
 
 from vedette_services.run.events import FleetChanges, FleetSizeCheck, RunEventLog, read_events
 from vedette_services.status.records import GatewayStatus, TrainerStatus
-from vedette_services.status.status import Actor, Manager, Samples
+from vedette_services.status.status import ActorStatus, ManagerStatus, Samples
 
 
 def manager(
@@ -17,21 +17,21 @@ def manager(
     restarts: int = 0,
     error: str = "",
     seen_s: float = 0.1,
-) -> Manager:
-    return Manager(
+) -> ManagerStatus:
+    return ManagerStatus(
         id=name,
         incarnation=incarnation,
         host="gpu-1",
         state=state,
         actors=(
-            Actor(0, alive=True, restarts=restarts, error=error),
-            Actor(1, alive=True, error=error),
+            ActorStatus(0, alive=True, restarts=restarts, error=error),
+            ActorStatus(1, alive=True, error=error),
         ),
         last_seen_s=seen_s,
     )
 
 
-def told(*looks: list[Manager]) -> list[tuple[str, str]]:
+def told(*looks: list[ManagerStatus]) -> list[tuple[str, str]]:
     watch = FleetChanges()
     return [(kind, f"{who} {text}") for look in looks for kind, who, text in watch.compare(look)]
 

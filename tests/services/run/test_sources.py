@@ -37,7 +37,8 @@ from vedette_services.run.sources import (
 )
 from vedette_services.run.start import prepare_start
 
-EPISODES, STEPS = 40, 5
+EPISODES = 40
+STEPS = 5
 
 
 class Walk(gym.Env[Any, Any]):
@@ -50,7 +51,9 @@ class Walk(gym.Env[Any, Any]):
                 {"where": self.observation_space, "t": gym.spaces.Discrete(9)}
             )
         self.action_space = gym.spaces.Discrete(3, start=5)
-        self._form, self._episode, self._t = form, -1, 0
+        self._form = form
+        self._episode = -1
+        self._t = 0
 
     def _obs(self) -> Any:
         where = np.array([self._episode, self._t], np.float64)
@@ -58,13 +61,15 @@ class Walk(gym.Env[Any, Any]):
 
     def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
-        self._episode, self._t = self._episode + 1, 0
+        self._episode = self._episode + 1
+        self._t = 0
         return self._obs(), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         assert 5 <= action < 8
         self._t += 1
-        ends, cut = self._t == STEPS, self._episode % 3 == 0
+        ends = self._t == STEPS
+        cut = self._episode % 3 == 0
         return self._obs(), float(self._t), ends and not cut, ends and cut, {}
 
 
@@ -549,7 +554,8 @@ def test_a_source_that_is_added_later_is_read_then(tmp_path: Path) -> None:
 def test_a_source_that_is_left_out_later_is_said_to_remain_on_the_disk(tmp_path: Path) -> None:
     config = configuration(data=write_npz(tmp_path / "set.npz", played()))
     run = start(config, tmp_path / "run")
-    spaces, place = environment_spaces(config.env), source_directory(config, run.root, "demos")
+    spaces = environment_spaces(config.env)
+    place = source_directory(config, run.root, "demos")
     (line,) = check_sources(configuration(), run.root, spaces, new=False).lines
     assert line.startswith("source demos: no longer drawn from, as replay.sources does not name it")
     assert line.endswith(f"its rows remain in {place}")

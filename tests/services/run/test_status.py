@@ -36,7 +36,14 @@ from vedette_services.status.schema import (
     printable_json,
     tagged,
 )
-from vedette_services.status.status import Actor, Eval, Manager, Samples, Status, Stop
+from vedette_services.status.status import (
+    ActorStatus,
+    Eval,
+    ManagerStatus,
+    Samples,
+    Status,
+    StopStatus,
+)
 from vedette_services.status.text import status_line, summary_lines
 
 NAMES = json.loads((Path(__file__).parent / "status_names.json").read_text())
@@ -98,7 +105,7 @@ def test_every_number_is_described_and_every_charted_one_has_a_tag() -> None:
             if is_dataclass(f.default):
                 yield from walk(type(f.default))  # type: ignore[arg-type]  # its default is an instance
 
-    assert [*walk(Status), *walk(Manager), *walk(Actor)] == []
+    assert [*walk(Status), *walk(ManagerStatus), *walk(ActorStatus)] == []
     charted = [number for _, number in declared(Status) if number.chart]
     assert all(number.tags and number.title for number in charted)
     drawn = {tag for spec in CHART_SPECS for tag, _ in spec.curves}
@@ -122,7 +129,7 @@ def test_half_a_character_is_written_and_read() -> None:
     [
         ({"opt_steps": True, "env_steps": 4}, Status(env_steps=4)),
         ({"opt_steps": "7", "waits": None, "run_id": 3, "epoch": 2}, Status(epoch=2)),
-        ({"stop": {"max_opts": 1.5, "max_seconds": 3}}, Status(stop=Stop(max_seconds=3.0))),
+        ({"stop": {"max_opts": 1.5, "max_seconds": 3}}, Status(stop=StopStatus(max_seconds=3.0))),
         ({"record": {"a": 1, "b": "x"}, "more": {"from": "later"}}, Status(record={"a": 1.0})),
         ({"samples": 3, "managers": {"a": 1}, "eval": []}, Status()),
         ({"seconds": float("nan"), "epoch": 10**400, "time_s": float("inf")}, Status()),

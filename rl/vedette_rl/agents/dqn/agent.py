@@ -63,7 +63,8 @@ class DqnAgent(ValueAgent):
 
     def _unlike(self, q_BA: torch.Tensor, batch: Batch) -> torch.Tensor:
         """How far each sample's action is from what these values choose: ``(B,)``."""
-        config, q_BDC = self._config.imitation, self._heads.by_head(q_BA)
+        config = self._config.imitation
+        q_BDC = self._heads.by_head(q_BA)
         choice_BD = self._heads.choices(batch["action"])
         if config.loss == "margin":
             return margin_loss(q_BDC, choice_BD, config.margin)

@@ -122,7 +122,8 @@ class SacAgent(ActorCritic):
 
     def step(self, batch: Batch, weights: torch.Tensor | None, due: Due) -> StepResult:
         """One optimization step. See `SteppedAgent.step`."""
-        obs, alpha = self.observations(batch, "obs"), self._temperature()
+        obs = self.observations(batch, "obs")
+        alpha = self._temperature()
         fit = self.fit_critics(obs, batch, self._successors(batch, alpha), weights)
         scalars = {"alpha": alpha}
         if due.policy:

@@ -30,7 +30,8 @@ class Admission:
     """
 
     def __init__(self, ledger: Ledger, rejections: RateLimitedLog) -> None:
-        self._ledger, self._rejections = ledger, rejections
+        self._ledger = ledger
+        self._rejections = rejections
         self.ids = self.places = self.rivals = self.late = 0
         self._refusals: list[Refusal] = []
         self._rivals: dict[int, str] = {}  # why an incarnation is refused for good
@@ -92,7 +93,8 @@ class Admission:
 
     def pop_refusals(self) -> list[list[Buffer]]:
         """Return the messages to send now."""
-        refusals, self._refusals = self._refusals, []
+        refusals = self._refusals
+        self._refusals = []
         return [[topics.manager_topic(refusal.manager), *encode(refusal)] for refusal in refusals]
 
     def refused(self, connections: Mapping[str, int] | None, *, credit: int) -> Refused:

@@ -27,7 +27,8 @@ class EvaluationHandover:
     """
 
     def __init__(self, spec: LearnerSpec, seen: StatusRecordReader[Eval]) -> None:
-        self._spec, self._seen = spec, seen
+        self._spec = spec
+        self._seen = seen
         self.schema: Schema | None = None
         """Of the models."""
         self._models: ModelMapWriter | None = None
@@ -41,7 +42,8 @@ class EvaluationHandover:
         self._last = None
         if (checked := evaluations.pop_finished()) is None:
             return
-        epoch, model = checked.model.epoch, checked.model
+        epoch = checked.model.epoch
+        model = checked.model
         if checked.counts:  # before the record, which says that it is there
             try:
                 self._map().write_body(epoch, model.body)

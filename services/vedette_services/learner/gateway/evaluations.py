@@ -124,10 +124,13 @@ class ActorEvaluations:
         log: Callable[[str, str], None],
         now: float,
     ) -> None:
-        self._run_id, self._log, self._request = run_id, log, first_request
+        self._run_id = run_id
+        self._log = log
+        self._request = first_request
         self._interval = config.learner.eval_interval if config else 0
         settings = config.evaluation if config else EvaluationConfig()
-        self._episodes, self._timeout_s = settings.episodes, settings.episode_timeout_s
+        self._episodes = settings.episodes
+        self._timeout_s = settings.episode_timeout_s
         self.trusted: Collection[str] | None = frozenset()
         """Names of the keys whose managers count; None: every manager does."""
         self.refused = 0
@@ -149,7 +152,8 @@ class ActorEvaluations:
         if not self._interval:
             return
         if self._held and model.epoch != self._held[-1].epoch:
-            self._asked, self._due = None, None
+            self._asked = None
+            self._due = None
         if self._due is None:  # nothing was learned at version 0
             self._due = self._shown_due = model.version or self._interval
         if self._asked is None or self._asked.model is not None:
@@ -178,7 +182,8 @@ class ActorEvaluations:
         if self._is_trusted(member):
             self._evaluator_at = now if member.plays else self._evaluator_at
             self._add_returns(member, report)
-        asked, found = self._asked, report.evaluation
+        asked = self._asked
+        found = report.evaluation
         if asked is None or found is None or found.request != asked.request:
             return False  # of an earlier request, or of an earlier gateway
         if (report.manager, report.incarnation) != (asked.manager, asked.incarnation):
@@ -198,7 +203,8 @@ class ActorEvaluations:
 
     def stop(self) -> None:
         """Ask for nothing any more: the learner ends."""
-        self._interval, self._asked = 0, None
+        self._interval = 0
+        self._asked = None
 
     def tick(self, now: float, present: Collection[str]) -> str:
         """Give up on a manager that is gone or stands still, and ask the next.
@@ -244,7 +250,8 @@ class ActorEvaluations:
 
     def pop_finished(self) -> CheckedEvaluation | None:
         """Return a new evaluation. Until it is taken nobody is asked for the next."""
-        found, self._finished = self._finished, None
+        found = self._finished
+        self._finished = None
         return found
 
     def is_hopeless(self, now: float) -> bool:
@@ -272,10 +279,12 @@ class ActorEvaluations:
 
     def _ask(self, now: float) -> None:
         """Ask for what is due: a trusted manager, or else another, whose result is only shown."""
-        newest, due = self._held[-1], self._due or 0
+        newest = self._held[-1]
+        due = self._due or 0
         if newest.version < min(due, self._shown_due):
             return
-        playing, trusted = self._playing(), self._playing(trusted=True)
+        playing = self._playing()
+        trusted = self._playing(trusted=True)
         if newest.version >= due and not trusted and now - self._evaluator_at > NO_EVALUATOR_S:
             self._take_returns(newest)
         if self._finished is None and not trusted and playing and newest.version >= self._shown_due:
@@ -325,7 +334,8 @@ class ActorEvaluations:
             )
         if asked.model is None or found.episodes > asked.played:
             asked.progressed_at = now
-        asked.model, asked.played = model, found.episodes
+        asked.model = model
+        asked.played = found.episodes
         if found.return_mean is not None:
             self._finish(asked.manager, found, model, counts=self._is_trusted(member))
 
@@ -375,10 +385,12 @@ class ActorEvaluations:
         for actor in report.actors:
             ended = actor.episodes - member.episodes.get(actor.id, actor.episodes)
             if actor.return_mean is not None and ended > 0:
-                episodes, total = episodes + ended, total + ended * actor.return_mean
+                episodes = episodes + ended
+                total = total + ended * actor.return_mean
         member.episodes = {actor.id: actor.episodes for actor in report.actors}
         if member.plays:  # there is an evaluator, which counts instead
-            episodes, total = 0, 0.0
+            episodes = 0
+            total = 0.0
         self._returns = (episodes, total) if math.isfinite(total) else (0, 0.0)
 
     def _take_returns(self, newest: PublishedModel) -> None:

@@ -9,7 +9,7 @@ from vedette_protocol.limits import ACCOUNTS_MAX
 from vedette_protocol.messages import ActorReport, Report
 from vedette_services.learner.gateway.rate import RateMeter
 from vedette_services.status.records import GONE_AFTER_S
-from vedette_services.status.status import Actor, Manager, Window
+from vedette_services.status.status import ActorStatus, ManagerStatus, WindowStatus
 
 FORGET_AFTER_S = 3600.0  # silence after which it is no longer shown
 STATUS_BYTES = 3 << 20  # of all managers in a status: about 10,000 actors
@@ -38,7 +38,7 @@ class FleetMember:
 
     report: Report
     seen: float
-    actors: tuple[Actor, ...]
+    actors: tuple[ActorStatus, ...]
     gone: bool = False
     rate: RateMeter = field(default_factory=RateMeter)
     samples_per_sec: float = 0.0
@@ -58,7 +58,8 @@ class Fleet:
         figures_time: Callable[[float], float] = lambda now: now,
         max_managers: int = ACCOUNTS_MAX,
     ) -> None:
-        self._figures_time, self._max_managers = figures_time, max_managers
+        self._figures_time = figures_time
+        self._max_managers = max_managers
         self._members: dict[str, FleetMember] = {}
 
     def on_report(self, report: Report, now: float, inserted: int = 0) -> bool:
@@ -70,7 +71,9 @@ class Fleet:
         member = self._members.get(report.manager)
         claims = _update_claims(member.claims if member else [], report, now)
         if member is not None and claims and claims[-1].report is not report:
-            member.claims, member.seen = claims, now  # a newer incarnation is the one shown
+            # a newer incarnation is the one shown
+            member.claims = claims
+            member.seen = now
             return False
         same = member is not None and member.report.incarnation == report.incarnation
         new = member is None or member.gone or not same
@@ -138,7 +141,7 @@ class Fleet:
         member = self._members.get(manager)
         return member is not None and not member.gone and member.report.state == "draining"
 
-    def status(self, now: float) -> tuple[Manager, ...]:
+    def status(self, now: float) -> tuple[ManagerStatus, ...]:
         """Return `managers` of the status; actors beyond `STATUS_BYTES` are only counted."""
         room = STATUS_BYTES - 300 * len(self._members)
         found = []
@@ -163,15 +166,16 @@ def _update_claims(claims: list[_Claim], report: Report, now: float) -> list[_Cl
     ]
     own = next((c for c in alive if c.report.incarnation == report.incarnation), None)
     if own is not None:
-        own.report, own.seen = report, now
+        own.report = report
+        own.seen = now
     elif report.state != "gone" and len(alive) < _CLAIMS_MAX:
         alive.append(_Claim(report, now, now))
     return alive
 
 
-def _manager(member: FleetMember, actors: tuple[Actor, ...], now: float) -> Manager:
+def _manager(member: FleetMember, actors: tuple[ActorStatus, ...], now: float) -> ManagerStatus:
     report = member.report
-    return Manager(
+    return ManagerStatus(
         id=report.manager,
         incarnation=report.incarnation,
         host=report.host[:64],
@@ -180,13 +184,13 @@ def _manager(member: FleetMember, actors: tuple[Actor, ...], now: float) -> Mana
         samples_per_sec=0.0 if member.gone else round(member.samples_per_sec, 1),
         actors=actors,
         actors_hidden=len(report.actors) - len(actors),
-        window=Window(report.window_batches, report.window_bytes),
+        window=WindowStatus(report.window_batches, report.window_bytes),
         last_seen_s=round(max(0.0, now - member.seen), 3),
     )
 
 
-def _actor(report: ActorReport, *, alive: bool) -> Actor:
-    return Actor(
+def _actor(report: ActorReport, *, alive: bool) -> ActorStatus:
+    return ActorStatus(
         id=report.id,
         alive=alive,
         restarts=report.restarts,

@@ -67,7 +67,8 @@ class CreditGrants:
     def __init__(
         self, limiter: Limiter, limits: FlightLimits, batch_bytes: int, rows_per_batch: int
     ) -> None:
-        self._limiter, self._rows_per_batch = limiter, rows_per_batch
+        self._limiter = limiter
+        self._rows_per_batch = rows_per_batch
         self._most = max(1, limits.batches_of(batch_bytes))
         self._open: dict[IncarnationId, int] = {}
         self._open_sum = 0
@@ -106,7 +107,8 @@ class CreditGrants:
             draining: it sends what it holds, and its window bounds that: the budget does not count.
         """
         self.update(incarnation, account)
-        have, share = account.open_batches, self.share(budget, managers)
+        have = account.open_batches
+        share = self.share(budget, managers)
         left = budget.batches - self._open_sum
         if draining:
             share = left = max(1, self._most // max(1, managers))
@@ -175,7 +177,8 @@ class AckScheduler:
     def due_acks(self, living: Collection[str], now: float) -> list[str]:
         """Return the managers that are sent an ack now."""
         self._poll_at = now + min(_POLL_S, _POLL_SHARE_S * len(living))
-        acked, wait_s = self._acked, max(CHANGED_S, _SHARE_S * len(living))
+        acked = self._acked
+        wait_s = max(CHANGED_S, _SHARE_S * len(living))
         soon_s = min(CHANGED_S, _CHANGED_SHARE_S * len(living))
         anyway_s = max(ANYWAY_S, min(_ANYWAY_MOST_S, _ANYWAY_SHARE_S * len(living)))
         soon = min(self._share, EXTRAS_MAX, self._window_batches) // 4

@@ -87,7 +87,9 @@ class Intake:
         number: Callable[[str], int],
         elements: ElementBounds | None = None,
     ) -> None:
-        self._schema, self._rows_max, self._number = schema, rows_max, number
+        self._schema = schema
+        self._rows_max = rows_max
+        self._number = number
         self._elements = elements
         self._env_steps_max = env_steps_max
         self._hash = schema.hash
@@ -123,7 +125,9 @@ class Intake:
         for group in self._groups:
             found.managers.update([batch.manager for batch in group])
             self._validate(group, found)
-        self._groups, self._grows, self.bytes = [], False, 0
+        self._groups = []
+        self._grows = False
+        self.bytes = 0
         return found
 
     def _validate(self, batches: list[Batch], found: ValidatedBatches) -> None:

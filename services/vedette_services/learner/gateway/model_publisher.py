@@ -83,7 +83,8 @@ class ModelPublisher:
         if self._joiners:
             return self._messages(self._joiners.pop(0), self.latest)
         if self._broadcast is not None:
-            model, self._broadcast = self._broadcast, None
+            model = self._broadcast
+            self._broadcast = None
             return self._messages(topics.ALL, model)
         return None
 

@@ -121,7 +121,8 @@ class Gateway:
         self._next_tick = self._next_status = 0.0
         self._receive_backoff = ReceiveBackoff()
         self._disk_lag = DiskLag()
-        queue, copies = self._publisher.queue_chunks, self._state.stacks
+        queue = self._publisher.queue_chunks
+        copies = self._state.stacks
         self._sockets = GatewaySockets(spec.address, keys, queue, copies=copies)
         self._admit_keys()  # before the first message
         self._wakeup = wakeup
@@ -156,7 +157,8 @@ class Gateway:
     def _run_once(self) -> None:
         """Do one round over the sockets, the maps and the clock."""
         sockets = self._sockets
-        rest_ms, wait_ms = self._receive_backoff.remaining_ms(time.monotonic()), self._wait_ms()
+        rest_ms = self._receive_backoff.remaining_ms(time.monotonic())
+        wait_ms = self._wait_ms()
         ready = sockets.poll(min(wait_ms, rest_ms or wait_ms), samples=not rest_ms)
         now = time.monotonic()
         if self._wakeup.fileno() in ready:
@@ -191,7 +193,8 @@ class Gateway:
             True if no more have come, or no more can be taken until the disk has more of the ring.
         """
         all_taken = False
-        state, receive = self._state, self._sockets.receive
+        state = self._state
+        receive = self._sockets.receive
         bytes_left = _DRAIN_BYTES
         # No more than the ring has room for: a commit in between would count held rows as inserted.
         room = self._batches_room
@@ -242,7 +245,8 @@ class Gateway:
 
     def _poll_trainer(self, now: float) -> None:
         """Read the trainer's progress, and a newer model in its map, perhaps of another epoch."""
-        state, learning = self._state, self._learning.read()
+        state = self._state
+        learning = self._learning.read()
         state.on_progress(learning.opt_steps, learning.sampled)
         if not self._model_map.has_new or (self._publisher.busy and state.position.epoch):
             return  # versions are skipped while one is sent
@@ -280,14 +284,16 @@ class Gateway:
 
     def _ingest(self, now: float, *, ended: bool = False) -> GatewayStatus:
         ring = self._ring
-        refused, size = self._sockets.refused, ring.manifest.total_bytes
+        refused = self._sockets.refused
+        size = ring.manifest.total_bytes
         found = self._state.status(ring, size, now, refused=refused, ended=ended)
         replay = replace(found.replay, disk_lag_s=self._disk_lag.seconds(now))
         return replace(found, replay=replay, source_sizes=sizes_of(self._interventions))
 
     def _status_json(self, now: float) -> bytes:
         learning, evaluations = self._learning.read(), self._evaluations.read()
-        run_id, config = self._spec.run_id, self._spec.config
+        run_id = self._spec.run_id
+        config = self._spec.config
         ingest = self._last_status or self._ingest(now)
         return encode(assemble_status(run_id, config, learning, ingest, evaluations))
 
@@ -295,10 +301,12 @@ class Gateway:
 
     def _await_last_evaluation(self, stop: WakeupEvent) -> None:
         """Have managers evaluate the last model, while they are granted no more batches."""
-        learning, config = self._learning.read(), self._spec.config
+        learning = self._learning.read()
+        config = self._spec.config
         if not (config.evaluates_on_actors and learning.evaluates):
             return
-        state, version = self._state, learning.opt_steps
+        state = self._state
+        version = learning.opt_steps
         state.closing = f"the run is over: its last model, version {version:,}, is evaluated"
         deadline = time.monotonic() + config.evaluation.end_timeout_s
         while not stop.is_set and (now := time.monotonic()) < deadline:
@@ -330,7 +338,8 @@ class Gateway:
 
     def _answer_late_managers(self, stop: WakeupEvent, reason: str) -> None:
         """Say that the run is over, and how it ended, until the supervisor stops this process."""
-        sockets, announced_at = self._sockets, 0.0
+        sockets = self._sockets
+        announced_at = 0.0
         while not stop.is_set:
             ready = sockets.poll(_LATE_POLL_MS, samples=True)
             if sockets.samples in ready:

@@ -57,7 +57,9 @@ class GatewaySockets:
         self, address: Address, keys: LearnerKeys | None, model_queue: int, *, copies: bool = False
     ) -> None:
         raise_file_limit()
-        self._address, self._keys, self._model_queue = address, keys, model_queue
+        self._address = address
+        self._keys = keys
+        self._model_queue = model_queue
         self._copies = copies
         self._context: zmq.Context[Socket] = zmq.Context()
         self._zap: ZapHandler | None = None
@@ -100,7 +102,8 @@ class GatewaySockets:
                 break
             except zmq.ZMQError as error:
                 if error.errno != zmq.EADDRINUSE or time.monotonic() > deadline:
-                    why, number = error.strerror, error.errno
+                    why = error.strerror
+                    number = error.errno
                     raise PortInUseError(self._address, why, number) from error
                 time.sleep(0.1)
         self.poller.register(socket, zmq.POLLIN)
@@ -301,7 +304,8 @@ class CutConnections:
 
     def pop_reason(self) -> str:
         """Return why the last connection was cut; "" if none was since the last call."""
-        reason, self._reason = self._reason, ""
+        reason = self._reason
+        self._reason = ""
         return reason
 
     def forget_all(self) -> None:

@@ -38,7 +38,7 @@ from vedette_services.learner.gateway.lag import LagMeter
 from vedette_services.learner.gateway.rate import RateMeter
 from vedette_services.run.ring_stamp import pack_stamp, read_stamp
 from vedette_services.status.records import GONE_AFTER_S, GatewayStatus
-from vedette_services.status.status import Rates, Replay, Samples
+from vedette_services.status.status import Rates, ReplayStatus, Samples
 
 _LOG_LINES_A_TICK = 5
 
@@ -96,23 +96,33 @@ class GatewayState:
             elements: the ranges of single elements of a sample; None: they are not checked.
             figures_time: turns a `now` into the time that rates and lag are measured in.
         """
-        self.run_id, self.learner, self.schema = run_id, learner, schema
-        self._policy, self._started = dict(policy or {}), now
+        self.run_id = run_id
+        self.learner = learner
+        self.schema = schema
+        self._policy = dict(policy or {})
+        self._started = now
         self.ledger, self.actor_numbers = read_stamp(run_id, stamp, now)
         self._figures_time = figures_time or (lambda now: now)
         self.ledger.places.limit = max_managers
         self.fleet = Fleet(self._figures_time, max_managers)
-        self._rate, self.lag, self.position = RateMeter(), LagMeter(), Position()
+        self._rate = RateMeter()
+        self.lag = LagMeter()
+        self.position = Position()
         self.rejections = RateLimitedLog()
         self.admission = Admission(self.ledger, self.rejections)
-        self.rejected_reason, self.rejecting = "", False  # why the last was; none inserted since
+        # why the last was; none inserted since
+        self.rejected_reason = ""
+        self.rejecting = False
         self.log_lines = LogLines(_LOG_LINES_A_TICK)
         self.dirty = False  # the ledger holds something that the ring has not committed
-        self._rows_per_batch, self._max_env_steps = rows_per_batch, max_env_steps or math.inf
+        self._rows_per_batch = rows_per_batch
+        self._max_env_steps = max_env_steps or math.inf
         self._batch_env_steps = rows_per_batch if batch_env_steps is None else batch_env_steps
         self.ledger.batch_rows = rows_per_batch
         self.ledger.window_batches = window.batches if window else EXTRAS_MAX
-        self._reader, self.garbage, self.refused_credit = BatchReader(), 0, 0
+        self._reader = BatchReader()
+        self.garbage = 0
+        self.refused_credit = 0
         self._intake = Intake(
             schema, rows_per_batch, self._batch_env_steps, self.ledger.manager_number, elements
         )
@@ -165,7 +175,8 @@ class GatewayState:
         Call before `stamp`, which counts them as inserted.
         """
         self._validate_held(now)
-        blocks, self._blocks = self._blocks, []
+        blocks = self._blocks
+        self._blocks = []
         return blocks
 
     def _may_speak_for(self, manager: str, incarnation: int, key: str, now: float) -> bool:
@@ -234,7 +245,8 @@ class GatewayState:
 
     def _log_rejection(self, seq: int, manager: str, error: ProtocolError) -> None:
         self.rejections.add("rejected", f"batch {seq} of {manager}: {error}")
-        self.rejected_reason, self.rejecting = str(error), True
+        self.rejected_reason = str(error)
+        self.rejecting = True
 
     def _handle_error(self, error: ProtocolError, now: float, key: str = "") -> None:
         """Refuse an invalid message; a known sender's batch is settled so that it is not resent."""
@@ -490,7 +502,7 @@ class GatewayState:
             env_steps=self.ledger.env_steps,
             samples=self.accounting(),
             managers=self.fleet.status(now),
-            replay=Replay(size=ring.size, bytes=ring_bytes),
+            replay=ReplayStatus(size=ring.size, bytes=ring_bytes),
             rates=Rates(samples_per_sec=self._rate.update(ring.inserted, self._figures_time(now))),
             limiter_reason=self._grants.reason,
             lag=self.lag.summarize(),

@@ -41,7 +41,8 @@ class LatestJobThread(Generic[Job]):
     """
 
     def __init__(self, name: str, work: Callable[[Job], bool], *, retry_s: float = 0.0) -> None:
-        self._work, self._retry_s = work, retry_s
+        self._work = work
+        self._retry_s = retry_s
         self._changed = threading.Condition()
         self._waiting: Job | None = None
         self._failed: Job | None = None
@@ -107,7 +108,8 @@ class LatestJobThread(Generic[Job]):
                 if self._failed is None or self._tried_last:
                     return None
                 self._tried_last = True
-            job, self._waiting = self._waiting or self._failed, None
+            job = self._waiting or self._failed
+            self._waiting = None
             self._working = True
             return job
 
@@ -178,7 +180,8 @@ class CheckpointWriter:
             return False
         if self._why:
             log.warning("checkpoint %d is written now", job.opt_steps)
-        self._why, self._failures = "", 0
+        self._why = ""
+        self._failures = 0
         self._newest = job.opt_steps, time.monotonic()
         return True
 
@@ -211,7 +214,9 @@ class BackgroundPublisher:
     def __init__(
         self, models: ModelMapWriter, epoch: int, tell: Callable[[], None] = lambda: None
     ) -> None:
-        self._models, self._epoch, self._tell = models, epoch, tell
+        self._models = models
+        self._epoch = epoch
+        self._tell = tell
         self._thread = LatestJobThread("models", self._write)
 
     def publish(self, info: ModelInfo, env_steps: int = 0) -> None:

@@ -159,9 +159,12 @@ class Learner:
         sources: tuple[SourceStatus, ...] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.config, self.run_id, self._epoch = config, run_id, epoch
+        self.config = config
+        self.run_id = run_id
+        self._epoch = epoch
         self._spaces = describe_spaces(spaces)
-        self._lasting, self._clock = lasting, clock
+        self._lasting = lasting
+        self._clock = clock
         self._began = clock()
         self._device = device = resolve_device(config.learner.device)
         self.agent = build_learning_agent(config, spaces, epoch, device)
@@ -396,7 +399,7 @@ def make_replay(
     named = [
         Source(
             name,
-            _drawn(of_sources, *(source_rows, rng, memory)),
+            _drawn(of_sources, source_rows, rng, memory),
             (source := config.replay.sources[name]).share,
             source.schedule if source.schedule.changes else None,
             grows=not source.data,

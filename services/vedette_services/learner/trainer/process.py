@@ -78,7 +78,9 @@ class Trainer:
     def __init__(
         self, spec: LearnerSpec, epoch: int, wakeup: WakeupEvent, stop: WakeupEvent
     ) -> None:
-        run, self._config, self._stop = spec.run, spec.config, stop
+        run = spec.run
+        self._config = spec.config
+        self._stop = stop
         self._replay = replay_directory(spec.config, run.root)
         self._learner = Learner(
             spec.config,
@@ -138,7 +140,8 @@ def main() -> None:
     ignore_stop_signals()
     sys.setswitchinterval(SWITCH_S)
     set_up_logging()
-    root, epoch = Path(sys.argv[1]), int(sys.argv[2])
+    root = Path(sys.argv[1])
+    epoch = int(sys.argv[2])
     wakeup, stop = (WakeupEvent(argument) for argument in sys.argv[3:5])
     set_log_context(epoch=epoch)
     spec = LearnerSpec.read(root)
@@ -210,7 +213,8 @@ def _rendezvous(spec: LearnerSpec, epoch: int) -> Path:
 
 def follow(spec: LearnerSpec, epoch: int) -> None:
     """Do to a copy of the agent what rank 0 does, each step on this rank's part of the batch."""
-    config, run = spec.config, spec.run
+    config = spec.config
+    run = spec.run
     device = resolve_device(config.learner.device)
     agent = build_learning_agent(config, spec.spaces, epoch, device)
     checkpoints = Checkpoints(run.checkpoints, keep=config.learner.keep_checkpoints)
@@ -219,7 +223,8 @@ def follow(spec: LearnerSpec, epoch: int) -> None:
     require_same(agent.opt_steps)
     rows = _open_rows(replay_directory(config, run.root))
     replay = UniformReplay(rows, np.random.default_rng([config.seed, epoch]))
-    settings, batch_size = config.learner, config.agent.batch_size
+    settings = config.learner
+    batch_size = config.agent.batch_size
     loader = RankLoader(replay, batch_size, device, copy_replay=settings.copy_replay)
     with matrix_precision(settings, device):
         while (loaded := loader.follow()) is not None:

@@ -132,7 +132,9 @@ class CurveRecorder:
         config: RunConfig,
         before: LastRecorded = LastRecorded(),  # noqa: B008 - nobody changes it
     ) -> None:
-        self._recorder, self._run_id, self._config = recorder, run_id, config
+        self._recorder = recorder
+        self._run_id = run_id
+        self._config = config
         self._before: LastRecorded | None = before
         self._first = self._env_steps = before.env_steps
         self._next = 0.0

@@ -119,10 +119,18 @@ class TrainingLoop:
         tick_s: float = TICK_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._agent, self._replay, self._loader, self._limiter = agent, replay, loader, limiter
-        self._config, self._callbacks, self._max_opts = config, callbacks, max_opts
-        self._batch_size, self._clock = batch_size, clock
-        self._idle, self._tick_s, self._offline = idle, tick_s, offline
+        self._agent = agent
+        self._replay = replay
+        self._loader = loader
+        self._limiter = limiter
+        self._config = config
+        self._callbacks = callbacks
+        self._max_opts = max_opts
+        self._batch_size = batch_size
+        self._clock = clock
+        self._idle = idle
+        self._tick_s = tick_s
+        self._offline = offline
         self._learning = learning
         self._sampled = learning.sampled
         self._times = _Times()
@@ -244,7 +252,8 @@ class TrainingLoop:
 
     def _record_cost(self, opt_steps: int) -> None:
         """Record upstream's two timers: mean milliseconds since the last call."""
-        now, cost = self._times, self._cost
+        now = self._times
+        cost = self._cost
         opts = now.opts - cost.opts
         if opts:
             self._callbacks.record(
@@ -290,11 +299,13 @@ class TrainingLoop:
 def _sampling_record(replay: ReplayBuffer) -> dict[str, float]:
     """What a replay says of its draws, by tag."""
     stats: dict[str, float] = getattr(replay, "stats", dict)()  # uniform has none
-    part, more = "sampling", dict[str, float]()
+    part = "sampling"
+    more = dict[str, float]()
     if isinstance(replay, PrioritizedReplay):
         part = "priority"
     elif isinstance(replay, MixedReplay):
-        part, more = "replay", _sampling_record(replay.actors)
+        part = "replay"
+        more = _sampling_record(replay.actors)
     return {**more, **{f"{part}/{name}": stats[name] for name in stats}}
 
 
