@@ -240,8 +240,8 @@ class LocalRun:
             actors.terminate()
 
     def _start_learner(self) -> None:
-        # Its only manager is ours.
-        arguments = ["--bind", str(self.address), "--linger", "0"]
+        # The directory is for people, who see it in lists of processes; its only manager is ours.
+        arguments = ["--out", str(self._out), "--bind", str(self.address), "--linger", "0"]
         plan = anonymous_file("plan.json")  # a file would need room on a disk that may be full
         try:
             with os.fdopen(os.dup(plan), "w", encoding="utf-8") as file:

@@ -7,6 +7,7 @@ from typing import Any
 
 from vedette.live import View
 from vedette.local.in_process import InProcessRun
+from vedette_rl.envs.make import environment_spaces
 from vedette_services.config import RunConfig, load_config
 from vedette_services.run.directory import RunDirectory
 
@@ -37,7 +38,7 @@ def trained(config: RunConfig, out: Path, **how: Any) -> tuple[InProcessRun, dic
     run = RunDirectory(out)
     run.make()
     run.ensure_id()
-    learner = InProcessRun(config, run, **how)
+    learner = InProcessRun(config, environment_spaces(config.env), run, **how)
     return learner, learner.train()
 
 

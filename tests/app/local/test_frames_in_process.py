@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from vedette.local.in_process import InProcessRun
+from vedette_rl.envs.make import environment_spaces
 from vedette_rl.replay.frame_ring import MemoryFrameRing
 from vedette_services.config import RunConfig, load_config
 from vedette_services.run.directory import RunDirectory
@@ -58,7 +59,7 @@ def trained(config: RunConfig, out: Path) -> InProcessRun:
     run = RunDirectory(out)
     run.make()
     run.ensure_id()
-    learner = InProcessRun(config, run)
+    learner = InProcessRun(config, environment_spaces(config.env), run)
     learner.train()
     return learner
 
