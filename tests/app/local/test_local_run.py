@@ -40,11 +40,11 @@ exec(script[name])
 """
 
 
-KEEP_PLAN = "pathlib.Path(os.environ['PIDS'], '../given.json').write_text(open(sys.argv[2]).read())"
+KEEP_PLAN = "pathlib.Path(os.environ['PIDS'], '../given.json').write_text(open(sys.argv[3]).read())"
 
 
 WRITE_SUMMARY = (
-    "pathlib.Path(sys.argv[4], 'summary.json').write_text("
+    "pathlib.Path(sys.argv[5], 'summary.json').write_text("
     """'{"exit_reason": "interrupted", "time_s": 9e9, "run_id": "a", "epoch": 1}')"""
 )
 

@@ -12,7 +12,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from starts import lines_of_start, prepared  # of tests/support
+from starts import lines_of_start, plan, prepared  # of tests/support
 from test_resuming import SMALL, config_of, make_run, refusal  # beside this file
 
 from vedette_protocol.account import SampleAccounting
@@ -27,11 +27,11 @@ from vedette_services.config import RunConfig, load_config, read_config
 from vedette_services.run import replay_layout
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import read_events
-from vedette_services.run.prepare import settings_to_resume
+from vedette_services.run.prepare import prepare_start, settings_to_resume
 from vedette_services.run.replay_layout import replay_directory, ring_dtype
 from vedette_services.run.resume import saved_config
 from vedette_services.run.ring_stamp import ActorNumbers, pack_stamp, read_counts, read_stamp
-from vedette_services.run.start import Start
+from vedette_services.run.start import RESUME, Start
 from vedette_services.run.status_files import read_best
 
 STORED = [
@@ -45,7 +45,8 @@ STORED = [
 
 def again(out: Path, *settings: str) -> RunConfig:
     """The configuration of a start that names these settings alone."""
-    return load_config(settings=settings, environment={}, saved=saved_config(out)).config
+    saved = settings_to_resume(out, RESUME)
+    return load_config(settings=settings, environment={}, saved=saved).config
 
 
 @pytest.mark.parametrize(("setting", "before"), STORED)
@@ -296,12 +297,13 @@ def killed_at(step: int, run: RunDirectory, config: RunConfig) -> bool:
             if step < 0:
                 os._exit(9)
 
+    planned = plan(config, run.root, new_replay=True)
     child = os.fork()
     if child:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
     try:
         sys.addaudithook(die)
-        prepared(config, run, new_replay=True)
+        prepare_start(planned, run)
         os._exit(0)
     finally:
         os._exit(1)
@@ -348,7 +350,7 @@ def test_a_new_replay_that_cannot_be_made_costs_no_count(
     monkeypatch.setattr(replay_layout, "open_writer", Mock(side_effect=OSError("full")))
     for new_replay in (True, False, True):
         with pytest.raises(OSError, match="full"):
-            prepared(config_of(), run, fresh=False, new_replay=new_replay)
+            prepared(config_of(), run, new_replay=new_replay)
         assert not run.replay.exists()
     monkeypatch.undo()
     prepared(config_of(), run, new_replay=False)
