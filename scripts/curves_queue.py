@@ -258,7 +258,8 @@ def _execute_peer(run: Run, place: Path) -> Result:
     subprocess.run([ROOT / "scripts" / "setup_sb3", package], check=True)
     python = ROOT / f".venv-{package}" / "bin" / "python"
     task = run.task
-    command = [str(python), str(ROOT / "scripts" / "bench_sb3_peer.py"), f"--env={task.env}"]
+    program = ROOT / "scripts" / "bench" / "peer_programs" / "train_sb3.py"
+    command = [str(python), str(program), f"--env={task.env}"]
     command += [f"--algorithm={run.peer}", f"--kwargs={json.dumps(run.label.kwargs)}"]
     command += [f"--seed={run.seed}", f"--steps={task.env_steps}"]
     command += [f"--every={task.every}", f"--episodes={task.episodes}"]

@@ -17,7 +17,7 @@ from typing import Any
 Table = dict[str, Any]
 _SB3 = "stable-baselines3"
 PEERS = {"dqn": _SB3, "sac": _SB3, "td3": _SB3, "crossq": "sbx-rl"}
-"""Algorithms that scripts/bench_sb3_peer.py can run, and the package of each."""
+"""Algorithms that scripts/bench/peer_programs/train_sb3.py can run, and the package of each."""
 NOT_RESULTS = ("seed", "stop", "preset")
 """Parts of a configuration that a fingerprint leaves out: the study says how long a run is."""
 IN_RESULTS = {

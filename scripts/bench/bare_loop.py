@@ -9,14 +9,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import torch
 
-from vedette.bench.measuring import ratio_of_rounds, summarize_rounds
+from bench.environments import PEER_PROGRAMS, ROOT
+from bench.measuring import ratio_of_rounds, summarize_rounds
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Agent, empty_columns
 from vedette_rl.device.loader import make_loader
@@ -120,11 +120,10 @@ class SacBench:
 
     def run(self) -> dict[str, Any]:
         """Measure milliseconds of a step, of processor time and by the clock."""
-        scripts = Path(__file__).resolve().parent.parent
-        python = scripts.parent / ".venv-stable-baselines3/bin/python"
+        python = ROOT / ".venv-stable-baselines3/bin/python"
         if not python.exists():
             raise UsageError("Stable-Baselines3 is not here: `scripts/setup_sb3` installs it")
-        peer = [python, scripts / "peers/learner_sb3.py", "256", "sac"]
+        peer = [str(python), str(PEER_PROGRAMS / "learner_sb3.py"), "256", "sac"]
         keep_freed_memory()
         with (
             imitate_trainer(),

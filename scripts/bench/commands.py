@@ -1,31 +1,168 @@
-"""Benchmarks of our own design decisions, as commands of ``scripts/bench/run``.
+"""The commands of ``scripts/bench/run``: benchmarks of Vedette on this machine.
 
-They are not part of the wheel; ``vedette bench`` has what users measure.
+Each imports its benchmark when it runs, and prints lines for people, or one object with ``--json``.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import json
+import sys
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import typer
-from bare_loop import SacBench
-from checkpoints import CheckpointBench
-from frames import FramesBench
-from loops import LoopBench
-from managers import ManagersBench
-from models import ModelsBench
-from own_loop import OwnLoopBench, RealTimeBench
-from publishing import PublishingBench
-from shapes import ShapesBench
-from wire_costs import WireCosts
 
-from vedette.bench.wire import ATARI, SMALL
-from vedette.cli.bench import AsJson, Atari, Directory, Rounds, Seconds, show_figures
-from vedette_rl.number_format import format_spread
+from bench.lines import (
+    checkpoint_lines,
+    fleet_lines,
+    frames_lines,
+    learner_lines,
+    loop_lines,
+    manager_lines,
+    model_lines,
+    own_loop_lines,
+    peer_lines,
+    publishing_lines,
+    real_time_lines,
+    remote_replay_lines,
+    replay_lines,
+    replay_peer_lines,
+    sac_lines,
+    sb3_lines,
+    shapes_lines,
+    wire_cost_lines,
+    wire_lines,
+)
+from vedette.cli.app import execute
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, add_completion=False)
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    help="Measure this machine: our rates beside what bounds them, or beside others', in turn.",
+    epilog="One more is `gpu`, the learner on its device: `scripts/bench/run gpu --help`.",
+)
+
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object.")]
+Seconds = Annotated[float, typer.Option(min=0.5, max=600.0, metavar="S", help="Of a round.")]
+Rounds = Annotated[int, typer.Option(min=1, max=1000, help="Everything is measured in each.")]
+Atari = Annotated[
+    bool, typer.Option("--atari", help="32 transitions of 4 x 84 x 84 bytes a batch.")
+]
+Directory = Annotated[
+    Path | None,
+    typer.Option(
+        "--dir",
+        metavar="DIR",
+        help="Where the ring on disk is made. [for temporary files]",
+        file_okay=False,
+        exists=True,
+    ),
+]
+Table = Literal["wire", "wire-atari", "collect", "collect-vectorized", "learner"]
+SolvedEnv = Literal["CartPole-v1", "Pendulum-v1"]
+
+
+class ReplayPeer(StrEnum):
+    """Libraries of `replay-peers`."""
+
+    CPPRB = "cpprb"
+    STABLE_BASELINES3 = "stable_baselines3"
+    TORCHRL = "torchrl"
+    TIANSHOU = "tianshou"
+
 
 BatchSize = Annotated[int, typer.Option(min=1, help="Samples of an optimization step.")]
+Hidden = Annotated[int, typer.Option(min=1, help="Units of two hidden layers.")]
+
+
+@app.command()
+def replay(
+    rounds: Rounds = 31,
+    capacity: Annotated[int, typer.Option(min=1000, help="Rows.")] = 100_000,
+    directory: Directory = None,
+    as_json: AsJson = False,
+) -> None:
+    """Insert and sample, uniform and prioritized, beside plain numpy arrays.
+
+    \b
+    scripts/bench/run replay
+    scripts/bench/run replay --dir /dev/shm --json
+    """
+    from bench.replay import ReplayBench
+
+    figures = ReplayBench(capacity=capacity, rounds=rounds, directory=directory).run()
+    show_figures(figures, as_json=as_json, lines=replay_lines)
+
+
+@app.command()
+def wire(
+    rounds: Rounds = 3,
+    seconds: Seconds = 4.0,
+    atari: Atari = False,
+    as_json: AsJson = False,
+) -> None:
+    """Two producers into the replay, with acks, window and checks, beside plain PUSH/PULL.
+
+    \b
+    scripts/bench/run wire
+    scripts/bench/run wire --atari --json
+    """
+    from bench.wire import WireBench, load_of
+
+    figures = WireBench(*load_of(atari=atari), seconds=seconds, rounds=rounds).run()
+    show_figures(figures, as_json=as_json, lines=wire_lines)
+
+
+@app.command()
+def learner(
+    rounds: Rounds = 3,
+    seconds: Seconds = 5.0,
+    actors: Annotated[int, typer.Option(min=1, help="That push meanwhile.")] = 1,
+    batch_size: BatchSize = 256,
+    hidden: Hidden = 256,
+    double: Annotated[bool, typer.Option("--double/--single", help="Double DQN or plain.")] = True,
+    as_json: AsJson = False,
+) -> None:
+    """Optimization steps a second while actors push, beside a hand-written torch loop.
+
+    \b
+    scripts/bench/run learner
+    scripts/bench/run learner --batch-size 64 --hidden 128
+    """
+    from bench.learner import LearnerBench
+
+    figures = LearnerBench(batch_size, hidden, double, actors, seconds, rounds).run()
+    show_figures(figures, as_json=as_json, lines=learner_lines)
+
+
+@app.command()
+def fleet(
+    rounds: Rounds = 3,
+    seconds: Seconds = 5.0,
+    env: Annotated[str, typer.Option(metavar="ID", help="Environment.")] = "CartPole-v1",
+    actors: Annotated[int, typer.Option(min=1, help="Processes.")] = 2,
+    envs: Annotated[int, typer.Option(min=1, help="Environments of each.")] = 16,
+    vectorized: Annotated[
+        bool, typer.Option("--vectorized", help="By the environment's own vector form.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Environment steps a second that actors here bring into the replay.
+
+    \b
+    scripts/bench/run fleet
+    scripts/bench/run fleet --actors 2 --envs 64 --vectorized
+    """
+    from bench.fleet import FleetBench
+
+    form = "vector_entry_point" if vectorized else "loop"
+    figures = FleetBench(env, actors, envs, form, seconds, rounds).run()
+    show_figures(figures, as_json=as_json, lines=fleet_lines)
 
 
 @app.command()
@@ -43,8 +180,10 @@ def frames(
     \b
     scripts/bench/run frames --rounds 11 --capacity 10000 --what cameras
     """
-    found = FramesBench(capacity=capacity, rounds=rounds, directory=directory, what=what).run()
-    show_figures(found, as_json=as_json, lines=frames_lines)
+    from bench.frames import FramesBench
+
+    figures = FramesBench(capacity=capacity, rounds=rounds, directory=directory, what=what).run()
+    show_figures(figures, as_json=as_json, lines=frames_lines)
 
 
 @app.command()
@@ -55,9 +194,11 @@ def costs(
     as_json: AsJson = False,
 ) -> None:
     """The wire with and without acknowledgements, with and without keys."""
-    payload, capacity = (ATARI, 4_000) if atari else (SMALL, 100_000)
-    found = WireCosts(payload, capacity, seconds=seconds, rounds=rounds).run()
-    show_figures(found, as_json=as_json, lines=wire_cost_lines)
+    from bench.wire import load_of
+    from bench.wire_costs import WireCosts
+
+    figures = WireCosts(*load_of(atari=atari), seconds=seconds, rounds=rounds).run()
+    show_figures(figures, as_json=as_json, lines=wire_cost_lines)
 
 
 @app.command()
@@ -79,9 +220,11 @@ def models(
     scripts/bench/run models
     scripts/bench/run models --megabytes 100 --interval 3 --seconds 40
     """
+    from bench.models import ModelsBench
+
     size = int(megabytes * (1 << 20))
-    found = ModelsBench(size, actors, interval, step, seconds).run()
-    show_figures(found, as_json=as_json, lines=model_lines)
+    figures = ModelsBench(size, actors, interval, step, seconds).run()
+    show_figures(figures, as_json=as_json, lines=model_lines)
 
 
 @app.command()
@@ -98,14 +241,16 @@ def managers(
     scripts/bench/run managers
     scripts/bench/run managers 10 100 1000 2000 --rounds 1
     """
-    found = ManagersBench(tuple(sizes or (1, 64)), rate, seconds, rounds).run()
-    show_figures(found, as_json=as_json, lines=manager_lines)
+    from bench.managers import ManagersBench
+
+    figures = ManagersBench(tuple(sizes or (1, 64)), rate, seconds, rounds).run()
+    show_figures(figures, as_json=as_json, lines=manager_lines)
 
 
 @app.command()
 def checkpoints(
     batch_size: BatchSize = 256,
-    hidden: Annotated[int, typer.Option(min=1, help="Units of two hidden layers.")] = 256,
+    hidden: Hidden = 256,
     rounds: Rounds = 25,
     directory: Directory = None,
     as_json: AsJson = False,
@@ -116,8 +261,10 @@ def checkpoints(
     scripts/bench/run checkpoints
     scripts/bench/run checkpoints --batch-size 64 --hidden 128
     """
-    found = CheckpointBench(batch_size, hidden, rounds=rounds, directory=directory).run()
-    show_figures(found, as_json=as_json, lines=checkpoint_lines)
+    from bench.checkpoints import CheckpointBench
+
+    figures = CheckpointBench(batch_size, hidden, rounds=rounds, directory=directory).run()
+    show_figures(figures, as_json=as_json, lines=checkpoint_lines)
 
 
 @app.command()
@@ -135,8 +282,10 @@ def publishing(
     scripts/bench/run publishing
     scripts/bench/run publishing --batch-size 64
     """
-    found = PublishingBench(batch_size, hidden, rounds=rounds).run()
-    show_figures(found, as_json=as_json, lines=publishing_lines)
+    from bench.publishing import PublishingBench
+
+    figures = PublishingBench(batch_size, hidden, rounds=rounds).run()
+    show_figures(figures, as_json=as_json, lines=publishing_lines)
 
 
 @app.command()
@@ -145,6 +294,8 @@ def sac(
     as_json: AsJson = False,
 ) -> None:
     """SAC's optimization step beside Stable-Baselines3's, which `scripts/setup_sb3` installs."""
+    from bench.bare_loop import SacBench
+
     show_figures(SacBench(rounds).run(), as_json=as_json, lines=sac_lines)
 
 
@@ -155,8 +306,10 @@ def loops(rounds: Rounds = 3, seconds: Seconds = 4.0, as_json: AsJson = False) -
     \b
     scripts/bench/run loops --rounds 5
     """
-    found = LoopBench(seconds=seconds, rounds=rounds).run()
-    show_figures(found, as_json=as_json, lines=loop_lines)
+    from bench.loops import LoopBench
+
+    figures = LoopBench(seconds=seconds, rounds=rounds).run()
+    show_figures(figures, as_json=as_json, lines=loop_lines)
 
 
 @app.command()
@@ -174,8 +327,10 @@ def own_loop(
     scripts/bench/run own-loop
     scripts/bench/run own-loop --env Hopper-v5
     """
-    found = OwnLoopBench(env, envs, rows, seconds, rounds).run()
-    show_figures(found, as_json=as_json, lines=own_loop_lines)
+    from bench.own_loop import OwnLoopBench
+
+    figures = OwnLoopBench(env, envs, rows, seconds, rounds).run()
+    show_figures(figures, as_json=as_json, lines=own_loop_lines)
 
 
 @app.command()
@@ -185,8 +340,10 @@ def real_time(
     as_json: AsJson = False,
 ) -> None:
     """vedette.Actor in a loop of 50 Hz beside a learner that is killed and comes back."""
-    found = RealTimeBench(kills, seconds).run()
-    show_figures(found, as_json=as_json, lines=real_time_lines)
+    from bench.own_loop import RealTimeBench
+
+    figures = RealTimeBench(kills, seconds).run()
+    show_figures(figures, as_json=as_json, lines=real_time_lines)
 
 
 @app.command()
@@ -205,163 +362,93 @@ def shapes(
     scripts/bench/run shapes
     scripts/bench/run shapes --sleep 0.2
     """
-    found = ShapesBench(sleep, seconds, rounds).run()
-    show_figures(found, as_json=as_json, lines=shapes_lines)
+    from bench.shapes import ShapesBench
+
+    figures = ShapesBench(sleep, seconds, rounds).run()
+    show_figures(figures, as_json=as_json, lines=shapes_lines)
 
 
-def frames_lines(found: dict[str, Any]) -> list[str]:
-    """Format the figures of `frames` for people."""
-    said = [
-        f"{found['what']}: capacity {found['capacity']:,}, batches of "
-        f"{found['rows_in']} in and {found['rows_out']} out, {found['rounds']} rounds; "
-        "bytes a transition, rows/s"
-    ]
-    for name, what in (("plain", "whole"), ("once", "once ")):
-        stored, sent = found["stored_bytes_per_row"][name], found["sent_bytes_per_row"][name]
-        million = f"a million of them {found['million_rows_bytes'][name] / 1e9:.2f} GB"
-        said.append(f"{what}  stored {stored:>8,.0f}   sent {sent:>8,.0f}   {million}")
-    for group in ("insert", "sample"):
-        for name, what in (("plain", "whole"), ("once", "once ")):
-            rate = found[group][f"{name}_rows_per_s"]
-            said.append(f"{group:<8}{what}  {format_spread(rate, '{:>10,.0f}')}")
-        times = found[group]["once_to_plain_ratio"]
-        said.append(f"{'':<8}once beside whole {format_spread(times, '{:.2f}')}")
-    return said
+@app.command()
+def peers(
+    table: Annotated[Table, typer.Argument(help="What is measured.")],
+    rounds: Rounds = 5,
+    seconds: Seconds = 4.0,
+    only: Annotated[
+        str, typer.Option(metavar="NAME,NAME", help="Names or programs of peers. [all]")
+    ] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Other libraries beside us, each in an environment of its own under .venv-bench.
+
+    \b
+    scripts/bench/run peers wire --only wire_pipe,wire_queue
+    scripts/bench/run peers learner --json
+    """
+    from bench.peers import measure
+
+    figures = measure(table, rounds, seconds, set(filter(None, only.split(","))))
+    show_figures(figures, as_json=as_json, lines=peer_lines)
 
 
-def loop_lines(found: dict[str, Any]) -> list[str]:
-    """Format the figures of `loops` for people."""
-    said = [
-        f"batches of {found['rows_in']} in and {found['rows_out']} out, {found['rounds']} rounds; "
-        "rows/s"
-    ]
-    for what in ("inserted", "drawn"):
-        rates = found[f"{what}_rows_per_s"]
-        said += [
-            f"{what:<9}{name:<8}{format_spread(rates[name], '{:>12,.0f}')}"
-            for name in ("vedette", "plain")
-        ]
-        said.append(f"{what:<9}ratio   {format_spread(rates['ratio'], '{:>12.2f}')}")
-    return said
+@app.command()
+def replay_peers(
+    names: Annotated[
+        list[ReplayPeer] | None, typer.Argument(metavar="[PEER]...", help="[all]")
+    ] = None,
+    rounds: Rounds = 31,
+    as_json: AsJson = False,
+) -> None:
+    """Our replay beside those of other libraries, in one process of an environment of its own.
+
+    \b
+    scripts/bench/run replay-peers cpprb
+    """
+    from bench.replay_beside_peers import measure_in_one_process
+
+    figures = measure_in_one_process(rounds, names or ())
+    show_figures(figures, as_json=as_json, lines=replay_peer_lines)
 
 
-def wire_cost_lines(found: dict[str, Any]) -> list[str]:
-    """Format the figures of `costs` for people."""
-    said = [
-        f"batches of {found['rows']} transitions, {found['batch_bytes']:,} bytes, "
-        f"{found['rounds']} rounds; transitions/s"
-    ]
-    rates, ratios = found["transitions_per_s"], found["ratios"]
-    said += [
-        f"{kind.replace('_', ', '):<22}{format_spread(rates[kind], '{:>12,.0f}')}" for kind in rates
-    ]
-    said += [
-        f"{name.replace('_', ' '):<22}{format_spread(ratios[name], '{:>12.2f}')}" for name in ratios
-    ]
-    return said
+@app.command()
+def remote_replays(
+    rounds: Rounds = 5,
+    seconds: Seconds = 4.0,
+    as_json: AsJson = False,
+) -> None:
+    """`vedette.Replay` beside replays that other processes feed: cpprb, TorchRL and Reverb.
+
+    Reverb needs python3.11.
+    """
+    from bench.replay_beside_peers import measure_remote
+
+    figures = measure_remote(rounds, seconds)
+    show_figures(figures, as_json=as_json, lines=remote_replay_lines)
 
 
-def model_lines(found: dict[str, Any]) -> list[str]:
-    """Format the figures of `models` for people."""
-    return [
-        f"{found['model_bytes']:,} bytes to {found['actors']} actors, every "
-        f"{found['interval_s']:g} s; {found['published']} published, "
-        f"{found['everywhere']} acted on by all; ms",
-        f"the loop waits     {format_spread(found['loop_waits_ms'], '{:>10,.2f}')}",
-        f"one copy takes it  {format_spread(found['loop_copies_ms'], '{:>10,.2f}')}",
-        f"to the last actor  {format_spread(found['delay_ms'], '{:>10,.1f}')}",
-        f"bare copies        {format_spread(found['bare_copies_ms'], '{:>10,.1f}')}",
-        f"ratio              {format_spread(found['ratio'], '{:>10.1f}')}",
-    ]
+@app.command()
+def sb3(
+    seeds: Annotated[int, typer.Argument(min=1, help="In turn.")] = 5,
+    env: Annotated[SolvedEnv, typer.Argument(help="Environment.")] = "CartPole-v1",
+    as_json: AsJson = False,
+) -> None:
+    """`vedette run` beside Stable-Baselines3, to the solved return of our preset.
+
+    \b
+    scripts/bench/run sb3 1
+    scripts/bench/run sb3 5 Pendulum-v1
+    """
+    from bench.sb3 import measure
+
+    show_figures(measure(seeds, env), as_json=as_json, lines=sb3_lines)
 
 
-def own_loop_lines(found: dict[str, Any]) -> list[str]:
-    """Format the figures of `own-loop` for people."""
-    said = [f"{found['envs']} of {found['env']}, batches of {found['rows']}"]
-    for unit, ratio in (("s", "ratio"), ("processor_s", "processor_ratio")):
-        own, process = found[f"own_steps_per_{unit}"], found[f"process_steps_per_{unit}"]
-        said += [
-            "steps a second" if unit == "s" else "steps a second of processor time",
-            f"own loop          {format_spread(own, '{:>12,.0f}')}",
-            f"actor process     {format_spread(process, '{:>12,.0f}')}",
-            f"ratio             {format_spread(found[ratio], '{:>12.3f}')}",
-        ]
-    return said
-
-
-def real_time_lines(found: dict[str, Any]) -> list[str]:
-    """Format the figures of `real-time` for people."""
-    return [
-        f"{found['steps']} steps at 50 Hz, learner killed {found['kills']} times: "
-        f"{found['missed']} periods missed, longest act {found['longest_act_ms']:.1f} ms, "
-        f"{found['dropped']} samples dropped"
-    ]
-
-
-def shapes_lines(found: dict[str, Any]) -> list[str]:
-    """Format the figures of `shapes` for people."""
-    return [
-        f"{found['said']}; actors x environments, environment steps/s",
-        *(
-            f"{name:<18}{format_spread(rate, '{:>8,.0f}')}"
-            for name, rate in found["steps_per_s"].items()
-        ),
-        f"default beside {found['best_by_hand']}, the best by hand: {found['default_to_best']:.2f}",
-    ]
-
-
-def manager_lines(found: dict[str, Any]) -> list[str]:
-    """Format the figures of `managers` for people."""
-    said = [f"{found['samples_per_s']:,.0f} samples/s of all managers together"]
-    for count, figures in found["managers"].items():
-        inserted, cost = figures["inserted_per_s"], figures["gateway_us_per_sample"]
-        said += [
-            f"{count:>4} managers: inserted/s  {format_spread(inserted, '{:>9,.0f}')}",
-            f"      gateway, µs a sample{format_spread(cost, '{:>9.2f}')}",
-            f"      gateway, cores      {format_spread(figures['gateway_cores'], '{:>9.2f}')}",
-            f"      status, ms          {format_spread(figures['status_ms'], '{:>9.1f}')}",
-            f"      {figures['descriptors']} descriptors, {figures['resident_bytes'] >> 20} MiB",
-            f"      lost {figures['lost']}, duplicates {figures['duplicates']}",
-        ]
-    said.append(f"growth of the cost        {format_spread(found['growth'], '{:>9.2f}')}")
-    return said
-
-
-def checkpoint_lines(found: dict[str, Any]) -> list[str]:
-    """Format the figures of `checkpoints` for people."""
-    return [
-        f"the loop alone, while a checkpoint of {found['checkpoint_bytes']:,} bytes is written and "
-        "between two of them; optimization steps/s",
-        f"writing           {format_spread(found['opt_steps_per_s_while_writing'], '{:>12,.0f}')}",
-        f"between           {format_spread(found['opt_steps_per_s'], '{:>12,.0f}')}",
-        f"ratio             {format_spread(found['ratio'], '{:>12.2f}')}",
-        f"a write lasts, ms {format_spread(found['checkpoint_ms'], '{:>12.1f}')}",
-        f"and costs, ms     {format_spread(found['cost_ms'], '{:>12.2f}')}",
-        f"which is steps    {format_spread(found['cost_opt_steps'], '{:>12.2f}')}",
-    ]
-
-
-def publishing_lines(found: dict[str, Any]) -> list[str]:
-    """Format the figures of `publishing` for people."""
-    return [
-        f"the loop alone, publishing a model of {found['model_bytes']:,} bytes after every step "
-        "and not; optimization steps/s",
-        f"publishing        {format_spread(found['opt_steps_per_s_publishing'], '{:>12,.0f}')}",
-        f"not               {format_spread(found['opt_steps_per_s'], '{:>12,.0f}')}",
-        f"ratio             {format_spread(found['ratio'], '{:>12.3f}')}",
-        f"a call takes, ms  {format_spread(found['call_ms'], '{:>12.2f}')}",
-        f"a model costs, ms {format_spread(found['cost_ms'], '{:>12.2f}')}",
-    ]
-
-
-def sac_lines(found: dict[str, Any]) -> list[str]:
-    """Format the figures of `sac` for people."""
-    return ["SAC, batches of 256, two layers of 256; milliseconds of a step"] + [
-        f"{figure:34} {side:20} {format_spread(spread, '{:>8.2f}')}"
-        for figure, sides in found.items()
-        for side, spread in sides.items()
-    ]
+def show_figures(
+    figures: dict[str, Any], *, as_json: bool, lines: Callable[[dict[str, Any]], list[str]]
+) -> None:
+    """Print the figures of a benchmark."""
+    for line in [json.dumps(figures)] if as_json else lines(figures):
+        typer.echo(line)
 
 
 if __name__ == "__main__":
-    app()
+    execute(app, "scripts/bench/run", sys.argv[1:])

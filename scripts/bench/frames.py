@@ -16,8 +16,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from vedette.bench.measuring import ratio_of_rounds, summarize_rounds
-from vedette.bench.replay import calls_per_s
+from bench.measuring import ratio_of_rounds, summarize_rounds
+from bench.replay import calls_per_s
 from vedette_protocol.schema import Schema
 from vedette_rl.core import Columns
 from vedette_rl.envs.spaces import Spaces
@@ -49,7 +49,12 @@ def shape_of(what: str) -> Shape:
     if what == "cameras":
         camera = gym.spaces.Box(0, 255, (84, 84, 3), np.uint8)
         joints = gym.spaces.Box(-1, 1, (7,), np.float32)
-        parts = {"front": camera, "left": camera, "wrist": camera, "joints": joints}
+        parts: dict[str, gym.Space[Any]] = {
+            "front": camera,
+            "left": camera,
+            "wrist": camera,
+            "joints": joints,
+        }
         return Shape(gym.spaces.Dict(parts), 13)  # 13 x 8: the default of 100 rows
     return Shape(gym.spaces.Box(-1, 1, (int(what),), np.float32), 13)
 

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vedette.bench.daemons import PRODUCER, ingest_run, running
-from vedette.bench.measuring import ratio_of_rounds, summarize_rounds
+from bench.daemons import PRODUCER, ingest_run, running
+from bench.measuring import ratio_of_rounds, summarize_rounds
 from vedette.local.daemons import free_port
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Columns

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vedette.bench.daemons import (
+from bench.daemons import (
     GATEWAY,
     PRODUCER,
     ask,
@@ -16,7 +16,7 @@ from vedette.bench.daemons import (
     measured,
     running,
 )
-from vedette.bench.measuring import process_ids, resident_bytes, summarize_rounds
+from bench.measuring import process_ids, resident_bytes, summarize_rounds
 from vedette_services.config import RunConfig
 from vedette_services.errors import NoAnswerError
 from vedette_services.host.processes import python_module

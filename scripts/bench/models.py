@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 import zmq
-from stamped import STAMPED, StampedAgent, StampedConfig
 
-from vedette.bench.daemons import ask, check_actors, learner_of, run_actors
-from vedette.bench.measuring import summarize_rounds
+from bench.daemons import ask, check_actors, learner_of, run_actors
+from bench.measuring import summarize_rounds
+from bench.stamped import STAMPED, StampedAgent, StampedConfig
 from vedette_protocol.schema import Schema
 from vedette_services.config.loading import load_config
 from vedette_services.errors import ServicesError
@@ -101,7 +101,7 @@ class ModelsBench:
             ],
         ).config
         with learner_of(config) as (address, asker):
-            imports = ("--allow-import", "vedette_rl", "--allow-import", "stamped")
+            imports = ("--allow-import", "vedette_rl", "--allow-import", "bench")
             with run_actors(address, self.actors, *imports):
                 self._wait_for_actors(notes)
                 before = ask(asker)["opt_steps"]

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import vedette
-from vedette.bench.daemons import (
+from bench.daemons import (
     ACTOR,
     NOT_TRAINING,
     Measured,
@@ -28,7 +28,7 @@ from vedette.bench.daemons import (
     run_actors,
     running,
 )
-from vedette.bench.measuring import (
+from bench.measuring import (
     process_ids,
     ratio_of_rounds,
     reserve_core,
@@ -42,7 +42,7 @@ from vedette_services.errors import NoAnswerError
 from vedette_services.host.processes import ONE_THREAD, python_module
 from vedette_services.status.client import StatusClient
 
-OWN_LOOP = "own_loop"
+OWN_LOOP = "bench.own_loop"
 MANAGER = "actors"
 """A word of its command line; an own loop has none."""
 

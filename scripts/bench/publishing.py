@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bare_loop import BareLoop, imitate_trainer
-
-from vedette.bench.measuring import ratio_of_rounds, summarize_rounds
+from bench.bare_loop import BareLoop, imitate_trainer
+from bench.measuring import ratio_of_rounds, summarize_rounds
 from vedette_protocol.model import body_bytes
 from vedette_protocol.schema import Schema
 from vedette_services.learner.trainer.background import BackgroundPublisher

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vedette.bench.daemons import NOT_TRAINING, ask, check_actors, learner_of, measured, run_actors
-from vedette.bench.measuring import summarize_rounds
+from bench.daemons import NOT_TRAINING, ask, check_actors, learner_of, measured, run_actors
+from bench.measuring import summarize_rounds
 from vedette_services.config.loading import LoadedConfig, load_config
 
 _WARM_S = 2.0

@@ -91,7 +91,9 @@ class StampedPolicy:
     def sync_model(self, model: ModelInfo) -> None:
         self._new = model.version, float(model.arrays["published"][0])
 
-    def act(self, obs: Columns, *, explore: bool) -> NDArray[Any]:
+    def act(
+        self, obs: Columns, *, explore: bool, begins: NDArray[np.bool_] | None = None
+    ) -> NDArray[Any]:
         if self._new is not None:
             version, published = self._new
             self._file.write(f"{version} {published!r} {time.monotonic()!r}\n")
@@ -109,5 +111,5 @@ def _build_policy(
     return StampedPolicy(Path(config.notes))
 
 
-STAMPED = AgentKind("stamped:STAMPED", StampedConfig, _build_agent, _build_policy)
+STAMPED = AgentKind("bench.stamped:STAMPED", StampedConfig, _build_agent, _build_policy)
 """Takes any discrete actions."""

@@ -2,7 +2,7 @@
 
 Everything else is the same: the frames, every check, the ring on disk and its commits. With keys,
 frames are encrypted besides, and nobody is asked who may come in.
-`python -m unacknowledged ADDRESS ROWS SHAPE DTYPE [KEYS]`
+`python -m bench.unacknowledged ADDRESS ROWS SHAPE DTYPE [KEYS]`
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from pathlib import Path
 
 import zmq
 
-from vedette.bench.daemons import running
-from vedette.bench.producer import payloads_of
-from vedette.bench.wire import Payload
+from bench.daemons import running
+from bench.producer import payloads_of
+from bench.wire import Payload
 from vedette_protocol.codec import BatchReader, encode
 from vedette_protocol.messages import Batch
 from vedette_rl.replay.ring import RingWriter
@@ -52,7 +52,7 @@ def unacknowledged_per_s(
     shape = ",".join(map(str, payload.shape))
     secured = [str(keys)] if keys else []
     arguments = (str(address), str(payload.rows), shape, payload.dtype, *secured)
-    command = python_module("unacknowledged", *arguments)
+    command = python_module("bench.unacknowledged", *arguments)
     try:
         with (
             running([command] * _PRODUCERS),

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unacknowledged import unacknowledged_per_s
-
-from vedette.bench.measuring import ratio_of_rounds, summarize_rounds
-from vedette.bench.wire import SMALL, Payload, WireBench
+from bench.measuring import ratio_of_rounds, summarize_rounds
+from bench.unacknowledged import unacknowledged_per_s
+from bench.wire import SMALL, Payload, WireBench
 from vedette.local.daemons import free_port
 from vedette_services.net.keys import make_keys
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import zmq
 from c_programs import Built, build_rust, make_builder
-
-sys.path.append(str(Path(__file__).parents[1] / "integration"))  # real daemons, and their proofs
 
 
 @pytest.fixture(scope="session")

@@ -45,7 +45,7 @@ _LEDGER = "vedette_protocol.ledger"
 _GATEWAY = "vedette_services.learner.gateway.state"
 _MANAGER = "vedette_services.actors.manager_state"
 _EVALUATIONS = "vedette_services.learner.gateway.evaluations"
-_ADMISSION = "vedette_services.learner.gateway.fleet"
+_ADMISSION = "vedette_services.learner.gateway.admission"
 
 MUTATIONS = {
     "window: an ack frees one batch too many": Mutation(

@@ -11,11 +11,10 @@ import sys
 import traceback
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
-from vedette.cli import bench
 from vedette.cli.actors import actors
 from vedette.cli.collect import collect
 from vedette.cli.config import config
@@ -35,18 +34,7 @@ from vedette.cli.runs import runs
 from vedette.cli.status import status
 from vedette.cli.stop import stop
 from vedette.cli.sweep import sweep
-from vedette_rl.errors import (
-    CamerasDifferError,
-    CustomNetworkError,
-    NoImageError,
-    ShiftTooLargeError,
-    TakeoverError,
-    UnknownAgentError,
-    UnknownEnvironmentError,
-    UnknownNameError,
-    UnsupportedSpaceError,
-    VideoError,
-)
+from vedette_rl.errors import InputError
 from vedette_services.errors import (
     DONE,
     FAILED,
@@ -63,20 +51,7 @@ from vedette_services.host.processes import PARENT_VARIABLE, die_with_parent, st
 from vedette_services.host.system import require_daemons, runs_daemons
 
 _DAEMONS = ("run", "learner", "actors", "dashboard")
-_NOT_ON_WINDOWS = (*_DAEMONS, "bench", "keys")
-
-_USAGE = (
-    CamerasDifferError,
-    VideoError,
-    NoImageError,
-    ShiftTooLargeError,
-    CustomNetworkError,
-    TakeoverError,
-    UnknownAgentError,
-    UnknownEnvironmentError,
-    UnknownNameError,
-    UnsupportedSpaceError,
-)
+_NOT_ON_WINDOWS = (*_DAEMONS, "keys")
 
 _MISUSE: type[Exception] = typer.BadParameter.__bases__[0]
 """Base class of typer's errors for a wrong command line, whose module is private to it."""
@@ -97,6 +72,9 @@ _MEANT = {
     **dict.fromkeys(("kill", "cancel", "end"), "stop"),
 }
 """Commands by the words that other programs have for them."""
+
+_ELSEWHERE = {"bench": "benchmarks are `scripts/bench/run` of a checkout"}
+"""Commands of earlier versions, and where what they did is now."""
 
 app = typer.Typer(
     name="vedette",
@@ -124,7 +102,6 @@ app.command("config")(config)
 app.command("list")(list_names)
 app.command("init")(init)
 app.add_typer(keys, name="keys")
-app.add_typer(bench.app, name="bench")
 
 
 def _version(asked: bool) -> None:
@@ -163,9 +140,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _exit_on_signal()
         tolerate_full_disk()
     _refuse_empty(asked)
+    execute(app, "vedette", asked, parent)
+
+
+def execute(
+    group: typer.Typer, name: str, arguments: Sequence[str], parent: int | None = None
+) -> NoReturn:
+    """Run a command of a group and exit with its status. Every error is a line on stderr.
+
+    Args:
+        name: what the user types for the group.
+        parent: where an error is also reported to; see `take_report_descriptor`.
+    """
     try:
-        _refuse_system(asked)
-        status = app(args=list(asked), prog_name="vedette", standalone_mode=False)
+        if group is app:
+            _refuse_system(arguments)
+        status = group(args=list(arguments), prog_name=name, standalone_mode=False)
     except typer.Abort:
         sys.exit(FAILED)
     except _MISUSE as e:
@@ -246,6 +236,8 @@ def _explain_misuse(error: Any) -> str:  # click's, as above
     asked = error.ctx.command
     if hasattr(asked, "commands") and "no such command" in message:
         given, *alike = re.findall("'([^']*)'", message)
+        if given in _ELSEWHERE and asked.name == "vedette":
+            return f"no such command '{given}': {_ELSEWHERE[given]}"
         meant = _MEANT.get(given, next(iter(alike), ""))
         hint = f"; did you mean {meant}?" if meant in asked.commands else ""
         return f"no such command '{given}' (there are {', '.join(asked.commands)}{hint})"
@@ -261,7 +253,7 @@ def exit_status(error: Exception | SystemExit) -> int:
     """Return 2 for usage and configuration, 3 for a refusal, 1 for any other failure."""
     if isinstance(error, ServicesError):
         return error.exit_status
-    return USAGE if isinstance(error, _USAGE) else FAILED
+    return USAGE if isinstance(error, InputError) else FAILED
 
 
 def error_lines(error: Exception | SystemExit) -> list[str]:

@@ -13,7 +13,7 @@ Both are on the disk before the writer goes beyond the bound before. Row ``i`` l
 
 ::
 
-    syncer = RingSyncer(directory, manifest, commit, bound_rows=rows_synced_before)
+    syncer = RingSyncer(directory, manifest, latest, synced, bounded=True)
     syncer.start(5.0)                  # two threads: the writer never waits for the rows' sync
     while batches:
         append(rows)                   # below syncer.bound
@@ -34,7 +34,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from vedette_rl.errors import LatestValueFormatError, ReplaySyncError, ReplayTornError
+from vedette_rl.errors import LatestValueFormatError, ReplayTornError, RlError
 from vedette_rl.replay import commits, ring_files
 from vedette_rl.replay.commits import COMMITS, Commit, CommitWriter, last_commit
 from vedette_rl.replay.frame_stacks import FRAME_SPANS
@@ -191,7 +191,7 @@ class RingSyncer:
         """Note the writer's last commit.
 
         Raises:
-            ReplaySyncError: the disk has failed, so a power failure could take what is written.
+            RlError: the disk has failed, so a power failure could take what is written.
         """
         self._latest = commit
         if commit.inserted >= self._extend_at or commit.shared >= self._shared_extend_at:
@@ -202,10 +202,14 @@ class RingSyncer:
         """Raise the failure of a thread, if there was one.
 
         Raises:
-            ReplaySyncError: as `on_commit`.
+            RlError: as `on_commit`.
         """
         if self._failure is not None:
-            raise ReplaySyncError(self._directory, self._failure) from self._failure
+            raise RlError(
+                f"the replay in {self._directory} cannot be synced: "
+                f"{self._failure.strerror or self._failure}: check the disk, or name another as "
+                "replay.directory"
+            ) from self._failure
 
     def sync(self) -> None:
         """Bring the last commit to the disk, with its rows, then record it."""

@@ -73,6 +73,13 @@ _RESTARTS = 3  # of one process within _RESTART_WINDOW_S, before the learner giv
 _RESTART_WINDOW_S = 300.0
 _STARTING_S = 20.0  # a process that crashes so early would crash again
 
+_MODULES = {
+    "gateway": "vedette_services.learner.gateway.process",
+    "trainer": "vedette_services.learner.trainer.process",
+    "evaluator": "vedette_services.learner.evaluator",
+}
+"""What each process runs, by its name."""
+
 OnStatus = Callable[[Status], None]
 _Restart = tuple[float, int]  # when, and from which checkpoint
 
@@ -183,7 +190,7 @@ class Supervisor:
         descriptors = [one for event in events for one in event.descriptors]
         arguments += [event.argument for event in events]
         child = self._children.get(name)
-        command = python_module(f"vedette_services.learner.{name}", *arguments)
+        command = python_module(_MODULES[name], *arguments)
         report = ExitReportReader()
         descriptors.append(report.fileno())
         process = spawn(command, environment=report.environment, pass_fds=descriptors)
@@ -443,7 +450,7 @@ def run_learner(
         PortInUseError: the address is taken.
         ChildFailedError: a process died and would die again.
         UnsavedEndError: the run has ended, and its end could not be written.
-        MetricsError: the port for metrics is taken.
+        ServicesError: the port for metrics is taken.
     """
     stop = StopSignals(leave=lambda: exit_at_once(plan.out))
     run = RunDirectory(plan.out)

@@ -24,7 +24,7 @@ def test_help_teaches_by_an_example(vedette: Run, command: str) -> None:
     assert f"\n  vedette {command}" in text
 
 
-@pytest.mark.parametrize("command", ["keys new", "keys add", "bench replay", "bench fleet"])
+@pytest.mark.parametrize("command", ["keys new", "keys add"])
 def test_help_of_a_part_teaches_by_an_example_too(vedette: Run, command: str) -> None:
     _, text = vedette(*command.split(), "--help")
     assert f"\n  vedette {command}" in text

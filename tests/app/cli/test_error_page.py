@@ -335,7 +335,12 @@ COMMAND_LINES = [
         "no such option: --steps; a setting is given as stop.max_env_steps=VALUE; see vedette run "
         "--help",
     ),
-    ("bench nope", "no such command 'nope' (there are replay, ...); see vedette bench --help"),
+    (
+        "bench fleet --env CartPole-v1",
+        "no such command 'bench': benchmarks are `scripts/bench/run` of a checkout; see vedette "
+        "--help",
+    ),
+    ("keys nope", "no such command 'nope' (there are new, ...); see vedette keys --help"),
     ("run --frobnicate", "no such option: --frobnicate...; see vedette run --help"),
     (
         "run --lr 1e-3",

@@ -18,7 +18,7 @@ from vedette_rl.agents.dqn.agent import DqnAgent
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import ModelInfo
 from vedette_rl.envs.make import environment_spaces, probe_environment
-from vedette_rl.errors import DivergedError
+from vedette_rl.errors import RlError
 from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_rl.storage.state_file import read_state
 from vedette_services.config import load_config, read_config
@@ -57,7 +57,7 @@ def test_one_seed_gives_the_same_weights_however_environments_are_stepped(tmp_pa
 def test_an_agent_that_diverges_ends_the_run_and_says_so(tmp_path: Path) -> None:
     agent = {"loss": "mse", "max_grad_norm": 0}
     env = {"reward_scale": 1e30}
-    with pytest.raises(DivergedError, match=r"weight is not finite after optimization step \d+\. "):
+    with pytest.raises(RlError, match=r"weight is not finite after optimization step \d+\. "):
         trained(config_of(agent=agent, env=env), tmp_path / "run")
     assert [*tmp_path.glob("run/checkpoints/*/state.safetensors")] == []
 

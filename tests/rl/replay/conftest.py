@@ -7,22 +7,22 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import counting_rows
 import pytest
 
 if TYPE_CHECKING:
     from kinds_of_rows import Machine
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))  # `counting_rows` is both imported here and run as a child
+SUPPORT = Path(counting_rows.__file__).parent
 
 
 @pytest.fixture
 def start_program() -> "Iterator[Callable[..., subprocess.Popen[str]]]":
-    """Starts programs of this folder with arguments, and ends those left over."""
+    """Starts programs of `tests/support` with arguments, and ends those left over."""
     children: list[subprocess.Popen[str]] = []
 
     def start(program: str, *arguments: object) -> "subprocess.Popen[str]":
-        command = [sys.executable, str(HERE / program), *map(str, arguments)]
+        command = [sys.executable, str(SUPPORT / program), *map(str, arguments)]
         children.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
         return children[-1]
 

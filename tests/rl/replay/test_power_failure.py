@@ -12,7 +12,7 @@ import pytest
 from kinds_of_rows import KINDS, Kind, Machine, assert_whole
 from power_failure import PowerFailure, RecordedDisk
 
-from vedette_rl.errors import ReplaySyncError
+from vedette_rl.errors import RlError
 from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.replay.export import LiveRows
 from vedette_rl.replay.frame_ring import open_writer
@@ -359,7 +359,7 @@ def test_a_disk_that_fails_ends_the_writer_by_name(
     monkeypatch.setattr(os, "fdatasync", fail)
     ring._syncer._short.set()
     ring._syncer._extend_often(1.0)
-    with pytest.raises(ReplaySyncError, match="cannot be synced: Input/output error: check"):
+    with pytest.raises(RlError, match="cannot be synced: Input/output error: check"):
         insert(ring, KINDS["rows"], 50)
 
 

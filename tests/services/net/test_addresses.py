@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from vedette_services.errors import AddressError, SecurityError
+from vedette_services.errors import AddressError, UsageError
 from vedette_services.net.addresses import Address
 
 
@@ -55,7 +55,7 @@ def test_its_three_endpoints_are_ports_in_a_row() -> None:
 
 def test_an_open_address_is_bound_only_on_the_word_insecure() -> None:
     address = Address.parse("0.0.0.0:6000")
-    with pytest.raises(SecurityError, match="--insecure"):
+    with pytest.raises(UsageError, match="--insecure"):
         address.to_bind(insecure=False)
     assert address.to_bind(insecure=True) == address
 

@@ -13,7 +13,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 from starts import lines_of_start, plan, prepared  # of tests/support
-from test_resuming import SMALL, config_of, make_run, refusal  # beside this file
+from test_checks import SMALL, config_of, make_run, refusal  # beside this file
 
 from vedette_protocol.account import SampleAccounting
 from vedette_protocol.ledger import Ledger

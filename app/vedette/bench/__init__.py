@@ -1,1 +1,0 @@
-"""Benchmarks of an installation: rates in one run, beside their upper bounds."""

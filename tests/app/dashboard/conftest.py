@@ -1,6 +1,0 @@
-"""The helpers of the report's tests are used here, too."""
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "reports"))

@@ -1,0 +1,164 @@
+"""How environments are stepped, and by how many actors, is chosen by the measured step."""
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from vedette_rl.envs import EnvConfig
+from vedette_services.config import RunConfig, load_config
+from vedette_services.config.loading import complete_config
+from vedette_services.config.probing import (
+    Shape,
+    StepCost,
+    choose_shape,
+    fit_stepping,
+    measure_step,
+)
+
+
+class Waiting(gym.Env[Any, Any]):
+    """A step waits for a server; `confined`: it serves only the program's main thread."""
+
+    observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+    made = 0
+
+    def __init__(self, wait_s: float = 0.01, confined: bool = False) -> None:
+        type(self).made += 1
+        self.wait_s = wait_s
+        self.confined = confined
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        if self.confined and threading.current_thread() is not threading.main_thread():
+            raise RuntimeError("signals only work in the main thread")
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        time.sleep(self.wait_s)
+        return np.zeros(2, np.float32), 0.0, False, True, {}
+
+
+WAITS = StepCost(0.02, False, True)
+HOLDS = StepCost(0.02, False, False)
+COMPUTES = StepCost(0.02, True, False)
+COMPUTES_FREELY = StepCost(0.02, True, True)
+FAST = StepCost(2e-5, True, False)
+LIGHT = StepCost(5e-4, True, False)
+
+
+@pytest.mark.parametrize(
+    ("cost", "cores", "free", "shape"),
+    [
+        (FAST, 64, True, Shape(2, 8, "serial")),
+        (WAITS, 2, True, Shape(2, 8, "threads")),
+        (WAITS, None, False, Shape(2, 8, "threads")),
+        (HOLDS, 2, True, Shape(2, 8, "processes")),
+        (COMPUTES, 2, True, Shape(2, 8, "serial")),
+        (COMPUTES, 4, True, Shape(3, 6, "serial")),
+        (COMPUTES, 64, True, Shape(16, 1, "serial")),
+        (LIGHT, 64, True, Shape(2, 8, "processes")),
+        (COMPUTES, 64, False, Shape(2, 8, "processes")),
+        (COMPUTES_FREELY, 4, False, Shape(2, 8, "threads")),
+        (COMPUTES_FREELY, 3, False, Shape(2, 8, "serial")),
+        (COMPUTES, None, True, Shape(2, 8, "serial")),
+    ],
+)
+def test_the_shape_follows_from_the_step_and_the_cores(
+    cost: StepCost, cores: int | None, free: bool, shape: Shape
+) -> None:
+    assert choose_shape(cost, 2, 8, cores, free=free) == shape
+
+
+@pytest.mark.parametrize(
+    ("cost", "stepping", "steps_per_s"),
+    [
+        (StepCost(0.0001, computes=False, overlaps=False), "threads", 10_000),  # too short to wait
+        (StepCost(0.02, computes=True, overlaps=True), "threads", 50),
+        (StepCost(0.02, computes=False, overlaps=True), "threads", 400),
+        (StepCost(0.02, computes=False, overlaps=False), "processes", 400),
+        (StepCost(0.02, computes=False, overlaps=True), "serial", 50),
+    ],
+)
+def test_only_steps_that_wait_side_by_side_add_up(
+    cost: StepCost, stepping: Any, steps_per_s: float
+) -> None:
+    assert cost.steps_per_s(8, stepping) == pytest.approx(steps_per_s)
+
+
+def test_a_step_that_waits_is_told_from_one_that_computes() -> None:
+    waits = measure_step(EnvConfig(id=f"{__name__}:Waiting"))
+    assert waits is not None
+    assert 0.01 <= waits.seconds < 1.0
+    assert (waits.computes, waits.overlaps) == (False, True)
+    alone = measure_step(EnvConfig(id=f"{__name__}:Waiting", kwargs={"confined": True}))
+    assert alone is not None
+    assert (alone.computes, alone.overlaps) == (False, False)
+    quick = measure_step(EnvConfig(id="CartPole-v1"))
+    assert quick is not None
+    assert quick.computes
+
+
+def test_the_choice_is_in_the_configuration_and_in_one_line() -> None:
+    own = f"{__name__}:Waiting"
+    settings = ["agent.name=dqn", "env.kwargs.wait_s=0.02"]
+    found = load_config(env=own, settings=settings, environment={}, fit="here")
+    assert found.config.env.stepping == "threads"
+    assert (found.config.actors.count, found.config.actors.envs_per_actor) == (2, 8)
+    [line] = [line for line in found.decided if "env.stepping" in line]
+    assert line.startswith(f"a step of {own} takes 2")
+    assert "2 actors of 8 environments, stepped side by side in threads" in line
+    before = Waiting.made
+    again = load_config(env=own, settings=[*settings, "seed=5"], environment={}, fit="elsewhere")
+    assert again.fitted.endswith(
+        "each actor of 8 environments, stepped side by side in threads (env.stepping)"
+    )
+    assert Waiting.made == before  # the runs of a sweep have one shape
+
+
+def test_in_one_process_one_actor_steps_all_environments_that_wait() -> None:
+    own = f"{__name__}:Waiting"
+    for settings, shape in (([], (1, 16)), (["actors.count=4"], (4, 8))):
+        found = load_config(
+            env=own, settings=settings, agent="dqn", environment={}, fit="in process"
+        )
+        actors = found.config.actors
+        assert (actors.count, actors.envs_per_actor, found.config.env.stepping) == (
+            *shape,
+            "threads",
+        )
+    quick = load_config(env="MountainCar-v0", agent="iqn", environment={}, fit="in process").config
+    assert (quick.actors.count, quick.actors.envs_per_actor, quick.env.stepping) == (2, 8, "serial")
+
+
+def test_a_configuration_made_in_python_is_fitted_as_a_file_is() -> None:
+    table = {"env": {"id": f"{__name__}:Waiting"}, "agent": {"name": "dqn"}}
+    made = complete_config(RunConfig.model_validate(table), "here")
+    assert made.config.env.stepping == "threads"
+    assert made.decided[0] == load_config(table=table, environment={}, fit="here").decided[0]
+
+
+@pytest.mark.parametrize(
+    "setting", ["env.stepping=serial", "actors={count=1,envs_per_actor=1}", "env.kwargs.no=1"]
+)
+def test_nothing_is_chosen_where_it_is_said_or_cannot_be(setting: str) -> None:
+    found = load_config(
+        env=f"{__name__}:Waiting", agent="dqn", settings=[setting], environment={}
+    ).config
+    assert fit_stepping(found, cores=2) == (found, "")
+
+
+def test_a_run_that_goes_on_keeps_how_it_steps(tmp_path: Path) -> None:
+    from vedette_services.config import write_config
+
+    config = load_config(env=f"{__name__}:Waiting", agent="dqn", environment={}).config
+    write_config(config, tmp_path / "config.toml")
+    saved = tmp_path / "config.toml"
+    kept = load_config(saved=saved, environment={}, fit="here")
+    assert (kept.config.env.stepping, kept.fitted) == ("auto", "")
+    again = load_config(saved=saved, settings=["env.stepping=auto"], environment={}, fit="here")
+    assert again.config.env.stepping == "threads"

@@ -1,0 +1,375 @@
+"""The learner's loop, with an agent that only counts."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from vedette_rl.core import Agent, ModelInfo, OptResult, Sample, State
+from vedette_rl.device.host_copy import HostCopy, Reached
+from vedette_rl.device.loader import CpuLoader, DeviceBatch
+from vedette_rl.replay.mixed import MixedReplay
+from vedette_services.config.parts import LearnerConfig
+from vedette_services.errors import ServicesError
+from vedette_services.learner.trainer import training_loop
+from vedette_services.learner.trainer.training_loop import TrainingLoop
+from vedette_services.status.records import TrainerStatus
+
+
+class CountingAgent:
+    def __init__(self) -> None:
+        self.opt_steps = 0
+        self.tells = False
+        self.recorded: list[int] = []
+
+    def opt(
+        self,
+        batch: Mapping[str, torch.Tensor],
+        weights: torch.Tensor | None = None,
+        *,
+        record: bool = False,
+    ) -> OptResult:
+        self.opt_steps += 1
+        if record:
+            self.recorded.append(self.opt_steps)
+        td_errors = torch.ones(8) if self.tells else None
+        return OptResult(td_errors, {"loss": 1.0} if record else {})
+
+    def model_info(self) -> ModelInfo:
+        return ModelInfo(self.opt_steps, {"w": np.zeros(1)})
+
+    def get_state(self) -> State:
+        return {}
+
+    def set_state(self, state: State) -> None:
+        raise AssertionError("not resumed here")
+
+
+class Replay:
+    inserted = 0
+
+    def __len__(self) -> int:
+        return self.inserted
+
+    def sample(self, batch_size: int) -> Sample:
+        rows = np.zeros(batch_size, np.int64)
+        return Sample({"reward": np.zeros(batch_size, np.float32), "version": rows}, rows)
+
+    def update_priority(self, indices: NDArray[np.int64], td_errors: NDArray[np.float32]) -> None:
+        raise AssertionError("a uniform replay is told no priorities")
+
+
+class Weighted(Replay):
+    """A prioritized one."""
+
+    told = 0
+
+    def sample(self, batch_size: int) -> Sample:
+        return replace(super().sample(batch_size), weights=np.ones(batch_size, np.float32))
+
+    def update_priority(self, indices: NDArray[np.int64], td_errors: NDArray[np.float32]) -> None:
+        self.told += len(td_errors)
+
+
+class Gate:
+    """A limiter that lets sampling begin at 4 rows."""
+
+    def sample_wait_reason(self, inserted: int, sampled: int) -> str:
+        return "" if inserted >= 4 else f"{inserted} of 4 warm-up samples"
+
+
+class Around:
+    def __init__(self, replay: Replay, ends_at: int) -> None:
+        self.replay = replay
+        self.ends_at = ends_at
+        self.published: list[int] = []
+        self.saved: list[int] = []
+        self.flushed: list[int] = []
+        self.records: list[dict[str, float]] = []
+        self.phases: list[str] = []
+
+    def publish(self, agent: Agent) -> None:
+        self.published.append(agent.opt_steps)
+
+    def save(self, agent: Agent, learning: TrainerStatus) -> None:
+        self.saved.append(agent.opt_steps)
+
+    def record(self, record: dict[str, float], opt_steps: int) -> None:
+        self.records.append(record)
+
+    def flush(self, opt_steps: int) -> None:
+        self.flushed.append(opt_steps)
+
+    def tick(self, learning: TrainerStatus) -> str:
+        self.phases.append(learning.phase)
+        self.replay.inserted += 2
+        return "interrupted" if learning.opt_steps >= self.ends_at else ""
+
+
+def loop_of(
+    config: LearnerConfig, max_opts: int, ends_at: int = 10**9, replay: Replay | None = None
+) -> tuple[TrainingLoop, Around, CountingAgent]:
+    # an empty one is False
+    agent = CountingAgent()
+    replay = Replay() if replay is None else replay
+    around = Around(replay, ends_at)
+    ticks = iter(range(10**9))
+    loop = TrainingLoop(
+        agent,
+        replay,
+        CpuLoader(replay, 8, torch.device("cpu")),
+        Gate(),  # type: ignore[arg-type]  # the limiter's one question asked here
+        config,
+        around,
+        learning=TrainerStatus(),
+        max_opts=max_opts,
+        batch_size=8,
+        clock=lambda: float(next(ticks)),
+    )
+    return loop, around, agent
+
+
+def config(**intervals: int) -> LearnerConfig:
+    off = dict.fromkeys(
+        (
+            "sync_interval",
+            "eval_interval",
+            "save_interval",
+            "record_agent_info_interval",
+            "record_compute_cost_interval",
+            "flush_record_interval",
+        ),
+        0,
+    )
+    return LearnerConfig(**{**off, **intervals})
+
+
+def test_zero_switches_every_interval_off() -> None:
+    loop, around, agent = loop_of(config(), max_opts=20)
+    loop.run()
+    assert around.published == [0, 20]  # the first model, and the final sync
+    assert around.saved == [20]
+    assert agent.recorded == []
+
+
+def test_intervals_count_optimization_steps() -> None:
+    loop, around, agent = loop_of(
+        config(
+            sync_interval=5,
+            save_interval=10,
+            record_agent_info_interval=8,
+            flush_record_interval=10,
+        ),
+        max_opts=20,
+    )
+    loop.run()
+    assert around.published == [0, 5, 10, 15, 20, 20]
+    assert around.saved == [10, 20, 20]
+    assert agent.recorded == [8, 16]
+    assert around.flushed == [10, 20, 20]
+
+
+def test_an_evaluation_is_due_on_a_model_that_was_published() -> None:
+    loop, around, _ = loop_of(config(sync_interval=0, eval_interval=7), max_opts=15)
+    loop.run()
+    assert around.published == [0, 7, 14, 15]
+
+
+def test_it_ends_exactly_at_max_opts() -> None:
+    loop, _, agent = loop_of(config(), max_opts=13)
+    last = loop.run()
+    assert (agent.opt_steps, last.opt_steps, last.exit_reason) == (13, 13, "max_opts")
+
+
+def test_it_waits_for_the_warm_up_and_says_so() -> None:
+    loop, around, _ = loop_of(config(), max_opts=3)
+    last = loop.run()
+    assert around.phases[:2] == ["starting", "waiting"]
+    assert (last.time.waiting_s or 0.0) > 0
+
+
+def test_it_stops_when_told_while_it_waits_or_trains() -> None:
+    loop, _, agent = loop_of(config(), max_opts=0, ends_at=30)
+    last = loop.run()
+    assert last.exit_reason == "interrupted"
+    assert agent.opt_steps >= 30
+
+
+def test_samples_drawn_are_counted_for_the_limiter() -> None:
+    loop, _, _ = loop_of(config(), max_opts=5)
+    assert loop.run().sampled == 40
+
+
+def test_the_last_record_is_written_at_the_end() -> None:
+    loop, around, _ = loop_of(config(record_compute_cost_interval=100), max_opts=5)
+    loop.run()
+    assert "average_opt_time" in around.records[-1]
+    assert around.flushed[-1] == 5
+
+
+def test_a_run_that_is_over_does_not_take_one_more_step() -> None:
+    loop, _, agent = loop_of(config(), max_opts=13)
+    agent.opt_steps = 13
+    last = loop.run()
+    assert (agent.opt_steps, last.exit_reason) == (13, "max_opts")
+
+
+def test_a_run_that_may_end_before_it_begins_takes_no_step() -> None:
+    loop, _, agent = loop_of(config(), max_opts=0, ends_at=0)
+    assert loop.run().exit_reason == "interrupted"
+    assert agent.opt_steps == 0
+
+
+def test_a_prioritized_replay_is_told_every_samples_error() -> None:
+    replay = Weighted()
+    loop, _, agent = loop_of(config(), max_opts=3, replay=replay)
+    agent.tells = True
+    loop.run()
+    assert replay.told == 3 * 8
+
+
+def test_an_agent_that_tells_no_errors_cannot_be_drawn_for_by_them() -> None:
+    loop, _, _ = loop_of(config(), max_opts=3, replay=Weighted())
+    with pytest.raises(ServicesError, match=r"replay\.prioritized=false"):
+        loop.run()
+
+
+class Arriving(Reached):
+    """A copy's event, reached `late` optimization steps after it was begun."""
+
+    def __init__(self, agent: CountingAgent, late: int) -> None:
+        self._agent = agent
+        self._due = agent.opt_steps + late
+        self.waited = False
+
+    def query(self) -> bool:
+        return self._agent.opt_steps >= self._due
+
+    def synchronize(self) -> None:
+        self.waited = self.waited or not self.query()
+
+
+class Telling(Weighted):
+    """A prioritized replay that notes when it is told errors."""
+
+    def __init__(self) -> None:
+        self.at: list[int] = []
+
+    def update_priority(self, indices: NDArray[np.int64], td_errors: NDArray[np.float32]) -> None:
+        self.at.append(int(td_errors[0]))
+
+
+@pytest.mark.parametrize(("late", "waits", "told_at"), [(0, 0, 1), (3, 0, 4), (50, 22, 9)])
+def test_results_are_read_when_they_arrive_and_at_most_eight_steps_later(
+    monkeypatch: pytest.MonkeyPatch, late: int, waits: int, told_at: int
+) -> None:
+    replay = Telling()
+    events = []
+    loop, around, agent = loop_of(config(record_agent_info_interval=10), max_opts=30, replay=replay)
+    agent.tells = True
+
+    def read_later(tensor: torch.Tensor) -> HostCopy:
+        events.append(Arriving(agent, late))
+        return HostCopy(torch.full_like(tensor, agent.opt_steps), events[-1])
+
+    monkeypatch.setattr(training_loop, "read_later", read_later)
+    first: list[int] = []
+    update = replay.update_priority
+
+    def updated(indices: NDArray[np.int64], td_errors: NDArray[np.float32]) -> None:
+        first.append(agent.opt_steps)
+        update(indices, td_errors)
+
+    monkeypatch.setattr(replay, "update_priority", updated)
+    loop.run()
+    assert replay.at == [*range(1, 31)]  # all of them, in order
+    assert first[0] == told_at
+    assert sum(event.waited for event in events[:-8]) == waits
+    assert [record for record in around.records if "train/loss" in record] == 3 * [
+        {"train/loss": 1.0}
+    ]
+
+
+def test_a_new_run_saves_before_its_first_interval_ends() -> None:
+    loop, around, _ = loop_of(config(save_interval=3000), max_opts=6500)
+    loop.run()
+    assert around.saved == [256, 512, 1024, 2048, 3000, 6000, 6500]
+    loop, around, _ = loop_of(config(save_interval=200), max_opts=600)
+    loop.run()
+    assert around.saved == [200, 400, 600, 600]
+
+
+@pytest.mark.parametrize("late", [0, 3, 50])
+def test_a_record_is_flushed_at_its_own_step_however_late_it_arrives(
+    monkeypatch: pytest.MonkeyPatch, late: int
+) -> None:
+    intervals = config(record_agent_info_interval=10, flush_record_interval=10)
+    loop, around, agent = loop_of(intervals, max_opts=30, replay=Telling())
+    agent.tells = True
+    monkeypatch.setattr(
+        training_loop,
+        "read_later",
+        lambda tensor: HostCopy(torch.full_like(tensor, agent.opt_steps), Arriving(agent, late)),
+    )
+    written: list[tuple[int, int]] = []
+    monkeypatch.setattr(
+        around, "flush", lambda opt_steps: written.append((opt_steps, len(around.records)))
+    )
+    loop.run()
+    assert written[:3] == [(10, 1), (20, 2), (30, 3)]
+
+
+class OfNoModel(Replay):
+    """Rows of a data set alone."""
+
+    def sample(self, batch_size: int) -> Sample:
+        drawn = super().sample(batch_size)
+        return replace(drawn, columns={**drawn.columns, "version": np.full(batch_size, -1)})
+
+
+def test_rows_that_no_model_has_made_have_no_lag() -> None:
+    loop, _, _ = loop_of(config(record_agent_info_interval=2), max_opts=6, replay=OfNoModel())
+    lag = loop.run().lag
+    assert (lag.sample_mean, lag.sample_p95, lag.sample_max) == (0.0, 0.0, 0.0)
+
+
+class Sources(MixedReplay):
+    """A replay of actors and sources that draws nothing but zeros."""
+
+    alone = False  # type: ignore[assignment]  # a property there
+    inserted = 100  # type: ignore[assignment]  # a property there
+    actors_are_ready = True  # type: ignore[assignment]  # too
+
+    def __init__(self) -> None:
+        self.actors = Replay()  # type: ignore[assignment]  # of this file
+
+    def sample(self, batch_size: int) -> Sample:
+        return self.actors.sample(batch_size)
+
+    def stats(self) -> dict[str, float]:
+        return {}
+
+
+class OneAhead:
+    """Draws each batch while the agent works on the one before, as on a GPU."""
+
+    def __init__(self, loader: CpuLoader) -> None:
+        self._loader = loader
+        self._ahead: DeviceBatch | None = None
+
+    def load(self) -> DeviceBatch:
+        loaded = self._ahead or self._loader.load()
+        self._ahead = self._loader.load()
+        return loaded
+
+
+@pytest.mark.parametrize(("ahead", "counted"), [(False, 7), (True, 6)])
+def test_a_batch_counts_as_what_it_was_drawn_for(ahead: bool, counted: int) -> None:
+    replay = Sources()
+    loop, _, _ = loop_of(config(pretrain_opts=3), max_opts=10, replay=replay)  # type: ignore[arg-type]  # none of this file's
+    if ahead:
+        loop._loader = OneAhead(CpuLoader(replay, 8, torch.device("cpu")))
+    assert loop.run().sampled == counted * 8
