@@ -14,6 +14,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from configurations import configured
 
 import vedette
 from vedette import collecting
@@ -38,8 +39,8 @@ from vedette_rl.envs.spaces import transition_dtype
 from vedette_rl.errors import DataSetError, EnvironmentFaultError
 from vedette_rl.steps import NStep
 from vedette_rl.storage import atomic_files, system
-from vedette_services.config import RunConfig, load_config
-from vedette_services.errors import NothingCollectedError, UsageError
+from vedette_services.config import RunConfig
+from vedette_services.errors import ServicesError, UsageError
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.sources import open_sources
 from vedette_services.run.start import prepare_start
@@ -162,9 +163,7 @@ def configuration(*settings: str, env: str = "CollectTrail-v0", data: object = N
     base = ["replay.capacity=1000", "learner.warmup_period=10", "actors.n_buffer=10"]
     table = {"replay": {"sources": {"demos": {"data": str(data)}}}} if data else {}
     base += [] if any("n_step" in text for text in settings) else ["agent.n_step=1"]
-    return load_config(
-        env=env, agent="dqn", settings=[*base, *settings], table=table, environment={}
-    ).config
+    return configured(*base, *settings, env=env, agent="dqn", table=table)
 
 
 def recorded(
@@ -176,7 +175,7 @@ def recorded(
     say: Callable[[str], None] = lambda line: None,
 ) -> Collected:
     agent = "sac" if env == "CollectReach-v0" else "dqn"
-    config = load_config(env=env, agent=agent, settings=settings, environment={}).config
+    config = configured(*settings, env=env, agent=agent)
     return collect(str(out), config.env, open_demonstrator(f"{HERE}:{by}"), wanted, say=say)
 
 
@@ -256,7 +255,7 @@ def test_actions_beyond_a_box_are_recorded_as_its_bounds(tmp_path: Path) -> None
 
 def test_a_policy_that_never_reaches_the_least_return_is_given_up(tmp_path: Path) -> None:
     said: list[str] = []
-    with pytest.raises(NothingCollectedError, match="none of the last 100 episodes"):
+    with pytest.raises(ServicesError, match="none of the last 100 episodes"):
         recorded(tmp_path / "demos", wanted=Wanted(1, min_return=1000.0), say=said.append)
     assert len(said) == FRUITLESS
     assert not list(tmp_path.iterdir())
@@ -362,7 +361,7 @@ def test_a_policy_of_declared_spaces_plays_where_observations_have_other_bounds(
         "observation": {"space": "box", "shape": [4]},
         "action": {"space": "discrete", "n": 2},
     }
-    config = load_config(settings=small, table={"env": declared}, environment={}).config
+    config = configured(*small, table={"env": declared})
     run_in_process(config, tmp_path / "run")
     vedette.export_policy(tmp_path / "run", tmp_path / "policy.npz")
     expected = vedette.evaluate(tmp_path / "run", episodes=2).returns
@@ -380,7 +379,7 @@ def test_the_environment_of_a_run_with_declared_spaces_is_not_made(
         "action": {"space": "discrete", "n": 3, "start": 5},
     }
     table = {"env": declared, "agent": {"name": "dqn", "hidden_sizes": [4]}}
-    config = load_config(table=table, environment={}).config  # of a robot: it names none
+    config = configured(table=table)  # of a robot: it names none
     agent = agent_kind("dqn").build_agent(
         config.agent, environment_spaces(config.env), device="cpu", seed=0
     )

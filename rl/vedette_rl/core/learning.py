@@ -2,12 +2,13 @@
 
 The trainer's loop, in the order of its calls::
 
-    agent = agent_kind.build_agent(config, spaces, device=device, seed=seed)
+    agent = agent_kind("dqn").build_agent(config, spaces, device=device, seed=seed)
     agent.set_state(checkpoint)                       # only when a run resumes
     publish(agent.model_info())
     while not stopped:
         sample = replay.sample(batch_size)
-        result = agent.opt(sample.batch, sample.weights, record=due(record_agent_info_interval))
+        batch, weights = load(sample)                 # tensors on the agent's device
+        result = agent.opt(batch, weights, record=due(record_agent_info_interval))
         replay.update_priority(sample.indices, result.td_errors)
         if due(sync_interval): publish(agent.model_info())
         if due(save_interval): save(agent.get_state())

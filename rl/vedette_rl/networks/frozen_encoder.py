@@ -31,7 +31,7 @@ def _import_maker(network: str) -> Any:  # whatever its author made it
     except UnknownNameError as error:
         if re.match(r"timm\b", network) and not find_spec("timm"):
             why = "timm is not installed: `pip install timm`"
-            raise UnknownNameError(error.key, network, why) from error
+            raise UnknownNameError(error.named_by, network, why) from error
         raise
 
 

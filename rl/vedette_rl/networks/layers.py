@@ -147,7 +147,7 @@ class Layers:
             def __init__(self, config: MyConfig, sizes: tuple[int, ...], actions: int) -> None:
                 self.mlps = {"q": MlpSizes((*sizes, actions))}
 
-            def forward(self, xp: Any, net: Any, x_BF: Array) -> Array:
+            def forward(self, xp: Any, net: Any, x_BF: Array, *inputs: Array) -> Array:
                 return xp.tanh(net.q(x_BF))
 
     Attributes:

@@ -2,7 +2,8 @@
 
 ::
 
-    state = ManagerState(identity, count=2, allow_import=(), jitter=random.random, now=now)
+    state = ManagerState(identity, count=2, allow_import=(), incarnation=draw_incarnation,
+                         jitter=random.random, now=now)
     for instruction in state.on_control(message, now): ...
     if state.has_room_for(payload_bytes): state.on_batch(index, run, batch, now)
     state.on_tick(now)                       # several times a second

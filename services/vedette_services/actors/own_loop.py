@@ -24,19 +24,18 @@ from vedette_protocol.send_window import OnFull
 from vedette_protocol.topics import is_id
 from vedette_rl.core import Step
 from vedette_rl.envs.layout import Intervention
-from vedette_rl.errors import ModelMismatchError
 from vedette_services.actors.connection import Identity
+from vedette_services.actors.faults import refuses_faults
 from vedette_services.actors.manager import Manager, default_manager_id
 from vedette_services.actors.manager_state import DRAIN_S, ManagerState
 from vedette_services.actors.own_actor import GreedyEpisodes, OwnActor, OwnLoop, Space, StopEvent
 from vedette_services.errors import (
     FAILED,
     REFUSED,
-    ActorError,
     NoModelError,
     RefusedError,
     RunOverError,
-    SpecMismatchError,
+    ServicesError,
 )
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import ClientKeys
@@ -231,13 +230,10 @@ class Actor:
         playing = self._playing
         if playing is None or not playing.envs.is_begun:
             raise RuntimeError("act before begin: an environment has no first observation")
-        try:
-            chosen = playing.loop.act()
-            if self._greedy is not None:
-                chosen = self._choose_greedily(self._greedy, playing, chosen)
-            self._action = chosen
-        except ModelMismatchError as error:
-            raise SpecMismatchError("policy", str(error)) from error
+        chosen = playing.loop.act()
+        if self._greedy is not None:
+            chosen = self._choose_greedily(self._greedy, playing, chosen)
+        self._action = chosen
         return playing.envs.action_to_environment(self._action)
 
     def observe(
@@ -265,7 +261,7 @@ class Actor:
             ValueError: rewards, flags or actions are not one for each environment, a reward or
                 action is not finite, or a flag is neither true nor false. None of these steps
                 is sent; give another, or `begin` anew.
-            RowsNotDeclaredError: a step processor makes columns that nobody declares.
+            RefusedError: a step processor makes columns that nobody declares.
         """
         playing = self._playing
         chosen = self._action
@@ -327,7 +323,7 @@ class Actor:
             self._host.error = self._host.error or error
         finally:
             if self._host.error is None and not (self._closed or self._state.run_over):
-                self._host.error = ActorError("its manager has ended")
+                self._host.error = ServicesError("its manager has ended")
             self._done.set()
             self._host.notify()
 
@@ -361,6 +357,7 @@ class Actor:
         self._unprocessed = None
         self._greedy = None
 
+    @refuses_faults
     def _begin_greedy(self, playing: OwnActor, begun: NDArray[np.bool_]) -> None:
         """Some of the episodes that begin here are of an evaluation, if one is asked for."""
         evaluation = self._host.evaluation
@@ -370,12 +367,10 @@ class Actor:
         if evaluation is None or order is None or order.run.run_id != playing.run.run_id:
             return
         if self._greedy is None:
-            try:
-                self._greedy = GreedyEpisodes(evaluation, order, playing.envs)
-            except ModelMismatchError as error:
-                raise SpecMismatchError("policy", str(error)) from error
+            self._greedy = GreedyEpisodes(evaluation, order, playing.envs)
         self._greedy.begin(begun)
 
+    @refuses_faults
     def _choose_greedily(
         self, greedy: GreedyEpisodes, playing: OwnActor, action: NDArray[Any]
     ) -> NDArray[Any]:

@@ -23,17 +23,14 @@ from vedette_rl.envs.make import make_env, probe_environment
 from vedette_rl.envs.registry import find_spec
 from vedette_rl.envs.spaces import Spaces, declared_spaces
 from vedette_rl.envs.vector_env import EnvGroup, SerialEnvs, ThreadedEnvs
-from vedette_rl.errors import (
-    CamerasDifferError,
-    CustomNetworkError,
-    NoImageError,
-    PolicyDoesNotLearnError,
-    RlError,
-    ShiftTooLargeError,
-    UnknownNameError,
-)
+from vedette_rl.errors import RlError
 from vedette_services.config.run_config import RunConfig
-from vedette_services.errors import ConfigError, SettingError, UsageError, foreign_error_message
+from vedette_services.errors import (
+    SettingError,
+    UsageError,
+    config_errors,
+    foreign_error_message,
+)
 from vedette_services.host.system import count_waits
 
 log = logging.getLogger("vedette.config")
@@ -75,33 +72,17 @@ def _plain(warning: str) -> str:
     return re.sub(r"\x1b\[\d*m", "", warning).removeprefix("WARN: ").strip()
 
 
-_SAY_THE_FIX = (
-    CamerasDifferError,
-    CustomNetworkError,
-    PolicyDoesNotLearnError,
-    ShiftTooLargeError,
-    UnknownNameError,
-)
-
-
 def check_agent(config: RunConfig, spaces: Spaces, *, learns: bool) -> None:
     """Check that the agent takes these spaces, and learns where that is wanted of it.
 
     Raises:
         ConfigError: it does not.
     """
-    try:
+    with config_errors():
         kind = agent_kind(config.agent.name)
-        if learns and not kind.learns:
-            raise PolicyDoesNotLearnError(config.agent.name)
+        if learns:
+            kind.check_learns()
         kind.check(config.agent, spaces)
-    except _SAY_THE_FIX as e:
-        raise ConfigError(str(e)) from e
-    except NoImageError as e:
-        fix = "set agent.network=auto, or make it one by env.wrappers"
-        raise SettingError("agent.network", str(e), fix) from e
-    except RlError as e:
-        raise SettingError("agent.name", str(e), "choose another --agent or --env") from e
 
 
 def environment_errors(config: RunConfig) -> tuple[SettingError, ...]:

@@ -257,7 +257,7 @@ class RemoteReplay:
         Raises:
             UsageError: `batch_size` is no such number.
             ReplayWaitError: a batch may not be drawn yet; has the reason.
-            LimiterDeadlockError: `replay.error_buffer` never lets so many be drawn.
+            RlError: `replay.error_buffer` never lets so many be drawn.
             ChildFailedError: the gateway died and would die again.
         """
         rows = self._rows(batch_size)

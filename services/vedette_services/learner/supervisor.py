@@ -457,7 +457,7 @@ def run_learner(
         PortInUseError: the address is taken.
         ChildFailedError: a process died and would die again.
         UnsavedEndError: the run has ended, and its end could not be written.
-        MetricsError: the port for metrics is taken.
+        ServicesError: the port for metrics is taken.
     """
     stop = StopSignals(leave=lambda: exit_at_once(out))
     run = RunDirectory(out)

@@ -19,7 +19,6 @@ from vedette_rl.envs.registry import find_episode_bound, find_spec, step_limit
 from vedette_rl.envs.spaces import Spaces, check_declared, transition_dtype
 from vedette_rl.errors import (
     DeclaredSpaceError,
-    FrameStorageError,
     RlError,
     RowColumnError,
     UnknownNameError,
@@ -416,7 +415,7 @@ def _build_policy(config: RunConfig, spaces: Spaces, own: tuple[str, str]) -> Po
 def _layout(config: RunConfig, spaces: Spaces) -> ReplayLayout:
     try:
         return replay_layout(config, spaces)
-    except (FrameStorageError, RowColumnError) as e:
+    except RowColumnError as e:
         raise ConfigError(str(e)) from e
 
 

@@ -18,6 +18,8 @@ import json
 import logging
 import shutil
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -38,7 +40,7 @@ from vedette_rl.replay.ring import MarkedRows, RingReader, RingWriter, recover_r
 from vedette_rl.replay.rows import Rows
 from vedette_rl.storage.atomic_files import replace_file, sync_directory
 from vedette_services.config.run_config import RunConfig
-from vedette_services.errors import SettingError
+from vedette_services.errors import SettingError, config_error
 from vedette_services.run.directory import RunDirectory, erase
 from vedette_services.run.replay_layout import replay_directory
 from vedette_services.run.source_data import (
@@ -139,7 +141,7 @@ def check_sources(config: RunConfig, out: Path, spaces: Spaces, *, new: bool) ->
     total = 0
     for name, source in config.replay.sources.items():
         key = f"replay.sources.{name}" + (".data" if source.data else "")
-        try:
+        with _source_errors(key):
             if not source.data:
                 guard = guard_rows(row := stored_row(config, spaces))
                 total += replay_space(
@@ -153,15 +155,22 @@ def check_sources(config: RunConfig, out: Path, spaces: Spaces, *, new: bool) ->
             reading.check_values()
             total += reading.space(config.replay.prioritized)
             lines.append(f"source {name}: {source.data}, which is read once, at this start")
-        except DataSetError as e:
-            raise SettingError(key, f"{e.name}: {e.why}", e.fix) from e
-        except ReplayTornError as e:
-            raise SettingError(key, f"{e.path} {e.why}", _fix_of(e.path.parent)) from e
-        except (RlError, OSError) as e:
-            raise SettingError(key, str(e)) from e
     if not new:
         lines += _left_sources(config, out)
     return CheckedSources(tuple(lines), total)
+
+
+@contextmanager
+def _source_errors(key: str) -> Iterator[None]:
+    """Raise what is wrong with a source as an error of its key."""
+    try:
+        yield
+    except ReplayTornError as e:  # our copy is torn, not the data set
+        raise SettingError(key, f"{e.path} {e.why}", _fix_of(e.path.parent)) from e
+    except RlError as e:
+        raise config_error(e, key) from e
+    except OSError as e:
+        raise SettingError(key, str(e)) from e
 
 
 def _left_sources(config: RunConfig, out: Path) -> list[str]:
@@ -223,11 +232,10 @@ def stage_sources(config: RunConfig, run: RunDirectory, *, new: bool) -> dict[st
                 continue
             spaces = spaces or environment_spaces(config.env)
             found[name] = _stage(config, spaces, name, source.data, staged / name)
-    except DataSetError as e:
+    except BaseException as error:
         shutil.rmtree(staged, ignore_errors=True)
-        raise SettingError(f"replay.sources.{name}.data", f"{e.name}: {e.why}", e.fix) from e
-    except BaseException:
-        shutil.rmtree(staged, ignore_errors=True)
+        if isinstance(error, DataSetError):
+            raise config_error(error, f"replay.sources.{name}.data") from error
         raise
     return found
 

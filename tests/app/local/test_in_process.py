@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from configurations import configured
 from small_runs import SMALL, config_of, trained  # beside this file
 from torch import nn
 
@@ -17,10 +18,10 @@ from vedette_rl.agents.dqn.agent import DqnAgent
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import ModelInfo
 from vedette_rl.envs.make import probe_environment
-from vedette_rl.errors import DivergedError
+from vedette_rl.errors import RlError
 from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_rl.storage.state_file import read_state
-from vedette_services.config import load_config, read_config
+from vedette_services.config import read_config
 from vedette_services.config.saving import config_table
 from vedette_services.errors import UnsavedEndError
 from vedette_services.learner.evaluator import ModelEvaluation
@@ -56,7 +57,7 @@ def test_one_seed_gives_the_same_weights_however_environments_are_stepped(tmp_pa
 def test_an_agent_that_diverges_ends_the_run_and_says_so(tmp_path: Path) -> None:
     agent = {"loss": "mse", "max_grad_norm": 0}
     env = {"reward_scale": 1e30}
-    with pytest.raises(DivergedError, match=r"weight is not finite after optimization step \d+\. "):
+    with pytest.raises(RlError, match=r"weight is not finite after optimization step \d+\. "):
         trained(config_of(agent=agent, env=env), tmp_path / "run")
     assert [*tmp_path.glob("run/checkpoints/*/state.safetensors")] == []
 
@@ -162,7 +163,7 @@ def test_two_runs_of_a_network_with_dropout_are_bit_identical_too(tmp_path: Path
 def test_another_seed_is_another_run(tmp_path: Path) -> None:
     one, _ = trained(config_of(), tmp_path / "one")
     table = {**SMALL, "seed": 1}
-    other, _ = trained(load_config(table=table, environment={}).config, tmp_path / "other")
+    other, _ = trained(configured(table=table), tmp_path / "other")
     assert any(
         not np.array_equal(array, other.agent.model_info().arrays[name])
         for name, array in one.agent.model_info().arrays.items()
@@ -273,7 +274,7 @@ def test_prioritized_replay_and_sac_run_too(tmp_path: Path) -> None:
         "agent": {"name": "sac", "hidden_sizes": [16], "batch_size": 8},
         "stop": {"max_opts": 20},
     }
-    _, summary = trained(load_config(table=table, environment={}).config, tmp_path / "sac")
+    _, summary = trained(configured(table=table), tmp_path / "sac")
     assert summary["opt_steps"] == 20
 
 

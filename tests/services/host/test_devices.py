@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from configurations import configured
 
-from vedette_services.config import load_config
 from vedette_services.errors import SettingError
 from vedette_services.host import system
 from vedette_services.host.system import missing_device, nvidia_gpus
@@ -57,7 +57,7 @@ def test_nothing_starts_on_a_device_that_is_not_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checks, "missing_device", lambda name: f"{name} is somewhere else")
-    config = load_config(settings=["learner.device=cuda:7"], environment={}).config
+    config = configured("learner.device=cuda:7")
     with pytest.raises(SettingError) as refused:
         checks.check_config(config, tmp_path / "run")
     said = "learner.device: cuda:7 is somewhere else; set learner.device=auto"

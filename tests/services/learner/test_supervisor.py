@@ -11,6 +11,7 @@ from typing import Any
 
 import gymnasium as gym
 import pytest
+from configurations import configured
 
 from vedette_protocol.schema import Schema
 from vedette_rl.agents.registry import agent_kind
@@ -84,7 +85,7 @@ def signalled(number: int, once: Path | None = None) -> RunConfig:
         "agent": {"name": "dqn", "hidden_sizes": [16]},
         "evaluation": {"episodes": 2, "episode_timeout_s": 1.0},
     }
-    return load_config(table=table, environment={}).config
+    return configured(table=table)
 
 
 def model() -> ModelInfo:
