@@ -27,14 +27,14 @@ from vedette.results import status as status
 from vedette.settings import Settings as Settings
 from vedette.settings import configuration_table, spell_out
 from vedette.sweep import StartOptions, Sweep, jobs_within, plan_trials, report_on
-from vedette_rl.agents.config import AgentConfig as AgentConfig
 from vedette_rl.agents.dqn.config import DqnConfig
 from vedette_rl.agents.exploration import ExplorationConfig as ExplorationConfig
 from vedette_rl.agents.iqn.config import IqnConfig
 from vedette_rl.agents.sac.config import SacConfig
-from vedette_rl.agents.td3.policy import Td3Config
+from vedette_rl.agents.td3.config import Td3Config
 from vedette_rl.core import Evaluation as Evaluation
 from vedette_rl.core import Policy as Policy
+from vedette_rl.core.agent_config import AgentConfig as AgentConfig
 from vedette_rl.envs.config import EnvConfig as EnvConfig
 from vedette_rl.envs.config import WrapperConfig as WrapperConfig
 from vedette_rl.import_by_name import module_being_imported

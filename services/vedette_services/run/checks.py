@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 
 from vedette_protocol.limits import PAYLOAD_MAX_BYTES
-from vedette_rl.agents.config import NetworkConfig
 from vedette_rl.agents.exploration import exploration_ranks
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Policy, TdErrorPolicy
@@ -24,6 +23,7 @@ from vedette_rl.errors import (
     UnknownNameError,
 )
 from vedette_rl.import_by_name import import_by_name, is_import_name
+from vedette_rl.networks.config import NetworkConfig
 from vedette_rl.networks.observation import describe_input
 from vedette_rl.number_format import format_bytes
 from vedette_rl.replay.budget import (
@@ -36,7 +36,7 @@ from vedette_rl.replay.budget import (
 )
 from vedette_rl.replay.rows import MemoryRing
 from vedette_rl.replay.uniform import make_own_replay
-from vedette_rl.steps.n_step import make_step_processor, prepare_steps, step_processor
+from vedette_rl.steps.registry import make_step_processor, prepare_steps, step_processor
 from vedette_services.config.contradictions import contradictions
 from vedette_services.config.probing import check_agent, environment_errors, probe_spaces
 from vedette_services.config.run_config import RunConfig
