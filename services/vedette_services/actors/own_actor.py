@@ -39,9 +39,8 @@ from vedette_services.run.model_map import MappedModel
 
 _PAUSE_S = 0.05  # between two looks of the manager: each takes Python's lock from the loop
 _SHORT_PAUSE_S = 0.015  # while batches wait for credit
-# batches between two looks, and small ones
-_SLOTS = 16
-_MOST_SLOTS = 64
+_SLOTS = 16  # batches between two looks of the manager, at least
+_MOST_SLOTS = 64  # of small batches: as many as `_MOST_BYTES` hold, up to this
 _MOST_BYTES = 16 << 20
 _KILLED = -9
 
