@@ -242,7 +242,7 @@ class EvaluationConfig(SettingsPart):
 
 
 class StopConfig(SettingsPart):
-    """The conditions that end a run: the first met ends it. 0, or none for the return, means off."""
+    """The conditions that end a run, the first one met. 0, or none for the return, means off."""
 
     place = "stop"
     synonyms: ClassVar[Mapping[str, str]] = {
