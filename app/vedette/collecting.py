@@ -41,7 +41,7 @@ from vedette_rl.storage.atomic_files import replacing
 from vedette_rl.teleop.gamepad import Gamepad, GamepadTakeover
 from vedette_rl.teleop.takeover import KeyboardTakeover, Takeover
 from vedette_services.config.loading import load_config
-from vedette_services.errors import NothingCollectedError, UsageError, foreign_error_message
+from vedette_services.errors import ServicesError, UsageError, foreign_error_message
 from vedette_services.host.processes import Interrupts
 from vedette_services.host.system import vedette_version
 from vedette_services.run.evaluation import played_environment
@@ -191,7 +191,7 @@ def open_demonstrator(
 def _of_run(name: str, directory: Path, checkpoint: str | None) -> Demonstrator:
     run = FinishedRun.open(directory)
     saved = run.load_model(checkpoint)
-    policy = build_greedy_policy(run.config)
+    policy = build_greedy_policy(run.config, run.spaces)
     policy.sync_model(saved.model)
     about = {
         "agent": run.config.agent.name,
@@ -329,7 +329,7 @@ def collect(
     Raises:
         UsageError: it cannot be written there, or the policy does not fit the environment.
         TakeoverError: no person can act here.
-        NothingCollectedError: no episode was to be kept.
+        ServicesError: no episode was to be kept.
         EnvironmentFaultError: an observation or a reward is not finite.
     """
     if demonstrator is None and keyboard is None:
@@ -353,7 +353,7 @@ def collect(
         found = session.found
         writer.describe({"vedette": {**about, "played": found.played}})
         if not found.returns:
-            raise failure or NothingCollectedError(out, found.ended)
+            raise failure or ServicesError(f"nothing is written to {out}: {found.ended}")
     if failure is not None:
         say(f"it has failed; kept are {found}")
         raise failure

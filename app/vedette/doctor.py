@@ -1,7 +1,7 @@
 """Checks that a host can reach a learner, agrees with it, and can play its environment.
 
-The checks go from the learner's name to the environment; one that fails ends them. The learner is
-asked for its status, its run and its model, and counts no manager for that.
+The checks go from the learner's name to the environment and its speed; one that fails ends them.
+The learner is asked for its status, its run and its model, and counts no manager for that.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import statistics
 import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import zmq
 
@@ -41,6 +41,10 @@ from vedette_services.net.keys import ClientKeys
 from vedette_services.status.client import StatusClient
 from vedette_services.status.status import Status
 
+if TYPE_CHECKING:  # loaded when an environment is built
+    from vedette_rl.envs.config import EnvConfig
+    from vedette_services.config.probing import Stepping
+
 PORTS = ("samples", "control", "models")
 
 _CONNECT_S = 3.0
@@ -66,6 +70,7 @@ class Examination:
         keys: the keys of this host; None: it has none.
         env: an environment to build here in place of the run's.
         allow_import: top packages that the run's environment may import here.
+        count: actors that this host would start.
     """
 
     def __init__(
@@ -75,11 +80,13 @@ class Examination:
         *,
         env: str | None = None,
         allow_import: Collection[str] = (),
+        count: int = 1,
     ) -> None:
         self._address = address
         self._keys = keys
         self._env = env
         self._allow_import = allow_import
+        self._count = count
 
     def findings(self) -> Iterator[Finding]:
         """Make every check in turn; end early where the next one cannot be made."""
@@ -206,7 +213,7 @@ class Examination:
             return
         finally:
             context.destroy(linger=0)
-        yield from examine_environment(run, self._env, self._allow_import)
+        yield from examine_environment(run, self._env, self._allow_import, self._count)
 
     def _announced(
         self, context: zmq.Context[zmq.Socket[bytes]], address: Address, me: str
@@ -267,13 +274,14 @@ def _versions(status: Status) -> Iterator[Finding]:
 
 
 def examine_environment(
-    run: Run | None, env: str | None, allow_import: Collection[str]
+    run: Run | None, env: str | None, allow_import: Collection[str], count: int
 ) -> Iterator[Finding]:
-    """Build the environment here and compare its rows with the run's.
+    """Build the environment here, compare its rows with the run's, and measure its steps.
 
     Args:
         run: the announced run; None: there is none yet.
         env: the environment to build in place of the run's.
+        count: actors that this host would start.
     """
     from vedette_rl.envs.config import EnvConfig
     from vedette_rl.envs.make import probe_environment
@@ -295,6 +303,7 @@ def examine_environment(
         if run is not None:
             check_schema(spaces, run.schema)
             yield ok("spec", f"rows here are those of the run (schema {run.schema.hash})")
+        yield from _speed(config, run, count)
     except RunImportRefusedError as error:
         yield refused("environment", str(error))
     except RefusedError as error:
@@ -303,6 +312,29 @@ def examine_environment(
         yield fail("environment", " ".join(str(error).split()), "install it on this host")
     except Exception as error:  # noqa: BLE001 - an environment may raise anything
         yield fail("environment", f"it raises {foreign_error_message(error)}", "fix it here")
+
+
+def _speed(env: EnvConfig, run: Run | None, count: int) -> Iterator[Finding]:
+    """Measure the environment's steps per second here, and what that is for the host's actors."""
+    from vedette_services.config.parts import ActorsConfig
+    from vedette_services.config.probing import measure_step
+
+    actors = ActorsConfig() if run is None else ActorsConfig.model_validate(dict(run.actors))
+    if run is not None and actors.count * actors.envs_per_actor <= 1:
+        return  # it may be a robot, which nobody tries out
+    if env.is_declared or env.is_vector_form or (cost := measure_step(env)) is None:
+        return
+    envs = actors.envs_per_actor
+    side_by_side: Stepping = "threads" if cost.overlaps else "processes"
+    stepping = side_by_side if env.stepping == "auto" else env.stepping
+    one = cost.steps_per_s(envs, stepping)
+    several = f" of {envs} side by side" if one * cost.seconds > 1.5 else ""
+    yield ok(
+        "speed",
+        f"a step {cost.describe()}: at most {one:,.0f} steps/s of an actor{several}, "
+        f"{count * one:,.0f} of the {count} that `vedette actors` starts here; acting is not "
+        "counted",
+    )
 
 
 @dataclass(frozen=True, slots=True)

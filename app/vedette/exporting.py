@@ -21,7 +21,6 @@ from vedette_rl.datasets.data_sets import MINARI
 from vedette_rl.datasets.minari import missing_packages, write_minari
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.make import environment_action_space, environment_spaces
-from vedette_rl.errors import ExportError
 from vedette_rl.exported import PolicyFile, write_numpy, write_safetensors
 from vedette_rl.replay.config import ACTORS
 from vedette_rl.replay.export import LiveRows
@@ -178,10 +177,7 @@ def _write_onnx(path: Path, found: PolicyFile) -> None:
     # imports torch, which the others do without
     from vedette_rl.exported.onnx_file import write_onnx
 
-    try:
-        write_onnx(path, found)
-    except ExportError as e:
-        raise UsageError(f"--format onnx: {e}") from e
+    write_onnx(path, found)
 
 
 def export_replay(run: FinishedRun, format: str, out: Path) -> int:
@@ -198,7 +194,8 @@ def export_replay(run: FinishedRun, format: str, out: Path) -> int:
         NotInRunError: the run has no replay.
         OneWriterError: its learner still runs.
         UnknownEnvironmentError: the environment cannot be made here.
-        UsageError: the format needs an extra that is not installed, or does not fit the replay.
+        UsageError: the format needs an extra that is not installed.
+        ExportError: the replay has no such form.
     """
     if not run.replay.is_dir():
         raise NotInRunError(run.directory, f"replay/{_why_no_replay(run)}")
@@ -218,13 +215,10 @@ def _why_no_replay(run: FinishedRun) -> str:
 def _write_minari(run: FinishedRun, out: Path) -> int:
     require_minari("--format minari")
     place = DataSetPlace.of(str(out))
-    try:
-        with LiveRows(run.replay) as rows, replacing(place.path) as aside:
-            data = place.make(aside)
-            about = _about(run, rows)
-            return write_minari(data, rows, run.config.env, place.id, about)
-    except ExportError as e:
-        raise UsageError(f"--format minari: {e}") from e
+    with LiveRows(run.replay) as rows, replacing(place.path) as aside:
+        data = place.make(aside)
+        about = _about(run, rows)
+        return write_minari(data, rows, run.config.env, place.id, about)
 
 
 def _about(run: FinishedRun, rows: LiveRows) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -63,16 +64,23 @@ def pack_model_parts(
     return parts
 
 
+@contextmanager
+def _schema_errors(version: int) -> Iterator[None]:
+    """Raise what the schema refuses as an error of the model."""
+    try:
+        yield
+    except SchemaError as error:
+        raise ModelError(f"model {version}: {error}") from error
+
+
 def check_model(version: int, arrays: Mapping[str, NDArray[Any]], schema: Schema) -> None:
     """Refuse a model with a value that is not finite.
 
     Raises:
         ModelError: names the array.
     """
-    try:
+    with _schema_errors(version):
         schema.check_values(arrays)
-    except SchemaError as error:
-        raise ModelError(f"model {version}: {error}") from error
 
 
 def unpack_model(body: Buffer, schema: Schema, *, check: bool = True) -> tuple[int, Columns]:
@@ -90,10 +98,8 @@ def unpack_model(body: Buffer, schema: Schema, *, check: bool = True) -> tuple[i
     version = int.from_bytes(body[:_VERSION_BYTES], "little")
     if version > COUNT_MAX:
         raise ModelError(f"a model's version is at most {COUNT_MAX}, got {version}")
-    try:
+    with _schema_errors(version):
         rows = schema.views(memoryview(body)[_VERSION_BYTES:], 1)
-    except SchemaError as error:
-        raise ModelError(f"model {version}: {error}") from error
     if check:
         check_model(version, rows, schema)
     return version, {name: row[0, ...] for name, row in rows.items()}

@@ -1,12 +1,61 @@
-"""The errors of this package. Each error composes its own message."""
+"""The errors of this package. Each error composes its own message.
 
-from collections.abc import Iterable, Mapping
+::
+
+    RlError
+    ├── InputError                 what the user named or configured cannot be used here
+    │   ├── UnsupportedSpaceError      an agent does not take this space
+    │   ├── NoImageError               a network for images, and no image
+    │   ├── UnknownEnvironmentError    no environment of this name can be made
+    │   ├── UnknownAgentError          no agent has this name
+    │   ├── UnknownNameError           nothing of this name can be imported
+    │   ├── CustomNetworkError         a network that does not fit
+    │   ├── VideoError                 no video; CannotRenderError: an environment without pictures
+    │   ├── TakeoverError              a person cannot act in an environment
+    │   └── ExportError                a policy or a replay has no such form
+    ├── WrongSettingsError         settings that were made in Python, a line each
+    ├── SpaceLayoutError, DeclaredSpaceError, EnvironmentFaultError     an environment
+    ├── ImportNotAllowedError      a module that this host does not import for others
+    ├── RowColumnError, CustomPartError, HindsightError     rows, and what makes them
+    ├── ModelMismatchError, PolicyFileError, CheckpointError     weights
+    ├── DataSetError               recorded data
+    ├── ReplayFormatError          a replay on disk that is another than asked for
+    │   └── ReplayTornError            or whose file is damaged
+    ├── ReplayBudgetError, ReplayOverrunError, EmptyReplayError     a replay's size
+    ├── LatestValueFormatError, MapSpaceError, OneWriterError     maps and files of processes
+    ├── RecordingError             a record cannot be written
+    ├── EvaluationCancelledError   nobody waits any more for an evaluation
+    └── RankLostError              a rank cannot train on with the others
+"""
+
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 
 class RlError(Exception):
-    """The base of all errors that `vedette_rl` raises."""
+    """The base of all errors that `vedette_rl` raises.
+
+    Args:
+        sentence: all of the error, as it is shown alone.
+        key: the key of the configuration that a line of a start begins with; "": the sentence names
+            it, or there is none.
+        fix: what that line ends with; "": the sentence says it.
+    """
+
+    def __init__(self, sentence: str, *, key: str = "", fix: str = "") -> None:
+        super().__init__(sentence)
+        self.key = key
+        self.fix = fix
+
+    @property
+    def problem(self) -> str:
+        """What is wrong, between the key and the fix."""
+        return str(self)
+
+
+class InputError(RlError):
+    """What the user named or configured cannot be used here: a command ends as misused."""
 
 
 class WrongSetting(NamedTuple):
@@ -26,25 +75,18 @@ class WrongSettingsError(RlError):
         super().__init__("\n".join(lines))
 
 
-class UnsupportedSpaceError(RlError):
+class UnsupportedSpaceError(InputError):
     """An agent cannot take this observation or action space."""
 
     def __init__(self, agent: str, part: str, space: object, takes: str) -> None:
-        super().__init__(f"agent {agent!r} takes {takes} {part} spaces, not {space}")
+        super().__init__(
+            f"agent {agent!r} takes {takes} {part} spaces, not {space}",
+            key="agent.name",
+            fix="choose another --agent or --env",
+        )
         self.agent = agent
         self.part = part
         self.space = space
-
-
-class PolicyDoesNotLearnError(RlError):
-    """A policy class is asked to learn."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"{name} is a policy, which acts and learns nothing: feed your own training loop with "
-            "vedette.Replay, or name an AgentKind"
-        )
-        self.name = name
 
 
 class RankLostError(RlError):
@@ -57,42 +99,22 @@ class RankLostError(RlError):
         self.why = why
 
 
-class NoImageError(RlError):
+class NoImageError(InputError):
     """``cnn`` is asked of an observation that has no image, or one too small for it."""
 
     def __init__(self, space: object, convolutions: str) -> None:
         least = "of at least 8 pixels a side (36 without channels)"
         if convolutions != "auto":
             least = f"large enough for agent.convolutions={convolutions}"
-        super().__init__(f"'cnn' takes uint8 images {least}, or stacks of such, not {space}")
+        super().__init__(
+            f"'cnn' takes uint8 images {least}, or stacks of such, not {space}",
+            key="agent.network",
+            fix="set agent.network=auto, or make it one by env.wrappers",
+        )
         self.space = space
 
 
-class CamerasDifferError(RlError):
-    """Images that are to share weights differ in size."""
-
-    def __init__(self, images: Mapping[str, object]) -> None:
-        sizes = ", ".join(f"{name}: {space}" for name, space in images.items())
-        super().__init__(
-            f"agent.shared_cnn takes images of one shape, not {sizes}: set agent.shared_cnn=false"
-        )
-        self.images = images
-
-
-class ShiftTooLargeError(RlError):
-    """A random shift leaves little of an image."""
-
-    def __init__(self, shift: int, image: str, side: int) -> None:
-        super().__init__(
-            f"agent.random_shift is {shift}, and {image} has {side} pixels a side: set 'auto', or "
-            f"{side // 4} at most, a quarter of it"
-        )
-        self.shift = shift
-        self.image = image
-        self.side = side
-
-
-class UnknownEnvironmentError(RlError):
+class UnknownEnvironmentError(InputError):
     """No environment of this name can be made here."""
 
     def __init__(self, env_id: str, why: str) -> None:
@@ -113,7 +135,11 @@ class DeclaredSpaceError(RlError):
     """An environment has another space than the configuration declares."""
 
     def __init__(self, part: str, declared: object, found: object) -> None:
-        super().__init__(f"env.{part} declares {declared}, and the environment here has {found}")
+        super().__init__(
+            f"env.{part} declares {declared}, and the environment here has {found}",
+            key=f"env.{part}",
+            fix="declare what the environment has",
+        )
         self.part = part
         self.declared = declared
         self.found = found
@@ -152,7 +178,7 @@ class EvaluationCancelledError(RlError):
         self.episodes = episodes
 
 
-class UnknownAgentError(RlError):
+class UnknownAgentError(InputError):
     """No agent of this name is known."""
 
     def __init__(self, name: str, known: list[str], why: str = "") -> None:
@@ -164,17 +190,21 @@ class UnknownAgentError(RlError):
         self.name = name
 
 
-class UnknownNameError(RlError):
-    """A configuration names something that cannot be imported here, or is of another kind."""
+class UnknownNameError(InputError):
+    """A configuration names something that cannot be imported here, or is of another kind.
+
+    Args:
+        key: the key that names it, with which the sentence begins.
+    """
 
     def __init__(self, key: str, name: str, why: str) -> None:
         super().__init__(f"{key} is {name!r}: {why}")
-        self.key = key
+        self.named_by = key
         self.name = name
         self.why = why
 
 
-class CustomNetworkError(RlError):
+class CustomNetworkError(InputError):
     """A network of the user's own does not fit the agent or the environment."""
 
     def __init__(self, name: str, why: str, key: str = "agent.network") -> None:
@@ -191,7 +221,7 @@ class RowColumnError(RlError):
         self.why = why
 
 
-class OwnPartError(RlError):
+class CustomPartError(RlError):
     """A part of the user's own returns what its interface does not say.
 
     Args:
@@ -202,7 +232,7 @@ class OwnPartError(RlError):
 
     def __init__(self, key: str, name: str, method: str, found: str, expected: str) -> None:
         super().__init__(f"{key} is {name!r}: its {method}() returned {found}; return {expected}")
-        self.key = key
+        self.named_by = key
         self.name = name
         self.method = method
 
@@ -223,7 +253,7 @@ class RecordingError(RlError):
         self.path = path
 
 
-class VideoError(RlError):
+class VideoError(InputError):
     """An episode cannot be made a video."""
 
 
@@ -239,7 +269,7 @@ class CannotRenderError(VideoError):
         self.env_id = env_id
 
 
-class TakeoverError(RlError):
+class TakeoverError(InputError):
     """A person cannot act in an environment."""
 
     def __init__(self, env_id: str, why: str, fix: str) -> None:
@@ -257,24 +287,6 @@ class CheckpointError(RlError):
         self.why = why
 
 
-class DivergedError(RlError):
-    """An agent's numbers are not finite any more.
-
-    Args:
-        opt_steps: its optimization steps.
-        name: of the first such array.
-    """
-
-    def __init__(self, opt_steps: int, name: str) -> None:
-        super().__init__(
-            f"learning diverged: {name} is not finite after optimization step {opt_steps:,}. "
-            "Nothing of it is saved; a smaller agent.learning_rate, agent.max_grad_norm=10 or "
-            "env.reward_clip keep numbers finite"
-        )
-        self.opt_steps = opt_steps
-        self.name = name
-
-
 class PolicyFileError(RlError):
     """A file holds no policy that can be read."""
 
@@ -283,8 +295,11 @@ class PolicyFileError(RlError):
         self.path = path
 
 
-class ExportError(RlError):
-    """A policy cannot be exported in this form."""
+class ExportError(InputError):
+    """A policy or a replay cannot be exported in a form."""
+
+    def __init__(self, form: str, why: str) -> None:
+        super().__init__(f"--format {form}: {why}")
 
 
 class DataSetError(RlError):
@@ -297,20 +312,14 @@ class DataSetError(RlError):
     """
 
     def __init__(self, name: str, why: str, fix: str) -> None:
-        super().__init__(f"data set {name}: {why}: {fix}")
+        super().__init__(f"data set {name}: {why}: {fix}", fix=fix)
         self.name = name
         self.why = why
-        self.fix = fix
 
-
-class NoTdErrorsError(RlError):
-    """An agent returns no TD errors where the replay draws by them."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "replay.prioritized: the agent returns no TD errors to draw by: return them in its "
-            "OptResult or set replay.prioritized=false"
-        )
+    @property
+    def problem(self) -> str:
+        """What is wrong, between the key of a source and the fix."""
+        return f"{self.name}: {self.why}"
 
 
 class EmptyReplayError(RlError):
@@ -340,16 +349,6 @@ class ReplayTornError(ReplayFormatError):
         self.why = why
 
 
-class ReplaySyncError(RlError):
-    """The disk under a replay has failed."""
-
-    def __init__(self, directory: Path, error: OSError) -> None:
-        super().__init__(
-            f"the replay in {directory} cannot be synced: {error.strerror or error}: check the "
-            "disk, or name another as replay.directory"
-        )
-
-
 class ReplayDiffersError(ReplayFormatError):
     """A replay is whole, and another one than asked for.
 
@@ -367,17 +366,10 @@ class ReplayBudgetError(RlError):
     """A replay needs more memory or disk than there is."""
 
     def __init__(self, what: str, need: str, have: str, fix: str) -> None:
-        super().__init__(f"the replay needs {need} of {what}, but {have} is free: {fix}")
-        self.what = what
-
-
-class FrameStorageError(RlError):
-    """Frames are to be stored once, and they cannot be."""
-
-    def __init__(self, why: str, fix: str) -> None:
         super().__init__(
-            f"replay.frame_storage is 'once', and {why}: {fix}, or set replay.frame_storage=auto"
+            f"the replay needs {need} of {what}, but {have} is free: {fix}", key="replay.capacity"
         )
+        self.what = what
 
 
 class ReplayOverrunError(RlError):
@@ -389,10 +381,6 @@ class ReplayOverrunError(RlError):
             "read a sample: raise replay.capacity"
         )
         self.capacity = capacity
-
-
-class LimiterDeadlockError(RlError):
-    """A limiter's settings would stop inserting and sampling at once."""
 
 
 class LatestValueFormatError(RlError):

@@ -16,7 +16,7 @@ from pathlib import Path
 from bench.measuring import processor_s
 from vedette.local.daemons import daemon_command, free_port, last_lines
 from vedette_services.config import RunConfig, load_config, write_config
-from vedette_services.errors import ActorDiedError, ChildFailedError, NoAnswerError
+from vedette_services.errors import ChildFailedError, NoAnswerError, ServicesError
 from vedette_services.host.processes import end_children, spawn
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import ClientKeys
@@ -148,12 +148,13 @@ def check_actors(status: Status) -> None:
     """Check that no actor has died: the rate of actors that are restarted means nothing.
 
     Raises:
-        ActorDiedError: one died, and why.
+        ServicesError: one died, and why.
     """
     for manager in status.managers:
         for actor in manager.actors:
             if actor.restarts or actor.error:
-                raise ActorDiedError(manager.id, actor.id, actor.error)
+                why = f": {actor.error}" if actor.error else ""
+                raise ServicesError(f"actor {actor.id} of {manager.id} died{why}")
 
 
 @dataclass(frozen=True, slots=True)

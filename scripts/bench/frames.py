@@ -49,7 +49,12 @@ def shape_of(what: str) -> Shape:
     if what == "cameras":
         camera = gym.spaces.Box(0, 255, (84, 84, 3), np.uint8)
         joints = gym.spaces.Box(-1, 1, (7,), np.float32)
-        parts = {"front": camera, "left": camera, "wrist": camera, "joints": joints}
+        parts: dict[str, gym.Space[Any]] = {
+            "front": camera,
+            "left": camera,
+            "wrist": camera,
+            "joints": joints,
+        }
         return Shape(gym.spaces.Dict(parts), 13)  # 13 x 8: the default of 100 rows
     return Shape(gym.spaces.Box(-1, 1, (int(what),), np.float32), 13)
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vedette_rl.agents.config import AgentConfig
 from vedette_rl.agents.kind import AgentKind
 from vedette_rl.core import Columns, ModelInfo, OptResult, State
+from vedette_rl.core.agent_config import AgentConfig
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.storage.buffer_pool import BufferPool
 
@@ -91,7 +91,9 @@ class StampedPolicy:
     def sync_model(self, model: ModelInfo) -> None:
         self._new = model.version, float(model.arrays["published"][0])
 
-    def act(self, obs: Columns, *, explore: bool) -> NDArray[Any]:
+    def act(
+        self, obs: Columns, *, explore: bool, begins: NDArray[np.bool_] | None = None
+    ) -> NDArray[Any]:
         if self._new is not None:
             version, published = self._new
             self._file.write(f"{version} {published!r} {time.monotonic()!r}\n")

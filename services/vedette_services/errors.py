@@ -8,28 +8,21 @@
     │   │   ├── SettingError           a key of the configuration, with the fix
     │   │   │   └── AddressError       a host and port
     │   │   └── ManySettingsError      several of them, a line each
-    │   ├── SecurityError              something would be open that nobody asked to open
-    │   │   └── KeysError              key files that are missing, broken, or open to others
+    │   ├── KeysError                  key files that are missing, broken, or open to others
     │   ├── RunInUseError              another learner runs in a run directory
     │   ├── NotARunError               a folder that holds no run
     │   └── NotInRunError              a run that lacks what was asked of it
     ├── RefusedError               3   the other side refuses (version, spec, key, id)
-    │   ├── SpecMismatchError, RunImportRefusedError, RunNotUnderstoodError, SpacesNotKnownError,
-    │   │   EnvironmentNotNamedError     this host, of a run
-    │   └── RowsNotDeclaredError        rows with columns or actions that nobody declares
+    │   └── SpecMismatchError, RunImportRefusedError, RunNotUnderstoodError,
+    │       SpacesNotKnownError         this host, of a run
     ├── PortInUseError             1   a port of a learner is taken, or cannot be bound here
-    ├── MetricsError               1   the port for metrics cannot be had
     ├── NoAnswerError              1   nobody answers at an address; NoModelError: with a model
     ├── EvaluationReportError      1   a manager reports an evaluation that was not asked for so
     ├── RunOverError               1   a run has ended, so that no learner listens
-    ├── AbsentManagerError         1   a manager sends the learner no reports
-    ├── ActorError                 1   an actor manager; HandoverError: its actors' shared memory
-    ├── ActorDiedError             1   an actor of a measurement died
+    ├── HandoverError              1   an actor's shared memory holds nonsense
     ├── EnvironmentProcessError    1   an environment in a process of its own failed or died
-    ├── ManagerFailedError         1   an actor manager cannot go on
     ├── ChildFailedError           1   a process of a daemon died and would die again
     ├── ReplayWaitError            1   a batch may not be drawn yet
-    ├── NothingCollectedError      1   no episode was to be kept
     ├── UnsavedEndError            1   a run has ended, and its end is not on the disk
     └── DaemonFailedError          1, 2 or 3: a daemon that we started ended badly
 """
@@ -39,14 +32,15 @@ from __future__ import annotations
 import errno
 import sysconfig
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vedette_protocol.errors import ProtocolError
 from vedette_protocol.foreign_text import printable
-from vedette_rl.errors import OwnPartError, RlError, RowColumnError
+from vedette_rl.errors import RlError
 
 if TYPE_CHECKING:
     from vedette_services.status.status import Status
@@ -130,6 +124,32 @@ class ManySettingsError(ConfigError):
         self.errors = tuple(errors)
 
 
+def config_error(error: RlError, key: str = "", fix: str = "") -> ConfigError:
+    """An error of what was configured, where a start meets one of `vedette_rl`.
+
+    Args:
+        key, fix: where the error itself has no key; "": its sentence says enough.
+    """
+    if error.key:
+        return SettingError(error.key, error.problem, error.fix)
+    if key:
+        return SettingError(key, error.problem, error.fix or fix)
+    return ConfigError(str(error))
+
+
+@contextmanager
+def config_errors(key: str = "", fix: str = "") -> Iterator[None]:
+    """Raise the errors of `vedette_rl` as those of what was configured, as `config_error` does.
+
+    Raises:
+        ConfigError: there was one; a SettingError where its key is known.
+    """
+    try:
+        yield
+    except RlError as error:
+        raise config_error(error, key, fix) from error
+
+
 def raise_errors(errors: Sequence[SettingError]) -> None:
     """Raise all of them together; nothing where there is none.
 
@@ -153,11 +173,7 @@ class AddressError(SettingError):
         self.text = text
 
 
-class SecurityError(UsageError):
-    """Something would be open to the network that nobody asked to open."""
-
-
-class KeysError(SecurityError):
+class KeysError(UsageError):
     """Key files that are missing, broken, already there, or open to others.
 
     Args:
@@ -231,14 +247,6 @@ class PortInUseError(ServicesError):
         self.address = address
 
 
-class MetricsError(ServicesError):
-    """The port for metrics cannot be had."""
-
-    def __init__(self, host: str, port: int, why: str) -> None:
-        super().__init__(f"--metrics-port {host}:{port}: {why}; choose another port")
-        self.host, self.port = host, port
-
-
 class RunInUseError(UsageError):
     """Another learner runs in a run directory.
 
@@ -304,32 +312,11 @@ class NoModelError(ServicesError):
         self.run = run
 
 
-class AbsentManagerError(ServicesError):
-    """A manager that sends the learner no reports."""
-
-    def __init__(self, manager: str) -> None:
-        super().__init__(f"the learner has no reports of manager {manager!r}")
-        self.manager = manager
-
-
 class EnvironmentProcessError(ServicesError):
     """An environment in a process of its own raised an error, or its process died."""
 
     killed = False
     """Its process died by a signal, such as the system's where memory is short."""
-
-
-class ActorDiedError(ServicesError):
-    """An actor of a measurement died: what is measured then means nothing."""
-
-    def __init__(self, manager: str, actor: int, why: str) -> None:
-        super().__init__(f"actor {actor} of {manager} died{': ' if why else ''}{why}")
-        self.manager = manager
-        self.actor = actor
-
-
-class ManagerFailedError(ServicesError):
-    """An actor manager cannot go on: such as where no actor can play."""
 
 
 class ChildFailedError(ServicesError):
@@ -356,19 +343,6 @@ class ReplayWaitError(ServicesError, TimeoutError):
         super().__init__(f"no batch after {waited_s:g} s: {reason}")
         self.reason = reason
         self.waited_s = waited_s
-
-
-class NothingCollectedError(ServicesError):
-    """No episode was to be kept, so no data set was written.
-
-    Args:
-        out: of the data set.
-        why: no episode is in it.
-    """
-
-    def __init__(self, out: str, why: str) -> None:
-        super().__init__(f"nothing is written to {out}: {why}")
-        self.why = why
 
 
 class UnsavedEndError(ServicesError):
@@ -445,15 +419,11 @@ def user_code_location(error: BaseException) -> str:
     return ""
 
 
-class ActorError(ServicesError):
-    """Everything that `vedette_services.actors` raises on its own account."""
-
-
-class HandoverError(ActorError):
+class HandoverError(ServicesError):
     """An actor's shared memory holds what no actor of ours writes."""
 
 
-class SpecMismatchError(ActorError, RefusedError):
+class SpecMismatchError(RefusedError):
     """This host would build something else than the learner's run describes: never acted on."""
 
     def __init__(
@@ -467,14 +437,7 @@ class SpecMismatchError(ActorError, RefusedError):
         self.difference = difference
 
 
-class RowsNotDeclaredError(ActorError, RefusedError):
-    """Rows have other columns than agent and step processor declare, or actions of no space."""
-
-    def __init__(self, error: RowColumnError | OwnPartError) -> None:
-        super().__init__(f"the rows that actors make: {error}")
-
-
-class SpacesNotKnownError(ActorError, RefusedError):
+class SpacesNotKnownError(RefusedError):
     """The spaces of a run are neither declared nor those of an environment of this host."""
 
     def __init__(self, env: str, why: str) -> None:
@@ -484,7 +447,7 @@ class SpacesNotKnownError(ActorError, RefusedError):
         )
 
 
-class RunImportRefusedError(ActorError, RefusedError):
+class RunImportRefusedError(RefusedError):
     """The run names code to import that the operator of this host has not allowed."""
 
     def __init__(self, name: str, package: str) -> None:
@@ -495,17 +458,7 @@ class RunImportRefusedError(ActorError, RefusedError):
         self.package = package
 
 
-class EnvironmentNotNamedError(ActorError, RefusedError):
-    """The run declares its spaces, and names no environment that could be made."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "the learner's run names no environment: set env.id there, or play it from a simulator "
-            "with vedette.Actor or a client in another language"
-        )
-
-
-class RunNotUnderstoodError(ActorError, RefusedError):
+class RunNotUnderstoodError(RefusedError):
     """The run's settings are not those that this version of Vedette knows."""
 
     def __init__(self, why: str) -> None:

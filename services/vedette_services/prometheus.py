@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from vedette_services.errors import AddressError, MetricsError, SettingError
+from vedette_services.errors import AddressError, ServicesError, SettingError
 from vedette_services.net.http_server import BoundedHttpServer, start_http_server
 from vedette_services.status.schema import Part, numbers
 from vedette_services.status.status import ManagerStatus, Status
@@ -76,16 +76,17 @@ def serve_metrics(place: MetricsAddress, status: Callable[[], Status]) -> Callab
         status: called by the server's own thread at every scrape.
 
     Raises:
-        MetricsError: the port cannot be bound.
+        ServicesError: the port cannot be bound.
     """
     registry = CollectorRegistry()
     registry.register(StatusCollector(status))
     try:
         server = BoundedHttpServer(place.host, place.port, make_wsgi_app(registry))
-    except OSError as error:
-        raise MetricsError(place.host, place.port, error.strerror or str(error)) from error
-    except AddressError as error:
-        raise MetricsError(place.host, place.port, error.why) from error
+    except (OSError, AddressError) as error:
+        why = error.why if isinstance(error, AddressError) else error.strerror or str(error)
+        raise ServicesError(
+            f"--metrics-port {place.host}:{place.port}: {why}; choose another port"
+        ) from error
     return start_http_server(server, "metrics")
 
 

@@ -14,6 +14,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from configurations import configured
+from starts import prepared, train_in_process
 
 import vedette
 from vedette import collecting
@@ -25,7 +27,6 @@ from vedette.collecting import (
     collect,
     open_demonstrator,
 )
-from vedette.local.in_process import run_in_process
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Columns
 from vedette_rl.datasets import minari as minari_dataset
@@ -38,11 +39,10 @@ from vedette_rl.envs.spaces import transition_dtype
 from vedette_rl.errors import DataSetError, EnvironmentFaultError
 from vedette_rl.steps import NStep
 from vedette_rl.storage import atomic_files, system
-from vedette_services.config import RunConfig, load_config
-from vedette_services.errors import NothingCollectedError, UsageError
+from vedette_services.config import RunConfig
+from vedette_services.errors import ServicesError, UsageError
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.sources import open_sources
-from vedette_services.run.start import prepare_start
 
 minari = pytest.importorskip("minari")
 pytestmark = pytest.mark.filterwarnings("ignore:.*share an object")
@@ -162,9 +162,7 @@ def configuration(*settings: str, env: str = "CollectTrail-v0", data: object = N
     base = ["replay.capacity=1000", "learner.warmup_period=10", "actors.n_buffer=10"]
     table = {"replay": {"sources": {"demos": {"data": str(data)}}}} if data else {}
     base += [] if any("n_step" in text for text in settings) else ["agent.n_step=1"]
-    return load_config(
-        env=env, agent="dqn", settings=[*base, *settings], table=table, environment={}
-    ).config
+    return configured(*base, *settings, env=env, agent="dqn", table=table)
 
 
 def recorded(
@@ -176,7 +174,7 @@ def recorded(
     say: Callable[[str], None] = lambda line: None,
 ) -> Collected:
     agent = "sac" if env == "CollectReach-v0" else "dqn"
-    config = load_config(env=env, agent=agent, settings=settings, environment={}).config
+    config = configured(*settings, env=env, agent=agent)
     return collect(str(out), config.env, open_demonstrator(f"{HERE}:{by}"), wanted, say=say)
 
 
@@ -208,7 +206,7 @@ def test_what_is_collected_is_read_as_the_transitions_of_an_actor(
     config = configuration(*settings, data=out)
     run = RunDirectory(tmp_path / "run")
     run.make()
-    prepare_start(config, run, fresh=False, new_replay=False)
+    prepared(config, run, new_replay=False)
     ring = open_sources(config, run.root)["demos"]
     read = {n: c[: ring.inserted] for n, c in ring.columns.items()}
     expected = played(config)
@@ -256,7 +254,7 @@ def test_actions_beyond_a_box_are_recorded_as_its_bounds(tmp_path: Path) -> None
 
 def test_a_policy_that_never_reaches_the_least_return_is_given_up(tmp_path: Path) -> None:
     said: list[str] = []
-    with pytest.raises(NothingCollectedError, match="none of the last 100 episodes"):
+    with pytest.raises(ServicesError, match="none of the last 100 episodes"):
         recorded(tmp_path / "demos", wanted=Wanted(1, min_return=1000.0), say=said.append)
     assert len(said) == FRUITLESS
     assert not list(tmp_path.iterdir())
@@ -337,7 +335,7 @@ def test_a_policy_of_a_run_plays_as_its_evaluations_do(tmp_path: Path) -> None:
     run = tmp_path / "run"
     small = ["preset=none", "stop.max_opts=40", "agent.hidden_sizes=[16]", "actors.n_buffer=16"]
     small += ["learner.warmup_period=64", "learner.eval_interval=20", "evaluation.episodes=2"]
-    run_in_process(configuration(*small, env="CartPole-v1"), run)
+    train_in_process(configuration(*small, env="CartPole-v1"), run)
     vedette.export_policy(run, tmp_path / "policy.npz")
     expected = vedette.evaluate(run, episodes=3, seed=5)
     for place in (run, tmp_path / "policy.npz"):
@@ -362,8 +360,8 @@ def test_a_policy_of_declared_spaces_plays_where_observations_have_other_bounds(
         "observation": {"space": "box", "shape": [4]},
         "action": {"space": "discrete", "n": 2},
     }
-    config = load_config(settings=small, table={"env": declared}, environment={}).config
-    run_in_process(config, tmp_path / "run")
+    config = configured(*small, table={"env": declared})
+    train_in_process(config, tmp_path / "run")
     vedette.export_policy(tmp_path / "run", tmp_path / "policy.npz")
     expected = vedette.evaluate(tmp_path / "run", episodes=2).returns
     assert vedette.evaluate(tmp_path / "policy.npz", episodes=2).returns == expected
@@ -380,7 +378,7 @@ def test_the_environment_of_a_run_with_declared_spaces_is_not_made(
         "action": {"space": "discrete", "n": 3, "start": 5},
     }
     table = {"env": declared, "agent": {"name": "dqn", "hidden_sizes": [4]}}
-    config = load_config(table=table, environment={}).config  # of a robot: it names none
+    config = configured(table=table)  # of a robot: it names none
     agent = agent_kind("dqn").build_agent(
         config.agent, environment_spaces(config.env), device="cpu", seed=0
     )

@@ -41,7 +41,10 @@ _VEDETTE = """\
 case "$1" in
     run | scripts) export VEDETTE_SET="{short} $VEDETTE_SET" ;;
     learner) export VEDETTE_SET="{long} $VEDETTE_SET" ;;
-    status | doctor) until_it_answers=1 ;;
+    status) until_it_answers=1 ;;
+    doctor) # with a learner only where the page names one
+        if [[ " $* " == *" --learner "* ]]; then until_it_answers=1
+        else unset VEDETTE_LEARNER; fi ;;
 esac
 if [ -n "$until_it_answers" ]; then
     for try in $(seq 30); do

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import zmq
 from gateway_process import GatewayProcess
 
 from vedette.cli.app import main
-from vedette.doctor import Examination, Finding
+from vedette.doctor import Examination, Finding, examine_environment
 from vedette.local.daemons import free_port
 from vedette_protocol import topics
 from vedette_protocol.codec import encode
-from vedette_protocol.messages import Status
+from vedette_protocol.messages import Run, Status
+from vedette_protocol.schema import Schema
+from vedette_rl.envs.config import EnvConfig
+from vedette_rl.envs.make import probe_environment
+from vedette_rl.envs.spaces import column_bounds, transition_dtype
+from vedette_services.config.parts import ActorsConfig
 from vedette_services.net import sockets
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import ClientKeys, make_keys
@@ -27,10 +35,9 @@ from vedette_services.net.keys import ClientKeys, make_keys
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
     root = tmp_path_factory.mktemp("gateway")
     make_keys(root / "keys", ["a"])
-    gateway = GatewayProcess(root, root / "keys")
-    gateway.status()
-    yield gateway
-    gateway.end()
+    with GatewayProcess(root, root / "keys") as gateway:
+        gateway.status()
+        yield gateway
 
 
 def looked(address: Address, keys: ClientKeys | None = None, **more: object) -> list[Finding]:
@@ -63,8 +70,65 @@ def test_a_host_that_can_take_part_is_told_so(
         "model",
         "environment",
         "spec",
+        "speed",
     ):
         assert f"  {check} " in said, check
+
+
+def test_an_environment_is_measured_without_a_learner(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("VEDETTE_LEARNER", raising=False)
+    monkeypatch.setattr("vedette_services.host.system.count_cores", lambda: 4)
+    with pytest.raises(SystemExit) as left:
+        main(["doctor", "--env", "vedette_rl.testing:Synthetic"])
+    assert left.value.code == 0
+    built, speed = capsys.readouterr().out.splitlines()
+    assert built.startswith("ok    environment ")
+    rates = re.search(
+        r"^ok    speed .* at most ([\d,]+) steps/s of an actor, ([\d,]+) of the 4 that", speed
+    )
+    assert rates is not None, speed
+    one, all_of_them = (int(rate.replace(",", "")) for rate in rates.groups())
+    assert one > 0
+    assert all_of_them == pytest.approx(4 * one, abs=4)
+    with pytest.raises(SystemExit) as left:
+        main(["doctor"])
+    assert left.value.code == 2
+    assert "--env ID" in capsys.readouterr().err
+
+
+def test_environments_that_wait_are_counted_side_by_side() -> None:
+    slow = {"id": "vedette_rl.testing:Synthetic", "kwargs": {"sleep_s": 0.02}}
+    run = run_of(slow, {"count": 2, "envs_per_actor": 4})
+    findings = list(examine_environment(run, None, ("vedette_rl",), 3))
+    assert [finding.check for finding in findings] == ["environment", "spec", "speed"]
+    assert "ms, waiting: at most " in findings[-1].message
+    assert "of an actor of 4 side by side, " in findings[-1].message
+
+
+def test_the_one_environment_of_a_run_is_built_and_not_measured() -> None:
+    run = run_of({"id": "vedette_rl.testing:Synthetic"}, {"count": 1, "envs_per_actor": 1})
+    findings = list(examine_environment(run, None, ("vedette_rl",), 3))
+    assert [finding.check for finding in findings] == ["environment", "spec"]
+
+
+def run_of(env: dict[str, Any], actors: dict[str, int]) -> Run:
+    """The run that a learner of this environment announces."""
+    spaces = probe_environment(EnvConfig.model_validate(env))
+    return Run(
+        run_id="run",
+        epoch=1,
+        learner=1,
+        schema=Schema.from_dtype(transition_dtype(spaces), column_bounds(spaces)),
+        model=Schema.from_arrays({"w": np.zeros(2, np.float32)}),
+        env=env,
+        agent={"name": "dqn"},
+        actors=ActorsConfig.model_validate(actors).model_dump(mode="json"),
+        seed=1,
+        batch_rows=1000,
+        batch_env_steps=10_000,
+    )
 
 
 def test_each_reason_why_not_is_told_with_its_fix_and_status(

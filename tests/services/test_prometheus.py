@@ -18,7 +18,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from vedette.local.daemons import free_port
-from vedette_services.errors import MetricsError, SettingError
+from vedette_services.errors import ServicesError, SettingError
 from vedette_services.net.addresses import Address
 from vedette_services.prometheus import (
     PREFIX,
@@ -207,7 +207,7 @@ def test_a_taken_port_is_said_in_a_line() -> None:
     place = MetricsAddress("127.0.0.1", free_port())
     close = serve_metrics(place, lambda: STATUS)
     try:
-        with pytest.raises(MetricsError, match="choose another port"):
+        with pytest.raises(ServicesError, match="choose another port"):
             serve_metrics(place, lambda: STATUS)
     finally:
         close()
@@ -264,5 +264,5 @@ def test_a_name_that_does_not_resolve_is_said_in_a_line(monkeypatch: pytest.Monk
         raise socket.gaierror(socket.EAI_NONAME, "unknown")
 
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
-    with pytest.raises(MetricsError, match=r"host 'nowhere\.test' does not resolve"):
+    with pytest.raises(ServicesError, match=r"host 'nowhere\.test' does not resolve"):
         serve_metrics(MetricsAddress("nowhere.test", 9108), lambda: STATUS)

@@ -7,12 +7,16 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.core.columns import Columns
+
+if TYPE_CHECKING:
+    from vedette_rl.replay.ring import RingWriter
+    from vedette_rl.replay.rows import MemoryRing
 
 StartInserting = Callable[..., "subprocess.Popen[str]"]
 """``(directory, capacity, guard)``: starts a child that inserts."""
@@ -58,6 +62,16 @@ def assert_rows(columns: Columns, numbers: NDArray[Any]) -> None:
 def stamp(inserted: int) -> bytes:
     """A stamp that says how many rows are committed with it, and is of varying length."""
     return f"{inserted} rows".encode() * (1 + inserted % 30)
+
+
+def insert(ring: "MemoryRing | RingWriter", count: int) -> None:
+    """Append the next `count` rows, in as few commits as the ring has room for."""
+    while count:
+        batch = min(count, ring.room)
+        assert batch, "the ring has no room"
+        ring.append(rows(ring.inserted + ring.pending, batch), batch)
+        ring.commit(stamp(ring.inserted + ring.pending))
+        count -= batch
 
 
 def insert_for_ever(directory: str, capacity: int, guard: int) -> None:

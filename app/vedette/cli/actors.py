@@ -88,7 +88,7 @@ def actors(
 
     run_manager(
         learner,
-        count=count or _default_count(learner),
+        count=count or _logged_count(learner),
         manager_id=manager_id,
         allow_import=tuple(allow_import or ()),
         keys=shown,
@@ -99,15 +99,24 @@ def actors(
     )
 
 
-def _default_count(learner: str) -> int:
+def default_count(learner: str) -> int:
     """Return how many actors play where nobody said: one a core, but for the learner's."""
     from vedette_services.host.system import count_cores
+
+    return max(1, count_cores() - _is_here(learner))
+
+
+def _logged_count(learner: str) -> int:
+    count = default_count(learner)
+    log.info("--count %d: one a core%s", count, " but for the learner's" * _is_here(learner))
+    return count
+
+
+def _is_here(learner: str) -> bool:
+    """Return whether the learner is on this host, as far as its address says."""
     from vedette_services.net.addresses import Address
 
-    is_here = False
-    if not learner.startswith("@"):
-        address = Address.parse(learner)
-        is_here = address.host == "localhost" or address.loopback
-    count = max(1, count_cores() - is_here)
-    log.info("--count %d: one a core%s", count, " but for the learner's" if is_here else "")
-    return count
+    if learner.startswith("@"):
+        return False
+    address = Address.parse(learner)
+    return address.host == "localhost" or address.loopback

@@ -34,18 +34,7 @@ from vedette.cli.runs import runs
 from vedette.cli.status import status
 from vedette.cli.stop import stop
 from vedette.cli.sweep import sweep
-from vedette_rl.errors import (
-    CamerasDifferError,
-    CustomNetworkError,
-    NoImageError,
-    ShiftTooLargeError,
-    TakeoverError,
-    UnknownAgentError,
-    UnknownEnvironmentError,
-    UnknownNameError,
-    UnsupportedSpaceError,
-    VideoError,
-)
+from vedette_rl.errors import InputError
 from vedette_services.errors import (
     DONE,
     FAILED,
@@ -63,19 +52,6 @@ from vedette_services.host.system import require_daemons, runs_daemons
 
 _DAEMONS = ("run", "learner", "actors", "dashboard")
 _NOT_ON_WINDOWS = (*_DAEMONS, "keys")
-
-_USAGE = (
-    CamerasDifferError,
-    VideoError,
-    NoImageError,
-    ShiftTooLargeError,
-    CustomNetworkError,
-    TakeoverError,
-    UnknownAgentError,
-    UnknownEnvironmentError,
-    UnknownNameError,
-    UnsupportedSpaceError,
-)
 
 _MISUSE: type[Exception] = typer.BadParameter.__bases__[0]
 """Base class of typer's errors for a wrong command line, whose module is private to it."""
@@ -277,7 +253,7 @@ def exit_status(error: Exception | SystemExit) -> int:
     """Return 2 for usage and configuration, 3 for a refusal, 1 for any other failure."""
     if isinstance(error, ServicesError):
         return error.exit_status
-    return USAGE if isinstance(error, _USAGE) else FAILED
+    return USAGE if isinstance(error, InputError) else FAILED
 
 
 def error_lines(error: Exception | SystemExit) -> list[str]:

@@ -14,6 +14,7 @@ from vedette_services.errors import SettingError, UsageError
 if TYPE_CHECKING:  # pydantic and numpy are not needed to say --help
     from vedette_services.config.loading import Fit, LoadedConfig
     from vedette_services.net.keys import ClientKeys
+    from vedette_services.run.start import Start
 
 
 def complete_environments(incomplete: str) -> list[str]:
@@ -36,26 +37,19 @@ def complete_agents(incomplete: str) -> list[str]:
 
 def complete_settings(incomplete: str) -> list[str]:
     """List the keys of the configuration that begin so, each with the ``=`` that follows."""
-    return [f"{key}=" for key in _every_key() if key.startswith(incomplete)]
+    from vedette_services.config.run_config import every_key
+
+    return [f"{key}=" for key in every_key().keys if key.startswith(incomplete)]
 
 
 def suggest_setting(option: str) -> str:
     """Return the key of the configuration that was written as an option; "" for none."""
     from vedette_rl.settings.key_suggestions import nearest
+    from vedette_services.config.run_config import every_key
 
     name = option.lstrip("-").replace("-", "_")
-    keys = _every_key()
-    return name if name in keys else nearest(name, keys)
-
-
-def _every_key() -> list[str]:
-    from vedette_rl.agents.registry import BUILT_IN
-    from vedette_rl.settings.part import keys_of
-    from vedette_services.config.run_config import RunConfig
-
-    keys = [*keys_of(RunConfig)]
-    keys += [key for kind in BUILT_IN.values() for key in keys_of(kind.config, "agent")]
-    return list(dict.fromkeys(keys))
+    known = every_key()
+    return name if name in known.keys else nearest(name, known)
 
 
 def complete_arguments(incomplete: str) -> list[str]:
@@ -274,8 +268,8 @@ def load_for_start(
     settings: list[str] | None,
     init_from: Path | None,
     resumed: Path | None,
+    start: Start,
     *,
-    fresh: bool,
     fit: Fit,
 ) -> LoadedConfig:
     """Load the configuration of a start.
@@ -283,15 +277,15 @@ def load_for_start(
     Args:
         init_from: as `--init-from` has it.
         resumed: the directory whose run goes on, if there is one; None: none does.
-        fresh: a run in it is erased before.
+        start: what is asked of it.
         fit: where its actors will play.
 
     Raises:
         UsageError: as `load_from_arguments`.
     """
-    from vedette_services.run.resume import saved_config
+    from vedette_services.run.prepare import settings_to_resume
 
-    saved = saved_config(resumed, fresh=fresh)
+    saved = settings_to_resume(resumed, start)
     more = with_initial_weights(settings, init_from)
     return load_from_arguments(arguments, env, agent, more, saved, fit)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vedette.cli.options import Insecure, Keys, Learner, chosen_id, client_keys
-from vedette_services.errors import AbsentManagerError, NoAnswerError
+from vedette_services.errors import NoAnswerError, ServicesError
 
 if TYPE_CHECKING:
     from vedette_services.net.keys import ClientKeys
@@ -78,7 +78,7 @@ def _print_status(found: bytes, manager: str | None, run: Path | None, *, as_jso
     """Print a status, or what it says about one manager.
 
     Raises:
-        AbsentManagerError: the learner does not know it, or counts it as gone.
+        ServicesError: the learner does not know it, or counts it as gone.
     """
     from vedette.live import print_once
     from vedette_services.status.schema import decode
@@ -122,12 +122,12 @@ def _find_manager(status: Status, manager: str) -> ManagerStatus:
     """Find a manager in the status.
 
     Raises:
-        AbsentManagerError: the learner does not know it, or counts it as gone.
+        ServicesError: the learner does not know it, or counts it as gone.
     """
     for found in status.managers:
         if found.id == manager and found.is_present:
             return found
-    raise AbsentManagerError(manager)
+    raise ServicesError(f"the learner has no reports of manager {manager!r}")
 
 
 def _watch(asker: StatusClient | RunStatus, timeout_s: float, run: Path | None = None) -> None:

@@ -10,6 +10,8 @@ need; then it is captured, and from then on replayed.
 ::
 
     class MyAgent(SteppedAgent):
+        adam: VectorAdam
+
         def step(self, batch, weights, due):
             loss = ...
             self.adam.zero_grad()

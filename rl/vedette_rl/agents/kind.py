@@ -20,15 +20,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from vedette_rl.agents.config import AgentConfig
 from vedette_rl.core.acting import Policy
+from vedette_rl.core.agent_config import AgentConfig
 from vedette_rl.core.columns import RowColumn
 from vedette_rl.core.learning import Agent, ModelInfo
 from vedette_rl.envs.spaces import Spaces
-from vedette_rl.errors import PolicyDoesNotLearnError
+from vedette_rl.errors import RlError
 
 if TYPE_CHECKING:  # it imports torch
-    from vedette_rl.networks.torch_network import PolicyGraph
+    from vedette_rl.agents.policy_graph import PolicyGraph
 
 C = TypeVar("C", bound=AgentConfig)
 C_in = TypeVar("C_in", bound=AgentConfig, contravariant=True)
@@ -117,6 +117,22 @@ class AgentKind(Generic[C]):
     describe: Callable[[C, Spaces], dict[str, Any] | None] | None = None
     learns: bool = True
 
+    def check_learns(self) -> None:
+        """Refuse a kind that only acts where one is to learn.
+
+        Raises:
+            RlError: says what learns instead.
+        """
+        if not self.learns:
+            raise _learns_nothing(self.name)
+
+
+def _learns_nothing(name: str) -> RlError:
+    return RlError(
+        f"{name} is a policy, which acts and learns nothing: feed your own training loop with "
+        "vedette.Replay, or name an AgentKind"
+    )
+
 
 class PolicyConfig(AgentConfig):
     """The configuration of a policy class, whose training loop is elsewhere."""
@@ -137,6 +153,6 @@ def policy_kind(name: str, policy: Callable[..., Policy]) -> AgentKind[PolicyCon
         return policy(spaces, seed=seed)
 
     def build_agent(config: PolicyConfig, spaces: Spaces, *, device: str, seed: int) -> Agent:
-        raise PolicyDoesNotLearnError(name)
+        raise _learns_nothing(name)
 
     return AgentKind(name, PolicyConfig, build_agent, build_policy, learns=False)

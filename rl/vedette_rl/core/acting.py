@@ -7,7 +7,8 @@ The actor's loop, in the order of its calls::
     while not stopped:
         action = policy.act(obs, explore=True, begins=begins)
         step = envs.step(action)                       # Step: observations, actions, rewards
-        step.extra = policy.acted_columns()            # only of a `ColumnPolicy`
+        if isinstance(policy, ColumnPolicy):
+            step.extra = policy.acted_columns()
         transitions = processor.process(step)          # 0 or more rows, n-step if it makes them so
         push(transitions)
         obs, begins = step.init_obs, step.begins

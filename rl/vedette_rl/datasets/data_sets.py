@@ -2,9 +2,12 @@
 
 ::
 
-    data = open_data("minari:ID", env)            # or a folder, FILE.npz, a run's directory
-    data.check(spaces_of_our_environment)
-    for columns in transitions(data.episodes(), processor, lanes): ...   # or data.rows()
+    data = MinariData("minari:ID", observation_space, action_space)    # or a folder
+    for columns in transitions(data.episodes(), processor, rewards, marks=False): ...
+
+    rows = open_npz("FILE.npz", action_space)     # or open_replay_rows(name, directory)
+    rows.check(row_dtype, optional=frozenset())
+    for columns in rows.rows(row_dtype): ...      # or transitions of rows.episodes()
 
 A *Minari* data set holds episodes with the environment's own actions and rewards. A *replay* holds
 rows: transitions, of which those of one step can be put together to episodes again.
@@ -15,6 +18,7 @@ from __future__ import annotations
 import os
 import zipfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -39,6 +43,17 @@ LANES = 32
 
 _GROUP_BYTES = 256 << 20
 _PIECE_BYTES = 16 << 20
+
+_OF_TORN_DATA = (
+    OSError,
+    KeyError,
+    ValueError,
+    IndexError,
+    TypeError,
+    AttributeError,
+    EOFError,
+    zipfile.BadZipFile,
+)
 
 _OF_SPACES = ("obs", "next_obs", "action")
 """The columns whose form depends on the environment."""
@@ -91,17 +106,16 @@ class MinariData:
             raise DataSetError(name, why, "pip install 'vedette[minari]'")
         import minari
 
-        try:
-            if name.startswith(MINARI):
-                self._data = minari.load_dataset(name.removeprefix(MINARI))
-            else:
-                self._data = minari.MinariDataset(minari_folder(Path(name)))
-            self.length = int(self._data.total_steps)
-        except FileNotFoundError as e:
-            fix = "name one that `minari list local` has"
-            raise DataSetError(name, "there is no such data set here", fix) from e
-        except (OSError, KeyError, ValueError) as e:
-            raise torn_data(name, e) from e
+        with reading_data(name):
+            try:
+                if name.startswith(MINARI):
+                    self._data = minari.load_dataset(name.removeprefix(MINARI))
+                else:
+                    self._data = minari.MinariDataset(minari_folder(Path(name)))
+                self.length = int(self._data.total_steps)
+            except FileNotFoundError as e:
+                fix = "name one that `minari list local` has"
+                raise DataSetError(name, "there is no such data set here", fix) from e
         self.spec = getattr(self._data, "env_spec", None)
         self._adopt_spaces(observation, action, stack)
 
@@ -130,11 +144,9 @@ class MinariData:
         Raises:
             DataSetError: one is torn, or has borders where none can be.
         """
-        try:
+        with reading_data(self.name):
             for number, episode in enumerate(self._data.iterate_episodes()):
                 yield self._recorded(number, episode)
-        except (OSError, KeyError, ValueError, IndexError, TypeError) as e:
-            raise torn_data(self.name, e) from e
 
     def _recorded(self, number: int, episode: Any) -> RecordedEpisode:  # minari.EpisodeData
         steps = len(episode.rewards)
@@ -270,15 +282,11 @@ class NpzRows:
     """
 
     def __init__(self, path: Path) -> None:
-        try:
-            with zipfile.ZipFile(path) as file:
-                entries = [entry for entry in file.infolist() if entry.filename.endswith(".npy")]
-                self._columns = {
-                    entry.filename.removesuffix(".npy"): _npy_array(file, entry)
-                    for entry in entries
-                }
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as e:
-            raise torn_data(str(path), e) from e
+        with reading_data(str(path)), zipfile.ZipFile(path) as file:
+            entries = [entry for entry in file.infolist() if entry.filename.endswith(".npy")]
+            self._columns = {
+                entry.filename.removesuffix(".npy"): _npy_array(file, entry) for entry in entries
+            }
         fix = "name a file of `vedette export --what replay --format npz`"
         if "reward" not in self._columns or not self._columns["reward"].shape:
             raise DataSetError(str(path), "it has no column 'reward'", fix)
@@ -487,10 +495,24 @@ def _other(name: str, what: str, found: str, own: str) -> DataSetError:
     return DataSetError(name, why, "name a data set of this environment")
 
 
-def torn_data(name: str, error: Exception) -> DataSetError:
-    """The refusal of a data set that cannot be read."""
-    code = error.errno if isinstance(error, OSError) else None
-    text = " ".join((os.strerror(code) if code else str(error)).split())
-    if isinstance(error, zipfile.BadZipFile) and "not a zip file" in text:
-        text = "it is no npz, or its end is missing"
-    return DataSetError(name, f"it cannot be read ({text[:200]})", "name a whole data set")
+@contextmanager
+def reading_data(name: str, *of_library: type[Exception]) -> Iterator[None]:
+    """Raise what the libraries that read a data set raise of a torn one as a `DataSetError`.
+
+    Args:
+        name: the data set.
+        of_library: errors of a library that inherit from none of Python's.
+
+    Raises:
+        DataSetError: it cannot be read.
+    """
+    of_torn_data: tuple[type[Exception], ...] = (*_OF_TORN_DATA, *of_library)
+    try:
+        yield
+    except of_torn_data as error:
+        code = error.errno if isinstance(error, OSError) else None
+        text = " ".join((os.strerror(code) if code else str(error)).split())
+        if isinstance(error, zipfile.BadZipFile) and "not a zip file" in text:
+            text = "it is no npz, or its end is missing"
+        why = f"it cannot be read ({text[:200]})"
+        raise DataSetError(name, why, "name a whole data set") from error

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.core import Columns
-from vedette_rl.datasets.data_sets import RecordedEpisode, stack_newest, torn_data
+from vedette_rl.datasets.data_sets import RecordedEpisode, reading_data, stack_newest
 from vedette_rl.envs.spaces import ObservationColumn, action_field, observation_columns
 from vedette_rl.errors import DataSetError
 
@@ -60,14 +60,12 @@ class LeRobotData:
         self._stack = stack
         if not importlib.util.find_spec("pyarrow"):
             raise DataSetError(name, "reading it needs pyarrow, which is not installed", _EXTRA)
-        try:
+        with reading_data(name):
             self._info = json.loads((self._root / _INFO).read_text("utf-8"))
             version = str(self._info.get("codebase_version", "none"))
             self._features: dict[str, Any] = self._info["features"]
             self.length = int(self._info["total_frames"])
             self._fps = Fraction(self._info["fps"])
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
-            raise torn_data(name, e) from e
         if not version.startswith("v3"):
             fix = "convert it: python -m lerobot.datasets.v30.convert_dataset_v21_to_v30"
             raise DataSetError(name, f"it is a LeRobotDataset of version {version}, not v3", fix)
@@ -140,16 +138,15 @@ class LeRobotData:
 
         number = 0
         try:
-            for file in sorted((self._root / "meta" / "episodes").rglob("*.parquet")):
-                for row in pq.read_table(file).to_pylist():
-                    found = self._episode(number, row)
-                    number += 1
-                    if found is not None:
-                        yield found
-            if number != (due := int(self._info["total_episodes"])):
-                raise ValueError(f"it has {number} episodes, and should have {due}")
-        except (OSError, KeyError, ValueError, IndexError, TypeError, pa.ArrowException) as e:
-            raise torn_data(self.name, e) from e
+            with reading_data(self.name, pa.ArrowException):
+                for file in sorted((self._root / "meta" / "episodes").rglob("*.parquet")):
+                    for row in pq.read_table(file).to_pylist():
+                        found = self._episode(number, row)
+                        number += 1
+                        if found is not None:
+                            yield found
+                if number != (due := int(self._info["total_episodes"])):
+                    raise ValueError(f"it has {number} episodes, and should have {due}")
         finally:
             for video in self._videos.values():
                 video.close()

@@ -251,7 +251,8 @@ def write_minari(
         ExportError: transitions span several steps, so they are no steps of an episode.
     """
     if (live.column("n_steps") > 1).any():
-        raise ExportError("its transitions span several steps; train with agent.n_step=1")
+        why = "its transitions span several steps; train with agent.n_step=1"
+        raise ExportError("minari", why)
     if env.observation is not None and env.action is not None:  # declared: it need not be here
         spaces = env.observation.build(), env.action.build()
         writer = MinariWriter(directory, *spaces, None, name, about)

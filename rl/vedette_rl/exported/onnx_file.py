@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from vedette_rl.agents.policy_graph import PolicyGraph
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.errors import ExportError
 from vedette_rl.exported.policy_file import PolicyFile
-from vedette_rl.networks.torch_network import PolicyGraph
 
 PACKAGES = ("onnx", "onnxscript")  # torch's exporter imports them
 _EXAMPLE_ROWS = 2  # one row would be taken for a fixed batch of one
@@ -32,12 +32,12 @@ def write_onnx(path: Path, found: PolicyFile) -> None:
         ExportError: a package is missing, or the agent has no such form.
     """
     if missing := [name for name in PACKAGES if find_spec(name) is None]:
-        raise ExportError(
-            f"the onnx extra is needed ({missing[0]} is not installed): pip install 'vedette[onnx]'"
-        )
+        why = f"the onnx extra is needed ({missing[0]} is not installed)"
+        raise ExportError("onnx", f"{why}: pip install 'vedette[onnx]'")
     kind = agent_kind(found.config.name)
     if kind.build_graph is None:
-        raise ExportError(f"agent {found.config.name!r} has no build_graph, which onnx needs")
+        why = f"agent {found.config.name!r} has no build_graph, which onnx needs"
+        raise ExportError("onnx", why)
     network = kind.build_graph(found.config, found.agent_spaces, found.model).eval()
     program = _traced(network, getattr(found.spaces.action, "start", 0))
     program.model.metadata_props["vedette"] = found.header()

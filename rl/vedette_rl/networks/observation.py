@@ -11,22 +11,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
 from vedette_rl.errors import (
-    CamerasDifferError,
+    InputError,
     NoImageError,
-    ShiftTooLargeError,
     UnsupportedSpaceError,
 )
 from vedette_rl.import_by_name import is_import_name
-
-if TYPE_CHECKING:  # agents import networks
-    from vedette_rl.agents.config import NetworkConfig
+from vedette_rl.networks.config import NetworkConfig
 
 PixelShift = int | Literal["auto"]
 """Pixels by which images are shifted at random at most, or ``auto``: 4 of 84, in proportion."""
@@ -236,8 +233,8 @@ def choose_input(config: NetworkConfig, space: gym.Space[Any]) -> NetworkInput:
 
     Raises:
         NoImageError: `network` is ``cnn``, and no part of the observation is an image.
-        CamerasDifferError: `shared_cnn` is set, and the images differ in size.
-        ShiftTooLargeError: `random_shift` leaves little of an image.
+        InputError: `shared_cnn` is set, and the images differ in size; or `random_shift` leaves
+            little of an image.
         UnsupportedSpaceError: it cannot take the observation.
     """
     if is_import_name(config.network):
@@ -254,7 +251,10 @@ def choose_input(config: NetworkConfig, space: gym.Space[Any]) -> NetworkInput:
     if len(parts) == 1 and not config.lone_image_is_normalized:
         return images[0]
     if config.shared_cnn and len({replace(image, column="") for image in images}) > 1:
-        raise CamerasDifferError({name: parts[name] for name, image in found.items() if image})
+        sizes = ", ".join(f"{name}: {parts[name]}" for name, image in found.items() if image)
+        raise InputError(
+            f"agent.shared_cnn takes images of one shape, not {sizes}: set agent.shared_cnn=false"
+        )
     vector = tuple(
         _flat_part(config.name, name, part) for name, part in parts.items() if not found[name]
     )
@@ -265,13 +265,16 @@ def shift_in_pixels(image: Image, shift: PixelShift) -> int:
     """The most pixels by which this image is shifted.
 
     Raises:
-        ShiftTooLargeError: they are more than a quarter of a side.
+        InputError: they are more than a quarter of a side.
     """
     side = min(image.height, image.width)
     if shift == "auto":
         return round(side / 21)
     if shift > side // 4:
-        raise ShiftTooLargeError(shift, image.column, side)
+        raise InputError(
+            f"agent.random_shift is {shift}, and {image.column} has {side} pixels a side: set "
+            f"'auto', or {side // 4} at most, a quarter of it"
+        )
     return shift
 
 

@@ -40,6 +40,8 @@ class SendingRecorder:
 
     ::
 
+        class Mine(SendingRecorder): ...
+
         recorder = Mine("the service at HOST")
         recorder.write({"x": 1.0}, step=3)        # returns at once; in the thread:
                                                   #   open()

@@ -8,6 +8,8 @@ damaged, a replay is recovered: `vedette_rl.replay.syncing`.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -62,10 +64,8 @@ class CommitWriter:
         path = directory / COMMITS
         if not path.exists():  # a new one would mean that nothing was ever inserted
             raise ReplayTornError(path, _MISSING)
-        try:
+        with _torn_commits(path):
             self._map = LatestValueWriter(path, COMMIT_MAX_BYTES, COMMIT_SLOTS, durable=True)
-        except LatestValueFormatError as e:
-            raise ReplayTornError(path, _TORN) from e
         try:
             self.last = _unpacked(self._map.value(), path)
         except ReplayTornError:
@@ -99,13 +99,20 @@ def last_commit(directory: Path) -> Commit:
         ReplayTornError: the file is missing, cut short or damaged.
     """
     path = directory / COMMITS
-    try:
+    with _torn_commits(path):
         newest = read_latest_value(path)
+    return _unpacked(newest[1] if newest else None, path)
+
+
+@contextmanager
+def _torn_commits(path: Path) -> Iterator[None]:
+    """Raise what is wrong with the file as an error of the replay."""
+    try:
+        yield
     except FileNotFoundError as e:
         raise ReplayTornError(path, _MISSING) from e
     except LatestValueFormatError as e:
         raise ReplayTornError(path, _TORN) from e
-    return _unpacked(newest[1] if newest else None, path)
 
 
 def _unpacked(record: bytes | None, path: Path) -> Commit:

@@ -6,7 +6,7 @@
 
     ring = FrameRingWriter.open(directory, stored_row(row, frames), capacity, run_id=run_id,
                                 shared=make_frame_ring_spec(...))
-    ring.append({"obs": places, "next_obs": places, "frames": frames, ...}, rows)
+    ring.append({"obs": places, "next_obs": places, "frames": frames}, rows)
     ring.commit(stamp)                               # rows, frames and stamp, all or none
 
 Frames are numbered from the beginning of the run, as rows are; each row keeps the span of its

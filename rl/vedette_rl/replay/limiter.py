@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from vedette_rl.errors import LimiterDeadlockError
+from vedette_rl.errors import RlError
 from vedette_rl.replay.config import ReplayConfig
 
 
@@ -36,7 +36,7 @@ class Limiter:
             `samples_per_insert` counts one.
 
     Raises:
-        LimiterDeadlockError: both sides would wait for each other.
+        RlError: both sides would wait for each other.
     """
 
     samples_per_insert: float
@@ -48,7 +48,7 @@ class Limiter:
 
     def __post_init__(self) -> None:
         if self.samples_per_insert and 2 * self.error_buffer < self.batch_size:
-            raise LimiterDeadlockError(
+            raise RlError(
                 f"replay.error_buffer is {self.error_buffer:g}, and batches of {self.batch_size} "
                 f"would never be drawn: raise it to {self.batch_size / 2:g} or more"
             )
@@ -135,7 +135,7 @@ def make_limiter(
         floor, rows_per_step: as `Limiter` has them.
 
     Raises:
-        LimiterDeadlockError: both sides would wait for each other.
+        RlError: both sides would wait for each other.
     """
     wanted = usual if config.samples_per_insert is None else config.samples_per_insert
     rate = wanted / rows_per_step

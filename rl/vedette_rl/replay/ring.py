@@ -3,7 +3,7 @@
 ::
 
     ring = RingWriter.open(directory, row_dtype, capacity, run_id=run_id)
-    ledger = Ledger.from_bytes(ring.stamp)          # what was committed last, with its rows
+    ledger = Ledger.from_bytes(ring.stamp, now)     # what was committed last, with its rows
     while batches:
         if ring.room < rows: ring.commit(ledger.to_bytes())
         ring.append(columns, rows)                  # beyond the cursor: not visible yet
@@ -24,8 +24,8 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -347,10 +347,8 @@ def check_replay_directory(directory: Path) -> bool:
     """
     if not directory.exists():
         return False
-    try:
+    with _place_errors(directory):
         ring_files.check_directory(directory)
-    except OSError as e:
-        raise _no_place(directory, e) from e
     if (directory / MANIFEST).exists():
         return True
     _check_unmade(directory)
@@ -359,18 +357,21 @@ def check_replay_directory(directory: Path) -> bool:
 
 def _prepare(directory: Path) -> int:
     """The directory, made and locked; the lock's descriptor."""
-    try:
+    with _place_errors(directory):
         directory.mkdir(parents=True, exist_ok=True)
         ring_files.check_directory(directory)
         return ring_files.lock_directory(directory, shared=False)
+
+
+@contextmanager
+def _place_errors(directory: Path) -> Iterator[None]:
+    """Raise what the disk refuses as an error of the replay."""
+    try:
+        yield
     except OSError as e:
-        raise _no_place(directory, e) from e
-
-
-def _no_place(directory: Path, error: OSError) -> ReplayFormatError:
-    return ReplayFormatError(
-        f"no replay can be in {directory}: {error.strerror}: name a folder to write to"
-    )
+        raise ReplayFormatError(
+            f"no replay can be in {directory}: {e.strerror}: name a folder to write to"
+        ) from e
 
 
 def _check_unmade(directory: Path) -> None:

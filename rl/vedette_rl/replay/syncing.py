@@ -35,7 +35,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from vedette_rl.errors import LatestValueFormatError, ReplaySyncError, ReplayTornError
+from vedette_rl.errors import LatestValueFormatError, ReplayTornError, RlError
 from vedette_rl.replay import commits, ring_files
 from vedette_rl.replay.commits import COMMITS, Commit, CommitWriter, last_commit
 from vedette_rl.replay.frame_stacks import FRAME_SPANS
@@ -97,7 +97,7 @@ def _value_bytes() -> int:
 
 
 def read_synced(directory: Path) -> SyncedCommit | None:
-    """The last whole record; None where there is none, as in a replay of an older version."""
+    """The last whole record; None where the file is missing or damaged."""
     try:
         newest = read_latest_value(directory / SYNCED, torn=True)
     except (FileNotFoundError, LatestValueFormatError):
@@ -192,7 +192,7 @@ class RingSyncer:
         """Note the writer's last commit.
 
         Raises:
-            ReplaySyncError: the disk has failed, so a power failure could take what is written.
+            RlError: the disk has failed, so a power failure could take what is written.
         """
         self._latest = commit
         if commit.inserted >= self._extend_at or commit.shared >= self._shared_extend_at:
@@ -203,10 +203,14 @@ class RingSyncer:
         """Raise the failure of a thread, if there was one.
 
         Raises:
-            ReplaySyncError: as `on_commit`.
+            RlError: as `on_commit`.
         """
         if self._failure is not None:
-            raise ReplaySyncError(self._directory, self._failure) from self._failure
+            raise RlError(
+                f"the replay in {self._directory} cannot be synced: "
+                f"{self._failure.strerror or self._failure}: check the disk, or name another as "
+                "replay.directory"
+            ) from self._failure
 
     def sync(self) -> None:
         """Bring the last commit to the disk, with its rows, then record it."""
@@ -309,7 +313,7 @@ class Recovery(NamedTuple):
         commit: the last that is on the disk.
         floor: rows below are gone.
         found: the last commit that is there, whose rows may be torn; None: it is torn itself.
-        synced: False: the replay was never synced, so all rows are gone.
+        synced: False: nothing says which rows were synced, so all are gone.
     """
 
     commit: CommitPoint
@@ -321,7 +325,7 @@ class Recovery(NamedTuple):
         kept = self.commit.inserted - self.floor
         why = "the machine stopped, or the run came from another one, while the replay was written"
         if not self.synced:
-            return f"{why} by a version that did not sync it: its rows are lost, it begins empty"
+            return f"{why}, and {SYNCED} is missing or damaged: its rows are lost, it begins empty"
         rows_lost = max(0, self.found.inserted - self.commit.inserted) if self.found else 0
         lost = f", {rows_lost:,} lost" if self.found else ""
         return f"{why}: recovered to its last sync: {kept:,} rows kept{lost}"

@@ -74,7 +74,7 @@ def write_state(
     directory = Path(directory)
     try:
         files = _files(state, meta)
-    except (StateTypeError, TypeError, ValueError) as e:
+    except (TypeError, ValueError) as e:
         raise CheckpointError(directory, "write", str(e)) from e
     throttle()
     try:

@@ -7,7 +7,6 @@ whose traceback it leaves in a file. Signals meant for the whole group are the m
 
 from __future__ import annotations
 
-import functools
 import math
 import sys
 import time
@@ -29,7 +28,7 @@ from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.make import make_vector_environment
 from vedette_rl.envs.spaces import Spaces, check_declared, column_bounds, transition_dtype
 from vedette_rl.envs.vector_env import VectorEnvironment
-from vedette_rl.errors import DeclaredSpaceError, ModelMismatchError, OwnPartError, RowColumnError
+from vedette_rl.errors import RowColumnError
 from vedette_rl.import_by_name import is_import_name
 from vedette_rl.replay.frame_stacks import FrameStack
 from vedette_rl.rollout import ModelSource, RolloutLoop
@@ -49,13 +48,13 @@ from vedette_services.actors.batching import (
     WholeRows,
     make_transition_pipeline,
 )
+from vedette_services.actors.faults import refuses_faults
 from vedette_services.actors.handover import HandoverWriter, slot_layout
 from vedette_services.config.parts import ActorsConfig
 from vedette_services.errors import (
     FAILED,
     REFUSED,
     RefusedError,
-    RowsNotDeclaredError,
     SpecMismatchError,
     error_message,
 )
@@ -91,19 +90,6 @@ class ActorEnd(Slots, Protocol):
     @property
     def gone(self) -> bool: ...
     def poll(self, wait_s: float) -> None: ...
-
-
-def _refuses_faults(method: Callable[P, T]) -> Callable[P, T]:
-    """Have what an agent or a step processor does against its interface end the run."""
-
-    @functools.wraps(method)
-    def refusing(*args: P.args, **kwargs: P.kwargs) -> T:
-        try:
-            return method(*args, **kwargs)
-        except (OwnPartError, RowColumnError) as error:
-            raise RowsNotDeclaredError(error) from error
-
-    return refusing
 
 
 class ActorLoop:
@@ -143,14 +129,11 @@ class ActorLoop:
         Raises:
             SpecMismatchError: a model is not of the network that this host builds.
         """
-        try:
-            if self._wait_for_model():
-                self.begin()
-                while not self._handover.stopped:
-                    self.step()
-                self.finish()
-        except ModelMismatchError as error:
-            raise SpecMismatchError("policy", str(error)) from error
+        if self._wait_for_model():
+            self.begin()
+            while not self._handover.stopped:
+                self.step()
+            self.finish()
         self.publish_stats("ended")
 
     def begin(self) -> None:
@@ -158,18 +141,19 @@ class ActorLoop:
         self.publish_stats("playing")
         self._loop.begin()
 
-    @_refuses_faults
+    @refuses_faults
     def step(self) -> None:
         """Step every environment once."""
         self._push(self._loop.step())
         self._try_flush()
         self._poll_and_publish()
 
+    @refuses_faults
     def sync(self) -> bool:
         """Act on the newest model from now on; True if there was a new one."""
         return self._loop.sync()
 
-    @_refuses_faults
+    @refuses_faults
     def cut(self) -> None:
         """Hand over unfinished transitions, with fewer steps: what comes does not follow them."""
         self._flush()
@@ -178,24 +162,24 @@ class ActorLoop:
         """Episodes of these environments ``(E,)`` begin with what is seen now."""
         self._loop.mark_begun(which)
 
-    @_refuses_faults
+    @refuses_faults
     def act(self) -> NDArray[Any]:
         """Choose actions ``(E, *shape)``, for environments that are stepped by others."""
         return self._loop.act()
 
-    @_refuses_faults
+    @refuses_faults
     def take(self, step: Step) -> Step:
         """Go on from the outcome of the last actions; returns what is to be processed."""
         return self._loop.take(step)
 
-    @_refuses_faults
+    @refuses_faults
     def process(self, step: Step) -> None:
         """Hand over what a step completes, before the next one is taken."""
         self._push(self._loop.process(step))
         self._try_flush()
         self._poll_and_publish()
 
-    @_refuses_faults
+    @refuses_faults
     def finish(self) -> None:
         """Hand over all transitions, finished or not."""
         self._flush()
@@ -235,7 +219,7 @@ class ActorLoop:
     def _wait_for_model(self) -> bool:
         """Wait for a model to act on; False if the actor was told to stop before."""
         while not self._handover.stopped:
-            if self._loop.sync():
+            if self.sync():
                 return True
             self.publish_stats("waiting for a model")
             self._handover.poll(WAIT_S)
@@ -315,7 +299,7 @@ def build_actor(
     envs = len(row)
     actors = of_run.model_copy(update={"envs_per_actor": envs})
     kind = agent_kind(spec.agent["name"])
-    agent = kind.config.from_stored(spec.agent)
+    agent = kind.config.model_validate(spec.agent)
     check_schema(row.spaces, schema, schema_columns(schema, agent, actors, row.spaces))
     row.marks_interventions = any(column.name == INTERVENED for column in schema.columns)
     policy = kind.build_policy(
@@ -359,16 +343,14 @@ def actor_of_a_process(spec: ActorSpec) -> ActorLoop:
     return actor
 
 
+@refuses_faults
 def check_env(env: EnvConfig, spaces: Spaces) -> None:
     """Check that the environment made here has the spaces that the run declares, if it does.
 
     Raises:
         SpecMismatchError: it has others.
     """
-    try:
-        check_declared(env, spaces)
-    except DeclaredSpaceError as error:
-        raise SpecMismatchError("environment", str(error)) from error
+    check_declared(env, spaces)
 
 
 def check_schema(spaces: Spaces, schema: Schema, declared: Sequence[RowColumn] = ()) -> None:

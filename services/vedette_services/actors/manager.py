@@ -47,9 +47,9 @@ from vedette_services.errors import (
     REFUSED,
     AddressError,
     HandoverError,
-    ManagerFailedError,
     RefusedError,
     RunOverError,
+    ServicesError,
 )
 from vedette_services.host.logs import set_log_context
 from vedette_services.host.processes import PrivateDirectory, StopSignals
@@ -115,7 +115,7 @@ class ManagedEvaluation(Protocol):
 
 
 class Actors(Protocol[A]):
-    """Starts actors and gives them models: `ActorProcesses`, or `OwnLoop` without a process.
+    """Starts actors and gives them models: `ActorProcesses`, or `CustomLoop` without a process.
 
     Args:
         poll_ms: the manager looks so often, whatever happens.
@@ -181,7 +181,7 @@ class Manager(Generic[A]):
         """Serve until the state says that it is over.
 
         Raises:
-            RefusedError, ManagerFailedError: it ends badly.
+            RefusedError, ServicesError: it ends badly.
         """
         try:
             while self._exit is None:
@@ -189,7 +189,7 @@ class Manager(Generic[A]):
         finally:
             self._end()
         if self._exit.code:
-            kind = RefusedError if self._exit.code == REFUSED else ManagerFailedError
+            kind = RefusedError if self._exit.code == REFUSED else ServicesError
             raise kind(self._exit.reason)
 
     # One round
@@ -447,7 +447,7 @@ def run_manager(
 
     Raises:
         RefusedError: the learner refused this manager, or this host the run.
-        ManagerFailedError: no actor can play here, or no learner answers.
+        ServicesError: no actor can play here, or no learner answers.
     """
     where = str(address)
     if not where.startswith("@"):

@@ -2,7 +2,8 @@
 
 ::
 
-    state = ManagerState(identity, count=2, allow_import=(), jitter=random.random, now=now)
+    state = ManagerState(identity, count=2, allow_import=(), incarnation=draw_incarnation,
+                         jitter=random.random, now=now)
     for instruction in state.on_control(message, now): ...
     if state.has_room_for(payload_bytes): state.on_batch(index, run, batch, now)
     state.on_tick(now)                       # several times a second
@@ -75,7 +76,7 @@ class ManagerState:
         incarnation: gives 64 random bits, for every run that is joined.
         jitter: gives a random number in [0, 1).
         wait_s: how long to wait for a learner that does not answer; 0: for ever.
-        own_loop: a program steps environments of its own: it is never killed for standing still,
+        custom_loop: a program steps environments of its own: it is never killed for standing still,
             and its batches are kept while the learner is away.
         on_full: what the window does when it is full; None: the run's setting.
         evaluates: play evaluations for a learner that asks for them.
@@ -92,13 +93,13 @@ class ManagerState:
         jitter: Callable[[], float],
         now: float,
         wait_s: float = 0.0,
-        own_loop: bool = False,
+        custom_loop: bool = False,
         on_full: OnFull | None = None,
         evaluates: bool = False,
     ) -> None:
         self._evaluation = EvaluationState(plays=evaluates)
         self._identity = identity
-        self._own_loop = own_loop
+        self._custom_loop = custom_loop
         self._on_full = on_full
         self.run_over = ""
         """Why the run ended, once it has."""
@@ -190,7 +191,7 @@ class ManagerState:
     def _play(self, run: Run, now: float) -> list[Instruction]:
         """Play a run that is new here, or has other settings now: actors of before end first."""
         try:
-            config = validate_run(run, self._allow_import, makes_envs=not self._own_loop)
+            config = validate_run(run, self._allow_import, makes_envs=not self._custom_loop)
         except RefusedError as error:
             return self._give_up(REFUSED, str(error), now)
         if self._run is None or run.run_id != self._run.run_id:
@@ -201,7 +202,7 @@ class ManagerState:
         self._run = run
         self._played_too = None
         self._first_actor = None
-        self._step_timeout_s = math.inf if self._own_loop else config.step_timeout_s
+        self._step_timeout_s = math.inf if self._custom_loop else config.step_timeout_s
         done += [PrepareRun(run), *self._evaluation.begin_run(run)]
         backoff = Backoff(config.restart_min_s, config.restart_max_s)
         done += [KillActor(actor.index) for actor in self._roster.begin_run(now, backoff)]
@@ -392,7 +393,7 @@ class ManagerState:
     def on_tick(self, now: float) -> list[Instruction]:
         """Several times a second, after everything that has come was handled."""
         self._roster.on_tick(now)
-        if self._own_loop and self._window is not None:
+        if self._custom_loop and self._window is not None:
             kept = max(self._connection.kept_share(now), self._evaluation.kept_share)
             self._kept_batches = int(self._window.max_batches * kept)
         done = [*self._stop_waiting(now), *self._remake(now)]

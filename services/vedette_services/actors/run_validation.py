@@ -15,7 +15,7 @@ from vedette_rl.envs.config import UNNAMED, EnvConfig
 from vedette_rl.import_by_name import find_import_names
 from vedette_services.config.parts import ActorsConfig
 from vedette_services.errors import (
-    EnvironmentNotNamedError,
+    RefusedError,
     RunImportRefusedError,
     RunNotUnderstoodError,
 )
@@ -30,7 +30,7 @@ def validate_run(
         makes_envs: the run's environments are made here.
 
     Raises:
-        EnvironmentNotNamedError: only simulators that own their loops can play it.
+        RefusedError: it names no environment: only simulators that own their loops can play it.
         RunImportRefusedError: it imports what the operator has not allowed.
         RunNotUnderstoodError: its settings are not those of this version, or its batches do not
             travel.
@@ -41,7 +41,10 @@ def validate_run(
     except ValidationError as error:
         raise RunNotUnderstoodError(_first_problem(error)) from error
     if makes_envs and env.is_declared and env.id == UNNAMED:
-        raise EnvironmentNotNamedError
+        raise RefusedError(
+            "the learner's run names no environment: set env.id there, or play it from a simulator "
+            "with vedette.Actor or a client in another language"
+        )
     check_imports(env if makes_envs else None, run.agent, allow_import, run.actors)
     sharing = run.schema.sharing  # a batch has at least what one row points to
     least = sharing.places_per_row if sharing else 0

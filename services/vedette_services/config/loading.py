@@ -18,13 +18,14 @@ from typing import Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from vedette_rl.agents.config import ActorCriticConfig, AgentConfig
+from vedette_rl.agents.config import ActorCriticConfig
 from vedette_rl.agents.exploration import ExplorationConfig
 from vedette_rl.agents.registry import BUILT_IN, agent_kind
+from vedette_rl.core.agent_config import AgentConfig
 from vedette_rl.envs.config import UNNAMED, EnvConfig
 from vedette_rl.errors import UnknownAgentError
-from vedette_rl.settings.key_suggestions import unknown_key
-from vedette_rl.settings.part import keys_of
+from vedette_rl.settings.key_suggestions import KnownKeys, unknown_key
+from vedette_rl.settings.part import known_keys
 from vedette_services.config.contradictions import contradictions
 from vedette_services.config.fleet_defaults import (
     Choice,
@@ -51,7 +52,7 @@ from vedette_services.errors import ManySettingsError, SettingError, raise_error
 from vedette_services.host.system import count_cores
 
 DEFAULT_ENV = "CartPole-v1"
-_SAVED_PARTS = ("env", "agent", "actors", "replay", "learner")  # of every version's files
+_SAVED_PARTS = ("env", "agent", "actors", "replay", "learner")
 Fit = Literal["here", "in process", "elsewhere"]
 """Where the actors of a configuration will play: on this host, in turn in one process of it, or on
 others."""
@@ -176,7 +177,7 @@ def _read_saved(path: Path) -> Table:
     missing = [f"[{part}]" for part in _SAVED_PARTS if part not in table]
     if missing:
         raise SettingError(str(path), f"it is damaged: it has no {', '.join(missing)}", fix)
-    return _as_it_was(table)
+    return table
 
 
 def command_again(run: Path) -> str:
@@ -185,20 +186,6 @@ def command_again(run: Path) -> str:
         f"give the command of before again, with all its settings ({run / 'provenance.json'} has "
         "it): checkpoints and replay stay"
     )
-
-
-def _as_it_was(table: Table) -> Table:
-    """Give a configuration that version 0.2 or before saved what was the default of its agent."""
-    agent, replay = _table(table, "agent"), _table(table, "replay")
-    kind = BUILT_IN.get(str(agent.get("name")))
-    if kind is None or "batch_size" not in agent:
-        return table
-    ratio = agent["batch_size"] / kind.config.env_steps_per_opt_before
-    return {  # later versions save all of these keys, and 0.2 the ratio where somebody had set it
-        **table,
-        "agent": {**kind.config.values_before, **agent},
-        "replay": {"samples_per_insert": ratio, **replay},
-    }
 
 
 def _read_given(path: Path) -> Table:
@@ -239,14 +226,13 @@ def config_from_table(table: Mapping[str, Any], *, tries: bool = False) -> RunCo
     given = dict(table)
     wrong = list[SettingError]()
     classes = _classes(_agent_class(given, wrong))
-    keys = [key for key in keys_of(RunConfig) if not key.startswith("agent.")]
-    keys += keys_of(classes["agent"], "agent")
+    known = known_keys(RunConfig) | known_keys(classes["agent"], "agent")
     unknown = [name for name in given if name not in RunConfig.model_fields]
-    wrong += [SettingError(*unknown_key(name, keys)) for name in unknown]
+    wrong += [SettingError(*unknown_key(name, known)) for name in unknown]
     parts: Table = {}
     for name, cls in classes.items():
         try:
-            parts[name] = _part(cls, _table(given, name), name, keys)
+            parts[name] = _part(cls, _table(given, name), name, known)
         except (SettingError, ManySettingsError) as e:
             wrong += e.errors
     plain = {
@@ -257,7 +243,7 @@ def config_from_table(table: Mapping[str, Any], *, tries: bool = False) -> RunCo
     try:
         config = RunConfig.model_validate({**plain, **parts}, strict=True)
     except ValidationError as e:
-        explained = explain_errors(e, RunConfig, "", keys)
+        explained = explain_errors(e, RunConfig, "", known)
         wrong += [error for error in explained if error.key.partition(".")[0] not in classes]
     raise_errors([*wrong, *_errors_beside(wrong, table, tries=tries)] if wrong else [])
     return config
@@ -359,7 +345,7 @@ def _with_saved(saved: Table, given: Table, fit: Fit | None) -> LoadedConfig:
             return _with_preset(merge_tables({"env": env}, given), fit)
     table = {**merge_tables(saved, given), "preset": saved.get("preset", NONE)}
     config = config_from_table(table, tries=fit is not None)
-    wanted = _table(given, "env").get("stepping") == "auto" or "stepping" not in saved["env"]
+    wanted = _table(given, "env").get("stepping") == "auto"
     config, fitted = _fitted(config, fit if wanted else None)
     return replace(complete_config(config), fitted=fitted)
 
@@ -456,7 +442,7 @@ def _suiting_agent(env: Table) -> tuple[str, str]:
 
     from vedette_services.config.probing import probe_spaces
 
-    config = _part(EnvConfig, {"id": UNNAMED, **env}, "env", keys_of(EnvConfig, "env"))
+    config = _part(EnvConfig, {"id": UNNAMED, **env}, "env", known_keys(EnvConfig, "env"))
     action = probe_spaces(config).action
     name = "sac" if isinstance(action, gymnasium.spaces.Box) else "dqn"
     return name, f"agent {name}, because the actions of {config.id} are {action}"
@@ -469,9 +455,8 @@ def _table(given: Mapping[str, Any], name: str) -> Table:
     return value
 
 
-def _part(cls: type[Part], table: Table, name: str, keys: Iterable[str]) -> Part:
+def _part(cls: type[Part], table: Table, name: str, known: KnownKeys) -> Part:
     """One part, validated strictly: no text is a number, no number a truth."""
-    known = list(keys)
     conformed = {key: _coerce(cls, key, value) for key, value in table.items()}
     try:
         # JSON's strictness takes a list for a tuple, Python's does not.

@@ -23,17 +23,14 @@ from vedette_rl.envs.make import make_env, probe_environment
 from vedette_rl.envs.registry import find_spec
 from vedette_rl.envs.spaces import Spaces, declared_spaces
 from vedette_rl.envs.vector_env import EnvGroup, SerialEnvs, ThreadedEnvs
-from vedette_rl.errors import (
-    CamerasDifferError,
-    CustomNetworkError,
-    NoImageError,
-    PolicyDoesNotLearnError,
-    RlError,
-    ShiftTooLargeError,
-    UnknownNameError,
-)
+from vedette_rl.errors import RlError
 from vedette_services.config.run_config import RunConfig
-from vedette_services.errors import ConfigError, SettingError, UsageError, foreign_error_message
+from vedette_services.errors import (
+    SettingError,
+    UsageError,
+    config_errors,
+    foreign_error_message,
+)
 from vedette_services.host.system import count_waits
 
 log = logging.getLogger("vedette.config")
@@ -75,33 +72,17 @@ def _plain(warning: str) -> str:
     return re.sub(r"\x1b\[\d*m", "", warning).removeprefix("WARN: ").strip()
 
 
-_SAY_THE_FIX = (
-    CamerasDifferError,
-    CustomNetworkError,
-    PolicyDoesNotLearnError,
-    ShiftTooLargeError,
-    UnknownNameError,
-)
-
-
 def check_agent(config: RunConfig, spaces: Spaces, *, learns: bool) -> None:
     """Check that the agent takes these spaces, and learns where that is wanted of it.
 
     Raises:
         ConfigError: it does not.
     """
-    try:
+    with config_errors():
         kind = agent_kind(config.agent.name)
-        if learns and not kind.learns:
-            raise PolicyDoesNotLearnError(config.agent.name)
+        if learns:
+            kind.check_learns()
         kind.check(config.agent, spaces)
-    except _SAY_THE_FIX as e:
-        raise ConfigError(str(e)) from e
-    except NoImageError as e:
-        fix = "set agent.network=auto, or make it one by env.wrappers"
-        raise SettingError("agent.network", str(e), fix) from e
-    except RlError as e:
-        raise SettingError("agent.name", str(e), "choose another --agent or --env") from e
 
 
 def environment_errors(config: RunConfig) -> tuple[SettingError, ...]:
@@ -143,6 +124,24 @@ class StepCost:
     seconds: float
     computes: bool
     overlaps: bool
+
+    @property
+    def waits(self) -> bool:
+        """Several environments side by side take no longer than one."""
+        return not self.computes and self.seconds >= SLOW_STEP_S
+
+    def steps_per_s(self, envs: int, stepping: Stepping) -> float:
+        """Return the most steps per second of an actor on one core, without what acting takes.
+
+        Args:
+            envs: environments of the actor.
+        """
+        return (envs if self.waits and stepping != "serial" else 1) / self.seconds
+
+    def describe(self) -> str:
+        """Say how long a step takes, and what it does meanwhile where that matters."""
+        does = "" if self.seconds < SLOW_STEP_S else ", computing" if self.computes else ", waiting"
+        return f"takes {1e3 * self.seconds:.2g} ms{does}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,10 +221,9 @@ _HOW = {
 
 
 def _describe(env_id: str, cost: StepCost, shape: Shape, *, here: bool) -> str:
-    works = "" if cost.seconds < SLOW_STEP_S else ", computing" if cost.computes else ", waiting"
     actors = f"{shape.count} actor{'s' * (shape.count > 1)} of" if here else "each actor of"
     return (
-        f"a step of {env_id} takes {1e3 * cost.seconds:.2g} ms{works}: {actors} "
+        f"a step of {env_id} {cost.describe()}: {actors} "
         f"{shape.envs_per_actor} environments, stepped {_HOW[shape.stepping]} (env.stepping)"
     )
 

@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from vedette_services.errors import AddressError, PortInUseError, SecurityError
+from vedette_services.errors import AddressError, PortInUseError, UsageError
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 5555
@@ -120,11 +120,11 @@ class Address:
             keys: only those with a listed key may.
 
         Raises:
-            SecurityError: the network could reach it, and nobody said that it may.
+            UsageError: the network could reach it, and nobody said that it may.
         """
         address = min(self.resolved(), key=lambda found: not found.ipv4)
         if not (address.loopback or keys or insecure):
-            raise SecurityError(
+            raise UsageError(
                 f"--bind {self}: anyone who reaches this address could send samples; make keys "
                 "with `vedette keys new DIR` and give --keys DIR, or say --insecure if you trust "
                 "the whole network"

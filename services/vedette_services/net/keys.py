@@ -18,6 +18,8 @@ import os
 import re
 import stat
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -140,19 +142,26 @@ def _closed_to(owner: int) -> int:
     return 0o037 if owner == 0 and os.getuid() != 0 else 0o077
 
 
-def _read(path: Path, *, secret: bool) -> dict[str, str]:
+@contextmanager
+def _disk_errors(place: Path, done: str) -> Iterator[None]:
+    """Raise what a disk refuses as a `KeysError` of `place`, which cannot be `done`."""
     try:
-        with path.open("rb") as stream:
-            status = os.fstat(stream.fileno())
-            mode = status.st_mode & 0o777
-            if secret and mode & _closed_to(status.st_uid):
-                raise KeysError(
-                    path, f"others can read this secret (mode {mode:04o})", f"chmod 600 {path}"
-                )
-            text = stream.read(_FILE_MAX_BYTES + 1)
-        found = tomllib.loads(text.decode())
+        yield
     except OSError as error:
-        raise KeysError(path, f"cannot be read: {error.strerror or error}") from error
+        raise KeysError(place, f"cannot be {done}: {error.strerror or error}") from error
+
+
+def _read(path: Path, *, secret: bool) -> dict[str, str]:
+    with _disk_errors(path, "read"), path.open("rb") as stream:
+        status = os.fstat(stream.fileno())
+        mode = status.st_mode & 0o777
+        if secret and mode & _closed_to(status.st_uid):
+            raise KeysError(
+                path, f"others can read this secret (mode {mode:04o})", f"chmod 600 {path}"
+            )
+        text = stream.read(_FILE_MAX_BYTES + 1)
+    try:
+        found = tomllib.loads(text.decode())
     except ValueError as error:  # of tomllib and of the decoding
         raise KeysError(path, f"is no key file: {error}") from error
     keys = ("public", "secret") if secret else ("public",)
@@ -241,14 +250,12 @@ def make_keys(directory: Path, names: list[str]) -> None:
         raise KeysError(
             directory, "has keys already", f"vedette keys add {directory} NAME adds another host's"
         )
-    try:
+    with _disk_errors(directory, "written"):
         for place in (directory, directory / ADMITTED, directory / HOSTS):
             place.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_secret(directory / LEARNER_SECRET, KeyPair(LEARNER, *zmq.curve_keypair()))
         for name in names:
             add_key(directory, name)
-    except OSError as error:
-        raise KeysError(directory, f"cannot be written: {error.strerror or error}") from error
 
 
 def add_key(directory: Path, name: str) -> Path:
@@ -265,15 +272,13 @@ def add_key(directory: Path, name: str) -> Path:
     admitted = directory / ADMITTED / f"{name}.toml"
     if admitted.exists() or (host.exists() and any(host.iterdir())):
         raise KeysError(admitted, "is there already", f"vedette keys remove {directory} {name}")
-    try:
+    with _disk_errors(host, "written"):
         host.mkdir(mode=0o700, parents=True, exist_ok=True)  # it may be an empty volume
         admitted.parent.mkdir(mode=0o700, exist_ok=True)
         pair = KeyPair(name, *zmq.curve_keypair())
         write_secret(host / HOST_SECRET, pair)
         write_public(host / LEARNER_PUBLIC, PublicKey(LEARNER, learner.public))
         write_public(admitted, PublicKey(name, pair.public))
-    except OSError as error:
-        raise KeysError(host, f"cannot be written: {error.strerror or error}") from error
     return host
 
 
@@ -288,14 +293,12 @@ def remove_key(directory: Path, name: str) -> None:
     host = directory / HOSTS / name
     if not admitted.exists():
         raise KeysError(admitted, "is not there", f"vedette keys list {directory}")
-    try:
+    with _disk_errors(admitted, "removed"):
         admitted.unlink()
         for file in (host / HOST_SECRET, host / LEARNER_PUBLIC):
             file.unlink(missing_ok=True)
         if host.is_dir() and not os.path.ismount(host):
             host.rmdir()
-    except OSError as error:
-        raise KeysError(admitted, f"cannot be removed: {error.strerror or error}") from error
 
 
 def list_keys(directory: Path) -> tuple[PublicKey, list[PublicKey]]:

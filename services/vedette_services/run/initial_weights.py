@@ -11,7 +11,7 @@ import numpy as np
 
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Agent
-from vedette_rl.envs.make import environment_spaces
+from vedette_rl.envs.spaces import Spaces
 from vedette_rl.errors import CheckpointError
 from vedette_rl.networks.layers import MEAN, SCALE
 from vedette_rl.storage.checkpoints import (
@@ -83,7 +83,7 @@ class WeightsSource:
             from vedette_rl.networks.torch_network import split_statistics  # it imports torch
 
             acting, _ = split_statistics(agent.model_info().arrays, 0)
-            weights, statistics = split_statistics(self.model, self.meta.get("version", 0))
+            weights, statistics = split_statistics(self.model, self.meta["version"])
             parts = {
                 part: {
                     name: weights[name]
@@ -142,10 +142,13 @@ def _is_same(own: Any, acting: Any) -> bool:
     return acting is not None and np.array_equal(np.asarray(own), acting)
 
 
-def describe_initial_weights(config: RunConfig, erased: Path | None = None) -> list[str]:
+def describe_initial_weights(
+    config: RunConfig, spaces: Spaces, erased: Path | None = None
+) -> list[str]:
     """Describe which weights a new run takes over.
 
     Args:
+        spaces: of the run's environment.
         erased: directory of a run that this start erases.
 
     Raises:
@@ -156,7 +159,7 @@ def describe_initial_weights(config: RunConfig, erased: Path | None = None) -> l
         _check_not_erased(model.path, erased)
     source = WeightsSource.of(config.learner, model)
     agent = agent_kind(config.agent.name).build_agent(
-        config.agent, environment_spaces(config.env), device="cpu", seed=config.seed
+        config.agent, spaces, device="cpu", seed=config.seed
     )
     found = source.weights_for(agent)
     lines = found.describe(source.name)

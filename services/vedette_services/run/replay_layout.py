@@ -18,13 +18,12 @@ from numpy.typing import NDArray
 from vedette_protocol.errors import SchemaError
 from vedette_protocol.ledger import Ledger
 from vedette_protocol.schema import Schema
-from vedette_rl.agents.config import AgentConfig
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import RowColumn, row_dtype
+from vedette_rl.core.agent_config import AgentConfig
 from vedette_rl.core.columns import ACTOR, INTERVENED, MANAGER, VERSION
-from vedette_rl.envs.make import environment_spaces
 from vedette_rl.envs.spaces import ElementBounds, Spaces, column_bounds, transition_dtype
-from vedette_rl.errors import FrameStorageError, RowColumnError
+from vedette_rl.errors import RowColumnError
 from vedette_rl.replay.commits import COMMITS, last_commit
 from vedette_rl.replay.config import INTERVENTIONS
 from vedette_rl.replay.frame_ring import open_writer
@@ -43,9 +42,10 @@ from vedette_rl.replay.limiter import Limiter, make_limiter
 from vedette_rl.replay.manifest import SharedSpec
 from vedette_rl.replay.prioritized import TD_ERROR
 from vedette_rl.replay.rows import default_guard
-from vedette_rl.steps.n_step import step_columns
+from vedette_rl.steps.registry import step_columns
 from vedette_services.config.parts import ActorsConfig
 from vedette_services.config.run_config import RunConfig
+from vedette_services.errors import ConfigError
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.ring_stamp import ActorNumbers, pack_stamp
 
@@ -79,7 +79,7 @@ def replay_layout(config: RunConfig, spaces: Spaces) -> ReplayLayout:
     """Return the layout of a run's transitions.
 
     Raises:
-        FrameStorageError: observations are to be stored once, and cannot be.
+        ConfigError: observations are to be stored once, and cannot be.
         RowColumnError: what agent and step processor declare contradicts itself.
     """
     declared = configured_columns(config, spaces)
@@ -237,8 +237,10 @@ def _frames(config: RunConfig, spaces: Spaces) -> FrameStack | None:
         return frame_stack(config.replay, spaces)
     if config.replay.frame_storage == "once":
         name = config.actors.step_processor
-        why = f"actors.step_processor {name!r} may look at whole observations"
-        raise FrameStorageError(why, "set actors.step_processor=n_step")
+        raise ConfigError(
+            f"replay.frame_storage is 'once', and actors.step_processor {name!r} may look at whole "
+            "observations: set actors.step_processor=n_step, or set replay.frame_storage=auto"
+        )
     return None
 
 
@@ -261,14 +263,13 @@ def replay_directory(config: RunConfig, out: Path) -> Path:
     return Path(config.replay.directory or out / "replay")
 
 
-def make_counted_replay(config: RunConfig, run: RunDirectory) -> None:
+def make_counted_replay(config: RunConfig, run: RunDirectory, layout: ReplayLayout) -> None:
     """Make the replay that goes on with the counts of an erased one, unless it was made."""
     identity = run.identity()
     place = replay_directory(config, run.root)
     made = (place / COMMITS).exists() and last_commit(place).stamp
     if made or not any(identity.counted.counts()):
         return
-    layout = replay_layout(config, environment_spaces(config.env))
     ring = open_writer(
         place,
         layout.stored,
@@ -288,7 +289,7 @@ def make_run_limiter(config: RunConfig, floor: int = 0) -> Limiter:
         floor: of the replay's rows.
 
     Raises:
-        LimiterDeadlockError: both sides would wait for each other.
+        RlError: both sides would wait for each other.
     """
     return make_limiter(
         config.replay,

@@ -3,7 +3,7 @@
 ::
 
     clock = VirtualClock()
-    network = MemoryNetwork(clock, plan)
+    network = MemoryNetwork(clock)
     gateway = GatewayHost(GatewayState(...), ring, network, rows_per_batch)
     managers = [ManagerHost(name, network, start_actor, seed=n) for n, name in enumerate(names)]
     gateway.publish(run, version, body)             # the model as it travels

@@ -8,19 +8,21 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from configurations import configured
 from small_runs import SMALL, config_of, trained  # beside this file
+from starts import train_in_process  # of tests/support
 from torch import nn
 
 from vedette.cli.app import main
-from vedette.local.in_process import lock_step, run_in_process
+from vedette.local.in_process import lock_step
 from vedette_rl.agents.dqn.agent import DqnAgent
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import ModelInfo
-from vedette_rl.envs.make import probe_environment
-from vedette_rl.errors import DivergedError
+from vedette_rl.envs.make import environment_spaces, probe_environment
+from vedette_rl.errors import RlError
 from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_rl.storage.state_file import read_state
-from vedette_services.config import load_config, read_config
+from vedette_services.config import read_config
 from vedette_services.config.saving import config_table
 from vedette_services.errors import UnsavedEndError
 from vedette_services.learner.evaluator import ModelEvaluation
@@ -56,7 +58,7 @@ def test_one_seed_gives_the_same_weights_however_environments_are_stepped(tmp_pa
 def test_an_agent_that_diverges_ends_the_run_and_says_so(tmp_path: Path) -> None:
     agent = {"loss": "mse", "max_grad_norm": 0}
     env = {"reward_scale": 1e30}
-    with pytest.raises(DivergedError, match=r"weight is not finite after optimization step \d+\. "):
+    with pytest.raises(RlError, match=r"weight is not finite after optimization step \d+\. "):
         trained(config_of(agent=agent, env=env), tmp_path / "run")
     assert [*tmp_path.glob("run/checkpoints/*/state.safetensors")] == []
 
@@ -75,7 +77,7 @@ def test_an_evaluation_that_is_not_finite_is_not_the_best(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = config_of(env={"wrappers": [{"name": f"{__name__}:BadWhenGreedy"}]})
-    evaluation = ModelEvaluation(config, "run", tmp_path / "best")
+    evaluation = ModelEvaluation(config, environment_spaces(config.env), "run", tmp_path / "best")
     policy = agent_kind("dqn").build_agent(
         config.agent, probe_environment(config.env), device="cpu", seed=0
     )
@@ -93,7 +95,7 @@ def test_the_first_model_of_a_new_epoch_is_evaluated_though_its_version_is_lower
     tmp_path: Path,
 ) -> None:
     config = config_of(learner={"eval_interval": 40})
-    evaluation = ModelEvaluation(config, "run", tmp_path / "best")
+    evaluation = ModelEvaluation(config, environment_spaces(config.env), "run", tmp_path / "best")
     policy = agent_kind("dqn").build_agent(
         config.agent, probe_environment(config.env), device="cpu", seed=0
     )
@@ -162,7 +164,7 @@ def test_two_runs_of_a_network_with_dropout_are_bit_identical_too(tmp_path: Path
 def test_another_seed_is_another_run(tmp_path: Path) -> None:
     one, _ = trained(config_of(), tmp_path / "one")
     table = {**SMALL, "seed": 1}
-    other, _ = trained(load_config(table=table, environment={}).config, tmp_path / "other")
+    other, _ = trained(configured(table=table), tmp_path / "other")
     assert any(
         not np.array_equal(array, other.agent.model_info().arrays[name])
         for name, array in one.agent.model_info().arrays.items()
@@ -177,13 +179,13 @@ def test_a_summary_that_cannot_be_written_ends_no_training_but_is_no_success(
 
     monkeypatch.setattr(outcome, "write_json", full)
     with pytest.raises(UnsavedEndError, match=r"summary\.json is older than the end") as e:
-        run_in_process(config_of(), tmp_path)
+        train_in_process(config_of(), tmp_path)
     assert (e.value.status["exit_reason"], e.value.status["opt_steps"]) == ("max_opts", 100)
 
 
 def test_a_run_leaves_what_any_run_leaves(tmp_path: Path) -> None:
     config = config_of()
-    assert run_in_process(config, tmp_path)["exit_reason"] == "max_opts"
+    assert train_in_process(config, tmp_path)["exit_reason"] == "max_opts"
     assert read_config(tmp_path / "config.toml") == config
     assert [path.name for path in Checkpoints(tmp_path / "checkpoints", 3).list()] == ["50", "100"]
     assert list((tmp_path / "tensorboard").iterdir())
@@ -228,15 +230,15 @@ def test_every_evaluation_is_on_the_curves_where_it_was_played(tmp_path: Path) -
 
 
 def test_the_same_command_resumes_where_the_checkpoint_is(tmp_path: Path) -> None:
-    run_in_process(config_of(), tmp_path)
+    train_in_process(config_of(), tmp_path)
     before = json.loads((tmp_path / "summary.json").read_text())
-    run_in_process(config_of(stop={"max_opts": 150}), tmp_path)
+    train_in_process(config_of(stop={"max_opts": 150}), tmp_path)
     after = json.loads((tmp_path / "summary.json").read_text())
     assert (after["run_id"], after["epoch"], after["opt_steps"]) == (before["run_id"], 2, 150)
     assert after["env_steps"] > before["env_steps"] + 64  # it warms up again
     since = after["samples"]["inserted"] - 64
     assert after["limiter"]["samples_per_insert"] * since == pytest.approx(150 * 8)
-    run_in_process(config_of(stop={"max_opts": 20}), tmp_path, fresh=True)
+    train_in_process(config_of(stop={"max_opts": 20}), tmp_path, fresh=True)
     anew = json.loads((tmp_path / "summary.json").read_text())
     assert (anew["epoch"], anew["opt_steps"]) == (1, 20)
     assert anew["run_id"] != before["run_id"]
@@ -273,7 +275,7 @@ def test_prioritized_replay_and_sac_run_too(tmp_path: Path) -> None:
         "agent": {"name": "sac", "hidden_sizes": [16], "batch_size": 8},
         "stop": {"max_opts": 20},
     }
-    _, summary = trained(load_config(table=table, environment={}).config, tmp_path / "sac")
+    _, summary = trained(configured(table=table), tmp_path / "sac")
     assert summary["opt_steps"] == 20
 
 

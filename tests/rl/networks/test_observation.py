@@ -12,7 +12,7 @@ from gymnasium import spaces as s
 
 from vedette_rl.agents.dqn.config import DqnConfig
 from vedette_rl.agents.sac.config import SacConfig
-from vedette_rl.errors import CamerasDifferError, NoImageError, ShiftTooLargeError
+from vedette_rl.errors import InputError, NoImageError
 from vedette_rl.networks.encoder import ImageEncoder, RandomShift, build_encoder
 from vedette_rl.networks.numpy_nets import flatten_observation, numpy_encoder
 from vedette_rl.networks.observation import (
@@ -266,7 +266,7 @@ def test_shared_cameras_have_one_set_of_weights() -> None:
     swapped = {**obs, "obs/left": obs["obs/right"], "obs/right": obs["obs/left"]}
     left, right = encoder(obs)[:, :512].chunk(2, dim=1)
     torch.testing.assert_close(torch.cat([right, left], 1), encoder(swapped)[:, :512])
-    with pytest.raises(CamerasDifferError, match=r"obs/front.*obs/wrist.*shared_cnn=false"):
+    with pytest.raises(InputError, match=r"obs/front.*obs/wrist.*shared_cnn=false"):
         choose_input(DqnConfig(shared_cnn=True), ROBOT)
 
 
@@ -340,5 +340,5 @@ def test_a_shift_by_more_than_a_quarter_of_an_image_is_refused() -> None:
     small, large = (s.Box(0, 255, (side, side, 3), np.uint8) for side in (48, 200))
     choose_input(SacConfig(random_shift=12), small)
     choose_input(SacConfig(random_shift=50), large)
-    with pytest.raises(ShiftTooLargeError, match=r"is 13, and obs/b has 48 .*'auto', or 12"):
+    with pytest.raises(InputError, match=r"is 13, and obs/b has 48 .*'auto', or 12"):
         choose_input(SacConfig(random_shift=13), s.Dict(a=large, b=small))

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vedette_rl.errors import LimiterDeadlockError
+from vedette_rl.errors import RlError
 from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.replay.limiter import Limiter, make_limiter
 
@@ -50,7 +50,7 @@ def test_switched_off_only_the_warm_up_is_waited_for() -> None:
 
 
 def test_a_band_narrower_than_a_batch_is_refused_with_the_fix() -> None:
-    with pytest.raises(LimiterDeadlockError, match=r"error_buffer is 15.* raise it to 16 or"):
+    with pytest.raises(RlError, match=r"error_buffer is 15.* raise it to 16 or"):
         Limiter(4.0, min_size=100, error_buffer=15.0, batch_size=32)
     Limiter(4.0, min_size=100, error_buffer=16.0, batch_size=32)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from counting_rows import DTYPE, rows
+from counting_rows import DTYPE, insert
 
 from vedette_rl.replay.ring import MarkedRows, RingReader, RingWriter
 
@@ -16,11 +16,6 @@ GUARD = 60
 
 def opened(place: Path, capacity: int = CAPACITY, guard: int = GUARD) -> RingWriter:
     return RingWriter.open(place, DTYPE, capacity, run_id="r", guard=guard)
-
-
-def insert(ring: RingWriter, count: int) -> None:
-    ring.append(rows(ring.inserted, count), count)
-    ring.commit(b"ledger")
 
 
 def copied(place: Path) -> list[int]:

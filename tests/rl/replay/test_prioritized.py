@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from counting_rows import DTYPE, StartInserting, assert_rows, rows
+from counting_rows import DTYPE, StartInserting, assert_rows, insert
 from numpy.typing import NDArray
 
 from vedette_rl.errors import ReplayFormatError
@@ -16,12 +16,6 @@ from vedette_rl.replay.ring import RingReader, RingWriter
 from vedette_rl.replay.rows import MemoryRing
 
 CONFIG = ReplayConfig(prioritized=True, alpha=1.0, beta_0=0.5, beta_steps=10, priority_epsilon=1e-9)
-
-
-def insert(ring: MemoryRing | RingWriter, count: int) -> None:
-    for _ in range(count):
-        ring.append(rows(ring.inserted, 1), 1)
-        ring.commit()
 
 
 def replay_of(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from counting_rows import DTYPE, assert_rows, rows, stamp
+from counting_rows import DTYPE, assert_rows, insert, rows, stamp
 
 from vedette_rl.errors import OneWriterError, ReplayBudgetError, ReplayFormatError
 from vedette_rl.replay import commits, ring_files
@@ -17,11 +17,6 @@ from vedette_rl.replay.ring import RingReader, RingWriter, check_ring
 
 def open_ring(directory: Path, capacity: int = 100, **settings: Any) -> RingWriter:
     return RingWriter.open(directory, DTYPE, capacity, run_id="run", **settings)
-
-
-def insert(ring: RingWriter, count: int) -> None:
-    ring.append(rows(ring.inserted + ring.pending, count), count)
-    ring.commit(stamp(ring.inserted + ring.pending))
 
 
 def assert_reads_whole(reader: RingReader) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from counting_rows import DTYPE, StartInserting, assert_rows, rows
+from counting_rows import DTYPE, StartInserting, assert_rows, insert
 
 from vedette_rl.errors import ReplayOverrunError
 from vedette_rl.replay.ring import RingReader, RingWriter
@@ -17,14 +17,6 @@ def memory_ring(inserted: int) -> MemoryRing:
     ring = MemoryRing(DTYPE, 100, guard=20)
     insert(ring, inserted)
     return ring
-
-
-def insert(ring: MemoryRing, count: int) -> None:
-    while count:
-        now = min(count, ring.room)
-        ring.append(rows(ring.inserted, now), now)
-        ring.commit()
-        count -= now
 
 
 class InsertingDuringTheGather(MemoryRing):

@@ -6,7 +6,7 @@ import pytest
 
 from bench.daemons import check_actors, learner_of
 from vedette_services.config import load_config
-from vedette_services.errors import ActorDiedError, ChildFailedError
+from vedette_services.errors import ChildFailedError, ServicesError
 from vedette_services.status.status import ActorStatus, ManagerStatus, Status
 
 
@@ -22,7 +22,7 @@ def test_actors_that_live_are_passed_over() -> None:
 
 @pytest.mark.parametrize("died", [{"restarts": 1}, {"error": "ValueError: no"}])
 def test_an_actor_that_died_ends_the_measurement(died: dict[str, Any]) -> None:
-    with pytest.raises(ActorDiedError, match="actor 1 of m died"):
+    with pytest.raises(ServicesError, match="actor 1 of m died"):
         check_actors(status(**died))
 
 

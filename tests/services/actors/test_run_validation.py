@@ -9,7 +9,7 @@ from fake_learner import a_run
 
 from vedette_rl.envs.config import UNNAMED, EnvConfig
 from vedette_services.actors.run_validation import check_imports, validate_run
-from vedette_services.errors import EnvironmentNotNamedError, RunImportRefusedError
+from vedette_services.errors import RefusedError, RunImportRefusedError
 
 PLAIN = EnvConfig(id="CartPole-v1")
 
@@ -98,5 +98,5 @@ def test_a_run_that_names_no_environment_is_for_simulators_that_own_their_loops(
     nameless = replace(named, env={"id": UNNAMED, **spaces})
     validate_run(named, [])
     validate_run(nameless, [], makes_envs=False)
-    with pytest.raises(EnvironmentNotNamedError, match=r"set env\.id there, or play it from"):
+    with pytest.raises(RefusedError, match=r"set env\.id there, or play it from"):
         validate_run(nameless, [])

@@ -74,6 +74,22 @@ def test_the_shape_follows_from_the_step_and_the_cores(
     assert choose_shape(cost, 2, 8, cores, free=free) == shape
 
 
+@pytest.mark.parametrize(
+    ("cost", "stepping", "steps_per_s"),
+    [
+        (StepCost(0.0001, computes=False, overlaps=False), "threads", 10_000),  # too short to wait
+        (StepCost(0.02, computes=True, overlaps=True), "threads", 50),
+        (StepCost(0.02, computes=False, overlaps=True), "threads", 400),
+        (StepCost(0.02, computes=False, overlaps=False), "processes", 400),
+        (StepCost(0.02, computes=False, overlaps=True), "serial", 50),
+    ],
+)
+def test_only_steps_that_wait_side_by_side_add_up(
+    cost: StepCost, stepping: Any, steps_per_s: float
+) -> None:
+    assert cost.steps_per_s(8, stepping) == pytest.approx(steps_per_s)
+
+
 def test_a_step_that_waits_is_told_from_one_that_computes() -> None:
     waits = measure_step(EnvConfig(id=f"{__name__}:Waiting"))
     assert waits is not None

@@ -13,7 +13,10 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from configurations import configured
 from numpy.typing import NDArray
+from run_directories import new_run
+from starts import prepared
 
 from vedette_rl.core import Columns
 from vedette_rl.envs.make import (
@@ -25,7 +28,7 @@ from vedette_rl.envs.spaces import transition_dtype
 from vedette_rl.errors import ReplayFormatError
 from vedette_rl.replay.ring import RingReader, RingWriter
 from vedette_rl.steps import NStep
-from vedette_services.config import RunConfig, load_config, write_config
+from vedette_services.config import RunConfig
 from vedette_services.errors import SettingError
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.replay_layout import ring_dtype
@@ -35,7 +38,6 @@ from vedette_services.run.sources import (
     source_directory,
     stage_sources,
 )
-from vedette_services.run.start import prepare_start
 
 EPISODES = 40
 STEPS = 5
@@ -86,13 +88,9 @@ def configuration(
     table: dict[str, Any] = {} if env is None else {"env": env}
     if data is not None:
         table["replay"] = {"sources": {"demos": {"data": str(data)}}}
-    return load_config(
-        env=None if env else "SourcesWalk-v0",
-        agent="dqn",
-        settings=[*base, *settings],
-        table=table,
-        environment={},
-    ).config
+    return configured(
+        *base, *settings, env=None if env else "SourcesWalk-v0", agent="dqn", table=table
+    )
 
 
 def played(n_step: int = 1, form: str = "vector", settings: Sequence[str] = ()) -> Columns:
@@ -156,7 +154,7 @@ def start(config: RunConfig, out: Path, **options: bool) -> RunDirectory:
     check_sources(config, out, environment_spaces(config.env), new=False)
     run = RunDirectory(out)
     run.make()
-    prepare_start(config, run, **{"fresh": False, "new_replay": False, **options})
+    prepared(config, run, **{"fresh": False, "new_replay": False, **options})
     return run
 
 
@@ -289,12 +287,9 @@ def test_declared_spaces_that_a_data_set_has_not_are_refused(tmp_path: Path) -> 
 
 def other_run(root: Path, config: RunConfig, columns: Columns) -> Path:
     """Another run's directory with these rows."""
-    run = RunDirectory(root)
-    run.make()
-    write_config(config, run.config_file)
-    run_id = run.ensure_id()
+    run = new_run(root, config)
     row = ring_dtype(transition_dtype(probe_environment(config.env)))
-    ring = RingWriter.open(run.replay, row, 1000, run_id=run_id)
+    ring = RingWriter.open(run.replay, row, 1000, run_id=run.ensure_id())
     ring.append({**columns, "version": 3, "manager": 1, "actor": 2}, len(columns["reward"]))
     ring.commit()
     ring.close()
@@ -540,7 +535,7 @@ def test_a_changed_data_set_is_refused_with_the_fix(tmp_path: Path) -> None:
         start(config, run.root)
     assert "--new-replay" in found.value.fix
     check_sources(config, run.root, probe_environment(config.env), new=True)
-    prepare_start(config, run, fresh=False, new_replay=True)
+    prepared(config, run, new_replay=True)
     assert_same_rows(rows_read(config, run.root), columns)
 
 
@@ -569,7 +564,7 @@ def test_a_bad_data_set_leaves_a_run_that_was_to_be_erased(tmp_path: Path) -> No
     before = run.identity().run_id
     data = write_npz(tmp_path / "set.npz", played(), reward=np.full(ROWS, np.nan, np.float32))
     with pytest.raises(SettingError):
-        prepare_start(configuration(data=data), run, fresh=True, new_replay=False)
+        prepared(configuration(data=data), run, fresh=True)
     assert run.identity().run_id == before
 
 
@@ -577,7 +572,8 @@ def test_a_killed_reading_leaves_nothing_that_the_next_start_takes(tmp_path: Pat
     config = configuration(data=write_npz(tmp_path / "set.npz", played()))
     run = RunDirectory(tmp_path / "run")
     run.make()
-    stage_sources(config, run, new=False)  # and killed before they were in their place
+    spaces = environment_spaces(config.env)
+    stage_sources(config, run, spaces, ["demos"])  # and killed before they were in their place
     start(config, run.root)
     assert len(rows_read(config, run.root)["reward"]) == ROWS
     assert not (run.root / "sources.new").exists()

@@ -7,13 +7,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import PositiveInt, model_validator
 
-from vedette_rl.agents.config import (
-    ActorCriticConfig,
-    ImitationConfig,
-    LearningRate,
-    NonNegativeFloat,
-    PositiveFloat,
-)
+from vedette_rl.agents.config import ActorCriticConfig, ImitationConfig
+from vedette_rl.core.agent_config import LearningRate, NonNegativeFloat, PositiveFloat
 from vedette_rl.networks.layers import CriticArchitecture
 from vedette_rl.settings.stored import IN_WEIGHTS
 
@@ -30,12 +25,11 @@ class SacConfig(ActorCriticConfig):
     step sizes. `docs/reference/agents.md` has the keys of the paper.
     """
 
-    values_before: ClassVar[Mapping[str, Any]] = {
-        "normalize_observations": False,
-        "critic_architecture": "mlp",
-        "policy_delay": 1,
-        "random_shift": 0,
+    synonyms: ClassVar[Mapping[str, str]] = {
+        "alpha": "ent_coef temperature entropy_coef entropy_coefficient",
+        "initial_alpha": "temperature_init init_temperature initial_temperature",
     }
+
     name: Literal["sac"] = "sac"
     """the registry's name of the agent, or ``module:Name``."""
     learning_rate: LearningRate = 1e-3

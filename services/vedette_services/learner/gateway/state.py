@@ -58,7 +58,7 @@ class GatewayState:
 
     ::
 
-        state = GatewayState(run_id, learner, schema, stamp=ring.stamp, now=now, ...)
+        state = GatewayState(run_id, learner, schema, ..., stamp=ring.stamp, now=now)
         for _ in range(ring.room // rows_per_batch): state.on_samples(frames, now)
         for block in state.blocks(now): block.append_to(ring)
         if state.dirty: ring.commit(state.stamp())

@@ -127,7 +127,7 @@ class CheckpointWriter:
 
     A full disk or a read-only directory is logged once, and the state is tried again after
     `retry_s`. Writes take at most `SHARE` of a processor, except after `close`. An agent that has
-    diverged is not written: the next call raises `DivergedError`.
+    diverged is not written: the next call raises an error that says so.
     """
 
     def __init__(self, checkpoints: Checkpoints, *, retry_s: float = _RETRY_S) -> None:

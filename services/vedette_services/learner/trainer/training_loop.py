@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from vedette_rl.core import Agent, OptResult, ReplayBuffer
 from vedette_rl.device.host_copy import HostCopy, read_later
 from vedette_rl.device.loader import DeviceBatch, DeviceLoader
-from vedette_rl.errors import NoTdErrorsError
 from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.mixed import MixedReplay
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_services.config.parts import LearnerConfig
+from vedette_services.errors import ServicesError
 from vedette_services.status.records import TrainerStatus
 from vedette_services.status.status import Lag, Rates, Time
 
@@ -202,7 +202,10 @@ class TrainingLoop:
         td_errors = None
         if loaded.weights is not None:
             if result.td_errors is None:
-                raise NoTdErrorsError
+                raise ServicesError(
+                    "replay.prioritized: the agent returns no TD errors to draw by: return them in "
+                    "its OptResult or set replay.prioritized=false"
+                )
             td_errors = read_later(result.td_errors)
         if result.record and loaded.versions is not None:
             made = loaded.versions[loaded.versions >= 0]  # rows of data sets are of no model

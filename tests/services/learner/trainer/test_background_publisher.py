@@ -10,7 +10,7 @@ import pytest
 from vedette_protocol.errors import ModelError
 from vedette_protocol.schema import Schema
 from vedette_rl.core import ModelInfo
-from vedette_rl.errors import DivergedError
+from vedette_rl.errors import RlError
 from vedette_services.learner.trainer.background import BackgroundPublisher
 from vedette_services.run.model_map import ModelMapReader, ModelMapWriter, holds_model
 
@@ -102,6 +102,6 @@ def test_a_model_that_cannot_be_written_is_told_before_the_next_one(tmp_path: Pa
 def test_a_model_that_is_not_finite_reaches_nobody(tmp_path: Path) -> None:
     publisher = BackgroundPublisher(ModelMapWriter(tmp_path / "map", SCHEMA), epoch=2)
     publisher.publish(ModelInfo(2, {"w": np.array([0.0, np.nan, 0.0], np.float32)}))
-    with pytest.raises(DivergedError, match="w is not finite after optimization step 2"):
+    with pytest.raises(RlError, match="w is not finite after optimization step 2"):
         publisher.close(10)
     assert not holds_model(tmp_path / "map")

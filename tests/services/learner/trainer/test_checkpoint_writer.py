@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from vedette_rl.core import State
-from vedette_rl.errors import CheckpointError, DivergedError
+from vedette_rl.errors import CheckpointError, RlError
 from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_rl.storage.state_file import Throttle, no_throttle, read_state
 from vedette_services.learner.trainer.background import SHARE, CheckpointWriter
@@ -69,7 +69,7 @@ def test_an_agent_that_has_diverged_is_not_written(tmp_path: Path, broken: float
     writer = CheckpointWriter(Checkpoints(tmp_path, keep=1))
     later = {"q.bias": np.array([1.0, broken], np.float32)}
     writer.save(9, {"agent": {**whole, "adam": {"exp_avg_sq": later}}, "limiter": np.inf}, {})
-    with pytest.raises(DivergedError, match=r"adam/exp_avg_sq/q\.bias .* optimization step 9\."):
+    with pytest.raises(RlError, match=r"adam/exp_avg_sq/q\.bias .* optimization step 9\."):
         writer.close(10)
     assert [path.name for path in Checkpoints(tmp_path, keep=1).list()] == ["7"]
 

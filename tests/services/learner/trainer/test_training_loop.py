@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from vedette_rl.core import Agent, ModelInfo, OptResult, Sample, State
 from vedette_rl.device.host_copy import HostCopy, Reached
 from vedette_rl.device.loader import CpuLoader, DeviceBatch
-from vedette_rl.errors import NoTdErrorsError
 from vedette_rl.replay.mixed import MixedReplay
 from vedette_services.config.parts import LearnerConfig
+from vedette_services.errors import ServicesError
 from vedette_services.learner.trainer import training_loop
 from vedette_services.learner.trainer.training_loop import TrainingLoop
 from vedette_services.status.records import TrainerStatus
@@ -233,7 +233,7 @@ def test_a_prioritized_replay_is_told_every_samples_error() -> None:
 
 def test_an_agent_that_tells_no_errors_cannot_be_drawn_for_by_them() -> None:
     loop, _, _ = loop_of(config(), max_opts=3, replay=Weighted())
-    with pytest.raises(NoTdErrorsError, match=r"replay\.prioritized=false"):
+    with pytest.raises(ServicesError, match=r"replay\.prioritized=false"):
         loop.run()
 
 

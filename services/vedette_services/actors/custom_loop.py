@@ -24,19 +24,24 @@ from vedette_protocol.send_window import OnFull
 from vedette_protocol.topics import is_id
 from vedette_rl.core import Step
 from vedette_rl.envs.layout import Intervention
-from vedette_rl.errors import ModelMismatchError
 from vedette_services.actors.connection import Identity
+from vedette_services.actors.custom_actor import (
+    CustomActor,
+    CustomLoop,
+    GreedyEpisodes,
+    Space,
+    StopEvent,
+)
+from vedette_services.actors.faults import refuses_faults
 from vedette_services.actors.manager import Manager, default_manager_id
 from vedette_services.actors.manager_state import DRAIN_S, ManagerState
-from vedette_services.actors.own_actor import GreedyEpisodes, OwnActor, OwnLoop, Space, StopEvent
 from vedette_services.errors import (
     FAILED,
     REFUSED,
-    ActorError,
     NoModelError,
     RefusedError,
     RunOverError,
-    SpecMismatchError,
+    ServicesError,
 )
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import ClientKeys
@@ -118,8 +123,8 @@ class Actor:
             Address.parse(learner)
         self._learner = learner
         self._wait_s = wait_s
-        self._host = OwnLoop(envs, given, on_full, allow_import)
-        self._playing: OwnActor | None = None
+        self._host = CustomLoop(envs, given, on_full, allow_import)
+        self._playing: CustomActor | None = None
         self._action: NDArray[Any] | None = None
         self._unprocessed: Step | None = None  # ended episodes, which new ones may follow
         self._greedy: GreedyEpisodes | None = None
@@ -135,7 +140,7 @@ class Actor:
             incarnation=lambda: secrets.randbits(64),
             jitter=random.random,
             now=time.monotonic(),
-            own_loop=True,
+            custom_loop=True,
             on_full=on_full,
             evaluates=evaluates,
         )
@@ -231,13 +236,10 @@ class Actor:
         playing = self._playing
         if playing is None or not playing.envs.is_begun:
             raise RuntimeError("act before begin: an environment has no first observation")
-        try:
-            chosen = playing.loop.act()
-            if self._greedy is not None:
-                chosen = self._choose_greedily(self._greedy, playing, chosen)
-            self._action = chosen
-        except ModelMismatchError as error:
-            raise SpecMismatchError("policy", str(error)) from error
+        chosen = playing.loop.act()
+        if self._greedy is not None:
+            chosen = self._choose_greedily(self._greedy, playing, chosen)
+        self._action = chosen
         return playing.envs.action_to_environment(self._action)
 
     def observe(
@@ -265,7 +267,7 @@ class Actor:
             ValueError: rewards, flags or actions are not one for each environment, a reward or
                 action is not finite, or a flag is neither true nor false. None of these steps
                 is sent; give another, or `begin` anew.
-            RowsNotDeclaredError: a step processor makes columns that nobody declares.
+            RefusedError: a step processor makes columns that nobody declares.
         """
         playing = self._playing
         chosen = self._action
@@ -327,11 +329,11 @@ class Actor:
             self._host.error = self._host.error or error
         finally:
             if self._host.error is None and not (self._closed or self._state.run_over):
-                self._host.error = ActorError("its manager has ended")
+                self._host.error = ServicesError("its manager has ended")
             self._done.set()
             self._host.notify()
 
-    def _join(self) -> OwnActor:
+    def _join(self) -> CustomActor:
         """Wait for a run and its first model."""
         began = time.monotonic()
         host = self._host
@@ -361,7 +363,8 @@ class Actor:
         self._unprocessed = None
         self._greedy = None
 
-    def _begin_greedy(self, playing: OwnActor, begun: NDArray[np.bool_]) -> None:
+    @refuses_faults
+    def _begin_greedy(self, playing: CustomActor, begun: NDArray[np.bool_]) -> None:
         """Some of the episodes that begin here are of an evaluation, if one is asked for."""
         evaluation = self._host.evaluation
         order = None if evaluation is None else evaluation.order
@@ -370,14 +373,12 @@ class Actor:
         if evaluation is None or order is None or order.run.run_id != playing.run.run_id:
             return
         if self._greedy is None:
-            try:
-                self._greedy = GreedyEpisodes(evaluation, order, playing.envs)
-            except ModelMismatchError as error:
-                raise SpecMismatchError("policy", str(error)) from error
+            self._greedy = GreedyEpisodes(evaluation, order, playing.envs)
         self._greedy.begin(begun)
 
+    @refuses_faults
     def _choose_greedily(
-        self, greedy: GreedyEpisodes, playing: OwnActor, action: NDArray[Any]
+        self, greedy: GreedyEpisodes, playing: CustomActor, action: NDArray[Any]
     ) -> NDArray[Any]:
         """Return the actions, greedy ones where an episode is of the evaluation."""
         if greedy.is_asked_for:
