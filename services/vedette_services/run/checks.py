@@ -30,7 +30,7 @@ from vedette_rl.replay.budget import (
     used_disk_bytes,
 )
 from vedette_rl.replay.rows import MemoryRing
-from vedette_rl.replay.uniform import make_own_replay
+from vedette_rl.replay.uniform import make_custom_replay
 from vedette_rl.steps.registry import make_step_processor, prepare_steps, step_processor
 from vedette_services.config.contradictions import contradictions
 from vedette_services.config.probing import probe_spaces
@@ -252,7 +252,7 @@ def check_custom_replay(config: RunConfig, layout: ReplayLayout) -> None:
         return
     rows = MemoryRing(layout.schema.row_dtype, 1)
     with _custom_part_errors("replay.name", name):
-        make_own_replay(config.replay, rows, np.random.default_rng(0))
+        make_custom_replay(config.replay, rows, np.random.default_rng(0))
 
 
 def _build_policy(config: RunConfig, spaces: Spaces, own: tuple[str, str]) -> Policy:
