@@ -26,7 +26,7 @@ from vedette.results import report as report
 from vedette.results import status as status
 from vedette.settings import Settings as Settings
 from vedette.settings import configuration_table, spell_out
-from vedette.sweep import StartOptions, Sweep, jobs_within, plan_trials, report_on
+from vedette.sweep import Sweep, jobs_within, plan_trials, report_on
 from vedette_rl.agents.dqn.config import DqnConfig
 from vedette_rl.agents.exploration import ExplorationConfig as ExplorationConfig
 from vedette_rl.agents.iqn.config import IqnConfig
@@ -41,7 +41,7 @@ from vedette_rl.import_by_name import module_being_imported
 from vedette_rl.recording.reading import Curve as Curve
 from vedette_rl.replay.config import ReplayConfig as ReplayConfig
 from vedette_rl.replay.config import SourceConfig as SourceConfig
-from vedette_services.actors.own_loop import Actor as Actor
+from vedette_services.actors.custom_loop import Actor as Actor
 from vedette_services.config import ActorsConfig as ActorsConfig
 from vedette_services.config import EvaluationConfig as EvaluationConfig
 from vedette_services.config import LearnerConfig as LearnerConfig
@@ -56,10 +56,12 @@ from vedette_services.errors import SettingError, UsageError
 from vedette_services.learner.remote_replay import RemoteReplay
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import LearnerKeys
-from vedette_services.run.checks import check_config
 from vedette_services.run.directory import default_out
 from vedette_services.run.outcome import describe_already_done, read_summary
-from vedette_services.run.resume import begins_new_best, saved_config
+from vedette_services.run.planning import plan_start
+from vedette_services.run.prepare import settings_to_resume
+from vedette_services.run.start import Start
+from vedette_services.run.start_plan import StartPlan
 from vedette_services.status.status import Status as Status
 
 log = logging.getLogger("vedette.replay")
@@ -120,36 +122,38 @@ def train(
         UnsavedEndError: the run has ended, but its last state could not be written.
     """
     _refuse_import("train")
-    fit: Fit = "in process" if in_process else "here"
-    if isinstance(config, RunConfig):
-        if settings:
-            names = ", ".join(settings)
-            raise TypeError(f"train takes a whole configuration or settings, not both: {names}")
-        loaded = complete_config(config, fit)
-    else:
-        saved = saved_config(None if out is None else Path(out), fresh=fresh)
-        table = configuration_table(settings, shared=not in_process)
-        loaded = _configure(config, table, {}, saved, fit)
-    config = loaded.config
-    note = loaded.comment
-    decided = loaded.decided
-    run = Path(out) if out is not None else default_out(config)
-    erase = {"fresh": fresh, "new_replay": new_replay}
-    lines = check_config(config, run, force=force, in_process=in_process, **erase)
-    new_best = not fresh and begins_new_best(config, run)
-    if not fresh and describe_already_done(run, config.stop, new_best=new_best):
+    start = Start.of(fresh=fresh, force=force, new_replay=new_replay, in_process=in_process)
+    saved = settings_to_resume(None if out is None else Path(out), start)
+    loaded = _load(config, settings, saved, start)
+    run = Path(out) if out is not None else default_out(loaded.config)
+    plan = plan_start(loaded.config, run, start, note=loaded.comment)
+    if not start.fresh and describe_already_done(run, plan.config.stop, new_best=plan.new_best):
         return Result(read_summary(run), run)
-    view = _view(progress, config, None if fresh else run, in_process=in_process)
-    for line in (*decided, *lines):
+    view = _view(progress, plan)
+    for line in (*loaded.decided, *plan.lines):
         view.print_line(line)
-    if in_process:
+    if start.in_process:
         from vedette.local.in_process import run_in_process
 
-        summary = run_in_process(config, run, note=note, view=view, **erase)
+        summary = run_in_process(plan, view=view)
     else:
-        summary = run_locally(config, run, note=note, view=view, **erase)
+        summary = run_locally(plan, view=view)
     view.show(summary)
     return Result(summary, run)
+
+
+def _load(
+    config: RunConfig | Place | None, settings: Settings, saved: Path | None, start: Start
+) -> LoadedConfig:
+    """The configuration of a start: a complete one, or that of a file and settings."""
+    fit: Fit = "in process" if start.in_process else "here"
+    if not isinstance(config, RunConfig):
+        table = configuration_table(settings, shared=not start.in_process)
+        return _configure(config, table, {}, saved, fit)
+    if settings:
+        names = ", ".join(settings)
+        raise TypeError(f"train takes a whole configuration or settings, not both: {names}")
+    return complete_config(config, fit)
 
 
 train_async = train
@@ -196,23 +200,19 @@ def train_seeds(
     directory = Path(out)
     table = configuration_table(settings, shared=True)
     fit: Fit = "in process" if in_process else "here"
-    options: StartOptions = {
-        "fresh": fresh,
-        "new_replay": new_replay,
-        "in_process": in_process,
-    }
+    start = Start.of(fresh=fresh, force=force, new_replay=new_replay, in_process=in_process)
     trials = plan_trials(
         lambda changes, saved: _configure(None, table, changes, saved, fit).config,
         directory,
+        start,
         seeds=seeds,
         sweep=sweep,
-        fresh=fresh,
     )
     for trial in trials:
-        check_config(trial.config, trial.out, force=force, **options)
+        plan_start(trial.config, trial.out, start)
     side_by_side = jobs or jobs_within(trials[0].config, in_process=in_process)
     say = _say(progress)
-    outcomes = Sweep(trials, directory, jobs=side_by_side, say=say, **options).run()
+    outcomes = Sweep(trials, directory, start, jobs=side_by_side, say=say).run()
     good = [outcome.trial for outcome in outcomes if not outcome.status]
     return SweepResult(
         {trial.name: Result(read_summary(trial.out), trial.out) for trial in good},
@@ -248,7 +248,7 @@ def _configure(
     return load_config(file, table=table, environment={}, saved=saved, fit=fit)
 
 
-def _view(progress: bool | View, config: RunConfig, run: Path | None, *, in_process: bool) -> View:
+def _view(progress: bool | View, plan: StartPlan) -> View:
     """The view of a run. One that draws would disturb the debugger of a run in this process, and
     the views of other threads."""
     from vedette.live import LineView, view_for
@@ -256,14 +256,14 @@ def _view(progress: bool | View, config: RunConfig, run: Path | None, *, in_proc
 
     if isinstance(progress, View):
         return progress
-    title = f"{config.agent.name} on {config.env.id}"
+    title = f"{plan.config.agent.name} on {plan.config.env.id}"
     if not progress:
         return View()
     if display := find_display():
         return NotebookView(title, display)
-    if in_process or threading.current_thread() is not threading.main_thread():
+    if plan.start.in_process or threading.current_thread() is not threading.main_thread():
         return LineView()
-    return view_for(title, run=run)
+    return view_for(title, run=None if plan.start.fresh else plan.out)
 
 
 def _say(progress: bool | Callable[[str], None]) -> Callable[[str], None]:
@@ -331,14 +331,15 @@ class Replay(RemoteReplay):
         _refuse_import("Replay")
         out = Path(run)
         folder = None if keys is None else Path(keys)
-        loaded = _configure_loop(config, saved_config(out, fresh=fresh), settings)
+        start = Start.of(fresh=fresh, force=force, new_replay=new_replay, custom_loop=True)
+        loaded = _configure_loop(config, settings_to_resume(out, start), settings)
         if folder is not None:
             LearnerKeys.read(folder)
         address = Address.parse(bind).to_bind(keys=folder is not None, insecure=insecure)
-        erase = {"fresh": fresh, "new_replay": new_replay}
-        for line in check_config(loaded.config, out, force=force, own_loop=True, **erase):
+        plan = plan_start(loaded.config, out, start, note=loaded.comment)
+        for line in plan.lines:
             log.info("%s", line)
-        super().__init__(loaded.config, out, address, keys=folder, note=loaded.comment, **erase)
+        super().__init__(plan, address, keys=folder)
 
 
 def _configure_loop(

@@ -191,7 +191,7 @@ def open_demonstrator(
 def _of_run(name: str, directory: Path, checkpoint: str | None) -> Demonstrator:
     run = FinishedRun.open(directory)
     saved = run.load_model(checkpoint)
-    policy = build_greedy_policy(run.config)
+    policy = build_greedy_policy(run.config, run.spaces)
     policy.sync_model(saved.model)
     about = {
         "agent": run.config.agent.name,

@@ -16,7 +16,7 @@
     ├── WrongSettingsError         settings that were made in Python, a line each
     ├── SpaceLayoutError, DeclaredSpaceError, EnvironmentFaultError     an environment
     ├── ImportNotAllowedError      a module that this host does not import for others
-    ├── RowColumnError, OwnPartError, HindsightError     rows, and what makes them
+    ├── RowColumnError, CustomPartError, HindsightError     rows, and what makes them
     ├── ModelMismatchError, PolicyFileError, CheckpointError     weights
     ├── DataSetError               recorded data
     ├── ReplayFormatError          a replay on disk that is another than asked for
@@ -221,7 +221,7 @@ class RowColumnError(RlError):
         self.why = why
 
 
-class OwnPartError(RlError):
+class CustomPartError(RlError):
     """A part of the user's own returns what its interface does not say.
 
     Args:
@@ -347,19 +347,6 @@ class ReplayTornError(ReplayFormatError):
         )
         self.path = path
         self.why = why
-
-
-class ReplayDiffersError(ReplayFormatError):
-    """A replay is whole, and another one than asked for.
-
-    Args:
-        what: ``run``, ``capacity``, ``guard``, ``storage`` (of what rows share) or ``columns``.
-        message: all of it, with the fix.
-    """
-
-    def __init__(self, what: str, message: str) -> None:
-        super().__init__(message)
-        self.what = what
 
 
 class ReplayBudgetError(RlError):

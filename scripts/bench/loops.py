@@ -29,6 +29,8 @@ from vedette_services.config.run_config import RunConfig
 from vedette_services.host.processes import python_module
 from vedette_services.learner.remote_replay import RemoteReplay
 from vedette_services.net.addresses import Address
+from vedette_services.run.planning import plan_start
+from vedette_services.run.start import Start
 
 _PRODUCERS = 2
 _WARM_S = 1.0
@@ -98,7 +100,9 @@ class LoopBench:
         ]
         with (
             tempfile.TemporaryDirectory(prefix="vedette-bench-") as place,
-            RemoteReplay(config, Path(place) / "run", address) as replay,
+            RemoteReplay(
+                plan_start(config, Path(place) / "run", Start(custom_loop=True)), address
+            ) as replay,
         ):
             replay.publish(agent.model_info().arrays)
             with running(producers):

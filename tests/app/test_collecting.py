@@ -15,6 +15,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from configurations import configured
+from starts import prepared, train_in_process
 
 import vedette
 from vedette import collecting
@@ -26,7 +27,6 @@ from vedette.collecting import (
     collect,
     open_demonstrator,
 )
-from vedette.local.in_process import run_in_process
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Columns
 from vedette_rl.datasets import minari as minari_dataset
@@ -43,7 +43,6 @@ from vedette_services.config import RunConfig
 from vedette_services.errors import ServicesError, UsageError
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.sources import open_sources
-from vedette_services.run.start import prepare_start
 
 minari = pytest.importorskip("minari")
 pytestmark = pytest.mark.filterwarnings("ignore:.*share an object")
@@ -207,7 +206,7 @@ def test_what_is_collected_is_read_as_the_transitions_of_an_actor(
     config = configuration(*settings, data=out)
     run = RunDirectory(tmp_path / "run")
     run.make()
-    prepare_start(config, run, fresh=False, new_replay=False)
+    prepared(config, run, new_replay=False)
     ring = open_sources(config, run.root)["demos"]
     read = {n: c[: ring.inserted] for n, c in ring.columns.items()}
     expected = played(config)
@@ -336,7 +335,7 @@ def test_a_policy_of_a_run_plays_as_its_evaluations_do(tmp_path: Path) -> None:
     run = tmp_path / "run"
     small = ["preset=none", "stop.max_opts=40", "agent.hidden_sizes=[16]", "actors.n_buffer=16"]
     small += ["learner.warmup_period=64", "learner.eval_interval=20", "evaluation.episodes=2"]
-    run_in_process(configuration(*small, env="CartPole-v1"), run)
+    train_in_process(configuration(*small, env="CartPole-v1"), run)
     vedette.export_policy(run, tmp_path / "policy.npz")
     expected = vedette.evaluate(run, episodes=3, seed=5)
     for place in (run, tmp_path / "policy.npz"):
@@ -362,7 +361,7 @@ def test_a_policy_of_declared_spaces_plays_where_observations_have_other_bounds(
         "action": {"space": "discrete", "n": 2},
     }
     config = configured(*small, table={"env": declared})
-    run_in_process(config, tmp_path / "run")
+    train_in_process(config, tmp_path / "run")
     vedette.export_policy(tmp_path / "run", tmp_path / "policy.npz")
     expected = vedette.evaluate(tmp_path / "run", episodes=2).returns
     assert vedette.evaluate(tmp_path / "policy.npz", episodes=2).returns == expected

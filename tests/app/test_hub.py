@@ -15,6 +15,7 @@ import pytest
 from configurations import configured
 from hub_server import TOKEN, HubServer, serving
 from safetensors.numpy import load, save
+from starts import train_in_process
 
 import vedette
 from vedette.cli.app import main
@@ -25,7 +26,6 @@ from vedette.hub import (
     pull_policy,
     write_folder,
 )
-from vedette.local.in_process import run_in_process
 from vedette_rl.errors import (
     ImportNotAllowedError,
     ModelMismatchError,
@@ -46,7 +46,7 @@ SETTINGS += ["learner.warmup_period=64", "learner.eval_interval=20", "evaluation
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A short run, which nobody changes."""
     place = tmp_path_factory.mktemp("hub") / "mine"
-    run_in_process(configured(*SETTINGS), place)
+    train_in_process(configured(*SETTINGS), place)
     return place
 
 

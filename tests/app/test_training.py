@@ -12,6 +12,7 @@ from vedette_services.config import RunConfig
 from vedette_services.config.loading import complete_config
 from vedette_services.errors import ConfigError
 from vedette_services.run.directory import default_out
+from vedette_services.run.start_plan import StartPlan
 from vedette_services.status.status import Status
 
 
@@ -20,9 +21,9 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[RunConfig]:
     """Configurations that were asked to run; nothing runs."""
     asked: list[RunConfig] = []
 
-    def pretend(config: RunConfig, out: Path, **_: Any) -> Status:
-        asked.append(config)
-        out.mkdir(parents=True, exist_ok=True)
+    def pretend(plan: StartPlan, **_: Any) -> Status:
+        asked.append(plan.config)
+        plan.out.mkdir(parents=True, exist_ok=True)
         return Status(exit_reason="max_opts")
 
     monkeypatch.setattr(training, "run_locally", pretend)

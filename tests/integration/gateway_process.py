@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import zmq
 from daemons import START_S, environment, free_address
+from starts import spec_of  # of tests/support
 
 from vedette_protocol.codec import decode_control, encode
 from vedette_protocol.messages import Ack, Batch, ControlMessage, Refusal, Report, Run
@@ -25,7 +26,7 @@ from vedette_services.host.processes import WakeupEvent
 from vedette_services.net import sockets
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import ClientKeys
-from vedette_services.run.directory import LearnerSpec, RunDirectory
+from vedette_services.run.directory import RunDirectory
 from vedette_services.run.model_map import ModelMapWriter
 from vedette_services.status.client import StatusClient
 from vedette_services.status.records import StatusRecordWriter, TrainerStatus
@@ -67,7 +68,7 @@ class GatewayProcess:
         self.run.make()
         self.run_id = self.run.ensure_id()
         self.keys = ClientKeys.read(keys) if keys else None
-        spec = LearnerSpec(self.run, self.run_id, self.config, self.address, keys)
+        spec = spec_of(self.run, self.run_id, self.config, self.address, keys)
         spec.write()
         self._model = MODEL if model is None else model
         self._wakeup = WakeupEvent()

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from configurations import configured
 from mlflow_server import serving
+from starts import train_in_process
 
-from vedette.local.in_process import run_in_process
 from vedette_rl.core import Recorder
 from vedette_services.config.plugins import MLFLOW
 from vedette_services.errors import SettingError
@@ -150,7 +150,7 @@ def test_a_run_records_to_mlflow_by_its_short_name(
         settings = ["preset=none", 'learner.recorders=["mlflow"]', "stop.max_opts=40"]
         settings += ["agent.hidden_sizes=[16]", "learner.warmup_period=64", "actors.n_buffer=16"]
         settings += ["learner.eval_interval=20", "evaluation.episodes=2"]
-        run_in_process(configured(*settings), tmp_path / "mine")
+        train_in_process(configured(*settings), tmp_path / "mine")
     run = server.runs["run0"]
     assert {"eval/mean_reward", "samples_total"} <= {m["key"] for m in run["metrics"]}
     assert run["params"]["agent.name"] == "dqn"

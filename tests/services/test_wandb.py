@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 from configurations import configured
+from starts import train_in_process
 
-from vedette.local.in_process import run_in_process
 from vedette_rl.core import Recorder
 from vedette_services.config.plugins import WANDB
 from vedette_services.errors import SettingError
@@ -190,7 +190,7 @@ def test_a_run_records_to_wandb_by_its_short_name(tmp_path: Path) -> None:
     settings += ["learner.record_agent_info_interval=10"]
     config = configured(*settings)
     assert config.learner.recorders == (WANDB,)
-    run_in_process(config, tmp_path / "mine")
+    train_in_process(config, tmp_path / "mine")
     names = {name for row in history(tmp_path / "mine") for name in row}
     assert {"eval/mean_reward", "samples_total", "train/loss", "env_steps", "opt_steps"} <= names
     found = configuration(tmp_path / "mine")

@@ -10,6 +10,7 @@ from run_directories import new_run
 
 from vedette.live import View
 from vedette.local.in_process import InProcessRun
+from vedette_rl.envs.make import environment_spaces
 from vedette_services.config import RunConfig
 
 SMALL: dict[str, Any] = {
@@ -36,7 +37,7 @@ def config_of(**parts: Any) -> RunConfig:
 
 def trained(config: RunConfig, out: Path, **how: Any) -> tuple[InProcessRun, dict[str, Any]]:
     """A run that is over, and its summary."""
-    learner = InProcessRun(config, new_run(out), **how)
+    learner = InProcessRun(config, environment_spaces(config.env), new_run(out), **how)
     return learner, learner.train()
 
 

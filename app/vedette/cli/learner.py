@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -28,10 +29,11 @@ from vedette.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from vedette_services.config.loading import LoadedConfig
     from vedette_services.net.addresses import Address
     from vedette_services.prometheus import MetricsAddress
+    from vedette_services.run.start import Start
+    from vedette_services.run.start_plan import StartPlan
 
 _log = logging.getLogger("vedette.learner")
 
@@ -81,7 +83,9 @@ def learner(
     metrics_port: MetricsPort = None,
     linger: Linger = 30.0,
     advertise: Advertise = None,
-    note: Annotated[str, typer.Option(hidden=True)] = "",
+    planned: Annotated[
+        Path | None, typer.Option("--plan", hidden=True, help="The start that `run` has planned.")
+    ] = None,
 ) -> None:
     """Learn from whatever actors come. It holds replay, agent, evaluations and checkpoints.
 
@@ -92,36 +96,46 @@ def learner(
     from vedette.live import LineView
     from vedette_services.host.logs import set_up_logging
     from vedette_services.learner.supervisor import run_learner
-    from vedette_services.run.checks import check_config, check_trust
-    from vedette_services.run.directory import default_out
+    from vedette_services.run.checks import check_trust
+    from vedette_services.run.start import Start
+    from vedette_services.run.start_plan import StartPlan
 
     set_up_logging(log_format)
     folder = chosen_keys(keys, insecure)
     address = _address(bind, folder, insecure=insecure)
-    resumed = None if complete else out
-    found = load_for_start(
-        arguments, env, agent, settings, init_from, resumed, fresh=fresh, fit="elsewhere"
-    )
-    config = found.config
-    directory = out or default_out(found.config)
-    lines = check_config(config, directory, fresh=fresh, force=force, new_replay=new_replay)
-    lines += check_trust(config, address, folder)
-    what = f"{config.agent.name} on {config.env.id}, {directory}"
-    typer.echo("\n".join([*found.decided, f"{what}; it will listen at {address}", *lines]))
+    if planned is None:
+        start = Start.of(fresh=fresh, force=force, new_replay=new_replay)
+        resumed = None if complete else out
+        loaded = load_for_start(
+            arguments, env, agent, settings, init_from, resumed, start, fit="elsewhere"
+        )
+        decided = loaded.decided
+        plan = _plan(loaded, out, start)
+    else:
+        decided = []
+        plan = StartPlan.from_json(planned.read_text("utf-8"))
+    lines = [*plan.lines, *check_trust(plan.config, address, folder)]
+    what = f"{plan.config.agent.name} on {plan.config.env.id}, {plan.out}"
+    typer.echo("\n".join([*decided, f"{what}; it will listen at {address}", *lines]))
     ended = run_learner(
-        config,
-        directory,
+        plan,
         address,
         keys=folder,
-        fresh=fresh,
-        new_replay=new_replay,
-        note=note or found.comment,
         on_status=LineView(log=partial(_log.info, "%s")).show,
         metrics=_metrics_address(metrics_port),
         linger_s=linger,
         advertise=advertise or None,
     )
     raise typer.Exit(ended)
+
+
+def _plan(loaded: LoadedConfig, out: Path | None, start: Start) -> StartPlan:
+    """Plan the start of a run, whose directory is a new one where none is named."""
+    from vedette_services.run.directory import default_out
+    from vedette_services.run.planning import plan_start  # not where it was planned
+
+    directory = out or default_out(loaded.config)
+    return plan_start(loaded.config, directory, start, note=loaded.comment)
 
 
 def _address(bind: str, keys: Path | None, *, insecure: bool) -> Address:

@@ -14,6 +14,7 @@ from vedette_services.errors import SettingError, UsageError
 if TYPE_CHECKING:  # pydantic and numpy are not needed to say --help
     from vedette_services.config.loading import Fit, LoadedConfig
     from vedette_services.net.keys import ClientKeys
+    from vedette_services.run.start import Start
 
 
 def complete_environments(incomplete: str) -> list[str]:
@@ -267,8 +268,8 @@ def load_for_start(
     settings: list[str] | None,
     init_from: Path | None,
     resumed: Path | None,
+    start: Start,
     *,
-    fresh: bool,
     fit: Fit,
 ) -> LoadedConfig:
     """Load the configuration of a start.
@@ -276,15 +277,15 @@ def load_for_start(
     Args:
         init_from: as `--init-from` has it.
         resumed: the directory whose run goes on, if there is one; None: none does.
-        fresh: a run in it is erased before.
+        start: what is asked of it.
         fit: where its actors will play.
 
     Raises:
         UsageError: as `load_from_arguments`.
     """
-    from vedette_services.run.resume import saved_config
+    from vedette_services.run.prepare import settings_to_resume
 
-    saved = saved_config(resumed, fresh=fresh)
+    saved = settings_to_resume(resumed, start)
     more = with_initial_weights(settings, init_from)
     return load_from_arguments(arguments, env, agent, more, saved, fit)
 

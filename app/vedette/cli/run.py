@@ -30,9 +30,11 @@ from vedette.cli.options import (
 from vedette_services.errors import UnsavedEndError, UsageError
 
 if TYPE_CHECKING:
-    from vedette.sweep import Changes, Configure, StartOptions
+    from vedette.sweep import Changes, Configure
     from vedette_services.config import RunConfig
     from vedette_services.config.loading import Fit, LoadedConfig
+    from vedette_services.run.start import Start
+    from vedette_services.run.start_plan import StartPlan
     from vedette_services.status.status import Status
 
 Seeds = Annotated[
@@ -86,65 +88,59 @@ def run(
     vedette run --seeds 5 --out runs/five                  one after another, and a report on all
     vedette run --seeds 3 --sweep agent.learning_rate=1e-3,3e-4 --out runs/rates
     """
-    options: StartOptions = {"fresh": fresh, "new_replay": new_replay, "in_process": in_process}
+    from vedette_services.run.start import Start
+
+    start = Start.of(fresh=fresh, force=force, new_replay=new_replay, in_process=in_process)
     fit: Fit = "in process" if in_process else "here"
     if seeds is not None or sweep:
-        own = with_initial_weights(settings, init_from)
-        configure = partial(_configure_trial, arguments, env, agent, own, fit)
-        _run_sweep(configure, out, seeds or 1, sweep or [], jobs, force, options)
+        more = with_initial_weights(settings, init_from)
+        configure = partial(_configure_trial, arguments, env, agent, more, fit)
+        _run_sweep(configure, out, seeds or 1, sweep or [], jobs, start)
         return
     if jobs is not None:
         raise UsageError("--jobs: it goes with --seeds or --sweep")
     resumed = None if complete else out
-    found = load_for_start(
-        arguments, env, agent, settings, init_from, resumed, fresh=fresh, fit=fit
-    )
-    _run_one(found, out, force, options)
+    loaded = load_for_start(arguments, env, agent, settings, init_from, resumed, start, fit=fit)
+    _run_one(loaded, out, start)
 
 
-def _run_one(found: LoadedConfig, out: Path | None, force: bool, options: StartOptions) -> None:
-    """Check a run, train until it is over, and print its result."""
-    from vedette_services.run.checks import check_config
+def _run_one(loaded: LoadedConfig, out: Path | None, start: Start) -> None:
+    """Plan a run, train until it is over, and print its result."""
     from vedette_services.run.directory import default_out
     from vedette_services.run.outcome import describe_already_done, read_summary
-    from vedette_services.run.resume import begins_new_best
+    from vedette_services.run.planning import plan_start
 
-    config = found.config
-    directory = out or default_out(config)
-    lines = check_config(config, directory, force=force, **options)
-    for line in found.decided:
+    directory = out or default_out(loaded.config)
+    plan = plan_start(loaded.config, directory, start, note=loaded.comment)
+    for line in loaded.decided:
         typer.echo(line)
-    if found.note:
-        typer.echo(found.note)
-    new_best = not options["fresh"] and begins_new_best(config, directory)
-    done = describe_already_done(directory, config.stop, new_best=new_best)
-    if done and not options["fresh"]:
+    if loaded.note:
+        typer.echo(loaded.note)
+    done = describe_already_done(directory, plan.config.stop, new_best=plan.new_best)
+    if done and not start.fresh:
         typer.echo(done)
         _report(read_summary(directory), directory)
         return
-    for line in lines:
+    for line in plan.lines:
         typer.echo(line)
     try:
-        _report(_train(found, directory, **options), directory)
+        _report(_train(plan), directory)
     except UnsavedEndError as error:
         _report(error.status, directory)
         raise
 
 
-def _train(
-    found: LoadedConfig, out: Path, *, in_process: bool, fresh: bool, new_replay: bool
-) -> Status:
+def _train(plan: StartPlan) -> Status:
     """Train until the run is over; return its last status."""
     from vedette.live import view_for
 
-    config = found.config
-    view = view_for(f"{config.agent.name} on {config.env.id}", run=None if fresh else out)
-    if in_process:
+    title = f"{plan.config.agent.name} on {plan.config.env.id}"
+    view = view_for(title, run=None if plan.start.fresh else plan.out)
+    if plan.start.in_process:
         from vedette.local.in_process import run_in_process as train
     else:
         from vedette.local.daemons import run_locally as train
-    erase = {"fresh": fresh, "new_replay": new_replay}
-    return train(config, out, note=found.comment, view=view, signals=True, **erase)
+    return train(plan, view=view, signals=True)
 
 
 def _report(status: Status, out: Path) -> None:
@@ -186,8 +182,7 @@ def _run_sweep(
     seeds: int,
     sweep: list[str],
     jobs: int | None,
-    force: bool,
-    options: StartOptions,
+    start: Start,
 ) -> None:
     """Run every trial and report on all; leave with the status of the first that failed."""
     from vedette.live import print_table
@@ -202,19 +197,18 @@ def _run_sweep(
     )
     from vedette_services.errors import FAILED
     from vedette_services.host.processes import StopSignals
-    from vedette_services.run.checks import check_config
     from vedette_services.run.directory import default_out
+    from vedette_services.run.planning import plan_start
     from vedette_services.status.stop_conditions import exit_sentence
 
     values = parse_sweep(sweep)
     directory = out or default_out(configure({}, None))
-    fresh = options["fresh"]
-    trials = plan_trials(configure, directory, seeds=seeds, sweep=values, fresh=fresh)
+    trials = plan_trials(configure, directory, start, seeds=seeds, sweep=values)
     for trial in trials:
-        check_config(trial.config, trial.out, force=force, **options)
-    side_by_side = jobs or jobs_within(trials[0].config, in_process=options["in_process"])
+        plan_start(trial.config, trial.out, start)
+    side_by_side = jobs or jobs_within(trials[0].config, in_process=start.in_process)
     typer.echo(f"{len(trials)} runs, {side_by_side} at a time, in {directory}")
-    whole = Sweep(trials, directory, jobs=side_by_side, say=typer.echo, **options)
+    whole = Sweep(trials, directory, start, jobs=side_by_side, say=typer.echo)
 
     def leave() -> None:
         whole.kill()

@@ -71,16 +71,19 @@ def _search(study: Study, directory: Path, jobs: int | None, in_process: bool) -
     from vedette.sweep.study import check_budget
     from vedette.sweep.study_runner import StudyRunner
     from vedette_services.host.processes import StopSignals
-    from vedette_services.run.checks import check_config, check_settings
+    from vedette_services.run.checks import check_settings
+    from vedette_services.run.planning import plan_start
+    from vedette_services.run.start import Start
     from vedette_services.status.stop_conditions import exit_sentence
 
     configs = [study.configure(params) for params in study.ends()]
     for config in configs:
         check_budget(config, study.config.objective)
         check_settings(config)
-    lines = check_config(configs[0], directory / "trial-new", in_process=in_process)
+    start = Start(in_process=in_process)
+    lines = plan_start(configs[0], directory / "trial-new", start).lines
     side_by_side = jobs or jobs_within(configs[0], in_process=in_process)
-    runner = StudyRunner(study, directory, jobs=side_by_side, in_process=in_process, say=typer.echo)
+    runner = StudyRunner(study, directory, jobs=side_by_side, start=start, say=typer.echo)
     for line in lines:
         typer.echo(line)
     typer.echo(f"{study.config.trials} trials, {side_by_side} at a time, in {directory}")

@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ from typing import Any
 from vedette.live import View
 from vedette_services.actors.run_validation import imported_names
 from vedette_services.config import RunConfig
-from vedette_services.config.saving import config_text
 from vedette_services.config.settings import ENVIRONMENT
 from vedette_services.errors import (
     IN_THE_LOG,
@@ -36,6 +35,7 @@ from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import read_events
 from vedette_services.run.outcome import exit_at_once, last_status, startup_stage, status_at_end
 from vedette_services.run.provenance import COMMAND, command_line
+from vedette_services.run.start_plan import StartPlan
 from vedette_services.status.status import Status
 
 ASK_EVERY_S = 0.5
@@ -63,26 +63,13 @@ AskStatus = Callable[[float], Status | None]
 """Asks for the learner's status and waits for at most this many seconds."""
 
 
-def run_locally(
-    config: RunConfig,
-    out: Path,
-    *,
-    fresh: bool = False,
-    new_replay: bool = False,
-    note: str = "",
-    view: View | None = None,
-    signals: bool = False,
-) -> Status:
+def run_locally(plan: StartPlan, *, view: View | None = None, signals: bool = False) -> Status:
     """Train with a learner and one actor manager on this machine, until it is over.
 
     The daemons end before this returns or raises, and also if this process is killed.
 
     Args:
-        config: a checked configuration.
-        out: the run's directory; one with a checkpoint resumes.
-        fresh: erase a run in the directory and begin anew.
-        new_replay: begin its replay anew.
-        note: where the configuration comes from: a comment in `config.toml`.
+        plan: of this start.
         view: shows the run.
         signals: handle SIGTERM, Ctrl-C and SIGHUP: the first asks the learner to stop, a second
             kills all daemons and ends this process. Without it, KeyboardInterrupt ends the daemons
@@ -97,14 +84,13 @@ def run_locally(
     """
     from vedette_services.status.client import StatusClient
 
-    erase = ["--fresh", "--force"] * fresh + ["--new-replay"] * new_replay
     view = view or View()
-    run = LocalRun(config, out, erase=erase, note=note, view=view)
+    run = LocalRun(plan, view=view)
 
     def leave() -> None:
         run.kill()
         view.release()
-        exit_at_once(out)
+        exit_at_once(plan.out)
 
     stop = StopSignals(leave=leave) if signals else None
     with run, StatusClient(run.address) as asker:
@@ -120,28 +106,23 @@ class LocalRun:
     """The daemons of one run on this machine; as a context manager, it ends them all.
 
     Args:
-        erase: options of the learner that say what of an earlier run is erased.
         command: turns a daemon's arguments into the command line that starts it. The others are
             those of `run_locally`.
     """
 
     def __init__(
         self,
-        config: RunConfig,
-        out: Path,
+        plan: StartPlan,
         *,
         view: View,
-        erase: Sequence[str] = (),
-        note: str = "",
         command: Callable[..., list[str]] = daemon_command,
     ) -> None:
-        self._config = config
-        self._out = out
-        self._erase = erase
+        self._plan = plan
+        self._config = plan.config
+        self._out = plan.out
         self._view = view
         self._command = command
-        self._logs = out / "log"
-        self._note = note
+        self._logs = plan.out / "log"
         self.address = Address("127.0.0.1", free_port())
         self._children: dict[str, Child] = {}
         self._exit_reports: dict[str, ExitReportReader] = {}
@@ -153,7 +134,7 @@ class LocalRun:
         self._printed_to = self._began
 
     def __enter__(self) -> LocalRun:
-        self._logs.mkdir(parents=True, exist_ok=True)
+        RunDirectory(self._out).make()
         self._view.__enter__()
         return self
 
@@ -259,16 +240,16 @@ class LocalRun:
             actors.terminate()
 
     def _start_learner(self) -> None:
-        arguments = ["--out", str(self._out), "--bind", str(self.address)]
-        arguments += ["--linger", "0", "--complete", *self._erase]  # its only manager is ours
-        arguments += ["--note", self._note] if self._note else []
-        config = anonymous_file("config.toml")  # a file would need room on a disk that may be full
+        # The directory is for people, who see it in lists of processes; its only manager is ours.
+        arguments = ["--out", str(self._out), "--bind", str(self.address), "--linger", "0"]
+        plan = anonymous_file("plan.json")  # a file would need room on a disk that may be full
         try:
-            os.write(config, config_text(self._config).encode())
-            os.lseek(config, 0, os.SEEK_SET)  # macOS opens /dev/fd where the descriptor stands
-            self._start("learner", "learner", f"/dev/fd/{config}", *arguments, config=config)
+            with os.fdopen(os.dup(plan), "w", encoding="utf-8") as file:
+                file.write(self._plan.to_json())
+            os.lseek(plan, 0, os.SEEK_SET)  # macOS opens /dev/fd where the descriptor stands
+            self._start("learner", "learner", "--plan", f"/dev/fd/{plan}", *arguments, plan=plan)
         finally:
-            os.close(config)
+            os.close(plan)
 
     def _start_manager(self) -> None:
         allowed = [f"--allow-import={name}" for name in configured_packages(self._config)]
@@ -277,7 +258,7 @@ class LocalRun:
         arguments.append("--give-up")  # nobody mends an environment meanwhile
         self._start("actors", "actors", *arguments, *allowed)
 
-    def _start(self, name: str, *arguments: str, config: int | None = None) -> None:
+    def _start(self, name: str, *arguments: str, plan: int | None = None) -> None:
         environment = {**dict.fromkeys(READ_ALREADY, ""), "PYTHONUNBUFFERED": "1"}
         environment[COMMAND] = os.environ.get(COMMAND) or command_line()
         argv = self._command(*arguments)
@@ -287,7 +268,7 @@ class LocalRun:
             argv,
             environment=environment,
             log=self._log(name),
-            pass_fds=[report.fileno(), *([] if config is None else [config])],
+            pass_fds=[report.fileno(), *([] if plan is None else [plan])],
             own_group=True,
         )
         report.close_child_end()

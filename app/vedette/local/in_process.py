@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 
 from vedette.live import View
 from vedette.local.daemons import configured_packages
@@ -24,16 +23,16 @@ from vedette_protocol.ledger import Ledger
 from vedette_protocol.model import pack_model
 from vedette_protocol.schema import Schema
 from vedette_rl.core import ModelInfo
-from vedette_rl.envs.make import environment_spaces
+from vedette_rl.envs.spaces import Spaces
 from vedette_rl.replay.frame_ring import MemoryFrameRing
 from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.rows import MemoryRing, default_guard
 from vedette_rl.storage.checkpoints import refuse_diverged
 from vedette_services.actors.actor import ActorLoop, build_actor
 from vedette_services.actors.actor_spec import SLOTS, ActorSpec
+from vedette_services.actors.custom_actor import LocalModels
 from vedette_services.actors.handover import LocalHandover, SlotLayout, slot_layout
 from vedette_services.actors.instructions import StartActor, StoreModel
-from vedette_services.actors.own_actor import LocalModels
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import ServicesError, UnsavedEndError
 from vedette_services.host.processes import StopSignals
@@ -45,6 +44,7 @@ from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import RunEventLog
 from vedette_services.run.model_map import MappedModel
 from vedette_services.run.outcome import describe_unsaved, exit_at_once, write_summary
+from vedette_services.run.prepare import prepare_start
 from vedette_services.run.provenance import record_provenance
 from vedette_services.run.replay_layout import ReplayLayout, make_run_limiter, replay_layout
 from vedette_services.run.ring_stamp import ActorNumbers, pack_stamp
@@ -54,7 +54,7 @@ from vedette_services.run.sources import (
     open_sources,
     sizes_of,
 )
-from vedette_services.run.start import prepare_start
+from vedette_services.run.start_plan import StartPlan
 from vedette_services.simulation.hosts import GatewayHost, ManagerHost
 from vedette_services.simulation.network import MemoryNetwork, VirtualClock
 from vedette_services.status.records import GatewayStatus, TrainerStatus, assemble_status
@@ -161,6 +161,7 @@ class InProcessRun:
     """Trains with a learner, its actors and its evaluator; the `Peers` of the learner.
 
     Args:
+        spaces: of the environment.
         view: shows the run.
         stop: true once the run is to end.
         clock: seconds, monotonic, for everything except delivery.
@@ -170,6 +171,7 @@ class InProcessRun:
     def __init__(
         self,
         config: RunConfig,
+        spaces: Spaces,
         run: RunDirectory,
         *,
         view: View | None = None,
@@ -189,7 +191,6 @@ class InProcessRun:
         self._gave_up = False
         self._unevaluated = ""  # why the last model has no evaluation
         self._event_log = RunEventLog(run.events_file)
-        spaces = environment_spaces(config.env)
         layout = replay_layout(config, spaces)
         self.ring = _memory_ring(config, layout)
         self._interventions = open_interventions(config, run.root, self.run_id, spaces, self.ring)
@@ -211,7 +212,7 @@ class InProcessRun:
         self._env_steps = self.learner.earlier.env_steps  # when the last model was published
         where = f"in one process on {host}"
         self._event_log.log_start(where, self.agent.opt_steps, self._env_steps)
-        self._evaluation = ModelEvaluation(config, self.run_id, run.best)
+        self._evaluation = ModelEvaluation(config, spaces, self.run_id, run.best)
         self._models = Schema.from_arrays(self.agent.model_info().arrays)
         self.clock = VirtualClock()
         network = MemoryNetwork(self.clock)
@@ -424,16 +425,7 @@ def lock_step(config: RunConfig) -> Limiter:
     return Limiter(rate, warmup, float(batch), batch, rows_per_step=rows_per_step)
 
 
-def run_in_process(
-    config: RunConfig,
-    out: Path,
-    *,
-    fresh: bool = False,
-    new_replay: bool = False,
-    note: str = "",
-    view: View | None = None,
-    signals: bool = False,
-) -> Status:
+def run_in_process(plan: StartPlan, *, view: View | None = None, signals: bool = False) -> Status:
     """Train in this process until the run is over; this seeds torch's global random numbers.
 
     The arguments are those of `run_locally`. A run that resumes begins with an empty replay, and a
@@ -446,23 +438,23 @@ def run_in_process(
         RunInUseError: another learner runs here.
         UnsavedEndError: the run has ended, and its end could not be written.
     """
-    run = RunDirectory(out)
+    config, run = plan.config, RunDirectory(plan.out)
     run.make()
     run.lock()
     try:
-        erase = {"fresh": fresh, "new_replay": new_replay}
-        start = prepare_start(config, run, note=note, in_process=True, **erase)
+        prepared = prepare_start(plan, run)
         shown = view or View()
 
         def leave() -> None:
             shown.release()
-            exit_at_once(out)
+            exit_at_once(plan.out)
 
         stop = StopSignals(leave=leave) if signals else None
         with shown, record_provenance(config, run):
-            loaded = start.save_settings
-            status = InProcessRun(config, run, view=shown, stop=stop, on_loaded=loaded).train()
-        if why := describe_unsaved(out, status):
+            status = InProcessRun(
+                config, plan.spaces, run, view=shown, stop=stop, on_loaded=prepared.save_settings
+            ).train()
+        if why := describe_unsaved(plan.out, status):
             raise UnsavedEndError(why, status)
     finally:
         run.unlock()

@@ -9,12 +9,11 @@ from vedette.sweep.grid import (
     plan_trials,
     report_on,
 )
-from vedette.sweep.jobs import StartOptions, Trial, TrialOutcome, jobs_within
+from vedette.sweep.jobs import Trial, TrialOutcome, jobs_within
 
 __all__ = [
     "Changes",
     "Configure",
-    "StartOptions",
     "Sweep",
     "Trial",
     "TrialOutcome",

@@ -14,13 +14,14 @@ from typing import Any
 from vedette.local.daemons import daemon_command
 from vedette.reports.configurations import Configuration
 from vedette.reports.writing import write_comparison
-from vedette.sweep.jobs import Jobs, Say, StartOptions, Trial, TrialOutcome, describe_result
+from vedette.sweep.jobs import Jobs, Say, Trial, TrialOutcome, describe_result
 from vedette_services.config import RunConfig
 from vedette_services.errors import DONE, UsageError
 from vedette_services.host.processes import StopSignals
 from vedette_services.run.outcome import read_summary
 from vedette_services.run.overview import is_run
-from vedette_services.run.resume import saved_config
+from vedette_services.run.prepare import settings_to_resume
+from vedette_services.run.start import RESUME, Start
 from vedette_services.status.stop_conditions import is_over
 
 TRIALS_MAX = 1000
@@ -36,18 +37,18 @@ Configure = Callable[[Changes, Path | None], RunConfig]
 def plan_trials(
     configure: Configure,
     out: Path,
+    start: Start = RESUME,
     *,
     seeds: int = 1,
     sweep: Mapping[str, Sequence[Any]] | None = None,
-    fresh: bool = False,
 ) -> list[Trial]:
     """List every combination of settings with every seed, in the order of the seeds.
 
     Args:
         out: the sweep's directory.
+        start: of each trial.
         seeds: number of seeds, counted from the configured one.
         sweep: the values of each key.
-        fresh: no run of before goes on.
 
     Raises:
         UsageError: a key has no values, there are more than `TRIALS_MAX` trials, or `out` is a run.
@@ -70,7 +71,7 @@ def plan_trials(
         for changes, config, name in zip(combinations, first, names, strict=True):
             seed = config.seed + number
             place = out / f"{name}seed-{seed}"
-            saved = saved_config(place, fresh=fresh)
+            saved = settings_to_resume(place, start)
             same = not number and saved is None
             own = config if same else configure({**changes, "seed": seed}, saved)
             trials.append(Trial(f"{name}seed-{seed}", own, place))
@@ -136,10 +137,8 @@ class Sweep:
     Args:
         trials: the trials, whose configurations were checked.
         out: the sweep's directory.
+        start: of each trial; a fresh one erases runs that exist.
         jobs: number of trials at a time.
-        fresh: start each anew; runs that exist are erased.
-        in_process: run each in one process, in lock step.
-        new_replay: begin the replay of runs that exist anew.
         say: called with each line of progress.
         command: returns the command line for a command's arguments.
     """
@@ -148,18 +147,15 @@ class Sweep:
         self,
         trials: Sequence[Trial],
         out: Path,
+        start: Start = RESUME,
         *,
         jobs: int = 1,
-        fresh: bool = False,
-        in_process: bool = False,
-        new_replay: bool = False,
         say: Say = lambda _: None,
         command: Callable[..., list[str]] = daemon_command,
     ) -> None:
-        options: StartOptions = {"fresh": fresh, "new_replay": new_replay, "in_process": in_process}
         self._trials = trials
-        self._fresh = fresh
-        self._jobs = Jobs(out, jobs, options, say, command)
+        self._fresh = start.fresh
+        self._jobs = Jobs(out, jobs, start, say, command)
         self._outcomes: dict[str, TrialOutcome] = {}
 
     def run(self, stop: StopSignals | None = None) -> list[TrialOutcome]:
@@ -174,7 +170,12 @@ class Sweep:
         Returns:
             The outcome of each trial, in their order.
         """
-        waiting = self._unfinished()
+        waiting = []
+        for trial in self._trials:
+            if not self._fresh and is_over(read_summary(trial.out), trial.config.stop):
+                self._end(TrialOutcome(trial, DONE, f"over already: {describe_result(trial)}"))
+            else:
+                waiting.append(trial)
         try:
             while (waiting and not stop) or self._jobs.running:
                 while waiting and self._jobs.has_room and not stop:
@@ -193,15 +194,6 @@ class Sweep:
     def kill(self) -> None:
         """End every process at once."""
         self._jobs.kill()
-
-    def _unfinished(self) -> list[Trial]:
-        left = []
-        for trial in self._trials:
-            if not self._fresh and is_over(read_summary(trial.out), trial.config.stop):
-                self._end(TrialOutcome(trial, DONE, f"over already: {describe_result(trial)}"))
-            else:
-                left.append(trial)
-        return left
 
     def _start(self, trial: Trial) -> None:
         self._jobs.start(trial)

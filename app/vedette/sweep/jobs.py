@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict
 
 from vedette.local.daemons import READ_ALREADY, STOP_S, daemon_command, last_lines
 from vedette_rl.number_format import format_clock, format_number
@@ -18,6 +17,7 @@ from vedette_services.host.processes import StopSignals, end_children, pause, sp
 from vedette_services.host.system import count_cores
 from vedette_services.run.outcome import read_summary
 from vedette_services.run.provenance import COMMAND, command_line
+from vedette_services.run.start import Start
 from vedette_services.status.status import Status
 from vedette_services.status.text import status_line
 
@@ -29,14 +29,6 @@ LOGS = "sweep"
 
 Say = Callable[[str], None]
 """Called with each line of progress."""
-
-
-class StartOptions(TypedDict):
-    """How each trial starts, as `run_locally` and ``--in-process`` have it."""
-
-    fresh: bool
-    new_replay: bool
-    in_process: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +84,7 @@ class Jobs:
     Args:
         out: the sweep's directory.
         count: of trials at a time.
-        options: of each start; ``fresh`` erases runs that exist.
+        start: of each trial; a fresh one erases runs that exist.
         say: called with each line of progress.
         command: returns the command line for a command's arguments.
     """
@@ -101,7 +93,7 @@ class Jobs:
         self,
         out: Path,
         count: int,
-        options: StartOptions,
+        start: Start,
         say: Say,
         command: Callable[..., list[str]] = daemon_command,
     ) -> None:
@@ -109,9 +101,7 @@ class Jobs:
         self._count = max(1, count)
         self._say = say
         self._command = command
-        self._options = ["--fresh", "--force"] * options["fresh"]
-        self._options += ["--in-process"] * options["in_process"]
-        self._options += ["--new-replay"] * options["new_replay"]
+        self._options = start.options
         self._running: list[_Running] = []
         self._began = time.monotonic()
         self._next_lines = self._began + LINE_EVERY_S

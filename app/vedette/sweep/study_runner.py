@@ -18,7 +18,7 @@ import tomli_w
 
 from vedette.local.daemons import daemon_command
 from vedette.reports.record import EVALUATION
-from vedette.sweep.jobs import Jobs, Say, StartOptions, Trial, TrialOutcome
+from vedette.sweep.jobs import Jobs, Say, Trial, TrialOutcome
 from vedette.sweep.study import Study
 from vedette.sweep.study_journal import POINTS, Workers, locked, open_study
 from vedette_rl.number_format import format_number
@@ -27,7 +27,8 @@ from vedette_rl.storage.atomic_files import replace_file
 from vedette_services.errors import DONE, FAILED, ConfigError
 from vedette_services.host.processes import StopSignals
 from vedette_services.run.outcome import read_summary
-from vedette_services.run.resume import saved_config
+from vedette_services.run.prepare import settings_to_resume
+from vedette_services.run.start import RESUME, Start
 from vedette_services.status.status import Status
 from vedette_services.status.stop_conditions import is_over, stop_progress
 
@@ -96,7 +97,7 @@ class StudyRunner:
         study: its file.
         out: its directory: the journal, a folder for each trial, ``best.toml``.
         jobs: number of trials at a time.
-        in_process: run each in one process, in lock step.
+        start: of each run.
         say: called with each line of progress.
         command: returns the command line for a command's arguments.
 
@@ -110,15 +111,15 @@ class StudyRunner:
         out: Path,
         *,
         jobs: int,
-        in_process: bool = False,
+        start: Start = RESUME,
         say: Say = lambda _: None,
         command: Callable[..., list[str]] = daemon_command,
     ) -> None:
         out.mkdir(parents=True, exist_ok=True)
         self._file = study
         self._out = out
-        options: StartOptions = {"fresh": False, "new_replay": False, "in_process": in_process}
-        self._jobs = Jobs(out, jobs, options, say, command)
+        self._start = start
+        self._jobs = Jobs(out, jobs, start, say, command)
         self._study = open_study(study, out)
         self._workers = Workers(out / "workers")
         self._active: list[_Active] = []
@@ -245,7 +246,9 @@ class StudyRunner:
         runs = []
         for seed in range(first, first + seeds):
             name = active.name if seeds == 1 else f"{active.name}/seed-{seed}"
-            config = self._file.configure(params, seed, saved_config(self._out / name))
+            config = self._file.configure(
+                params, seed, settings_to_resume(self._out / name, self._start)
+            )
             runs.append(Trial(name, config, self._out / name))
         return runs
 

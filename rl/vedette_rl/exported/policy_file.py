@@ -8,17 +8,13 @@ is executed, and reading them loads no torch. Gymnasium's spaces are JSON in the
 from __future__ import annotations
 
 import json
-import math
 import zipfile
-from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-import gymnasium as gym
 import numpy as np
-from gymnasium import spaces as gs
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
@@ -29,6 +25,7 @@ from vedette_rl.core.columns import Columns
 from vedette_rl.core.learning import ModelInfo
 from vedette_rl.envs.layout import ActionConverter, ObservationLayout
 from vedette_rl.envs.spaces import ObservationColumn, Spaces, agent_spaces
+from vedette_rl.envs.stored_spaces import space_from_json, space_to_json
 from vedette_rl.errors import PolicyFileError, SpaceLayoutError
 from vedette_rl.import_by_name import find_import_names
 
@@ -37,7 +34,6 @@ FORMAT_VERSION = 1
 _HEADER = "header"
 _MODEL = "model/"
 _ZIP_MAGIC = b"PK"
-_SPACE_MAX = 2**26  # numbers: a file of a few bytes must not fill the memory
 
 Allowed = bool | Collection[str]
 """What a file may import: everything, nothing, or the modules of these packages."""
@@ -215,93 +211,3 @@ def _policy_file(
     config = agent_kind(name).config.model_validate(text["agent"])
     spaces = Spaces(space_from_json(text["observation"]), space_from_json(text["action"]))
     return PolicyFile(config, spaces, ModelInfo(int(text["version"]), arrays), text["meta"])
-
-
-Text = dict[str, Any]
-"""Of JSON's types."""
-
-
-def space_to_json(space: gym.Space[Any]) -> Text:
-    """A space as JSON.
-
-    Raises:
-        SpaceLayoutError: it is of a kind that agents do not take.
-    """
-    match space:
-        case gs.Box():
-            return {
-                "kind": "Box",
-                "dtype": np.dtype(space.dtype).str,
-                "shape": list(space.shape),
-                "low": _bounds_to_json(space.low),
-                "high": _bounds_to_json(space.high),
-            }
-        case gs.Discrete():
-            return {"kind": "Discrete", "n": int(space.n), "start": int(space.start)}
-        case gs.MultiDiscrete():
-            start = np.asarray(space.start)
-            return {
-                "kind": "MultiDiscrete",
-                "nvec": space.nvec.tolist(),
-                "start": start.tolist(),
-            }
-        case gs.MultiBinary():
-            return {"kind": "MultiBinary", "n": np.asarray(space.n).tolist()}
-        case gs.Dict():
-            inner = [[str(key), space_to_json(part)] for key, part in space.spaces.items()]
-            return {"kind": "Dict", "spaces": inner}
-        case gs.Tuple():
-            return {"kind": "Tuple", "spaces": [space_to_json(part) for part in space.spaces]}
-        case _:
-            raise SpaceLayoutError("exported", space, "it has no text")
-
-
-def space_from_json(text: Text) -> gym.Space[Any]:
-    """The space that `space_to_json` wrote.
-
-    Raises:
-        ValueError, KeyError, TypeError: it is none.
-    """
-    match text["kind"]:
-        case "Box":
-            dtype = np.dtype(text["dtype"])
-            shape = tuple(map(int, text["shape"]))
-            if math.prod(shape) > _SPACE_MAX:
-                raise ValueError(f"a Box of {math.prod(shape):,} numbers")
-            if dtype.kind not in "fiub":
-                raise ValueError(f"a Box of {dtype}")
-            low, high = (_bounds_from_json(text[end], shape, dtype) for end in ("low", "high"))
-            return gs.Box(low, high, shape, dtype.type)
-        case "Discrete":
-            return gs.Discrete(int(text["n"]), start=int(text["start"]))
-        case "MultiDiscrete":
-            return gs.MultiDiscrete(np.array(text["nvec"]), start=np.array(text["start"]))
-        case "MultiBinary":
-            if np.prod(text["n"], dtype=np.float64) > _SPACE_MAX:
-                raise ValueError(f"a MultiBinary of {text['n']}")
-            return gs.MultiBinary(text["n"])
-        case "Dict":
-            parts = [(str(key), space_from_json(part)) for key, part in text["spaces"]]
-            return gs.Dict(OrderedDict(parts))  # any other mapping is sorted
-        case "Tuple":
-            return gs.Tuple([space_from_json(part) for part in text["spaces"]])
-        case kind:
-            raise ValueError(f"a space of kind {kind!r}")
-
-
-def _bounds_to_json(bounds: NDArray[Any]) -> Any:  # a number or text, or a list of them
-    """One number where all are the same: an image's bounds are as large as the image."""
-    if bounds.size and (bounds == bounds.flat[0]).all():
-        return _number(bounds.flat[0].item())
-    return [_number(bound.item()) for bound in bounds.flat]
-
-
-def _number(number: float) -> float | str:
-    return number if math.isfinite(number) else str(number)  # JSON knows no infinity
-
-
-def _bounds_from_json(found: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    if isinstance(found, list):
-        numbers = [float(x) if isinstance(x, str) else x for x in found]
-        return np.array(numbers, dtype).reshape(shape)
-    return np.full(shape, float(found) if isinstance(found, str) else found, dtype)

@@ -100,9 +100,8 @@ class EnsembleMlp(_TorchSteps, nn.Module):
         self._sizes = sizes
         self._normalizes = sizes.architecture == "batch_norm"
         self._counts = False
-        # (K, before)
-        self.gains = nn.ParameterList()
-        self.offsets = nn.ParameterList()
+        self.gains = nn.ParameterList()  # (K, before)
+        self.offsets = nn.ParameterList()  # (K, before)
         self.statistics = nn.ParameterList()  # mean and variance, (2, K, before)
         for before, _ in sizes.linear if self._normalizes else ():
             zero, one = torch.zeros(members, before), torch.ones(members, before)

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from vedette_rl.core import Evaluation, ModelInfo
+from vedette_rl.envs.spaces import Spaces
 from vedette_rl.errors import CheckpointError, EnvironmentFaultError, EvaluationCancelledError
 from vedette_rl.evaluation.evaluator import GreedyEvaluator
 from vedette_rl.storage.state_file import write_state
@@ -48,7 +49,7 @@ class EvaluatorProcess:
 
     def __init__(self, spec: LearnerSpec) -> None:
         self._interval = spec.config.learner.eval_interval
-        self._evaluation = ModelEvaluation(spec.config, spec.run_id, spec.run.best)
+        self._evaluation = ModelEvaluation(spec.config, spec.spaces, spec.run_id, spec.run.best)
         self._models = ModelMapReader(spec.run.model_map)
         self._learning = StatusRecordReader(spec.run.learning_map, TrainerStatus)
         self._writer = StatusRecordWriter(spec.run.evaluation_map, Eval)
@@ -248,11 +249,12 @@ class ModelEvaluation:
 
     Args:
         config: the run's.
+        spaces: of its environment.
         run_id: noted beside the best model.
         best: directory of the best model, perhaps of an earlier start of the run.
     """
 
-    def __init__(self, config: RunConfig, run_id: str, best: Path) -> None:
+    def __init__(self, config: RunConfig, spaces: Spaces, run_id: str, best: Path) -> None:
         self._interval = config.learner.eval_interval
         own = config.evaluation
         self._results = EvaluationResults(run_id, best, own.seed)
@@ -263,7 +265,7 @@ class ModelEvaluation:
             max_episode_steps=own.max_episode_steps,
             make_processes=ProcessEnvs,
         )
-        self._policy = build_greedy_policy(config)
+        self._policy = build_greedy_policy(config, spaces)
         self._epoch = self._next = 0  # the version from which on the next is due in this epoch
 
     @property

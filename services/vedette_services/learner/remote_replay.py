@@ -28,14 +28,12 @@ from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import ModelInfo, Sample, State
 from vedette_rl.core.acting import act_of
 from vedette_rl.envs.layout import ActionConverter
-from vedette_rl.envs.make import environment_spaces
 from vedette_rl.envs.spaces import observation_columns
 from vedette_rl.errors import LatestValueFormatError
 from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.mixed import MixedReplay
 from vedette_rl.replay.ring_files import read_floor
 from vedette_rl.storage.latest_value import read_latest_value
-from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import (
     ReplayWaitError,
     ServicesError,
@@ -53,6 +51,7 @@ from vedette_services.run.outcome import read_summary
 from vedette_services.run.provenance import record_provenance
 from vedette_services.run.replay_layout import make_run_limiter, replay_directory
 from vedette_services.run.sources import describe_sources, with_shares
+from vedette_services.run.start_plan import StartPlan
 from vedette_services.run.status_files import StatusReader
 from vedette_services.status.records import StatusRecordWriter, TrainerStatus
 from vedette_services.status.schema import decode
@@ -123,7 +122,7 @@ class RemoteReplay:
 
     ::
 
-        with RemoteReplay(config, run, address) as replay:
+        with RemoteReplay(plan, address) as replay:
             replay.publish(arrays)              # actors play from the first model on
             for batch in replay:                # waits for the warm-up and for the limiter
                 learn(batch.columns["obs"], batch.columns["action"], ...)
@@ -136,11 +135,9 @@ class RemoteReplay:
     One thread draws and publishes.
 
     Args:
-        config: a checked configuration of a run.
-        out: the run's directory; one with a replay goes on.
+        plan: of this start.
         address: where to bind.
         keys: folder with our key pair and the keys that we admit; None: everybody.
-        fresh, new_replay, note: as `run_learner` takes them.
 
     Raises:
         RunInUseError: a learner runs on this directory.
@@ -148,23 +145,14 @@ class RemoteReplay:
         ChildFailedError: the gateway died and would die again.
     """
 
-    def __init__(
-        self,
-        config: RunConfig,
-        out: Path,
-        address: Address,
-        *,
-        keys: Path | None = None,
-        fresh: bool = False,
-        new_replay: bool = False,
-        note: str = "",
-    ) -> None:
+    def __init__(self, plan: StartPlan, address: Address, *, keys: Path | None = None) -> None:
         # Nobody would take the results of evaluations.
-        learner = config.learner.model_copy(update={"eval_interval": 0})
-        config = config.model_copy(update={"learner": learner})
-        self.config = config
-        self.run = out
+        learner = plan.config.learner.model_copy(update={"eval_interval": 0})
+        plan = replace(plan, config=plan.config.model_copy(update={"learner": learner}))
+        self.config = plan.config
+        self.run = plan.out
         self.address = address
+        self._spaces = plan.spaces
         self._began = time.monotonic()
         self._pid = os.getpid()
         self._next_tick = self._wait_s = 0.0
@@ -173,13 +161,11 @@ class RemoteReplay:
         self._model_schema: Schema | None = None
         self._limiters: dict[int, Limiter] = {}
         with ExitStack() as opening:
-            directory = RunDirectory(out)
+            directory = RunDirectory(plan.out)
             opening.callback(directory.unlock)
-            spec, on_loaded = prepare_run(
-                config, directory, address, keys, fresh=fresh, new_replay=new_replay, note=note
-            )
+            spec, on_loaded = prepare_run(plan, directory, address, keys)
             before = _last_status(directory)
-            opening.enter_context(record_provenance(config, directory))
+            opening.enter_context(record_provenance(plan.config, directory))
             opening.enter_context(publish_location(directory, address, None))
             self._serve(spec, on_loaded, before, opening)
             self._opened = opening.pop_all()
@@ -381,7 +367,7 @@ class RemoteReplay:
         """Check that the policy that actors build takes a model, and acts on it."""
         agent = self.config.agent
         ranks = np.array([0.5])
-        spaces = environment_spaces(self.config.env)
+        spaces = self._spaces
         policy = agent_kind(agent.name).build_policy(agent, spaces, ranks=ranks, seed=0)
         try:
             policy.sync_model(model)

@@ -44,11 +44,12 @@ from vedette_services.run.events import FleetSizeCheck, RunEventLog
 from vedette_services.run.learner_location import publish_location
 from vedette_services.run.model_map import holds_model
 from vedette_services.run.outcome import describe_unsaved, exit_at_once, write_summary
+from vedette_services.run.prepare import prepare_start
 from vedette_services.run.provenance import record_provenance
 from vedette_services.run.replay_layout import replay_directory
 from vedette_services.run.resume import begins_new_best
 from vedette_services.run.ring_stamp import count_lost, read_env_steps
-from vedette_services.run.start import prepare_start
+from vedette_services.run.start_plan import StartPlan
 from vedette_services.run.status_files import StatusReader, clear_status_records, read_best
 from vedette_services.status import stop_conditions
 from vedette_services.status.records import IngestProgress, StatusRecordWriter, TrainerStatus
@@ -420,14 +421,10 @@ class Supervisor:
 
 
 def run_learner(
-    config: RunConfig,
-    out: Path,
+    plan: StartPlan,
     address: Address,
     *,
     keys: Path | None = None,
-    fresh: bool = False,
-    new_replay: bool = False,
-    note: str = "",
     on_status: OnStatus | None = None,
     metrics: MetricsAddress | None = None,
     linger_s: float = 0.0,
@@ -436,11 +433,7 @@ def run_learner(
     """Run the learner daemon on a run directory until the run is over or a signal comes.
 
     Args:
-        config: what to run; saved as `config.toml`.
-        out: the run directory; a run in it is resumed.
-        fresh: erase such a run instead.
-        new_replay: begin its replay anew.
-        note: where the configuration comes from: a comment in `config.toml`.
+        plan: of this start.
         address: where to bind.
         keys: folder with the learner's key pair and the keys that it admits; None: everybody.
         on_status: called with the status a few times a second.
@@ -459,14 +452,12 @@ def run_learner(
         UnsavedEndError: the run has ended, and its end could not be written.
         ServicesError: the port for metrics is taken.
     """
-    stop = StopSignals(leave=lambda: exit_at_once(out))
-    run = RunDirectory(out)
-    spec, on_loaded = prepare_run(
-        config, run, address, keys, fresh=fresh, new_replay=new_replay, note=note
-    )
+    stop = StopSignals(leave=lambda: exit_at_once(plan.out))
+    run = RunDirectory(plan.out)
+    spec, on_loaded = prepare_run(plan, run, address, keys)
     supervisor = Supervisor(spec, on_status, linger_s, on_loaded=on_loaded)
     with ExitStack() as ending_with_us:
-        ending_with_us.enter_context(record_provenance(config, run))
+        ending_with_us.enter_context(record_provenance(plan.config, run))
         ending_with_us.enter_context(publish_location(run, address, advertise))
         if metrics is not None:
             from vedette_services.prometheus import serve_metrics
@@ -476,14 +467,7 @@ def run_learner(
 
 
 def prepare_run(
-    config: RunConfig,
-    run: RunDirectory,
-    address: Address,
-    keys: Path | None,
-    *,
-    fresh: bool,
-    new_replay: bool,
-    note: str,
+    plan: StartPlan, run: RunDirectory, address: Address, keys: Path | None
 ) -> tuple[LearnerSpec, Callable[[], None]]:
     """Lock a run's directory, and make it ready for the processes of a start.
 
@@ -496,12 +480,13 @@ def prepare_run(
     run.make()
     run.lock()
     check_ports(address)
-    if not _continues_run(config, run):
+    if not _continues_run(plan.config, run):
         run.remove_models()
-    start = prepare_start(config, run, fresh=fresh, new_replay=new_replay, note=note)
-    spec = LearnerSpec(run, start.run_id, config, address, keys.absolute() if keys else None)
+    prepared = prepare_start(plan, run)
+    folder = keys.absolute() if keys else None
+    spec = LearnerSpec(run, prepared.run_id, plan.config, plan.spaces, address, folder)
     spec.write()
-    return spec, start.save_settings
+    return spec, prepared.save_settings
 
 
 def _continues_run(config: RunConfig, run: RunDirectory) -> bool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from contextlib import closing
+import shutil
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,15 +18,8 @@ from vedette_rl.core import Policy, TdErrorPolicy
 from vedette_rl.envs.make import make_env, make_vector_environment
 from vedette_rl.envs.registry import find_episode_bound, find_spec, step_limit
 from vedette_rl.envs.spaces import Spaces, check_declared, transition_dtype
-from vedette_rl.errors import (
-    DeclaredSpaceError,
-    RlError,
-    RowColumnError,
-    UnknownNameError,
-)
+from vedette_rl.errors import RlError
 from vedette_rl.import_by_name import import_by_name, is_import_name
-from vedette_rl.networks.config import NetworkConfig
-from vedette_rl.networks.observation import describe_input
 from vedette_rl.number_format import format_bytes
 from vedette_rl.replay.budget import (
     OtherSpace,
@@ -35,145 +30,45 @@ from vedette_rl.replay.budget import (
     used_disk_bytes,
 )
 from vedette_rl.replay.rows import MemoryRing
-from vedette_rl.replay.uniform import make_own_replay
+from vedette_rl.replay.uniform import make_custom_replay
 from vedette_rl.steps.registry import make_step_processor, prepare_steps, step_processor
 from vedette_services.config.contradictions import contradictions
-from vedette_services.config.probing import check_agent, environment_errors, probe_spaces
+from vedette_services.config.probing import probe_spaces
 from vedette_services.config.run_config import RunConfig
-from vedette_services.config.without_effect import settings_without_effect
 from vedette_services.errors import (
-    ConfigError,
-    ManySettingsError,
     SettingError,
+    config_errors,
     foreign_error_message,
     raise_errors,
 )
-from vedette_services.host.system import describe_device, missing_device, require_daemons
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import list_keys
 from vedette_services.run.directory import RunDirectory
-from vedette_services.run.initial_weights import describe_initial_weights
 from vedette_services.run.replay_layout import (
     ReplayLayout,
     configured_columns,
-    describe_repeats,
     make_run_limiter,
     replay_directory,
-    replay_layout,
 )
-from vedette_services.run.resume import (
-    check_fresh,
-    check_kind,
-    check_resume,
-    complete_change,
-    describe_resume,
-)
-from vedette_services.run.sources import check_sources
+from vedette_services.run.start import Start
 from vedette_services.status.records import status_records_bytes
 
 
-def check_config(
-    config: RunConfig,
-    out: Path,
-    *,
-    fresh: bool = False,
-    force: bool = False,
-    in_process: bool = False,
-    new_replay: bool = False,
-    own_loop: bool = False,
-) -> tuple[str, ...]:
-    """Refuse a run that cannot work, with the cheapest checks first.
-
-    Imports torch only if a policy has to be built that needs it: one that sends initial priorities,
-    or has a custom network.
-
-    Args:
-        config: of the run.
-        out: the run's directory, which need not exist yet.
-        fresh: a run in it is erased, not resumed.
-        force: needed for `fresh` if there is a run.
-        in_process: it runs in one process.
-        new_replay: the replay of a run in it begins anew.
-        own_loop: a training loop of the user's own learns, so that the agent need not.
-
-    Returns:
-        Lines for the user: the replay's needs, sources, where the run goes on, changed settings.
-
-    Raises:
-        UsageError: one line that names the key and the fix.
-    """
-    require_daemons("training")
-    try:
-        check_settings(config)
-    except (SettingError, ManySettingsError) as error:
-        raise_errors([*error.errors, *environment_errors(config)])
-    check_out(out)
-    RunDirectory(out).check_free()
-    if not fresh:
-        complete_change(out)
-    check_fresh(out, fresh=fresh, force=force)
-    check_kind(out, in_process=in_process, fresh=fresh)
-    check_import_names(config)
-    if why := missing_device(config.learner.device):
-        raise SettingError("learner.device", why, "set learner.device=auto")
-    spaces = probe_spaces(config.env)
-    _check_made(config, in_process=in_process)
-    check_agent(config, spaces, learns=not own_loop)
-    _check_policy(config, spaces)
-    layout = _layout(config, spaces)
-    _check_steps(config, spaces)
-    _check_own_replay(config, layout)
-    _check_batch(config, layout)
-    saved = check_resume(config, out, spaces, layout, fresh=fresh, new_replay=new_replay)
-    sources = check_sources(config, out, spaces, new=fresh or new_replay)
-    budget = _check_budget(config, layout, out, sources.bytes)
-    lines = describe_resume(config, out, saved, fresh=fresh, new_replay=new_replay)
-    if saved is None:
-        lines += _describe_beginning(config, out if fresh else None, own_loop=own_loop)
-    # an own agent's own matter
-    observation = None
-    network = ""
-    if isinstance(config.agent, NetworkConfig) and isinstance(config.agent.network, str):
-        observation = spaces.observation
-        network = describe_input(config.agent, observation)
-    device = describe_device(config.learner.device)
-    if own_loop:  # it has its own device, and weights that are not ours
-        device = ""
-        lines = lines[1:]
-    described = [budget, *sources.lines, device, network, describe_repeats(config, layout), *lines]
-    described.append(_describe_evaluation_bound(config))
-    described.append("" if own_loop else _describe_schedule(config, saved or 0))
-    described += settings_without_effect(config, observation, in_process=in_process)
-    return tuple(filter(None, described))
-
-
-def _describe_beginning(config: RunConfig, erased: Path | None, *, own_loop: bool) -> list[str]:
-    """Describe the weights of another run that a new one begins with, if it does."""
-    if not config.learner.init_from:
-        return []
-    if own_loop:
-        why, fix = "your own loop has the weights", "set it to none, and load them in the loop"
-        raise SettingError("learner.init_from", why, fix)
-    return describe_initial_weights(config, erased)
-
-
-def _check_made(config: RunConfig, *, in_process: bool) -> None:
+def check_made(config: RunConfig, start: Start) -> None:
     """Check that an environment that is played here can be made and has the declared spaces.
 
     Raises:
-        SettingError: it cannot be made, or has others; or evaluations are to be played elsewhere.
+        SettingError: it cannot be made, or evaluations are to be played elsewhere.
+        DeclaredSpaceError: it has others.
     """
     env = config.env
-    if in_process and config.evaluation.where == "actors":
+    if start.in_process and config.evaluation.where == "actors":
         why = "one process evaluates by itself, between its steps"
         raise SettingError("evaluation.where", why, "set evaluation.where=auto")
-    if not env.is_declared or (config.evaluates_on_actors and not in_process):
+    if not env.is_declared or (config.evaluates_on_actors and not start.in_process):
         return
     undeclared = env.model_copy(update={"observation": None, "action": None})
-    try:
-        check_declared(env, probe_spaces(undeclared))
-    except DeclaredSpaceError as e:
-        raise SettingError(f"env.{e.part}", str(e), "declare what the environment has") from e
+    check_declared(env, probe_spaces(undeclared))
 
 
 _UNPLAYED = "where none plays any, the returns of their actors count"
@@ -224,7 +119,7 @@ def check_trust(config: RunConfig, address: Address, keys: Path | None) -> tuple
     return (*lines, f"evaluations are played by managers; those of {who} count; {_UNPLAYED}")
 
 
-def _describe_evaluation_bound(config: RunConfig) -> str:
+def describe_evaluation_bound(config: RunConfig) -> str:
     """Return where evaluations cut episodes that have no known limit; "" where they have one."""
     own = config.evaluation.max_episode_steps
     key = "evaluation.max_episode_steps"
@@ -246,7 +141,7 @@ def _describe_evaluation_bound(config: RunConfig) -> str:
     return f"evaluations cut episodes at {own:,} steps, by {key}"
 
 
-def _describe_schedule(config: RunConfig, begins_at: int) -> str:
+def describe_schedule(config: RunConfig, begins_at: int) -> str:
     """Return where learning rates end that are over when the run begins, or are 0 before its end.
 
     Args:
@@ -278,33 +173,30 @@ def check_settings(config: RunConfig) -> None:
         ConfigError: names both and the fix.
     """
     raise_errors(list(contradictions(config)))
-    try:
+    with config_errors():
         make_run_limiter(config)
-    except RlError as e:
-        raise ConfigError(str(e)) from e
 
 
 def check_import_names(config: RunConfig) -> None:
     """Refuse import names that cannot be imported here.
 
     Raises:
-        ConfigError: names them.
+        UnknownNameError: names the first.
     """
-    try:
-        for name in filter(is_import_name, config.learner.recorders):
-            recorder = import_by_name("learner.recorders", name)
-            if check := getattr(recorder, "check_environment", None):
-                check(os.environ)
-        step_processor(config.actors.step_processor)
-        kind = getattr(getattr(config.agent, "exploration", None), "kind", "")
-        if is_import_name(kind):
-            import_by_name("agent.exploration.kind", kind)
-    except UnknownNameError as e:
-        raise ConfigError(str(e)) from e
+    for name in filter(is_import_name, config.learner.recorders):
+        recorder = import_by_name("learner.recorders", name)
+        if check := getattr(recorder, "check_environment", None):
+            check(os.environ)
+    step_processor(config.actors.step_processor)
+    kind = getattr(getattr(config.agent, "exploration", None), "kind", "")
+    if is_import_name(kind):
+        import_by_name("agent.exploration.kind", kind)
 
 
 def check_out(out: Path) -> None:
-    """Refuse a run directory that cannot be made or written.
+    """Refuse a run directory that this user may not make or write.
+
+    Where the system refuses what the permissions allow, `RunDirectory.make` says so.
 
     Raises:
         SettingError: gives the reason.
@@ -314,27 +206,13 @@ def check_out(out: Path) -> None:
         place = place.parent
     if not place.is_dir():
         raise SettingError(f"--out {out}", f"{place} is a file", "name a folder")
-    if not os.access(place, os.W_OK | os.X_OK) or not _takes_folder(out, place):
+    # A system of no size, such as /proc, takes no folder whatever its permissions are.
+    if not os.access(place, os.W_OK | os.X_OK) or not shutil.disk_usage(place).total:
         raise SettingError(f"--out {out}", f"{place} cannot be written", "name another folder")
     RunDirectory(out).check_parts()
 
 
-def _takes_folder(out: Path, place: Path) -> bool:
-    """Make and remove the first folder of `out` that is missing in `place`: /proc takes none."""
-    if out == place:
-        return True
-    first = place / out.relative_to(place).parts[0]
-    try:
-        first.mkdir()
-        first.rmdir()
-    except FileExistsError:  # another start makes it
-        return True
-    except OSError:
-        return False
-    return True
-
-
-def _check_policy(config: RunConfig, spaces: Spaces) -> None:
+def check_policy(config: RunConfig, spaces: Spaces) -> None:
     """Check what only a built policy shows: that its network works, and that it has TD errors."""
     source = config.replay.initial_priorities
     network = getattr(config.agent, "network", "")
@@ -352,43 +230,29 @@ def _check_policy(config: RunConfig, spaces: Spaces) -> None:
         )
 
 
-def _check_steps(config: RunConfig, spaces: Spaces) -> None:
+def check_steps(config: RunConfig, spaces: Spaces) -> None:
     """Check that the step processor can be made for these transitions and, where the environment
     is here, prepared with it."""
     actors = config.actors
     agent = config.agent
     row = transition_dtype(spaces, configured_columns(config, spaces))
     arguments = agent.n_step, agent.discount, actors.envs_per_actor, row
-    try:
-        made = make_step_processor(actors.step_processor, *arguments, her_goals=actors.her_goals)
+    name = actors.step_processor
+    with _custom_part_errors("actors.step_processor", name):
+        made = make_step_processor(name, *arguments, her_goals=actors.her_goals)
         if hasattr(made, "prepare") and not config.env.is_declared:
             with closing(make_vector_environment(config.env, 1, config.seed)) as envs:
                 prepare_steps(made, envs, config.seed)
-    except RlError as e:
-        raise ConfigError(str(e)) from e
-    except Exception as e:
-        if not is_import_name(actors.step_processor):
-            raise
-        raise SettingError(
-            "actors.step_processor",
-            f"{actors.step_processor} fails when it is made: {foreign_error_message(e)}",
-            "fix it; VEDETTE_TRACEBACK=1 shows where",
-        ) from e
 
 
-def _check_own_replay(config: RunConfig, layout: ReplayLayout) -> None:
+def check_custom_replay(config: RunConfig, layout: ReplayLayout) -> None:
     """Check that a replay of the user's own can be made."""
     name = config.replay.name
     if not is_import_name(name):
         return
     rows = MemoryRing(layout.schema.row_dtype, 1)
-    try:
-        make_own_replay(config.replay, rows, np.random.default_rng(0))
-    except RlError as e:
-        raise ConfigError(str(e)) from e
-    except Exception as e:
-        why = f"{name} fails when it is made: {foreign_error_message(e)}"
-        raise SettingError("replay.name", why, "fix it; VEDETTE_TRACEBACK=1 shows where") from e
+    with _custom_part_errors("replay.name", name):
+        make_custom_replay(config.replay, rows, np.random.default_rng(0))
 
 
 def _build_policy(config: RunConfig, spaces: Spaces, own: tuple[str, str]) -> Policy:
@@ -396,30 +260,39 @@ def _build_policy(config: RunConfig, spaces: Spaces, own: tuple[str, str]) -> Po
     ranks = exploration_ranks(0, 1)
     agent = config.agent
     (key, name) = own
-    try:
+    tried = "is made"
+    what = "the policy"
+    if key == "agent.network":
+        tried = "is made and shown two observations"
+        what = "the network"
+    with _custom_part_errors(key, name, tried, what):
         return agent_kind(agent.name).build_policy(agent, spaces, ranks=ranks, seed=0)
-    except RlError as e:
-        raise ConfigError(str(e)) from e
+
+
+@contextmanager
+def _custom_part_errors(
+    key: str, name: str, tried: str = "is made", what: str = "it"
+) -> Iterator[None]:
+    """Raise what a custom part raises as an error of the key that names it; ours say enough.
+
+    Args:
+        key, name: of the part; one of ours is not blamed.
+        tried: what it fails at.
+        what: the part, as the fix says it.
+    """
+    try:
+        yield
+    except RlError:
+        raise
     except Exception as e:
         if not is_import_name(name):
             raise
-        what = "policy"
-        shown = ""
-        if key == "agent.network":
-            what = "network"
-            shown = " and shown two observations"
-        why = f"{name} fails when it is made{shown}: {foreign_error_message(e)}"
-        raise SettingError(key, why, f"fix the {what}; VEDETTE_TRACEBACK=1 shows where") from e
+        why = f"{name} fails when it {tried}: {foreign_error_message(e)}"
+        raise SettingError(key, why, f"fix {what}; VEDETTE_TRACEBACK=1 shows where") from e
 
 
-def _layout(config: RunConfig, spaces: Spaces) -> ReplayLayout:
-    try:
-        return replay_layout(config, spaces)
-    except RowColumnError as e:
-        raise ConfigError(str(e)) from e
-
-
-def _check_batch(config: RunConfig, layout: ReplayLayout) -> None:
+def check_batch(config: RunConfig, layout: ReplayLayout) -> None:
+    """Check that a batch is no larger than a message, and than the window."""
     rows = config.actors.n_buffer
     batch_bytes = layout.batch_bytes
     if batch_bytes > PAYLOAD_MAX_BYTES:
@@ -436,7 +309,12 @@ def _check_batch(config: RunConfig, layout: ReplayLayout) -> None:
         )
 
 
-def _check_budget(config: RunConfig, layout: ReplayLayout, out: Path, sources: int) -> str:
+def check_space(config: RunConfig, layout: ReplayLayout, out: Path, sources: int) -> str:
+    """Check that memory and disk have room for the run; return what it needs.
+
+    Args:
+        sources: bytes of the data sets that are still to be read.
+    """
     replay = config.replay
     need = replay_space(
         layout.stored,
@@ -456,10 +334,7 @@ def _check_budget(config: RunConfig, layout: ReplayLayout, out: Path, sources: i
         why = f"{maps.directory} needs {more} of disk, but {free} is free"
         raise SettingError(f"--out {out}", why, "make room there, or choose another --out")
     in_memory = replay.directory is None
-    try:
-        return check_budget(need, directory, must_fit_memory=in_memory, other_space=maps)
-    except RlError as e:
-        raise SettingError("replay.capacity", str(e)) from e
+    return check_budget(need, directory, must_fit_memory=in_memory, other_space=maps)
 
 
 def _maps_space(run: RunDirectory) -> OtherSpace:

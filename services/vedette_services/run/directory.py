@@ -28,6 +28,7 @@ from vedette_services.host.system import has_open
 from vedette_services.net.addresses import Address
 
 if TYPE_CHECKING:  # `vedette status` needs no configuration
+    from vedette_rl.envs.spaces import Spaces
     from vedette_services.config.run_config import RunConfig
 
 REPORT_FILE = "report.html"
@@ -117,9 +118,14 @@ class RunDirectory:
             for place in (self.root, self.checkpoints, self.log, self.live):
                 place.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise SettingError(
-                f"--out {self.root}", error.strerror or str(error), "name a folder to write to"
-            ) from error
+            there = self.root
+            while not there.exists() and there != there.parent:
+                there = there.parent
+            if isinstance(error, (FileNotFoundError, PermissionError)):  # /proc says the first
+                why = f"{there} cannot be written"
+            else:
+                why = error.strerror or str(error)
+            raise SettingError(f"--out {self.root}", why, "name another folder") from error
 
     def check_parts(self) -> None:
         """Check that its folders are folders, and its files are files.
@@ -307,6 +313,8 @@ class LearnerSpec:
     """The run that the supervisor's processes serve, passed to them as a JSON file.
 
     Args:
+        spaces: of its environment, as agents see them: none of these processes makes it to learn
+            them.
         address: where the gateway binds.
         keys: folder of its keys; None: no encryption.
     """
@@ -314,30 +322,36 @@ class LearnerSpec:
     run: RunDirectory
     run_id: str
     config: RunConfig
+    spaces: Spaces
     address: Address
     keys: Path | None = None
 
     def write(self) -> None:
+        from vedette_rl.envs.stored_spaces import spaces_to_json  # brings gymnasium
+
         spec = {
             "run_id": self.run_id,
             "address": str(self.address),
             "keys": str(self.keys) if self.keys else None,
             "config": self.config.model_dump(mode="json"),
+            "spaces": spaces_to_json(self.spaces),
         }
         replace_or_overwrite(self.run.spec_file, json_text(spec))
 
     @classmethod
     def read(cls, root: Path) -> LearnerSpec:
+        from vedette_rl.envs.stored_spaces import spaces_from_json
         from vedette_services.config.run_config import RunConfig  # brings pydantic
 
         run = RunDirectory(root)
-        found = json.loads(run.spec_file.read_text())
+        spec = json.loads(run.spec_file.read_text())
         return cls(
             run,
-            found["run_id"],
-            RunConfig.model_validate(found["config"]),
-            Address.parse(found["address"]),
-            Path(found["keys"]) if found.get("keys") else None,
+            spec["run_id"],
+            RunConfig.model_validate(spec["config"]),
+            spaces_from_json(spec["spaces"]),
+            Address.parse(spec["address"]),
+            Path(spec["keys"]) if spec.get("keys") else None,
         )
 
 

@@ -59,7 +59,7 @@ def evaluate_run(
         check_video_path(video)
     run = FinishedRun.open(directory)
     saved = run.load_model(checkpoint)
-    policy = build_greedy_policy(run.config)
+    policy = build_greedy_policy(run.config, run.spaces)
     policy.sync_model(saved.model)
     playing = Playing(run.config.env, run.config.evaluation, saved.meta)
     return playing.play(policy, saved.model.version, episodes, seed, video)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import ModelInfo, Policy
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.make import environment_spaces
+from vedette_rl.envs.spaces import Spaces
 from vedette_rl.import_by_name import find_import_names
 from vedette_rl.storage.checkpoints import (
     Checkpoints,
@@ -41,7 +43,7 @@ class SavedModel:
     meta: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FinishedRun:
     """A run's directory and its configuration; the run may still be going on."""
 
@@ -64,6 +66,11 @@ class FinishedRun:
             raise NotARunError(directory, "config.toml", fix)
         _check_modules(directory)
         return cls(directory, read_config(config))
+
+    @cached_property
+    def spaces(self) -> Spaces:
+        """The spaces of its environment, which is made for them unless they are declared."""
+        return environment_spaces(self.config.env)
 
     @property
     def replay(self) -> Path:
@@ -110,7 +117,7 @@ class FinishedRun:
         meta = found.meta
         agent = agent_kind(self.config.agent.name).build_agent(
             self.config.agent,
-            environment_spaces(self.config.env),
+            self.spaces,
             device="cpu",
             seed=self.config.seed,
         )
@@ -148,8 +155,8 @@ def _check_modules(directory: Path) -> None:
         raise UsageError(f"{directory}: it needs module {module!r}, which is not found here; {fix}")
 
 
-def build_greedy_policy(config: RunConfig) -> Policy:
+def build_greedy_policy(config: RunConfig, spaces: Spaces) -> Policy:
     """Build the policy that evaluations of a run play; it has no model yet."""
     return agent_kind(config.agent.name).build_policy(
-        config.agent, environment_spaces(config.env), ranks=np.zeros(1), seed=config.seed
+        config.agent, spaces, ranks=np.zeros(1), seed=config.seed
     )

@@ -22,7 +22,6 @@ from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import RowColumn, row_dtype
 from vedette_rl.core.agent_config import AgentConfig
 from vedette_rl.core.columns import ACTOR, INTERVENED, MANAGER, VERSION
-from vedette_rl.envs.make import environment_spaces
 from vedette_rl.envs.spaces import ElementBounds, Spaces, column_bounds, transition_dtype
 from vedette_rl.errors import RowColumnError
 from vedette_rl.replay.commits import COMMITS, last_commit
@@ -264,14 +263,13 @@ def replay_directory(config: RunConfig, out: Path) -> Path:
     return Path(config.replay.directory or out / "replay")
 
 
-def make_counted_replay(config: RunConfig, run: RunDirectory) -> None:
+def make_counted_replay(config: RunConfig, run: RunDirectory, layout: ReplayLayout) -> None:
     """Make the replay that goes on with the counts of an erased one, unless it was made."""
     identity = run.identity()
     place = replay_directory(config, run.root)
     made = (place / COMMITS).exists() and last_commit(place).stamp
     if made or not any(identity.counted.counts()):
         return
-    layout = replay_layout(config, environment_spaces(config.env))
     ring = open_writer(
         place,
         layout.stored,

@@ -1,8 +1,12 @@
-"""Checks that a run directory can take a run: a new one, a resumed one, or one in its place."""
+"""Checks that a run directory can take a run: a new one, a resumed one, or one in its place.
+
+Nothing here changes the directory: `vedette_services.run.prepare` does.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from vedette_protocol.errors import StampError
@@ -12,24 +16,28 @@ from vedette_rl.envs.spaces import Spaces, describe_spaces
 from vedette_rl.errors import (
     CheckpointError,
     ModelMismatchError,
-    ReplayDiffersError,
     ReplayFormatError,
     ReplayTornError,
 )
 from vedette_rl.replay.commits import COMMITS
-from vedette_rl.replay.manifest import MANIFEST, read_manifest
+from vedette_rl.replay.manifest import read_manifest
 from vedette_rl.replay.ring import check_replay_directory, check_ring
 from vedette_rl.replay.syncing import find_recovery
-from vedette_rl.storage.atomic_files import sync_directory
 from vedette_rl.storage.checkpoints import Checkpoints, LoadedCheckpoint, find_not_finite
 from vedette_services.config.changes import ChangedSetting, changed_settings
 from vedette_services.config.loading import command_again, read_config
 from vedette_services.config.run_config import RunConfig
-from vedette_services.errors import ConfigError, SettingError, UsageError, raise_errors
-from vedette_services.run.directory import RunDirectory, erase
-from vedette_services.run.outcome import summary_counts
+from vedette_services.errors import (
+    ConfigError,
+    SettingError,
+    UsageError,
+    config_errors,
+    raise_errors,
+)
+from vedette_services.run.directory import RunDirectory
 from vedette_services.run.replay_layout import ReplayLayout, replay_directory
-from vedette_services.run.ring_stamp import read_counts, read_stamp
+from vedette_services.run.ring_stamp import read_stamp
+from vedette_services.run.start import Start
 from vedette_services.run.status_files import read_best
 
 NEW_BEST, NEW_REPLAY = "config.new-best.toml", "config.new-replay.toml"
@@ -38,17 +46,15 @@ NEW_BEST, NEW_REPLAY = "config.new-best.toml", "config.new-replay.toml"
 OTHER_RUN = "choose another --out, or erase the run with --fresh --force"
 
 
-def check_fresh(out: Path, *, fresh: bool, force: bool) -> None:
+def check_fresh(out: Path, start: Start) -> None:
     """Refuse to erase a run without ``--force``.
 
     Raises:
         UsageError: ``--fresh`` for a directory that holds a run, without ``--force``.
     """
-    if force and not fresh:
-        raise UsageError("--force: it goes with --fresh, to erase the run in a directory")
     run = RunDirectory(out)
     saved = run.newest_checkpoint()
-    if not fresh or force or not (run.exists or saved is not None):
+    if not start.fresh or start.force or not (run.exists or saved is not None):
         return
     steps = "" if saved is None else f" of {saved:,} optimization steps"
     raise UsageError(
@@ -56,96 +62,49 @@ def check_fresh(out: Path, *, fresh: bool, force: bool) -> None:
     )
 
 
-def saved_config(out: Path | None, *, fresh: bool = False) -> Path | None:
-    """Return the configuration that a start in this directory goes on with; None if a run begins.
-
-    A change of settings in which an earlier start was killed is completed before.
-
-    Args:
-        out: the run's directory; None: a new one.
-        fresh: a run in it is erased before.
-    """
-    if out is None or fresh:
-        return None
-    complete_change(out)
-    return _saved_config(out)
-
-
-def _saved_config(out: Path) -> Path | None:
+def saved_config(out: Path) -> Path | None:
+    """Return the configuration that the run in a directory was last started with; None if there is
+    no run, or its file is missing."""
     run = RunDirectory(out)
     return run.config_file if run.exists and run.config_file.is_file() else None
 
 
-def complete_change(out: Path) -> None:
-    """Complete the change of settings that a start had decided on when it was killed.
-
-    Raises:
-        RunInUseError: a learner runs here.
-    """
-    run = RunDirectory(out)
-    if (run.root / NEW_BEST).exists() or (run.root / NEW_REPLAY).exists():
-        run.lock()
-        try:
-            complete_decided(run)
-        finally:
-            run.unlock()
+def has_decided(run: RunDirectory) -> bool:
+    """Return True if a start was killed while it changed the settings of a run."""
+    return any((run.root / name).exists() for name in (NEW_BEST, NEW_REPLAY))
 
 
-def complete_decided(run: RunDirectory) -> None:
-    """Change what changes with the settings that are decided on, and then these.
-
-    A kill at any point leaves what another call completes.
-    """
-    for decided in filter(Path.exists, (run.root / NEW_BEST, run.root / NEW_REPLAY)):
-        if run.best.exists() and begins_new_best(read_config(decided), run.root):
-            erase(run.best_before)
-            run.best.rename(run.best_before)
-        if decided.name == NEW_REPLAY:
-            _erase_replay(run)
-        decided.replace(run.config_file)
-        sync_directory(run.root)
-
-
-def _erase_replay(run: RunDirectory) -> None:
-    """Erase a run's replay; counts of samples go on, as of its last commit.
-
-    The run has another id from then on, so that no batch made with the settings of before is
-    inserted. The manifest goes last: by it a replay elsewhere is known to be the run's own.
-    """
-    identity = run.identity()
-    places = [place for place in (run.replay, replay_elsewhere(run)) if place is not None]
-    found = [read_counts(identity.run_id, place) for place in places]
-    found += [identity.counted, summary_counts(run.root)]
-    last = max(found, key=lambda counts: counts.env_steps)
-    run.keep_counts(replace(last, in_flight=0, lost=last.lost + last.in_flight))
-    for place in places:
-        erase(place, last=MANIFEST)
-    run.renew_id()
-
-
-def describe_resume(
-    config: RunConfig, out: Path, saved: int | None, *, fresh: bool, new_replay: bool
-) -> list[str]:
-    """Describe where a start in this directory resumes, and each setting changed since the last.
+@dataclass(frozen=True, slots=True)
+class ResumePoint:
+    """Where a start takes a run up.
 
     Args:
-        saved: what `check_resume` found.
+        opt_steps: of the checkpoint that it loads; None: there is none.
+        changes: the settings that differ from those of the last start.
     """
-    if fresh or not RunDirectory(out).exists:
+
+    opt_steps: int | None = None
+    changes: tuple[ChangedSetting, ...] = ()
+
+
+def describe_resume(config: RunConfig, out: Path, start: Start, point: ResumePoint) -> list[str]:
+    """Describe where a start in this directory resumes, and each setting changed since the last."""
+    if start.fresh or not RunDirectory(out).exists:
         return []
-    changed = list_changes(config, out)
-    changes = [*(f"changed {change}" for change in changed), *_describe_new_best(out, changed)]
+    changes = [f"changed {change}" for change in point.changes]
+    changes += _describe_new_best(out, point.changes)
     if (file := RunDirectory(out).config_file) and not file.exists():
         changes.append(f"{file}: no such file; goes on with the settings of this command alone")
-    if not new_replay:
+    if not start.new_replay:
         changes = _describe_recovery(replay_directory(config, out)) + changes
-    if saved is None:
-        samples = "with an empty replay" if new_replay else "on the samples that are there"
+    if point.opt_steps is None:
+        samples = "with an empty replay" if start.new_replay else "on the samples that are there"
         return [f"no checkpoint in {out}: learns from the beginning, {samples}", *changes]
-    for steps, why in Checkpoints(RunDirectory(out).checkpoints, keep=1).unreadable_after(saved):
+    checkpoints = Checkpoints(RunDirectory(out).checkpoints, keep=1)
+    for steps, why in checkpoints.unreadable_after(point.opt_steps):
         changes.insert(0, f"checkpoint {steps:,} is skipped: {why}")
-    line = f"goes on from optimization step {saved:,} of the run in {out}"
-    there = not new_replay and (replay_directory(config, out) / COMMITS).exists()
+    line = f"goes on from optimization step {point.opt_steps:,} of the run in {out}"
+    there = not start.new_replay and (replay_directory(config, out) / COMMITS).exists()
     return [line if there else f"{line}, with an empty replay", *changes]
 
 
@@ -154,7 +113,7 @@ def begins_new_best(config: RunConfig, out: Path) -> bool:
     return any("best" in change.stored_in for change in list_changes(config, out))
 
 
-def _describe_new_best(out: Path, changed: list[ChangedSetting]) -> list[str]:
+def _describe_new_best(out: Path, changed: Sequence[ChangedSetting]) -> list[str]:
     """Describe why the best evaluation does not count any more, where it does not."""
     keys = [change.key for change in changed if "best" in change.stored_in]
     best = read_best(RunDirectory(out).best)
@@ -178,11 +137,11 @@ def _describe_recovery(directory: Path) -> list[str]:
 
 def list_changes(config: RunConfig, out: Path) -> list[ChangedSetting]:
     """List the settings that differ from those of the last start."""
-    before = _saved_config(out)
+    before = saved_config(out)
     return [] if before is None else changed_settings(read_config(before), config)
 
 
-def check_kind(out: Path, *, in_process: bool, fresh: bool) -> None:
+def check_kind(out: Path, start: Start) -> None:
     """Refuse to resume a run of daemons in one process, or the other way round.
 
     The replay of the one is in files, that of the other in memory: a resume would miss rows that
@@ -192,10 +151,12 @@ def check_kind(out: Path, *, in_process: bool, fresh: bool) -> None:
         UsageError: names how the run was started, and the fix.
     """
     run = RunDirectory(out)
-    if fresh or not run.exists or run.identity().in_process == in_process:
+    if start.fresh or not run.exists or run.identity().in_process == start.in_process:
         return
     was, fix = (
-        ("in daemons", "leave --in-process out") if in_process else ("in one process", "add it")
+        ("in daemons", "leave --in-process out")
+        if start.in_process
+        else ("in one process", "add it")
     )
     raise UsageError(
         f"--in-process: the run in {out} was started {was}; {fix}, choose another --out, or erase "
@@ -204,35 +165,25 @@ def check_kind(out: Path, *, in_process: bool, fresh: bool) -> None:
 
 
 def check_resume(
-    config: RunConfig,
-    out: Path,
-    spaces: Spaces,
-    layout: ReplayLayout,
-    *,
-    fresh: bool,
-    new_replay: bool = False,
-) -> int | None:
+    config: RunConfig, out: Path, start: Start, spaces: Spaces, layout: ReplayLayout
+) -> ResumePoint:
     """Refuse to resume a run that is damaged or does not fit this configuration.
 
     Args:
         out: the run's directory, perhaps without a run.
         spaces: of its environment now.
         layout: of the replay of `config`.
-        fresh: a run in the directory is erased before.
-        new_replay: its replay is.
-
-    Returns:
-        Optimization steps of the checkpoint to resume from; None if there is none.
 
     Raises:
         ConfigError: names the key that differs or the file that is damaged, and the fix.
     """
     run = RunDirectory(out)
-    if fresh or not run.exists:
+    if start.fresh or not run.exists:
         _check_place(config, run)
-        return None
+        return ResumePoint()
     try:
-        return _check_run(config, run, spaces, layout, new_replay=new_replay)
+        with config_errors():
+            return _check_run(config, run, start, spaces, layout)
     except SettingError as error:
         if run.config_file.exists():
             raise
@@ -242,33 +193,29 @@ def check_resume(
 
 
 def _check_run(
-    config: RunConfig, run: RunDirectory, spaces: Spaces, layout: ReplayLayout, *, new_replay: bool
-) -> int | None:
+    config: RunConfig, run: RunDirectory, start: Start, spaces: Spaces, layout: ReplayLayout
+) -> ResumePoint:
     """Check the run in a directory as `check_resume` says."""
     out = run.root
     saved, made_of = _whole_checkpoint(run)
-    _check_changes(config, out, saved, new_replay=new_replay)
+    point = ResumePoint(saved, tuple(list_changes(config, out)))
+    _check_changes(config, out, start, point)
     for part, now in describe_spaces(spaces).items():
         before = made_of.get(part, now)
         if before != now:
             why = f"its {part} are {now} now, and those of the checkpoint in {out} are {before}"
             raise SettingError("env.id", why, OTHER_RUN)
-    if new_replay:
+    if start.new_replay:
         _check_place(config, run)
         if saved is not None:
             _check_weights(config, run, spaces)  # before the replay is gone
-        return saved
+        return point
     try:
         _check_replay(config, replay_directory(config, out), run.identity().run_id, layout)
-    except ReplayDiffersError as e:
-        key, fix = _key_of(e.what, layout)
-        raise SettingError(key, str(e), fix) from e
-    except ReplayFormatError as e:
-        raise ConfigError(str(e)) from e
     except OSError as e:
         fix = "let this user read and write it"
         raise ConfigError(f"{e.filename} cannot be read: {e.strerror}; {fix}") from e
-    return saved
+    return point
 
 
 def _whole_checkpoint(run: RunDirectory) -> tuple[int | None, dict[str, str]]:
@@ -276,12 +223,9 @@ def _whole_checkpoint(run: RunDirectory) -> tuple[int | None, dict[str, str]]:
     the spaces that it was made of, as far as it says so.
 
     Raises:
-        ConfigError: there are checkpoints, and none can be read.
+        CheckpointError: there are checkpoints, and none can be read.
     """
-    try:
-        whole = Checkpoints(run.checkpoints, keep=1).newest_readable()
-    except CheckpointError as e:
-        raise ConfigError(f"{e}") from e
+    whole = Checkpoints(run.checkpoints, keep=1).newest_readable()
     if whole is None:
         return None, {}
     path, meta = whole
@@ -292,10 +236,7 @@ def _check_weights(config: RunConfig, run: RunDirectory, spaces: Spaces) -> None
     """Load the checkpoint into an agent of this configuration; this imports torch."""
     kind = agent_kind(config.agent.name)
     agent = kind.build_agent(config.agent, spaces, device="cpu", seed=config.seed)
-    try:
-        load_checkpoint(Checkpoints(run.checkpoints, keep=1), agent)
-    except CheckpointError as e:
-        raise ConfigError(f"{e}") from e
+    load_checkpoint(Checkpoints(run.checkpoints, keep=1), agent)
 
 
 def load_checkpoint(checkpoints: Checkpoints, agent: Agent) -> LoadedCheckpoint | None:
@@ -318,21 +259,21 @@ def load_checkpoint(checkpoints: Checkpoints, agent: Agent) -> LoadedCheckpoint 
     return found
 
 
-def _check_changes(config: RunConfig, out: Path, saved: int | None, *, new_replay: bool) -> None:
+def _check_changes(config: RunConfig, out: Path, start: Start, point: ResumePoint) -> None:
     """Check that what is stored in checkpoints and samples was made with the same settings.
 
     A replay in memory is lost with its process, and the checkpoint has learned from its samples.
     """
-    stored = {"weights"} if saved is not None else set[str]()
-    if not new_replay and (stored or (replay_directory(config, out) / COMMITS).exists()):
+    saved = point.opt_steps is not None
+    stored = {"weights"} if saved else set[str]()
+    if not start.new_replay and (stored or (replay_directory(config, out) / COMMITS).exists()):
         stored.add("samples")
-    changes = list_changes(config, out)
-    begins = any(change.key.startswith("learner.init_") for change in changes)
-    if saved is not None and config.learner.init_from is not None and begins:
+    begins = any(change.key.startswith("learner.init_") for change in point.changes)
+    if saved and config.learner.init_from is not None and begins:
         why = f"{out} has a checkpoint, and goes on with its own weights"
         fix = "choose another --out, or start over with --fresh --force"
         raise SettingError("learner.init_from (--init-from)", why, fix)
-    differing = [change for change in changes if change.stored_in & stored]
+    differing = [change for change in point.changes if change.stored_in & stored]
     foreign = [change for change in differing if change.key in ("env.id", "agent.name")]
     raise_errors([change.refusal(out, stored) for change in foreign or differing])
 
@@ -353,30 +294,14 @@ def _check_replay(config: RunConfig, directory: Path, run_id: str, layout: Repla
         raise ReplayTornError(directory / COMMITS, "is no part of this replay") from e
 
 
-def _key_of(what: str, layout: ReplayLayout) -> tuple[str, str]:
-    """Return the key behind a difference between replay and configuration, and a further fix."""
-    if what == "capacity":
-        return "replay.capacity", ""
-    if what == "run":
-        return "replay.directory", ""
-    if what == "guard":
-        return "actors.n_buffer", "or lower actors.n_buffer"
-    if what != "storage":
-        return "env", "name another --out, or erase this run with --fresh --force"
-    key = "replay.frame_storage"
-    return key, f"or go on with it by {key}={'plain' if layout.shared else 'auto'}"
-
-
 def _check_place(config: RunConfig, run: RunDirectory) -> None:
     """Check that a new run's replay directory is empty, or will be erased."""
     directory = replay_directory(config, run.root)
     own = run.exists and directory in (run.replay, replay_elsewhere(run))
     if own:
         return
-    try:
+    with config_errors("replay.directory"):
         found = check_replay_directory(directory)
-    except ReplayFormatError as e:
-        raise SettingError("replay.directory", str(e)) from e
     if found and directory == run.replay:
         raise SettingError(
             f"--out {run.root}",

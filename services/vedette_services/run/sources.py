@@ -2,10 +2,10 @@
 
 ::
 
-    check_sources(config, out, spaces, new=...)       # before anything is changed
-    staged = stage_sources(config, run, new=...)      # reads what was not read yet
-    place_sources(config, run, staged)                # renamed: there or not
-    rings = open_sources(config, run.root)            # the trainer, at every start
+    checked = check_sources(config, out, spaces, new=...)             # before anything is changed
+    staged = stage_sources(config, run, spaces, checked.unread)       # reads what was not read yet
+    place_sources(config, run, staged)                                # renamed: there or not
+    rings = open_sources(config, run.root)                            # the trainer, at every start
 
 A source lies in ``sources/NAME`` below the replay's directory: a ring, and ``source.json``, which
 says what was read. It is written aside, synced and renamed last, so a killed start leaves none or a
@@ -18,7 +18,7 @@ import json
 import logging
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -27,7 +27,6 @@ from typing import NamedTuple
 from vedette_rl.core import ReplayBuffer
 from vedette_rl.core.columns import INTERVENED
 from vedette_rl.datasets.data_sets import ReplayData
-from vedette_rl.envs.make import environment_spaces
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.errors import DataSetError, ReplayFormatError, ReplayTornError, RlError
 from vedette_rl.replay import ring_files
@@ -121,10 +120,12 @@ class CheckedSources(NamedTuple):
     Args:
         lines: for the user.
         bytes: of the sources that are still to be read.
+        unread: their names: this start reads them.
     """
 
     lines: tuple[str, ...]
     bytes: int
+    unread: tuple[str, ...]
 
 
 def check_sources(config: RunConfig, out: Path, spaces: Spaces, *, new: bool) -> CheckedSources:
@@ -139,6 +140,7 @@ def check_sources(config: RunConfig, out: Path, spaces: Spaces, *, new: bool) ->
     """
     lines = []
     total = 0
+    unread: list[str] = []
     for name, source in config.replay.sources.items():
         key = f"replay.sources.{name}" + (".data" if source.data else "")
         with _source_errors(key):
@@ -154,10 +156,11 @@ def check_sources(config: RunConfig, out: Path, spaces: Spaces, *, new: bool) ->
             reading = DataReading(config, spaces, open_data(config, spaces, source.data))
             reading.check_values()
             total += reading.space(config.replay.prioritized)
+            unread.append(name)
             lines.append(f"source {name}: {source.data}, which is read once, at this start")
     if not new:
         lines += _left_sources(config, out)
-    return CheckedSources(tuple(lines), total)
+    return CheckedSources(tuple(lines), total, tuple(unread))
 
 
 @contextmanager
@@ -215,29 +218,30 @@ def _known(config: RunConfig, out: Path, name: str) -> SourceRecord | None:
     return record
 
 
-def stage_sources(config: RunConfig, run: RunDirectory, *, new: bool) -> dict[str, SourceRecord]:
-    """Read every data set that was not read yet, and check all of it, aside.
+def stage_sources(
+    config: RunConfig, run: RunDirectory, spaces: Spaces, unread: Iterable[str]
+) -> dict[str, SourceRecord]:
+    """Read data sets, and check all of each, aside.
+
+    Args:
+        unread: `CheckedSources.unread`.
 
     Raises:
         SettingError: one is torn or does not fit; nothing has changed then.
     """
     staged = run.root / STAGED
     shutil.rmtree(staged, ignore_errors=True)
-    named = {name: source for name, source in config.replay.sources.items() if source.data}
-    found: dict[str, SourceRecord] = {}
-    spaces: Spaces | None = None
+    records: dict[str, SourceRecord] = {}
     try:
-        for name, source in named.items():
-            if not new and read_record(source_directory(config, run.root, name)) is not None:
-                continue
-            spaces = spaces or environment_spaces(config.env)
-            found[name] = _stage(config, spaces, name, source.data, staged / name)
+        for name in unread:
+            source = config.replay.sources[name]
+            records[name] = _stage(config, spaces, name, source.data, staged / name)
     except BaseException as error:
         shutil.rmtree(staged, ignore_errors=True)
         if isinstance(error, DataSetError):
             raise config_error(error, f"replay.sources.{name}.data") from error
         raise
-    return found
+    return records
 
 
 def place_sources(config: RunConfig, run: RunDirectory, staged: dict[str, SourceRecord]) -> None:

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import remembering  # beside this file
 from small_runs import config_of, trained
+from starts import lines_of_start  # of tests/support
 
 from vedette_rl.core import Sample
 from vedette_rl.replay.rows import MemoryRing
 from vedette_rl.replay.uniform import UniformReplay
 from vedette_rl.testing import BitFlip
 from vedette_services.errors import ConfigError, ServicesError, SettingError
-from vedette_services.run.checks import check_config
 
 
 def settings(agent: str = "Memory", steps: str = "TwiceSeen") -> dict[str, Any]:
@@ -89,7 +89,7 @@ def test_a_column_that_flush_leaves_out_is_named_at_the_first_step(tmp_path: Pat
 
 def test_columns_of_the_same_name_are_refused_before_the_start(tmp_path: Path) -> None:
     config = config_of(**{**settings(), "replay": {"prioritized": True}})
-    check_config(config, tmp_path, in_process=True)
+    lines_of_start(config, tmp_path, in_process=True)
     both = remembering.columns
 
     class Declares(remembering.TwiceSeen):
@@ -97,7 +97,7 @@ def test_columns_of_the_same_name_are_refused_before_the_start(tmp_path: Path) -
 
     remembering.Declares = Declares  # type: ignore[attr-defined]
     with pytest.raises(ConfigError, match="column 'since': it is declared twice, by agent 'remem"):
-        check_config(config_of(**settings(steps="Declares")), tmp_path, in_process=True)
+        lines_of_start(config_of(**settings(steps="Declares")), tmp_path, in_process=True)
 
 
 class Newest(UniformReplay):
@@ -115,7 +115,7 @@ def test_a_run_draws_from_the_replay_that_is_named(tmp_path: Path) -> None:
     config = config_of(
         replay={"name": f"{__name__}:Newest"}, learner={"recorders": ["csv"], "eval_interval": 0}
     )
-    check_config(config, tmp_path / "unused", in_process=True)
+    lines_of_start(config, tmp_path / "unused", in_process=True)
     run, summary = trained(config, tmp_path / "run")
     assert isinstance(run.replay, Newest)
     assert summary["exit_reason"] == "max_opts"
@@ -125,7 +125,7 @@ def test_a_run_draws_from_the_replay_that_is_named(tmp_path: Path) -> None:
 def test_a_replay_that_cannot_be_made_is_refused_before_the_start(tmp_path: Path) -> None:
     config = config_of(replay={"name": f"{__name__}:Newest", "kwargs": {"size": 3}})
     with pytest.raises(SettingError, match=r"replay\.name: .*Newest fails when it is made"):
-        check_config(config, tmp_path, in_process=True)
+        lines_of_start(config, tmp_path, in_process=True)
 
 
 class SingleRow(BitFlip):
@@ -138,4 +138,4 @@ class SingleRow(BitFlip):
 def test_hindsight_tries_the_reward_before_the_start(tmp_path: Path) -> None:
     config = config_of(env={"id": f"{__name__}:SingleRow"}, actors={"step_processor": "her"})
     with pytest.raises(ConfigError, match=r"'her': its goals cannot be judged again \(TypeError: "):
-        check_config(config, tmp_path, in_process=True)
+        lines_of_start(config, tmp_path, in_process=True)

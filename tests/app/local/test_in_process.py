@@ -10,14 +10,15 @@ import pytest
 import torch
 from configurations import configured
 from small_runs import SMALL, config_of, trained  # beside this file
+from starts import train_in_process  # of tests/support
 from torch import nn
 
 from vedette.cli.app import main
-from vedette.local.in_process import lock_step, run_in_process
+from vedette.local.in_process import lock_step
 from vedette_rl.agents.dqn.agent import DqnAgent
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import ModelInfo
-from vedette_rl.envs.make import probe_environment
+from vedette_rl.envs.make import environment_spaces, probe_environment
 from vedette_rl.errors import RlError
 from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_rl.storage.state_file import read_state
@@ -76,7 +77,7 @@ def test_an_evaluation_that_is_not_finite_is_not_the_best(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = config_of(env={"wrappers": [{"name": f"{__name__}:BadWhenGreedy"}]})
-    evaluation = ModelEvaluation(config, "run", tmp_path / "best")
+    evaluation = ModelEvaluation(config, environment_spaces(config.env), "run", tmp_path / "best")
     policy = agent_kind("dqn").build_agent(
         config.agent, probe_environment(config.env), device="cpu", seed=0
     )
@@ -94,7 +95,7 @@ def test_the_first_model_of_a_new_epoch_is_evaluated_though_its_version_is_lower
     tmp_path: Path,
 ) -> None:
     config = config_of(learner={"eval_interval": 40})
-    evaluation = ModelEvaluation(config, "run", tmp_path / "best")
+    evaluation = ModelEvaluation(config, environment_spaces(config.env), "run", tmp_path / "best")
     policy = agent_kind("dqn").build_agent(
         config.agent, probe_environment(config.env), device="cpu", seed=0
     )
@@ -178,13 +179,13 @@ def test_a_summary_that_cannot_be_written_ends_no_training_but_is_no_success(
 
     monkeypatch.setattr(outcome, "write_json", full)
     with pytest.raises(UnsavedEndError, match=r"summary\.json is older than the end") as e:
-        run_in_process(config_of(), tmp_path)
+        train_in_process(config_of(), tmp_path)
     assert (e.value.status["exit_reason"], e.value.status["opt_steps"]) == ("max_opts", 100)
 
 
 def test_a_run_leaves_what_any_run_leaves(tmp_path: Path) -> None:
     config = config_of()
-    assert run_in_process(config, tmp_path)["exit_reason"] == "max_opts"
+    assert train_in_process(config, tmp_path)["exit_reason"] == "max_opts"
     assert read_config(tmp_path / "config.toml") == config
     assert [path.name for path in Checkpoints(tmp_path / "checkpoints", 3).list()] == ["50", "100"]
     assert list((tmp_path / "tensorboard").iterdir())
@@ -229,15 +230,15 @@ def test_every_evaluation_is_on_the_curves_where_it_was_played(tmp_path: Path) -
 
 
 def test_the_same_command_resumes_where_the_checkpoint_is(tmp_path: Path) -> None:
-    run_in_process(config_of(), tmp_path)
+    train_in_process(config_of(), tmp_path)
     before = json.loads((tmp_path / "summary.json").read_text())
-    run_in_process(config_of(stop={"max_opts": 150}), tmp_path)
+    train_in_process(config_of(stop={"max_opts": 150}), tmp_path)
     after = json.loads((tmp_path / "summary.json").read_text())
     assert (after["run_id"], after["epoch"], after["opt_steps"]) == (before["run_id"], 2, 150)
     assert after["env_steps"] > before["env_steps"] + 64  # it warms up again
     since = after["samples"]["inserted"] - 64
     assert after["limiter"]["samples_per_insert"] * since == pytest.approx(150 * 8)
-    run_in_process(config_of(stop={"max_opts": 20}), tmp_path, fresh=True)
+    train_in_process(config_of(stop={"max_opts": 20}), tmp_path, fresh=True)
     anew = json.loads((tmp_path / "summary.json").read_text())
     assert (anew["epoch"], anew["opt_steps"]) == (1, 20)
     assert anew["run_id"] != before["run_id"]

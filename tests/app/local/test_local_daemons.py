@@ -9,16 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from starts import spec_of  # of tests/support
 
 from vedette.live import View
 from vedette.local import daemons as local_run
 from vedette.local.daemons import LocalRun, configured_packages, free_port, last_lines
-from vedette_services.config import RunConfig, read_config
+from vedette_rl.envs.make import environment_spaces
+from vedette_services.config import RunConfig
 from vedette_services.errors import REFUSED, DaemonFailedError, UnsavedEndError
 from vedette_services.net.addresses import Address
-from vedette_services.run.directory import LearnerSpec, RunDirectory
+from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import EventFile, RunEvent
 from vedette_services.run.outcome import read_summary, status_at_end
+from vedette_services.run.resume import ResumePoint
+from vedette_services.run.start import Start
+from vedette_services.run.start_plan import StartPlan
 from vedette_services.status.records import StatusRecordWriter, TrainerStatus
 from vedette_services.status.status import Status, Time
 
@@ -35,15 +40,23 @@ exec(script[name])
 """
 
 
-KEEP_CONFIG = (
-    "pathlib.Path(os.environ['PIDS'], '../given.toml').write_text(open(sys.argv[2]).read())"
-)
+KEEP_PLAN = "pathlib.Path(os.environ['PIDS'], '../given.json').write_text(open(sys.argv[3]).read())"
 
 
 WRITE_SUMMARY = (
-    "pathlib.Path(sys.argv[4], 'summary.json').write_text("
+    "pathlib.Path(sys.argv[5], 'summary.json').write_text("
     """'{"exit_reason": "interrupted", "time_s": 9e9, "run_id": "a", "epoch": 1}')"""
 )
+
+
+def start_of(config: RunConfig, out: Path) -> StartPlan:
+    """A plan that nothing was checked for."""
+    return StartPlan(config, out, Start(), environment_spaces(config.env), ResumePoint())
+
+
+def given(tmp_path: Path) -> StartPlan:
+    """The plan that the learner was given."""
+    return StartPlan.from_json((tmp_path / "given.json").read_text())
 
 
 def python_of(script: str) -> Callable[..., list[str]]:
@@ -72,8 +85,7 @@ def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     def run(learner: str, actors: str, stop: Any = None, view: Any = None) -> LocalRun:
         monkeypatch.setenv("FAKES", f"learner={learner};actors={actors}")
         return LocalRun(
-            CONFIG,
-            tmp_path / "run",
+            start_of(CONFIG, tmp_path / "run"),
             view=view or View(),
             command=python_of(FAKE),
         )
@@ -91,12 +103,12 @@ def silent(timeout_s: float) -> None:
 def test_a_run_ends_with_its_learner_and_the_actors_are_seen_off(
     fakes: Any, tmp_path: Path
 ) -> None:
-    with fakes(KEEP_CONFIG, "time.sleep(0.4)") as run:
+    with fakes(KEEP_PLAN, "time.sleep(0.4)") as run:
         run.watch(silent, None)
     log = tmp_path / "run" / "log"
     assert "hello from learner" in (log / "learner.log").read_text()
-    assert read_config(tmp_path / "given.toml").env.id == "CartPole-v1"
-    assert not list(log.glob("*.toml"))
+    assert given(tmp_path).config.env.id == "CartPole-v1"
+    assert not list(log.glob("*.json"))
 
 
 def test_a_process_of_the_learner_that_died_is_said_once(fakes: Any, tmp_path: Path) -> None:
@@ -130,7 +142,7 @@ def test_a_learner_that_ends_and_answers_no_more_is_said_to_end(
 ) -> None:
     run = RunDirectory(tmp_path)
     run.make()
-    LearnerSpec(run, "a", CONFIG, Address("127.0.0.1", 5555)).write()
+    spec_of(run, "a", CONFIG, Address("127.0.0.1", 5555)).write()
     record = StatusRecordWriter(run.learning_map, TrainerStatus)
     record.write(now)
     record.close()
@@ -172,19 +184,21 @@ def test_a_learner_gets_its_own_configuration_beside_another_start(
     fakes: Any, tmp_path: Path
 ) -> None:
     wait = "pathlib.Path(os.environ['PIDS'], '../go')"
-    slow = fakes(f"while not {wait}.exists(): time.sleep(0.01)\n{KEEP_CONFIG}", "pass")
+    slow = fakes(f"while not {wait}.exists(): time.sleep(0.01)\n{KEEP_PLAN}", "pass")
     other = CONFIG.model_copy(update={"seed": 77})
 
     def another_start(timeout_s: float) -> None:
         if not (tmp_path / "go").exists():
-            learner = LocalRun(other, tmp_path / "run", view=View(), command=python_of("pass"))
+            learner = LocalRun(
+                start_of(other, tmp_path / "run"), view=View(), command=python_of("pass")
+            )
             with learner:
                 learner.watch(silent, None)
             (tmp_path / "go").touch()
 
     with slow as run:
         run.watch(another_start, None)
-    assert read_config(tmp_path / "given.toml").seed == CONFIG.seed
+    assert given(tmp_path).config.seed == CONFIG.seed
 
 
 def test_a_learner_that_fails_ends_the_run_with_its_exit_report(fakes: Any) -> None:

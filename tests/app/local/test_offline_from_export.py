@@ -7,13 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from configurations import configured
+from starts import lines_of_start, train_in_process
 
 import vedette
 from vedette.cli.app import main
-from vedette.local.in_process import run_in_process
 from vedette_rl.recording.reading import CurveReader
 from vedette_services.config import RunConfig
-from vedette_services.run.checks import check_config
 from vedette_services.run.outcome import read_summary
 
 minari = pytest.importorskip("minari")
@@ -56,8 +55,8 @@ def test_a_run_is_published_and_trained_on_offline(
     config = configuration(
         "actors.count=0", "stop.max_opts=100", f"replay.sources.online.data=minari:{ID}"
     )
-    check_config(config, offline, in_process=True)
-    trained = run_in_process(config, offline)
+    lines_of_start(config, offline, in_process=True)
+    trained = train_in_process(config, offline)
     assert (trained.opt_steps, trained.env_steps) == (100, 0)
     assert (trained.sources[0].size, trained.sources[0].episodes) == (
         data.total_steps,

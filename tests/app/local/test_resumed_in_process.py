@@ -7,15 +7,14 @@ from pathlib import Path
 
 import pytest
 from small_runs import config_of, trained  # beside this file
+from starts import lines_of_start, train_in_process  # of tests/support
 
-from vedette.local.in_process import run_in_process
 from vedette_rl.errors import CheckpointError
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_rl.storage.state_file import check_state
 from vedette_services.config import RunConfig
 from vedette_services.errors import ConfigError
-from vedette_services.run.checks import check_config
 from vedette_services.run.events import read_events
 
 
@@ -36,23 +35,23 @@ def test_the_accounting_of_a_run_that_has_ended_goes_on(tmp_path: Path) -> None:
 
 def test_a_checkpoint_that_does_not_load_leaves_the_settings_as_they_were(tmp_path: Path) -> None:
     """Its network is another one: nothing in the settings says so before."""
-    run_in_process(config_of(stop={"max_opts": 20}), tmp_path / "run")
-    run_in_process(config_of(agent={"hidden_sizes": [9]}, stop={"max_opts": 30}), tmp_path / "9")
+    train_in_process(config_of(stop={"max_opts": 20}), tmp_path / "run")
+    train_in_process(config_of(agent={"hidden_sizes": [9]}, stop={"max_opts": 30}), tmp_path / "9")
     (tmp_path / "9/checkpoints/30").rename(tmp_path / "run/checkpoints/30")
     files = [tmp_path / "run" / name for name in ("config.toml", "config.schema.json")]
     before = [file.read_bytes() for file in files]
     other = config_of(stop={"max_opts": 40}, evaluation={"seed": 7, "episodes": 2})
     with pytest.raises(CheckpointError, match="it is of another network"):
-        run_in_process(other, tmp_path / "run")
+        train_in_process(other, tmp_path / "run")
     assert [file.read_bytes() for file in files] == before
     best, best_before = tmp_path / "run" / "best", tmp_path / "run" / "best-before"
     assert check_state(best)["seed"] != 7
     events, _ = read_events(tmp_path / "run/events.jsonl")
     assert not [event for event in events if event.kind == "changed"]
     with pytest.raises(ConfigError, match="it is of another network"):
-        check_config(config_of(), tmp_path / "run", in_process=True, new_replay=True)
+        lines_of_start(config_of(), tmp_path / "run", in_process=True, new_replay=True)
     shutil.rmtree(tmp_path / "run/checkpoints/30")
-    run_in_process(other, tmp_path / "run")
+    train_in_process(other, tmp_path / "run")
     assert check_state(best)["seed"] == 7
     assert check_state(best_before)["seed"] != 7
 

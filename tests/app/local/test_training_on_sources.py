@@ -10,13 +10,12 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from configurations import configured
+from starts import lines_of_start, train_in_process
 
-from vedette.local.in_process import run_in_process
 from vedette_rl.recording.reading import CurveReader
 from vedette_rl.replay.ring import RingReader
 from vedette_services.config import RunConfig, load_config
 from vedette_services.errors import ManySettingsError, SettingError
-from vedette_services.run.checks import check_config
 from vedette_services.status.status import Status
 
 ROWS = 400
@@ -54,8 +53,8 @@ def configuration(place: Path, *settings: str) -> RunConfig:
 
 
 def trained(config: RunConfig, out: Path) -> Status:
-    check_config(config, out, in_process=True)
-    return run_in_process(config, out)
+    lines_of_start(config, out, in_process=True)
+    return train_in_process(config, out)
 
 
 def curve(out: Path, tag: str) -> Any:
@@ -127,7 +126,7 @@ def test_what_needs_a_source_is_refused_without_one(
 ) -> None:
     config = configured(setting, env="CartPole-v1", agent="dqn")
     with pytest.raises((SettingError, ManySettingsError), match=said):
-        check_config(config, tmp_path / "run")
+        lines_of_start(config, tmp_path / "run")
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from run_directories import new_run
 from vedette.sweep import parse_sweep, plan_trials
 from vedette_services.config import RunConfig, StopConfig
 from vedette_services.errors import ConfigError, UsageError
+from vedette_services.run.start import Start
 from vedette_services.status.schema import decode
 from vedette_services.status.status import Status
 from vedette_services.status.stop_conditions import is_over
@@ -56,7 +57,7 @@ def test_a_trial_that_exists_keeps_its_settings(tmp_path: Path) -> None:
     first, second = plan_trials(configure, tmp_path, seeds=2)
     assert first.config.agent.batch_size == 64
     assert second.config == saved
-    _, again = plan_trials(configure, tmp_path, seeds=2, fresh=True)
+    _, again = plan_trials(configure, tmp_path, Start.of(fresh=True), seeds=2)
     assert again.config.agent.batch_size == 64
 
 

@@ -17,6 +17,7 @@ from vedette.cli.app import main
 from vedette.sweep import Sweep, Trial, exit_status, jobs_within
 from vedette_services.config import read_config
 from vedette_services.host.processes import StopSignals
+from vedette_services.run.start import Start
 
 FAKE = """
 import json, os, pathlib, signal, sys, time
@@ -112,7 +113,7 @@ def test_what_is_over_is_not_run_again_unless_begun_anew(fakes: Any, tmp_path: P
     outcomes = fakes("").run()
     assert outcomes[1].message == "over already: max_opts after 9 env steps, best evaluation -"
     assert not list((tmp_path / "pids").glob("seed-1-*"))
-    fakes("(out / 'given').write_text(' '.join(sys.argv[1:]))", fresh=True).run()
+    fakes("(out / 'given').write_text(' '.join(sys.argv[1:]))", start=Start.of(fresh=True)).run()
     assert (done / "given").read_text().endswith("--fresh --force")
 
 

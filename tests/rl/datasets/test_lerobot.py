@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from configurations import configured
 from numpy.typing import NDArray
+from starts import prepared  # of tests/support
 
 from vedette_rl.datasets.lerobot import LeRobotData, is_lerobot
 from vedette_rl.envs.make import environment_spaces
@@ -21,7 +22,6 @@ from vedette_rl.replay.ring import RingReader
 from vedette_services.errors import SettingError
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.sources import check_sources, read_record, source_directory
-from vedette_services.run.start import prepare_start
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -183,7 +183,7 @@ def test_it_is_a_source_of_a_run(tmp_path: Path) -> None:
     check_sources(config, tmp_path / "run", environment_spaces(config.env), new=False)
     run = RunDirectory(tmp_path / "run")
     run.make()
-    prepare_start(config, run, fresh=False, new_replay=False)
+    prepared(config, run, new_replay=False)
     record = read_record(source_directory(config, run.root, "demos"))
     assert record is not None
     assert (record.rows, record.episodes, len(record.files)) == (11, 3, 4)

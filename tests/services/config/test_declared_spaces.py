@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from starts import lines_of_start  # of tests/support
 
 from vedette_rl.envs import EnvConfig, environment_spaces, make_env
 from vedette_rl.envs.config import UNNAMED
@@ -19,7 +20,7 @@ from vedette_services.config import RunConfig, load_config, read_config, write_c
 from vedette_services.errors import ConfigError, SettingError
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import list_keys, make_keys
-from vedette_services.run.checks import check_config, check_trust
+from vedette_services.run.checks import check_trust
 
 BOX = {"space": "box", "shape": [4]}
 TWO = {"space": "discrete", "n": 2}
@@ -147,7 +148,7 @@ def test_a_learner_starts_without_the_environment_whose_spaces_are_declared(
 ) -> None:
     config = loaded(**FAR)
     assert config.evaluates_on_actors
-    assert any("replay:" in line for line in check_config(config, tmp_path / "run"))
+    assert any("replay:" in line for line in lines_of_start(config, tmp_path / "run"))
 
 
 @pytest.mark.parametrize(
@@ -164,7 +165,7 @@ def test_an_environment_that_is_played_here_is_needed_here(
     table = {"env": {"observation": BOX, "action": TWO, **FAR}, "evaluation": evaluation}
     config = load_config(table=table, environment={}).config
     with pytest.raises(ConfigError, match=said):
-        check_config(config, tmp_path / "run", in_process=in_process)
+        lines_of_start(config, tmp_path / "run", in_process=in_process)
 
 
 # Whose evaluations count

@@ -9,13 +9,13 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from starts import lines_of_start  # of tests/support
 
 from vedette.cli.app import main
 from vedette_rl.envs.make import probe_environment
 from vedette_rl.steps import NStep
 from vedette_services.config import RunConfig, load_config, read_config, write_config
 from vedette_services.errors import ConfigError
-from vedette_services.run.checks import check_config
 from vedette_services.run.replay_layout import replay_layout
 
 STACKED = {"name": "gymnasium.wrappers:FrameStackObservation", "kwargs": {"stack_size": 4}}
@@ -127,11 +127,11 @@ def test_the_start_says_where_short_batches_repeat_observations(tmp_path: Path) 
     for n_buffer, said in rows.items():
         config = configuration(f"actors.n_buffer={n_buffer}", env=reach, agent="sac")
         assert stored_once(config)
-        lines = [line for line in check_config(config, tmp_path / "run") if "copies" in line]
+        lines = [line for line in lines_of_start(config, tmp_path / "run") if "copies" in line]
         assert len(lines) == bool(said)
         assert not said or re.search(said, lines[0])
     plain = configuration("replay.frame_storage=plain", env=reach, agent="sac")
-    assert not any("copies" in line for line in check_config(plain, tmp_path / "run"))
+    assert not any("copies" in line for line in lines_of_start(plain, tmp_path / "run"))
     assert not stored_once(configuration("env.kwargs.see='state'", env=reach, agent="sac"))
 
 
@@ -177,7 +177,7 @@ def test_what_cannot_be_is_refused_in_one_line(
     tmp_path: Path, settings: tuple[str, ...], agent: str, says: str
 ) -> None:
     with pytest.raises(ConfigError, match=says) as refused:
-        check_config(configuration(*settings, agent=agent), tmp_path / "run")
+        lines_of_start(configuration(*settings, agent=agent), tmp_path / "run")
     assert "\n" not in str(refused.value)
 
 
@@ -191,7 +191,7 @@ def test_policies_that_tell_td_errors_are_let_through(tmp_path: Path) -> None:
     settings = ("replay.prioritized=true", "replay.initial_priorities=actor", "env.frame_stack=3")
     for agent in ("dqn", "iqn"):
         config = configuration(*settings, agent=agent)
-        check_config(config, tmp_path / "run")
+        lines_of_start(config, tmp_path / "run")
         names = [
             column.name
             for column in replay_layout(config, probe_environment(config.env)).schema.columns

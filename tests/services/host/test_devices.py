@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 from configurations import configured
+from starts import lines_of_start
 
 from vedette_services.errors import SettingError
 from vedette_services.host import system
 from vedette_services.host.system import missing_device, nvidia_gpus
-from vedette_services.run import checks
+from vedette_services.run import planning
 
 
 @pytest.fixture(autouse=True)
@@ -56,10 +57,10 @@ def test_the_driver_is_asked_without_an_error_whether_it_is_there_or_not() -> No
 def test_nothing_starts_on_a_device_that_is_not_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checks, "missing_device", lambda name: f"{name} is somewhere else")
+    monkeypatch.setattr(planning, "missing_device", lambda name: f"{name} is somewhere else")
     config = configured("learner.device=cuda:7")
     with pytest.raises(SettingError) as refused:
-        checks.check_config(config, tmp_path / "run")
+        lines_of_start(config, tmp_path / "run")
     said = "learner.device: cuda:7 is somewhere else; set learner.device=auto"
     assert str(refused.value) == said
     assert not (tmp_path / "run").exists()

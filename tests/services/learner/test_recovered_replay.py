@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from configurations import configured
+from starts import lines_of_start, spec_of
 
 from vedette_protocol.account import SampleAccounting
 from vedette_protocol.ledger import Ledger
@@ -18,7 +19,6 @@ from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.ring import RingWriter
 from vedette_services.learner.supervisor import Supervisor
 from vedette_services.net.addresses import Address
-from vedette_services.run.checks import check_config
 from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.events import read_events
 from vedette_services.run.replay_layout import make_run_limiter, replay_layout
@@ -31,7 +31,7 @@ def spec(tmp_path: Path) -> LearnerSpec:
     config = configured("replay.capacity=6000", env="CartPole-v1")
     run = RunDirectory(tmp_path / "run")
     run.make()
-    return LearnerSpec(run, run.ensure_id(), config, Address("127.0.0.1", 5555))
+    return spec_of(run, run.ensure_id(), config, Address("127.0.0.1", 5555))
 
 
 def open_replay(spec: LearnerSpec) -> RingWriter:
@@ -65,7 +65,7 @@ def test_a_start_after_a_power_failure_is_not_refused_and_tells_what_was_lost(
     ring._held.close()
     spec.run.model_map.write_bytes(b"torn")
     monkeypatch.setattr(commits, "boot_id", lambda: b"of another start")
-    assert any("100 rows kept, 23 lost" in x for x in check_config(spec.config, spec.run.root))
+    assert any("100 rows kept, 23 lost" in x for x in lines_of_start(spec.config, spec.run.root))
     supervisor = Supervisor(spec, None, on_loaded=lambda: None)
     with caplog.at_level(logging.WARNING):
         supervisor._begin()

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from starts import lines_of_start, plan  # of tests/support
 
 import vedette
 from vedette_rl.core import Columns, ModelInfo
@@ -29,7 +30,6 @@ from vedette_services.host.processes import WakeupEvent
 from vedette_services.learner import remote_replay
 from vedette_services.learner.remote_replay import RemoteReplay
 from vedette_services.net.addresses import Address
-from vedette_services.run.checks import check_config
 from vedette_services.run.directory import LearnerSpec
 from vedette_services.run.model_map import ModelMapReader
 from vedette_services.run.outcome import write_summary
@@ -113,13 +113,15 @@ def _no_gateway(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote_replay, "_GatewaySupervisor", RingOnly)
 
 
-def configured(*settings: str, agent: str = "test_remote_replay_killed:Thresholds") -> RunConfig:
+def configured(*settings: str, agent: str = "test_remote_replay:Thresholds") -> RunConfig:
     own = ("learner.warmup_period=100", "agent.batch_size=10", "learner.eval_interval=0")
     return load_config(env="CartPole-v1", agent=agent, settings=[*own, *settings]).config
 
 
 def opened(run: Path, *settings: str, **options: Any) -> RemoteReplay:
-    return RemoteReplay(configured(*settings), run, ADDRESS, **options)
+    keys = options.pop("keys", None)
+    asked = {**options, "custom_loop": True, "force": bool(options.get("fresh"))}
+    return RemoteReplay(plan(configured(*settings), run, **asked), ADDRESS, keys=keys)
 
 
 def demonstrations(folder: Path) -> Path:
@@ -145,7 +147,7 @@ def with_demonstrations(folder: Path, *settings: str) -> RunConfig:
     sources = {"demos": {"data": str(demonstrations(folder)), "share": 0.5}}
     return load_config(
         env="CartPole-v1",
-        agent="test_remote_replay_killed:Thresholds",
+        agent="test_remote_replay:Thresholds",
         settings=["learner.warmup_period=100", "agent.batch_size=10", "agent.n_step=1", *settings],
         table={"replay": {"sources": sources}},
     ).config
@@ -287,7 +289,7 @@ def test_a_start_without_the_maps_of_the_last_one_counts_on_from_the_summary(
 def test_the_schedules_of_sources_go_on_at_the_next_start(tmp_path: Path) -> None:
     config = with_demonstrations(tmp_path, "replay.prioritized=true")
     for start in range(2):
-        with RemoteReplay(config, tmp_path / "run", ADDRESS) as replay:
+        with RemoteReplay(plan(config, tmp_path / "run", custom_loop=True), ADDRESS) as replay:
             replay.publish(ARRAYS)
             RingOnly.latest.insert(200)
             for drawn in range(1, 16):
@@ -299,7 +301,7 @@ def test_the_schedules_of_sources_go_on_at_the_next_start(tmp_path: Path) -> Non
 
 def test_sources_are_in_the_status_with_what_was_drawn_of_them(tmp_path: Path) -> None:
     config = with_demonstrations(tmp_path, "learner.flush_record_interval=4")
-    with RemoteReplay(config, tmp_path / "run", ADDRESS) as replay:
+    with RemoteReplay(plan(config, tmp_path / "run", custom_loop=True), ADDRESS) as replay:
         assert replay.status().sources == (SourceStatus("demos", 50, episodes=1),)
         replay.publish(ARRAYS)
         RingOnly.latest.insert(100)
@@ -314,7 +316,7 @@ def test_sources_are_in_the_status_with_what_was_drawn_of_them(tmp_path: Path) -
         shares = (replay.sample() and replay.status().sources[0].share for _ in range(10_000))
         assert next(filter(None, shares)) == 0.5
         config = with_demonstrations(tmp_path, "learner.flush_record_interval=0")
-    with RemoteReplay(config, tmp_path / "run", ADDRESS) as replay:
+    with RemoteReplay(plan(config, tmp_path / "run", custom_loop=True), ADDRESS) as replay:
         replay.sample()
     assert RingOnly.latest.last.sources[0].share == 0.5
 
@@ -383,19 +385,19 @@ def test_a_gateway_that_gave_up_is_raised_in_the_loop(tmp_path: Path) -> None:
 def test_a_policy_class_learns_nothing_by_itself(tmp_path: Path) -> None:
     config = configured()
     assert math.isclose(config.agent.usual_samples_per_insert, 0.0)
-    check_config(config, tmp_path, own_loop=True)
+    lines_of_start(config, tmp_path, custom_loop=True)
     with pytest.raises(ConfigError, match="Thresholds is a policy, which acts and learns nothing"):
-        check_config(config, tmp_path)
-    broken = configured(agent="test_remote_replay_killed:Unbuildable")
+        lines_of_start(config, tmp_path)
+    broken = configured(agent="test_remote_replay:Unbuildable")
     with pytest.raises(ConfigError, match="fails when it is made: ValueError: no such spaces"):
-        check_config(broken, tmp_path, own_loop=True)
+        lines_of_start(broken, tmp_path, custom_loop=True)
 
 
-@pytest.mark.parametrize("agent", ["dqn", "test_remote_replay_killed:Thresholds"])
+@pytest.mark.parametrize("agent", ["dqn", "test_remote_replay:Thresholds"])
 def test_a_loop_of_ones_own_loads_initial_weights_itself(tmp_path: Path, agent: str) -> None:
     config = configured("preset=none", "learner.init_from=runs/one", agent=agent)
     with pytest.raises(SettingError) as refused:
-        check_config(config, tmp_path, own_loop=True)
+        lines_of_start(config, tmp_path, custom_loop=True)
     assert str(refused.value) == (
         "learner.init_from: your own loop has the weights; set it to none, and load them in the "
         "loop"

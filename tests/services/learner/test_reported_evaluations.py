@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from starts import spec_of  # of tests/support
 
 from vedette_protocol.column import Column
 from vedette_protocol.model import pack_model
@@ -22,7 +23,7 @@ from vedette_services.learner.gateway.evaluations import CheckedEvaluation, Publ
 from vedette_services.learner.supervisor import Supervisor
 from vedette_services.learner.trainer.run_recorder import CurveRecorder
 from vedette_services.net.addresses import Address
-from vedette_services.run.directory import LearnerSpec, RunDirectory
+from vedette_services.run.directory import RunDirectory
 from vedette_services.run.model_map import ModelMapWriter
 from vedette_services.status.records import (
     GatewayStatus,
@@ -63,7 +64,7 @@ class Passing:
     def __init__(self, place: Path, *given: CheckedEvaluation) -> None:
         run = RunDirectory(place)
         run.make()
-        self.spec = LearnerSpec(run, "r", CONFIG, Address())
+        self.spec = spec_of(run, "r", CONFIG, Address())
         self.queue = Queue(*given)
         self.evaluator = ReportedEvaluations(self.spec)
         self.seen = StatusRecordReader(run.evaluation_map, Eval)
@@ -229,7 +230,7 @@ def test_a_last_evaluation_that_does_not_count_is_not_played_again(
     ModelMapWriter(run.model_map, MODEL).write(1, ModelInfo(9, {"w": np.zeros(3, np.float32)}))
     done = TrainerStatus(epoch=1, phase="done", opt_steps=9)
     StatusRecordWriter(run.learning_map, TrainerStatus).write(done)
-    process = EvaluatorProcess(LearnerSpec(run, "r", CONFIG, Address()))
+    process = EvaluatorProcess(spec_of(run, "r", CONFIG, Address()))
     process.run()
     assert process._evaluation.played == [9]  # type: ignore[attr-defined]  # the test's own
 
@@ -249,7 +250,7 @@ def test_the_end_says_why_the_last_model_has_no_evaluation(
     settings = CONFIG.evaluation.model_copy(update={"where": where})
     config = CONFIG.model_copy(update={"evaluation": settings})
     supervisor = Supervisor(
-        LearnerSpec(run, run.ensure_id(), config, Address()), None, on_loaded=lambda: None
+        spec_of(run, run.ensure_id(), config, Address()), None, on_loaded=lambda: None
     )
     done = TrainerStatus(epoch=1, phase="done", opt_steps=9, exit_reason="max_opts")
     learning = StatusRecordWriter(run.learning_map, TrainerStatus)

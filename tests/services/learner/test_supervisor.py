@@ -12,18 +12,19 @@ from typing import Any
 import gymnasium as gym
 import pytest
 from configurations import configured
+from starts import spec_of
 
 from vedette_protocol.schema import Schema
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import ModelInfo
-from vedette_rl.envs.make import probe_environment
+from vedette_rl.envs.make import environment_spaces, probe_environment
 from vedette_services.config import RunConfig, load_config
 from vedette_services.errors import EnvironmentProcessError
 from vedette_services.learner import supervisor
 from vedette_services.learner.evaluator import ModelEvaluation
 from vedette_services.learner.supervisor import Supervisor, _Child
 from vedette_services.net.addresses import Address
-from vedette_services.run.directory import LearnerSpec, RunDirectory
+from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import read_events
 from vedette_services.run.model_map import ModelMapWriter
 from vedette_services.status.records import StatusRecordWriter, TrainerStatus
@@ -88,6 +89,10 @@ def signalled(number: int, once: Path | None = None) -> RunConfig:
     return configured(table=table)
 
 
+def model_evaluation(config: RunConfig, place: Path) -> ModelEvaluation:
+    return ModelEvaluation(config, environment_spaces(config.env), "run", place)
+
+
 def model() -> ModelInfo:
     config = load_config(env="CartPole-v1", settings=["agent.hidden_sizes=[16]"], environment={})
     spaces = probe_environment(config.config.env)
@@ -99,7 +104,7 @@ def model() -> ModelInfo:
 def test_an_evaluation_is_played_anew_where_an_environments_process_was_killed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    evaluation = ModelEvaluation(signalled(signal.SIGKILL, tmp_path / "once"), "run", tmp_path)
+    evaluation = model_evaluation(signalled(signal.SIGKILL, tmp_path / "once"), tmp_path)
     assert evaluation.evaluate(1, model(), 160)
     (said, *_) = caplog.messages
     assert said == "an environment's process ended: signal 9; version 40 is evaluated anew"
@@ -107,7 +112,7 @@ def test_an_evaluation_is_played_anew_where_an_environments_process_was_killed(
 
 
 def test_an_environment_that_crashes_each_time_is_an_error(tmp_path: Path) -> None:
-    evaluation = ModelEvaluation(signalled(signal.SIGSEGV), "run", tmp_path)
+    evaluation = model_evaluation(signalled(signal.SIGSEGV), tmp_path)
     with pytest.raises(EnvironmentProcessError, match="process ended: signal 11"):
         evaluation.evaluate(1, model(), 160)
     evaluation.close()
@@ -122,7 +127,7 @@ def test_an_evaluator_that_stands_still_is_restarted_and_one_that_plays_or_waits
     run = RunDirectory(tmp_path / "run")
     config = signalled(signal.SIGSTOP, tmp_path / "once")
     run.make()
-    spec = LearnerSpec(run, run.ensure_id(), config, Address())
+    spec = spec_of(run, run.ensure_id(), config, Address())
     spec.write()
     watching = Supervisor(spec, None, on_loaded=lambda: None)
     ModelMapWriter(run.model_map, Schema.from_arrays(model().arrays)).write(1, model())

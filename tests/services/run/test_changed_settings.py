@@ -13,6 +13,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 from configurations import configured
+from starts import lines_of_start, plan, prepared
 from test_checks import SMALL, config_of, make_run, refusal  # beside this file
 
 from vedette_protocol.account import SampleAccounting
@@ -24,13 +25,13 @@ from vedette_rl.replay.ring import RingWriter
 from vedette_rl.storage.state_file import write_state
 from vedette_services.config import RunConfig, load_config, read_config
 from vedette_services.run import replay_layout
-from vedette_services.run.checks import check_config
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import read_events
+from vedette_services.run.prepare import prepare_start, settings_to_resume
 from vedette_services.run.replay_layout import replay_directory, ring_dtype
 from vedette_services.run.resume import saved_config
 from vedette_services.run.ring_stamp import ActorNumbers, pack_stamp, read_counts, read_stamp
-from vedette_services.run.start import prepare_start
+from vedette_services.run.start import RESUME, Start
 from vedette_services.run.status_files import read_best
 
 STORED = [
@@ -44,7 +45,7 @@ STORED = [
 
 def again(out: Path, *settings: str) -> RunConfig:
     """The configuration of a start that names these settings alone."""
-    return configured(*settings, saved=saved_config(out))
+    return configured(*settings, saved=settings_to_resume(out, RESUME))
 
 
 @pytest.mark.parametrize(("setting", "before"), STORED)
@@ -56,12 +57,12 @@ def test_a_setting_that_is_in_stored_samples_is_refused_by_name(
     said = refusal(config_of(setting), tmp_path)
     assert said.startswith(f"{key}: the run in {tmp_path} has samples made with {before}, not ")
     assert said.endswith("or begin its replay anew with --new-replay")
-    check_config(config_of(setting), tmp_path, new_replay=True)
+    lines_of_start(config_of(setting), tmp_path, new_replay=True)
 
 
 def test_a_discount_is_in_sums_over_several_steps_only(tmp_path: Path) -> None:
     make_run(tmp_path / "one", config_of("agent.n_step=1"))
-    check_config(config_of("agent.n_step=1", "agent.discount=0.9"), tmp_path / "one")
+    lines_of_start(config_of("agent.n_step=1", "agent.discount=0.9"), tmp_path / "one")
     make_run(tmp_path / "three", config_of("agent.n_step=3"))
     said = refusal(config_of("agent.n_step=3", "agent.discount=0.9"), tmp_path / "three")
     assert said.startswith("agent.discount: ")
@@ -72,7 +73,7 @@ def test_samples_without_a_checkpoint_are_not_mixed_either(tmp_path: Path) -> No
     for place in (run.checkpoints / "1234").iterdir():
         place.unlink()
     assert "env.reward_scale" in refusal(config_of("env.reward_scale=2.0"), tmp_path)
-    check_config(config_of("agent.hidden_sizes=[9]"), tmp_path)  # there are no weights
+    lines_of_start(config_of("agent.hidden_sizes=[9]"), tmp_path)  # there are no weights
 
 
 def test_a_new_replay_does_not_bring_other_weights(tmp_path: Path) -> None:
@@ -84,13 +85,13 @@ def test_a_new_replay_does_not_bring_other_weights(tmp_path: Path) -> None:
 def test_what_else_changes_is_told_and_kept_in_the_event_log(tmp_path: Path) -> None:
     run = make_run(tmp_path, config_of("agent.learning_rate=3e-4"))
     config = again(tmp_path, "agent.learning_rate=1e-4", "env.max_episode_steps=200")
-    said = check_config(config, tmp_path)
+    said = lines_of_start(config, tmp_path)
     assert said[2:] == (
         "changed env.max_episode_steps: none -> 200",
         "changed agent.learning_rate: 0.0003 -> 0.0001",
     )
     saved = run.config_file.read_text()
-    start = prepare_start(config, run, fresh=False, new_replay=False)
+    start = prepared(config, run, new_replay=False)
     assert run.config_file.read_text() == saved  # until the checkpoint has loaded
     assert not run.events_file.exists()
     start.save_settings()
@@ -118,16 +119,16 @@ def test_the_best_of_other_evaluations_does_not_count_any_more(
 ) -> None:
     run = make_run(tmp_path, config_of())
     write_state(run.best, {"model": {}}, {"return_mean": -133.42, "version": 1200})
-    assert not any("does not count" in line for line in check_config(config_of(), tmp_path))
-    prepare_start(config_of(), run, fresh=False, new_replay=False)
+    assert not any("does not count" in line for line in lines_of_start(config_of(), tmp_path))
+    prepared(config_of(), run, new_replay=False)
     assert run.best.exists()
-    (said,) = (x for x in check_config(config_of(setting), tmp_path) if "does not count" in x)
+    (said,) = (x for x in lines_of_start(config_of(setting), tmp_path) if "does not count" in x)
     assert said == (
         f"evaluations are others than before ({setting.partition('=')[0]}): the best until now, "
         f"-133.4 at version 1,200, does not count any more, and its model is moved to "
         f"{tmp_path / 'best-before'}"
     )
-    start = prepare_start(config_of(setting), run, fresh=False, new_replay=False)
+    start = prepared(config_of(setting), run, new_replay=False)
     assert read_best(run.best).best_return_mean == -133.42  # until the checkpoint has loaded
     start.save_settings()
     assert read_best(run.best).best_return_mean is None
@@ -151,7 +152,7 @@ def test_learning_rates_that_end_before_the_run_are_said(
     make_run(tmp_path, config_of())
     kind = ["agent.schedule.kind=linear"] if settings else []
     config = config_of("replay.samples_per_insert=32", *kind, *settings)
-    found = [x for x in check_config(config, tmp_path) if x.startswith("learning rates")]
+    found = [x for x in lines_of_start(config, tmp_path) if x.startswith("learning rates")]
     assert len(found) == bool(said)
     assert re.search(said, "".join(found))
 
@@ -205,19 +206,20 @@ def test_weights_of_another_run_are_for_a_run_without_a_checkpoint(tmp_path: Pat
         f"learner.init_from (--init-from): {run.root} has a checkpoint, and goes on with its own "
         "weights; choose another --out, or start over with --fresh --force"
     )
-    check_config(again(run.root, given), run.root, fresh=True, force=True)
+    lines_of_start(again(run.root, given), run.root, fresh=True, force=True)
     begun = make_run(tmp_path / "begun", config_of(given)).root
     for same in (again(begun), again(begun, given)):
-        check_config(same, begun)
+        lines_of_start(same, begun)
     assert "has a checkpoint" in refusal(again(begun, "learner.init_checkpoint=best"), begun)
     shutil.rmtree(run.checkpoints)
-    check_config(again(run.root, given), run.root)  # nothing is learned yet
+    lines_of_start(again(run.root, given), run.root)  # nothing is learned yet
 
 
 def test_nothing_is_kept_of_a_run_that_is_erased(tmp_path: Path) -> None:
     make_run(tmp_path, config_of())
-    assert saved_config(tmp_path, fresh=True) is None
-    assert saved_config(tmp_path / "none") is None
+    assert settings_to_resume(tmp_path, Start.of(fresh=True)) is None
+    assert settings_to_resume(tmp_path, RESUME) == tmp_path / "config.toml"
+    assert settings_to_resume(tmp_path / "none", RESUME) is None
 
 
 def test_a_saved_configuration_that_is_damaged_is_named(tmp_path: Path) -> None:
@@ -234,8 +236,8 @@ def test_a_new_replay_is_empty_keeps_the_counts_and_is_of_another_run(tmp_path: 
     samples = {"produced": 120, "inserted": 100, "rejected": 10, "in_flight": 7, "lost": 3}
     run.summary_file.write_text(json.dumps({"samples": samples, "env_steps": 95}))
     config = config_of("env.reward_scale=10.0", "replay.capacity=3000")
-    check_config(config, tmp_path, new_replay=True)
-    run_id = prepare_start(config, run, fresh=False, new_replay=True).run_id
+    lines_of_start(config, tmp_path, new_replay=True)
+    run_id = prepared(config, run, new_replay=True).run_id
     after = run.identity()
     assert after.run_id == run_id != before.run_id
     assert after.epoch == before.epoch
@@ -244,7 +246,7 @@ def test_a_new_replay_is_empty_keeps_the_counts_and_is_of_another_run(tmp_path: 
     counted = read_stamp(run_id, commit.stamp, 0.0)[0].accounting()
     assert (counted.produced, counted.inserted, counted.rejected) == (120, 100, 10)
     assert (counted.in_flight, counted.lost, counted.env_steps) == (0, 10, 95)
-    check_config(config, tmp_path)
+    lines_of_start(config, tmp_path)
     assert run.newest_checkpoint() == 1234
 
 
@@ -264,12 +266,13 @@ def killed_at(step: int, run: RunDirectory, config: RunConfig) -> bool:
             if step < 0:
                 os._exit(9)
 
+    planned = plan(config, run.root, new_replay=True)
     child = os.fork()
     if child:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
     try:
         sys.addaudithook(die)
-        prepare_start(config, run, fresh=False, new_replay=True)
+        prepare_start(planned, run)
         os._exit(0)
     finally:
         os._exit(1)
@@ -296,8 +299,7 @@ def test_a_kill_anywhere_in_the_start_of_a_new_replay_leaves_the_old_run_or_the_
             break
         saved = again(run.root)
         assert saved in (before, after), step
-        check_config(saved, run.root)
-        prepare_start(saved, run, fresh=False, new_replay=False)
+        prepared(saved, run)
         old = saved == before
         now = run.identity().run_id
         assert (run_id == now, run.best.exists(), not run.best_before.exists()) == (old,) * 3, step
@@ -316,10 +318,10 @@ def test_a_new_replay_that_cannot_be_made_costs_no_count(
     monkeypatch.setattr(replay_layout, "open_writer", Mock(side_effect=OSError("full")))
     for new_replay in (True, False, True):
         with pytest.raises(OSError, match="full"):
-            prepare_start(config_of(), run, fresh=False, new_replay=new_replay)
+            prepared(config_of(), run, new_replay=new_replay)
         assert not run.replay.exists()
     monkeypatch.undo()
-    prepare_start(config_of(), run, fresh=False, new_replay=False)
+    prepared(config_of(), run, new_replay=False)
     assert read_counts(run.identity().run_id, run.replay) == COUNTED
 
 

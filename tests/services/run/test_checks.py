@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from configurations import configured
 from run_directories import new_run, untrained_agent
+from starts import lines_of_start, prepared
 
 from vedette_protocol.ledger import Ledger
 from vedette_rl.envs.make import probe_environment
@@ -22,12 +23,11 @@ from vedette_rl.replay.rows import default_guard
 from vedette_rl.storage.state_file import STATE_FILE, write_state
 from vedette_services.config import RunConfig, load_config, read_config, write_config
 from vedette_services.errors import ServicesError, SettingError, UsageError
-from vedette_services.run.checks import check_config
 from vedette_services.run.directory import RunDirectory
+from vedette_services.run.prepare import erase_run
 from vedette_services.run.replay_layout import replay_directory, ring_dtype
 from vedette_services.run.resume import NEW_REPLAY
 from vedette_services.run.ring_stamp import ActorNumbers, pack_stamp
-from vedette_services.run.start import erase_run, prepare_start
 
 SMALL = ("replay.capacity=2000", "agent.hidden_sizes=[8,8]")
 
@@ -50,20 +50,20 @@ def make_run(out: Path, config: RunConfig) -> RunDirectory:
 
 def refusal(config: RunConfig, out: Path, **how: bool) -> str:
     with pytest.raises(UsageError) as refused:
-        check_config(config, out, **how)
+        lines_of_start(config, out, **how)
     assert "\n" not in str(refused.value)
     return str(refused.value)
 
 
 def line_of_start(out: Path) -> str:
     """What a start that goes on says of where."""
-    return check_config(config_of(), out)[-1]
+    return lines_of_start(config_of(), out)[-1]
 
 
 def test_the_same_configuration_goes_on(tmp_path: Path) -> None:
     make_run(tmp_path, config_of())
-    check_config(config_of(), tmp_path)
-    check_config(config_of("agent.learning_rate=0.5", "stop.max_opts=9", "seed=4"), tmp_path)
+    lines_of_start(config_of(), tmp_path)
+    lines_of_start(config_of("agent.learning_rate=0.5", "stop.max_opts=9", "seed=4"), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -109,11 +109,11 @@ def test_fresh_refuses_to_erase_a_run_without_force(tmp_path: Path) -> None:
     make_run(tmp_path, config_of())
     said = refusal(config_of(), tmp_path, fresh=True)
     assert "holds a run of 1,234 optimization steps; add --force to erase it" in said
-    check_config(config_of(env="Acrobot-v1"), tmp_path, fresh=True, force=True)
+    lines_of_start(config_of(env="Acrobot-v1"), tmp_path, fresh=True, force=True)
 
 
 def test_fresh_needs_no_force_where_there_is_no_run(tmp_path: Path) -> None:
-    check_config(config_of(), tmp_path / "new", fresh=True)
+    lines_of_start(config_of(), tmp_path / "new", fresh=True)
 
 
 def test_force_alone_is_a_mistake(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_what_is_erased_is_the_run_and_its_own_replay_wherever_it_lies(tmp_path:
     for file in ("report.html", "records.csv", "records.jsonl", "summary.json"):
         (tmp_path / "run" / file).write_text("of the run that is erased")
     (tmp_path / "run" / NEW_REPLAY).write_text("no TOML: a start that does not erase is refused")
-    check_config(config, run.root, fresh=True, force=True)
+    lines_of_start(config, run.root, fresh=True, force=True)
     erase_run(run)
     assert not elsewhere.exists()
     assert not run.exists
@@ -152,14 +152,14 @@ def test_what_cannot_be_erased_is_named_and_no_run_begins_on_it(
 
     monkeypatch.setattr(os, "unlink", refuse)
     with pytest.raises(ServicesError) as refused:
-        prepare_start(config_of(), run, fresh=True, new_replay=False)
+        prepared(config_of(), run, fresh=True)
     assert str(refused.value) == (
         f"{kept} cannot be erased: Operation not permitted; let this user delete it, or choose "
         "another --out"
     )
     assert refused.value.exit_status == 1
     monkeypatch.undo()
-    prepare_start(config_of(), run, fresh=True, new_replay=False)
+    prepared(config_of(), run, fresh=True)
     assert run.newest_checkpoint() is None
 
 
@@ -207,7 +207,7 @@ def test_a_damaged_replay_is_refused_by_its_file_and_the_fix(
     assert said.startswith(f"the replay's file {damaged} {says}")
     assert said.endswith(f": delete {damaged.parent} to begin an empty replay")
     shutil.rmtree(damaged.parent)
-    check_config(config_of(), tmp_path)
+    lines_of_start(config_of(), tmp_path)
 
 
 def test_a_start_goes_on_from_the_newest_checkpoint_that_is_whole(tmp_path: Path) -> None:
@@ -216,7 +216,7 @@ def test_a_start_goes_on_from_the_newest_checkpoint_that_is_whole(tmp_path: Path
     write_state(newest, {"x": np.zeros(1)}, {})
     assert "goes on from optimization step 2,000" in line_of_start(tmp_path)
     os.truncate(newest / STATE_FILE, 100)
-    *_, line, skipped = check_config(config_of(), tmp_path)
+    *_, line, skipped = lines_of_start(config_of(), tmp_path)
     assert line.startswith("goes on from optimization step 1,234 of the run in ")
     assert skipped.startswith("checkpoint 2,000 is skipped: it is torn or foreign (")
 
@@ -271,9 +271,9 @@ def test_checkpoints_of_which_none_is_whole_are_refused_by_the_newest(tmp_path: 
     assert said.endswith(
         f"move {run.checkpoints} aside to learn anew on the samples that are there"
     )
-    check_config(config_of(), tmp_path, fresh=True, force=True)
+    lines_of_start(config_of(), tmp_path, fresh=True, force=True)
     damaged.write_bytes(whole)
-    check_config(config_of(), tmp_path)
+    lines_of_start(config_of(), tmp_path)
 
 
 def test_the_commits_of_another_run_are_no_part_of_a_replay(tmp_path: Path) -> None:
@@ -283,7 +283,7 @@ def test_the_commits_of_another_run_are_no_part_of_a_replay(tmp_path: Path) -> N
     ring = RingWriter.open(other.replay, row, 2000, run_id=run_id)
     ring.commit(pack_stamp(Ledger(run_id), ActorNumbers()))
     ring.close()
-    check_config(config_of(), other.root)
+    lines_of_start(config_of(), other.root)
     shutil.copy(other.replay / "commits", mine.replay)
     assert "commits is no part of this replay: delete " in refusal(config_of(), mine.root)
 
@@ -300,7 +300,7 @@ def test_a_run_that_goes_on_is_neither_taken_nor_erased(tmp_path: Path) -> None:
         assert f"in use by another learner (process {os.getpid()}); end it or choose" in said
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
     run.unlock()
-    check_config(config_of(), tmp_path)
+    lines_of_start(config_of(), tmp_path)
 
 
 def test_a_batch_larger_than_a_replays_guard_is_refused_by_its_key(tmp_path: Path) -> None:
@@ -323,7 +323,7 @@ def test_maps_that_do_not_fit_beside_the_replay_are_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def free(count: int) -> None:
-        usage = type("Usage", (), {"free": count})
+        usage = type("Usage", (), {"free": count, "total": 1 << 40})
         monkeypatch.setattr("shutil.disk_usage", lambda _: usage())
 
     config = config_of("replay.capacity=2000")
@@ -331,7 +331,7 @@ def test_maps_that_do_not_fit_beside_the_replay_are_counted(
     said = refusal(config, tmp_path)
     assert f", and {tmp_path / 'live'} 13.5 MB more, of disk in {tmp_path}/replay" in said
     free(36_000_000)
-    check_config(config, tmp_path)
+    lines_of_start(config, tmp_path)
     shm = config_of("replay.capacity=2000", "replay.directory=/dev/shm/vedette-none")
     monkeypatch.setattr("vedette_services.run.checks.same_disk", lambda *_: False)
     monkeypatch.setattr("vedette_rl.replay.budget.same_disk", lambda *_: False)
@@ -356,12 +356,12 @@ def test_a_replay_of_the_other_storage_is_refused_with_what_goes_on_with_it(
     assert said.startswith("replay.frame_storage: the replay in ")
     assert "has no 'frames' apart from its rows: delete " in said
     assert said.endswith("; or go on with it by replay.frame_storage=plain")
-    check_config(config_of(*plain, env="ResumeStill-v0"), tmp_path)
+    lines_of_start(config_of(*plain, env="ResumeStill-v0"), tmp_path)
 
 
 def test_a_start_says_first_that_nothing_ends_the_episodes_of_training(tmp_path: Path) -> None:
     gym.register("ResumeEndless-v0", entry_point="gymnasium.envs.classic_control:PendulumEnv")
-    *_, line = check_config(config_of(env="ResumeEndless-v0", agent="sac"), tmp_path)
+    *_, line = lines_of_start(config_of(env="ResumeEndless-v0", agent="sac"), tmp_path)
     assert line.startswith(
         "ResumeEndless-v0 names no time limit: training episodes end only when the environment "
         "ends them, evaluations cut theirs at 1,000 steps (env.max_episode_steps bounds both, "
@@ -374,7 +374,7 @@ def test_a_run_of_daemons_does_not_go_on_in_one_process(tmp_path: Path) -> None:
     assert said.startswith(
         f"--in-process: the run in {tmp_path} was started in daemons; leave --in-"
     )
-    check_config(config_of(), tmp_path, in_process=True, fresh=True, force=True)
+    lines_of_start(config_of(), tmp_path, in_process=True, fresh=True, force=True)
 
 
 def test_a_run_in_one_process_does_not_go_on_in_daemons(tmp_path: Path) -> None:
@@ -383,19 +383,19 @@ def test_a_run_in_one_process_does_not_go_on_in_daemons(tmp_path: Path) -> None:
     run.ensure_id(in_process=True)
     run.begin_epoch()
     assert "was started in one process; add it, choose another" in refusal(config_of(), tmp_path)
-    check_config(config_of(), tmp_path, in_process=True)
+    lines_of_start(config_of(), tmp_path, in_process=True)
 
 
 def test_a_start_says_where_it_goes_on(tmp_path: Path) -> None:
     config = config_of()
-    assert len(check_config(config, tmp_path)) == 1  # what the replay needs
+    assert len(lines_of_start(config, tmp_path)) == 1  # what the replay needs
     run = make_run(tmp_path, config)
-    assert check_config(config, tmp_path)[1:] == (
+    assert lines_of_start(config, tmp_path)[1:] == (
         f"goes on from optimization step 1,234 of the run in {tmp_path}",
     )
-    assert len(check_config(config, tmp_path, fresh=True, force=True)) == 1
+    assert len(lines_of_start(config, tmp_path, fresh=True, force=True)) == 1
     shutil.rmtree(run.checkpoints)
-    assert check_config(config, tmp_path)[1:] == (
+    assert lines_of_start(config, tmp_path)[1:] == (
         f"no checkpoint in {tmp_path}: learns from the beginning, on the samples that are there",
     )
 
@@ -426,7 +426,7 @@ def test_a_damaged_configuration_of_a_run_is_refused_with_its_place_and_the_fix(
         assert "\n" not in said
         assert not re.search("delete|erase|--fresh", said)
     file.rename(tmp_path / "damaged.toml")
-    *_, goes_on, alone = check_config(config_of(), tmp_path)
+    *_, goes_on, alone = lines_of_start(config_of(), tmp_path)
     assert "goes on from optimization step 1,234" in goes_on
     assert alone == f"{file}: no such file; goes on with the settings of this command alone"
 

@@ -10,17 +10,18 @@ import pytest
 import torch
 from run_directories import new_run, untrained_agent
 from small_runs import config_of, trained  # beside this file
+from starts import lines_of_start
 
 from vedette_rl.agents import agent_kind
 from vedette_rl.core import ModelInfo
 from vedette_rl.envs import Spaces
+from vedette_rl.envs.make import environment_spaces
 from vedette_rl.storage.state_file import read_state, write_state
 from vedette_rl.testing import sampled_transitions
 from vedette_services.config import RunConfig, load_config
 from vedette_services.config.loading import complete_config
 from vedette_services.config.saving import publish_config
 from vedette_services.errors import SettingError
-from vedette_services.run.checks import check_config
 from vedette_services.run.initial_weights import WeightsSource
 from vedette_services.run.provenance import describe_start
 
@@ -47,8 +48,8 @@ def begun(out: Path, **parts: Any) -> tuple[list[str], dict[str, Any], dict[str,
     from vedette.local.in_process import InProcessRun
 
     config = config_of(**parts)
-    lines = check_config(config, out, in_process=True)
-    made = InProcessRun(config, new_run(out))
+    lines = lines_of_start(config, out, in_process=True)
+    made = InProcessRun(config, environment_spaces(config.env), new_run(out))
     return [*lines], made.agent.get_state(), model_of(made)
 
 
@@ -146,10 +147,10 @@ def test_a_run_that_gives_nothing_is_refused_with_the_reason(
         ({"init_from": str(source[0]), "init_checkpoint": "7"}, "no model '7' .it has 50, 100, be"),
     ):
         with pytest.raises(SettingError, match=why):
-            check_config(config_of(learner=given), tmp_path / "new", in_process=True)
+            lines_of_start(config_of(learner=given), tmp_path / "new", in_process=True)
     other = config_of(agent={"hidden_sizes": [3, 3, 3]}, learner={"init_from": str(source[0])})
     with pytest.raises(SettingError, match=r"no array of .* fits: online/"):
-        check_config(other, tmp_path / "new", in_process=True)
+        lines_of_start(other, tmp_path / "new", in_process=True)
 
 
 @pytest.mark.parametrize("which", ["latest", "best"])
@@ -165,7 +166,7 @@ def test_weights_that_are_not_finite_are_refused_before_the_start(
     write_state(place, state, meta)
     config = config_of(learner={"init_from": str(directory), "init_checkpoint": which})
     with pytest.raises(SettingError) as refused:
-        check_config(config, tmp_path / "new")
+        lines_of_start(config, tmp_path / "new")
     said = str(refused.value)
     assert said.startswith("learner.init_from: ")
     assert f"/{name} of {directory}, " in said
@@ -186,13 +187,13 @@ def test_weights_that_this_start_would_erase_are_refused_by_whatever_path(
     for named in (run, tmp_path / "link", tmp_path / "parts", run / ".." / "run"):
         config = config_of(learner={"init_from": str(named), "init_checkpoint": which})
         with pytest.raises(SettingError) as refused:
-            check_config(config, run, fresh=True, force=True)
+            lines_of_start(config, run, fresh=True, force=True)
         assert str(refused.value) == (
             "learner.init_from (--init-from): --fresh erases its weights, which are those of the "
             f"run in {run}; choose another --out"
         )
     inner = saved_model(run / "inner")  # beside what is erased
-    check_config(config_of(learner={"init_from": str(inner)}), run, fresh=True, force=True)
+    lines_of_start(config_of(learner={"init_from": str(inner)}), run, fresh=True, force=True)
 
 
 @pytest.mark.parametrize("which", ["latest", "best"])
@@ -204,22 +205,22 @@ def test_weights_behind_other_statistics_are_refused_with_the_setting(
 ) -> None:
     begun_with = saved_model(tmp_path / "source", normalize_observations=there)
     learner = {"init_from": str(begun_with), "init_checkpoint": which}
-    check_config(
+    lines_of_start(
         config_of(agent={"normalize_observations": there}, learner=learner), tmp_path / "a"
     )
     config = config_of(agent={"normalize_observations": not there}, learner=learner)
     with pytest.raises(SettingError) as refused:
-        check_config(config, tmp_path / "b")
+        lines_of_start(config, tmp_path / "b")
     assert str(refused.value).startswith("agent.normalize_observations: the weights of ")
     fix = f"expect {told}; set agent.normalize_observations={str(there).lower()}"
     assert str(refused.value).endswith(fix)
     other = config.model_copy(update={"env": config.env.model_copy(update={"id": "Acrobot-v1"})})
-    check_config(other, tmp_path / "c")  # its first layer begins anew
+    lines_of_start(other, tmp_path / "c")  # its first layer begins anew
 
 
 def test_arrays_that_the_new_agent_has_no_place_for_are_named(tmp_path: Path) -> None:
     deeper = saved_model(tmp_path / "source", hidden_sizes=[16, 16])
-    lines = check_config(config_of(learner={"init_from": str(deeper)}), tmp_path / "new")
+    lines = lines_of_start(config_of(learner={"init_from": str(deeper)}), tmp_path / "new")
     assert any(line.startswith("has no place for 4 of its arrays: online/") for line in lines)
 
 

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from starts import spec_of  # of tests/support
 
 from vedette_services.config import RunConfig, StopConfig
 from vedette_services.net.addresses import Address
-from vedette_services.run.directory import LearnerSpec, RunDirectory
+from vedette_services.run.directory import RunDirectory
 from vedette_services.run.outcome import (
     describe_already_done,
     describe_resume_point,
@@ -67,7 +68,7 @@ def test_figures_of_another_start_are_not_passed_off(tmp_path: Path, other: dict
 def test_where_no_summary_could_be_written_the_boards_tell(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
     run.make()
-    LearnerSpec(run, "a", CONFIG, Address("127.0.0.1", 5555)).write()
+    spec_of(run, "a", CONFIG, Address("127.0.0.1", 5555)).write()
     board = StatusRecordWriter(run.learning_map, TrainerStatus)
     board.write(TrainerStatus(epoch=3, opt_steps=100, exit_reason="interrupted", unsaved="full"))
     summary(tmp_path, HEARD)

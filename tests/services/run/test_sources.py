@@ -16,6 +16,7 @@ import pytest
 from configurations import configured
 from numpy.typing import NDArray
 from run_directories import new_run
+from starts import prepared
 
 from vedette_rl.core import Columns
 from vedette_rl.envs.make import (
@@ -37,7 +38,6 @@ from vedette_services.run.sources import (
     source_directory,
     stage_sources,
 )
-from vedette_services.run.start import prepare_start
 
 EPISODES = 40
 STEPS = 5
@@ -154,7 +154,7 @@ def start(config: RunConfig, out: Path, **options: bool) -> RunDirectory:
     check_sources(config, out, environment_spaces(config.env), new=False)
     run = RunDirectory(out)
     run.make()
-    prepare_start(config, run, **{"fresh": False, "new_replay": False, **options})
+    prepared(config, run, **{"fresh": False, "new_replay": False, **options})
     return run
 
 
@@ -535,7 +535,7 @@ def test_a_changed_data_set_is_refused_with_the_fix(tmp_path: Path) -> None:
         start(config, run.root)
     assert "--new-replay" in found.value.fix
     check_sources(config, run.root, probe_environment(config.env), new=True)
-    prepare_start(config, run, fresh=False, new_replay=True)
+    prepared(config, run, new_replay=True)
     assert_same_rows(rows_read(config, run.root), columns)
 
 
@@ -564,7 +564,7 @@ def test_a_bad_data_set_leaves_a_run_that_was_to_be_erased(tmp_path: Path) -> No
     before = run.identity().run_id
     data = write_npz(tmp_path / "set.npz", played(), reward=np.full(ROWS, np.nan, np.float32))
     with pytest.raises(SettingError):
-        prepare_start(configuration(data=data), run, fresh=True, new_replay=False)
+        prepared(configuration(data=data), run, fresh=True)
     assert run.identity().run_id == before
 
 
@@ -572,7 +572,8 @@ def test_a_killed_reading_leaves_nothing_that_the_next_start_takes(tmp_path: Pat
     config = configuration(data=write_npz(tmp_path / "set.npz", played()))
     run = RunDirectory(tmp_path / "run")
     run.make()
-    stage_sources(config, run, new=False)  # and killed before they were in their place
+    spaces = environment_spaces(config.env)
+    stage_sources(config, run, spaces, ["demos"])  # and killed before they were in their place
     start(config, run.root)
     assert len(rows_read(config, run.root)["reward"]) == ROWS
     assert not (run.root / "sources.new").exists()

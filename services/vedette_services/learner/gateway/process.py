@@ -19,7 +19,6 @@ import zmq
 
 from vedette_protocol.messages import Run
 from vedette_rl.agents.registry import agent_kind
-from vedette_rl.envs.make import environment_spaces
 from vedette_rl.envs.spaces import ElementBounds
 from vedette_rl.errors import OneWriterError
 from vedette_rl.replay.frame_ring import open_writer
@@ -85,7 +84,7 @@ class Gateway:
     def __init__(self, spec: LearnerSpec, wakeup: WakeupEvent) -> None:
         config = spec.config
         self._spec = spec
-        spaces = environment_spaces(config.env)
+        spaces = spec.spaces
         layout = replay_layout(config, spaces)
         kind = agent_kind(config.agent.name)
         keys = LearnerKeys.read(spec.keys) if spec.keys else None

@@ -19,7 +19,6 @@ from vedette_protocol.schema import Schema
 from vedette_rl.core import ModelInfo, ReplayBuffer
 from vedette_rl.device.loader import RankLoader
 from vedette_rl.device.ranks import join, ranks, require_same
-from vedette_rl.envs.make import environment_spaces
 from vedette_rl.errors import ReplayTornError
 from vedette_rl.replay.frame_ring import open_reader
 from vedette_rl.replay.manifest import MANIFEST
@@ -88,7 +87,7 @@ class Trainer:
             run,
             spec.run_id,
             epoch,
-            spaces=environment_spaces(spec.config.env),
+            spaces=spec.spaces,
             open_replay=lambda: open_replay(spec, epoch),
             lasting=True,
             sources=describe_sources(spec.config, run.root),
@@ -217,7 +216,7 @@ def follow(spec: LearnerSpec, epoch: int) -> None:
     config = spec.config
     run = spec.run
     device = resolve_device(config.learner.device)
-    agent = build_learning_agent(config, environment_spaces(config.env), epoch, device)
+    agent = build_learning_agent(config, spec.spaces, epoch, device)
     checkpoints = Checkpoints(run.checkpoints, keep=config.learner.keep_checkpoints)
     if load_checkpoint(checkpoints, agent) is None and config.learner.init_from:
         take_initial_weights(config.learner, agent)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from starts import spec_of  # of tests/support
 from test_gateway_state import RUN_ID, acks, batch_frames, gateway, report_frames
 
 from vedette.local.daemons import free_port
@@ -21,7 +22,7 @@ from vedette_services.learner.gateway.process import Gateway
 from vedette_services.learner.gateway.state import GatewayState
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import make_keys
-from vedette_services.run.directory import LearnerSpec, RunDirectory
+from vedette_services.run.directory import RunDirectory
 from vedette_services.status.records import GONE_AFTER_S, GatewayStatus, StatusRecordReader
 
 RING = MemoryRing(np.dtype([("obs", np.float32)]), 8)
@@ -205,7 +206,7 @@ def real_gateway(tmp_path: Path) -> Iterator[Gateway]:
     make_keys(keys, ["lab"])
     table = {"env": {"id": "CartPole-v1"}, "agent": {"name": "dqn"}, "replay": {"capacity": 1000}}
     address = Address("127.0.0.1", free_port())
-    spec = LearnerSpec(run, RUN_ID, RunConfig.model_validate(table), address, keys)
+    spec = spec_of(run, RUN_ID, RunConfig.model_validate(table), address, keys)
     gateway = Gateway(spec, WakeupEvent())
     yield gateway
     gateway._sockets.close()

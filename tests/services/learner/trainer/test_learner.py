@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from starts import spec_of  # of tests/support
 
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Agent, ReplayBuffer
@@ -24,7 +25,7 @@ from vedette_services.learner.trainer.learner import Learner, remaining_draws
 from vedette_services.learner.trainer.process import open_replay
 from vedette_services.learner.trainer.training_loop import TrainingLoop
 from vedette_services.net.addresses import Address
-from vedette_services.run.directory import LearnerSpec, RunDirectory
+from vedette_services.run.directory import RunDirectory
 from vedette_services.run.replay_layout import make_run_limiter, ring_dtype
 from vedette_services.run.resume import load_checkpoint
 from vedette_services.status.records import TrainerStatus
@@ -72,7 +73,7 @@ class Half:
             config.agent, SPACES[name], device="cpu", seed=3
         )
         address = Address.parse("127.0.0.1:20000")
-        spec = LearnerSpec(RunDirectory(root), "r", config, address)
+        spec = spec_of(RunDirectory(root), "r", config, address)
         self.replay: ReplayBuffer = open_replay(spec, 1)
         self.checkpoints = Checkpoints(root / "checkpoints", keep=1)
 
@@ -176,7 +177,7 @@ def test_prioritized_replay_weighs_what_the_agent_learns_from_and_hears_its_erro
     assert len(np.unique(masses)) > 100, "every row drawn has a priority of its own"
     # The next trainer finds them, and draws by them.
     again = open_replay(
-        LearnerSpec(RunDirectory(tmp_path), "r", half.config, Address.parse("127.0.0.1:20000")), 2
+        spec_of(RunDirectory(tmp_path), "r", half.config, Address.parse("127.0.0.1:20000")), 2
     )
     assert isinstance(again, PrioritizedReplay)
     np.testing.assert_array_equal(again.tree.leaves[:500], masses)

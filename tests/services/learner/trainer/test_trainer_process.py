@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from configurations import configured
+from starts import spec_of
 
 from vedette_rl.envs.make import probe_environment
 from vedette_rl.replay.frame_ring import open_writer
@@ -22,7 +23,7 @@ from vedette_services.run.replay_layout import replay_layout
 def spec(tmp_path: Path) -> LearnerSpec:
     settings = ["replay.capacity=2000", "replay.prioritized=true"]
     config: RunConfig = configured(*settings, env="CartPole-v1")
-    return LearnerSpec(RunDirectory(tmp_path), "run", config, Address("127.0.0.1", 5555))
+    return spec_of(RunDirectory(tmp_path), "run", config, Address("127.0.0.1", 5555))
 
 
 def gateways_end(spec: LearnerSpec) -> RingWriter:

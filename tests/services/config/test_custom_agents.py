@@ -4,9 +4,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from starts import lines_of_start  # of tests/support
 
 from vedette_services.config.loading import load_config
-from vedette_services.run.checks import check_config
 
 MODULE = """
 from dataclasses import replace
@@ -36,4 +36,4 @@ def test_a_network_that_is_no_name_is_the_agents_own_business(
     config = load_config(
         env="CartPole-v1", agent="own_words:Mine", settings=settings, environment={}
     ).config
-    check_config(config, tmp_path / "run")
+    lines_of_start(config, tmp_path / "run")

@@ -1,0 +1,117 @@
+"""Plans a start: checks all that can be known before it, and says what it will do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from vedette_rl.envs.spaces import Spaces
+from vedette_rl.networks.config import NetworkConfig
+from vedette_rl.networks.observation import describe_input
+from vedette_services.config.probing import check_agent, environment_errors, probe_spaces
+from vedette_services.config.run_config import RunConfig
+from vedette_services.config.without_effect import settings_without_effect
+from vedette_services.errors import (
+    ManySettingsError,
+    SettingError,
+    UsageError,
+    config_errors,
+    raise_errors,
+)
+from vedette_services.host.system import describe_device, missing_device, require_daemons
+from vedette_services.run.checks import (
+    check_batch,
+    check_custom_replay,
+    check_import_names,
+    check_made,
+    check_out,
+    check_policy,
+    check_settings,
+    check_space,
+    check_steps,
+    describe_evaluation_bound,
+    describe_schedule,
+)
+from vedette_services.run.directory import RunDirectory
+from vedette_services.run.initial_weights import describe_initial_weights
+from vedette_services.run.replay_layout import describe_repeats, replay_layout
+from vedette_services.run.resume import (
+    check_fresh,
+    check_kind,
+    check_resume,
+    describe_resume,
+    has_decided,
+)
+from vedette_services.run.sources import check_sources
+from vedette_services.run.start import RESUME, Start
+from vedette_services.run.start_plan import StartPlan
+
+
+@config_errors()
+def plan_start(config: RunConfig, out: Path, start: Start = RESUME, *, note: str = "") -> StartPlan:
+    """Decide what a start does, and refuse a run that cannot work, with the cheapest checks first.
+
+    Nothing changes. Imports torch only if a policy has to be built that needs it: one that sends
+    initial priorities, or has a custom network.
+
+    Args:
+        out: the run's directory, which need not exist yet.
+        note: where the configuration comes from.
+
+    Raises:
+        UsageError: one line that names the key and the fix.
+    """
+    require_daemons("training")
+    try:
+        check_settings(config)
+    except (SettingError, ManySettingsError) as error:
+        raise_errors([*error.errors, *environment_errors(config)])
+    check_out(out)
+    run = RunDirectory(out)
+    run.check_free()
+    if not start.fresh and has_decided(run):
+        raise UsageError(f"--out {out}: another start changes its settings; try again")
+    check_fresh(out, start)
+    check_kind(out, start)
+    check_import_names(config)
+    if why := missing_device(config.learner.device):
+        raise SettingError("learner.device", why, "set learner.device=auto")
+    spaces = probe_spaces(config.env)
+    check_made(config, start)
+    check_agent(config, spaces, learns=not start.custom_loop)
+    check_policy(config, spaces)
+    layout = replay_layout(config, spaces)
+    check_steps(config, spaces)
+    check_custom_replay(config, layout)
+    check_batch(config, layout)
+    point = check_resume(config, out, start, spaces, layout)
+    sources = check_sources(config, out, spaces, new=start.empty_replay)
+    budget = check_space(config, layout, out, sources.bytes)
+    lines = describe_resume(config, out, start, point)
+    if point.opt_steps is None:
+        lines += _describe_beginning(config, out, start, spaces)
+    observation = None
+    network = ""  # a custom agent's own matter
+    if isinstance(config.agent, NetworkConfig) and isinstance(config.agent.network, str):
+        observation = spaces.observation
+        network = describe_input(config.agent, observation)
+    device = describe_device(config.learner.device)
+    if start.custom_loop:  # it has its own device, and weights that are not ours
+        device = ""
+        lines = lines[1:]
+    described = [budget, *sources.lines, device, network, describe_repeats(config, layout), *lines]
+    described.append(describe_evaluation_bound(config))
+    if not start.custom_loop:
+        described.append(describe_schedule(config, point.opt_steps or 0))
+    described += settings_without_effect(config, observation, in_process=start.in_process)
+    known = tuple(filter(None, described))
+    return StartPlan(config, out, start, spaces, point, sources.unread, known, note)
+
+
+def _describe_beginning(config: RunConfig, out: Path, start: Start, spaces: Spaces) -> list[str]:
+    """Describe the weights of another run that a new one begins with, if it does."""
+    if not config.learner.init_from:
+        return []
+    if start.custom_loop:
+        why, fix = "your own loop has the weights", "set it to none, and load them in the loop"
+        raise SettingError("learner.init_from", why, fix)
+    return describe_initial_weights(config, spaces, out if start.fresh else None)

@@ -1,0 +1,181 @@
+"""What a start changes in a run's directory before anything learns.
+
+::
+
+    saved = settings_to_resume(out, start)      # first: before the settings are loaded
+    plan = plan_start(config, out, start)       # changes nothing
+    prepared = prepare_start(plan, run)         # `run` is locked
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from vedette_rl.replay.manifest import MANIFEST
+from vedette_rl.storage.atomic_files import sync_directory
+from vedette_services.config.loading import read_config
+from vedette_services.config.saving import publish_config
+from vedette_services.run.directory import RunDirectory, erase
+from vedette_services.run.events import EventFile, RunEvent
+from vedette_services.run.outcome import read_summary, summary_counts
+from vedette_services.run.replay_layout import make_counted_replay
+from vedette_services.run.resume import (
+    NEW_BEST,
+    NEW_REPLAY,
+    begins_new_best,
+    has_decided,
+    replay_elsewhere,
+    saved_config,
+)
+from vedette_services.run.ring_stamp import read_counts
+from vedette_services.run.sources import place_sources, stage_sources
+from vedette_services.run.start import Start
+from vedette_services.run.start_plan import StartPlan
+
+
+def settings_to_resume(out: Path | None, start: Start) -> Path | None:
+    """Return the configuration that a start in this directory goes on with; None if a run begins.
+
+    A change of settings in which an earlier start was killed is completed before: it may erase the
+    run's replay, as that start had decided.
+
+    Args:
+        out: the run's directory; None: a new one.
+
+    Raises:
+        RunInUseError: a change is to be completed, and a learner runs here.
+    """
+    if out is None or start.fresh:
+        return None
+    complete_change(out)
+    return saved_config(out)
+
+
+def complete_change(out: Path) -> None:
+    """Complete the change of settings that a start had decided on when it was killed.
+
+    Raises:
+        RunInUseError: a learner runs here.
+    """
+    run = RunDirectory(out)
+    if has_decided(run):
+        run.lock()
+        try:
+            complete_decided(run)
+        finally:
+            run.unlock()
+
+
+def complete_decided(run: RunDirectory) -> None:
+    """Change what changes with the settings that are decided on, and then these.
+
+    A kill at any point leaves what another call completes.
+    """
+    for decided in filter(Path.exists, (run.root / NEW_BEST, run.root / NEW_REPLAY)):
+        if run.best.exists() and begins_new_best(read_config(decided), run.root):
+            erase(run.best_before)
+            run.best.rename(run.best_before)
+        if decided.name == NEW_REPLAY:
+            _erase_replay(run)
+        decided.replace(run.config_file)
+        sync_directory(run.root)
+
+
+def _erase_replay(run: RunDirectory) -> None:
+    """Erase a run's replay; counts of samples go on, as of its last commit.
+
+    The run has another id from then on, so that no batch made with the settings of before is
+    inserted. The manifest goes last: by it a replay elsewhere is known to be the run's own.
+    """
+    identity = run.identity()
+    places = [place for place in (run.replay, replay_elsewhere(run)) if place is not None]
+    found = [read_counts(identity.run_id, place) for place in places]
+    found += [identity.counted, summary_counts(run.root)]
+    last = max(found, key=lambda counts: counts.env_steps)
+    run.keep_counts(replace(last, in_flight=0, lost=last.lost + last.in_flight))
+    for place in places:
+        erase(place, last=MANIFEST)
+    run.renew_id()
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedStart:
+    """A start in a directory that is ready for it.
+
+    Args:
+        run_id: of the run.
+        save_settings: saves the configuration, logs what changed, and puts a best model away that
+            does not count any more; to be called once the checkpoint has loaded: one that does not
+            load leaves all as it was.
+    """
+
+    run_id: str
+    save_settings: Callable[[], None]
+
+
+def prepare_start(plan: StartPlan, run: RunDirectory) -> PreparedStart:
+    """Make a locked directory ready for a start, as it was planned.
+
+    Raises:
+        SettingError: a data set is torn or does not fit; nothing has changed then.
+    """
+    config, start = plan.config, plan.start
+    staged = stage_sources(config, run, plan.spaces, plan.sources)
+    if start.fresh:
+        erase_run(run)
+        run.make()
+    begins_replay = start.new_replay and run.exists and not start.in_process
+    events = list(_change_events(plan, run)) if run.exists else []
+
+    def save_settings() -> None:
+        EventFile(run.events_file).add(*events)
+        new_best = NEW_BEST if plan.new_best else run.config_file.name
+        publish_config(config, run.root / (NEW_REPLAY if begins_replay else new_best), plan.note)
+        complete_decided(run)
+
+    # A new replay's samples are of the new settings, and the plan has loaded the checkpoint.
+    loads = run.exists and run.newest_checkpoint() is not None and not start.new_replay
+    if not loads:
+        save_settings()
+    if run.exists and not start.in_process:
+        make_counted_replay(config, run, plan.layout)
+    place_sources(config, run, staged)
+    run_id = run.ensure_id(in_process=start.in_process)
+    return PreparedStart(run_id, save_settings if loads else _saved_already)
+
+
+def _saved_already() -> None:
+    """Do nothing: a start that has nothing to load has saved its settings."""
+
+
+def _change_events(plan: StartPlan, run: RunDirectory) -> Iterator[RunEvent]:
+    """Yield an event for each setting that this start changes."""
+    epoch = run.identity().epoch + 1
+    opt_steps = run.newest_checkpoint() or 0
+    env_steps = read_summary(run.root).env_steps or 0
+    for change in plan.changes:
+        yield RunEvent(
+            time.time(), "changed", change.key, change.values, epoch, opt_steps, env_steps
+        )
+
+
+def erase_run(run: RunDirectory) -> None:
+    """Erase the run in a directory, and its own replay in another directory.
+
+    Raises:
+        ServicesError: something of it is still there.
+    """
+    places = [run.root / NEW_BEST, run.root / NEW_REPLAY]  # first: nothing completes them any more
+    places += [run.checkpoints, run.best, run.best_before, run.replay, run.tensorboard, run.live]
+    places.append(run.root / "wandb")
+    elsewhere = replay_elsewhere(run)
+    if elsewhere is not None:
+        places.append(elsewhere)
+    places += [run.root / "run.json", run.summary_file, run.events_file]
+    places += [run.provenance_file, run.report_file]
+    recorded = ("records.csv", "records.jsonl", "mlflow.json", "wandb.json")
+    for place in (*places, *(run.root / name for name in recorded)):
+        erase(place)
