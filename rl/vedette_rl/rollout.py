@@ -196,14 +196,14 @@ def check_actions(name: str, actions: Any, space: gym.Space[Any], envs: int) -> 
     """
     _, dtype, shape = action_field(space)
     try:
-        found = np.asarray(actions)
+        array = np.asarray(actions)
     except (TypeError, ValueError):
-        found = np.empty(0, object)
-    sound = found.shape == (envs, *shape) and np.can_cast(found.dtype, dtype, "same_kind")
+        array = np.empty(0, object)
+    sound = array.shape == (envs, *shape) and np.can_cast(array.dtype, dtype, "same_kind")
     if sound and isinstance(space, spaces.Box):
-        sound = bool(np.isfinite(found).all())
+        sound = bool(np.isfinite(array).all())
     elif sound:
-        sound = all(space.contains(one.astype(space.dtype)) for one in found)
+        sound = all(space.contains(one.astype(space.dtype)) for one in array)
     if not sound:
         expected = f"an action of {space} for each environment, {dtype}{[envs, *shape]}"
         raise CustomPartError("agent.name", name, "act", describe_returned(actions), expected)

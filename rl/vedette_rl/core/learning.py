@@ -242,12 +242,12 @@ def check_first_opt(name: str, agent: Agent) -> None:
                 "agent.name", name, "opt", describe_returned(result), "an OptResult"
             )
         if result.td_errors is not None and result.td_errors.ndim != 1:
-            found = f"td_errors of shape {tuple(result.td_errors.shape)}"
-            raise CustomPartError("agent.name", name, "opt", found, "one for each sample, (B,)")
+            returned = f"td_errors of shape {tuple(result.td_errors.shape)}"
+            raise CustomPartError("agent.name", name, "opt", returned, "one for each sample, (B,)")
         if agent.opt_steps <= before:
-            found = f"with opt_steps at {agent.opt_steps}, which was {before} before"
+            returned = f"with opt_steps at {agent.opt_steps}, which was {before} before"
             expected = "an agent that counts: opt adds 1 to opt_steps"
-            raise CustomPartError("agent.name", name, "opt", found, expected)
+            raise CustomPartError("agent.name", name, "opt", returned, expected)
         return result
 
     _check_first_call(agent, "opt", checked)
@@ -297,8 +297,8 @@ def check_sample(name: str, drawn: Sample, batch_size: int) -> None:
         arrays["weights"] = drawn.weights
     for part, array in arrays.items():
         if np.shape(array)[:1] != (batch_size,):
-            found = f"{part!r} of shape {np.shape(array)}"
-            raise CustomPartError("replay.name", name, "sample", found, f"{batch_size} rows")
+            returned = f"{part!r} of shape {np.shape(array)}"
+            raise CustomPartError("replay.name", name, "sample", returned, f"{batch_size} rows")
 
 
 def _check_first_call(part: Any, method: str, checked: Callable[..., Any]) -> None:

@@ -133,8 +133,8 @@ class MinariData:
             if not stack or _forms(self._leaves) != _forms(wanted, stack):
                 raise _other(self.name, "observations", _forms(self._leaves), _forms(wanted))
             self._stack = stack
-        if (found := _action_form(self._data.action_space)) != (own := _action_form(action)):
-            raise _other(self.name, "actions", found, own)
+        if (theirs := _action_form(self._data.action_space)) != (ours := _action_form(action)):
+            raise _other(self.name, "actions", theirs, ours)
         self._start: Any = getattr(action, "start", 0)
         self._action_dtype = action_field(action)[1]
 
@@ -215,14 +215,14 @@ class ReplayData:
         Raises:
             DataSetError: names the first that is missing, or of another dtype or shape.
         """
-        found = self.stored.dtype
+        dtype = self.stored.dtype
         for name in row.names or ():
-            if name not in (found.names or ()):
+            if name not in (dtype.names or ()):
                 if name in optional:
                     continue
                 fix = "name an exported replay of the same kind of run"
                 raise DataSetError(self.name, f"it has no column {name!r}", fix)
-            ours, theirs = row[name], found[name]
+            ours, theirs = row[name], dtype[name]
             if ours.shape != theirs.shape or not np.can_cast(theirs.base, ours.base, "same_kind"):
                 wanted = _column_form(ours)
                 must, fix = f"it must be {wanted}", f"store it as {wanted}"
@@ -391,12 +391,12 @@ def _group(recorded: Iterator[RecordedEpisode]) -> list[RecordedEpisode]:
 
 def _side_by_side(parts: list[Columns], steps: int) -> Columns:
     """Columns ``(steps, LANES, *shape)`` of columns ``(T, *shape)`` with fewer steps."""
-    found: Columns = {}
+    columns: Columns = {}
     for name, first in parts[0].items():
-        found[name] = np.zeros((steps, LANES, *first.shape[1:]), first.dtype)
+        columns[name] = np.zeros((steps, LANES, *first.shape[1:]), first.dtype)
         for lane, part in enumerate(parts):
-            found[name][: len(part[name]), lane] = part[name]
-    return found
+            columns[name][: len(part[name]), lane] = part[name]
+    return columns
 
 
 def stack_newest(values: NDArray[Any], stack: int) -> NDArray[Any]:
@@ -490,8 +490,8 @@ def _action_form(space: gym.Space[Any]) -> str:
     return str(space)
 
 
-def _other(name: str, what: str, found: str, own: str) -> DataSetError:
-    why = f"its {what} are {found}, and the environment's are {own}"
+def _other(name: str, what: str, theirs: str, ours: str) -> DataSetError:
+    why = f"its {what} are {theirs}, and the environment's are {ours}"
     return DataSetError(name, why, "name a data set of this environment")
 
 

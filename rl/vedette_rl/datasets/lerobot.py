@@ -141,10 +141,10 @@ class LeRobotData:
             with reading_data(self.name, pa.ArrowException):
                 for file in sorted((self._root / "meta" / "episodes").rglob("*.parquet")):
                     for row in pq.read_table(file).to_pylist():
-                        found = self._episode(number, row)
+                        episode = self._episode(number, row)
                         number += 1
-                        if found is not None:
-                            yield found
+                        if episode is not None:
+                            yield episode
                 if number != (due := int(self._info["total_episodes"])):
                     raise ValueError(f"it has {number} episodes, and should have {due}")
         finally:
@@ -239,12 +239,12 @@ class LeRobotData:
                 video = self._videos[feature] = _Video(self._root / path, self._fps)
             first = round(row[f"videos/{feature}/from_timestamp"] * self._fps)
             images = video.frames(first, len(table))
-        found: NDArray[Any] = np.stack(images)
-        if found.shape[1:] != shape:
-            found = found.transpose(0, 3, 1, 2)  # channels first
-        if found.shape[1:] != shape:
+        frames: NDArray[Any] = np.stack(images)
+        if frames.shape[1:] != shape:
+            frames = frames.transpose(0, 3, 1, 2)  # channels first
+        if frames.shape[1:] != shape:
             raise ValueError(f"{feature} has pictures of {images[0].shape}, not {shape}")
-        return found.astype(leaf.dtype)
+        return frames.astype(leaf.dtype)
 
     def _broken(self, number: int, why: str) -> DataSetError:
         return DataSetError(self.name, f"episode {number}: {why}", "repair it or leave it out")
@@ -281,19 +281,19 @@ class _Video:
         if first <= self._last:  # behind what is decoded
             self.close()
             self._open()
-        found: list[NDArray[np.uint8]] = []
+        frames_read: list[NDArray[np.uint8]] = []
         try:
-            while len(found) < count:
+            while len(frames_read) < count:
                 frame = next(self._decoded)
                 if frame.pts is None or frame.time_base is None:
                     raise ValueError(f"{self.path.name}: a frame has no time")
                 self._last = round((frame.pts - self._begin) * frame.time_base * self._fps)
                 if self._last >= first:
-                    found.append(np.asarray(frame.to_ndarray(format="rgb24"), np.uint8))
+                    frames_read.append(np.asarray(frame.to_ndarray(format="rgb24"), np.uint8))
         except (StopIteration, av.FFmpegError) as e:
             why = f"frames {first} to {first + count} are not there"
             raise ValueError(f"{self.path.name}: {why}") from e
-        return found
+        return frames_read
 
     def close(self) -> None:
         self._file.close()
@@ -313,5 +313,5 @@ def _values(table: Any, name: str, shape: tuple[int, ...]) -> NDArray[Any]:
         column = column.flatten()
     if column.null_count:
         raise ValueError(f"{name} has no value in some rows")
-    found: NDArray[Any] = column.to_numpy(zero_copy_only=False).reshape(len(table), *shape)
-    return found
+    values: NDArray[Any] = column.to_numpy(zero_copy_only=False).reshape(len(table), *shape)
+    return values

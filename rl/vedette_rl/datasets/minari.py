@@ -261,21 +261,21 @@ def write_minari(
             spaces = (one.observation_space, one.action_space)
             spec = written_spec(one, env)
         writer = MinariWriter(directory, *spaces, spec, name, about)
-    found = episodes(live)
+    recorded = episodes(live)
     # the environment's own rewards, unless clipping has lost them
     scale = 1.0 if env.reward_clip else env.reward_scale
-    writer.write(_played(live, found, writer.observation_space, writer.action_space, scale))
-    return len(found)
+    writer.write(_played(live, recorded, writer.observation_space, writer.action_space, scale))
+    return len(recorded)
 
 
 def _played(
     live: LiveRows,
-    found: list[Episode],
+    recorded: list[Episode],
     observation: gym.Space[Any],
     action: gym.Space[Any],
     reward_scale: float,
 ) -> Iterator[PlayedEpisode]:
-    for episode in found:
+    for episode in recorded:
         rows = episode.rows
         truncated = live.take("truncated", rows)
         truncated[-1] |= not episode.is_whole

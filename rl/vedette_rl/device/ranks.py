@@ -130,9 +130,9 @@ def require_same(opt_steps: int) -> None:
         RankLostError: another rank has another number of optimization steps.
     """
     if _joined.count > 1:
-        found = gather(torch.tensor([opt_steps])).tolist()
-        if len(set(found)) > 1:
-            why = f"they begin at different optimization steps: {found}"
+        steps_of_ranks = gather(torch.tensor([opt_steps])).tolist()
+        if len(set(steps_of_ranks)) > 1:
+            why = f"they begin at different optimization steps: {steps_of_ranks}"
             raise RankLostError(_joined.number, _joined.count, why)
 
 

@@ -111,13 +111,13 @@ def _of_shape(
     if getattr(value, "shape", None) == shape:
         return value
     try:
-        found = np.shape(value)
+        got = np.shape(value)
     except ValueError as error:  # a nesting of arrays of several shapes
         pair = isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], dict)
         why = "is (obs, info), as reset() returns them: give obs" if pair else "is no array"
         raise _not_of(leaf, why) from error
-    if found != shape:
-        raise _not_of(leaf, f"has shape {found}, expected {shape}")
+    if got != shape:
+        raise _not_of(leaf, f"has shape {got}, expected {shape}")
     return value
 
 

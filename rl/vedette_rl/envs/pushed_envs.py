@@ -189,13 +189,13 @@ class PushedEnvs(VectorEnvironment):
             self._layout.write(columns, 0, obs)
 
     def _fill(self, into: NDArray[Any], name: str, value: Any) -> None:
-        found = np.asarray(value)
-        if found.shape != self._shape:
+        array = np.asarray(value)
+        if array.shape != self._shape:
             expected = f"of shape {self._shape}" if self._shape else "a single one"
-            raise ValueError(f"{name} of shape {found.shape}, expected {expected}")
-        if found.dtype.kind not in "biuf":
+            raise ValueError(f"{name} of shape {array.shape}, expected {expected}")
+        if array.dtype.kind not in "biuf":
             raise ValueError(f"{name}={value!r}: not a number")
-        into[:] = found
+        into[:] = array
 
     def _check_finite(self, columns: Columns, which: NDArray[np.bool_] | None) -> None:
         for leaf in self._float_leaves:
@@ -209,7 +209,7 @@ class PushedEnvs(VectorEnvironment):
 
     def _fill_flags(self, into: NDArray[Any], name: str, value: Any) -> None:
         if type(value) is not bool and getattr(value, "dtype", None) is not _BOOL:
-            found = np.asarray(value)
-            if found.dtype.kind not in "biuf" or not ((found == 0) | (found == 1)).all():
+            flags = np.asarray(value)
+            if flags.dtype.kind not in "biuf" or not ((flags == 0) | (flags == 1)).all():
                 raise ValueError(f"{name}={value!r}: a flag is True or False, or 1 or 0")
         self._fill(into, name, value)

@@ -157,8 +157,8 @@ def _nearest(name: str) -> str:
     for env_id in sorted(known, key=_plain_and_new_first):
         by_bare.setdefault(_bare(env_id), []).append(env_id)
     alike = difflib.get_close_matches(_bare(name), by_bare, n=3, cutoff=0.7)
-    if found := [env_id for bare in alike for env_id in by_bare[bare]]:
-        return f"no such environment is registered; nearest: {', '.join(found[:3])}"
+    if nearest := [env_id for bare in alike for env_id in by_bare[bare]]:
+        return f"no such environment is registered; nearest: {', '.join(nearest[:3])}"
     return (
         "no such environment is registered; one of your own is named module:MyEnv, its class, or "
         f"module:Name-v0, if the module registers it{_atari_hint(name)}"
@@ -206,5 +206,7 @@ def find_episode_bound(env: gym.Env[Any, Any]) -> int:
     """
     if limit := step_limit(env):
         return limit
-    found = (env.get_wrapper_attr(name) for name in _LIMIT_ATTRIBUTES if env.has_wrapper_attr(name))
-    return max([UNLIMITED_STEPS, *(value for value in found if isinstance(value, int))])
+    limits = (
+        env.get_wrapper_attr(name) for name in _LIMIT_ATTRIBUTES if env.has_wrapper_attr(name)
+    )
+    return max([UNLIMITED_STEPS, *(value for value in limits if isinstance(value, int))])

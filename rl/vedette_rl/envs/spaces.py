@@ -195,19 +195,19 @@ class ElementBounds:
         for name, (low, high) in self._ranges.items():
             if (column := columns.get(name)) is None:  # stored once, as the entries of another
                 continue
-            if found := first_outside(column, low, high):
-                return f"column {name!r}: {found}"
+            if outside := first_outside(column, low, high):
+                return f"column {name!r}: {outside}"
         return ""
 
 
 def _element_ranges(spaces: Spaces) -> Iterator[tuple[str, tuple[NDArray[Any], NDArray[Any]]]]:
     for leaf in observation_columns(spaces.observation):
-        if (found := _ragged(leaf.space)) is not None:
-            yield leaf.name, found
-            yield f"next_{leaf.name}", found
+        if (element_range := _ragged(leaf.space)) is not None:
+            yield leaf.name, element_range
+            yield f"next_{leaf.name}", element_range
     action = spaces.action
-    if (found := _ragged(action)) is not None:
-        yield "action", found
+    if (element_range := _ragged(action)) is not None:
+        yield "action", element_range
     if isinstance(action, gs.Box) and np.issubdtype(action.dtype, np.floating):
         low, high = action.low.astype(np.float64), action.high.astype(np.float64)
         if np.isfinite(width := high - low).all():

@@ -121,11 +121,11 @@ def _number(number: float) -> float | str:
     return number if math.isfinite(number) else str(number)  # JSON knows no infinity
 
 
-def _bounds_from_json(found: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    if isinstance(found, list):
-        numbers = [float(x) if isinstance(x, str) else x for x in found]
+def _bounds_from_json(bounds: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    if isinstance(bounds, list):
+        numbers = [float(x) if isinstance(x, str) else x for x in bounds]
         return np.array(numbers, dtype).reshape(shape)
-    return np.full(shape, float(found) if isinstance(found, str) else found, dtype)
+    return np.full(shape, float(bounds) if isinstance(bounds, str) else bounds, dtype)
 
 
 def spaces_to_json(spaces: Spaces) -> Text:

@@ -273,8 +273,12 @@ class EnvGroup:
         if self.interventions:
             self.interventions = []
         if any(infos):
-            found = ((row, find_intervention(info)) for row, info in enumerate(infos) if info)
-            self.interventions = [(row, action) for row, action in found if action is not None]
+            interventions = (
+                (row, find_intervention(info)) for row, info in enumerate(infos) if info
+            )
+            self.interventions = [
+                (row, action) for row, action in interventions if action is not None
+            ]
         self.layout.write_rows(obs, seen)
         self.reward[:count] = reward
         terminated, truncated = read_flags(self.example, terminated, truncated)
@@ -370,14 +374,14 @@ class ThreadedEnvs(EnvGroup):
         """Make calls side by side; return their results in order, or raise the first error."""
         for i, call in calls:
             self._calls[i].put(call)
-        found: dict[int, tuple[Any, BaseException | None]] = {}
+        results: dict[int, tuple[Any, BaseException | None]] = {}
         for _ in calls:  # an actor that waits here for too long is killed by its manager
             i, result, error = self._results.get()
-            found[i] = result, error
+            results[i] = result, error
         for i, _ in calls:
-            if (failed := found[i][1]) is not None:
+            if (failed := results[i][1]) is not None:
                 raise failed
-        return [found[i][0] for i, _ in calls]
+        return [results[i][0] for i, _ in calls]
 
     def reset(
         self, which: Sequence[int], seeds: Sequence[int | None], obs: Columns, rows: Sequence[int]

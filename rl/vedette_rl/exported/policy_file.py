@@ -122,10 +122,10 @@ def _check_columns(obs: Columns, leaves: Sequence[ObservationColumn]) -> None:
             came = f"the columns {[*obs]}" if isinstance(obs, Mapping) else type(obs).__name__
             why = f"expected a dictionary of {names}, {leaf.name} of shape {expected}, got {came}"
             raise SpaceLayoutError("observation", leaf.space, why)
-        found = np.shape(obs[leaf.name])
-        if not found or found[1:] != leaf.shape:
-            fix = f"; add a row axis: {leaf.name}[None]" if found == leaf.shape else ""
-            why = f"expected {leaf.name} of shape {expected}, got {found}{fix}"
+        shape = np.shape(obs[leaf.name])
+        if not shape or shape[1:] != leaf.shape:
+            fix = f"; add a row axis: {leaf.name}[None]" if shape == leaf.shape else ""
+            why = f"expected {leaf.name} of shape {expected}, got {shape}{fix}"
             raise SpaceLayoutError("observation", leaf.space, why)
 
 
@@ -163,19 +163,19 @@ def read_policy(path: str | Path, *, allow_import: Allowed = False) -> PolicyFil
         raise PolicyFileError(path, f"it is torn or foreign ({e})") from e
 
 
-def write_numpy(file: IO[bytes], found: PolicyFile) -> None:
+def write_numpy(file: IO[bytes], policy: PolicyFile) -> None:
     """Write the ``numpy`` form."""
-    columns = {_MODEL + name: array for name, array in found.model.arrays.items()}
-    header = np.frombuffer(found.header().encode(), np.uint8)
+    columns = {_MODEL + name: array for name, array in policy.model.arrays.items()}
+    header = np.frombuffer(policy.header().encode(), np.uint8)
     np.savez(file, allow_pickle=False, **{_HEADER: header}, **columns)
 
 
-def write_safetensors(file: IO[bytes], found: PolicyFile) -> None:
+def write_safetensors(file: IO[bytes], policy: PolicyFile) -> None:
     """Write the ``safetensors`` form."""
     from safetensors.numpy import save
 
-    arrays = {name: np.ascontiguousarray(array) for name, array in found.model.arrays.items()}
-    file.write(save(arrays, {"format": FORMAT, _HEADER: found.header()}))
+    arrays = {name: np.ascontiguousarray(array) for name, array in policy.model.arrays.items()}
+    file.write(save(arrays, {"format": FORMAT, _HEADER: policy.header()}))
 
 
 def _read_numpy(path: Path) -> tuple[str, dict[str, NDArray[Any]]]:

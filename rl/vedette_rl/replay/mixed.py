@@ -206,14 +206,14 @@ class MixedReplay:
         fractions += self._strata
         places, masses = trees.find(fractions, self._slices)
         for replay, part in self._weighed:
-            own = masses[part.rows]
-            own /= replay.tree.summed / replay.weighed_rows  # N_s p_i**alpha / sum
+            masses_of_source = masses[part.rows]
+            masses_of_source /= replay.tree.summed / replay.weighed_rows  # N_s p_i**alpha / sum
         numbers = places - self._offsets
         np.add(numbers, self._rows_begin, out=self._places)  # where none was overwritten
         for (replay, part), inserted in zip(growing, seen, strict=True):
-            own = numbers[part.rows]
-            replay.renumber(own, inserted)
-            part.place(own)
+            numbers_of_source = numbers[part.rows]
+            replay.renumber(numbers_of_source, inserted)
+            part.place(numbers_of_source)
         if self._joined is not None:
             self._gather(self._joined[0])
         else:
@@ -223,10 +223,10 @@ class MixedReplay:
             # the writer may have gone on meanwhile
             if replay.rows.inserted > inserted and replay.rows.live()[0]:
                 mean = replay.tree.summed / replay.weighed_rows
-                own = numbers[part.rows]
-                if len(replay.redraw_stale(own, part.columns)):
-                    found, weighed = replay.weigh_redrawn(own)
-                    np.add(found, self._offsets[part.rows], out=places[part.rows])
+                numbers_of_source = numbers[part.rows]
+                if len(replay.redraw_stale(numbers_of_source, part.columns)):
+                    redrawn, weighed = replay.weigh_redrawn(numbers_of_source)
+                    np.add(redrawn, self._offsets[part.rows], out=places[part.rows])
                     np.divide(weighed, mean, out=masses[part.rows])
         indices = numbers + self._codes
         self._last = _Drawn(indices, numbers, places, self._slices)

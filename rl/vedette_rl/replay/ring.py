@@ -399,60 +399,60 @@ def _make(directory: Path, manifest: Manifest) -> None:
     write_manifest(directory, manifest)
 
 
-def _compare(directory: Path, asked: Manifest, found: Manifest, guard: int | None) -> None:
+def _compare(directory: Path, asked: Manifest, stored: Manifest, guard: int | None) -> None:
     """Refuse what is not what was asked for, naming the first difference."""
     fix = f"delete {directory} to begin an empty replay"
-    if found.run_id != asked.run_id:
+    if stored.run_id != asked.run_id:
         raise ReplayDiffersError(
             "run",
-            f"the replay in {directory} is of run {found.run_id!r}, not {asked.run_id!r}: "
+            f"the replay in {directory} is of run {stored.run_id!r}, not {asked.run_id!r}: "
             f"name another directory, or {fix}",
         )
-    if found.capacity != asked.capacity:
+    if stored.capacity != asked.capacity:
         raise ReplayDiffersError(
             "capacity",
-            f"the replay in {directory} has a capacity of {found.capacity}, not {asked.capacity}: "
-            f"set replay.capacity={found.capacity}, or {fix}",
+            f"the replay in {directory} has a capacity of {stored.capacity}, not {asked.capacity}: "
+            f"set replay.capacity={stored.capacity}, or {fix}",
         )
-    if guard is not None and found.guard < guard:
+    if guard is not None and stored.guard < guard:
         raise ReplayDiffersError(
             "guard",
-            f"the replay in {directory} takes {found.guard} rows before a commit, and {guard} are "
+            f"the replay in {directory} takes {stored.guard} rows before a commit, and {guard} are "
             f"asked: {fix}",
         )
-    difference = _shared_difference(found.shared, asked.shared) or _columns_difference(
-        found.columns, asked.columns
+    difference = _shared_difference(stored.shared, asked.shared) or _columns_difference(
+        stored.columns, asked.columns
     )
     if difference:
         what = f"the replay in {directory} has {difference}"
-        if (found.shared is None) == (asked.shared is None):
+        if (stored.shared is None) == (asked.shared is None):
             raise ReplayDiffersError("columns", f"{what}: its samples are of another environment")
         raise ReplayDiffersError("storage", f"{what}: {fix}")
 
 
-def _columns_difference(found: tuple[ColumnSpec, ...], asked: tuple[ColumnSpec, ...]) -> str:
-    found_by_name = {column.name: column for column in found}
+def _columns_difference(stored: tuple[ColumnSpec, ...], asked: tuple[ColumnSpec, ...]) -> str:
+    stored_by_name = {column.name: column for column in stored}
     for column in asked:
-        if column.name not in found_by_name:
+        if column.name not in stored_by_name:
             return f"no column {column.name!r}"
-        if found_by_name[column.name] != column:
-            return f"column {column.name!r} of {found_by_name[column.name]}, not {column}"
+        if stored_by_name[column.name] != column:
+            return f"column {column.name!r} of {stored_by_name[column.name]}, not {column}"
     names = {column.name for column in asked}
-    for column in found:
+    for column in stored:
         if column.name not in names:
             return f"a column {column.name!r} that is not asked for"
-    return "" if found == asked else "its columns in another order"
+    return "" if stored == asked else "its columns in another order"
 
 
-def _shared_difference(found: SharedSpec | None, asked: SharedSpec | None) -> str:
+def _shared_difference(stored: SharedSpec | None, asked: SharedSpec | None) -> str:
     if asked is None:
-        return f"{_names(found)} apart from its rows, which are not asked for" if found else ""
-    if found is None:
+        return f"{_names(stored)} apart from its rows, which are not asked for" if stored else ""
+    if stored is None:
         return f"no {_names(asked)} apart from its rows"
-    if difference := _columns_difference(found.columns, asked.columns):
+    if difference := _columns_difference(stored.columns, asked.columns):
         return difference
-    if found.guard < asked.guard:
-        return f"room for {found.guard} entries of {_names(found)} before a commit, and " + (
+    if stored.guard < asked.guard:
+        return f"room for {stored.guard} entries of {_names(stored)} before a commit, and " + (
             f"{asked.guard} are asked"
         )
     return ""

@@ -247,7 +247,7 @@ def map_joined(
     for (uid, (_, path, dtype, shape)), begin in zip(files, begins, strict=True):
         file = _open_array(path, uid, dtype, shape, writable=writable)
         try:
-            found = system_map(
+            mapped_at = system_map(
                 ctypes.c_void_p(at + begin * row_bytes),
                 ctypes.c_size_t(array_bytes(dtype, shape)),
                 access,
@@ -257,7 +257,7 @@ def map_joined(
             )
         finally:
             os.close(file)
-        if found != at + begin * row_bytes:
+        if mapped_at != at + begin * row_bytes:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(path))
     shape = (rows, *last.shape[1:])
     return np.frombuffer(whole, last.dtype, math.prod(shape), PAGE_BYTES).reshape(shape)

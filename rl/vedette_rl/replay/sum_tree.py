@@ -199,8 +199,8 @@ class JoinedTrees:
         if min(sums) < borders[-1] * SMALL:  # digits of it are lost in a sum with the others
             nodes = np.empty(len(rest), np.int64)
             for number, rows in parts:
-                found = self._trees[number].find_top(rest[rows], rest[rows])
-                np.add(found, self._tops[number], out=nodes[rows])
+                tops = self._trees[number].find_top(rest[rows], rest[rows])
+                np.add(tops, self._tops[number], out=nodes[rows])
             return nodes
         for (number, rows), summed in zip(parts, sums, strict=True):
             self._trees[number].summed = summed

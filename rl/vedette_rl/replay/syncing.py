@@ -311,13 +311,13 @@ class Recovery(NamedTuple):
     Args:
         commit: the last that is on the disk.
         floor: rows below are gone.
-        found: the last commit that is there, whose rows may be torn; None: it is torn itself.
+        last_commit: the last one that is there, whose rows may be torn; None: it is torn itself.
         synced: False: nothing says which rows were synced, so all are gone.
     """
 
     commit: CommitPoint
     floor: int
-    found: Commit | None
+    last_commit: Commit | None
     synced: bool
 
     def __str__(self) -> str:
@@ -325,8 +325,10 @@ class Recovery(NamedTuple):
         why = "the machine stopped, or the run came from another one, while the replay was written"
         if not self.synced:
             return f"{why}, and {SYNCED} is missing or damaged: its rows are lost, it begins empty"
-        rows_lost = max(0, self.found.inserted - self.commit.inserted) if self.found else 0
-        lost = f", {rows_lost:,} lost" if self.found else ""
+        rows_lost = (
+            max(0, self.last_commit.inserted - self.commit.inserted) if self.last_commit else 0
+        )
+        lost = f", {rows_lost:,} lost" if self.last_commit else ""
         return f"{why}: recovered to its last sync: {kept:,} rows kept{lost}"
 
 
@@ -365,26 +367,32 @@ def recover(
     Raises:
         ReplayTornError: as `find_recovery`.
     """
-    found = find_recovery(directory, manifest)
-    if found is None:
+    recovery = find_recovery(directory, manifest)
+    if recovery is None:
         return None
-    stamp = found.commit.stamp
-    if merge_stamps and found.found and found.found.inserted > found.commit.inserted:
-        stamp = merge_stamps(stamp, found.found.stamp)
+    stamp = recovery.commit.stamp
+    if (
+        merge_stamps
+        and recovery.last_commit
+        and recovery.last_commit.inserted > recovery.commit.inserted
+    ):
+        stamp = merge_stamps(stamp, recovery.last_commit.stamp)
     # In this order: killed or cut off at any line, the next start does the same once more.
-    ring_files.write_cursor(directory, found.commit.inserted, found.floor)
+    ring_files.write_cursor(directory, recovery.commit.inserted, recovery.floor)
     (directory / PRIORITIES).unlink(missing_ok=True)  # of other rows: they start again
     (directory / COMMITS).unlink(missing_ok=True)
     CommitWriter.make(directory)
     commit = CommitWriter(directory)
-    commit.write(found.commit.inserted, stamp, synced=True)
+    commit.write(recovery.commit.inserted, stamp, synced=True)
     commit.sync()
     commit.close()
     sync_directory(directory)
     record = SyncedFile(directory)
-    record.write(found.commit._replace(stamp=stamp), found.commit.inserted, found.commit.shared)
+    record.write(
+        recovery.commit._replace(stamp=stamp), recovery.commit.inserted, recovery.commit.shared
+    )
     record.close()
-    return found
+    return recovery
 
 
 def _is_this_start(boot: bytes) -> bool:

@@ -100,7 +100,7 @@ def explain(
         prefix: the key of the part, "" for the whole.
         known: every key there is, to find the nearest.
     """
-    found: dict[str, list[ErrorDetails]] = {}
+    complaints_by_key: dict[str, list[ErrorDetails]] = {}
     optional: set[str] = set()
     errors = error.errors(include_url=False)
     wrong_entries_of = {details["loc"][:-1] for details in errors}
@@ -112,11 +112,13 @@ def explain(
             path = [*map(str, details["loc"])]
             may_be_none = False
         key = ".".join(filter(None, [prefix, *path]))
-        found.setdefault(key, []).append(details)
+        complaints_by_key.setdefault(key, []).append(details)
         optional |= {key} if may_be_none else set()
     for key in optional:
-        found[key].append({**found[key][0], "type": "none_required"})
-    return [_explained(key, complaints, part, known) for key, complaints in found.items()]
+        complaints_by_key[key].append({**complaints_by_key[key][0], "type": "none_required"})
+    return [
+        _explained(key, complaints, part, known) for key, complaints in complaints_by_key.items()
+    ]
 
 
 def _explained(

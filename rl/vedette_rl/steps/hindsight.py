@@ -127,14 +127,14 @@ class Hindsight:
 
     def _end(self, ended: NDArray[np.bool_], last: int) -> Columns:
         """The transitions of these environments' episodes, whose last step is this."""
-        found = [self._with_hindsight(env, last) for env in np.flatnonzero(ended).tolist()]
+        relabelled = [self._with_hindsight(env, last) for env in np.flatnonzero(ended).tolist()]
         self._began[ended] = self._next
         oldest = int(self._began.min())
         del self._held[: oldest - self._first]
         self._first = oldest
-        if not found:
+        if not relabelled:
             return empty_columns(self._dtype, 0)
-        return {name: np.concatenate([rows[name] for rows in found]) for name in found[0]}
+        return {name: np.concatenate([rows[name] for rows in relabelled]) for name in relabelled[0]}
 
     def _with_hindsight(self, env: int, last: int) -> Columns:
         """An episode's T transitions, then each k times with other goals."""

@@ -30,8 +30,8 @@ def step_processor(name: str) -> Callable[..., Any]:
     if not is_import_name(name):
         why = "there are n_step, her and module:Name"
         raise UnknownNameError("actors.step_processor", name, why)
-    found: Callable[..., Any] = import_by_name("actors.step_processor", name)
-    return found
+    processor: Callable[..., Any] = import_by_name("actors.step_processor", name)
+    return processor
 
 
 def make_step_processor(

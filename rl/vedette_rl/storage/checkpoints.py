@@ -97,14 +97,14 @@ class Checkpoints:
         """The directories of whole checkpoints, oldest first."""
         if not self.root.is_dir():
             return []
-        found = [path for path in self.root.iterdir() if path.name.isdecimal()]
-        whole = [path for path in found if (path / STATE_FILE).is_file()]
+        numbered = [path for path in self.root.iterdir() if path.name.isdecimal()]
+        whole = [path for path in numbered if (path / STATE_FILE).is_file()]
         return sorted(whole, key=lambda path: int(path.name))
 
     def latest(self) -> Path | None:
         """The directory of the newest; None where there is none."""
-        found = self.list()
-        return found[-1] if found else None
+        checkpoints = self.list()
+        return checkpoints[-1] if checkpoints else None
 
     def read(self, which: str) -> LoadedCheckpoint | None:
         """Read one, chosen again where a run that goes on has removed it meanwhile; None where
@@ -133,10 +133,10 @@ class Checkpoints:
         Raises:
             CheckpointError: there are some and none can be read.
         """
-        found = self._newest_readable(read_state)
-        if found is None:
+        newest = self._newest_readable(read_state)
+        if newest is None:
             return None
-        path, (state, meta), skipped = found
+        path, (state, meta), skipped = newest
         return LoadedCheckpoint(path, state, meta, skipped)
 
     def unreadable_after(self, opt_steps: int) -> Iterator[tuple[int, str]]:
@@ -164,8 +164,8 @@ class Checkpoints:
         Raises:
             CheckpointError: as `load_latest`.
         """
-        found = self._newest_readable(check_state)
-        return found[:2] if found else None
+        newest = self._newest_readable(check_state)
+        return newest[:2] if newest else None
 
     def _newest_readable(
         self, read: Callable[[Path], Read]
@@ -288,9 +288,9 @@ def _misfit(own: Any, there: Mapping[str, Any], name: str) -> str:  # an array, 
     """Why an array of the other does not fit; empty where it does."""
     if name not in there:
         return "not there"
-    found = tuple(there[name].shape)
+    stored = tuple(there[name].shape)
     shape = tuple(own.shape)
-    return "" if found == shape else f"{found} there, {shape} here"
+    return "" if stored == shape else f"{stored} there, {shape} here"
 
 
 def _is_floats(leaf: object) -> bool:

@@ -186,10 +186,10 @@ def _safetensors(leaves: Leaves, metadata: dict[str, str]) -> Parts:
 
 def _digest(metadata: Mapping[str, str], parts: Parts) -> str:
     """Of all that a reader takes for numbers, where a flipped bit makes another number."""
-    found = zlib.crc32((metadata["state"] + metadata["meta"]).encode())
+    checksum = zlib.crc32((metadata["state"] + metadata["meta"]).encode())
     for part in parts:
-        found = zlib.crc32(part, found)
-    return f"{found:08x}"
+        checksum = zlib.crc32(part, checksum)
+    return f"{checksum:08x}"
 
 
 def _digest_of_file(path: Path, metadata: Mapping[str, str]) -> str:

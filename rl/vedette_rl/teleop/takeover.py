@@ -207,18 +207,18 @@ def verdict_table(
     Raises:
         TakeoverError: there is no such key, it acts, or the reward is none.
     """
-    found: VerdictTable = {}
+    table: VerdictTable = {}
     for named, is_end in ((rewards, False), (ends, True)):
         for name, reward in (named or {}).items():
             number = code(env_id, name)
-            if number in acting or number in found:
+            if number in acting or number in table:
                 raise TakeoverError(env_id, f"{name!r} has two meanings", "choose another")
             if not (isinstance(reward, (int, float)) and math.isfinite(reward)):
                 raise TakeoverError(
                     env_id, f"{name!r} is {reward!r}, which is no reward", "say 1.0"
                 )
-            found[number] = float(reward), is_end
-    return found
+            table[number] = float(reward), is_end
+    return table
 
 
 def verdict_of(verdicts: VerdictTable, pressed: Collection[int]) -> tuple[float | None, bool]:
@@ -417,7 +417,7 @@ def _default_keys(space: gym.Space[Any]) -> dict[str, JsonValue]:
             middle: dict[str, JsonValue] = {NO_KEY: first + 1} if count == 3 else {}
             return {"left": first, "right": first + count - 1, **middle, **digits}
         case gs.Box() if len(space.shape) == 1:
-            found: dict[str, JsonValue] = {}
+            keys: dict[str, JsonValue] = {}
             low = np.where(np.isfinite(space.low), space.low, -1.0)
             high = np.where(np.isfinite(space.high), space.high, 1.0)
             for axis, (back, forward) in enumerate((("left", "right"), ("down", "up"))):
@@ -425,7 +425,7 @@ def _default_keys(space: gym.Space[Any]) -> dict[str, JsonValue]:
                     if axis < len(ends):
                         value = np.zeros(len(ends))
                         value[axis] = ends[axis]
-                        found[name] = np.clip(value, space.low, space.high).tolist()
-            return found
+                        keys[name] = np.clip(value, space.low, space.high).tolist()
+            return keys
         case _:
             return {}

@@ -131,8 +131,8 @@ class _Played:
 
     def _check_observation(self, obs: Any, came_from: str) -> Columns:
         if not self._env.observation_space.contains(obs):
-            found = _outside(self._env.observation_space, obs)
-            self._fault(f"{came_from}() gave an observation that is not of its space: {found}")
+            outside = _outside(self._env.observation_space, obs)
+            self._fault(f"{came_from}() gave an observation that is not of its space: {outside}")
         columns = self._layout.encode(obs)
         for name, column in columns.items():
             if column.dtype.kind == "f" and not np.isfinite(column).all():
@@ -201,8 +201,8 @@ def _outside(space: gym.Space[Any], obs: Any) -> str:
         return f"{key!r}: {_outside(space[key], obs[key])}"
     if isinstance(space, gym.spaces.Box) and np.shape(obs) == space.shape:
         values = np.asarray(obs)
-        found = first_outside(values, space.low, space.high)
-        return found or f"a {type(obs).__name__} of {values.dtype}, not of {space.dtype}"
+        outside = first_outside(values, space.low, space.high)
+        return outside or f"a {type(obs).__name__} of {values.dtype}, not of {space.dtype}"
     return f"{obs!r}"
 
 
