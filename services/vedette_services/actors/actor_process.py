@@ -61,10 +61,10 @@ class ActorProcess:
 
     def stats(self) -> ActorStats | None:
         """The statistics that it published, if they are new."""
-        found = self._stats.read(after=self._stats_seq)
-        if found is None:
+        newest = self._stats.read(after=self._stats_seq)
+        if newest is None:
             return None
-        self._stats_seq, data = found
+        self._stats_seq, data = newest
         return ActorStats.from_bytes(data)
 
     def kill(self) -> None:

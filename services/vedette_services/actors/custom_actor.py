@@ -247,8 +247,8 @@ class GreedyEpisodes:
             report = replace(report, failed="the rewards of an episode add up to no finite number")
         elif len(self._ended) == self._settings.episodes:
             seed = self._settings.seed  # of no episode: the loop resets as it likes
-            found = Evaluation(report.version, returns, lengths, seed, cut=self._cut)
-            report = with_result(report, found)
+            evaluation = Evaluation(report.version, returns, lengths, seed, cut=self._cut)
+            report = with_result(report, evaluation)
         self._evaluation.tell(report)
 
 
@@ -342,18 +342,20 @@ class CustomLoop:
             SpacesNotKnownError: they were not given, and the run's environment is not here.
             SpecMismatchError: another run has others.
         """
-        found = self._given
-        if found is None:
+        spaces_here = self._given
+        if spaces_here is None:
             try:
                 spaces = environment_spaces(env, allow_import=self._may_import)
                 action = environment_action_space(env, allow_import=self._may_import)
             except RlError as error:
                 raise SpacesNotKnownError(env.id, str(error)) from error
-            found = spaces.observation, action
-        if self._spaces is not None and found != self._spaces:
-            raise SpecMismatchError("simulator", f"the run has {found}, and it has {self._spaces}")
-        self._spaces = found
-        return found
+            spaces_here = spaces.observation, action
+        if self._spaces is not None and spaces_here != self._spaces:
+            raise SpecMismatchError(
+                "simulator", f"the run has {spaces_here}, and it has {self._spaces}"
+            )
+        self._spaces = spaces_here
+        return spaces_here
 
     def _may_import(self, module: str) -> bool:
         return module.partition(".")[0] in self._allow_import

@@ -52,13 +52,13 @@ class LearnerLookup:
         """The learner answered at the address given last: it stays the one."""
         self._answered = True
 
-    def _choose(self, found: list[Address]) -> Address:
-        at = found.index(self._last) if self._last in found else -1
+    def _choose(self, addresses: list[Address]) -> Address:
+        at = addresses.index(self._last) if self._last in addresses else -1
         if at < 0 or not self._answered:
-            at = (at + 1) % len(found)
-        self._last = found[at]
+            at = (at + 1) % len(addresses)
+        self._last = addresses[at]
         self._answered = False
-        return found[at]
+        return addresses[at]
 
     def _look_up(self) -> None:
         try:

@@ -92,11 +92,11 @@ def import_path() -> dict[str, str]:
     behind = min(places, default=len(own))
     parts = {"PYTHONPATH": own[:behind], _APPENDED_VARIABLE: own[behind:]}
     python = {library, platform_library, *installed}
-    found = {
+    variables = {
         name: os.pathsep.join(f for f in folders if f not in python and Path(f).is_dir())
         for name, folders in parts.items()
     }
-    return {name: folders for name, folders in found.items() if folders}
+    return {name: folders for name, folders in variables.items() if folders}
 
 
 def _append_import_path() -> None:

@@ -80,8 +80,8 @@ def count_waits() -> int:
 def cpu_model() -> str:
     """Return the processor's name."""
     text = read_text(PROCESSES / "cpuinfo")
-    found = re.search(r"^model name\s*: (.*)$", text, re.MULTILINE)
-    name = found[1] if found else sysctl_text("machdep.cpu.brand_string")
+    model = re.search(r"^model name\s*: (.*)$", text, re.MULTILINE)
+    name = model[1] if model else sysctl_text("machdep.cpu.brand_string")
     return name or platform.processor() or platform.machine()
 
 
@@ -254,7 +254,7 @@ def nvidia_gpus() -> int | None:
         driver = ctypes.CDLL(_DRIVER)
     except OSError:
         return 0
-    found = ctypes.c_int()
-    if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(found)):
+    count = ctypes.c_int()
+    if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)):
         return 0  # it is installed and shows no GPU
-    return found.value
+    return count.value

@@ -480,8 +480,8 @@ def _last_status(run: RunDirectory) -> TrainerStatus:
     """Return the last status of earlier starts; without its map, the batches of the summary."""
     last = TrainerStatus()
     with suppress(OSError, LatestValueFormatError):
-        if found := read_latest_value(run.learning_map):
-            last = decode(TrainerStatus, found[1]) or last
+        if value := read_latest_value(run.learning_map):
+            last = decode(TrainerStatus, value[1]) or last
     return replace(last, opt_steps=max(last.opt_steps, read_summary(run.root).opt_steps or 0))
 
 

@@ -64,10 +64,10 @@ class Address:
             return cls.parse(text)
         try:
             with Path(text[1:]).open("rb") as file:
-                found = file.read(_FILE_MAX_BYTES).decode("utf-8", "replace").strip()
+                line = file.read(_FILE_MAX_BYTES).decode("utf-8", "replace").strip()
         except OSError as error:
             raise AddressError(text, f"cannot be read: {error.strerror or error}") from error
-        return cls.parse(found)
+        return cls.parse(line)
 
     @property
     def samples(self) -> str:
@@ -106,11 +106,11 @@ class Address:
         if _is_ip(self.host):
             return [self]
         try:
-            found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+            infos = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as e:
             fix = "check its spelling, or give an IP address"
             raise AddressError(str(self), f"host {self.host!r} does not resolve", fix) from e
-        return [Address(host, self.port) for host in dict.fromkeys(str(e[4][0]) for e in found)]
+        return [Address(host, self.port) for host in dict.fromkeys(str(e[4][0]) for e in infos)]
 
     def to_bind(self, *, insecure: bool, keys: bool = False) -> Address:
         """This address for a learner to listen at.
@@ -122,7 +122,7 @@ class Address:
         Raises:
             UsageError: the network could reach it, and nobody said that it may.
         """
-        address = min(self.resolved(), key=lambda found: not found.ipv4)
+        address = min(self.resolved(), key=lambda candidate: not candidate.ipv4)
         if not (address.loopback or keys or insecure):
             raise UsageError(
                 f"--bind {self}: anyone who reaches this address could send samples; make keys "

@@ -178,8 +178,8 @@ class MemoryNetwork:
         if topic == topics.ALL:
             for line in list(self._lines.values()):
                 self._send_down(line, channel, frames)
-        elif (found := self._lines.get(topic[2:-1].decode())) is not None:
-            self._send_down(found, channel, frames)
+        elif (subscriber := self._lines.get(topic[2:-1].decode())) is not None:
+            self._send_down(subscriber, channel, frames)
 
     def _send_down(self, line: Line, channel: Channel, frames: Frames) -> None:
         if line.up:

@@ -205,8 +205,8 @@ class StatusRecordReader(Generic[B]):
 
     def read(self) -> B:
         """Return the latest record; the same object as before until a new one is written."""
-        if self._map.seq != self._seq and (found := self._map.read()) is not None:
-            self._seq, data = found
+        if self._map.seq != self._seq and (newest := self._map.read()) is not None:
+            self._seq, data = newest
             self._record = decode(self._kind, data) or self._kind()
         return self._record
 

@@ -386,4 +386,4 @@ def charts() -> list[ChartSpec]:
     for name, number in declared(Status):
         if number.chart is not None:
             curves[number.chart].append((number.tags[0], number.called(name)))
-    return [replace(spec, curves=tuple(found)) for spec, found in curves.items()]
+    return [replace(spec, curves=tuple(of_chart)) for spec, of_chart in curves.items()]

@@ -111,15 +111,15 @@ class Fleet:
 
     def newly_gone(self, now: float) -> list[str]:
         """Return the managers that were found gone since the last call."""
-        found: list[str] = []
+        gone: list[str] = []
         for member in self._members.values():
             if not member.gone and now - member.seen > GONE_AFTER_S:
                 member.gone = True
                 member.actors = tuple(replace(actor, alive=False) for actor in member.actors)
-                found.append(member.report.manager)
+                gone.append(member.report.manager)
         for manager in [m for m, x in self._members.items() if now - x.seen > FORGET_AFTER_S]:
             del self._members[manager]
-        return found
+        return gone
 
     def knows(self, manager: str) -> bool:
         """Return True if a manager has reported and is not forgotten yet."""
@@ -143,7 +143,7 @@ class Fleet:
     def status(self, now: float) -> tuple[ManagerStatus, ...]:
         """Return `managers` of the status; actors beyond `STATUS_BYTES` are only counted."""
         room = STATUS_BYTES - 300 * len(self._members)
-        found = []
+        managers = []
         for _, member in sorted(self._members.items()):
             shown = []
             for actor in member.actors:
@@ -151,8 +151,8 @@ class Fleet:
                 if room < 0:
                     break
                 shown.append(actor)
-            found.append(_manager(member, tuple(shown), now))
-        return tuple(found)
+            managers.append(_manager(member, tuple(shown), now))
+        return tuple(managers)
 
 
 def _update_claims(claims: list[_Claim], report: Report, now: float) -> list[_Claim]:

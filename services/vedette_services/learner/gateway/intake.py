@@ -122,16 +122,16 @@ class Intake:
 
     def validate_held(self) -> ValidatedBatches:
         """Validate and release all batches."""
-        found = ValidatedBatches()
+        validated = ValidatedBatches()
         for group in self._groups:
-            found.managers.update([batch.manager for batch in group])
-            self._validate(group, found)
+            validated.managers.update([batch.manager for batch in group])
+            self._validate(group, validated)
         self._groups = []
         self._grows = False
         self.bytes = 0
-        return found
+        return validated
 
-    def _validate(self, batches: list[Batch], found: ValidatedBatches) -> None:
+    def _validate(self, batches: list[Batch], validated: ValidatedBatches) -> None:
         try:
             block = (
                 self._validate_one(batches[0])
@@ -140,15 +140,15 @@ class Intake:
             )
         except SchemaError as error:
             if len(batches) == 1:
-                found.invalid.append(InvalidBatch(batches[0], error))
+                validated.invalid.append(InvalidBatch(batches[0], error))
                 return
             middle = len(batches) // 2  # so a few invalid ones among many cost few checks
-            self._validate(batches[:middle], found)
-            self._validate(batches[middle:], found)
+            self._validate(batches[:middle], validated)
+            self._validate(batches[middle:], validated)
             return
-        found.blocks.append(block)
+        validated.blocks.append(block)
         for version, count in Counter([batch.version for batch in batches]).items():
-            found.rows_by_version[version] += count * block.rows
+            validated.rows_by_version[version] += count * block.rows
 
     def _validate_one(self, batch: Batch) -> Block:
         rows = batch.rows

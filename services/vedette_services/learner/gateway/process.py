@@ -286,9 +286,9 @@ class Gateway:
         ring = self._ring
         refused = self._sockets.refused
         size = ring.manifest.total_bytes
-        found = self._state.status(ring, size, now, refused=refused, ended=ended)
-        replay = replace(found.replay, disk_lag_s=self._disk_lag.seconds(now))
-        return replace(found, replay=replay, source_sizes=sizes_of(self._interventions))
+        status = self._state.status(ring, size, now, refused=refused, ended=ended)
+        replay = replace(status.replay, disk_lag_s=self._disk_lag.seconds(now))
+        return replace(status, replay=replay, source_sizes=sizes_of(self._interventions))
 
     def _status_json(self, now: float) -> bytes:
         learning, evaluations = self._learning.read(), self._evaluations.read()

@@ -390,9 +390,9 @@ class FailedHandshakes:
                 unwelcomed = max(0, self.accepted - self.completed)
                 self._excused = max(0, unwelcomed + self.failed - self._reported)
             return 0
-        found = max(0, certain + self.failed - self._reported)
-        self._reported += found
-        return found
+        new_failures = max(0, certain + self.failed - self._reported)
+        self._reported += new_failures
+        return new_failures
 
 
 _REST_S = 0.002

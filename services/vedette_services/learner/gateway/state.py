@@ -226,16 +226,16 @@ class GatewayState:
         """Validate the batches that are held, and reject the invalid ones."""
         if not self._intake.bytes:
             return
-        found = self._intake.validate_held()
-        self._blocks += found.blocks
-        for manager in found.managers:
+        validated = self._intake.validate_held()
+        self._blocks += validated.blocks
+        for manager in validated.managers:
             self.fleet.on_batch(manager, now)
-        for version, rows in found.rows_by_version.items():
+        for version, rows in validated.rows_by_version.items():
             self.lag.on_inserted(version, self.position.version, rows, self._figures_time(now))
-        for batch, error in found.invalid:
+        for batch, error in validated.invalid:
             self.ledger.reject_batch(batch, str(error))
             self._log_rejection(batch.seq, batch.manager, error)
-        if found.blocks:
+        if validated.blocks:
             self.rejecting = False
 
     def _reject(self, sender: Sender, rows: int, error: ProtocolError, now: float) -> None:

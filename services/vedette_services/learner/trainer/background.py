@@ -150,11 +150,11 @@ class CheckpointWriter:
 
     def status(self) -> Checkpoint:
         """Return what is on the disk, and why nothing newer is."""
-        found = Checkpoint(failures=self._failures, failing=self._why)
+        checkpoint = Checkpoint(failures=self._failures, failing=self._why)
         if self._newest is None:
-            return found
+            return checkpoint
         opt_steps, written_at = self._newest
-        return replace(found, opt_steps=opt_steps, age_s=time.monotonic() - written_at)
+        return replace(checkpoint, opt_steps=opt_steps, age_s=time.monotonic() - written_at)
 
     def close(self, timeout_s: float) -> str:
         """Write the state that waits, or retry the one that failed, and end.

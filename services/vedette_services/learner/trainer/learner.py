@@ -194,8 +194,8 @@ class Learner:
 
     def _resume(self) -> int:
         """Load the last checkpoint, if any; returns the rows drawn from this replay before."""
-        found = load_checkpoint(self._checkpoints, self.agent)
-        if found is None:
+        checkpoint = load_checkpoint(self._checkpoints, self.agent)
+        if checkpoint is None:
             if self.config.learner.init_from:
                 self._init = take_initial_weights(self.config.learner, self.agent)
             if rows := self.replay.inserted:
@@ -206,12 +206,12 @@ class Learner:
                     f"{rows:,}",
                 )
             return 0
-        for warning in found.skipped:
+        for warning in checkpoint.skipped:
             log.warning("%s", warning)
-        self._checkpoints.put_aside_after(int(found.path.name))
-        self.replay.set_state(found.state["replay"])
+        self._checkpoints.put_aside_after(int(checkpoint.path.name))
+        self.replay.set_state(checkpoint.state["replay"])
         log.info("resuming run %s at optimization step %d", self.run_id, self.agent.opt_steps)
-        meta = found.meta
+        meta = checkpoint.meta
         self._init = meta.get("init", {})
         if self._lasting:
             return remaining_draws(meta, self.replay.inserted)
@@ -357,15 +357,15 @@ def build_learning_agent(
 def take_initial_weights(config: LearnerConfig, agent: Agent) -> dict[str, Any]:
     """Give a new agent the weights of `learner.init_from`; returns what is saved of that."""
     source = WeightsSource.open(config)
-    found = source.weights_for(agent)
-    agent.set_state(found.state)
-    for line in found.describe(source.name):
+    weights = source.weights_for(agent)
+    agent.set_state(weights.state)
+    for line in weights.describe(source.name):
         log.info("%s", line)
     return {
         "from": source.name,
         "run_id": source.meta.get("run_id"),
-        "taken": list(found.taken),
-        "left": list(found.left),
+        "taken": list(weights.taken),
+        "left": list(weights.left),
     }
 
 

@@ -83,11 +83,11 @@ def truncate_curves(tensorboard: Path, opt_steps: int) -> LastRecorded:
         What stays.
     """
     try:
-        found = purge_events(tensorboard, opt_steps, is_against_opt_steps)
+        purged = purge_events(tensorboard, opt_steps, is_against_opt_steps)
     except OSError as error:
         log.warning("curves of the last start stay as they are: %s", error)
         return LastRecorded()
-    return LastRecorded(found.last_other_step, found.last_other_values)
+    return LastRecorded(purged.last_other_step, purged.last_other_values)
 
 
 def hyperparameters(table: Mapping[str, Any]) -> dict[str, bool | float | str]:
@@ -150,8 +150,8 @@ class CurveRecorder:
             self._skip_recorded(self._before, seen)
         if seen.version != self._evaluated:
             self._evaluated = seen.version
-            found = replace(seen, shown_return_mean=None)
-            self._recorder.write(tagged(found), max(self._first, seen.env_steps or 0))
+            counted = replace(seen, shown_return_mean=None)
+            self._recorder.write(tagged(counted), max(self._first, seen.env_steps or 0))
         if (seen.shown_version, seen.shown_by) != self._shown:  # it stands where it came
             self._shown = seen.shown_version, seen.shown_by
             shown = Eval(episodes=None, shown_return_mean=seen.shown_return_mean)
