@@ -47,11 +47,11 @@ class RowColumn:
     Args:
         name: letters, digits and ``_``: no name that transitions have anyway.
         dtype: numpy's name of a number or bool: ``float32``, ``int64``, ``uint8``, ``bool``, ...
-        shape: of one row's value.
+        shape: the shape of one row's value.
         low, high: inclusive bounds of integers; None: the dtype's own.
 
     Raises:
-        RowColumnError: an argument is none of these.
+        RowColumnError: an argument is not one of these.
     """
 
     name: str

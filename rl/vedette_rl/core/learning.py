@@ -187,7 +187,7 @@ class Sample:
 class ReplayBuffer(Protocol):
     """Gives samples; rows are inserted through another interface.
 
-    One of your own (`replay.name`) is made as ``Name(rows, rng, config)``: `rows` are the stored
+    A custom one (`replay.name`) is made as ``Name(rows, rng, config)``: `rows` are the stored
     columns, which another process appends to (`vedette_rl.replay.rows.Rows`), `rng` draws, `config`
     is the replay's. `vedette_rl.replay.uniform.DrawnRows` is a base with all but `sample`. What
     ``stats() -> dict[str, float]`` returns, where there is one, is recorded as ``sampling/NAME``.
@@ -223,7 +223,7 @@ class ReplayBuffer(Protocol):
         ...
 
 
-# What parts of the user's own return, checked at the first call alone: the check takes itself away
+# Results of custom parts, checked at the first call alone: the check takes itself away
 
 
 def check_first_opt(name: str, agent: Agent) -> None:
@@ -306,21 +306,21 @@ def _check_first_call(part: Any, method: str, checked: Callable[..., Any]) -> No
     one of its own."""
     if not hasattr(part, "__dict__"):
         return
-    own = vars(part).get(method)
+    instance_method = vars(part).get(method)
     call = getattr(part, method)
 
     def first(*args: Any, **kwargs: Any) -> Any:
-        if own is None:
+        if instance_method is None:
             delattr(part, method)
         else:
-            setattr(part, method, own)
+            setattr(part, method, instance_method)
         return checked(call, *args, **kwargs)
 
     setattr(part, method, first)
 
 
 def describe_returned(value: object) -> str:
-    """A value that a part of the user's own returned, in a few words."""
+    """Describe a value that a custom part returned, in a few words."""
     if value is None or isinstance(value, (bool, int, float)):
         return repr(value)
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)

@@ -39,8 +39,8 @@ class Ranks:
     """This process among those that train.
 
     Args:
-        number: from 0 on; rank 0 draws, publishes, saves and records.
-        count: of all.
+        number: this rank's number, from 0; rank 0 draws, publishes, saves and records.
+        count: the number of ranks.
     """
 
     number: int = 0
@@ -66,7 +66,7 @@ def join(device: torch.device, rendezvous: Path) -> None:
     They talk over the loopback interface alone, and by NCCL from GPU to GPU.
 
     Args:
-        device: that ranks train on; without a number each has a GPU of its own.
+        device: the device that ranks train on; without a number each has a GPU of its own.
         rendezvous: a file of this start of all ranks.
 
     Raises:
@@ -153,8 +153,8 @@ def draw_rows(
 
     Args:
         draw: `torch.rand`, `torch.randn`, or another that takes a shape.
-        shape: of the part.
-        generator: in the same state on all ranks.
+        shape: the shape of the part.
+        generator: a generator in the same state on all ranks.
     """
     keywords: dict[str, Any] = {"generator": generator, "device": generator.device}
     if _joined.count == 1:

@@ -24,7 +24,7 @@ from vedette_rl.settings.part import SettingsPart
 from vedette_rl.settings.stored import IN_BEST, IN_SAMPLES, IN_WEIGHTS
 
 UNNAMED = "external"
-"""`EnvConfig.id` where spaces are declared and nobody names an environment."""
+"""`EnvConfig.id` where spaces are declared and no environment is named."""
 
 Kwargs = dict[str, JsonValue]
 _OWN_KEYS = {

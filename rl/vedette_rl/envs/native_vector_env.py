@@ -47,8 +47,8 @@ class NativeVectorEnv(VectorEnvironment):
 
     Args:
         envs: closed with this one.
-        seed: of the whole vector.
-        rewards: what rewards become in transitions.
+        seed: the seed of the whole vector.
+        rewards: the conversion of rewards for transitions.
 
     Raises:
         UnknownEnvironmentError: it declares no autoreset mode, so it is unknown which of its rows

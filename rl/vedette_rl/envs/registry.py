@@ -1,5 +1,5 @@
-"""The specification behind an environment's name: of Gymnasium's registry, or of a class or
-function of the user's own."""
+"""The specification behind an environment's name: of Gymnasium's registry, or of a custom class
+or function."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _own_spec(config: EnvConfig, module: Any) -> EnvSpec:
         why = "it is no class of gymnasium.Env and no function that makes one"
         raise UnknownEnvironmentError(config.id, why)
     home = maker.__module__
-    # Whoever allows a package allows what is defined in it, and not what it has imported.
+    # Allowing a package allows what is defined in it, and not what it has imported.
     if sys.modules.get(home) is not module and _top(home) != _top(module.__name__):
         why = f"it is defined in {home!r}: name it {home}:{maker.__qualname__}"
         raise UnknownEnvironmentError(config.id, why)
@@ -99,12 +99,12 @@ def _describe_module(config: EnvConfig, module: Any) -> str:
             "it was defined in a notebook or an interactive session, and is not in this one: "
             "put it into a module"
         )
-    own = [
+    defined = [
         name
         for name, value in vars(module).items()
         if inspect.isclass(value) and is_environment_maker(value)
     ]
-    have = f"; it has {', '.join(own[:3])}" if own else ""
+    have = f"; it has {', '.join(defined[:3])}" if defined else ""
     return (
         f"module {config.module!r} registers no environment {config.name!r} and has no class or "
         f"function of that name{have}"

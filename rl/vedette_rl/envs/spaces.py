@@ -29,10 +29,10 @@ class Spaces:
     environments adds it (see `agent_spaces`).
 
     Args:
-        observation: as the environment's, wrapped.
-        action: likewise.
-        stack: how many frames an observation is a stack of, along its first axis, as far as
-            `vedette_rl.envs.probe` found out; 0: of none.
+        observation: the observation space of the wrapped environment.
+        action: its action space.
+        stack: the number of frames in an observation that is a stack, along its first axis, as far
+            as `vedette_rl.envs.probe` can see; 0: it is no stack.
     """
 
     observation: gym.Space[Any]
@@ -45,10 +45,10 @@ class ObservationColumn:
     """One array of an observation.
 
     Args:
-        name: its column, ``obs`` or ``obs/KEY/...``.
+        name: the column's name, ``obs`` or ``obs/KEY/...``.
         path: the keys and places that lead to it in an observation; empty for a plain array.
-        dtype: as stored: float64 becomes float32, the rest stays.
-        shape: of one observation.
+        dtype: the stored dtype: float64 becomes float32, the rest stays.
+        shape: the shape of one observation.
     """
 
     name: str
@@ -183,7 +183,7 @@ class ElementBounds:
     more than the agent may. What is further away is an error: it would make the weights infinite.
 
     Args:
-        spaces: of the environment.
+        spaces: the environment's spaces.
     """
 
     def __init__(self, spaces: Spaces) -> None:
@@ -276,7 +276,7 @@ def check_declared(config: EnvConfig, spaces: Spaces) -> None:
 
 def differing_part(one: Spaces, other: Spaces) -> Literal["", "action", "observation"]:
     """The part in which a policy of one's spaces cannot play in the other's; "" if there is none.
-    Bounds of observations in a Box may differ: nobody declares those that never occur."""
+    Bounds of observations in a Box may differ: values that never occur need not be declared."""
     if _action_layout(one.action) != _action_layout(other.action):
         return "action"
     return "" if _layout(one.observation) == _layout(other.observation) else "observation"

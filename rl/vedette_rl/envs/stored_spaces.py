@@ -1,6 +1,6 @@
 """Spaces as JSON: for files, and for processes that are handed the spaces of an environment.
 
-Nothing is executed when they are read: a space of a class of the user's own comes back as the kind
+Nothing is executed when they are read: a space of a custom class comes back as the kind
 of Gymnasium's that it is.
 """
 
@@ -148,6 +148,6 @@ def spaces_from_json(text: Text) -> Spaces:
         ValueError, KeyError, TypeError: it is none.
     """
     observation, action = (space_from_json(text[part]) for part in ("observation", "action"))
-    # A policy of the user's own may draw from it: runs of one seed stay the same.
+    # A custom policy may draw from it: runs of one seed stay the same.
     action.seed(0)
     return Spaces(observation, action, int(text["stack"]))

@@ -47,7 +47,7 @@ class PolicyFile:
         config: the agent's.
         spaces: the environment's.
         model: its arrays and version.
-        meta: what is worth knowing of it, of JSON's types: the environment, returns.
+        meta: facts about it in JSON's types: the environment, returns.
     """
 
     config: AgentConfig
@@ -134,10 +134,10 @@ def load_policy(path: str | Path, *, seed: int = 0, allow_import: Allowed = Fals
     environment's own.
 
     Args:
-        path: of the file.
-        seed: of exploration, where it is asked to explore.
-        allow_import: import what the file names of your own (an agent, a network, an exploration):
-            all of it, or that of these packages.
+        path: the policy's file.
+        seed: the seed of exploration, if it explores.
+        allow_import: import the custom classes that the file names (an agent, a network, an
+            exploration): all of them, or those of these packages.
 
     Raises:
         PolicyFileError: it is not such a file, it is torn, or it names a module.

@@ -41,10 +41,10 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class RecordedCurves:
-    """The curves that were found.
+    """The curves that were read.
 
     Args:
-        curves: by name.
+        curves: the curves by name.
         source: the file or folder, relative to the run; "" where nothing was recorded.
         damage: a line for each file that could be read in part only.
     """
@@ -72,7 +72,7 @@ class CurveReader:
     Of event files it reads only what was added since the last call.
 
     Args:
-        run: its directory.
+        run: the run's directory.
         rows_max: values of a name in event files that are kept in memory; None: all.
     """
 
@@ -104,7 +104,7 @@ class CurveReader:
 
 @dataclass(slots=True)
 class _Rows:
-    """What was recorded under the same names: a row of `values` for each step.
+    """The values recorded under the same names: a row of `values` for each step.
 
     Of `count` rows it keeps every `stride`-th, and the newest.
     """
@@ -211,7 +211,7 @@ class _EventFiles:
         self._found = CurveTable(rows_max)
 
     def read(self) -> tuple[CurveTable, list[str]]:
-        """Read what was added; what was replaced or cut is read anew, with all that follows it."""
+        """Read what was added; what was replaced or cut is read again, with all that follows it."""
         failures: list[str] = []
         try:
             self._read_all(sorted(self._directory.glob("events.out.tfevents.*")))

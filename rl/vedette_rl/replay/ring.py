@@ -96,14 +96,14 @@ class RingWriter(RowAppender):
         One that a power failure has torn is recovered to its last sync.
 
         Args:
-            directory: its own; made if it is not there.
+            directory: the ring's directory; it is made if it is missing.
             row_dtype: the columns, as a structured dtype.
             capacity: rows that can be drawn.
             run_id: whose rows these are.
             guard: rows that may be appended before a commit; None: the replay's own, or
                 `default_guard` for a new one.
-            shared: what its rows share (`vedette_rl.replay.frame_ring`). A replay keeps as many
-                entries as it was made with.
+            shared: the columns that its rows share (`vedette_rl.replay.frame_ring`). A replay keeps
+                as many entries as it was made with.
             sync_interval_s: seconds between two syncs; 0: only when it is closed.
 
         Raises:
@@ -224,7 +224,7 @@ class MarkedRows:
     most a guard's, so they are still there.
 
     Args:
-        rows: that grow.
+        rows: the growing rows.
         ring: takes the copies; closed with this.
         mark: a column of bools.
     """
@@ -253,7 +253,7 @@ class MarkedRows:
             self.ring.append(columns, len(some))
             self._seen = int(marked[0]) if len(marked) else inserted
             self.ring.commit(self._seen.to_bytes(8, "little"))
-        if not len(marked):  # else the disk lags behind: the next call goes on
+        if not len(marked):  # else the disk lags behind: the next call continues
             self._seen = inserted
 
     def close(self) -> None:

@@ -100,7 +100,7 @@ def array_files(directory: Path, manifest: Manifest) -> Iterator[ArrayFile]:
 
 
 def check_files(directory: Path, manifest: Manifest) -> None:
-    """See that every array's file is there, whole and of this replay; no row is read.
+    """Check that every array's file is there, whole and of this replay; no row is read.
 
     Raises:
         ReplayTornError: a file is missing, cut short, or another replay's.
@@ -211,7 +211,7 @@ _MAP_FIXED = 0x10  # of Linux and macOS; the mmap module has no name for it
 
 
 def lay_behind(lengths: Iterable[int], gap: int, aligned: int) -> list[int]:
-    """Where pieces of these lengths begin: at multiples of `aligned`, `gap` or more between two."""
+    """Return where pieces of these lengths begin: multiples of `aligned`, `gap` or more apart."""
     begins = []
     end = 0
     for length in lengths:

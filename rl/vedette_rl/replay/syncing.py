@@ -72,7 +72,7 @@ class SyncedCommit(NamedTuple):
         commit: it is on the disk, with its rows.
         bound: rows from this number on were never written.
         shared_bound: the same of what the rows share.
-        boot: which start of the machine it was written in.
+        boot: the id of the machine's start in which it was written.
     """
 
     commit: CommitPoint
@@ -140,8 +140,8 @@ class RingSyncer:
     """Syncs the columns of a ring, and bounds how far its writer may go until then.
 
     Args:
-        directory, manifest: of the ring.
-        latest: its last commit.
+        directory, manifest: the ring's directory and manifest.
+        latest: the ring's last commit.
         synced: the last commit that is on the disk; None: the columns are synced now.
         bounded: False: the ring is not synced while it is written, and has no bound.
 

@@ -64,7 +64,7 @@ def write_state(
     Args:
         directory: made if it is not there; one that is there keeps its other files.
         state: leaves are tensors, arrays, numbers, strings, booleans or None.
-        meta: what is worth knowing of it, of JSON's types.
+        meta: facts about it in JSON's types.
         throttle: see `Throttle`.
 
     Raises:
@@ -185,7 +185,7 @@ def _safetensors(leaves: Leaves, metadata: dict[str, str]) -> Parts:
 
 
 def _digest(metadata: Mapping[str, str], parts: Parts) -> str:
-    """Of all that a reader takes for numbers, where a flipped bit makes another number."""
+    """Return the checksum of all that a reader takes for numbers: a flipped bit changes those."""
     checksum = zlib.crc32((metadata["state"] + metadata["meta"]).encode())
     for part in parts:
         checksum = zlib.crc32(part, checksum)

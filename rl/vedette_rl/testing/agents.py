@@ -132,7 +132,7 @@ class LossContract:
         assert np.allclose(one, weighed, rtol=0.05), "weights make a difference to TD errors"
 
     def test_td_errors_are_linear_in_the_reward(self) -> None:
-        """Of opposite rewards R, large enough, ``|x + R| + |x - R|`` is 2 R, whatever x is."""
+        """For opposite rewards R, large enough, ``|x + R| + |x - R|`` is 2 R, whatever x is."""
         td_errors = self._td_errors(self._going_on(0))
         if not self.plain_td_errors or td_errors is None:
             return

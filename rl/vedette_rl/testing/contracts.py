@@ -278,10 +278,14 @@ class StepProcessorContract:
         }
         first = (ended["next_obs"][:, _NUMBER] == 0) & (ended["next_obs"][:, _EPISODE] <= 2)
         for episode, (length, flags) in enumerate([(3, "t"), (4, "u"), (1, "tu")]):
-            own = first & (ended["next_obs"][:, _EPISODE] == episode)
-            at_end = own & (ended["next_obs"][:, _T] == length)
-            np.testing.assert_array_equal(ended["terminated"][own], at_end[own] & ("t" in flags))
-            np.testing.assert_array_equal(ended["truncated"][own], at_end[own] & ("u" in flags))
+            in_episode = first & (ended["next_obs"][:, _EPISODE] == episode)
+            at_end = in_episode & (ended["next_obs"][:, _T] == length)
+            np.testing.assert_array_equal(
+                ended["terminated"][in_episode], at_end[in_episode] & ("t" in flags)
+            )
+            np.testing.assert_array_equal(
+                ended["truncated"][in_episode], at_end[in_episode] & ("u" in flags)
+            )
 
     def test_a_flush_leaves_nothing(self) -> None:
         left = len(self.play()[-1]["reward"])
