@@ -1,7 +1,7 @@
 """Messages to frames and back. What is decoded is valid, or it is a `ProtocolError`.
 
-`encode` gives the frames without a topic, and the decoders take them without one: whoever owns the
-socket puts the topic in front and takes it off.
+`encode` gives the frames without a topic, and the decoders take them without one: the owner of
+the socket puts the topic in front and takes it off.
 """
 
 from __future__ import annotations

@@ -207,7 +207,7 @@ Mean: TypeAlias = Annotated[
     ),
 ]
 Settings: TypeAlias = Annotated[
-    Mapping[str, Any],  # Any: JSON values; whoever owns the settings checks them
+    Mapping[str, Any],  # Any: JSON values; the owner of the settings checks them
     WireType(
         lambda value: type(value) is dict and _is_json(value),
         f"a map that JSON could hold, nested at most {DEPTH_MAX} deep",
@@ -247,7 +247,7 @@ class FieldMap:
     """Some fields of a class as one msgpack map.
 
     Args:
-        names: of the fields, in the order of the map's keys.
+        names: the fields' names, in the order of the map's keys.
         where: names the map in an error message.
         strict: the map has exactly these keys.
         derived: attributes that are sent and not read, in the map's last keys.
