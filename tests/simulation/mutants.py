@@ -126,7 +126,7 @@ MUTATIONS = {
         "[self._ledger.retire(r.manager, r.incarnation) for r in (first, later)]",
     ),
     "ids: the status does not name two managers with one id": Mutation(
-        _GATEWAY, "rivals=self.admission.rivals_seen(now),", ""
+        _GATEWAY, "rivals=self.admission.describe_rivals(now),", ""
     ),
     "waits: acks do not say why nothing is granted": Mutation(
         _GATEWAY, "reason=budget.reason,", 'reason="",'

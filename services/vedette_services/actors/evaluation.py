@@ -56,7 +56,7 @@ class EvaluationProcess:
 
     Args:
         run: whose environment and agent it makes.
-        directory: for the files that it shares with the manager.
+        directory: the directory of the files that it shares with the manager.
     """
 
     def __init__(self, run: Run, directory: Path) -> None:
@@ -115,7 +115,7 @@ class EvaluationPlayer:
 
     Args:
         spec: environment, agent and evaluation of the run, as they travel.
-        directory: of the files that it shares with the manager.
+        directory: the directory of the files that it shares with the manager.
 
     Raises:
         SpecMismatchError: the environment here is not the one that the run declares.
@@ -126,8 +126,8 @@ class EvaluationPlayer:
         from vedette_services.actors.actor import check_env, limit_torch_threads
 
         env = EnvConfig.model_validate(spec["env"])
-        own = spec["evaluation"]
-        settings = EvaluationConfig.model_validate(own)
+        settings_on_wire = spec["evaluation"]
+        settings = EvaluationConfig.model_validate(settings_on_wire)
         spaces = probe_environment(env)
         check_env(env, spaces)
         kind = agent_kind(spec["agent"]["name"])
@@ -167,11 +167,11 @@ class EvaluationPlayer:
         evaluation = self._evaluator.evaluate(
             self._policy,
             model.version,
-            on_episodes=lambda ended: self._tell(replace(report, episodes=ended)),
+            on_episodes=lambda ended: self._write_progress(replace(report, episodes=ended)),
         )
-        self._tell(with_result(report, evaluation))
+        self._write_progress(with_result(report, evaluation))
 
-    def _tell(self, report: EvaluationReport) -> None:
+    def _write_progress(self, report: EvaluationReport) -> None:
         self._progress.write(json.dumps(asdict(report)).encode())
 
 
@@ -201,8 +201,8 @@ def main() -> None:
     try:
         EvaluationPlayer(json.loads(file.read_bytes()), file.parent).run()
     except (Exception, SystemExit) as error:  # noqa: BLE001 - an environment may raise anything; it is reported
-        said = f"{describe_cause(error)}\n{traceback.format_exc()}"
-        file.with_name("evaluation.traceback").write_text(said)
+        failure = f"{describe_cause(error)}\n{traceback.format_exc()}"
+        file.with_name("evaluation.traceback").write_text(failure)
         sys.exit(1)
 
 

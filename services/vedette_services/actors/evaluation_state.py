@@ -1,4 +1,4 @@
-"""Which evaluation an actor host plays, and what it reports."""
+"""The state of the evaluation that an actor host plays and reports."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class EvaluationState:
 
     @property
     def kept_share(self) -> float:
-        """The share of a window that an own loop may fill without credit: its evaluation begins
+        """The share of a window that a custom loop may fill without credit: its evaluation begins
         once its episodes have ended, also where the learner takes no more samples."""
         played = self._report is not None and self._report.return_mean is not None
         return _KEPT_SHARE if self._request and not played else 0.0

@@ -38,7 +38,9 @@ class LearnerLookup:
             RunOverError: there will be none.
         """
         if self._thread is None:
-            self._thread = threading.Thread(target=self._look_up, name="lookup", daemon=True)
+            self._thread = threading.Thread(
+                target=self._resolve_addresses, name="lookup", daemon=True
+            )
             self._thread.start()
         self._thread.join(_AT_ONCE_S)
         if self._thread.is_alive():
@@ -60,7 +62,7 @@ class LearnerLookup:
         self._answered = False
         return addresses[at]
 
-    def _look_up(self) -> None:
+    def _resolve_addresses(self) -> None:
         try:
             self._found = self._find().resolved()
         except ServicesError as error:

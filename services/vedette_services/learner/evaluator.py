@@ -120,7 +120,7 @@ class ReportedEvaluations:
             ended = self._gateway.read().ended
             if (reported := self._reported.read()) != taken:
                 taken = reported
-                self.take(reported)
+                self.add_reported(reported)
             elif learning.phase == "done" and (ended or self._is_last_here(learning)):
                 break
             else:
@@ -129,7 +129,7 @@ class ReportedEvaluations:
     def _is_last_here(self, learning: TrainerStatus) -> bool:
         return not learning.evaluates or self._results.status.version == learning.opt_steps
 
-    def take(self, reported: ReportedEvaluation) -> None:
+    def add_reported(self, reported: ReportedEvaluation) -> None:
         """Note an evaluation, and its model if that is the best until now."""
         evaluation = reported.found
         results = self._results
@@ -167,7 +167,7 @@ class EvaluationResults:
 
     Args:
         run_id, seed: noted beside the best model.
-        best: its directory, perhaps of an earlier start of the run.
+        best: the directory of the best model, perhaps of an earlier start of the run.
     """
 
     def __init__(self, run_id: str, best: Path, seed: int) -> None:
@@ -185,7 +185,7 @@ class EvaluationResults:
         Args:
             evaluation: without the best evaluation.
             epoch: the learner's start that made the model.
-            detail: for the log, such as the time that it took.
+            detail: a text for the log, for example the time that it took.
         """
         best = self.status.best_return_mean
         best_version = self.status.best_version
@@ -249,20 +249,20 @@ class ModelEvaluation:
 
     Args:
         config: the run's.
-        spaces: of its environment.
+        spaces: the spaces of its environment.
         run_id: noted beside the best model.
         best: directory of the best model, perhaps of an earlier start of the run.
     """
 
     def __init__(self, config: RunConfig, spaces: Spaces, run_id: str, best: Path) -> None:
         self._interval = config.learner.eval_interval
-        own = config.evaluation
-        self._results = EvaluationResults(run_id, best, own.seed)
+        settings = config.evaluation
+        self._results = EvaluationResults(run_id, best, settings.seed)
         self._evaluator = GreedyEvaluator(
             config.env,
-            own.episodes,
-            own.seed,
-            max_episode_steps=own.max_episode_steps,
+            settings.episodes,
+            settings.seed,
+            max_episode_steps=settings.max_episode_steps,
             make_processes=ProcessEnvs,
         )
         self._policy = build_greedy_policy(config, spaces)
@@ -328,8 +328,8 @@ class ModelEvaluation:
         return True
 
     def _play(self, version: int, is_cancelled: Callable[[], bool]) -> Evaluation:
-        """Play all episodes; anew, in new environments, where a process of theirs was killed: who
-        did that, or whether its code crashes each time, shows only then."""
+        """Play all episodes; play them again in new environments where a process of theirs was
+        killed: only then it shows whether its code crashes each time."""
         for _ in range(_PLAYS - 1):
             try:
                 return self._evaluator.evaluate(self._policy, version, is_cancelled=is_cancelled)

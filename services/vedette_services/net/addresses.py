@@ -39,7 +39,7 @@ class Address:
         """Read ``HOST``, ``HOST:PORT`` or ``[IPV6]:PORT``.
 
         Raises:
-            AddressError: the text is none of these.
+            AddressError: the text is not one of these.
         """
         host, port = _split(text)
         if host == "*":
@@ -116,11 +116,11 @@ class Address:
         """This address for a learner to listen at.
 
         Args:
-            insecure: whoever reaches it may come in.
+            insecure: any peer that reaches it is admitted.
             keys: only those with a listed key may.
 
         Raises:
-            UsageError: the network could reach it, and nobody said that it may.
+            UsageError: the network could reach it, and the user did not say that it may.
         """
         address = min(self.resolved(), key=lambda candidate: not candidate.ipv4)
         if not (address.loopback or keys or insecure):
@@ -165,8 +165,8 @@ def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-# Whoever connects to such a port while nobody listens there may be given the very same one and
-# reach itself; and another program's connection may hold it when the learner comes back.
+# A peer that connects to such a port while no process listens there may be given the very same
+# one and reach itself; and another program's connection may hold it when the learner comes back.
 
 _RANGE_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 

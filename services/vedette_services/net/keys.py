@@ -228,7 +228,7 @@ def check_admitted(folder: Path) -> None:
     Raises:
         KeysError: it, or a file in it, can be written by everybody.
     """
-    if not folder.is_dir() or os.statvfs(folder).f_flag & os.ST_RDONLY:  # such as a mounted secret
+    if not folder.is_dir() or os.statvfs(folder).f_flag & os.ST_RDONLY:  # e.g. a mounted secret
         return
     for path in (folder, *sorted(folder.glob("[!.]*.toml"))):
         if path.stat().st_mode & stat.S_IWOTH:
@@ -286,7 +286,7 @@ def remove_key(directory: Path, name: str) -> None:
     """Let a host in no more, and forget its pair. A running learner closes it out.
 
     Raises:
-        KeysError: nobody of this name is let in.
+        KeysError: no host of this name is admitted.
     """
     check_name(name)
     admitted = directory / ADMITTED / f"{name}.toml"

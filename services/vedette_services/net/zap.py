@@ -1,6 +1,6 @@
 """The ZAP handler (RFC 27): tells libzmq which keys are admitted.
 
-It runs in the gateway's own context and loop. The sockets admit nobody while it does not answer.
+It runs in the gateway's own context and loop. The sockets admit no peer while it does not answer.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class ZapHandler:
         return [version, request_id, code, message, name, b""]
 
     def _read(self) -> dict[bytes, str]:
-        """Read the keys of all sound files; a broken file admits nobody."""
+        """Read the keys of all sound files; a broken file admits no peer."""
         names: dict[bytes, str] = {}
         for name, *_ in self._signature[:_ADMITTED_MAX]:
             try:
@@ -156,7 +156,7 @@ def _folder_signature(directory: Path) -> Signature | None:
     except OSError as error:
         if _is_out_of_files(error):
             return None
-        return ()  # no folder: nobody but the learner's own key
+        return ()  # no folder: no key but the learner's own
     return tuple(sorted(files))
 
 

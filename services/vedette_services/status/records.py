@@ -1,7 +1,7 @@
 """The status records that the learner's processes share, and the status made of them.
 
 A status record is a frozen dataclass in a memory map of `vedette_rl.storage.latest_value`. One
-process writes it and all may read it: the latest value wins, nobody waits, and a process that
+process writes it and all may read it: the latest value wins, no process waits, and a process that
 restarts rereads it.
 """
 
@@ -67,7 +67,7 @@ class TrainerStatus:
     """The trainer's status record, written up to fifty times a second.
 
     Args:
-        epoch: of the trainer; 0 before the first.
+        epoch: the trainer's epoch; 0 before the first.
         opt_steps: optimization steps over all epochs: the model's version.
         sampled: rows drawn from the replay over all epochs.
         phase: starting, waiting, training, or done.
@@ -77,7 +77,7 @@ class TrainerStatus:
         rates, time, lag: the numbers of these parts that it measures.
         record: the scalars last recorded by the agent.
         checkpoint: the newest, and whether another can be written.
-        unsaved: at the end, why the last checkpoint is not on the disk; "" if it is.
+        unsaved: the reason why the last checkpoint is not on the disk at the end; "" if it is.
         evaluates: the training is done, and the last model is being evaluated.
         sources: the named sources of samples.
     """
@@ -114,7 +114,7 @@ class GatewayStatus:
         rejected_reason: why the last batch was rejected, but for those after the last step.
         rejecting: none was inserted since.
         rivals: two managers that use one id, within the last minute; "" if there are none.
-        evaluating: what a manager evaluates; "" if none does.
+        evaluating: the evaluation that a manager plays, as text; "" if none does.
         source_sizes: rows of the named sources that grow.
     """
 

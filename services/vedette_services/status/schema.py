@@ -15,7 +15,7 @@ P = TypeVar("P", bound="Part")
 R = TypeVar("R")
 
 Count = Annotated[int, Field(ge=-(2**64), le=2**64)]
-"""An integer that a float can hold, whoever sent it."""
+"""An integer that a float can hold, whichever peer sent it."""
 
 _TEXT_MAX_CHARS = 2000  # a wait's reasons, with the errors that they quote
 _CORRECTIONS = 3  # of a JSON text with values of wrong types; after the first none is left, mostly
@@ -46,13 +46,13 @@ class Number:
     """One number of the status.
 
     Args:
-        title: what it counts or measures.
+        title: the quantity that it counts or measures.
         unit: "" for a count.
-        tags: of TensorBoard and the other recorders; a chart draws the first.
+        tags: the tags in TensorBoard and the other recorders; a chart draws the first.
         counter: it only grows while a learner lives; other numbers are gauges.
-        chart: of the report.
-        row: of the text status, in which it is listed unless it is zero.
-        label: in the chart and the row; "": its name.
+        chart: the chart of the report.
+        row: the row of the text status in which it is listed unless it is zero.
+        label: its label in the chart and the row; "": its name.
     """
 
     title: str

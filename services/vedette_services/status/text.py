@@ -1,6 +1,6 @@
 """A status as text: the same rows for the live view, `status` and the summary.
 
-Any part of a status may be unknown, such as before a run begins.
+Any part of a status may be unknown, for example before a run begins.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def present_managers(status: Status) -> Sequence[ManagerStatus]:
 
 
 def wait_reason(status: Status) -> str:
-    """Return why the learner or its actors wait; "" if nobody waits."""
+    """Return why the learner or its actors wait; "" if neither waits."""
     return status.waits or status.limiter.reason
 
 
@@ -131,12 +131,12 @@ def _returns(status: Status) -> str:
         if evaluation.env_steps is None
         else f" at {format_number(evaluation.env_steps)} env steps"
     )
-    said = [] if actors is None else [f"actors {format_number(actors, 1)}"]
+    texts = [] if actors is None else [f"actors {format_number(actors, 1)}"]
     by = f" by {evaluation.played_by}" if evaluation.played_by else ""
     if evaluation.return_mean is not None or not status.unevaluated:
-        said.append(f"{_evaluation(evaluation)}{at}{by}")
-    said += [*_best(evaluation), *_shown(evaluation), status.evaluating, status.unevaluated]
-    return ", ".join(filter(None, said))
+        texts.append(f"{_evaluation(evaluation)}{at}{by}")
+    texts += [*_best(evaluation), *_shown(evaluation), status.evaluating, status.unevaluated]
+    return ", ".join(filter(None, texts))
 
 
 def _shown(evaluation: Eval) -> list[str]:
@@ -231,7 +231,7 @@ def run_headline(status: Status, digits: int = 16) -> str:
     """Return id, epoch and duration of the run.
 
     Args:
-        digits: of the id.
+        digits: the number of digits of the id.
     """
     since = elapsed_seconds(status)
     lasted = f", {format_clock(since)}" if since is not None else ""

@@ -65,8 +65,8 @@ class _Member:
 
     Args:
         plays: it plays evaluations now.
-        episodes: that each actor had ended.
-        asked_at, rests_until: when it was asked, and when it may be asked again.
+        episodes: the episodes that each actor had ended.
+        asked_at, rests_until: the times at which it was asked, and may be asked again.
     """
 
     incarnation: int
@@ -108,9 +108,8 @@ class ActorEvaluations:
         checked = evaluations.pop_finished()
 
     Args:
-        run_id: of the run.
-        config: of the run; None: nothing is asked.
-        first_request: random, so that a request of an earlier gateway is none of ours.
+        config: the run's configuration; None: nothing is asked.
+        first_request: random, so that a request of an earlier gateway is not one of ours.
         log: takes level and text of a line.
         now: seconds, as all times here.
     """
@@ -143,7 +142,7 @@ class ActorEvaluations:
         self._shown_due = 0  # the same for evaluations that are only shown
         self._finished: CheckedEvaluation | None = None
         self._returns = (0, 0.0)  # episodes of trusted managers' actors, and the sum of returns
-        self._said: set[str] = set()
+        self._logged: set[str] = set()
 
     # Events
 
@@ -157,7 +156,7 @@ class ActorEvaluations:
         if self._due is None:  # nothing was learned at version 0
             self._due = self._shown_due = model.version or self._interval
         if self._asked is None or self._asked.model is not None:
-            self._held.clear()  # nobody can have taken an earlier one
+            self._held.clear()  # no manager can have taken an earlier one
         self._held.append(model)
         size = len(model.body)
         while len(self._held) > _HELD_LEAST and size * len(self._held) > _HELD_BYTES:
@@ -189,7 +188,7 @@ class ActorEvaluations:
         if (report.manager, report.incarnation) != (asked.manager, asked.incarnation):
             return False
         try:
-            self._take(asked, evaluation, member, now)
+            self._on_progress(asked, evaluation, member, now)
         except EvaluationReportError as error:
             self.refused += 1
             self._withdraw(f"the report of manager {asked.manager}: {error}", now)
@@ -223,7 +222,7 @@ class ActorEvaluations:
             self._watch(self._asked, now)
         if self._asked is not None or self._finished is not None or not self._held:
             return ""
-        self._ask(now)
+        self._ask_manager(now)
         return self._asked.manager if self._asked is not None else ""
 
     def _watch(self, asked: _Asked, now: float) -> None:
@@ -249,18 +248,18 @@ class ActorEvaluations:
         return asked.request, asked.version
 
     def pop_finished(self) -> CheckedEvaluation | None:
-        """Return a new evaluation. Until it is taken nobody is asked for the next."""
+        """Return a new evaluation. Until it is taken no manager is asked for the next."""
         finished = self._finished
         self._finished = None
         return finished
 
     def is_hopeless(self, now: float) -> bool:
-        """Return True if nobody can play, and nobody could for `NO_EVALUATOR_S`."""
+        """Return True if no manager can play, and none could for `NO_EVALUATOR_S`."""
         return self._asked is None and now - self._evaluator_at > NO_EVALUATOR_S
 
     @property
     def state(self) -> str:
-        """What is being evaluated, by whom, for the status; "" if nothing is."""
+        """The evaluation being played and its manager, as text for the status; "" if none is."""
         if (asked := self._asked) is None:
             return ""
         version = asked.version if asked.model is None else asked.model.version
@@ -277,7 +276,7 @@ class ActorEvaluations:
         members = sorted(self._members.items())
         return [(m, x) for m, x in members if x.plays and (not trusted or self._is_trusted(x))]
 
-    def _ask(self, now: float) -> None:
+    def _ask_manager(self, now: float) -> None:
         """Ask for what is due: a trusted manager, or else another, whose result is only shown."""
         newest = self._held[-1]
         due = self._due or 0
@@ -288,7 +287,7 @@ class ActorEvaluations:
         if newest.version >= due and not trusted and now - self._evaluator_at > NO_EVALUATOR_S:
             self._take_returns(newest)
         if self._finished is None and not trusted and playing and newest.version >= self._shown_due:
-            self._say_untrusted()
+            self._log_untrusted()
             self._begin(playing, newest.version, now)
         elif newest.version >= due:
             self._begin(trusted, newest.version, now)
@@ -314,7 +313,9 @@ class ActorEvaluations:
 
     # Reports
 
-    def _take(self, asked: _Asked, report: EvaluationReport, member: _Member, now: float) -> None:
+    def _on_progress(
+        self, asked: _Asked, report: EvaluationReport, member: _Member, now: float
+    ) -> None:
         """Take a report of the evaluation that was asked for.
 
         Raises:
@@ -398,8 +399,8 @@ class ActorEvaluations:
         episodes, total = self._returns
         if episodes < self._episodes:
             return
-        if RETURNS_OF_ACTORS not in self._said:
-            self._said.add(RETURNS_OF_ACTORS)
+        if RETURNS_OF_ACTORS not in self._logged:
+            self._logged.add(RETURNS_OF_ACTORS)
             why = "no manager with a trusted key plays evaluations"
             text = "the returns of the actors of those that there are, which explore"
             self._log("warning", f"{why}: {text}, decide about the best model")
@@ -414,9 +415,9 @@ class ActorEvaluations:
         )
         self._finished = CheckedEvaluation(result, newest, counts=True)
 
-    def _say_untrusted(self) -> None:
-        if "untrusted" not in self._said:
-            self._said.add("untrusted")
+    def _log_untrusted(self) -> None:
+        if "untrusted" not in self._logged:
+            self._logged.add("untrusted")
             self._log(
                 "warning",
                 "no manager that plays evaluations has a key that evaluation.trusted names: "

@@ -31,8 +31,8 @@ class Block:
     Args:
         columns: the wire's, and `version`, `manager` and `actor`. For one batch: ``(rows, *shape)``
             and one number for all rows. For more: ``(batches, rows, *shape)`` and ``(batches,)``.
-        batches: their number.
-        rows: of each.
+        batches: the number of batches.
+        rows: the rows of each.
     """
 
     columns: Mapping[str, Any]
@@ -59,7 +59,7 @@ class ValidatedBatches:
     """All batches that were held, as valid `blocks` and `invalid` batches.
 
     Args:
-        managers: their senders.
+        managers: the senders of the batches.
         rows_by_version: valid rows, by the version of the model that made them.
     """
 
@@ -73,8 +73,8 @@ class Intake:
     """Holds batches until they are validated.
 
     Args:
-        schema: of their payloads.
-        rows_max, env_steps_max: of a batch.
+        schema: the schema of the payloads.
+        rows_max, env_steps_max: the most rows and environment steps of a batch.
         number: maps a manager's id to its number in the replay.
         elements: the ranges of single elements; None: they are not checked.
     """

@@ -272,7 +272,7 @@ class Gateway:
         self._disk_lag.note(now, lags=not self._batches_room)  # also when nothing more comes
         self._receive_backoff.managers = len(state.fleet.present)
         self._sockets.log_refusals(state.rejections, now)
-        for line in state.take_log_lines(now):
+        for line in state.pop_log_lines(now):
             log.log(logging.getLevelNamesMapping()[line.level.upper()], "%s", line.text)
         self._sockets.close_removed_keys(now)
         self._admit_keys()  # those that may connect from now on

@@ -44,7 +44,7 @@ class GatewaySockets:
     """Binds the sockets for samples, control and models; with keys, admits only listed clients.
 
     Args:
-        address: where to bind.
+        address: the address to bind.
         keys: None: everybody who reaches the address is admitted.
         model_queue: chunks of models that may wait for each reader.
         copies: payloads are so small that a copy costs less than a zero-copy frame.
@@ -347,7 +347,7 @@ SETTLED_S = 4.0
 """libzmq ends a handshake after 3 s (HANDSHAKE_IVL): one that is incomplete by now has failed."""
 
 STALL_S = 2.0
-"""After so long without a poll, peers may have given up on connections that nobody answered."""
+"""After so long without a poll, peers may have given up on connections that were not answered."""
 
 
 class FailedHandshakes:

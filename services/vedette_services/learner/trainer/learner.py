@@ -118,10 +118,10 @@ class EarlierStarts(NamedTuple):
 
 def remaining_draws(meta: Mapping[str, Any], inserted: int) -> int:
     """Return the draws of a checkpoint that count for the limiter: of a replay that has lost rows
-    since, or begins anew, only their share.
+    since, or begins empty, only their share.
 
     Args:
-        meta: of the checkpoint.
+        meta: the checkpoint's meta.
         inserted: rows that the replay has now, overwritten ones too.
     """
     before, sampled = int(meta["inserted"]), int(meta["sampled"])
@@ -138,8 +138,8 @@ class Learner:
         last = learner.close(last)
 
     Args:
-        run_id, epoch: of this start.
-        spaces: of the environment.
+        run_id, epoch: the run, and the epoch of this start.
+        spaces: the environment's spaces.
         open_replay: returns the replay to draw from.
         lasting: the replay outlives this start; otherwise the next start has an empty one.
         sources: the named ones that it draws from.
@@ -197,7 +197,7 @@ class Learner:
         checkpoint = load_checkpoint(self._checkpoints, self.agent)
         if checkpoint is None:
             if self.config.learner.init_from:
-                self._init = take_initial_weights(self.config.learner, self.agent)
+                self._init = load_initial_weights(self.config.learner, self.agent)
             if rows := self.replay.inserted:
                 log.warning(
                     "no checkpoint in %s: it learns from the beginning, on the %s samples of the "
@@ -354,7 +354,7 @@ def build_learning_agent(
     return agent
 
 
-def take_initial_weights(config: LearnerConfig, agent: Agent) -> dict[str, Any]:
+def load_initial_weights(config: LearnerConfig, agent: Agent) -> dict[str, Any]:
     """Give a new agent the weights of `learner.init_from`; returns what is saved of that."""
     source = WeightsSource.open(config)
     weights = source.weights_for(agent)
@@ -379,8 +379,8 @@ def make_replay(
     """Make the replay that a learner draws from.
 
     Args:
-        rows: its samples.
-        epoch: gives every start other draws, where no checkpoint says how to go on.
+        rows: the rows that hold its samples.
+        epoch: gives every start other draws, where no checkpoint says how to continue.
         priorities: the memory of prioritized sampling; None: new memory.
         sources: the rows of the named sources, and the memory of their priorities.
 
@@ -393,7 +393,7 @@ def make_replay(
     actors = _drawn(config.replay, rows, rng, priorities)
     if not sources:
         return actors
-    # nobody computes the TD errors of rows that no actor made
+    # TD errors of rows that no actor made are not computed
     of_sources = config.replay.model_copy(update={"initial_priorities": "max"})
     named = [
         Source(

@@ -65,8 +65,8 @@ def open_recorder(config: RunConfig, run: Path) -> Recorder:
 
 
 class LastRecorded(NamedTuple):
-    """What earlier starts of a run have recorded last: an env step, and a value of each curve
-    against env steps."""
+    """The last records of a run's earlier starts: an env step, and a value of each curve against
+    env steps."""
 
     env_steps: int = 0
     values: Mapping[str, float] = MappingProxyType({})
@@ -119,9 +119,8 @@ class CurveRecorder:
     An evaluation stands at the env steps of the model that was played.
 
     Args:
-        run_id, config: of the run.
-        before: what earlier starts of the run have recorded last. After a power failure the replay
-            has fewer env steps, and a curve must not run backwards; an evaluation that was played
+        before: the last records of earlier starts of the run. After a power failure the replay has
+            fewer env steps, and a curve must not run backwards; an evaluation that was played
             before this start may have been recorded then.
     """
 
@@ -130,7 +129,7 @@ class CurveRecorder:
         recorder: Recorder,
         run_id: str,
         config: RunConfig,
-        before: LastRecorded = LastRecorded(),  # noqa: B008 - nobody changes it
+        before: LastRecorded = LastRecorded(),  # noqa: B008 - it is not changed
     ) -> None:
         self._recorder = recorder
         self._run_id = run_id
