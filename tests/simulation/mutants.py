@@ -143,7 +143,7 @@ MUTATIONS = {
         "pass",
     ),
     "waits: a manager does not log that it hears nothing": Mutation(
-        _MANAGER, "[*said, RemakeSockets(delay_s)]", "[RemakeSockets(delay_s)]"
+        _MANAGER, "[*reconnecting, RemakeSockets(delay_s)]", "[RemakeSockets(delay_s)]"
     ),
     "waits: a manager does not log that it has no credit": Mutation(
         _MANAGER, "*self._log.log_no_credit(ack, now),", ""

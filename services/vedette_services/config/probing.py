@@ -43,18 +43,15 @@ def probe_spaces(env: EnvConfig) -> Spaces:
     Raises:
         SettingError: it cannot be made here, or fails at once.
     """
-    try:
-        if (declared := declared_spaces(env)) is not None:
-            return declared
-    except RlError as e:
-        raise SettingError("env.observation", str(e)) from e
-    with warnings.catch_warnings(record=True) as warned:
+    with config_errors("env.observation"):
+        declared = declared_spaces(env)
+    if declared is not None:
+        return declared
+    with config_errors("env.id"), warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         try:
             return probe_environment(env)
-        except RlError as e:
-            raise SettingError("env.id", str(e)) from e
-        except UsageError:  # of a module that must not be imported: it says what to do
+        except (RlError, UsageError):  # the latter of a module that must not be imported
             raise
         except Exception as e:
             raise SettingError(

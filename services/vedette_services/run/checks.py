@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,12 +18,7 @@ from vedette_rl.core import Policy, TdErrorPolicy
 from vedette_rl.envs.make import make_env, make_vector_environment
 from vedette_rl.envs.registry import find_episode_bound, find_spec, step_limit
 from vedette_rl.envs.spaces import Spaces, check_declared, transition_dtype
-from vedette_rl.errors import (
-    DeclaredSpaceError,
-    RlError,
-    RowColumnError,
-    UnknownNameError,
-)
+from vedette_rl.errors import RlError
 from vedette_rl.import_by_name import import_by_name, is_import_name
 from vedette_rl.number_format import format_bytes
 from vedette_rl.replay.budget import (
@@ -40,8 +36,8 @@ from vedette_services.config.contradictions import contradictions
 from vedette_services.config.probing import probe_spaces
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import (
-    ConfigError,
     SettingError,
+    config_errors,
     foreign_error_message,
     raise_errors,
 )
@@ -53,7 +49,6 @@ from vedette_services.run.replay_layout import (
     configured_columns,
     make_run_limiter,
     replay_directory,
-    replay_layout,
 )
 from vedette_services.run.start import Start
 from vedette_services.status.records import status_records_bytes
@@ -63,7 +58,8 @@ def check_made(config: RunConfig, start: Start) -> None:
     """Check that an environment that is played here can be made and has the declared spaces.
 
     Raises:
-        SettingError: it cannot be made, or has others; or evaluations are to be played elsewhere.
+        SettingError: it cannot be made, or evaluations are to be played elsewhere.
+        DeclaredSpaceError: it has others.
     """
     env = config.env
     if start.in_process and config.evaluation.where == "actors":
@@ -72,10 +68,7 @@ def check_made(config: RunConfig, start: Start) -> None:
     if not env.is_declared or (config.evaluates_on_actors and not start.in_process):
         return
     undeclared = env.model_copy(update={"observation": None, "action": None})
-    try:
-        check_declared(env, probe_spaces(undeclared))
-    except DeclaredSpaceError as e:
-        raise SettingError(f"env.{e.part}", str(e), "declare what the environment has") from e
+    check_declared(env, probe_spaces(undeclared))
 
 
 _UNPLAYED = "where none plays any, the returns of their actors count"
@@ -180,29 +173,24 @@ def check_settings(config: RunConfig) -> None:
         ConfigError: names both and the fix.
     """
     raise_errors(list(contradictions(config)))
-    try:
+    with config_errors():
         make_run_limiter(config)
-    except RlError as e:
-        raise ConfigError(str(e)) from e
 
 
 def check_import_names(config: RunConfig) -> None:
     """Refuse import names that cannot be imported here.
 
     Raises:
-        ConfigError: names them.
+        UnknownNameError: names the first.
     """
-    try:
-        for name in filter(is_import_name, config.learner.recorders):
-            recorder = import_by_name("learner.recorders", name)
-            if check := getattr(recorder, "check_environment", None):
-                check(os.environ)
-        step_processor(config.actors.step_processor)
-        kind = getattr(getattr(config.agent, "exploration", None), "kind", "")
-        if is_import_name(kind):
-            import_by_name("agent.exploration.kind", kind)
-    except UnknownNameError as e:
-        raise ConfigError(str(e)) from e
+    for name in filter(is_import_name, config.learner.recorders):
+        recorder = import_by_name("learner.recorders", name)
+        if check := getattr(recorder, "check_environment", None):
+            check(os.environ)
+    step_processor(config.actors.step_processor)
+    kind = getattr(getattr(config.agent, "exploration", None), "kind", "")
+    if is_import_name(kind):
+        import_by_name("agent.exploration.kind", kind)
 
 
 def check_out(out: Path) -> None:
@@ -249,21 +237,12 @@ def check_steps(config: RunConfig, spaces: Spaces) -> None:
     agent = config.agent
     row = transition_dtype(spaces, configured_columns(config, spaces))
     arguments = agent.n_step, agent.discount, actors.envs_per_actor, row
-    try:
-        made = make_step_processor(actors.step_processor, *arguments, her_goals=actors.her_goals)
+    name = actors.step_processor
+    with _custom_part_errors("actors.step_processor", name):
+        made = make_step_processor(name, *arguments, her_goals=actors.her_goals)
         if hasattr(made, "prepare") and not config.env.is_declared:
             with closing(make_vector_environment(config.env, 1, config.seed)) as envs:
                 prepare_steps(made, envs, config.seed)
-    except RlError as e:
-        raise ConfigError(str(e)) from e
-    except Exception as e:
-        if not is_import_name(actors.step_processor):
-            raise
-        raise SettingError(
-            "actors.step_processor",
-            f"{actors.step_processor} fails when it is made: {foreign_error_message(e)}",
-            "fix it; VEDETTE_TRACEBACK=1 shows where",
-        ) from e
 
 
 def check_custom_replay(config: RunConfig, layout: ReplayLayout) -> None:
@@ -272,13 +251,8 @@ def check_custom_replay(config: RunConfig, layout: ReplayLayout) -> None:
     if not is_import_name(name):
         return
     rows = MemoryRing(layout.schema.row_dtype, 1)
-    try:
+    with _custom_part_errors("replay.name", name):
         make_custom_replay(config.replay, rows, np.random.default_rng(0))
-    except RlError as e:
-        raise ConfigError(str(e)) from e
-    except Exception as e:
-        why = f"{name} fails when it is made: {foreign_error_message(e)}"
-        raise SettingError("replay.name", why, "fix it; VEDETTE_TRACEBACK=1 shows where") from e
 
 
 def _build_policy(config: RunConfig, spaces: Spaces, own: tuple[str, str]) -> Policy:
@@ -286,32 +260,35 @@ def _build_policy(config: RunConfig, spaces: Spaces, own: tuple[str, str]) -> Po
     ranks = exploration_ranks(0, 1)
     agent = config.agent
     (key, name) = own
-    try:
+    tried = "is made"
+    what = "the policy"
+    if key == "agent.network":
+        tried = "is made and shown two observations"
+        what = "the network"
+    with _custom_part_errors(key, name, tried, what):
         return agent_kind(agent.name).build_policy(agent, spaces, ranks=ranks, seed=0)
-    except RlError as e:
-        raise ConfigError(str(e)) from e
+
+
+@contextmanager
+def _custom_part_errors(
+    key: str, name: str, tried: str = "is made", what: str = "it"
+) -> Iterator[None]:
+    """Raise what a custom part raises as an error of the key that names it; ours say enough.
+
+    Args:
+        key, name: of the part; one of ours is not blamed.
+        tried: what it fails at.
+        what: the part, as the fix says it.
+    """
+    try:
+        yield
+    except RlError:
+        raise
     except Exception as e:
         if not is_import_name(name):
             raise
-        what = "policy"
-        shown = ""
-        if key == "agent.network":
-            what = "network"
-            shown = " and shown two observations"
-        why = f"{name} fails when it is made{shown}: {foreign_error_message(e)}"
-        raise SettingError(key, why, f"fix the {what}; VEDETTE_TRACEBACK=1 shows where") from e
-
-
-def checked_layout(config: RunConfig, spaces: Spaces) -> ReplayLayout:
-    """Return the layout of the replay.
-
-    Raises:
-        ConfigError: the settings allow none.
-    """
-    try:
-        return replay_layout(config, spaces)
-    except RowColumnError as e:
-        raise ConfigError(str(e)) from e
+        why = f"{name} fails when it {tried}: {foreign_error_message(e)}"
+        raise SettingError(key, why, f"fix {what}; VEDETTE_TRACEBACK=1 shows where") from e
 
 
 def check_batch(config: RunConfig, layout: ReplayLayout) -> None:
@@ -357,10 +334,7 @@ def check_space(config: RunConfig, layout: ReplayLayout, out: Path, sources: int
         why = f"{maps.directory} needs {more} of disk, but {free} is free"
         raise SettingError(f"--out {out}", why, "make room there, or choose another --out")
     in_memory = replay.directory is None
-    try:
-        return check_budget(need, directory, must_fit_memory=in_memory, other_space=maps)
-    except RlError as e:
-        raise SettingError("replay.capacity", str(e)) from e
+    return check_budget(need, directory, must_fit_memory=in_memory, other_space=maps)
 
 
 def _maps_space(run: RunDirectory) -> OtherSpace:
