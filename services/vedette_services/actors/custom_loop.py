@@ -84,7 +84,7 @@ class Actor:
         keys: the folder of this host's keys; None: without keys.
         envs: environments that are stepped together: observations, rewards, flags and actions then
             have an axis of this length in front. None: one, and no such axis.
-        on_full: see above; None: the run's `actors.on_full`, which is ``"block"`` if nobody set it.
+        on_full: see above; None: the run's `actors.on_full`, ``"block"`` by default.
         wait_s: the longest time that the first `begin` waits; None: no limit.
         observation_space, action_space: the spaces of one environment, in Gymnasium's terms. None:
             those that the run declares, or those of its environment, which is made here to read

@@ -152,7 +152,7 @@ class ReportedEvaluation:
         counts: it may make its model the best one.
     """
 
-    found: Eval = _NO_EVALUATION
+    found: Eval = _NO_EVALUATION  # named as in the records of earlier versions, which are read
     epoch: int = 0
     counts: bool = False
 
