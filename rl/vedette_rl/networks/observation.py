@@ -57,8 +57,8 @@ class FlatPart:
         column: the column's name.
         width: features it becomes.
         scale: the factor of the numbers; `PIXEL_SCALE` for pixels.
-        classes: the categories that each of its numbers can name: they become one-hot vectors.
-            Empty for numbers.
+        classes: for categories, how many of them each of its numbers can name: they become one-hot
+            vectors. Empty for numbers.
         starts: for categories, the smallest value of each number.
     """
 
