@@ -249,7 +249,7 @@ class InProcessRun:
             batch_bytes=layout.batch_bytes,
             batch_env_steps=actors.env_steps_max(config.agent.n_step),
             max_env_steps=config.stop.max_env_steps,
-            figures_time=lambda _: self._wall_clock(),
+            rates_clock=lambda _: self._wall_clock(),
         )
         return GatewayHost(state, self.ring, network, actors.n_buffer)
 
