@@ -30,6 +30,7 @@ from vedette.cli.options import (
 
 if TYPE_CHECKING:
     from vedette_services.config.loading import LoadedConfig
+    from vedette_services.config.probing import EnvironmentProbe
     from vedette_services.net.addresses import Address
     from vedette_services.prometheus import MetricsAddress
     from vedette_services.run.start import Start
@@ -106,11 +107,23 @@ def learner(
     if planned is None:
         start = Start.of(fresh=fresh, force=force, new_replay=new_replay)
         resumed = None if complete else out
-        loaded = load_for_start(
-            arguments, env, agent, settings, init_from, resumed, start, fit="elsewhere"
-        )
+        from vedette_services.config.probing import EnvironmentProbe
+
+        with EnvironmentProbe() as probe:
+            probe.load()
+            loaded = load_for_start(
+                arguments,
+                env,
+                agent,
+                settings,
+                init_from,
+                resumed,
+                start,
+                fit="elsewhere",
+                probe=probe,
+            )
+            plan = _plan(loaded, out, start, probe)
         decided = loaded.decided
-        plan = _plan(loaded, out, start)
     else:
         decided = []
         plan = StartPlan.from_json(planned.read_text("utf-8"))
@@ -129,13 +142,15 @@ def learner(
     raise typer.Exit(ended)
 
 
-def _plan(loaded: LoadedConfig, out: Path | None, start: Start) -> StartPlan:
+def _plan(
+    loaded: LoadedConfig, out: Path | None, start: Start, probe: EnvironmentProbe
+) -> StartPlan:
     """Plan the start of a run, whose directory is a new one where none is named."""
     from vedette_services.run.directory import default_out
     from vedette_services.run.planning import plan_start  # not where it was planned
 
     directory = out or default_out(loaded.config)
-    return plan_start(loaded.config, directory, start, note=loaded.comment)
+    return plan_start(loaded.config, directory, start, note=loaded.comment, probe=probe)
 
 
 def _address(bind: str, keys: Path | None, *, insecure: bool) -> Address:

@@ -13,6 +13,7 @@ from vedette_services.errors import SettingError, UsageError
 
 if TYPE_CHECKING:  # pydantic and numpy are not needed to say --help
     from vedette_services.config.loading import Fit, LoadedConfig
+    from vedette_services.config.probing import EnvironmentProbe
     from vedette_services.net.keys import ClientKeys
     from vedette_services.run.start import Start
 
@@ -250,12 +251,13 @@ def load_from_arguments(
     settings: list[str] | None,
     saved: Path | None = None,
     fit: Fit | None = None,
+    probe: EnvironmentProbe | None = None,
 ) -> LoadedConfig:
     """Load the configuration that a command line describes.
 
     Args:
         saved: the configuration of the run that goes on; None: no run does.
-        fit: see `vedette_services.config.load_config`.
+        fit, probe: see `vedette_services.config.load_config`.
 
     Raises:
         ConfigError: a key is wrong.
@@ -265,7 +267,7 @@ def load_from_arguments(
 
     path, more = split_arguments(arguments or [])
     more = [*(settings or []), *more]
-    return load_config(path, env=env, agent=agent, settings=more, saved=saved, fit=fit)
+    return load_config(path, env=env, agent=agent, settings=more, saved=saved, fit=fit, probe=probe)
 
 
 def load_for_start(
@@ -278,6 +280,7 @@ def load_for_start(
     start: Start,
     *,
     fit: Fit,
+    probe: EnvironmentProbe,
 ) -> LoadedConfig:
     """Load the configuration of a start.
 
@@ -286,6 +289,7 @@ def load_for_start(
         resumed: the directory whose run goes on, if there is one; None: none does.
         start: what is asked of it.
         fit: where its actors will play.
+        probe: makes the environment where it has to be known.
 
     Raises:
         UsageError: as `load_from_arguments`.
@@ -294,7 +298,7 @@ def load_for_start(
 
     saved = settings_to_resume(resumed, start)
     more = with_initial_weights(settings, init_from)
-    return load_from_arguments(arguments, env, agent, more, saved, fit)
+    return load_from_arguments(arguments, env, agent, more, saved, fit, probe)
 
 
 def with_initial_weights(settings: list[str] | None, init_from: Path | None) -> list[str]:

@@ -208,33 +208,52 @@ def make_group(
 
 
 def probe_environment(config: EnvConfig, *, allow_import: AllowImport | None = None) -> Spaces:
-    """The spaces of an environment, seen by making one, resetting it and stepping it once under
-    Gymnasium's checks (which warn).
+    """The spaces of an environment, seen by making one and closing it again.
 
     Raises:
         UnknownEnvironmentError, ImportNotAllowedError: as `make_env`.
+        SpaceLayoutError, EnvironmentFaultError, CustomNetworkError: as `examine_environment`.
+    """
+    env = make_env(config, allow_import=allow_import, check=True)
+    try:
+        return examine_environment(env, config)
+    finally:
+        env.close()
+
+
+def examine_environment(env: Env, config: EnvConfig) -> Spaces:
+    """The spaces of an environment, which is reset and stepped once.
+
+    Args:
+        env: made by `make_env` with Gymnasium's checks, which warn.
+
+    Raises:
         SpaceLayoutError: transitions of its spaces have no columns, or it gives observations of
             another shape than its space.
         EnvironmentFaultError: an observation or the reward is not finite: no learner would take it.
         CustomNetworkError: a network of its `FrozenEncoder` has random weights.
     """
-    env = make_env(config, allow_import=allow_import, check=True)
-    try:
-        _refuse_random_weights(env)
-        spaces = agent_spaces(
-            env.observation_space, env.action_space, stack=count_stacked_frames(env, config)
-        )
-        layout = ObservationLayout(env.observation_space)
-        env.action_space.seed(0)
-        with np.errstate(over="ignore"):  # what float32 cannot hold is found below
-            obs, _ = env.reset(seed=0)
-            _check_finite(config, "reset()", layout.encode(obs))
-            obs, reward, terminated, truncated, _ = env.step(env.action_space.sample())
-            read_flags(env, (terminated,), (truncated,))
-            _check_finite(config, "step()", {**layout.encode(obs), "reward": np.float32(reward)})
-    finally:
-        env.close()
+    _refuse_random_weights(env)
+    spaces = agent_spaces(
+        env.observation_space, env.action_space, stack=count_stacked_frames(env, config)
+    )
+    layout = ObservationLayout(env.observation_space)
+    env.action_space.seed(0)
+    with np.errstate(over="ignore"):  # what float32 cannot hold is found below
+        obs, _ = env.reset(seed=0)
+        _check_finite(config, "reset()", layout.encode(obs))
+        obs, reward, terminated, truncated, _ = env.step(env.action_space.sample())
+        read_flags(env, (terminated,), (truncated,))
+        _check_finite(config, "step()", {**layout.encode(obs), "reward": np.float32(reward)})
     return spaces
+
+
+def vector_of_one(env: Env, config: EnvConfig, seed: int) -> VectorEnvironment:
+    """An environment that is made as a vector of one, which closes it."""
+    rewards = RewardTransform(config.reward_scale, config.reward_clip)
+    if isinstance(env, SingleOfVector):
+        return NativeVectorEnv(env.vector, seed=seed, rewards=rewards)
+    return LoopVectorEnv(SerialEnvs([env]), seed=seed, rewards=rewards)
 
 
 def _refuse_random_weights(env: Env) -> None:

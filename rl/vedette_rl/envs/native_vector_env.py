@@ -319,7 +319,7 @@ class SingleOfVector(gym.Env[Any, Any]):
     """A vector environment of one as a plain environment, so that evaluations play as actors do."""
 
     def __init__(self, envs: VectorEnv) -> None:
-        self._envs = envs
+        self.vector = envs
         self._mode = autoreset_mode(envs)
         self.observation_space = envs.single_observation_space
         self.action_space = envs.single_action_space
@@ -331,20 +331,20 @@ class SingleOfVector(gym.Env[Any, Any]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
-        batch, infos = self._envs.reset(seed=seed, options=options)
+        batch, infos = self.vector.reset(seed=seed, options=options)
         return row_of_batch(batch, 0), infos
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        actions = np.asarray([action], dtype=self._envs.single_action_space.dtype)
-        batch, rewards, terminated, truncated, infos = self._envs.step(actions)
+        actions = np.asarray([action], dtype=self.vector.single_action_space.dtype)
+        batch, rewards, terminated, truncated, infos = self.vector.step(actions)
         over = bool(terminated[0]), bool(truncated[0])
         if self._mode is AutoresetMode.SAME_STEP and any(over):
-            batch = final_observations(self._envs, infos)
+            batch = final_observations(self.vector, infos)
         return row_of_batch(batch, 0), float(rewards[0]), *over, infos
 
     def render(self) -> Any:  # gymnasium's word for it
-        frames = self._envs.render()
+        frames = self.vector.render()
         return frames[0] if frames is not None else None
 
     def close(self) -> None:
-        self._envs.close()
+        self.vector.close()

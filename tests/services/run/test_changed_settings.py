@@ -330,8 +330,7 @@ def test_a_kill_anywhere_in_the_start_of_a_new_replay_leaves_the_old_run_or_the_
             break
         saved = again(run.root)
         assert saved in (before, after), step
-        lines_of_start(saved, run.root)
-        prepared(saved, run, new_replay=False)
+        prepared(saved, run)
         old = saved == before
         now = run.identity().run_id
         assert (run_id == now, run.best.exists(), not run.best_before.exists()) == (old,) * 3, step
