@@ -33,6 +33,13 @@ _CONTROL = Spaces(
     gym.spaces.Box(-1.0, 1.0, (17,), np.float32), gym.spaces.Box(-1.0, 1.0, (6,), np.float32)
 )
 """As large as HalfCheetah's."""
+_PAPER = {
+    "normalize_observations": False,
+    "critic_architecture": "mlp",
+    "policy_delay": 1,
+    "random_shift": 0,
+}
+"""SAC of its paper, in the place of the defaults."""
 
 
 @contextmanager
@@ -65,7 +72,7 @@ class BareLoop:
         settings = dict[str, Any]()
         if agent == "sac":
             spaces = _CONTROL
-            settings = {**kind.config.values_before} if paper else {}
+            settings = dict(_PAPER) if paper else {}
         settings |= {"name": agent, "batch_size": batch_size, "hidden_sizes": (hidden, hidden)}
         config = kind.config(**settings)
         self.agent: Agent = kind.build_agent(config, spaces, device="cpu", seed=0)

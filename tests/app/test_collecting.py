@@ -14,7 +14,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from starts import prepared, train_in_process  # of tests/support
+from configurations import configured
+from starts import prepared, train_in_process
 
 import vedette
 from vedette import collecting
@@ -38,7 +39,7 @@ from vedette_rl.envs.spaces import transition_dtype
 from vedette_rl.errors import DataSetError, EnvironmentFaultError
 from vedette_rl.steps import NStep
 from vedette_rl.storage import atomic_files, system
-from vedette_services.config import RunConfig, load_config
+from vedette_services.config import RunConfig
 from vedette_services.errors import ServicesError, UsageError
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.sources import open_sources
@@ -161,9 +162,7 @@ def configuration(*settings: str, env: str = "CollectTrail-v0", data: object = N
     base = ["replay.capacity=1000", "learner.warmup_period=10", "actors.n_buffer=10"]
     table = {"replay": {"sources": {"demos": {"data": str(data)}}}} if data else {}
     base += [] if any("n_step" in text for text in settings) else ["agent.n_step=1"]
-    return load_config(
-        env=env, agent="dqn", settings=[*base, *settings], table=table, environment={}
-    ).config
+    return configured(*base, *settings, env=env, agent="dqn", table=table)
 
 
 def recorded(
@@ -175,7 +174,7 @@ def recorded(
     say: Callable[[str], None] = lambda line: None,
 ) -> Collected:
     agent = "sac" if env == "CollectReach-v0" else "dqn"
-    config = load_config(env=env, agent=agent, settings=settings, environment={}).config
+    config = configured(*settings, env=env, agent=agent)
     return collect(str(out), config.env, open_demonstrator(f"{HERE}:{by}"), wanted, say=say)
 
 
@@ -361,7 +360,7 @@ def test_a_policy_of_declared_spaces_plays_where_observations_have_other_bounds(
         "observation": {"space": "box", "shape": [4]},
         "action": {"space": "discrete", "n": 2},
     }
-    config = load_config(settings=small, table={"env": declared}, environment={}).config
+    config = configured(*small, table={"env": declared})
     train_in_process(config, tmp_path / "run")
     vedette.export_policy(tmp_path / "run", tmp_path / "policy.npz")
     expected = vedette.evaluate(tmp_path / "run", episodes=2).returns
@@ -379,7 +378,7 @@ def test_the_environment_of_a_run_with_declared_spaces_is_not_made(
         "action": {"space": "discrete", "n": 3, "start": 5},
     }
     table = {"env": declared, "agent": {"name": "dqn", "hidden_sizes": [4]}}
-    config = load_config(table=table, environment={}).config  # of a robot: it names none
+    config = configured(table=table)  # of a robot: it names none
     agent = agent_kind("dqn").build_agent(
         config.agent, environment_spaces(config.env), device="cpu", seed=0
     )

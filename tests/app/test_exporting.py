@@ -7,6 +7,7 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 import pytest
+from run_directories import write_best_model
 
 from vedette import exporting
 from vedette.cli.app import main
@@ -15,7 +16,6 @@ from vedette_rl.core import Policy
 from vedette_rl.envs.make import probe_environment
 from vedette_rl.exported import load_policy, onnx_file, read_policy
 from vedette_rl.storage.checkpoints import Checkpoints
-from vedette_rl.storage.state_file import write_state
 from vedette_rl.testing.inputs import ScriptedEnv
 from vedette_services.config import RunConfig, read_config, write_config
 from vedette_services.run.directory import RunDirectory
@@ -32,13 +32,9 @@ def make_run(root: Path, agent: str, env: str = "") -> Policy:
     )
     root.mkdir()
     write_config(config, root / "config.toml")
-    kind = agent_kind(agent)
     spaces = probe_environment(config.env)
-    built = kind.build_agent(config.agent, spaces, device="cpu", seed=1)
-    model = built.model_info()
-    write_state(root / "best", {"model": dict(model.arrays)}, {"version": 70, "return_mean": 9.0})
-    policy = kind.build_policy(config.agent, spaces, ranks=np.zeros(1), seed=0)
-    policy.sync_model(model)
+    policy = agent_kind(agent).build_policy(config.agent, spaces, ranks=np.zeros(1), seed=0)
+    policy.sync_model(write_best_model(root, config))
     return policy
 
 

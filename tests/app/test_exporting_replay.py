@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from configurations import configured
 
 from vedette import exporting
 from vedette.cli.app import main
@@ -20,7 +21,7 @@ from vedette_rl.replay.frame_ring import open_writer
 from vedette_rl.replay.ring import RingWriter
 from vedette_rl.steps import NStep
 from vedette_services.actors.batching import TransitionBatcher, make_transition_pipeline
-from vedette_services.config import RunConfig, load_config, write_config
+from vedette_services.config import RunConfig, write_config
 from vedette_services.run.replay_layout import replay_layout
 
 ENVS = 3
@@ -70,9 +71,7 @@ gym.register("ExportTold-v0", entry_point=Told)
 def configuration(*settings: str) -> RunConfig:
     always = ["replay.capacity=100", "learner.warmup_period=50", "actors.n_buffer=10"]
     always += [f"actors.envs_per_actor={ENVS}", "agent.n_step=1"]
-    return load_config(
-        env="ExportTold-v0", agent="dqn", settings=[*always, *settings], environment={}
-    ).config
+    return configured(*always, *settings, env="ExportTold-v0", agent="dqn")
 
 
 class RingSlot:

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from configurations import configured
 from hub_server import TOKEN, HubServer, serving
 from safetensors.numpy import load, save
-from starts import train_in_process  # of tests/support
+from starts import train_in_process
 
 import vedette
 from vedette.cli.app import main
@@ -31,7 +32,6 @@ from vedette_rl.errors import (
     PolicyFileError,
     UnknownAgentError,
 )
-from vedette_services.config import load_config
 from vedette_services.errors import UsageError
 from vedette_services.run.provenance import public_command, public_config
 
@@ -46,7 +46,7 @@ SETTINGS += ["learner.warmup_period=64", "learner.eval_interval=20", "evaluation
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A short run, which nobody changes."""
     place = tmp_path_factory.mktemp("hub") / "mine"
-    train_in_process(load_config(settings=SETTINGS, environment={}).config, place)
+    train_in_process(configured(*SETTINGS), place)
     return place
 
 
@@ -393,5 +393,5 @@ def test_absolute_paths_in_the_environments_arguments_are_not_pushed(tmp_path: P
         "id": "CartPole-v1",
         "kwargs": {"file": "/home/me/data.npz", "more": [r"C:\\Users\\me\\a.xml", "~/b"], "n": 3},
     }
-    config = load_config(table={"env": env}, environment={}).config
+    config = configured(table={"env": env})
     assert public_config(config).env.kwargs == {"file": "data.npz", "more": ["a.xml", "b"], "n": 3}

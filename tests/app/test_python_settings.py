@@ -11,6 +11,7 @@ from typing import Any, get_type_hints
 
 import gymnasium as gym
 import pytest
+from configurations import configured
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from pydantic import BaseModel
 
@@ -19,7 +20,7 @@ from vedette.settings import Settings, configuration_table
 from vedette_rl.agents.registry import BUILT_IN
 from vedette_rl.envs import make_env
 from vedette_rl.errors import WrongSettingsError
-from vedette_services.config import RunConfig, load_config
+from vedette_services.config import RunConfig
 from vedette_services.errors import SettingError, UsageError
 
 
@@ -67,8 +68,8 @@ def test_what_is_given_replaces_the_preset_and_the_rest_is_the_presets() -> None
         "seed": 7,
         "stop": {"target_return": None, "max_opts": 9},
     }
-    preset = load_config(env="Pendulum-v1", environment={}).config
-    config = load_config(table=table, environment={}).config
+    preset = configured(env="Pendulum-v1")
+    config = configured(table=table)
     assert (config.agent.learning_rate, config.actors.count, config.seed) == (0.5, 3, 7)
     assert (config.stop.target_return, config.stop.max_opts) == (None, 9)
     assert preset.stop.target_return is not None

@@ -2,14 +2,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from configurations import configured
+from run_directories import new_run
 
 import vedette
 from vedette import api as training
 from vedette.api import train
-from vedette_services.config import RunConfig, load_config, write_config
+from vedette_services.config import RunConfig
 from vedette_services.config.loading import complete_config
 from vedette_services.errors import ConfigError
-from vedette_services.run.directory import RunDirectory, default_out
+from vedette_services.run.directory import default_out
 from vedette_services.run.start_plan import StartPlan
 from vedette_services.status.status import Status
 
@@ -67,11 +69,8 @@ def test_a_wrong_setting_starts_nothing(
 def test_a_call_on_a_run_that_exists_keeps_its_settings(
     ran: list[RunConfig], tmp_path: Path
 ) -> None:
-    run = RunDirectory(tmp_path)
-    run.make()
-    run.ensure_id()
-    saved = load_config(agent="iqn", settings=["agent.batch_size=8"], environment={}).config
-    write_config(saved, run.config_file)
+    saved = configured("agent.batch_size=8", agent="iqn")
+    new_run(tmp_path, saved)
     train(out=tmp_path, seed=5)
     assert ran == [saved.model_copy(update={"seed": 5})]
 

@@ -149,7 +149,7 @@ class Client:
     def join(self, run: Run) -> None:
         kind = agent_kind(str(run.agent["name"]))
         spaces = environment_spaces(EnvConfig.model_validate(dict(run.env)))
-        agent = kind.config.from_stored(dict(run.agent))
+        agent = kind.config.model_validate(dict(run.agent))
         self.policy = kind.build_policy(agent, spaces, ranks=np.zeros(1), seed=0)
         self.model = (0, 0)
         incarnation = self.window.incarnation if self.window else secrets.randbits(62)

@@ -9,10 +9,10 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from configurations import configured
 
 import vedette
 from vedette.settings import configuration_table
-from vedette_services.config import load_config
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -41,12 +41,11 @@ def test_the_sources_of_an_own_loop_are_given_as_its_page_says() -> None:
     (block,) = [b for b in re.findall(r"```python\n(.*?)```", page, re.S) if "Source" in b]
     found: dict[str, Any] = {"vedette": vedette}
     exec(block, found)
-    config = load_config(
+    config = configured(
         env="CartPole-v1",
         agent="dqn",
         table=configuration_table({"replay": found["replay"]}, shared=True),
-        environment={},
-    ).config
+    )
     assert config.replay.sources == {"demos": vedette.SourceConfig(data="demos.npz", share=0.5)}
 
 

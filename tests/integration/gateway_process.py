@@ -43,7 +43,7 @@ MODEL = {"w": np.arange(6, dtype=np.float32).reshape(2, 3)}
 
 
 class GatewayProcess:
-    """The gateway on a run of CartPole, as the supervisor starts it.
+    """The gateway on a run of CartPole, as the supervisor starts it. As a context, it is ended.
 
     Args:
         keys: the learner's folder; `client` of it asks for the status.
@@ -130,6 +130,12 @@ class GatewayProcess:
 
     def alive(self) -> bool:
         return self.process.poll() is None
+
+    def __enter__(self) -> GatewayProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
 
     def end(self) -> None:
         if self.alive():

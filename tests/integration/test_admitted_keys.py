@@ -25,9 +25,8 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def gateway(tmp_path: Path, folder: Path) -> Iterator[GatewayProcess]:
-    gateway = GatewayProcess(tmp_path, folder)
-    yield gateway
-    gateway.end()
+    with GatewayProcess(tmp_path, folder) as gateway:
+        yield gateway
 
 
 @pytest.fixture
@@ -74,12 +73,9 @@ def test_only_listed_keys_are_let_in_and_each_refusal_says_why(
 def test_a_learner_without_keys_is_refused_by_those_who_have_some(
     tmp_path: Path, folder: Path
 ) -> None:
-    gateway = GatewayProcess(tmp_path)
-    try:
+    with GatewayProcess(tmp_path) as gateway:
         gateway.status()
         assert "runs without keys" in why_refused(gateway, ClientKeys.read(folder))
-    finally:
-        gateway.end()
 
 
 def test_a_managers_id_belongs_to_the_key_that_used_it_first(

@@ -35,10 +35,9 @@ from vedette_services.net.keys import ClientKeys, make_keys
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
     root = tmp_path_factory.mktemp("gateway")
     make_keys(root / "keys", ["a"])
-    gateway = GatewayProcess(root, root / "keys")
-    gateway.status()
-    yield gateway
-    gateway.end()
+    with GatewayProcess(root, root / "keys") as gateway:
+        gateway.status()
+        yield gateway
 
 
 def looked(address: Address, keys: ClientKeys | None = None, **more: object) -> list[Finding]:

@@ -35,17 +35,15 @@ Make = Callable[..., GatewayProcess]
 
 @pytest.fixture
 def gateway(tmp_path: Path) -> Iterator[Make]:
-    made: list[GatewayProcess] = []
+    with ExitStack() as gateways:
 
-    def make(*settings: str, keys: Path | None = None, model_mib: int = 0) -> GatewayProcess:
-        model = {"w": np.ones(model_mib * MIB // 4, np.float32)} if model_mib else None
-        made.append(GatewayProcess(tmp_path, keys, model, settings))
-        made[-1].status(60.0)
-        return made[-1]
+        def make(*settings: str, keys: Path | None = None, model_mib: int = 0) -> GatewayProcess:
+            model = {"w": np.ones(model_mib * MIB // 4, np.float32)} if model_mib else None
+            gateway = gateways.enter_context(GatewayProcess(tmp_path, keys, model, settings))
+            gateway.status(60.0)
+            return gateway
 
-    yield make
-    for one in made:
-        one.end()
+        yield make
 
 
 class Flood:

@@ -58,11 +58,10 @@ def gateway(
     if request.param == "keys":
         keys = root / "keys"
         make_keys(keys, [])
-    gateway = GatewayProcess(root, keys)
-    gateway.status()
-    yield gateway
-    assert gateway.alive(), gateway.log
-    gateway.end()
+    with GatewayProcess(root, keys) as gateway:
+        gateway.status()
+        yield gateway
+        assert gateway.alive(), gateway.log
 
 
 @pytest.fixture

@@ -25,11 +25,10 @@ GROWTH_MIB = 150.0
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
-    gateway = GatewayProcess(tmp_path_factory.mktemp("gateway"))
-    gateway.status()
-    yield gateway
-    assert gateway.alive(), gateway.log
-    gateway.end()
+    with GatewayProcess(tmp_path_factory.mktemp("gateway")) as gateway:
+        gateway.status()
+        yield gateway
+        assert gateway.alive(), gateway.log
 
 
 @pytest.fixture(scope="module")

@@ -34,10 +34,11 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess
     """A gateway with keys that listens on ::1."""
     root = tmp_path_factory.mktemp("gateway")
     make_keys(root / "keys", ["a"])
-    gateway = GatewayProcess(root, root / "keys", address=Address("::1", free_address().port))
-    gateway.status()
-    yield gateway
-    gateway.end()
+    with GatewayProcess(
+        root, root / "keys", address=Address("::1", free_address().port)
+    ) as gateway:
+        gateway.status()
+        yield gateway
 
 
 def test_managers_connect_over_ipv6(gateway: GatewayProcess, tmp_path: Path) -> None:
@@ -64,12 +65,9 @@ def test_a_doctor_looks_over_ipv6(gateway: GatewayProcess) -> None:
 
 @pytest.mark.slow
 def test_a_learner_on_all_ipv6_addresses_takes_ipv4_too(tmp_path: Path) -> None:
-    gateway = GatewayProcess(tmp_path, address=Address("::", free_address().port))
-    try:
+    with GatewayProcess(tmp_path, address=Address("::", free_address().port)) as gateway:
         for host in ("::1", "127.0.0.1"):
             assert ask_status(Address(host, gateway.address.port), 20.0) is not None
-    finally:
-        gateway.end()
 
 
 def test_ports_of_ipv6_are_checked_before_the_start() -> None:

@@ -25,8 +25,7 @@ def daemons(tmp_path: Path) -> Iterator[Daemons]:
 def test_a_gateway_answers_late_managers_until_it_is_stopped(
     tmp_path: Path, daemons: Daemons
 ) -> None:
-    gateway = GatewayProcess(tmp_path)
-    try:
+    with GatewayProcess(tmp_path) as gateway:
         gateway.status()
         gateway.finish("max_opts")
         wait_for(lambda: gateway.status()["phase"] == "done", "end")
@@ -36,8 +35,6 @@ def test_a_gateway_answers_late_managers_until_it_is_stopped(
         findings = list(Examination(gateway.address).findings())
         assert (findings[-1].check, findings[-1].message) == ("run", "it is over (max_opts)")
         assert gateway.stop() == 0
-    finally:
-        gateway.end()
 
 
 @pytest.mark.slow
@@ -74,11 +71,8 @@ def test_a_learner_stays_for_late_managers_and_ctrl_c_ends_that(
 
 
 def test_the_status_of_a_run_that_is_over_is_still_told(tmp_path: Path) -> None:
-    gateway = GatewayProcess(tmp_path)
-    try:
+    with GatewayProcess(tmp_path) as gateway:
         gateway.status()
         gateway.finish("target_return")
         wait_for(lambda: status(gateway.address).get("phase") == "done", "end")
         assert gateway.status()["exit_reason"] == "target_return"
-    finally:
-        gateway.end()

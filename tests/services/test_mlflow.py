@@ -8,11 +8,11 @@ import time
 from pathlib import Path
 
 import pytest
+from configurations import configured
 from mlflow_server import serving
-from starts import train_in_process  # of tests/support
+from starts import train_in_process
 
 from vedette_rl.core import Recorder
-from vedette_services.config import load_config
 from vedette_services.config.plugins import MLFLOW
 from vedette_services.errors import SettingError
 from vedette_services.mlflow import _DEFAULTS, MlflowRecorder, tracking_from
@@ -117,7 +117,7 @@ def test_an_address_that_is_none_is_refused_before_the_start(
     uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
-    config = load_config(settings=['learner.recorders=["csv", "mlflow"]'], environment={}).config
+    config = configured('learner.recorders=["csv", "mlflow"]')
     assert config.learner.recorders == ("csv", MLFLOW)
     with pytest.raises(SettingError, match="MLFLOW_TRACKING_URI"):
         check_import_names(config)
@@ -150,7 +150,7 @@ def test_a_run_records_to_mlflow_by_its_short_name(
         settings = ["preset=none", 'learner.recorders=["mlflow"]', "stop.max_opts=40"]
         settings += ["agent.hidden_sizes=[16]", "learner.warmup_period=64", "actors.n_buffer=16"]
         settings += ["learner.eval_interval=20", "evaluation.episodes=2"]
-        train_in_process(load_config(settings=settings, environment={}).config, tmp_path / "mine")
+        train_in_process(configured(*settings), tmp_path / "mine")
     run = server.runs["run0"]
     assert {"eval/mean_reward", "samples_total"} <= {m["key"] for m in run["metrics"]}
     assert run["params"]["agent.name"] == "dqn"

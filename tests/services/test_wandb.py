@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from starts import train_in_process  # of tests/support
+from configurations import configured
+from starts import train_in_process
 
 from vedette_rl.core import Recorder
-from vedette_services.config import load_config
 from vedette_services.config.plugins import WANDB
 from vedette_services.errors import SettingError
 from vedette_services.run.checks import check_import_names
@@ -188,7 +188,7 @@ def test_a_run_records_to_wandb_by_its_short_name(tmp_path: Path) -> None:
     settings += ["agent.hidden_sizes=[16]", "learner.warmup_period=64", "actors.n_buffer=16"]
     settings += ["learner.eval_interval=20", "evaluation.episodes=2"]
     settings += ["learner.record_agent_info_interval=10"]
-    config = load_config(settings=settings, environment={}).config
+    config = configured(*settings)
     assert config.learner.recorders == (WANDB,)
     train_in_process(config, tmp_path / "mine")
     names = {name for row in history(tmp_path / "mine") for name in row}
@@ -210,7 +210,7 @@ def test_without_the_extra_it_is_refused_with_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("vedette_services.wandb.find_spec", lambda name: None)
-    config = load_config(settings=['learner.recorders=["wandb"]'], environment={}).config
+    config = configured('learner.recorders=["wandb"]')
     with pytest.raises(SettingError, match=r"wandb is not installed; pip install 'vedette\[wandb"):
         check_import_names(config)
 

@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+from configurations import configured
+
 from vedette_rl.recording.tensorboard import TensorboardRecorder
-from vedette_services.config import load_config, write_config
+from vedette_services.config import write_config
 from vedette_services.run.events import EventFile, RunEvent
 
 BEGAN_S = 1_700_000_000.0
@@ -34,7 +36,7 @@ def make_run(run: Path, *, height: float = 1.0, points: int = 5, **table: Any) -
         table: its configuration.
     """
     run.mkdir(parents=True)
-    config = load_config(table={"env": {"id": "CartPole-v1"}, **table}, environment={}).config
+    config = configured(table={"env": {"id": "CartPole-v1"}, **table})
     write_config(config, run / "config.toml")
     recorder = TensorboardRecorder(run / "tensorboard", clock=Clock())
     for step in range(1, points + 1):

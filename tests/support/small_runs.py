@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from configurations import configured
+from run_directories import new_run
+
 from vedette.live import View
 from vedette.local.in_process import InProcessRun
 from vedette_rl.envs.make import environment_spaces
-from vedette_services.config import RunConfig, load_config
-from vedette_services.run.directory import RunDirectory
+from vedette_services.config import RunConfig
 
 SMALL: dict[str, Any] = {
     "preset": "none",
@@ -30,15 +32,12 @@ SMALL: dict[str, Any] = {
 
 def config_of(**parts: Any) -> RunConfig:
     table = {**SMALL, **{name: {**SMALL.get(name, {}), **part} for name, part in parts.items()}}
-    return load_config(table=table, environment={}).config
+    return configured(table=table)
 
 
 def trained(config: RunConfig, out: Path, **how: Any) -> tuple[InProcessRun, dict[str, Any]]:
     """A run that is over, and its summary."""
-    run = RunDirectory(out)
-    run.make()
-    run.ensure_id()
-    learner = InProcessRun(config, environment_spaces(config.env), run, **how)
+    learner = InProcessRun(config, environment_spaces(config.env), new_run(out), **how)
     return learner, learner.train()
 
 

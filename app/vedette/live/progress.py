@@ -11,7 +11,6 @@ from statistics import fmean, linear_regression
 
 from vedette_services.status.status import Status
 from vedette_services.status.stop_conditions import elapsed_seconds, stop_progress
-from vedette_services.status.text import rollout_return
 
 SPLIT_S = 10.0
 """Seconds over which the learner's time is split."""
@@ -102,7 +101,7 @@ class ProgressTracker:
             self._evaluations.extend(_finite(found.return_mean))
         self._seen = True
         self._is_unevaluated = found.version is None and found.best_return_mean is None
-        self._rollouts.extend(_finite(rollout_return(status)))
+        self._rollouts.extend(_finite(status.rollout.return_mean))
         progress = Progress(
             self._split.update(status),
             self._first_return,

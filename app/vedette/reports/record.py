@@ -296,4 +296,4 @@ def _state(record: RunRecord) -> Iterator[str]:
         if not record.curves:
             yield "No curves: it has recorded nothing yet, or learner.recorders names none of ours."
         if not record.events:
-            yield "No timeline: it has no events.jsonl (a run of an older version)."
+            yield "No timeline: it has no events.jsonl."

@@ -327,11 +327,10 @@ class ActorCritic(SteppedAgent):
         self._critics.set(self._critics.data, state["critics"])
         if self._target is not None:
             self._target.set(self._target.data, state["target"])
-        self._normalizer.set_state(state.get("normalizer", {}))  # version 0.2.0 had none
+        self._normalizer.set_state(state["normalizer"])
         # `policy_delay` may have changed since
         self._policy_adam.set_state(state["policy_adam"], state["opt_steps"])
         self._critics_adam.set_state(state["critics_adam"], state["opt_steps"])
         restore_generator(self.noise, state["noise"])
-        if "shift" in state:  # version 0.2.0 did not shift
-            restore_generator(self._shift.generator, state["shift"])
+        restore_generator(self._shift.generator, state["shift"])
         self.opt_steps = state["opt_steps"]

@@ -101,11 +101,6 @@ class AgentConfig(SettingsPart):
     model_config = ConfigDict(allow_inf_nan=False)
     place = "agent"
 
-    values_before: ClassVar[Mapping[str, Any]] = {}
-    """of agents that version 0.2 and before saved without these keys: their defaults were
-    others."""
-    env_steps_per_opt_before: ClassVar[float] = 4.0
-    """`env_steps_per_opt` of those versions."""
     env_steps_per_opt: ClassVar[float] = 4.0
     """environment steps to an optimization step where a run sets no `replay.samples_per_insert` (4:
     Mnih et al. 2015, table 1, update frequency). An agent's own class has its paper's."""
@@ -135,11 +130,6 @@ class AgentConfig(SettingsPart):
             if name not in self.model_fields_set:
                 self.__dict__[name] = value  # the class is frozen
         return self
-
-    @classmethod
-    def from_stored(cls, stored: Mapping[str, Any]) -> Self:
-        """The configuration of an agent that this version or an earlier one stored."""
-        return cls.model_validate({**cls.values_before, **stored})
 
     @property
     def usual_samples_per_insert(self) -> float:
@@ -192,7 +182,6 @@ class ActorCriticConfig(NetworkConfig):
     """The keys of agents with a policy and critics; they act in a Box."""
 
     env_steps_per_opt: ClassVar[float] = 1.0
-    env_steps_per_opt_before: ClassVar[float] = 1.0
     lone_image_is_normalized: ClassVar[bool] = True
 
     batch_size: PositiveInt = 256

@@ -268,8 +268,7 @@ class ValueAgent(SteppedAgent):
         """
         self._online.set(self._online.data, state["online"])
         self._target.set(self._target.data, state["target"])
-        self._normalizer.set_state(state.get("normalizer", {}))  # version 0.2.0 had none
+        self._normalizer.set_state(state["normalizer"])
         self._adam.set_state(state["adam"])
-        if "shift" in state:  # version 0.2.0 did not shift
-            restore_generator(self._shift.generator, state["shift"])
+        restore_generator(self._shift.generator, state["shift"])
         self.opt_steps = state["opt_steps"]

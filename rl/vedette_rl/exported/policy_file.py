@@ -45,8 +45,7 @@ class PolicyFile:
 
     Args:
         config: the agent's.
-        spaces: the environment's; in files that were written before actions were its own,
-            discrete ones count from 0.
+        spaces: the environment's.
         model: its arrays and version.
         meta: what is worth knowing of it, of JSON's types: the environment, returns.
     """
@@ -209,6 +208,6 @@ def _policy_file(
         if allow_import is not True and package not in (allow_import or ()):
             why = f"it imports {imported!r}: give allow_import=True if you trust it"
             raise PolicyFileError(path, f"{why} (a command: --allow-import {package})")
-    config = agent_kind(name).config.from_stored(text["agent"])
+    config = agent_kind(name).config.model_validate(text["agent"])
     spaces = Spaces(space_from_json(text["observation"]), space_from_json(text["action"]))
     return PolicyFile(config, spaces, ModelInfo(int(text["version"]), arrays), text["meta"])

@@ -158,7 +158,7 @@ def read_manifest(directory: Path) -> Manifest:
 
 def _manifest(content: dict[str, Any]) -> Manifest:
     columns = _checked_columns(content.pop("columns"))
-    shared = _shared(content.pop("shared", None))
+    shared = _shared(content.pop("shared"))
     manifest = Manifest(columns=columns, shared=shared, **content)
     for ring in (manifest, shared) if shared else (manifest,):
         if not (type(ring.capacity) is type(ring.guard) is int):
@@ -173,9 +173,7 @@ def _shared(content: dict[str, Any] | None) -> SharedSpec | None:
     if content is None:
         return None
     capacity, guard = content.pop("capacity"), content.pop("guard")
-    columns = content.pop("columns", None)
-    # up to version 0.2.0 there was one column, whose description was beside these numbers
-    return SharedSpec(_checked_columns([content] if columns is None else columns), capacity, guard)
+    return SharedSpec(_checked_columns(content.pop("columns")), capacity, guard)
 
 
 def _checked_columns(columns: list[dict[str, Any]]) -> tuple[ColumnSpec, ...]:

@@ -96,7 +96,7 @@ def _value_bytes() -> int:
 
 
 def read_synced(directory: Path) -> SyncedCommit | None:
-    """The last whole record; None where there is none, as in a replay of an older version."""
+    """The last whole record; None where the file is missing or damaged."""
     try:
         newest = read_latest_value(directory / SYNCED, torn=True)
     except (FileNotFoundError, LatestValueFormatError):
@@ -306,7 +306,7 @@ class Recovery(NamedTuple):
         commit: the last that is on the disk.
         floor: rows below are gone.
         found: the last commit that is there, whose rows may be torn; None: it is torn itself.
-        synced: False: the replay was never synced, so all rows are gone.
+        synced: False: nothing says which rows were synced, so all are gone.
     """
 
     commit: CommitPoint
@@ -318,7 +318,7 @@ class Recovery(NamedTuple):
         kept = self.commit.inserted - self.floor
         why = "the machine stopped, or the run came from another one, while the replay was written"
         if not self.synced:
-            return f"{why} by a version that did not sync it: its rows are lost, it begins empty"
+            return f"{why}, and {SYNCED} is missing or damaged: its rows are lost, it begins empty"
         rows_lost = max(0, self.found.inserted - self.commit.inserted) if self.found else 0
         lost = f", {rows_lost:,} lost" if self.found else ""
         return f"{why}: recovered to its last sync: {kept:,} rows kept{lost}"

@@ -19,7 +19,7 @@ from vedette_rl.storage.system import reserve_space, sync_file
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors of a write for which the disk, or this user's share of it, has no room."""
 
-_UNFINISHED = (".*.new", ".*.old", ".writing-*")  # the last as checkpoints had it before
+_UNFINISHED = (".*.new", ".*.old")
 
 
 @contextlib.contextmanager

@@ -299,7 +299,7 @@ def build_actor(
     envs = len(row)
     actors = of_run.model_copy(update={"envs_per_actor": envs})
     kind = agent_kind(spec.agent["name"])
-    agent = kind.config.from_stored(spec.agent)
+    agent = kind.config.model_validate(spec.agent)
     check_schema(row.spaces, schema, schema_columns(schema, agent, actors, row.spaces))
     row.marks_interventions = any(column.name == INTERVENED for column in schema.columns)
     policy = kind.build_policy(

@@ -132,7 +132,7 @@ class EvaluationPlayer:
         check_env(env, spaces)
         kind = agent_kind(spec["agent"]["name"])
         self._policy = kind.build_policy(
-            kind.config.from_stored(spec["agent"]), spaces, ranks=np.zeros(1), seed=spec["seed"]
+            kind.config.model_validate(spec["agent"]), spaces, ranks=np.zeros(1), seed=spec["seed"]
         )
         limit_torch_threads()
         self._evaluator = GreedyEvaluator(

@@ -188,7 +188,7 @@ class GreedyEpisodes:
         self._settings = settings
         self._longest = settings.max_episode_steps
         kind = agent_kind(str(run.agent["name"]))
-        agent = kind.config.from_stored(dict(run.agent))
+        agent = kind.config.model_validate(dict(run.agent))
         ranks = np.zeros(len(envs))
         policy = kind.build_policy(agent, envs.spaces, ranks=ranks, seed=run.seed)
         policy.sync_model(

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from vedette_services.config.probing import EnvironmentProbe
 
 DEFAULT_ENV = "CartPole-v1"
-_SAVED_PARTS = ("env", "agent", "actors", "replay", "learner")  # of every version's files
+_SAVED_PARTS = ("env", "agent", "actors", "replay", "learner")
 Fit = Literal["here", "in process", "elsewhere"]
 """Where the actors of a configuration will play: on this host, in turn in one process of it, or on
 others."""
@@ -183,7 +183,7 @@ def _read_saved(path: Path) -> Table:
     missing = [f"[{part}]" for part in _SAVED_PARTS if part not in table]
     if missing:
         raise SettingError(str(path), f"it is damaged: it has no {', '.join(missing)}", fix)
-    return _as_it_was(table)
+    return table
 
 
 def command_again(run: Path) -> str:
@@ -192,20 +192,6 @@ def command_again(run: Path) -> str:
         f"give the command of before again, with all its settings ({run / 'provenance.json'} has "
         "it): checkpoints and replay stay"
     )
-
-
-def _as_it_was(table: Table) -> Table:
-    """Give a configuration that version 0.2 or before saved what was the default of its agent."""
-    agent, replay = _table(table, "agent"), _table(table, "replay")
-    kind = BUILT_IN.get(str(agent.get("name")))
-    if kind is None or "batch_size" not in agent:
-        return table
-    ratio = agent["batch_size"] / kind.config.env_steps_per_opt_before
-    return {  # later versions save all of these keys, and 0.2 the ratio where somebody had set it
-        **table,
-        "agent": {**kind.config.values_before, **agent},
-        "replay": {"samples_per_insert": ratio, **replay},
-    }
 
 
 def _read_given(path: Path) -> Table:
@@ -377,7 +363,7 @@ def _with_saved(
             return _with_preset(merge_tables({"env": env}, given), fit, probe)
     table = {**merge_tables(saved, given), "preset": saved.get("preset", NONE)}
     config = config_from_table(table, tries=fit is not None, probe=probe)
-    wanted = _table(given, "env").get("stepping") == "auto" or "stepping" not in saved["env"]
+    wanted = _table(given, "env").get("stepping") == "auto"
     config, fitted = _fitted(config, fit if wanted else None, probe)
     return replace(complete_config(config), fitted=fitted)
 

@@ -1,7 +1,7 @@
 """Makes an environment once to learn about it, in a process that is gone before a player makes its.
 
 What the environment does to its process (threads, directory, signals, prints, programs that it
-starts) ends with it. A command is a line of JSON on a pipe, and so is its answer; nothing is pickled.
+starts) ends with it. A command is JSON on a pipe, and so is its answer; nothing is pickled.
 """
 
 from __future__ import annotations
@@ -130,9 +130,10 @@ class LocalSession:
             except UsageError:  # of a module that must not be imported: it says what to do
                 raise
             except (Exception, SystemExit) as e:
+                why = foreign_error_message(e)
                 raise SettingError(
                     "env.id",
-                    f"{env_id} fails when it is made, reset and stepped: {foreign_error_message(e)}",
+                    f"{env_id} fails when it is made, reset and stepped: {why}",
                     "fix the environment; VEDETTE_TRACEBACK=1 shows where",
                 ) from e
         return {
@@ -344,14 +345,12 @@ def main() -> None:
     try:
         with Connection(descriptor) as pipe:
             _serve(pipe)
-    except (EOFError, OSError):  # whoever asked has heard enough
-        pass
-    except BaseException:
+    except (EOFError, OSError):
+        os._exit(0)  # whoever asked has heard enough; threads would keep the process
+    except Exception:  # noqa: BLE001 - of an environment that is closed; the asker says it
         traceback.print_exc()
-        sys.stderr.flush()
-        os._exit(1)
-    # Threads that the environment has left would keep the process.
-    os._exit(0)
+    sys.stderr.flush()
+    os._exit(1)
 
 
 if __name__ == "__main__":

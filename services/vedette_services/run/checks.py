@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -210,7 +211,8 @@ def check_out(out: Path) -> None:
         place = place.parent
     if not place.is_dir():
         raise SettingError(f"--out {out}", f"{place} is a file", "name a folder")
-    if not os.access(place, os.W_OK | os.X_OK):
+    # A system of no size, such as /proc, takes no folder whatever its permissions are.
+    if not os.access(place, os.W_OK | os.X_OK) or not shutil.disk_usage(place).total:
         raise SettingError(f"--out {out}", f"{place} cannot be written", "name another folder")
     RunDirectory(out).check_parts()
 

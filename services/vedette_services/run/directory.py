@@ -118,9 +118,14 @@ class RunDirectory:
             for place in (self.root, self.checkpoints, self.log, self.live):
                 place.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise SettingError(
-                f"--out {self.root}", error.strerror or str(error), "name a folder to write to"
-            ) from error
+            there = self.root
+            while not there.exists() and there != there.parent:
+                there = there.parent
+            if isinstance(error, (FileNotFoundError, PermissionError)):  # /proc says the first
+                why = f"{there} cannot be written"
+            else:
+                why = error.strerror or str(error)
+            raise SettingError(f"--out {self.root}", why, "name another folder") from error
 
     def check_parts(self) -> None:
         """Check that its folders are folders, and its files are files.

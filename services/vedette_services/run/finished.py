@@ -123,7 +123,7 @@ class FinishedRun:
         )
         agent.set_state(state["agent"])
         model = agent.model_info()
-        known: dict[str, Any] = {key: meta[key] for key in ("run_id", "epoch") if key in meta}
+        known: dict[str, Any] = {key: meta[key] for key in ("run_id", "epoch")}
         return SavedModel(model, known | {"version": model.version})
 
     def _load_best(self) -> SavedModel:

@@ -83,7 +83,7 @@ class WeightsSource:
             from vedette_rl.networks.torch_network import split_statistics  # it imports torch
 
             acting, _ = split_statistics(agent.model_info().arrays, 0)
-            weights, statistics = split_statistics(self.model, self.meta.get("version", 0))
+            weights, statistics = split_statistics(self.model, self.meta["version"])
             parts = {
                 part: {
                     name: weights[name]

@@ -16,7 +16,7 @@ from vedette_rl.number_format import (
     format_short,
 )
 from vedette_services.status.schema import numbers
-from vedette_services.status.status import Eval, ManagerStatus, SourceStatus, Status, rollout_of
+from vedette_services.status.status import Eval, ManagerStatus, SourceStatus, Status
 from vedette_services.status.stop_conditions import elapsed_seconds, exit_sentence
 
 
@@ -62,7 +62,7 @@ def status_line(status: Status) -> str:
     parts = [
         f"opts {_of(status.opt_steps, stop.max_opts)}",
         f"env steps {_of(status.env_steps, stop.max_env_steps)}",
-        f"return {format_number(rollout_return(status), 1)}",
+        f"return {format_number(status.rollout.return_mean, 1)}",
         f"best eval {format_number(status.eval.best_return_mean, 1)}{target}",
         format_rate(status.rates.samples_per_sec).replace("/s", " samples/s"),
         format_rate(status.rates.opt_steps_per_sec).replace("/s", " opts/s"),
@@ -125,7 +125,7 @@ def _steps(status: Status, *, short: bool) -> str:
 
 def _returns(status: Status) -> str:
     found = status.eval
-    actors = rollout_return(status)
+    actors = status.rollout.return_mean
     at = "" if found.env_steps is None else f" at {format_number(found.env_steps)} env steps"
     said = [] if actors is None else [f"actors {format_number(actors, 1)}"]
     by = f" by {found.played_by}" if found.played_by else ""
@@ -170,7 +170,7 @@ def return_texts(status: Status, *, short: bool = False) -> tuple[str, str]:
     found = status.eval
     if status.stop.target_return is None:
         evaluated += _best(found, short=short)
-    return ", ".join(evaluated), f"actors     {format_number(rollout_return(status), 1)}"
+    return ", ".join(evaluated), f"actors     {format_number(status.rollout.return_mean, 1)}"
 
 
 def target_text(status: Status, *, short: bool = False) -> str:
@@ -190,12 +190,6 @@ def evaluation_line(status: Status) -> str:
     cut = f", {format_number(found.episodes_cut)} of them cut" if found.episodes_cut else ""
     episodes, version = format_number(found.episodes), format_number(found.version)
     return f"{_evaluation(found)} ({episodes} episodes{cut}), version {version}{best}"
-
-
-def rollout_return(status: Status) -> float | None:
-    """Return the mean return of recent episodes; older learners send only that of each actor."""
-    known = status.rollout.return_mean
-    return rollout_of(status.managers).return_mean if known is None else known
 
 
 def _replay(status: Status, *, short: bool) -> str:

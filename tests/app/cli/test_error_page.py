@@ -11,8 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from configurations import configured
 
-from vedette_services.config import load_config, write_config
+from vedette_services.config import write_config
 from vedette_services.net.keys import make_keys
 
 Run = Callable[..., tuple[int, str]]
@@ -394,7 +395,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "needs.py").write_text("import not_there\n")
     (tmp_path / "arun").mkdir()
     (tmp_path / "arun" / "run.json").write_text('{"run_id": "a", "epoch": 1}')
-    write_config(load_config(environment={}).config, tmp_path / "arun" / "config.toml")
+    write_config(configured(), tmp_path / "arun" / "config.toml")
     make_keys(tmp_path / "keys", ["gpu-2"])
     monkeypatch.delitem(sys.modules, "needs", raising=False)
     monkeypatch.syspath_prepend(str(Path(__file__).parent))

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from configurations import configured
+from run_directories import new_run
 
 from vedette.cli.status import _watch
 from vedette.live import View
-from vedette_services.config import load_config, write_config
 from vedette_services.errors import SettingError
 from vedette_services.net.addresses import Address
 from vedette_services.run.directory import RunDirectory
@@ -35,10 +36,7 @@ signal.pause()
 
 
 def make_run(root: Path, began_s: float = 0.0, **summary: Any) -> RunDirectory:
-    run = RunDirectory(root)
-    run.make()
-    run.ensure_id()
-    write_config(load_config(environment={}).config, run.config_file)
+    run = new_run(root, configured())
     start = Start(began_s, began_s + 65.0, commit="abcdef0123456789", dirty=True)
     starts = [{name: getattr(start, name) for name in ("began_s", "ended_s", "commit", "dirty")}]
     run.provenance_file.write_text(json.dumps(starts))

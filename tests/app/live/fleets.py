@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from vedette_services.status.schema import decode
-from vedette_services.status.status import Status
+from vedette_services.status.status import Status, rollout_of
 
 VERSION = 12_000
 ERROR = "ValueError: the simulator lost its license and will not step any further today"
@@ -110,4 +111,5 @@ def fleet(managers: list[dict[str, Any]], **more: Any) -> Status:
         "managers": managers,
         **more,
     }
-    return made(said)
+    status = made(said)
+    return replace(status, rollout=rollout_of(status.managers))  # as a learner does

@@ -8,12 +8,11 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from configurations import configured
+from small_runs import trained
 
-from vedette.local.in_process import InProcessRun
-from vedette_rl.envs.make import environment_spaces
 from vedette_rl.replay.frame_ring import MemoryFrameRing
-from vedette_services.config import RunConfig, load_config
-from vedette_services.run.directory import RunDirectory
+from vedette_services.config import RunConfig
 
 
 class Dots(gym.Env[Any, Any]):
@@ -52,24 +51,15 @@ def configuration(**replay: Any) -> RunConfig:
         "replay": {"capacity": 300, **replay},
         "stop": {"max_opts": 300},
     }
-    return load_config(table=table, environment={}).config
-
-
-def trained(config: RunConfig, out: Path) -> InProcessRun:
-    run = RunDirectory(out)
-    run.make()
-    run.ensure_id()
-    learner = InProcessRun(config, environment_spaces(config.env), run)
-    learner.train()
-    return learner
+    return configured(table=table)
 
 
 @pytest.mark.parametrize(
     "how", [{}, {"prioritized": True}, {"prioritized": True, "initial_priorities": "actor"}]
 )
 def test_the_storage_changes_nothing_that_is_learned(tmp_path: Path, how: dict[str, Any]) -> None:
-    once = trained(configuration(**how), tmp_path / "once")
-    whole = trained(configuration(**how, frame_storage="plain"), tmp_path / "whole")
+    once, _ = trained(configuration(**how), tmp_path / "once")
+    whole, _ = trained(configuration(**how, frame_storage="plain"), tmp_path / "whole")
     assert isinstance(once.ring, MemoryFrameRing)
     assert not isinstance(whole.ring, MemoryFrameRing)
     assert once.ring.inserted == whole.ring.inserted > 600

@@ -4,9 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from configurations import configured
 from small_runs import trained  # beside this file
-
-from vedette_services.config import load_config
 
 BITS = 10
 STEPS = 12_000
@@ -32,7 +31,7 @@ SETTINGS: dict[str, Any] = {
 def last_return(out: Path, steps: str) -> float:
     actors = {"count": 1, "envs_per_actor": 8, "n_buffer": 50, "step_processor": steps}
     table = {**SETTINGS, "seed": 1, "actors": actors}
-    _, summary = trained(load_config(table=table, environment={}).config, out)
+    _, summary = trained(configured(table=table), out)
     assert STEPS <= summary["env_steps"] < 1.05 * STEPS
     return float(summary["eval"]["return_mean"])
 

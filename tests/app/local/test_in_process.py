@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from configurations import configured
 from small_runs import SMALL, config_of, trained  # beside this file
 from starts import train_in_process  # of tests/support
 from torch import nn
@@ -21,7 +22,7 @@ from vedette_rl.envs.make import environment_spaces, probe_environment
 from vedette_rl.errors import RlError
 from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_rl.storage.state_file import read_state
-from vedette_services.config import load_config, read_config
+from vedette_services.config import read_config
 from vedette_services.config.saving import config_table
 from vedette_services.errors import UnsavedEndError
 from vedette_services.learner.evaluator import ModelEvaluation
@@ -163,7 +164,7 @@ def test_two_runs_of_a_network_with_dropout_are_bit_identical_too(tmp_path: Path
 def test_another_seed_is_another_run(tmp_path: Path) -> None:
     one, _ = trained(config_of(), tmp_path / "one")
     table = {**SMALL, "seed": 1}
-    other, _ = trained(load_config(table=table, environment={}).config, tmp_path / "other")
+    other, _ = trained(configured(table=table), tmp_path / "other")
     assert any(
         not np.array_equal(array, other.agent.model_info().arrays[name])
         for name, array in one.agent.model_info().arrays.items()
@@ -274,7 +275,7 @@ def test_prioritized_replay_and_sac_run_too(tmp_path: Path) -> None:
         "agent": {"name": "sac", "hidden_sizes": [16], "batch_size": 8},
         "stop": {"max_opts": 20},
     }
-    _, summary = trained(load_config(table=table, environment={}).config, tmp_path / "sac")
+    _, summary = trained(configured(table=table), tmp_path / "sac")
     assert summary["opt_steps"] == 20
 
 

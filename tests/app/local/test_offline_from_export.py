@@ -6,12 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from starts import lines_of_start, train_in_process  # of tests/support
+from configurations import configured
+from starts import lines_of_start, train_in_process
 
 import vedette
 from vedette.cli.app import main
 from vedette_rl.recording.reading import CurveReader
-from vedette_services.config import RunConfig, load_config
+from vedette_services.config import RunConfig
 from vedette_services.run.outcome import read_summary
 
 minari = pytest.importorskip("minari")
@@ -22,9 +23,7 @@ def configuration(*settings: str) -> RunConfig:
     small = ["preset=none", "agent.n_step=1", "agent.hidden_sizes=[16]", "agent.batch_size=16"]
     small += ["learner.warmup_period=100", "learner.eval_interval=0", "replay.capacity=2000"]
     small += ["learner.record_agent_info_interval=10", "actors.envs_per_actor=2", "seed=5"]
-    return load_config(
-        env="CartPole-v1", agent="dqn", settings=[*small, *settings], environment={}
-    ).config
+    return configured(*small, *settings, env="CartPole-v1", agent="dqn")
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ def test_the_accounting_of_a_run_that_has_ended_goes_on(tmp_path: Path) -> None:
     _, before = trained(config_of(), tmp_path)
     found = Checkpoints(tmp_path / "checkpoints", 3).load_latest()
     assert found is not None
-    kept = found.meta["books"]
+    kept = found.meta["accounting"]
     assert kept["produced"] == kept["inserted"] == before["env_steps"]
     _, after = trained(config_of(stop={"max_opts": 110}), tmp_path)
     since = sum(actor["env_steps"] for actor in after["managers"][0]["actors"])

@@ -9,7 +9,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from starts import lines_of_start, train_in_process  # of tests/support
+from configurations import configured
+from starts import lines_of_start, train_in_process
 
 from vedette_rl.recording.reading import CurveReader
 from vedette_rl.replay.ring import RingReader
@@ -42,13 +43,13 @@ def configuration(place: Path, *settings: str) -> RunConfig:
     small = ["preset=none", "agent.n_step=1", "agent.hidden_sizes=[8]", "agent.batch_size=16"]
     small += ["learner.warmup_period=50", "learner.eval_interval=0", "replay.capacity=2000"]
     small += ["learner.flush_record_interval=10", "actors.count=1", "actors.envs_per_actor=2"]
-    return load_config(
+    return configured(
+        *small,
+        *settings,
         env="CartPole-v1",
         agent="dqn",
-        settings=[*small, *settings],
         table={"replay": {"sources": {"demos": {"data": str(data), "share": 0.25}}}},
-        environment={},
-    ).config
+    )
 
 
 def trained(config: RunConfig, out: Path) -> Status:
@@ -123,7 +124,7 @@ def test_the_last_status_has_the_interventions_up_to_the_last_one(tmp_path: Path
 def test_what_needs_a_source_is_refused_without_one(
     tmp_path: Path, setting: str, said: str
 ) -> None:
-    config = load_config(env="CartPole-v1", agent="dqn", settings=[setting], environment={}).config
+    config = configured(setting, env="CartPole-v1", agent="dqn")
     with pytest.raises((SettingError, ManySettingsError), match=said):
         lines_of_start(config, tmp_path / "run")
 

@@ -5,16 +5,11 @@ import os
 from pathlib import Path
 
 import pytest
-from run_folders import make_run, write_summary
+from run_folders import write_summary
 
 from vedette.reports import report_statistics
 from vedette.reports.record import read_record
 from vedette_services.errors import NotARunError
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    return make_run(tmp_path / "run")
 
 
 def test_a_run_that_ended_well_has_everything(run: Path) -> None:

@@ -59,11 +59,6 @@ def read(path: Path) -> Reader:
     return reader
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    return make_run(tmp_path / "run")
-
-
 def test_the_page_shows_everything_and_loads_nothing(run: Path) -> None:
     page = read(write_report([run]))
     assert page.loads == []

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from configurations import configured
+from run_directories import new_run
 
 from vedette.sweep import parse_sweep, plan_trials
-from vedette_services.config import RunConfig, StopConfig, load_config, write_config
+from vedette_services.config import RunConfig, StopConfig
 from vedette_services.errors import ConfigError, UsageError
-from vedette_services.run.directory import RunDirectory
 from vedette_services.run.start import Start
 from vedette_services.status.schema import decode
 from vedette_services.status.status import Status
@@ -19,7 +20,7 @@ from vedette_services.status.stop_conditions import is_over
 
 def configure(changes: Mapping[str, Any], saved: Path | None) -> RunConfig:
     settings = [f"{key}={value}" for key, value in changes.items()]
-    return load_config(settings=settings, environment={}, saved=saved).config
+    return configured(*settings, saved=saved)
 
 
 def test_seeds_count_on_from_the_configured_one(tmp_path: Path) -> None:
@@ -51,11 +52,8 @@ def test_a_swept_agent_has_its_own_preset(tmp_path: Path) -> None:
 
 
 def test_a_trial_that_exists_keeps_its_settings(tmp_path: Path) -> None:
-    run = RunDirectory(tmp_path / "seed-1")
-    run.make()
-    run.ensure_id()
     saved = configure({"seed": 1, "agent.batch_size": 8}, None)
-    write_config(saved, run.config_file)
+    new_run(tmp_path / "seed-1", saved)
     first, second = plan_trials(configure, tmp_path, seeds=2)
     assert first.config.agent.batch_size == 64
     assert second.config == saved

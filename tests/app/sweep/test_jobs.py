@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from configurations import configured
 
 from vedette.cli.app import main
 from vedette.sweep import Sweep, Trial, exit_status, jobs_within
-from vedette_services.config import load_config, read_config
+from vedette_services.config import read_config
 from vedette_services.host.processes import StopSignals
 from vedette_services.run.start import Start
 
@@ -62,7 +63,7 @@ def trials(tmp_path: Path, count: int) -> list[Trial]:
     found = []
     for seed in range(count):
         table = {"seed": seed, "stop": {"max_opts": 5}}
-        config = load_config(table=table, environment={}).config
+        config = configured(table=table)
         found.append(Trial(f"seed-{seed}", config, tmp_path / "out" / f"seed-{seed}"))
     return found
 
@@ -151,7 +152,7 @@ def test_ctrl_c_in_a_script_ends_all_and_is_raised_again(fakes: Any) -> None:
 
 def test_a_learner_and_its_actors_take_a_core_each(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vedette.sweep.jobs.count_cores", lambda: 8)
-    config = load_config(settings=["actors.count=3"], environment={}).config
+    config = configured("actors.count=3")
     assert jobs_within(config, in_process=False) == 2
     assert jobs_within(config, in_process=True) == 8
 

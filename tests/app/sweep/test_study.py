@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
+from configurations import configured
 
 from vedette.cli.app import main
 from vedette.sweep.study import Study, check_budget
-from vedette_services.config import load_config
 from vedette_services.errors import ManySettingsError, SettingError, UsageError
 from vedette_services.run.checks import check_settings
 
@@ -69,7 +69,7 @@ def test_every_choice_and_both_ends_of_ranges_are_checked(tmp_path: Path) -> Non
 
 def test_the_table_of_a_trial_is_a_configuration_file(tmp_path: Path) -> None:
     opened = study(tmp_path)
-    found = load_config(table=opened.table(PARAMS), environment={}, fit="here").config
+    found = configured(table=opened.table(PARAMS), fit="here")
     assert found == opened.configure(PARAMS)
 
 

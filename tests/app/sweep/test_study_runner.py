@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from configurations import configured
 
 from vedette.cli.app import main
 from vedette.sweep.study import Study
@@ -111,7 +112,7 @@ def test_the_best_trial_is_found_and_its_file_is_a_configuration(
     assert best.value == pytest.approx(1e6 * max(rates))
     trial = tmp_path / "out/sweep" / f"trial-{best.number:04d}.toml"
     text = (tmp_path / "out/best.toml").read_text()
-    found = load_config(table=tomllib.loads(text), environment={}, fit="here").config
+    found = configured(table=tomllib.loads(text), fit="here")
     assert found == read_config(trial).model_copy(update={"preset": found.preset})
     assert text.startswith(f"# trial-{best.number:04d} of ")
     lines = list(runner.lines())

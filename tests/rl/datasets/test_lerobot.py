@@ -11,6 +11,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from configurations import configured
 from numpy.typing import NDArray
 from starts import prepared  # of tests/support
 
@@ -18,7 +19,6 @@ from vedette_rl.datasets.lerobot import LeRobotData, is_lerobot
 from vedette_rl.envs.make import environment_spaces
 from vedette_rl.errors import DataSetError
 from vedette_rl.replay.ring import RingReader
-from vedette_services.config import load_config
 from vedette_services.errors import SettingError
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.sources import check_sources, read_record, source_directory
@@ -179,7 +179,7 @@ def test_it_is_a_source_of_a_run(tmp_path: Path) -> None:
     }
     table = {"env": env, "replay": {"sources": {"demos": {"data": str(data)}}}}
     settings = ["agent.n_step=1", "replay.capacity=1000"]
-    config = load_config(table=table, agent="sac", settings=settings, environment={}).config
+    config = configured(*settings, table=table, agent="sac")
     check_sources(config, tmp_path / "run", environment_spaces(config.env), new=False)
     run = RunDirectory(tmp_path / "run")
     run.make()

@@ -69,24 +69,6 @@ def test_it_says_what_it_expects_to_see(obs: Any, why: str) -> None:
         policy_file("sac").make_environment_policy().act(obs, explore=False)
 
 
-def test_a_file_of_an_earlier_version_acts_as_it_did(tmp_path: Path) -> None:
-    """Version 0.2.0 wrote SAC's policies without keys whose defaults are others now."""
-    given, spaces = CASES["sac"]
-    kind = agent_kind("sac")
-    config = kind.config.from_stored(given)
-    agent = kind.build_agent(config, spaces, device="cpu", seed=7)
-    found = PolicyFile(config, spaces, agent.model_info())
-    columns = {f"model/{name}": array for name, array in found.model.arrays.items()}
-    header = json.loads(found.header())
-    for key in kind.config.values_before:
-        del header["agent"][key]
-    path = tmp_path / "policy.npz"
-    np.savez(path, header=np.frombuffer(json.dumps(header).encode(), np.uint8), **columns)
-    obs = observations(spaces, 5)
-    expected = found.make_environment_policy().act(obs, explore=False)
-    np.testing.assert_array_equal(load_policy(path).act(obs, explore=False), expected)
-
-
 def test_it_stays_within_bounds_that_float32_does_not_have(tmp_path: Path) -> None:
     box = gym.spaces.Box(-0.1, 0.1, (2,), np.float64)
     found = policy_file("sac")

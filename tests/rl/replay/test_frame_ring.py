@@ -1,6 +1,5 @@
 """Rows whose stacks share frames, against whole ones in a list."""
 
-import json
 import subprocess
 import tempfile
 import time
@@ -42,7 +41,7 @@ from vedette_rl.replay.frame_ring import (
     whole_stacks,
 )
 from vedette_rl.replay.frame_stacks import frame_stack, make_frame_ring_spec, stored_row
-from vedette_rl.replay.manifest import MANIFEST, ColumnSpec, SharedSpec
+from vedette_rl.replay.manifest import ColumnSpec, SharedSpec
 from vedette_rl.replay.prioritized import PrioritizedReplay, open_priorities
 from vedette_rl.replay.ring import RingWriter
 from vedette_rl.replay.rows import MemoryRing, Rows, default_guard
@@ -240,24 +239,6 @@ def test_what_differs_from_the_replay_that_is_there_is_named(tmp_path: Path) -> 
     ring = FrameRingWriter.open(tmp_path, STORED, CAPACITY, run_id="counting", shared=fewer)
     assert ring.frames_capacity == SHARED.capacity
     ring.close()
-
-
-def test_a_ring_of_frames_of_version_0_2_0_goes_on(tmp_path: Path) -> None:
-    """Its one shared column was described beside the capacity of the frames."""
-    ring = open_ring(tmp_path)
-    ring.append(batch(0, 40), 40)
-    ring.commit(stamp(40))
-    ring.close()
-    manifest = json.loads((tmp_path / MANIFEST).read_text())
-    (column,) = manifest["shared"].pop("columns")
-    manifest["shared"] |= column
-    (tmp_path / MANIFEST).write_text(json.dumps(manifest))
-    ring = open_ring(tmp_path)
-    assert (ring.inserted, ring.stamp, ring.frames_capacity) == (40, stamp(40), SHARED.capacity)
-    ring.append(batch(40, 40), 40)
-    ring.commit()
-    ring.close()
-    assert_stacks(live_columns(tmp_path), np.arange(80))
 
 
 def test_a_replay_without_frames_is_no_ring_of_frames(tmp_path: Path) -> None:

@@ -271,7 +271,7 @@ def test_a_replay_that_is_never_synced_begins_empty_after_a_power_failure(
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_a_replay_of_the_version_before_resumes_and_begins_empty_after_a_power_failure(
+def test_a_replay_without_a_record_of_its_syncs_resumes_and_begins_empty_after_a_power_failure(
     tmp_path: Path, machine: Machine, name: str
 ) -> None:
     kind = KINDS[name]
@@ -289,7 +289,7 @@ def test_a_replay_of_the_version_before_resumes_and_begins_empty_after_a_power_f
         assert len(rows) == 0
     assert check_ring(tmp_path, kind.row, CAPACITY, run_id="counting", shared=kind.shared)
     found = recover_replay(tmp_path)
-    assert "by a version that did not sync it: its rows are lost, it begins empty" in str(found)
+    assert "synced is missing or damaged: its rows are lost, it begins empty" in str(found)
     ring = open_ring(tmp_path, kind)
     assert (ring.live(), ring.stamp) == ((50, 50), kind.stamp(50))
     insert(ring, kind, 50)

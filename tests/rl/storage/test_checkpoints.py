@@ -100,8 +100,8 @@ def test_an_unreadable_one_takes_no_place_of_a_whole_one(tmp_path: Path) -> None
 
 def test_what_a_killed_writer_left_is_no_checkpoint_and_is_cleared(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path, keep=3)
-    (tmp_path / ".writing-7-99").mkdir()
-    (tmp_path / ".writing-7-99" / STATE_FILE).write_bytes(b"half")
+    (tmp_path / ".7.98.new").mkdir()
+    (tmp_path / ".7.98.new" / STATE_FILE).write_bytes(b"half")
     (tmp_path / "8").mkdir()
     assert checkpoints.latest() is None
     checkpoints.save(9, {"n": 9}, {})

@@ -1,9 +1,11 @@
-"""Learners of the tests that no test leaves open, whether it fails or not."""
+"""Learners of the tests: where they listen, and that no test leaves one open."""
 
 from collections.abc import Iterator
 
 import pytest
-from fake_learner import FakeLearner
+from fake_learner import FakeLearner, free_address
+
+from vedette_services.net.addresses import Address
 
 
 @pytest.fixture(autouse=True)
@@ -11,3 +13,9 @@ def no_learner_is_left_open() -> Iterator[None]:
     yield
     for learner in list(FakeLearner.open):
         learner.close()
+
+
+@pytest.fixture
+def address() -> Address:
+    """Of three free ports on loopback."""
+    return free_address()

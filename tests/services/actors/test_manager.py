@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fake_learner import FakeLearner, a_run, free_address, wait_for
+from fake_learner import FakeLearner, a_run, wait_for
 
 from vedette_services.net.addresses import Address
 
@@ -102,11 +102,6 @@ def _environment(pid: int) -> list[bytes]:
 
 
 Start = Callable[..., ManagerProcess]
-
-
-@pytest.fixture
-def address() -> Address:
-    return free_address()
 
 
 @pytest.fixture

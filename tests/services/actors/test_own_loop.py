@@ -14,7 +14,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from fake_learner import FakeLearner, a_model, a_run, free_address, spaces_of, wait_for
+from fake_learner import FakeLearner, a_model, a_run, spaces_of, wait_for
 
 from vedette_protocol.messages import EvaluationReport, Refusal, Run
 from vedette_rl.agents.registry import agent_kind
@@ -89,11 +89,6 @@ def play(actor: Actor, sim: Counter, until: Callable[[], bool]) -> int:
         if outcome[3].any():
             actor.begin(sim.obs, outcome[3])
     return steps
-
-
-@pytest.fixture
-def address() -> Address:
-    return free_address()
 
 
 def counting_run(n_step: int = 1, **fields: Any) -> Run:
@@ -227,7 +222,7 @@ def greedy_actions(run: Run, obs: np.ndarray) -> np.ndarray:
     agent = {**run.agent}
     spaces = spaces_of(dict(run.env))
     policy = kind.build_policy(
-        kind.config.from_stored(agent), spaces, ranks=np.zeros(len(obs)), seed=0
+        kind.config.model_validate(agent), spaces, ranks=np.zeros(len(obs)), seed=0
     )
     policy.sync_model(ModelInfo(0, a_model(run)))
     return policy.act({"obs": obs}, explore=False)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from starts import lines_of_start  # of tests/support
+from configurations import configured
+from starts import lines_of_start
 
-from vedette_services.config import load_config
 from vedette_services.errors import SettingError
 from vedette_services.host import system
 from vedette_services.host.system import missing_device, nvidia_gpus
@@ -58,7 +58,7 @@ def test_nothing_starts_on_a_device_that_is_not_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(planning, "missing_device", lambda name: f"{name} is somewhere else")
-    config = load_config(settings=["learner.device=cuda:7"], environment={}).config
+    config = configured("learner.device=cuda:7")
     with pytest.raises(SettingError) as refused:
         lines_of_start(config, tmp_path / "run")
     said = "learner.device: cuda:7 is somewhere else; set learner.device=auto"

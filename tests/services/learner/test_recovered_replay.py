@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from starts import lines_of_start, spec_of  # of tests/support
+from configurations import configured
+from starts import lines_of_start, spec_of
 
 from vedette_protocol.account import SampleAccounting
 from vedette_protocol.ledger import Ledger
@@ -16,7 +17,6 @@ from vedette_rl.replay import commits
 from vedette_rl.replay.frame_ring import open_writer
 from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.ring import RingWriter
-from vedette_services.config import load_config
 from vedette_services.learner.supervisor import Supervisor
 from vedette_services.net.addresses import Address
 from vedette_services.run.directory import LearnerSpec, RunDirectory
@@ -28,9 +28,7 @@ from vedette_services.run.ring_stamp import ActorNumbers, pack_stamp, read_stamp
 @pytest.fixture
 def spec(tmp_path: Path) -> LearnerSpec:
     """A learner's run of CartPole."""
-    config = load_config(
-        env="CartPole-v1", settings=["replay.capacity=6000"], environment={}
-    ).config
+    config = configured("replay.capacity=6000", env="CartPole-v1")
     run = RunDirectory(tmp_path / "run")
     run.make()
     return spec_of(run, run.ensure_id(), config, Address("127.0.0.1", 5555))

@@ -11,12 +11,13 @@ from typing import Any
 
 import gymnasium as gym
 import pytest
-from starts import spec_of  # of tests/support
+from configurations import configured
+from starts import spec_of
 
 from vedette_protocol.schema import Schema
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import ModelInfo
-from vedette_rl.envs.make import probe_environment
+from vedette_rl.envs.make import environment_spaces, probe_environment
 from vedette_services.config import RunConfig, load_config
 from vedette_services.errors import EnvironmentProcessError
 from vedette_services.learner import supervisor
@@ -85,11 +86,11 @@ def signalled(number: int, once: Path | None = None) -> RunConfig:
         "agent": {"name": "dqn", "hidden_sizes": [16]},
         "evaluation": {"episodes": 2, "episode_timeout_s": 1.0},
     }
-    return load_config(table=table, environment={}).config
+    return configured(table=table)
 
 
 def model_evaluation(config: RunConfig, place: Path) -> ModelEvaluation:
-    return ModelEvaluation(config, probe_environment(config.env), "run", place)
+    return ModelEvaluation(config, environment_spaces(config.env), "run", place)
 
 
 def model() -> ModelInfo:

@@ -12,12 +12,12 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from starts import lines_of_start, plan, prepared  # of tests/support
+from configurations import configured
+from starts import lines_of_start, plan, prepared
 from test_checks import SMALL, config_of, make_run, refusal  # beside this file
 
 from vedette_protocol.account import SampleAccounting
 from vedette_protocol.ledger import Ledger
-from vedette_rl.agents.sac.config import SacConfig
 from vedette_rl.envs.make import environment_spaces
 from vedette_rl.envs.spaces import transition_dtype
 from vedette_rl.replay.commits import last_commit
@@ -45,8 +45,7 @@ STORED = [
 
 def again(out: Path, *settings: str) -> RunConfig:
     """The configuration of a start that names these settings alone."""
-    saved = settings_to_resume(out, RESUME)
-    return load_config(settings=settings, environment={}, saved=saved).config
+    return configured(*settings, saved=settings_to_resume(out, RESUME))
 
 
 @pytest.mark.parametrize(("setting", "before"), STORED)
@@ -166,34 +165,6 @@ def test_a_start_without_settings_keeps_the_runs_own(tmp_path: Path) -> None:
     assert (more.stop.max_opts, more.env, more.agent) == (90, first.env, first.agent)
 
 
-def test_a_run_of_an_earlier_version_keeps_what_its_agent_was(tmp_path: Path) -> None:
-    """Version 0.2.0 saved a SAC agent without what is the default now."""
-    config = load_config(
-        settings=["env.id=Pendulum-v1", "agent.name=sac", "agent.batch_size=256", "preset=none"],
-        environment={},
-    ).config
-    run = make_run(tmp_path, config)
-    new = ("normalize_observations", "critic_architecture", "policy_delay", "samples_per_insert")
-    new += ("random_shift",)
-    lines = run.config_file.read_text("utf-8").splitlines()
-    kept = [line for line in lines if not line.startswith(new)]
-    run.config_file.write_text("\n".join(kept), "utf-8")
-    for found in (again(tmp_path), read_config(run.config_file)):
-        assert isinstance(found.agent, SacConfig)
-        assert not found.agent.normalize_observations
-        assert (found.agent.critic_architecture, found.agent.policy_delay) == ("mlp", 1)
-        assert found.replay.samples_per_insert == 256.0
-    run.config_file.write_text(  # where a preset or a user had set the ratio, it was saved
-        "\n".join(kept).replace("[replay]", "[replay]\nsamples_per_insert = 64.0"), "utf-8"
-    )
-    found = again(tmp_path)
-    assert isinstance(found.agent, SacConfig)
-    assert (found.agent.critic_architecture, found.replay.samples_per_insert) == ("mlp", 64.0)
-    lines_of_start(again(tmp_path), tmp_path)
-    said = refusal(again(tmp_path, "agent.normalize_observations=true"), tmp_path)
-    assert said.startswith(f"agent.normalize_observations: the run in {tmp_path} has false, not ")
-
-
 def test_a_file_overrides_what_it_names_alone(tmp_path: Path) -> None:
     make_run(tmp_path / "run", config_of("agent.batch_size=16"))
     file = tmp_path / "mine.toml"
@@ -220,9 +191,7 @@ def test_another_environment_takes_nothing_from_the_run_and_is_refused(tmp_path:
 
 def test_another_agent_is_tried_on_the_environment_of_the_run_and_refused(tmp_path: Path) -> None:
     make_run(tmp_path, config_of(env="Pendulum-v1", agent="sac"))
-    other = load_config(
-        agent="td3", settings=SMALL, environment={}, saved=saved_config(tmp_path)
-    ).config
+    other = configured(*SMALL, agent="td3", saved=saved_config(tmp_path))
     assert other.env.id == "Pendulum-v1"
     said = refusal(other, tmp_path)
     assert said.startswith(f"agent.name: the run in {tmp_path} has sac, not td3; ")
@@ -249,8 +218,8 @@ def test_weights_of_another_run_are_for_a_run_without_a_checkpoint(tmp_path: Pat
 def test_nothing_is_kept_of_a_run_that_is_erased(tmp_path: Path) -> None:
     make_run(tmp_path, config_of())
     assert settings_to_resume(tmp_path, Start.of(fresh=True)) is None
-    assert settings_to_resume(tmp_path, Start()) == tmp_path / "config.toml"
-    assert settings_to_resume(tmp_path / "none", Start()) is None
+    assert settings_to_resume(tmp_path, RESUME) == tmp_path / "config.toml"
+    assert settings_to_resume(tmp_path / "none", RESUME) is None
 
 
 def test_a_saved_configuration_that_is_damaged_is_named(tmp_path: Path) -> None:

@@ -11,10 +11,11 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from starts import lines_of_start, prepared  # of tests/support
+from configurations import configured
+from run_directories import new_run, untrained_agent
+from starts import lines_of_start, prepared
 
 from vedette_protocol.ledger import Ledger
-from vedette_rl.agents.registry import agent_kind
 from vedette_rl.envs.make import probe_environment
 from vedette_rl.envs.spaces import describe_spaces, transition_dtype
 from vedette_rl.replay.ring import RingWriter
@@ -32,21 +33,17 @@ SMALL = ("replay.capacity=2000", "agent.hidden_sizes=[8,8]")
 
 
 def config_of(*settings: str, env: str = "CartPole-v1", agent: str = "dqn") -> RunConfig:
-    return load_config(env=env, agent=agent, settings=[*SMALL, *settings], environment={}).config
+    return configured(*SMALL, *settings, env=env, agent=agent)
 
 
 def make_run(out: Path, config: RunConfig) -> RunDirectory:
     """A run as a learner leaves it that was stopped."""
-    run = RunDirectory(out)
-    run.make()
-    run_id = run.ensure_id()
-    write_config(config, run.config_file)
-    spaces = probe_environment(config.env)
-    kind = agent_kind(config.agent.name)
-    agent = kind.build_agent(config.agent, spaces, device="cpu", seed=0)
+    run = new_run(out, config)
+    agent = untrained_agent(config)
     write_state(run.checkpoints / "1234", {"agent": agent.get_state()}, {})
-    row = ring_dtype(transition_dtype(spaces))
+    row = ring_dtype(transition_dtype(probe_environment(config.env)))
     capacity = config.replay.capacity
+    run_id = run.ensure_id()
     RingWriter.open(replay_directory(config, out), row, capacity, run_id=run_id).close()
     return run
 

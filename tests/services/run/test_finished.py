@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from run_directories import write_best_model
 
 from vedette.cli.app import main
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.envs.make import probe_environment
 from vedette_rl.replay.ring import RingWriter
 from vedette_rl.storage.checkpoints import Checkpoints
-from vedette_rl.storage.state_file import write_state
 from vedette_services.config import RunConfig, write_config
 from vedette_services.errors import NotARunError, NotInRunError, UsageError
 from vedette_services.run.finished import FinishedRun
@@ -26,11 +26,7 @@ CONFIG = RunConfig.model_validate(
 def run(tmp_path: Path) -> Path:
     """A run's directory with the best model that its evaluator would have written."""
     write_config(CONFIG, tmp_path / "config.toml")
-    agent = agent_kind("dqn").build_agent(
-        CONFIG.agent, probe_environment(CONFIG.env), device="cpu", seed=1
-    )
-    arrays = dict(agent.model_info().arrays)
-    write_state(tmp_path / "best", {"model": arrays}, {"version": 70, "return_mean": 9.0})
+    write_best_model(tmp_path, CONFIG)
     return tmp_path
 
 
@@ -100,7 +96,8 @@ def test_eval_plays_a_checkpoint_and_records_it(
     )
     checkpoints = Checkpoints(run / "checkpoints", 3)
     for steps in (90, 100):
-        checkpoints.save(steps, {"agent": {**agent.get_state(), "opt_steps": steps}}, {})
+        state = {"agent": {**agent.get_state(), "opt_steps": steps}}
+        checkpoints.save(steps, state, {"run_id": "r", "epoch": 1})
     gif = run / "first.gif"
     arguments = ["eval", str(run), "--episodes", "3", "--json", "--video", str(gif)]
     found = json_of([*arguments, "--checkpoint", "latest"], capsys)

@@ -8,13 +8,14 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from run_directories import new_run, untrained_agent
 from small_runs import config_of, trained  # beside this file
-from starts import lines_of_start  # of tests/support
+from starts import lines_of_start
 
 from vedette_rl.agents import agent_kind
 from vedette_rl.core import ModelInfo
 from vedette_rl.envs import Spaces
-from vedette_rl.envs.make import environment_spaces, probe_environment
+from vedette_rl.envs.make import environment_spaces
 from vedette_rl.storage.state_file import read_state, write_state
 from vedette_rl.testing import sampled_transitions
 from vedette_services.config import RunConfig, load_config
@@ -45,14 +46,10 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, An
 def begun(out: Path, **parts: Any) -> tuple[list[str], dict[str, Any], dict[str, Any]]:
     """The check's lines, the agent's state before its first step, and the first model."""
     from vedette.local.in_process import InProcessRun
-    from vedette_services.run.directory import RunDirectory
 
     config = config_of(**parts)
     lines = lines_of_start(config, out, in_process=True)
-    run = RunDirectory(out)
-    run.make()
-    run.ensure_id()
-    made = InProcessRun(config, environment_spaces(config.env), run)
+    made = InProcessRun(config, environment_spaces(config.env), new_run(out))
     return [*lines], made.agent.get_state(), model_of(made)
 
 
@@ -230,11 +227,9 @@ def test_arrays_that_the_new_agent_has_no_place_for_are_named(tmp_path: Path) ->
 def saved_model(out: Path, **agent: Any) -> Path:
     """A directory with a checkpoint and a best model, of which none has learned anything."""
     config = config_of(agent=agent)
-    made = agent_kind("dqn").build_agent(
-        config.agent, probe_environment(config.env), device="cpu", seed=1
-    )
-    write_state(out / "checkpoints" / "5", {"agent": made.get_state()}, {})
-    write_state(out / "best", {"model": dict(made.model_info().arrays)}, {"version": 5})
+    agent = untrained_agent(config, seed=1)
+    write_state(out / "checkpoints" / "5", {"agent": agent.get_state()}, {})
+    write_state(out / "best", {"model": dict(agent.model_info().arrays)}, {"version": 5})
     return out
 
 
@@ -284,7 +279,7 @@ def test_the_best_models_encoder_is_that_of_the_critics_which_share_it(
     agent, other = (
         agent_kind("sac").build_agent(config, spaces, device="cpu", seed=k) for k in (0, 1)
     )
-    found = WeightsSource("best", {}, {}, agent.model_info().arrays).weights_for(other)
+    found = WeightsSource("best", {"version": 0}, {}, agent.model_info().arrays).weights_for(other)
     encoder = [name for name in found.state["policy"] if name.startswith("encoder.")]
     assert encoder
     for name in encoder:

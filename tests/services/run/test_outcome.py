@@ -1,6 +1,7 @@
-"""What a run's directory tells of its end."""
+"""What a run's directory tells of its end, and of a start that does not answer yet."""
 
 import os
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from vedette_services.run.outcome import (
     describe_unsaved,
     last_status,
     read_summary,
+    startup_stage,
     write_summary,
 )
 from vedette_services.status.records import StatusRecordWriter, TrainerStatus
@@ -163,3 +165,16 @@ def test_the_summary_of_an_end_is_on_the_disk_with_its_name(
     assert read_summary(tmp_path) == ENDED
     aside = tmp_path / f".summary.json.{os.getpid()}.new"
     assert synced == ([aside, tmp_path] if ended else [])
+
+
+def test_the_stage_is_told_by_what_the_learner_has_made_since_it_started(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    began = time.time() - 10.0
+    assert "its process loads" in startup_stage(run, began)
+    run.make()
+    run.learning_map.touch()
+    assert "opens the replay" in startup_stage(run, began)
+    run.ingest_map.touch()
+    assert "opens its ports" in startup_stage(run, began)
+    later = time.time() + 10.0  # a start of its own: what is there is an earlier one's
+    assert "its process loads" in startup_stage(run, later)

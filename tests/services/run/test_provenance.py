@@ -5,14 +5,14 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from configurations import configured
 
-from vedette_services.config import load_config
 from vedette_services.learner.trainer.run_recorder import open_recorder
 from vedette_services.run import provenance
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.provenance import read_provenance, record_provenance
 
-CONFIG = load_config(settings=["seed=7"], environment={}).config
+CONFIG = configured("seed=7")
 
 
 def git(*arguments: str) -> str:

@@ -13,8 +13,10 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from configurations import configured
 from numpy.typing import NDArray
-from starts import prepared  # of tests/support
+from run_directories import new_run
+from starts import prepared
 
 from vedette_rl.core import Columns
 from vedette_rl.envs.make import (
@@ -26,7 +28,7 @@ from vedette_rl.envs.spaces import transition_dtype
 from vedette_rl.errors import ReplayFormatError
 from vedette_rl.replay.ring import RingReader, RingWriter
 from vedette_rl.steps import NStep
-from vedette_services.config import RunConfig, load_config, write_config
+from vedette_services.config import RunConfig
 from vedette_services.errors import SettingError
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.replay_layout import ring_dtype
@@ -86,13 +88,9 @@ def configuration(
     table: dict[str, Any] = {} if env is None else {"env": env}
     if data is not None:
         table["replay"] = {"sources": {"demos": {"data": str(data)}}}
-    return load_config(
-        env=None if env else "SourcesWalk-v0",
-        agent="dqn",
-        settings=[*base, *settings],
-        table=table,
-        environment={},
-    ).config
+    return configured(
+        *base, *settings, env=None if env else "SourcesWalk-v0", agent="dqn", table=table
+    )
 
 
 def played(n_step: int = 1, form: str = "vector", settings: Sequence[str] = ()) -> Columns:
@@ -289,12 +287,9 @@ def test_declared_spaces_that_a_data_set_has_not_are_refused(tmp_path: Path) -> 
 
 def other_run(root: Path, config: RunConfig, columns: Columns) -> Path:
     """Another run's directory with these rows."""
-    run = RunDirectory(root)
-    run.make()
-    write_config(config, run.config_file)
-    run_id = run.ensure_id()
+    run = new_run(root, config)
     row = ring_dtype(transition_dtype(probe_environment(config.env)))
-    ring = RingWriter.open(run.replay, row, 1000, run_id=run_id)
+    ring = RingWriter.open(run.replay, row, 1000, run_id=run.ensure_id())
     ring.append({**columns, "version": 3, "manager": 1, "actor": 2}, len(columns["reward"]))
     ring.commit()
     ring.close()
@@ -577,9 +572,8 @@ def test_a_killed_reading_leaves_nothing_that_the_next_start_takes(tmp_path: Pat
     config = configuration(data=write_npz(tmp_path / "set.npz", played()))
     run = RunDirectory(tmp_path / "run")
     run.make()
-    stage_sources(
-        config, run, environment_spaces(config.env), ["demos"]
-    )  # and killed before they were in their place
+    spaces = environment_spaces(config.env)
+    stage_sources(config, run, spaces, ["demos"])  # and killed before they were in their place
     start(config, run.root)
     assert len(rows_read(config, run.root)["reward"]) == ROWS
     assert not (run.root / "sources.new").exists()

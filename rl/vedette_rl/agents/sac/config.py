@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import PositiveInt, model_validator
 
@@ -30,12 +30,6 @@ class SacConfig(ActorCriticConfig):
     step sizes. `docs/reference/agents.md` has the keys of the paper.
     """
 
-    values_before: ClassVar[Mapping[str, Any]] = {
-        "normalize_observations": False,
-        "critic_architecture": "mlp",
-        "policy_delay": 1,
-        "random_shift": 0,
-    }
     name: Literal["sac"] = "sac"
     """the registry's name of the agent, or ``module:Name``."""
     learning_rate: LearningRate = 1e-3

@@ -215,11 +215,10 @@ class Learner:
         self._init = meta.get("init", {})
         if self._lasting:
             return remaining_draws(meta, self.replay.inserted)
-        if "books" in meta:
-            self.earlier = EarlierStarts(**meta["books"])
-        else:  # of daemons, which count in their replay
-            rows, steps = int(meta["inserted"]), int(meta["env_steps"])
-            self.earlier = EarlierStarts(rows, rows, sampled=int(meta["sampled"]), env_steps=steps)
+        # Runs before version 0.3 saved it as "books".
+        self.earlier = EarlierStarts(
+            **(meta["accounting"] if "accounting" in meta else meta["books"])
+        )
         return 0
 
     def train(
@@ -301,7 +300,7 @@ class Learner:
             accounting = {name: getattr(samples, name) for name in EarlierStarts._fields[:3]}
             accounting["sampled"] = self.earlier.sampled + learning.sampled
             accounting["env_steps"] = gateway.env_steps
-            meta |= {"sampled": 0, "inserted": 0, "books": accounting}
+            meta |= {"sampled": 0, "inserted": 0, "accounting": accounting}
         self._checkpoint_writer.save(agent.opt_steps, state, meta)
 
     def record(self, record: dict[str, float], opt_steps: int) -> None:

@@ -202,7 +202,7 @@ def test_a_run_may_go_on_with_prioritized_replay_after_a_uniform_one(tmp_path: P
 
 
 def test_a_checkpoint_of_another_network_is_refused_with_the_fix(tmp_path: Path) -> None:
-    """As version 0.2.0 left it, which flattened images beside vectors."""
+    """One of other hidden layers, as after a change that settings do not show."""
     config = config_of("dqn", prioritized=False)
     fill(tmp_path, "dqn")
     half = Half(tmp_path, config)

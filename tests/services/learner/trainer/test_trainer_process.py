@@ -5,13 +5,14 @@ import os
 from pathlib import Path
 
 import pytest
-from starts import spec_of  # of tests/support
+from configurations import configured
+from starts import spec_of
 
 from vedette_rl.envs.make import probe_environment
 from vedette_rl.replay.frame_ring import open_writer
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_rl.replay.ring import RingWriter
-from vedette_services.config import RunConfig, load_config
+from vedette_services.config import RunConfig
 from vedette_services.learner.trainer.process import open_replay
 from vedette_services.net.addresses import Address
 from vedette_services.run.directory import LearnerSpec, RunDirectory
@@ -21,7 +22,7 @@ from vedette_services.run.replay_layout import replay_layout
 @pytest.fixture
 def spec(tmp_path: Path) -> LearnerSpec:
     settings = ["replay.capacity=2000", "replay.prioritized=true"]
-    config: RunConfig = load_config(env="CartPole-v1", settings=settings, environment={}).config
+    config: RunConfig = configured(*settings, env="CartPole-v1")
     return spec_of(RunDirectory(tmp_path), "run", config, Address("127.0.0.1", 5555))
 
 

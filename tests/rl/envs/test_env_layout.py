@@ -1,11 +1,11 @@
-"""Actions as agents say them become the environment's own, and none leaves its space."""
+"""Actions and rewards between an environment and its transitions."""
 
 import gymnasium as gym
 import numpy as np
 import pytest
 
 from vedette_rl.agents.actions import BoxActions, to_bounds
-from vedette_rl.envs.layout import ActionConverter
+from vedette_rl.envs.layout import ActionConverter, RewardTransform
 
 TENTH = gym.spaces.Box(-0.1, 0.1, (2,), np.float64)  # float32(0.1) > 0.1
 POINT = gym.spaces.Box(0.3, 0.3, (2,), np.float64)
@@ -63,3 +63,22 @@ def test_bounds_that_float32_has_stay_as_they_are() -> None:
 )
 def test_a_form_says_whether_it_changes_anything(space: gym.Space[object], own: bool) -> None:
     assert ActionConverter(space, 1).is_identity == own
+
+
+@pytest.mark.parametrize(
+    ("scale", "clip", "expected"),
+    [
+        (1.0, 0.0, [-8.0, 0.5, 3.0]),
+        (0.5, 0.0, [-4.0, 0.25, 1.5]),
+        (1.0, 1.0, [-1.0, 0.5, 1.0]),
+        (0.5, 1.0, [-1.0, 0.25, 1.0]),  # scaled first
+    ],
+)
+def test_rewards_are_scaled_and_then_clipped(
+    scale: float, clip: float, expected: list[float]
+) -> None:
+    true = np.array([-8.0, 0.5, 3.0])
+    out = np.zeros(3, np.float32)
+    RewardTransform(scale, clip).write(true, out)
+    assert out.tolist() == expected
+    assert true.tolist() == [-8.0, 0.5, 3.0]

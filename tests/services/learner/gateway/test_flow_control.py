@@ -1,4 +1,8 @@
-"""The limits that managers are granted."""
+"""Flow control: what managers are granted, how soon they hear, and the memory of the gateway."""
+
+import mmap
+import os
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -7,7 +11,16 @@ from hypothesis import strategies as st
 from vedette_protocol.account import IncarnationAccount
 from vedette_protocol.limits import EXTRAS_MAX
 from vedette_rl.replay.limiter import Limiter
-from vedette_services.learner.gateway.flow_control import Budget, CreditGrants, FlightLimits
+from vedette_services.host.system import private_bytes
+from vedette_services.learner.gateway.flow_control import (
+    ANYWAY_S,
+    CHANGED_S,
+    AckScheduler,
+    Budget,
+    CreditGrants,
+    FlightLimits,
+    gateway_memory_limit,
+)
 
 FREE = Limiter(0.0, min_size=1, error_buffer=0.0, batch_size=1)
 
@@ -110,3 +123,98 @@ def test_open_batches_stay_within_the_budget_but_for_one_each(data: st.DataObjec
 @pytest.mark.parametrize("managers", [1, 7, 4096, 10_000])
 def test_everybody_may_have_a_batch_open(managers: int) -> None:
     assert grants().share(Budget(4096), managers) == max(1, 4096 // managers)
+
+
+MANY = [f"m{number}" for number in range(50)]
+MIB = 1 << 20
+
+
+def pace(batch_bytes: int, share: int = 80) -> AckScheduler:
+    """At 0 s everybody was told everything."""
+    made = AckScheduler(FlightLimits(1024, 64 * MIB), batch_bytes)
+    made.on_sent(MANY, share, 0.0)
+    return made
+
+
+def test_who_has_used_a_quarter_of_its_credit_hears_at_once_however_many_there_are() -> None:
+    waits = pace(3_000)
+    for _ in range(20):
+        waits.on_batch("m1")
+    waits.on_batch("m2")
+    assert waits.due_acks(MANY, 1.5 * CHANGED_S) == ["m1"]
+    assert {"m1", "m2"} <= set(waits.due_acks(MANY, ANYWAY_S))
+
+
+def test_who_may_have_few_batches_open_hears_after_few() -> None:
+    waits = pace(480_000, 10)
+    for _ in range(3):
+        waits.on_batch("m1")
+    assert waits.due_acks(MANY, 1.5 * CHANGED_S) == ["m1"]
+
+
+def test_news_that_cannot_wait_does_not() -> None:
+    waits = pace(3_000)
+    waits.expedite("m3")
+    assert waits.due_acks(MANY, 0.5 * CHANGED_S) == []
+    assert waits.due_acks(MANY, 1.5 * CHANGED_S) == ["m3"]
+
+
+def test_what_nobody_is_there_to_hear_is_no_news() -> None:
+    waits = pace(3_000)
+    waits.on_batch("gone")
+    assert waits.unacked
+    assert waits.due_acks(MANY, 0.5 * CHANGED_S) == []
+    assert not waits.unacked
+
+
+def test_all_are_sent_an_ack_at_least_so_often_and_who_is_gone_is_not() -> None:
+    waits = pace(3_000)
+    assert waits.due_acks(MANY[:2], 0.9 * ANYWAY_S) == []
+    assert waits.due_acks(MANY[:2], ANYWAY_S) == MANY[:2]
+    waits.on_sent(MANY[:1], 80, ANYWAY_S)
+    assert waits.due_acks(MANY[:2], 1.1 * ANYWAY_S) == MANY[1:2]
+
+
+def test_thousands_are_sent_acks_without_news_less_often() -> None:
+    waits = AckScheduler(None, 3_000)
+    many = [f"m{number}" for number in range(1000)]
+    waits.on_sent(many, 80, 0.0)
+    assert waits.due_acks(many, 0.49) == []
+    assert waits.due_acks(many, 0.51) == many
+
+
+def test_managers_of_the_gateway_before_hear_at_the_first_poll() -> None:
+    assert AckScheduler(None, 3_000, ["a", "b"]).due_acks(["a", "b", "c"], 0.0) == ["a", "b"]
+
+
+def test_a_joiner_hears_at_the_first_poll_though_it_was_sent_an_ack_a_moment_ago() -> None:
+    waits = pace(3_000)
+    waits.expedite_joiner("m3")
+    assert waits.due_acks(MANY, 0.1 * CHANGED_S) == ["m3"]
+
+
+def test_a_manager_alone_hears_soon_enough_that_its_window_does_not_bound_it() -> None:
+    waits = pace(3_000)
+    alone = MANY[:1]
+    for _ in range(20):
+        waits.on_batch("m0")
+    assert waits.due_acks(alone, 0.2 * CHANGED_S) == []
+    assert waits.due_acks(alone, 0.3 * CHANGED_S) == alone
+
+
+def test_the_limit_leaves_room_for_what_is_in_flight_and_for_models() -> None:
+    small = gateway_memory_limit(0)
+    assert small > 2 * FlightLimits().payload_bytes
+    assert gateway_memory_limit(3 << 30) >= small + (8 << 30)
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux says it")
+def test_what_a_process_holds_grows_with_its_own_memory_alone() -> None:
+    before = private_bytes(os.getpid())
+    # Not from the allocator, which may hand out memory that was freed, and keep what is freed.
+    with mmap.mmap(-1, 64 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as held:
+        for page in range(0, len(held), mmap.PAGESIZE):
+            held[page] = 1
+        grown = private_bytes(os.getpid()) - before
+    assert 60 << 20 < grown < 80 << 20
+    assert private_bytes(2**22 + 1) == 0
