@@ -18,6 +18,7 @@ from vedette_rl.envs.layout import ObservationLayout, RewardTransform, read_flag
 from vedette_rl.envs.native_vector_env import (
     NativeVectorEnv,
     SingleOfVector,
+    has_vector_form,
     make_native_vector,
     make_vector,
 )
@@ -160,7 +161,8 @@ def make_vector_environment(
     ):
         return NativeVectorEnv(make_vector(config, count, allow_import), seed=seed, rewards=rewards)
     side_by_side = config.stepping in ("threads", "processes")
-    if config.vectorization == "auto" and count >= AUTO_VECTOR_COUNT and not side_by_side:
+    many = count >= AUTO_VECTOR_COUNT and not side_by_side
+    if config.vectorization == "auto" and many and has_vector_form(config, allow_import):
         with closing(make_env(config, allow_import=allow_import)) as single:
             vector = make_native_vector(single, config, count, allow_import)
         if vector is not None:
@@ -254,6 +256,16 @@ def vector_of_one(env: Env, config: EnvConfig, seed: int) -> VectorEnvironment:
     if isinstance(env, SingleOfVector):
         return NativeVectorEnv(env.vector, seed=seed, rewards=rewards)
     return LoopVectorEnv(SerialEnvs([env]), seed=seed, rewards=rewards)
+
+
+def group_spaces(group: EnvGroup, config: EnvConfig) -> Spaces:
+    """The spaces of environments that are made, as agents see them.
+
+    Raises:
+        SpaceLayoutError: transitions of these spaces have no columns.
+    """
+    stack = count_stacked_frames(group.example, config)
+    return agent_spaces(group.observation_space, group.action_space, stack=stack)
 
 
 def _refuse_random_weights(env: Env) -> None:

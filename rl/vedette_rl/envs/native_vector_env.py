@@ -252,17 +252,18 @@ def _takes(spec: gym.envs.registration.EnvSpec, argument: str) -> bool:
         return False
 
 
+def has_vector_form(config: EnvConfig, allow_import: AllowImport | None) -> bool:
+    """True if an environment may have a vector form of its own, as it is wrapped."""
+    spec = find_spec(config, allow_import)
+    wrapped = spec.additional_wrappers or config.wrappers or config.frame_stack
+    return spec.vector_entry_point is not None and not wrapped
+
+
 def make_native_vector(
     env: Env, config: EnvConfig, count: int, allow_import: AllowImport | None
 ) -> VectorEnv | None:
     """The vector form of `env`; None where it has none, or one of other spaces."""
-    spec = find_spec(config, allow_import)
-    if (
-        spec.vector_entry_point is None
-        or spec.additional_wrappers
-        or config.wrappers
-        or config.frame_stack
-    ):
+    if not has_vector_form(config, allow_import):
         return None
     try:
         vector = make_vector(config, count, allow_import)

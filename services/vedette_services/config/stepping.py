@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
 
 from vedette_services.config.probing import EnvironmentProbe
 from vedette_services.config.run_config import RunConfig
-from vedette_services.host.step_cost import SLOW_STEP_S, StepCost
+from vedette_services.host.step_cost import SLOW_STEP_S, StepCost, Stepping
 
 _HEAVY_STEP_S = 0.001  # computing for so long, a step is worth a process of its own
 _DEFAULT_ENVIRONMENTS = 16
 _ACTORS_MOST = 16
-
-Stepping = Literal["serial", "threads", "processes"]
 
 
 @dataclass(frozen=True, slots=True)

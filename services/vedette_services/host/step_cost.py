@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -23,6 +24,8 @@ _STEPS = 10
 _SECONDS = 0.3
 _STEPS_LEAST = 3
 
+Stepping = Literal["serial", "threads", "processes"]
+
 
 @dataclass(frozen=True, slots=True)
 class StepCost:
@@ -37,6 +40,24 @@ class StepCost:
     seconds: float
     computes: bool
     overlaps: bool
+
+    @property
+    def waits(self) -> bool:
+        """Several environments side by side take no longer than one."""
+        return not self.computes and self.seconds >= SLOW_STEP_S
+
+    def steps_per_s(self, envs: int, stepping: Stepping) -> float:
+        """Return the most steps per second of an actor on one core, without what acting takes.
+
+        Args:
+            envs: environments of the actor.
+        """
+        return (envs if self.waits and stepping != "serial" else 1) / self.seconds
+
+    def describe(self) -> str:
+        """Say how long a step takes, and what it does meanwhile where that matters."""
+        does = "" if self.seconds < SLOW_STEP_S else ", computing" if self.computes else ", waiting"
+        return f"takes {1e3 * self.seconds:.2g} ms{does}"
 
 
 def measure_step(env: Env, make: Callable[[], Env]) -> StepCost:

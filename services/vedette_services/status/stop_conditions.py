@@ -81,7 +81,11 @@ STOPPED_EVALUATION = "the last evaluation was stopped"
 def missing_evaluation(*, by_managers: bool = False) -> str:
     """Return the sentence about a last model that was played, by nobody whose result counts."""
     if by_managers:
-        return f"no manager that counts has evaluated the last model: {_PLAY_LAST}"
+        return (
+            f"no manager that counts has evaluated the last model: {_PLAY_LAST}. Managers evaluate "
+            "in environments beside those of their actors: where there is no second one, "
+            "learner.eval_interval=0 leaves evaluations out"
+        )
     return f"the last evaluation failed, or does not count: {_PLAY_LAST}"
 
 
