@@ -27,21 +27,21 @@ from vedette.results import status as status
 from vedette.settings import Settings as Settings
 from vedette.settings import configuration_table, spell_out
 from vedette.sweep import Sweep, jobs_within, plan_trials, report_on
-from vedette_rl.agents.config import AgentConfig as AgentConfig
 from vedette_rl.agents.dqn.config import DqnConfig
 from vedette_rl.agents.exploration import ExplorationConfig as ExplorationConfig
 from vedette_rl.agents.iqn.config import IqnConfig
 from vedette_rl.agents.sac.config import SacConfig
-from vedette_rl.agents.td3.policy import Td3Config
+from vedette_rl.agents.td3.config import Td3Config
 from vedette_rl.core import Evaluation as Evaluation
 from vedette_rl.core import Policy as Policy
+from vedette_rl.core.agent_config import AgentConfig as AgentConfig
 from vedette_rl.envs.config import EnvConfig as EnvConfig
 from vedette_rl.envs.config import WrapperConfig as WrapperConfig
 from vedette_rl.import_by_name import module_being_imported
 from vedette_rl.recording.reading import Curve as Curve
 from vedette_rl.replay.config import ReplayConfig as ReplayConfig
 from vedette_rl.replay.config import SourceConfig as SourceConfig
-from vedette_services.actors.own_loop import Actor as Actor
+from vedette_services.actors.custom_loop import Actor as Actor
 from vedette_services.config import ActorsConfig as ActorsConfig
 from vedette_services.config import EvaluationConfig as EvaluationConfig
 from vedette_services.config import LearnerConfig as LearnerConfig

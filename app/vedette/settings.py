@@ -14,12 +14,13 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 from pydantic import BaseModel
 
-from vedette_rl.agents.config import AgentConfig
+from vedette_rl.core.agent_config import AgentConfig
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.naming import environment_table
 from vedette_rl.replay.config import ReplayConfig
-from vedette_rl.settings.key_suggestions import OUR_KEY, nearest
+from vedette_rl.settings.key_suggestions import KnownKeys, nearest
 from vedette_services.config import ActorsConfig, EvaluationConfig, LearnerConfig, StopConfig
+from vedette_services.config.run_config import every_key
 from vedette_services.errors import SettingError
 
 Environment = str | Callable[..., gym.Env[Any, Any]] | gym.Env[Any, Any] | EnvSpec | EnvConfig
@@ -85,7 +86,9 @@ def spell_out(function: _F) -> _F:
 
 def _meant(name: str, names: Sequence[str]) -> str:
     """What to write in place of an argument that does not exist."""
-    if near := nearest(name, {*names, *OUR_KEY.values()}):
+    synonyms = every_key().synonyms
+    # of the keys those that other libraries have too: all would offer too much that is far off
+    if near := nearest(name, KnownKeys((*names, *synonyms.values()), synonyms)):
         return f"did you mean {near}?"
     return f"there are {', '.join(names)}"
 

@@ -122,8 +122,9 @@ class IncarnationAccount:
 
     def grant(self, batches: int) -> None:
         """Raise the limit so that `batches` may be unsettled; never lower it."""
+        # `settle` keeps no exact set beyond EXTRAS_MAX, so no number there may be sent.
         limit = self.contiguous + min(batches + self.extras.bit_count(), EXTRAS_MAX)
-        self.limit = max(self.limit, min(limit, COUNT_MAX))  # of absurd numbers no ack can say more
+        self.limit = max(self.limit, min(limit, COUNT_MAX))  # an ack holds no larger number
 
     def accept_claim(self, limit: int, batches_max: int) -> int:
         """Raise the limit to one that an earlier learner granted, by `batches_max` at most.
@@ -166,7 +167,7 @@ class IncarnationAccount:
             self.extras >>= base - self.contiguous
             self.contiguous = base
             self._advance_contiguous()
-            self.limit = max(self.limit, self.contiguous)
+            self.limit = max(self.limit, self.contiguous)  # else `open_batches` would be negative
 
     def on_report(self, report: Report, rows_max: int, window_batches: int) -> None:
         """Copy the counts of a report, unless it is older than the last one.
@@ -185,7 +186,7 @@ class IncarnationAccount:
         self.window_rows = min(
             report.window_rows, rows_max * min(report.window_batches, window_batches)
         )
-        sent = rows_max * min(report.sequenced, self.limit)
+        sent = rows_max * min(report.sequenced, self.limit)  # no number above was granted
         self.produced = min(report.produced, self.dropped + self.window_rows + sent)
 
     def accounting(self) -> SampleAccounting:
@@ -283,6 +284,7 @@ class ManagerEntry:
             for name, value in zip(_COUNTS, counts, strict=True):
                 setattr(account, name, check_count(value))
             account.gone = bool(gone)
+            # What was granted before is not stored: the manager's report claims it again.
             account.limit = account.contiguous + account.extras.bit_length()
             entry.accounts[account.incarnation] = account
         return entry

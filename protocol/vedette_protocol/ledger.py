@@ -174,6 +174,7 @@ class Ledger:
             account.env_steps += batch.env_steps
             self.env_steps += batch.env_steps
             return "new"
+        # A duplicate is not validated: its number of rows is the sender's claim.
         account.duplicates += min(batch.rows, self.batch_rows)
         return "duplicate"
 

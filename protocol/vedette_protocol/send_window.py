@@ -132,7 +132,7 @@ class Window:
         dropped = 0
         if not self.has_room(size):
             dropped = self._make_room(size)
-            if not self.has_room(size):
+            if not self.has_room(size):  # the others were sent and may arrive: the new one goes
                 self.produced += rows
                 self.dropped += rows
                 return dropped + rows
@@ -314,6 +314,7 @@ class Window:
             if self._sent_at.pop(seq, None) is not None:
                 marked += 1
         if marked:
+            # Made again from all of them, since resends are ascending, as `_numbered` is.
             self._again = deque(seq for seq in self._numbered if seq not in self._sent_at)
         return marked
 
@@ -331,6 +332,7 @@ class Window:
             beyond.append(seq + bit.bit_length() - 1)
             extras ^= bit
         self._free(beyond)
+        # Numbers that were settled out of order, also by earlier acks, may follow directly.
         while self.base < self.sequenced and self.base not in self._numbered:
             self.base += 1
 

@@ -16,7 +16,7 @@
     ├── WrongSettingsError         settings that were made in Python, a line each
     ├── SpaceLayoutError, DeclaredSpaceError, EnvironmentFaultError     an environment
     ├── ImportNotAllowedError      a module that this host does not import for others
-    ├── RowColumnError, OwnPartError, HindsightError     rows, and what makes them
+    ├── RowColumnError, CustomPartError, HindsightError     rows, and what makes them
     ├── ModelMismatchError, PolicyFileError, CheckpointError     weights
     ├── DataSetError               recorded data
     ├── ReplayFormatError          a replay on disk that is another than asked for
@@ -221,7 +221,7 @@ class RowColumnError(RlError):
         self.why = why
 
 
-class OwnPartError(RlError):
+class CustomPartError(RlError):
     """A part of the user's own returns what its interface does not say.
 
     Args:

@@ -16,7 +16,7 @@ from vedette_rl.core.columns import check_rows
 from vedette_rl.core.learning import describe_returned
 from vedette_rl.envs.spaces import action_field
 from vedette_rl.envs.vector_env import VectorEnvironment
-from vedette_rl.errors import OwnPartError
+from vedette_rl.errors import CustomPartError
 from vedette_rl.import_by_name import is_import_name
 
 
@@ -138,7 +138,7 @@ class RolloutLoop:
 
         Raises:
             ModelMismatchError: as `sync`.
-            OwnPartError: the first ones are none of the action space.
+            CustomPartError: the first ones are none of the action space.
         """
         self.sync()
         action = self._act(self._obs, explore=True, begins=self._begins)
@@ -191,8 +191,8 @@ def check_actions(name: str, actions: Any, space: gym.Space[Any], envs: int) -> 
         space: of one action, as agents see it: discrete ones count from 0.
 
     Raises:
-        OwnPartError: they are not one action of the space for each; a Box's bounds are not looked
-            at, as many environments clip.
+        CustomPartError: they are not one action of the space for each; a Box's bounds are not
+            looked at, as many environments clip.
     """
     _, dtype, shape = action_field(space)
     try:
@@ -206,4 +206,4 @@ def check_actions(name: str, actions: Any, space: gym.Space[Any], envs: int) -> 
         sound = all(space.contains(one.astype(space.dtype)) for one in found)
     if not sound:
         expected = f"an action of {space} for each environment, {dtype}{[envs, *shape]}"
-        raise OwnPartError("agent.name", name, "act", describe_returned(actions), expected)
+        raise CustomPartError("agent.name", name, "act", describe_returned(actions), expected)

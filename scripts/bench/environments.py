@@ -67,5 +67,5 @@ def _run(command: Sequence[str | Path]) -> None:
 
 
 def last_line(text: object) -> str:
-    """Return the last line of what a program printed."""
+    """Return the last line of what a program printed, cut for a message."""
     return (str(text).strip().splitlines() or ["it printed nothing"])[-1][:200]

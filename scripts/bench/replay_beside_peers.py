@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Sequence
 from typing import Any
 
-from bench.environments import ROOT, NotInstallableError, install, last_line
+from bench.environments import ROOT, NotInstallableError, install
 from vedette_services.errors import ServicesError
 
 _PEERS = (
@@ -62,5 +62,5 @@ def _json_of(command: Sequence[str], **variables: str) -> dict[str, Any]:
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         raise ComparisonFailedError(f"{command[2]} ended with status {done.returncode}")
-    figures: dict[str, Any] = json.loads(last_line(done.stdout))
+    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return figures

@@ -44,7 +44,7 @@ def ours(seed: int, env: str) -> dict[str, Any]:
     """One `vedette run` of the environment's preset."""
     with tempfile.TemporaryDirectory() as scratch:
         out = Path(scratch) / "run"
-        command = [ROOT / ".venv/bin/vedette", "run", "--out", out]
+        command = [str(ROOT / ".venv/bin/vedette"), "run", "--out", str(out)]
         command += ["--env", env, "--set", f"seed={seed}"]
         began = time.perf_counter()
         subprocess.run(command, check=True, capture_output=True, timeout=TIMEOUT_S)
@@ -64,7 +64,8 @@ def ours(seed: int, env: str) -> dict[str, Any]:
 def run_peer(seed: int, env: str) -> dict[str, Any]:
     """Run Stable-Baselines3 once, and return what it printed."""
     algorithm, target, every, steps, kwargs = ZOO[env]
-    command = [ROOT / ".venv-stable-baselines3/bin/python", PEER_PROGRAMS / "train_sb3.py"]
+    python = ROOT / ".venv-stable-baselines3/bin/python"
+    command = [str(python), str(PEER_PROGRAMS / "train_sb3.py")]
     command += [f"--seed={seed}", f"--env={env}", f"--algorithm={algorithm}"]
     command += [f"--target={target}", f"--every={every}", f"--steps={steps}"]
     command += [f"--kwargs={json.dumps(kwargs)}"]

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vedette_rl.agents.config import AgentConfig
 from vedette_rl.agents.kind import AgentKind
 from vedette_rl.core import Columns, ModelInfo, OptResult, State
+from vedette_rl.core.agent_config import AgentConfig
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.storage.buffer_pool import BufferPool
 

@@ -19,7 +19,7 @@ from vedette_rl.import_by_name import MOVED_MODULES, import_by_name
 from vedette_rl.networks.encoder import CustomQNetwork
 from vedette_rl.recording import CsvRecorder, JsonlRecorder, TeeRecorder, TensorboardRecorder
 from vedette_rl.recording.registry import make_recorders
-from vedette_rl.steps.n_step import make_step_processor
+from vedette_rl.steps.registry import make_step_processor
 from vedette_rl.testing import sampled_obs, sampled_transitions
 
 SPACES = Spaces(gym.spaces.Box(-1, 1, (3,), np.float32), gym.spaces.Discrete(2))

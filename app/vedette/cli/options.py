@@ -38,26 +38,19 @@ def complete_agents(incomplete: str) -> list[str]:
 
 def complete_settings(incomplete: str) -> list[str]:
     """List the keys of the configuration that begin so, each with the ``=`` that follows."""
-    return [f"{key}=" for key in _every_key() if key.startswith(incomplete)]
+    from vedette_services.config.run_config import every_key
+
+    return [f"{key}=" for key in every_key().keys if key.startswith(incomplete)]
 
 
 def suggest_setting(option: str) -> str:
     """Return the key of the configuration that was written as an option; "" for none."""
     from vedette_rl.settings.key_suggestions import nearest
+    from vedette_services.config.run_config import every_key
 
     name = option.lstrip("-").replace("-", "_")
-    keys = _every_key()
-    return name if name in keys else nearest(name, keys)
-
-
-def _every_key() -> list[str]:
-    from vedette_rl.agents.registry import BUILT_IN
-    from vedette_rl.settings.part import keys_of
-    from vedette_services.config.run_config import RunConfig
-
-    keys = [*keys_of(RunConfig)]
-    keys += [key for kind in BUILT_IN.values() for key in keys_of(kind.config, "agent")]
-    return list(dict.fromkeys(keys))
+    known = every_key()
+    return name if name in known.keys else nearest(name, known)
 
 
 def complete_arguments(incomplete: str) -> list[str]:

@@ -30,9 +30,9 @@ from vedette_rl.replay.rows import MemoryRing, default_guard
 from vedette_rl.storage.checkpoints import refuse_diverged
 from vedette_services.actors.actor import ActorLoop, build_actor
 from vedette_services.actors.actor_spec import SLOTS, ActorSpec
+from vedette_services.actors.custom_actor import LocalModels
 from vedette_services.actors.handover import LocalHandover, SlotLayout, slot_layout
 from vedette_services.actors.instructions import StartActor, StoreModel
-from vedette_services.actors.own_actor import LocalModels
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import ServicesError, UnsavedEndError
 from vedette_services.host.processes import StopSignals

@@ -301,7 +301,11 @@ class Lane:
 
 
 def fleet_lanes(record: RunRecord) -> list[Lane]:
-    """Return the learner's lane, then the managers' in the order of their first events."""
+    """Return the learner's lane, then the managers' in the order of their first events.
+
+    A manager's span ends with its next event, or with the end of the learner's start in which
+    it began.
+    """
     starts = record.starts
     of: dict[str, list[RunEvent]] = {}
     for event in record.events:

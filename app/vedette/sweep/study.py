@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from vedette_rl.settings.part import keys_of
+from vedette_rl.settings.part import known_keys
 from vedette_services.config import RunConfig, load_config
 from vedette_services.config.loading import read_toml
 from vedette_services.config.settings import (
@@ -169,7 +169,7 @@ def _validated(kind: type[Part], table: Table, place: str = "") -> Part:
     try:
         return kind.model_validate_json(json.dumps(table, default=str), strict=True)
     except ValidationError as error:
-        raise_errors(explain_errors(error, kind, place, list(keys_of(kind, place))))
+        raise_errors(explain_errors(error, kind, place, known_keys(kind, place)))
         raise
 
 

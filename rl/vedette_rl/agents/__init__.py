@@ -16,31 +16,31 @@ if TYPE_CHECKING:
     from vedette_rl.agents.captured_step import Due as Due
     from vedette_rl.agents.captured_step import SteppedAgent as SteppedAgent
     from vedette_rl.agents.captured_step import StepResult as StepResult
-    from vedette_rl.agents.config import AgentConfig as AgentConfig
-    from vedette_rl.agents.config import NetworkConfig as NetworkConfig
+    from vedette_rl.agents.discounts import Discounts as Discounts
     from vedette_rl.agents.kind import AgentKind as AgentKind
+    from vedette_rl.agents.losses import td_loss as td_loss
     from vedette_rl.agents.registry import agent_kind as agent_kind
-    from vedette_rl.agents.temporal_difference import Discounts as Discounts
-    from vedette_rl.agents.temporal_difference import td_loss as td_loss
     from vedette_rl.agents.value_agent import ValueAgent as ValueAgent
+    from vedette_rl.core.agent_config import AgentConfig as AgentConfig
+    from vedette_rl.networks.config import NetworkConfig as NetworkConfig
     from vedette_rl.settings.stored import IN_SAMPLES as IN_SAMPLES
     from vedette_rl.settings.stored import IN_WEIGHTS as IN_WEIGHTS
 
 _MODULES = {
-    "AgentConfig": "agents.config",
+    "AgentConfig": "core.agent_config",
     "AgentKind": "agents.kind",
     "BoxActions": "agents.actions",
     "DiscreteActions": "agents.actions",
-    "Discounts": "agents.temporal_difference",
+    "Discounts": "agents.discounts",
     "Due": "agents.captured_step",
     "IN_SAMPLES": "settings.stored",
     "IN_WEIGHTS": "settings.stored",
-    "NetworkConfig": "agents.config",
+    "NetworkConfig": "networks.config",
     "StepResult": "agents.captured_step",
     "SteppedAgent": "agents.captured_step",
     "ValueAgent": "agents.value_agent",
     "agent_kind": "agents.registry",
-    "td_loss": "agents.temporal_difference",
+    "td_loss": "agents.losses",
     "to_bounds": "agents.actions",
 }
 """The module of each public name, below `vedette_rl`."""

@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 
 from vedette_rl.agents.actions import DiscreteActions
 from vedette_rl.agents.exploration import ExplorationConfig, make_exploration
-from vedette_rl.agents.network_agent import ActingNetwork, NetworkPolicy
+from vedette_rl.agents.network_policy import NetworkPolicy
 from vedette_rl.core.columns import Columns, select_part
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.import_by_name import is_import_name
+from vedette_rl.networks.acting_network import ActingNetwork
 from vedette_rl.networks.layers import Array
 
 

@@ -16,7 +16,9 @@ from torch import nn
 from vedette_rl.agents.actions import BoxActions
 from vedette_rl.agents.captured_step import Due, SteppedAgent, StepResult
 from vedette_rl.agents.config import ActorCriticConfig
-from vedette_rl.agents.temporal_difference import Discounts, quantile_huber_loss, td_loss
+from vedette_rl.agents.critics import Critics
+from vedette_rl.agents.discounts import Discounts
+from vedette_rl.agents.losses import quantile_huber_loss, td_loss
 from vedette_rl.core.learning import ModelInfo, State
 from vedette_rl.device import ranks
 from vedette_rl.device.host_copy import PendingArrays, settled
@@ -27,7 +29,7 @@ from vedette_rl.networks.layers import LayersFactory, normalized_columns
 from vedette_rl.networks.observation import choose_input, images_of
 from vedette_rl.networks.parameter_vector import ParameterVector
 from vedette_rl.networks.seeding import build_seeded, restore_generator
-from vedette_rl.networks.torch_network import Critics, ObsNormalizer, build_network
+from vedette_rl.networks.torch_network import ObsNormalizer, build_network
 
 
 class CriticFit(NamedTuple):

@@ -193,6 +193,7 @@ class CapturedStep:
         """The result of a step; what was captured is overwritten by the next one of its kind."""
         given = batch if weights is None else {**batch, _WEIGHTS: weights}
         if self._inputs is None:
+            # A static batch lies at fixed addresses already.
             own = given if isinstance(batch, StaticBatch) else _clones(given)
             self._inputs = StaticBatch(own)
         if self.reason or not self._fill(given):
@@ -306,7 +307,7 @@ class SteppedAgent:
         else:
             td_errors, names, scalars = self._captured(batch, weights, due)
         self.opt_steps += 1
-        for optimizer in self.optimizers(due):
+        for optimizer in self.optimizers(due):  # here: a replayed graph runs no Python that counts
             optimizer.count()
         if weights is not None:
             td_errors = ranks.gather(td_errors)

@@ -1,32 +1,30 @@
-"""The configuration keys that agents share."""
+"""The configuration keys that several agents share: of imitation, of Munchausen's target, and of a
+policy with critics."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import ConfigDict, Field, PositiveInt, model_validator
 
-from vedette_rl.import_by_name import choice_or_import
+from vedette_rl.core.agent_config import (
+    LearningRate,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveFraction,
+)
+from vedette_rl.networks.config import HiddenSizes, NetworkConfig, Widths
 from vedette_rl.networks.layers import Architecture, CriticArchitecture
 from vedette_rl.settings.part import SettingsPart
 from vedette_rl.settings.stored import (
-    IN_SAMPLES,
-    IN_SAMPLES_SUMS,
     IN_WEIGHTS,
     Fraction,
     ScheduleConfig,
 )
 
-PositiveFraction = Annotated[float, Field(gt=0.0, le=1.0)]
-PositiveFloat = Annotated[float, Field(gt=0.0, le=1e9)]
-NonNegativeFloat = Annotated[float, Field(ge=0.0, le=1e9)]
-LearningRate = Annotated[float, Field(gt=0.0, le=1e3)]
-Width = Annotated[int, Field(ge=1, le=16_384)]  # two such layers: 1.1 GB of weights
 Quantiles = Annotated[int, Field(ge=1, le=10_000)]
-CriticSizes = Annotated[tuple[Width, ...], Field(max_length=64)]
-HiddenSizes = Annotated[CriticSizes, Field(min_length=1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +83,10 @@ class MunchausenConfig(SettingsPart):
 
     model_config = ConfigDict(allow_inf_nan=False)
     place = "agent.munchausen"
+    synonyms: ClassVar[Mapping[str, str]] = {
+        "alpha": "munchausen m_dqn mdqn munchausen_alpha",
+        "temperature": "entropy_temperature tau_munchausen",
+    }
 
     alpha: Fraction = 0.0
     """factor of the log-probability that is added to the reward (0.9: the paper's); 0 is off, also
@@ -95,92 +97,14 @@ class MunchausenConfig(SettingsPart):
     """l0: tau log pi(a | s) counts as at least this (-1: the paper's)."""
 
 
-class AgentConfig(SettingsPart):
-    """An agent's hyperparameters. Each agent's own class adds those of its paper."""
-
-    model_config = ConfigDict(allow_inf_nan=False)
-    place = "agent"
-
-    env_steps_per_opt: ClassVar[float] = 4.0
-    """environment steps to an optimization step where a run sets no `replay.samples_per_insert` (4:
-    Mnih et al. 2015, table 1, update frequency). An agent's own class has its paper's."""
-
-    name: Annotated[str, IN_WEIGHTS]
-    """the registry's name of the agent, or ``module:Name``."""
-    batch_size: PositiveInt = 32
-    """samples an optimization step draws (32: Mnih et al. 2015, table 1)."""
-    discount: Annotated[Fraction, IN_SAMPLES_SUMS] = 0.99
-    """gamma, per environment step (0.99: Mnih et al. 2015, table 1)."""
-    n_step: Annotated[int, Field(ge=1, le=255), IN_SAMPLES] = 1
-    """steps a transition spans before it bootstraps (1: one-step TD; 3 in Ape-X and Rainbow). The
-    step processor sums the rewards; the agent discounts by the transition's own ``n_steps``."""
-    learning_rate: LearningRate = 1e-4
-    """Adam's step size."""
-    schedule: ScheduleConfig = ScheduleConfig()
-    """how all learning rates change over the run."""
-
-    @classmethod
-    def fitting_defaults(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Defaults that follow other keys, those of `given`, in the place of the fields' own."""
-        return {}
-
-    @model_validator(mode="after")
-    def _fit_defaults(self) -> Self:
-        for name, value in self.fitting_defaults(dict(self)).items():
-            if name not in self.model_fields_set:
-                self.__dict__[name] = value  # the class is frozen
-        return self
-
-    @property
-    def usual_samples_per_insert(self) -> float:
-        """Samples drawn for each inserted, as in the agent's paper."""
-        return self.batch_size / self.env_steps_per_opt
-
-
-class NetworkConfig(AgentConfig):
-    """The network between an observation and an agent's outputs."""
-
-    custom_network_is_whole: ClassVar[bool] = False
-    lone_image_is_normalized: ClassVar[bool] = False
-    """True: an image that is the whole observation has features of `image_features` too."""
-
-    network: Annotated[str, choice_or_import("auto", "mlp", "cnn"), IN_WEIGHTS] = "auto"
-    """``auto`` takes uint8 images through convolutions, and everything else flattened: of a
-    dictionary with images, each image and the rest become features, which are concatenated.
-    ``cnn`` is the same and refuses an observation without images; ``mlp`` flattens images too.
-    Frames and colours of a stack of images are the image's channels. ``module:Name`` is an
-    `nn.Module` of your own: for DQN the whole Q-network, for IQN and SAC the encoder in front of
-    the agent's own layers (`vedette_rl.networks.encoder`)."""
-    hidden_sizes: Annotated[HiddenSizes, IN_WEIGHTS] = (256, 256)
-    """fully connected ReLU layers behind a flattened observation, or behind the features of images
-    and vectors."""
-    cnn_hidden_sizes: Annotated[HiddenSizes, IN_WEIGHTS] = (512,)
-    """fully connected ReLU layers behind the convolutions of an image that is the whole observation
-    (512: Mnih et al. 2015, methods); for agents of continuous actions it is `hidden_sizes`."""
-    convolutions: Annotated[Literal["auto", "nature", "drq", "small"], IN_WEIGHTS] = "auto"
-    """of each image: ``nature`` has 3 layers (Mnih et al. 2015), ``drq`` 4 of 3x3 (DrQ-v2,
-    arXiv:2107.09645), ``small`` 2 of 3x3; ``auto`` is ``nature`` from 36 pixels a side on, and
-    ``small`` for smaller ones with channels."""
-    image_features: Annotated[Width, IN_WEIGHTS] = 256
-    """features of each image of several parts: ``tanh(norm(linear(convolutions)))`` (256: SERL,
-    arXiv:2401.16013, the authors' code; 50 in DrQ-v2)."""
-    vector_features: Annotated[Width, IN_WEIGHTS] = 64
-    """features of everything beside the images, ``tanh(norm(linear(vector)))`` (64: SERL)."""
-    shared_cnn: Annotated[bool, IN_WEIGHTS] = False
-    """all images go through the same weights; they must have one shape."""
-    random_shift: Annotated[int, Field(ge=0)] | Literal["auto"] = 0
-    """shift each image of a batch at random by up to this many pixels, of ``obs`` and of
-    ``next_obs``; 0 is off; ``auto`` is a 21st of the image's shorter side (4 pixels of 84: DrQ-v2,
-    arXiv:2107.09645)."""
-    normalize_observations: Annotated[bool, IN_WEIGHTS] = False
-    """scale each number of the observation by the running mean and deviation of the batches that
-    are learned from, clipped to +-10; pixels, categories and bits stay as they are. The statistics
-    travel, are saved and are exported with the weights."""
-
-
 class ActorCriticConfig(NetworkConfig):
     """The keys of agents with a policy and critics; they act in a Box."""
 
+    synonyms: ClassVar[Mapping[str, str]] = {
+        "critics_in_target": "num_min_qs target_critics in_target_minimization",
+        "dropped_quantiles": "top_quantiles_to_drop_per_net drop",
+        "policy_delay": "policy_frequency actor_update_interval policy_freq delayed_update",
+    }
     env_steps_per_opt: ClassVar[float] = 1.0
     lone_image_is_normalized: ClassVar[bool] = True
 
@@ -202,7 +126,7 @@ class ActorCriticConfig(NetworkConfig):
     (SAC-AE, arXiv:1910.01741; DrQ-v2). False: it learns its own."""
     policy_architecture: Annotated[Architecture, IN_WEIGHTS] = "mlp"
     """of the policy: ``mlp``, or as `critic_architecture`."""
-    critic_hidden_sizes: Annotated[CriticSizes, IN_WEIGHTS] = ()
+    critic_hidden_sizes: Annotated[Widths, IN_WEIGHTS] = ()
     """of each critic; none: as the policy's."""
     critic_architecture: Annotated[CriticArchitecture, IN_WEIGHTS] = "mlp"
     """of each critic: ``mlp``; ``layer_norm`` normalises hidden layers before their ReLU (DroQ,

@@ -5,7 +5,8 @@ Shapes: E environments, A actions.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Protocol, runtime_checkable
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,16 @@ class ExplorationConfig(SettingsPart):
 
     model_config = ConfigDict(allow_inf_nan=False)
     place = "agent.exploration"
+    synonyms: ClassVar[Mapping[str, str]] = {
+        "kind": "exploration explorer exploration_type",
+        "epsilon_base": "eps_base",
+        "epsilon_alpha": "eps_alpha",
+        "epsilon_start": "exploration_initial_eps start_e eps_start initial_epsilon",
+        "epsilon_final": "exploration_final_eps end_e eps_end final_epsilon eps epsilon eps_final "
+        "epsilon_end min_epsilon",
+        "epsilon_steps": "exploration_fraction exploration_steps epsilon_decay eps_decay "
+        "epsilon_timesteps",
+    }
 
     kind: Annotated[str, choice_or_import("auto", "ladder", "linear", "constant", "softmax")] = (
         "auto"

@@ -20,15 +20,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from vedette_rl.agents.config import AgentConfig
 from vedette_rl.core.acting import Policy
+from vedette_rl.core.agent_config import AgentConfig
 from vedette_rl.core.columns import RowColumn
 from vedette_rl.core.learning import Agent, ModelInfo
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.errors import RlError
 
 if TYPE_CHECKING:  # it imports torch
-    from vedette_rl.networks.torch_network import PolicyGraph
+    from vedette_rl.agents.policy_graph import PolicyGraph
 
 C = TypeVar("C", bound=AgentConfig)
 C_in = TypeVar("C_in", bound=AgentConfig, contravariant=True)

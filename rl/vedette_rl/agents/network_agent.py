@@ -1,4 +1,4 @@
-"""The part that agents share which act by a network: building their halves, and acting. No torch.
+"""Builds the halves of agents that act by a network. No torch.
 
 One description of the forward pass (`vedette_rl.networks.layers.Layers`) and one policy class serve
 acting in numpy (flat observations), acting in torch (images and custom networks) and the exported
@@ -7,25 +7,23 @@ graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from vedette_rl.agents.actions import BoxActions, DiscreteActions, to_bounds
-from vedette_rl.agents.config import ActorCriticConfig, NetworkConfig
+from vedette_rl.agents.actions import BoxActions, DiscreteActions
 from vedette_rl.agents.kind import AgentKind, BuildAgent
-from vedette_rl.core.columns import Columns
+from vedette_rl.agents.network_policy import NetworkPolicy
 from vedette_rl.core.learning import Agent, ModelInfo
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.import_by_name import import_by_name, is_import_name
-from vedette_rl.networks import load_torch_single_threaded
+from vedette_rl.networks.acting_network import ActingNetwork
+from vedette_rl.networks.config import NetworkConfig
 from vedette_rl.networks.layers import (
-    Array,
     LayersFactory,
     describe_network,
     layer_sizes,
@@ -33,127 +31,12 @@ from vedette_rl.networks.layers import (
 )
 from vedette_rl.networks.numpy_nets import NormalizedNetwork, NumpyNetwork
 from vedette_rl.networks.observation import CustomInput, choose_input, count_features
+from vedette_rl.networks.threads import load_torch_single_threaded
 
 if TYPE_CHECKING:  # it imports torch
-    from vedette_rl.networks.torch_network import PolicyGraph
+    from vedette_rl.agents.policy_graph import PolicyGraph
 
 C = TypeVar("C", bound=NetworkConfig)
-B = TypeVar("B", bound=ActorCriticConfig)
-
-
-class ActingNetwork(Protocol):
-    """A network that only acts, on the arrays of the last model it was given."""
-
-    @property
-    def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """The shapes of a model's arrays, all float32, by name."""
-        ...
-
-    def sync_model(self, model: ModelInfo) -> None:
-        """Use these weights.
-
-        Raises:
-            ModelMismatchError: they are those of another network; the old ones stay.
-        """
-        ...
-
-    def __call__(self, obs: Columns, *inputs: NDArray[Any]) -> NDArray[np.float32]:
-        """The output for columns ``obs...`` and further inputs of the network.
-
-        Raises:
-            ModelMismatchError: it has no model yet.
-        """
-        ...
-
-
-class NetworkPolicy:
-    """A `Policy` on a network; subclasses choose actions from the network's output.
-
-    Args:
-        network: in numpy or in torch.
-
-    Attributes:
-        outputs: names of what `greedy` returns; ``action`` is the first.
-        constants: arrays that `greedy` takes; an exported graph contains them.
-    """
-
-    outputs: ClassVar[tuple[str, ...]] = ("action",)
-    constants: tuple[NDArray[Any], ...] = ()
-
-    def __init__(self, network: ActingNetwork) -> None:
-        self.network = network
-        self.version = 0
-
-    def sync_model(self, model: ModelInfo) -> None:
-        """Act on this model from now on.
-
-        Raises:
-            ModelMismatchError: it is the model of another network; the old one stays.
-        """
-        self.network.sync_model(model)
-        self.version = model.version
-
-    def act(
-        self, obs: Columns, *, explore: bool, begins: NDArray[np.bool_] | None = None
-    ) -> NDArray[Any]:
-        """Actions ``(E, *shape)``. It has no memory: `begins` changes nothing."""
-        if explore:
-            return self.explore(obs)
-        action: NDArray[Any] = self.greedy(np, self.network, obs, *self.constants)[0]
-        return action
-
-    @classmethod
-    def describe(cls, config: Any, spaces: Spaces) -> dict[str, Any] | None:
-        """How to act by the network's outputs, as the wire's page says; None: not described."""
-        return None
-
-    def explore(self, obs: Columns) -> NDArray[Any]:
-        """Exploring actions ``(E, *shape)``."""
-        raise NotImplementedError
-
-    def greedy(
-        self, xp: Any, network: Callable[..., Array], obs: Any, *constants: Array
-    ) -> tuple[Array, ...]:
-        """The outputs of greedy acting, with numpy or torch as `xp`."""
-        raise NotImplementedError
-
-
-class BoxPolicy(NetworkPolicy, Generic[B]):
-    """A `NetworkPolicy` whose actions, in [-1, 1], are moved into the bounds of a Box.
-
-    `ranks` are not used: every environment explores alike.
-    """
-
-    def __init__(
-        self,
-        network: ActingNetwork,
-        config: B,
-        spaces: Spaces,
-        *,
-        ranks: NDArray[np.floating[Any]],
-        seed: int,
-    ) -> None:
-        super().__init__(network)
-        self._config = config
-        actions = BoxActions.from_space(config.name, spaces.action)
-        self._size = actions.size
-        self._shape = actions.shape
-        self.constants = actions.scaling
-        self._rng = np.random.default_rng(seed)
-
-    def explore(self, obs: Columns) -> NDArray[np.float32]:
-        """Actions ``(E, *shape)`` as `draw` has them; uniform ones on an untrained model."""
-        output = self.network(obs)
-        if self.version == 0 and self._config.uniform_warmup:
-            unit_ED = self._rng.uniform(-1.0, 1.0, (len(output), self._size)).astype(np.float32)
-        else:
-            unit_ED = self.draw(output)
-        action: NDArray[np.float32] = to_bounds(unit_ED, *self.constants)
-        return action.reshape(-1, *self._shape)
-
-    def draw(self, output: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Exploring actions ``(E, D)`` in [-1, 1] of the network's output."""
-        raise NotImplementedError
 
 
 class NetworkPolicyClass(Protocol):
@@ -210,9 +93,9 @@ class _Builder(Generic[C]):
         return self.policy(network, config, spaces, ranks=ranks, seed=seed)
 
     def build_graph(self, config: C, spaces: Spaces, model: ModelInfo) -> PolicyGraph:
+        from vedette_rl.agents.policy_graph import PolicyGraph
         from vedette_rl.networks.torch_network import (
             NormalizedModule,
-            PolicyGraph,
             TorchActingNetwork,
             build_network,
         )

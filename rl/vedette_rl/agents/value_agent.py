@@ -1,8 +1,4 @@
-"""The part that agents on action values share: a network that learns, and a target network.
-
-Shapes: B samples, M samples of a return, A values of actions of all heads, D heads, C actions of
-the largest.
-"""
+"""The part that agents on action values share: a network that learns, and a target network."""
 
 from __future__ import annotations
 
@@ -12,10 +8,8 @@ from typing import Protocol
 import torch
 from torch import nn
 
-from vedette_rl.agents.actions import DiscreteActions
-from vedette_rl.agents.captured_step import Batch, Due, SteppedAgent, StepResult
-from vedette_rl.agents.config import MunchausenConfig
-from vedette_rl.agents.temporal_difference import Discounts
+from vedette_rl.agents.captured_step import Due, SteppedAgent, StepResult
+from vedette_rl.agents.discounts import Discounts
 from vedette_rl.core.learning import ModelInfo, State
 from vedette_rl.device.host_copy import PendingArrays, settled
 from vedette_rl.networks.adam import VectorAdam
@@ -54,91 +48,6 @@ class OptimizerConfig(Protocol):
 
     @property
     def random_shift(self) -> PixelShift: ...
-
-
-class ActionHeads:
-    """Reads actions' values off a network's output ``(..., A)``, in one dimension or several.
-
-    Args:
-        actions: the heads.
-        device: of the values.
-    """
-
-    def __init__(self, actions: DiscreteActions, device: str) -> None:
-        self._one = actions.heads == 1
-        counts = torch.tensor(actions.counts)
-        most = max(actions.counts)
-        offsets = torch.from_numpy(actions.offsets)
-        choice_DC = torch.arange(most).expand(actions.heads, most)
-        column_DC = torch.minimum(choice_DC, counts.unsqueeze(1) - 1) + offsets.unsqueeze(1)
-        self._shape = (actions.heads, most)
-        self._columns = column_DC.flatten().to(device)
-        self._outside = (choice_DC >= counts.unsqueeze(1)).to(device)
-        self._offsets = offsets.to(device)
-        self._from_start = (offsets - torch.tensor(actions.starts)).to(device)
-
-    def columns(self, action: torch.Tensor) -> torch.Tensor:
-        """The columns ``(B, D)`` of actions ``(B, *shape)`` as the environment calls them."""
-        return action.reshape(len(action), -1) + self._from_start
-
-    def best(self, q_BA: torch.Tensor) -> torch.Tensor:
-        """The columns ``(B, D)`` of the best actions."""
-        if self._one:
-            return q_BA.argmax(dim=1, keepdim=True)
-        return self.by_head(q_BA).argmax(dim=2) + self._offsets
-
-    def by_head(self, q_BA: torch.Tensor, beyond: float = -torch.inf) -> torch.Tensor:
-        """The values ``(B, ..., D, C)`` of each head, of values ``(B, ..., A)``; `beyond` fills
-        the places beyond the actions of smaller heads."""
-        if self._one:
-            return q_BA.unsqueeze(-2)
-        q_BDC = q_BA.index_select(-1, self._columns).view(*q_BA.shape[:-1], *self._shape)
-        return q_BDC.masked_fill(self._outside, beyond)
-
-    def choices(self, action: torch.Tensor) -> torch.Tensor:
-        """The places ``(B, D)`` in their heads of actions as the environment calls them."""
-        return self.columns(action) - self._offsets
-
-    def of(self, q_BA: torch.Tensor, column_BD: torch.Tensor) -> torch.Tensor:
-        """The values ``(B, ...)`` of actions at these columns, of values ``(B, ..., A)``."""
-        dims = q_BA.dim() - 2
-        column = column_BD.view(len(column_BD), *[1] * dims, -1)
-        of_heads = q_BA.gather(-1, column.expand(*q_BA.shape[:-1], -1) if dims else column)
-        return of_heads.squeeze(-1) if self._one else of_heads.mean(dim=-1)
-
-
-class Munchausen:
-    """The target of Munchausen DQN and IQN (Vieillard et al. 2020, arXiv:2007.14430, section 3).
-
-    pi is softmax(q / tau), q the target network's. Each of several heads has its own pi, and a
-    sample has the mean over its heads. In a transition of several steps only the first action adds
-    its log-probability.
-    """
-
-    def __init__(self, config: MunchausenConfig, heads: ActionHeads) -> None:
-        self._config = config
-        self._heads = heads
-
-    @property
-    def wanted(self) -> bool:
-        """Whether the target is this one."""
-        return self._config.alpha > 0
-
-    def reward(self, batch: Batch, q_tm1_BA: torch.Tensor) -> torch.Tensor:
-        """r + alpha [tau log pi(a | s)], the bracket between `lowest` and 0: ``(B,)``."""
-        log_pi_BDC = (self._heads.by_head(q_tm1_BA) / self._config.temperature).log_softmax(-1)
-        choice_BD = self._heads.choices(batch["action"])
-        log_pi_BD = log_pi_BDC.gather(-1, choice_BD.unsqueeze(-1)).squeeze(-1)
-        scaled_BD = (self._config.temperature * log_pi_BD).clamp(self._config.lowest, 0.0)
-        return torch.add(batch["reward"], scaled_BD.mean(-1), alpha=self._config.alpha)
-
-    def value(self, q_t_BA: torch.Tensor, z_t_BMA: torch.Tensor) -> torch.Tensor:
-        """sum_a pi(a | s') [z(s', a) - tau log pi(a | s')] of each of M samples: ``(B, M)``."""
-        pi_BDC = (self._heads.by_head(q_t_BA) / self._config.temperature).softmax(-1)
-        entropy_BD: torch.Tensor = torch.special.entr(pi_BDC).sum(-1)
-        z_t_BMDC = self._heads.by_head(z_t_BMA, beyond=0.0)
-        z_t_BMD = (pi_BDC.unsqueeze(1) * z_t_BMDC).sum(-1)
-        return (z_t_BMD + self._config.temperature * entropy_BD.unsqueeze(1)).mean(-1)
 
 
 class ValueAgent(SteppedAgent):

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.core.columns import Columns
-from vedette_rl.errors import OwnPartError
+from vedette_rl.errors import CustomPartError
 
 if TYPE_CHECKING:  # the contracts are read by processes that never load torch
     import torch
@@ -230,22 +230,24 @@ def check_first_opt(name: str, agent: Agent) -> None:
     """Have the first optimization step of agent `name` checked.
 
     That step raises:
-        OwnPartError: it returns no `OptResult`, TD errors that are not one for each sample, or does
-            not count.
+        CustomPartError: it returns no `OptResult`, TD errors that are not one for each sample, or
+            does not count.
     """
 
     def checked(opt: Callable[..., OptResult], *args: Any, **kwargs: Any) -> OptResult:
         before = agent.opt_steps
         result = opt(*args, **kwargs)
         if not (hasattr(result, "td_errors") and hasattr(result, "record")):
-            raise OwnPartError("agent.name", name, "opt", describe_returned(result), "an OptResult")
+            raise CustomPartError(
+                "agent.name", name, "opt", describe_returned(result), "an OptResult"
+            )
         if result.td_errors is not None and result.td_errors.ndim != 1:
             found = f"td_errors of shape {tuple(result.td_errors.shape)}"
-            raise OwnPartError("agent.name", name, "opt", found, "one for each sample, (B,)")
+            raise CustomPartError("agent.name", name, "opt", found, "one for each sample, (B,)")
         if agent.opt_steps <= before:
             found = f"with opt_steps at {agent.opt_steps}, which was {before} before"
             expected = "an agent that counts: opt adds 1 to opt_steps"
-            raise OwnPartError("agent.name", name, "opt", found, expected)
+            raise CustomPartError("agent.name", name, "opt", found, expected)
         return result
 
     _check_first_call(agent, "opt", checked)
@@ -255,14 +257,16 @@ def check_first_model_info(name: str, agent: Agent) -> None:
     """Have the first model of agent `name` checked.
 
     That call of `model_info` raises:
-        OwnPartError: it returns no `ModelInfo` with named arrays.
+        CustomPartError: it returns no `ModelInfo` with named arrays.
     """
 
     def checked(model_info: Callable[[], Any]) -> ModelInfo:
         info = model_info()
         if not isinstance(info, ModelInfo) or not isinstance(info.arrays, Mapping):
             expected = "vedette_rl.core.ModelInfo(opt_steps, arrays)"
-            raise OwnPartError("agent.name", name, "model_info", describe_returned(info), expected)
+            raise CustomPartError(
+                "agent.name", name, "model_info", describe_returned(info), expected
+            )
         return info
 
     _check_first_call(agent, "model_info", checked)
@@ -283,18 +287,18 @@ def check_sample(name: str, drawn: Sample, batch_size: int) -> None:
     """Check a sample of replay `name`.
 
     Raises:
-        OwnPartError: it is no `Sample`, or not of `batch_size` rows.
+        CustomPartError: it is no `Sample`, or not of `batch_size` rows.
     """
     if not all(hasattr(drawn, part) for part in ("columns", "indices", "weights")):
         expected = "vedette_rl.core.Sample(columns, indices)"
-        raise OwnPartError("replay.name", name, "sample", describe_returned(drawn), expected)
+        raise CustomPartError("replay.name", name, "sample", describe_returned(drawn), expected)
     arrays = {**drawn.columns, "indices": drawn.indices}
     if drawn.weights is not None:
         arrays["weights"] = drawn.weights
     for part, array in arrays.items():
         if np.shape(array)[:1] != (batch_size,):
             found = f"{part!r} of shape {np.shape(array)}"
-            raise OwnPartError("replay.name", name, "sample", found, f"{batch_size} rows")
+            raise CustomPartError("replay.name", name, "sample", found, f"{batch_size} rows")
 
 
 def _check_first_call(part: Any, method: str, checked: Callable[..., Any]) -> None:

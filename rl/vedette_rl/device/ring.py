@@ -46,7 +46,7 @@ FOLLOW_S = 0.005
 _CHUNK_BYTES = 32 << 20
 """Of one copy: as much is pinned at a time."""
 
-_FOLLOWS_MAX = 8
+_FOLLOWS_MAX = 8  # copies in succession that the writer may outrun
 
 _WORDS = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}
 """Types in which rows lie on a device, by bytes: the widest that fits is gathered fastest."""
@@ -143,6 +143,7 @@ class DeviceRing(Rows):
         """
         now = self._clock()
         oldest, inserted = self._live
+        # A copy without a live row does not wait.
         if max(oldest + 1, least) <= inserted and now < self._next_follow:
             return
         self._next_follow = now + FOLLOW_S
@@ -153,6 +154,7 @@ class DeviceRing(Rows):
             first = max(self._followed, oldest)
             frames_end = self._frames_end(inserted)
             for name, copy in self._room.columns.items():
+                # Places count from the ring's own first frame, and the room has those of others.
                 moved = self._first_frame if self._frames and name in STACKS else 0
                 _copy_span(self.columns[name], copy, first, inserted, moved)
             for name, copy in self._room.frames.items():
@@ -232,6 +234,7 @@ class DeviceRings:
         call of this size."""
         if self._gathered is None or len(self._gathered.places) != len(indices):
             self._gathered = _Gathered(self._room, len(indices), self._like)
+            # Of the right size alone: `_sources` of another size differs, so it is filled below.
             self._gathered.batch[SOURCE] = self._gathered.places.to(torch.uint8)
         sources = indices >> NUMBER_BITS
         numbers = indices & ((1 << NUMBER_BITS) - 1)
@@ -343,7 +346,10 @@ def _pieces(first: int, end: int, size: int, at_once: int) -> Iterator[tuple[int
 
 
 def stage(array: NDArray[Any], device: torch.device) -> torch.Tensor:
-    """A copy of an array in words, from which a device may copy while the host goes on."""
+    """A copy of an array in words, from which a device may copy while the host continues.
+
+    The caller may drop it at once: torch uses pinned memory again only after the copies from it.
+    """
     dtype, words = _words(array)
     staged = torch.empty((len(array), words), dtype=dtype, pin_memory=device.type == "cuda")
     staged.numpy().view(array.dtype).reshape(array.shape)[...] = array

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 import gymnasium as gym
 import numpy as np
@@ -177,6 +178,16 @@ class EnvConfig(SettingsPart):
     """An environment by its name."""
 
     place = "env"
+    synonyms: ClassVar[Mapping[str, str]] = {
+        "id": "env environment env_id env_name environment_name env_type game",
+        "kwargs": "env_kwargs env_args env_config",
+        "max_episode_steps": "max_episode_length episode_length horizon max_ep_len episode_limit",
+        "wrappers": "wrapper frame_skip",
+        "frame_stack": "stack_size num_stack framestack",
+        "reward_clip": "clip_reward clip_rewards reward_clipping",
+        "reward_scale": "reward_scaling reward_scale_factor",
+        "vectorization": "vectorization_mode vector vec_env",
+    }
 
     id: Annotated[str, IN_SAMPLES, IN_WEIGHTS]
     """as Gymnasium names it: ``CartPole-v1``, or ``my_pkg.envs:MyEnv-v0``, which imports

@@ -38,7 +38,11 @@ class ObservationLayout:
         return {leaf.name: np.empty((rows, *leaf.shape), leaf.dtype) for leaf in self.leaves}
 
     def write(self, columns: Columns, row: int, obs: Any) -> None:  # of any space
-        """Copy one observation into a row."""
+        """Copy one observation into a row.
+
+        Raises:
+            SpaceLayoutError: an array has another shape or type than its space.
+        """
         for leaf in self.leaves:
             value = _of_shape(_follow(obs, leaf), leaf.shape, leaf)
             try:
@@ -47,7 +51,11 @@ class ObservationLayout:
                 raise _not_of(leaf, f"cannot be stored: {error}") from error
 
     def write_rows(self, columns: Columns, observations: Sequence[Any]) -> None:
-        """Copy one observation into each row."""
+        """Copy one observation into each row.
+
+        Raises:
+            SpaceLayoutError: as `write`.
+        """
         if self._small:
             column = columns["obs"]
             try:
@@ -65,7 +73,11 @@ class ObservationLayout:
                 column[row] = _of_shape(_follow(obs, leaf), leaf.shape, leaf)
 
     def write_all(self, columns: Columns, batched_obs: Any) -> None:
-        """Copy the observation of a vector environment into all rows."""
+        """Copy the observation of a vector environment into all rows.
+
+        Raises:
+            SpaceLayoutError: as `write`.
+        """
         for leaf in self.leaves:
             column = columns[leaf.name]
             batch = _of_shape(_follow(batched_obs, leaf), column.shape, leaf)

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from vedette_rl.agents.policy_graph import PolicyGraph
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.errors import ExportError
 from vedette_rl.exported.policy_file import PolicyFile
-from vedette_rl.networks.torch_network import PolicyGraph
 
 PACKAGES = ("onnx", "onnxscript")  # torch's exporter imports them
 _EXAMPLE_ROWS = 2  # one row would be taken for a fixed batch of one

@@ -5,7 +5,6 @@ A name is loaded at its first use: those that need no torch load none.
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 from vedette_rl.import_by_name import lazy_names
@@ -45,15 +44,3 @@ _MODULES = {
 __all__ = [*_MODULES]
 
 __getattr__, __dir__ = lazy_names(__name__, _MODULES)
-
-
-def load_torch_single_threaded() -> None:
-    """Load torch with one thread, in a process that has not loaded it yet.
-
-    Many actors share a machine: two threads each on busy cores act ten times slower than one. A
-    process that already uses torch (a learner that also acts) keeps the threads it chose.
-    """
-    if "torch" not in sys.modules:
-        import torch
-
-        torch.set_num_threads(1)

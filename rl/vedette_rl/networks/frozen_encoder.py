@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from vedette_rl.envs.vector_env import Env
 from vedette_rl.errors import CustomNetworkError, UnknownNameError
 from vedette_rl.import_by_name import import_by_name
-from vedette_rl.networks import load_torch_single_threaded
 from vedette_rl.networks.observation import PIXEL_SCALE, ImageFeatures, find_image
+from vedette_rl.networks.threads import load_torch_single_threaded
 
 if TYPE_CHECKING:
     import torch

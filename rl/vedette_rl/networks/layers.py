@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
+from vedette_rl.networks.config import NetworkConfig
 from vedette_rl.networks.observation import (
     NORM_EPS,
     BuiltInInput,
@@ -19,9 +20,6 @@ from vedette_rl.networks.observation import (
     describe_encoder,
     observation_parts,
 )
-
-if TYPE_CHECKING:  # agents import networks
-    from vedette_rl.agents.config import NetworkConfig
 
 Array = Any
 """An array of numpy or a tensor of torch."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 from vedette_rl.core.columns import Columns
 from vedette_rl.core.learning import ModelInfo
 from vedette_rl.errors import ModelMismatchError
+from vedette_rl.networks.acting_network import ActingNetwork
+from vedette_rl.networks.config import NetworkConfig
 from vedette_rl.networks.layers import (
     MEAN,
     SCALE,
@@ -41,11 +43,6 @@ from vedette_rl.networks.observation import (
     count_features,
     encoder_shapes,
 )
-
-if TYPE_CHECKING:  # agents import networks
-    from vedette_rl.agents.config import NetworkConfig
-    from vedette_rl.agents.network_agent import ActingNetwork
-
 
 Encode = Callable[[Mapping[str, NDArray[Any]]], NDArray[np.float32]]
 """From an observation's columns to features ``(B, F)``."""
@@ -81,7 +78,7 @@ class NumpyNetwork:
         self._net = SimpleNamespace(**{k: v.astype(np.float32) for k, v in constants})
 
     def sync_model(self, model: ModelInfo) -> None:
-        """Use these weights; see `vedette_rl.agents.network_agent.ActingNetwork`."""
+        """Use these weights; see `ActingNetwork`."""
         check_arrays(self.shapes, model.arrays)
         for name, mlp in self._layers.mlps.items():
             setattr(self._net, name, NumpyMlp(model.arrays, name, mlp))

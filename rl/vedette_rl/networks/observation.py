@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
@@ -23,9 +23,7 @@ from vedette_rl.errors import (
     UnsupportedSpaceError,
 )
 from vedette_rl.import_by_name import is_import_name
-
-if TYPE_CHECKING:  # agents import networks
-    from vedette_rl.agents.config import NetworkConfig
+from vedette_rl.networks.config import NetworkConfig
 
 PixelShift = int | Literal["auto"]
 """Pixels by which images are shifted at random at most, or ``auto``: 4 of 84, in proportion."""

@@ -6,7 +6,7 @@ Shapes: B rows, F features, D action dimensions, K critics.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -19,8 +19,8 @@ from vedette_rl.core.columns import Columns, select_part
 from vedette_rl.core.learning import ModelInfo, State
 from vedette_rl.device import ranks
 from vedette_rl.device.host_copy import Pending, read_later
-from vedette_rl.envs.spaces import observation_columns
 from vedette_rl.errors import ModelMismatchError
+from vedette_rl.networks.config import NetworkConfig
 from vedette_rl.networks.encoder import CustomQNetwork, Obs, build_encoder
 from vedette_rl.networks.layers import (
     MEAN,
@@ -33,10 +33,6 @@ from vedette_rl.networks.layers import (
 )
 from vedette_rl.networks.numpy_nets import check_arrays
 from vedette_rl.networks.observation import NORM_EPS, CustomInput, NetworkInput, choose_input
-
-if TYPE_CHECKING:  # agents import networks
-    from vedette_rl.agents.config import ActorCriticConfig, NetworkConfig
-    from vedette_rl.agents.network_agent import NetworkPolicy
 
 _VARIANCE_EPS = 1e-6
 """Features that stand almost still are scaled up by no more than a thousand."""
@@ -104,9 +100,8 @@ class EnsembleMlp(_TorchSteps, nn.Module):
         self._sizes = sizes
         self._normalizes = sizes.architecture == "batch_norm"
         self._counts = False
-        # (K, before)
-        self.gains = nn.ParameterList()
-        self.offsets = nn.ParameterList()
+        self.gains = nn.ParameterList()  # (K, before)
+        self.offsets = nn.ParameterList()  # (K, before)
         self.statistics = nn.ParameterList()  # mean and variance, (2, K, before)
         for before, _ in sizes.linear if self._normalizes else ():
             zero, one = torch.zeros(members, before), torch.ones(members, before)
@@ -192,30 +187,6 @@ def build_network(
     if isinstance(seen, CustomInput) and config.custom_network_is_whole:
         return CustomQNetwork(seen.name, seen.observation, size)
     return TorchNetwork(config, seen, layers, size)
-
-
-class Critics(nn.Module):
-    """K action-value functions of observations and actions in [-1, 1]; they share an encoder.
-
-    Args:
-        config: K and N, and the layers' sizes.
-        seen: the part of the observation that they take.
-        size: of an action.
-    """
-
-    def __init__(self, config: ActorCriticConfig, seen: NetworkInput, size: int) -> None:
-        super().__init__()
-        self.encoder = build_encoder(seen)
-        features, *hidden = layer_sizes(config, seen, self.encoder.features + size)
-        sizes = (features, *(config.critic_hidden_sizes or hidden), config.n_quantiles)
-        self.q = EnsembleMlp(
-            config.n_critics, MlpSizes(sizes, architecture=config.critic_architecture)
-        )
-
-    def forward(self, obs: Obs, action_BD: torch.Tensor, counts: bool = False) -> torch.Tensor:
-        """``(K, B, N)``; `counts`: as of an `EnsembleMlp`."""
-        q_KBN: torch.Tensor = self.q(torch.cat([self.encoder(obs), action_BD], dim=1), counts)
-        return q_KBN
 
 
 def compute_in_bfloat16(network: nn.Module) -> None:
@@ -398,7 +369,7 @@ class TorchActingNetwork:
         self._synced = False
 
     def sync_model(self, model: ModelInfo) -> None:
-        """Use these weights; see `vedette_rl.agents.network_agent.ActingNetwork`."""
+        """Use these weights; see `vedette_rl.networks.acting_network.ActingNetwork`."""
         check_arrays(self.shapes, model.arrays)
         for name, parameter in self._parameters.items():
             parameter.copy_(torch.tensor(model.arrays[name]))
@@ -413,32 +384,3 @@ class TorchActingNetwork:
             output = self._network(columns, *(torch.as_tensor(array) for array in inputs))
         array: NDArray[np.float32] = output.numpy()
         return array
-
-
-class PolicyGraph(nn.Module):
-    """A greedy policy as one module: from the observation's columns, in order, to `outputs`.
-
-    Args:
-        policy: computes the outputs.
-        network: the one that the policy acts on.
-        observation: the space of observations.
-    """
-
-    def __init__(
-        self, policy: NetworkPolicy, network: nn.Module, observation: gym.Space[Any]
-    ) -> None:
-        super().__init__()
-        self.outputs = policy.outputs
-        self.leaves = observation_columns(observation)
-        self._policy = policy
-        self.network = network
-        self._constants = [f"constant_{k}" for k in range(len(policy.constants))]
-        for name, constant in zip(self._constants, policy.constants, strict=True):
-            self.register_buffer(name, torch.from_numpy(constant.copy()))
-
-    def forward(self, *columns: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """The outputs for columns in their order."""
-        names = [leaf.name for leaf in self.leaves]
-        obs = dict(zip(names, columns, strict=True))
-        constants = (self.get_buffer(name) for name in self._constants)
-        return self._policy.greedy(torch, self.network, obs, *constants)

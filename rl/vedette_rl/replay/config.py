@@ -1,6 +1,7 @@
 """The configuration of the replay."""
 
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -40,6 +41,16 @@ class ReplayConfig(SettingsPart):
     """The replay's part of a run's configuration."""
 
     place = "replay"
+    synonyms: ClassVar[Mapping[str, str]] = {
+        "capacity": "buffer_size replay_size replay_buffer_size memory_size replay_capacity "
+        "buffer_capacity max_size size",
+        "directory": "replay_dir buffer_dir",
+        "prioritized": "per use_per prioritized_replay priority prioritised",
+        "alpha": "per_alpha prioritized_replay_alpha priority_exponent",
+        "beta_0": "per_beta beta prioritized_replay_beta importance_sampling_exponent",
+        "samples_per_insert": "replay_ratio utd utd_ratio train_freq train_frequency "
+        "gradient_steps training_intensity update_per_step spi",
+    }
 
     capacity: int = Field(default=100_000, ge=1)
     """rows that can be drawn; the oldest make room for the newest."""

@@ -98,8 +98,8 @@ class FrameRows(Rows):
                 continue
             if part not in taken:
                 taken[part] = self.columns[part].take(places, 0, mode="clip")
-            # clip: as in `Rows.gather`, and a row that is being overwritten
-            # may hold anything until it is drawn again
+            # clip: as in `Rows.gather`; and a row that is being overwritten may hold any number as
+            # a place, until it is drawn again
             self.frames[FRAMES + suffix].take(taken[part], 0, to, "clip")
 
 

@@ -102,14 +102,13 @@ class MixedReplay:
         self._alone = self._ready = False
         self._empty = {source.name for source in self._sources if not len(source.replay)}
         self._draws = 0
-        self._fixed = 0  # rows of a batch, while each such batch is split alike
+        self._fixed = 0  # the size of batches that are all split alike; 0: the split changes
         self._counts: tuple[int, ...] = ()
         self._columns: Columns = {}
         self._parts: list[_Part] = []
         self.shares: dict[str, float] = {}
-        # since the last `stats`
-        self._batches = 0
-        self._drawn = [0] * len(self._sources)
+        self._batches = 0  # drawn with `_counts`, and not yet added to `_drawn`
+        self._drawn = [0] * len(self._sources)  # rows by source since the last `stats`
         self._joined = join_rings(self.rows)
         replays = [source.replay for source in self._sources]
         weighed = [replay for replay in replays if isinstance(replay, PrioritizedReplay)]
@@ -208,7 +207,7 @@ class MixedReplay:
         places, masses = trees.find(fractions, self._slices)
         for replay, part in self._weighed:
             own = masses[part.rows]
-            own /= replay.tree.summed / replay.weighed_rows
+            own /= replay.tree.summed / replay.weighed_rows  # N_s p_i**alpha / sum
         numbers = places - self._offsets
         np.add(numbers, self._rows_begin, out=self._places)  # where none was overwritten
         for (replay, part), inserted in zip(growing, seen, strict=True):
@@ -246,6 +245,7 @@ class MixedReplay:
         """
         if self._trees is None or not len(indices):
             return
+        # Mostly it is the sample drawn last, whose places are known.
         drawn = self._last if indices is self._last.indices else self._locate(indices)
         places = drawn.places
         slices = drawn.slices
@@ -334,7 +334,7 @@ class MixedReplay:
         self._empty = {s.name for s in self._sources if s.name in self._empty and not len(s.replay)}
         self._ready = self._ready or self.actors_are_ready
         shares = [source.share_at(self._draws + 1.0) for source in self._sources]
-        shares[0] = max(0.0, 2.0 - sum(shares))
+        shares[0] = max(0.0, 2.0 - sum(shares))  # what others leave: the sum has the actors' 1.0
         settled = self._ready and not self._empty and not self._scheduled
         there = [float(source.name not in self._empty) for source in self._sources]
         shares = [share * has for share, has in zip(shares, there, strict=True)]
@@ -387,7 +387,7 @@ class MixedReplay:
         self._growing = [(replay, part) for replay, part in self._weighed if part.grows]
         if self._trees is not None:
             for replay, _ in self._weighed:
-                replay.see_rows()
+                replay.see_rows()  # later, only sources that grow are looked at again
             begins = [self._trees.begins[number] for number, _ in self._slices]
             sizes = [part.count for part in self._parts]
             self._offsets = np.repeat(begins, sizes)

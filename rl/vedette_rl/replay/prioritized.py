@@ -289,9 +289,8 @@ def _adopt(
         head[_ALPHA] = alpha
     elif head[_ALPHA] != alpha:
         # Masses are p**alpha; where the old alpha was 0 they say nothing about p.
-        # a kill in between: all rows count as new
         seen = float(head[_SEEN])
-        head[_SEEN] = 0
+        head[_SEEN] = 0  # a kill before the end: masses are of both alphas, all rows count as new
         taken = masses > 0
         masses[taken] **= alpha / head[_ALPHA] if head[_ALPHA] else 0.0
         head[_ALPHA] = alpha

@@ -75,7 +75,7 @@ class RingWriter(RowAppender):
         self._commits = commits
         self._held = ExitStack()
         self._cursor = ring_files.map_cursor(directory, manifest, writable=True)
-        self._cursor[0] = inserted
+        self._cursor[0] = inserted  # a writer killed between commit and cursor left it behind
         self.floor = ring_files.read_floor(directory)
         self._fence = MemoryFence()
 
@@ -148,7 +148,7 @@ class RingWriter(RowAppender):
         """Wait until the disk has what was committed, and close. Pending rows are dropped."""
         self._pending = 0
         self._syncer.stop()
-        self._syncer.sync_columns()
+        self._syncer.sync_columns()  # before the commit that says that the disk has them
         self._commit(self.stamp, synced=True)
         self._commits.sync()
         self._syncer.record_end()
@@ -179,7 +179,7 @@ class RingWriter(RowAppender):
 
     def _commit(self, stamp: Buffer, *, synced: bool) -> None:
         inserted = self._inserted + self._pending
-        # It has fences of its own, which keep the rows before the cursor too.
+        # `write` contains memory fences, so the rows, too, are visible before the cursor is.
         self._commits.write(inserted, stamp, synced=synced)
         self._cursor[0] = inserted
         self._fence()

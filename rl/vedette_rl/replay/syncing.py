@@ -213,7 +213,7 @@ class RingSyncer:
 
     def sync(self) -> None:
         """Bring the last commit to the disk, with its rows, then record it."""
-        latest = self._latest
+        latest = self._latest  # read first: rows that are committed meanwhile may not be synced
         before = self._synced
         if latest is before:
             return
@@ -268,11 +268,17 @@ class RingSyncer:
         else:
             bound = shared_bound = self._extend_at = self._shared_extend_at = UNBOUNDED
         self._record.write(synced, bound, shared_bound)
+        # Only now: no row above a bound is written before the disk has that bound.
         self.bound, self.shared_bound = bound, shared_bound
 
     @staticmethod
     def _reach(since: int, rate: int, guard: int) -> int:
-        """Rows that the writer may go on by: two thirds of them are never below the guard."""
+        """Rows from the last commit to the bound.
+
+        Two thirds of them are left when the bound is raised again: at least the guard, the most
+        that is appended before the next commit. Where half an interval's rows are more, it is
+        these: after a power failure the slots of all rows below the bound count as overwritten.
+        """
         return max(3 * guard // 2 + 1, since // 2, rate // 2)
 
     def _sync_often(self, interval_s: float) -> None:
@@ -333,6 +339,7 @@ def find_recovery(directory: Path, manifest: Manifest) -> Recovery | None:
     synced, commit = read_synced(directory), _readable_commit(directory)
     if commit is not None:
         closed, boot = (synced.closed, synced.boot) if synced else (commit.synced, commit.boot)
+        # In the same start of the machine the page cache is taken to have kept every write.
         if closed or _is_this_start(boot):
             return None
     ring_files.check_files(directory, manifest)
@@ -366,7 +373,7 @@ def recover(
         stamp = merge_stamps(stamp, found.found.stamp)
     # In this order: killed or cut off at any line, the next start does the same once more.
     ring_files.write_cursor(directory, found.commit.inserted, found.floor)
-    (directory / PRIORITIES).unlink(missing_ok=True)  # of other rows: they begin anew
+    (directory / PRIORITIES).unlink(missing_ok=True)  # of other rows: they start again
     (directory / COMMITS).unlink(missing_ok=True)
     CommitWriter.make(directory)
     commit = CommitWriter(directory)

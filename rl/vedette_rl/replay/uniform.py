@@ -166,10 +166,10 @@ def draw(rng: np.random.Generator, oldest: int, inserted: int, count: int) -> ND
     return numbers
 
 
-def make_own_replay(config: ReplayConfig, rows: Rows, rng: np.random.Generator) -> ReplayBuffer:
+def make_custom_replay(config: ReplayConfig, rows: Rows, rng: np.random.Generator) -> ReplayBuffer:
     """The replay that `replay.name` names, of these rows.
 
-    Its first draw raises `OwnPartError` where it returns no sample of so many rows.
+    Its first draw raises `CustomPartError` where it returns no sample of so many rows.
 
     Raises:
         UnknownNameError: there is none, or what is there is no `ReplayBuffer`.

@@ -4,13 +4,14 @@ fix."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
 from vedette_rl.errors import WrongSetting, WrongSettingsError
+from vedette_rl.settings.key_suggestions import KnownKeys, unknown_key
 
 _SENTENCES = {
     "int_type": "must be a whole number",
@@ -47,6 +48,7 @@ class SettingsPart(BaseModel):
 
         class MyConfig(SettingsPart):
             place = "mine"
+            synonyms = {"size": "capacity max_size"}
             size: int = 3
             #: of what
     """
@@ -57,6 +59,15 @@ class SettingsPart(BaseModel):
     """its key in the configuration file."""
     pattern_words: ClassVar[Mapping[str, str]] = {}
     """the values that a field's pattern allows, in words."""
+    synonyms: ClassVar[Mapping[str, str]] = {}
+    """by key of this part, its names in other libraries, apart by spaces: in Stable-Baselines3,
+    CleanRL, Tianshou, RLlib, Reverb, Dopamine, border and Ape-X. A subclass adds to those of its
+    bases; a key that the class does not have is left out."""
+
+    @classmethod
+    def alternatives(cls) -> Mapping[str, type[SettingsPart]]:
+        """The classes that can stand in this one's place, by name, where there are several."""
+        return {}
 
     def __init__(self, /, **values: Any) -> None:
         wrong: list[WrongSetting] = []
@@ -65,7 +76,7 @@ class SettingsPart(BaseModel):
         except ValidationError as error:
             part = type(self)
             place = self.place
-            wrong = explain(error, part, place, keys_of(part, place))
+            wrong = explain(error, part, place, known_keys(part, place))
         if wrong:
             prefix = f"{self.place}."
             raise WrongSettingsError(
@@ -81,13 +92,13 @@ _TABLES = ("dict_type", "model_type", "model_attributes_type")
 
 
 def explain(
-    error: ValidationError, part: type[BaseModel], prefix: str, keys: Iterable[str]
+    error: ValidationError, part: type[BaseModel], prefix: str, known: KnownKeys
 ) -> list[WrongSetting]:
     """Pydantic's complaints about `part` in our words, a key once.
 
     Args:
         prefix: the key of the part, "" for the whole.
-        keys: every key there is, to find the nearest.
+        known: every key there is, to find the nearest.
     """
     found: dict[str, list[ErrorDetails]] = {}
     optional: set[str] = set()
@@ -105,32 +116,56 @@ def explain(
         optional |= {key} if may_be_none else set()
     for key in optional:
         found[key].append({**found[key][0], "type": "none_required"})
-    known = list(keys)
-    words: Mapping[str, str] = getattr(part, "pattern_words", {})
-    return [_explained(key, complaints, known, words) for key, complaints in found.items()]
+    return [_explained(key, complaints, part, known) for key, complaints in found.items()]
 
 
 def _explained(
-    key: str, complaints: list[ErrorDetails], keys: list[str], words: Mapping[str, str]
+    key: str, complaints: list[ErrorDetails], part: type[BaseModel], known: KnownKeys
 ) -> WrongSetting:
     """One value, about which each member of a union complains."""
-    from vedette_rl.settings.key_suggestions import (
-        unknown_key,  # it knows the agents, which are parts
-    )
-
     kinds = {details["type"] for details in complaints}
     if "extra_forbidden" in kinds:
-        return unknown_key(key, keys)
+        return unknown_key(key, known, _keys_of_alternatives(part))
     if "missing" in kinds:
         return WrongSetting(key, "is missing")
     fix = f"set {key}.KEY" if complaints[0]["type"] in _TABLES else ""
+    words: Mapping[str, str] = getattr(part, "pattern_words", {})
     return WrongSetting(key or "configuration", _sentence(complaints, words), fix)
+
+
+def _keys_of_alternatives(part: type[BaseModel]) -> dict[str, KnownKeys]:
+    if not issubclass(part, SettingsPart):
+        return {}
+    return {name: known_keys(other, other.place) for name, other in part.alternatives().items()}
+
+
+def known_keys(part: type[BaseModel], prefix: str = "") -> KnownKeys:
+    """Every key below `part`, as `--set` takes them, with the words of other libraries."""
+    keys = dict.fromkeys(keys_of(part, prefix))
+    synonyms = {word: key for word, key in _synonyms_of(part, prefix) if key in keys}
+    return KnownKeys(tuple(keys), synonyms)
+
+
+def _synonyms_of(part: type[BaseModel], prefix: str) -> Iterator[tuple[str, str]]:
+    """Words of other libraries, each with our key."""
+    for cls in reversed(part.__mro__):
+        synonyms: Mapping[str, str] = vars(cls).get("synonyms", {})
+        for name, words in synonyms.items():
+            yield from ((word, _join(prefix, name)) for word in words.split())
+    for name, field in part.model_fields.items():
+        inner = _model_in(field.annotation)
+        if inner is not None and not is_named(field.annotation):
+            yield from _synonyms_of(inner, _join(prefix, name))
+
+
+def _join(prefix: str, name: str) -> str:
+    return f"{prefix}.{name}" if prefix else name
 
 
 def keys_of(part: type[BaseModel], prefix: str = "") -> Iterator[str]:
     """Every key below `part`, as `--set` takes them."""
     for name, field in part.model_fields.items():
-        key = f"{prefix}.{name}" if prefix else name
+        key = _join(prefix, name)
         inner = _model_in(field.annotation)
         if inner is None:
             yield key

@@ -1,4 +1,4 @@
-"""Step processors by name, and the built-in one, which makes n-step transitions.
+"""The built-in step processor, which makes n-step transitions.
 
 (Sutton & Barto 2018, section 7.1; Watkins 1989, corrected returns.)
 
@@ -12,20 +12,13 @@ E is the number of environments, n of steps.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vedette_rl.core import Columns, RowColumn, Step, StepProcessor, empty_columns
-from vedette_rl.core.acting import TdErrorPolicy
-from vedette_rl.envs.spaces import Spaces
-from vedette_rl.envs.vector_env import VectorEnvironment
-from vedette_rl.errors import RowColumnError, UnknownNameError
-from vedette_rl.import_by_name import import_by_name, is_import_name
-from vedette_rl.replay.prioritized import TD_ERROR
+from vedette_rl.core import Columns, Step, empty_columns
+from vedette_rl.errors import RowColumnError
 
 N_MAX = 255  # the column `n_steps` is uint8
 
@@ -165,115 +158,3 @@ def _begin_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
         if name == "obs" or name.startswith("obs/") or name == "action"
     ]
     return np.dtype([(name, dtype[name].base, dtype[name].shape) for name in names])
-
-
-def step_processor(name: str) -> Callable[..., Any]:
-    """The class of this name: ``n_step``, ``her``, or ``module:Name`` of your own.
-
-    Raises:
-        UnknownNameError: there is none.
-    """
-    if name == "n_step":
-        return NStep
-    if name == "her":
-        from vedette_rl.steps.hindsight import Hindsight  # it is an `NStep` itself, inside
-
-        return Hindsight
-    if not is_import_name(name):
-        why = "there are n_step, her and module:Name"
-        raise UnknownNameError("actors.step_processor", name, why)
-    found: Callable[..., Any] = import_by_name("actors.step_processor", name)
-    return found
-
-
-def make_step_processor(
-    name: str, n: int, discount: float, envs: int, dtype: np.dtype[Any], *, her_goals: int = 4
-) -> StepProcessor:
-    """The processor of this name, made with the arguments of `NStep`.
-
-    Args:
-        her_goals: of ``her`` alone.
-
-    Raises:
-        UnknownNameError: there is none, or what is there is no `StepProcessor`.
-        HindsightError: ``her`` cannot relabel these transitions.
-    """
-    further = {"goals": her_goals} if name == "her" else {}
-    own = step_processor(name)(n, discount, envs, dtype, **further)
-    if not isinstance(own, StepProcessor):
-        raise UnknownNameError("actors.step_processor", name, "it is no StepProcessor")
-    return own
-
-
-def prepare_steps(processor: StepProcessor, envs: VectorEnvironment, seed: int) -> None:
-    """Give a processor that wants them its environments, and a seed, before the first step."""
-    prepare = getattr(processor, "prepare", None)
-    if prepare is not None:
-        prepare(envs, seed)
-
-
-def rows_per_step(name: str, *, her_goals: int = 4) -> float:
-    """The transitions that the processor of this name makes of a step, on average.
-
-    Raises:
-        UnknownNameError: there is no such processor, or it declares no positive number.
-    """
-    if name == "her":
-        return 1.0 + her_goals
-    declared = getattr(step_processor(name), "rows_per_step", 1.0)
-    if isinstance(declared, (int, float)) and 0.0 < declared < math.inf:
-        return float(declared)
-    why = f"its rows_per_step is {declared!r}, no positive number"
-    raise UnknownNameError("actors.step_processor", name, why)
-
-
-def step_columns(name: str, spaces: Spaces) -> tuple[RowColumn, ...]:
-    """The columns that the processor of this name adds to transitions.
-
-    Raises:
-        UnknownNameError: there is no such processor.
-    """
-    declare = getattr(step_processor(name), "columns", None)
-    return tuple(declare(spaces)) if declare else ()
-
-
-class StepsWithTdErrors:
-    """A `StepProcessor` that adds the column `TD_ERROR` to another's transitions.
-
-    They are Ape-X's initial priorities (Horgan et al. 2018, https://arxiv.org/abs/1803.00933,
-    algorithm 1, line 8).
-
-    Args:
-        inner: what makes the transitions.
-        policy: computes the errors, by the model that it acts on now.
-        whole: gives the transitions whole observations, where theirs are something else.
-    """
-
-    def __init__(
-        self, inner: StepProcessor, policy: TdErrorPolicy, whole: Callable[[Columns], Columns]
-    ) -> None:
-        self._inner = inner
-        self._policy = policy
-        self._whole = whole
-
-    @property
-    def span(self) -> int | None:
-        """That of the other; None where it has none."""
-        return getattr(self._inner, "span", None)
-
-    def prepare(self, envs: VectorEnvironment, seed: int) -> None:
-        """Prepare the other."""
-        prepare_steps(self._inner, envs, seed)
-
-    def process(self, step: Step) -> Columns:
-        return self._with_errors(self._inner.process(step))
-
-    def flush(self) -> Columns:
-        return self._with_errors(self._inner.flush())
-
-    def _with_errors(self, transitions: Columns) -> Columns:
-        if len(transitions["reward"]):
-            errors = self._policy.td_errors(self._whole(transitions))
-        else:
-            errors = np.empty(0, np.float32)
-        return {**transitions, TD_ERROR: errors}

@@ -110,9 +110,8 @@ class _Slots:
 
     def array(self, seq: int) -> NDArray[np.uint8] | None:
         """The same as an array, in memory that is used again where it is large."""
-        # of this thread: several may read
         at = self.word(seq)
-        fence = MemoryFence()
+        fence = MemoryFence()  # of this thread: several may read
         if self.words[at] != seq:
             return None
         fence()

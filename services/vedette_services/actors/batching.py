@@ -9,15 +9,16 @@ import numpy as np
 
 from vedette_protocol.limits import COUNT_MAX
 from vedette_protocol.schema import Schema
-from vedette_rl.agents.config import AgentConfig
 from vedette_rl.core import Columns, Policy, RowColumn, StepProcessor
 from vedette_rl.core.acting import TdErrorPolicy
+from vedette_rl.core.agent_config import AgentConfig
 from vedette_rl.core.columns import check_declared
 from vedette_rl.envs.spaces import Spaces, transition_dtype
 from vedette_rl.replay.frame_stacks import STACKS, row_with_places
 from vedette_rl.replay.prioritized import TD_ERROR
 from vedette_rl.steps.frames import FramePool, FrameSteps
-from vedette_rl.steps.n_step import StepsWithTdErrors, make_step_processor
+from vedette_rl.steps.registry import make_step_processor
+from vedette_rl.steps.td_errors import StepsWithTdErrors
 from vedette_services.config.parts import ActorsConfig
 from vedette_services.errors import SpecMismatchError
 from vedette_services.run.replay_layout import frame_stack_of_schema, schema_columns

@@ -24,9 +24,8 @@ class EvaluationState:
 
     def __init__(self, *, plays: bool) -> None:
         self._plays = plays
-        # the least epoch and version to be played
-        self._request = 0
-        self._least = (0, 0)
+        self._request = 0  # of the last ack; 0: no evaluation is asked for
+        self._least = (0, 0)  # the least epoch and version to be played
         self._run: Run | None = None
         self._newest: StoreModel | None = None
         self._report: EvaluationReport | None = None

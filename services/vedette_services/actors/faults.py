@@ -10,7 +10,12 @@ import functools
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from vedette_rl.errors import DeclaredSpaceError, ModelMismatchError, OwnPartError, RowColumnError
+from vedette_rl.errors import (
+    CustomPartError,
+    DeclaredSpaceError,
+    ModelMismatchError,
+    RowColumnError,
+)
 from vedette_services.errors import RefusedError, SpecMismatchError
 
 P = ParamSpec("P")
@@ -33,7 +38,7 @@ def refuses_faults(function: Callable[P, T]) -> Callable[P, T]:
             raise SpecMismatchError("policy", str(error)) from error
         except DeclaredSpaceError as error:
             raise SpecMismatchError("environment", str(error)) from error
-        except (OwnPartError, RowColumnError) as error:
+        except (CustomPartError, RowColumnError) as error:
             raise RefusedError(f"the rows that actors make: {error}") from error
 
     return refusing

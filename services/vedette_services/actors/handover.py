@@ -244,7 +244,7 @@ class SlotMemory:
 
     def _views(self, slot: int, rows: int, entries: int) -> Columns:
         if self._schema.sharing is not None:
-            self._count(slot, rows, entries)
+            self._count(slot, rows, entries)  # `Schema.views` reads it from the payload
         begin = slot * self._layout.bytes + _PAYLOAD_AT
         end = begin + self._schema.payload_bytes(rows, entries)
         # The schema alone knows where columns lie; its views may only be read: take their places.
@@ -258,6 +258,7 @@ class SlotMemory:
     def _lay_out_again(self, slot: int, rows: int, entries: int) -> None:
         """Move a partial batch together: where a column begins depends on the batch's rows."""
         shared = self._schema.sharing.names if self._schema.sharing else ()
+        # Copied out first: a column's new place may lie on the old place of another.
         written = {
             name: column[: entries if name in shared else rows].copy()
             for name, column in self._full_views[slot].items()
@@ -388,6 +389,8 @@ class LocalHandover:
         payload = self._slot.payload(0, rows, entries)
         if not self.gone:
             self._batches.append(FinishedBatch(rows, epoch, version, payload, env_steps))
+            # Once, at half: before the actor has to wait, and each look of the manager takes
+            # Python's lock from the actor's loop.
             if len(self._batches) == max(1, self._most // 2):
                 self.wake()
 

@@ -115,7 +115,7 @@ class ManagedEvaluation(Protocol):
 
 
 class Actors(Protocol[A]):
-    """Starts actors and gives them models: `ActorProcesses`, or `OwnLoop` without a process.
+    """Starts actors and gives them models: `ActorProcesses`, or `CustomLoop` without a process.
 
     Args:
         poll_ms: the manager looks so often, whatever happens.

@@ -76,9 +76,9 @@ class ManagerState:
         incarnation: gives 64 random bits, for every run that is joined.
         jitter: gives a random number in [0, 1).
         wait_s: how long to wait for a learner that does not answer; 0: for ever.
-        own_loop: a program steps environments of its own: it is never killed for standing still,
+        custom_loop: a program steps environments of its own: it is never killed for standing still,
             and its batches are kept while the learner is away.
-        on_full: of the window; None: as the run says.
+        on_full: what the window does when it is full; None: the run's setting.
         evaluates: play evaluations for a learner that asks for them.
     """
 
@@ -93,13 +93,13 @@ class ManagerState:
         jitter: Callable[[], float],
         now: float,
         wait_s: float = 0.0,
-        own_loop: bool = False,
+        custom_loop: bool = False,
         on_full: OnFull | None = None,
         evaluates: bool = False,
     ) -> None:
         self._evaluation = EvaluationState(plays=evaluates)
         self._identity = identity
-        self._own_loop = own_loop
+        self._custom_loop = custom_loop
         self._on_full = on_full
         self.run_over = ""
         """Why the run ended, once it has."""
@@ -114,17 +114,16 @@ class ManagerState:
         self._roster = Roster(count or 0, gives_up=gives_up)
         self._log = ManagerLog(identity.learner, now)
         self._run: Run | None = None
-        self._played_too: Run | None = None  # another start of it, whose actors go on
+        # An earlier start of the run, whose actors continue: their batches still belong to it.
+        self._played_too: Run | None = None
         self._step_timeout_s = 0.0  # of the run
         self._window: Window | None = None  # of the run
-        self._first_actor: int | None = None
+        self._first_actor: int | None = None  # its number; None: no ack since the run was announced
         self._report_at = now
-        # why, once it is decided
-        self._leaving = ""
+        self._leaving = ""  # why, once it is decided
         self._leave_by = 0.0
-        # of an own loop: unsent ones, at most
         self._done = False
-        self._kept_batches = 0
+        self._kept_batches = 0  # unsent ones that may wait here, where a program owns the loop
 
     # What the daemon asks
 
@@ -192,7 +191,7 @@ class ManagerState:
     def _play(self, run: Run, now: float) -> list[Instruction]:
         """Play a run that is new here, or has other settings now: actors of before end first."""
         try:
-            config = validate_run(run, self._allow_import, makes_envs=not self._own_loop)
+            config = validate_run(run, self._allow_import, makes_envs=not self._custom_loop)
         except RefusedError as error:
             return self._give_up(REFUSED, str(error), now)
         if self._run is None or run.run_id != self._run.run_id:
@@ -203,7 +202,7 @@ class ManagerState:
         self._run = run
         self._played_too = None
         self._first_actor = None
-        self._step_timeout_s = math.inf if self._own_loop else config.step_timeout_s
+        self._step_timeout_s = math.inf if self._custom_loop else config.step_timeout_s
         done += [PrepareRun(run), *self._evaluation.begin_run(run)]
         backoff = Backoff(config.restart_min_s, config.restart_max_s)
         done += [KillActor(actor.index) for actor in self._roster.begin_run(now, backoff)]
@@ -249,6 +248,7 @@ class ManagerState:
             freed = window.on_ack(ack, now)
         except AckError as error:
             return self._log.log("error", "ack", str(error), now)
+        # No progress, though there is credit, means a dead socket (`Connection.poll_remake`).
         if freed or not window.batches or ack.reason:
             self._connection.on_progress(now)
         self._first_actor = ack.first_actor
@@ -341,7 +341,7 @@ class ManagerState:
     def on_batch(self, index: int, run: Run, batch: FinishedBatch, now: float) -> list[Instruction]:
         """An actor handed a batch over that it made for `run`. Ask `has_room_for` before."""
         if self._window is None or not self._is_played(run):
-            return []  # nobody would take it
+            return []  # its run is no longer played, and no learner would take it
         self._window.add_batch(
             index, batch.epoch, batch.version, batch.rows, batch.payload, batch.env_steps
         )
@@ -370,7 +370,8 @@ class ManagerState:
             cause: the exception that ended it, in one line; "" where it left no word.
         """
         why = self._roster.on_exited(index, code, cause, now)
-        if why and cause and code == REFUSED:  # without a word, an environment's own code chose it
+        # Without a cause, an environment's code has ended the process with the same exit status.
+        if why and cause and code == REFUSED:
             return self._give_up(REFUSED, why, now)
         done = self._log.log_actor_death(index, why, traceback, now) if why else []
         if self._roster.is_hopeless and not self._leaving:
@@ -392,7 +393,7 @@ class ManagerState:
     def on_tick(self, now: float) -> list[Instruction]:
         """Several times a second, after everything that has come was handled."""
         self._roster.on_tick(now)
-        if self._own_loop and self._window is not None:
+        if self._custom_loop and self._window is not None:
             kept = max(self._connection.kept_share(now), self._evaluation.kept_share)
             self._kept_batches = int(self._window.max_batches * kept)
         done = [*self._stop_waiting(now), *self._remake(now)]
@@ -465,7 +466,8 @@ class ManagerState:
         return [*done, *self.send_report(now), Exit(DONE, self._leaving)]
 
     def _give_up(self, code: int, why: str, now: float) -> list[Instruction]:
-        """Leave at once. The log says why, and so does what the learner hears of every actor."""
+        """Leave at once. The log says why, and so does the report of every actor: without it the
+        learner would only see this manager fall silent."""
         self._done = True
         self._roster.mark_all_failed(why)
         if self._window is not None:

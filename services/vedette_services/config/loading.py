@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from vedette_rl.agents.config import ActorCriticConfig, AgentConfig
+from vedette_rl.agents.config import ActorCriticConfig
 from vedette_rl.agents.exploration import ExplorationConfig
 from vedette_rl.agents.registry import BUILT_IN, agent_kind
+from vedette_rl.core.agent_config import AgentConfig
 from vedette_rl.envs.config import UNNAMED, EnvConfig
 from vedette_rl.errors import UnknownAgentError
-from vedette_rl.settings.key_suggestions import unknown_key
-from vedette_rl.settings.part import keys_of
+from vedette_rl.settings.key_suggestions import KnownKeys, unknown_key
+from vedette_rl.settings.part import known_keys
 from vedette_services.config.contradictions import contradictions
 from vedette_services.config.fleet_defaults import (
     Choice,
@@ -235,14 +236,13 @@ def config_from_table(
     given = dict(table)
     wrong = list[SettingError]()
     classes = _classes(_agent_class(given, wrong))
-    keys = [key for key in keys_of(RunConfig) if not key.startswith("agent.")]
-    keys += keys_of(classes["agent"], "agent")
+    known = known_keys(RunConfig) | known_keys(classes["agent"], "agent")
     unknown = [name for name in given if name not in RunConfig.model_fields]
-    wrong += [SettingError(*unknown_key(name, keys)) for name in unknown]
+    wrong += [SettingError(*unknown_key(name, known)) for name in unknown]
     parts: Table = {}
     for name, cls in classes.items():
         try:
-            parts[name] = _part(cls, _table(given, name), name, keys)
+            parts[name] = _part(cls, _table(given, name), name, known)
         except (SettingError, ManySettingsError) as e:
             wrong += e.errors
     plain = {
@@ -253,7 +253,7 @@ def config_from_table(
     try:
         config = RunConfig.model_validate({**plain, **parts}, strict=True)
     except ValidationError as e:
-        explained = explain_errors(e, RunConfig, "", keys)
+        explained = explain_errors(e, RunConfig, "", known)
         wrong += [error for error in explained if error.key.partition(".")[0] not in classes]
     raise_errors([*wrong, *_errors_beside(wrong, table, tries, probe)] if wrong else [])
     return config
@@ -475,7 +475,7 @@ def _suiting_agent(env: Table, probe: EnvironmentProbe | None) -> tuple[str, str
     """The agent for an environment that has no preset, by its actions, and why."""
     import gymnasium
 
-    config = _part(EnvConfig, {"id": UNNAMED, **env}, "env", keys_of(EnvConfig, "env"))
+    config = _part(EnvConfig, {"id": UNNAMED, **env}, "env", known_keys(EnvConfig, "env"))
     with _opened(probe) as opened:
         action = opened.spaces(config).action
     name = "sac" if isinstance(action, gymnasium.spaces.Box) else "dqn"
@@ -489,9 +489,8 @@ def _table(given: Mapping[str, Any], name: str) -> Table:
     return value
 
 
-def _part(cls: type[Part], table: Table, name: str, keys: Iterable[str]) -> Part:
+def _part(cls: type[Part], table: Table, name: str, known: KnownKeys) -> Part:
     """One part, validated strictly: no text is a number, no number a truth."""
-    known = list(keys)
     conformed = {key: _coerce(cls, key, value) for key, value in table.items()}
     try:
         # JSON's strictness takes a list for a tuple, Python's does not.

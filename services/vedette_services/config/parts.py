@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, PositiveInt
 
@@ -23,6 +24,14 @@ class ActorsConfig(SettingsPart):
     """The actors of every manager."""
 
     place = "actors"
+    synonyms: ClassVar[Mapping[str, str]] = {
+        "count": "n_actors num_actors workers num_workers n_workers actor_count "
+        "num_env_runners num_rollout_workers actors",
+        "envs_per_actor": "n_envs num_envs envs num_envs_per_env_runner num_envs_per_worker "
+        "vector_envs",
+        "n_buffer": "rollout_fragment_length unroll_length rollout_length buffer send_interval",
+        "window_batches": "max_inflight maxinflight max_outstanding queue_size max_queue",
+    }
 
     count: int = Field(default=2, ge=0, le=4096)
     """actor processes that `vedette run` starts; `vedette actors` has its own ``--count``. 0 trains
@@ -65,7 +74,7 @@ class ActorsConfig(SettingsPart):
         Raises:
             UnknownNameError: there is no such step processor here.
         """
-        from vedette_rl.steps.n_step import rows_per_step  # not for who only reads settings
+        from vedette_rl.steps.registry import rows_per_step  # not for who only reads settings
 
         return rows_per_step(self.step_processor, her_goals=self.her_goals)
 
@@ -92,6 +101,25 @@ class LearnerConfig(SettingsPart):
     pattern_words = {  # noqa: RUF012 - nobody changes it
         DEVICES: "auto, cpu, mps, cuda or cuda:N",
         SAVED_MODEL: "latest, best or the optimization steps of a checkpoint",
+    }
+    synonyms: ClassVar[Mapping[str, str]] = {
+        "warmup_period": "learning_starts warmup warm_up warmup_steps min_size start_steps "
+        "min_size_to_sample min_replay_size num_steps_sampled_before_learning_starts "
+        "min_buffer_size random_steps",
+        "sync_interval": "publish_interval sync_freq policy_update_interval update_interval "
+        "weight_sync_interval steps_per_update variable_update_period",
+        "eval_interval": "eval_freq eval_frequency evaluation_interval eval_every",
+        "save_interval": "save_freq checkpoint_interval checkpoint_freq save_every "
+        "checkpoint_frequency",
+        "keep_checkpoints": "max_checkpoints keep_last save_total_limit checkpoints",
+        "recorders": "logger loggers log logging track tensorboard wandb csv",
+        "flush_record_interval": "log_interval log_freq log_every",
+        "device": "cuda gpu accelerator",
+        "precision": "amp mixed_precision use_amp bf16 tf32 autocast",
+        "compile": "torch_compile compile_model",
+        "captured_step": "cudagraphs cuda_graphs cudagraph capture",
+        "copy_replay": "buffer_device replay_device storage_device device_replay",
+        "torch_threads": "num_threads threads n_threads",
     }
 
     warmup_period: int = Field(default=1000, ge=1)
@@ -177,6 +205,11 @@ class EvaluationConfig(SettingsPart):
     pattern_words = {  # noqa: RUF012 - nobody changes it
         KEY_OR_NAME: "a key of 40 characters or its name (`vedette keys list DIR` prints them)"
     }
+    synonyms: ClassVar[Mapping[str, str]] = {
+        "episodes": "n_eval_episodes eval_episodes num_eval_episodes num_episodes",
+        "seed": "eval_seed",
+        "max_episode_steps": "eval_max_steps max_eval_steps eval_max_episode_steps",
+    }
 
     episodes: Annotated[int, IN_BEST] = Field(default=20, ge=1, le=100_000)
     """of one evaluation."""
@@ -218,6 +251,13 @@ class StopConfig(SettingsPart):
     """When a run is over: the first condition met ends it. 0, or none for the return, means off."""
 
     place = "stop"
+    synonyms: ClassVar[Mapping[str, str]] = {
+        "max_env_steps": "steps total_timesteps timesteps total_steps max_steps num_timesteps "
+        "num_steps_total max_frames frames max_timesteps",
+        "max_opts": "max_updates total_updates max_iterations opt_steps epochs",
+        "max_seconds": "max_time time_limit timeout time_total_s",
+        "target_return": "target_reward reward_threshold solved_return max_reward",
+    }
 
     max_opts: int = Field(default=0, ge=0)
     """optimization steps, over all epochs of the run."""

@@ -7,12 +7,12 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, field_validator
 
-from vedette_rl.agents.config import (
-    AgentConfig,
-)
-from vedette_rl.agents.registry import agent_kind
+from vedette_rl.agents.registry import BUILT_IN, agent_kind
+from vedette_rl.core.agent_config import AgentConfig
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.replay.config import ReplayConfig
+from vedette_rl.settings.key_suggestions import KnownKeys
+from vedette_rl.settings.part import known_keys
 from vedette_services.config.parts import (
     ActorsConfig,
     EvaluationConfig,
@@ -29,6 +29,7 @@ class RunConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
     pattern_words: ClassVar[Mapping[str, str]] = {APPLIED: "'applied: NAME'"}
+    synonyms: ClassVar[Mapping[str, str]] = {"seed": "random_seed"}
 
     preset: Literal["auto", "none"] | Annotated[str, Field(pattern=APPLIED)] = "none"
     """``auto`` begins from the tuned preset of this agent and environment where there is one,
@@ -68,3 +69,11 @@ class RunConfig(BaseModel):
         if isinstance(given, Mapping) and isinstance(given.get("name"), str):
             return agent_kind(given["name"]).config.model_validate(dict(given))
         return given
+
+
+def every_key() -> KnownKeys:
+    """Every key that some configuration has: those of each agent that comes with Vedette, too."""
+    known = known_keys(RunConfig)
+    for kind in BUILT_IN.values():
+        known |= known_keys(kind.config, "agent")
+    return known

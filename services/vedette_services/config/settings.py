@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from vedette_rl.settings.key_suggestions import KnownKeys
 from vedette_rl.settings.part import explain
 from vedette_services.errors import ManySettingsError, SettingError, UsageError
 
@@ -137,8 +138,8 @@ def _depth(table: Table, key: str) -> int:
 
 
 def explain_errors(
-    error: ValidationError, part: type[BaseModel], prefix: str, keys: Iterable[str]
+    error: ValidationError, part: type[BaseModel], prefix: str, known: KnownKeys
 ) -> list[SettingError]:
     """Pydantic's complaints about `part` as our own errors; the arguments are those of
     `vedette_rl.settings.part.explain`."""
-    return [SettingError(*wrong) for wrong in explain(error, part, prefix, keys)]
+    return [SettingError(*wrong) for wrong in explain(error, part, prefix, known)]

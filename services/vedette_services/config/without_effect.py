@@ -9,16 +9,12 @@ from typing import Any
 import gymnasium as gym
 from pydantic import BaseModel
 
-from vedette_rl.agents.config import (
-    ActorCriticConfig,
-    AgentConfig,
-    ImitationConfig,
-    MunchausenConfig,
-    NetworkConfig,
-)
+from vedette_rl.agents.config import ActorCriticConfig, ImitationConfig, MunchausenConfig
 from vedette_rl.agents.exploration import ExplorationConfig
 from vedette_rl.agents.sac.config import SacConfig
+from vedette_rl.core.agent_config import AgentConfig
 from vedette_rl.import_by_name import is_import_name
+from vedette_rl.networks.config import NetworkConfig
 from vedette_rl.networks.layers import float_parts
 from vedette_rl.networks.observation import (
     CustomInput,

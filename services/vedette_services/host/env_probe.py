@@ -29,7 +29,7 @@ from vedette_rl.envs.stored_spaces import spaces_to_json
 from vedette_rl.envs.vector_env import Env
 from vedette_rl.errors import RlError, UnknownEnvironmentError
 from vedette_rl.import_by_name import is_import_name
-from vedette_rl.steps.n_step import make_step_processor, prepare_steps
+from vedette_rl.steps.registry import make_step_processor, prepare_steps
 from vedette_services.errors import (
     ConfigError,
     SettingError,

@@ -304,8 +304,8 @@ class WakeupEvent:
 
     def close(self) -> None:
         """Close the descriptors; nothing is told through it any more."""
-        # another file's soon
         descriptors = self.descriptors
+        # Forgotten before they are closed: another file may get the same numbers at once.
         self._read = -1
         self._write = -1
         for descriptor in descriptors:

@@ -31,8 +31,8 @@ from vedette_rl.replay.budget import (
     used_disk_bytes,
 )
 from vedette_rl.replay.rows import MemoryRing
-from vedette_rl.replay.uniform import make_own_replay
-from vedette_rl.steps.n_step import make_step_processor, step_processor
+from vedette_rl.replay.uniform import make_custom_replay
+from vedette_rl.steps.registry import make_step_processor, step_processor
 from vedette_services.config.contradictions import contradictions
 from vedette_services.config.probing import EnvironmentProbe
 from vedette_services.config.run_config import RunConfig
@@ -275,7 +275,7 @@ def check_custom_replay(config: RunConfig, layout: ReplayLayout) -> None:
         return
     rows = MemoryRing(layout.schema.row_dtype, 1)
     try:
-        make_own_replay(config.replay, rows, np.random.default_rng(0))
+        make_custom_replay(config.replay, rows, np.random.default_rng(0))
     except RlError as e:
         raise ConfigError(str(e)) from e
     except Exception as e:

@@ -70,7 +70,7 @@ class EventFile:
         self._failures = RateLimitedLog()
 
     def add(self, *events: RunEvent) -> None:
-        """Append events."""
+        """Append events. A reader may see the last line unfinished."""
         if not events:
             return
         text = "".join(_line(event) for event in events)

@@ -98,7 +98,7 @@ class ModelMapWriter:
 
 
 class ModelMapReader:
-    """A reader of the map."""
+    """A reader of the map, which may be opened before its first model is written."""
 
     def __init__(self, path: Path) -> None:
         self._map = LatestValueReader(path)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vedette_rl.agents.config import NetworkConfig
 from vedette_rl.envs.spaces import Spaces
+from vedette_rl.networks.config import NetworkConfig
 from vedette_rl.networks.observation import describe_input
 from vedette_services.config.probing import EnvironmentProbe, check_agent, environment_errors
 from vedette_services.config.run_config import RunConfig

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from vedette_protocol.errors import SchemaError
 from vedette_protocol.ledger import Ledger
 from vedette_protocol.schema import Schema
-from vedette_rl.agents.config import AgentConfig
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import RowColumn, row_dtype
+from vedette_rl.core.agent_config import AgentConfig
 from vedette_rl.core.columns import ACTOR, INTERVENED, MANAGER, VERSION
 from vedette_rl.envs.spaces import ElementBounds, Spaces, column_bounds, transition_dtype
 from vedette_rl.errors import RowColumnError
@@ -42,7 +42,7 @@ from vedette_rl.replay.limiter import Limiter, make_limiter
 from vedette_rl.replay.manifest import SharedSpec
 from vedette_rl.replay.prioritized import TD_ERROR
 from vedette_rl.replay.rows import default_guard
-from vedette_rl.steps.n_step import step_columns
+from vedette_rl.steps.registry import step_columns
 from vedette_services.config.parts import ActorsConfig
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import ConfigError

@@ -37,7 +37,7 @@ from vedette_rl.replay.budget import replay_space
 from vedette_rl.replay.manifest import MANIFEST, read_manifest
 from vedette_rl.replay.prioritized import TD_ERROR
 from vedette_rl.replay.ring import RingWriter
-from vedette_rl.steps.n_step import make_step_processor, prepare_steps
+from vedette_rl.steps.registry import make_step_processor, prepare_steps
 from vedette_services.config.changes import changed_settings
 from vedette_services.config.loading import read_config
 from vedette_services.config.run_config import RunConfig

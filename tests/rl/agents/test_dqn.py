@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -13,13 +12,10 @@ import pytest
 import torch
 from torch import nn
 
-from vedette_rl.agents.actions import DiscreteActions
-from vedette_rl.agents.config import MunchausenConfig
 from vedette_rl.agents.dqn.agent import DqnAgent, q_learning_target
 from vedette_rl.agents.dqn.config import DqnConfig
 from vedette_rl.agents.exploration import ExplorationConfig
 from vedette_rl.agents.registry import agent_kind
-from vedette_rl.agents.value_agent import ActionHeads, Munchausen
 from vedette_rl.core import TdErrorPolicy
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.errors import ModelMismatchError
@@ -42,63 +38,6 @@ def test_q_learning_target_by_hand() -> None:
     discount_t = torch.tensor([0.5, 0.9, 0.0])
     target = q_learning_target(r_t, discount_t, v_t)
     torch.testing.assert_close(target, torch.tensor([3.0, 1.7, 0.5]))
-
-
-def test_the_online_network_chooses_the_action_that_double_q_learning_values() -> None:
-    q_t = torch.tensor([[1.0, 4.0], [3.0, 2.0]])
-    selector = torch.tensor([[9.0, 8.0], [7.0, 8.0]])
-    heads = ActionHeads(DiscreteActions((2,), (5,)), "cpu")
-    assert heads.of(q_t, heads.best(selector)).tolist() == [1.0, 2.0]
-    assert heads.of(q_t, heads.best(q_t)).tolist() == [4.0, 3.0]
-
-
-def test_the_heads_of_several_dimensions_by_hand() -> None:
-    """Two dimensions of 2 and 3 actions, the second from 4 on: ragged, and not from 0."""
-    heads = ActionHeads(DiscreteActions((2, 3), (0, 4), (2,)), "cpu")
-    q = torch.tensor([[1.0, 3.0, -2.0, -6.0, -4.0], [5.0, 2.0, 0.0, 7.0, 9.0]])
-    assert heads.best(q).tolist() == [[1, 2], [0, 4]]
-    assert heads.of(q, heads.best(q)).tolist() == [0.5, 7.0]  # (3 - 2) / 2, (5 + 9) / 2
-    columns = heads.columns(torch.tensor([[0, 5], [1, 6]]))
-    assert columns.tolist() == [[0, 3], [1, 4]]
-    assert heads.of(q, columns).tolist() == [-2.5, 5.5]
-    of_quantiles = heads.of(torch.stack([q, 2 * q], dim=1), columns)
-    assert of_quantiles.tolist() == [[-2.5, -5.0], [5.5, 11.0]]
-
-
-def test_munchausens_target_by_hand() -> None:
-    """tau = 1: pi is (1/4, 3/4) before, (1/2, 1/2) and (1/4, 3/4) after."""
-    heads = ActionHeads(DiscreteActions((2,), (5,)), "cpu")
-    munchausen = Munchausen(MunchausenConfig(alpha=0.5, temperature=1.0), heads)
-    batch = {"reward": torch.tensor([1.0, 1.0]), "action": torch.tensor([6, 5])}
-    before = torch.tensor([[0.0, math.log(3.0)], [0.0, math.log(3.0)]])
-    found = munchausen.reward(batch, before)
-    # log(1/4) = -1.39 counts as -1
-    torch.testing.assert_close(found, torch.tensor([1.0 + 0.5 * math.log(0.75), 0.5]))
-    after = torch.tensor([[2.0, 2.0], [0.0, math.log(3.0)]])
-    found = munchausen.value(after, after.unsqueeze(1))
-    torch.testing.assert_close(found, torch.tensor([[2.0 + math.log(2.0)], [math.log(4.0)]]))
-
-
-def test_munchausens_target_of_ragged_heads_equals_a_plain_formulation() -> None:
-    heads = ActionHeads(DiscreteActions((2, 3), (0, 4), (2,)), "cpu")
-    config = MunchausenConfig(alpha=0.7, temperature=0.3, lowest=-0.4)
-    munchausen = Munchausen(config, heads)
-    rng = np.random.default_rng(0)
-    q, z = rng.normal(size=(6, 5)), rng.normal(size=(6, 4, 5))
-    action = np.stack([rng.integers(2, size=6), 4 + rng.integers(3, size=6)], 1)
-    reward = np.ones(6)
-    value = np.zeros((6, 4))
-    for b in range(6):
-        for first, size, chosen in ((0, 2, action[b, 0]), (2, 3, action[b, 1] - 4)):
-            weights = np.exp(q[b, first : first + size] / 0.3)
-            pi = weights / weights.sum()
-            reward[b] += 0.7 * max(0.3 * math.log(pi[chosen]), -0.4) / 2
-            for m in range(4):
-                each = z[b, m, first : first + size] - 0.3 * np.log(pi)
-                value[b, m] += (pi * each).sum() / 2
-    batch = {"reward": torch.ones(6, dtype=torch.float64), "action": torch.from_numpy(action)}
-    np.testing.assert_allclose(munchausen.reward(batch, torch.from_numpy(q)), reward)
-    np.testing.assert_allclose(munchausen.value(torch.from_numpy(q), torch.from_numpy(z)), value)
 
 
 def test_munchausens_steps_equal_those_of_a_plain_formulation(

@@ -8,16 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.distributions import Normal, TanhTransform, TransformedDistribution
 
+from vedette_rl.agents.action_heads import ActionHeads
 from vedette_rl.agents.actions import DiscreteActions
 from vedette_rl.agents.config import ImitationConfig
 from vedette_rl.agents.dqn.agent import DqnAgent
 from vedette_rl.agents.dqn.config import DqnConfig
-from vedette_rl.agents.sac.agent import SacAgent, log_pi_of
+from vedette_rl.agents.imitation import Imitation, cross_entropy, margin_loss
+from vedette_rl.agents.sac.agent import SacAgent
 from vedette_rl.agents.sac.config import SacConfig
-from vedette_rl.agents.temporal_difference import Imitation, cross_entropy, margin_loss
-from vedette_rl.agents.value_agent import ActionHeads
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.settings.stored import ScheduleConfig
 
@@ -57,21 +56,6 @@ def test_heads_of_several_dimensions_are_imitated_on_average() -> None:
     entropy.backward()  # type: ignore[no-untyped-call]  # untyped in torch
     assert q_BA.grad is not None
     assert torch.isfinite(q_BA.grad).all()
-
-
-def test_log_pi_of_given_actions_beside_torchs_distributions() -> None:
-    rng = torch.Generator().manual_seed(0)
-    mean, log_std = torch.randn(8, 3, generator=rng), torch.randn(8, 3, generator=rng)
-    action = torch.rand(8, 3, generator=rng) * 1.9 - 0.95
-    squashed = TransformedDistribution(Normal(mean, log_std.exp()), TanhTransform())
-    expected = squashed.log_prob(action).sum(1)  # type: ignore[no-untyped-call]  # untyped in torch
-    torch.testing.assert_close(log_pi_of(action, mean, log_std), expected, rtol=1e-4, atol=1e-4)
-
-
-def test_log_pi_is_finite_at_the_bounds() -> None:
-    edge = torch.tensor([[1.0, -1.0]])
-    found = log_pi_of(edge, torch.zeros(1, 2), torch.full((1, 2), -3.0))
-    assert torch.isfinite(found).all()
 
 
 def test_samples_of_actors_count_0_in_the_mean_of_the_batch() -> None:

@@ -11,18 +11,12 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.distributions import Normal, TanhTransform, TransformedDistribution
-from torch.nn import functional
+from torch.distributions import Normal
 
 from vedette_rl.agents.registry import agent_kind
-from vedette_rl.agents.sac.agent import (
-    SacAgent,
-    policy_loss,
-    soft_target,
-    squashed_sample,
-    temperature_loss,
-)
+from vedette_rl.agents.sac.agent import SacAgent
 from vedette_rl.agents.sac.config import SacConfig
+from vedette_rl.agents.sac.loss import policy_loss, soft_target, temperature_loss
 from vedette_rl.core import ModelInfo, Policy
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.storage.checkpoints import find_not_finite
@@ -46,55 +40,6 @@ def policy_for(agent: SacAgent, spaces: Spaces, seed: int = 0) -> Policy:
     policy = agent_kind("sac").build_policy(agent._config, spaces, ranks=np.zeros(1), seed=seed)
     policy.sync_model(agent.model_info())
     return policy
-
-
-def test_log_pi_equals_that_of_torchs_transformed_distribution() -> None:
-    torch.manual_seed(0)
-    mean, log_std, noise = torch.randn(3, 50, 4, dtype=torch.float64)
-    action, log_pi = squashed_sample(mean, log_std, noise)
-    squashed = TransformedDistribution(Normal(mean, log_std.exp()), TanhTransform(cache_size=1))
-    before_squash = mean + log_std.exp() * noise
-    torch.testing.assert_close(action, before_squash.tanh())
-    kept = action.abs().amax(dim=1) < 1 - 1e-6  # where torch can still invert the tanh
-    expected = squashed.log_prob(action).sum(dim=1)
-    assert kept.sum() > 30
-    torch.testing.assert_close(log_pi[kept], expected[kept], rtol=1e-6, atol=1e-6)
-
-
-def test_gradients_of_a_sample_are_added_up_in_the_order_that_seeds_rely_on() -> None:
-    torch.manual_seed(0)
-    mean, log_std, noise, wanted = torch.randn(4, 500, 4)
-    found = []
-    for tanh_is_first in (None, False, True):
-        leaves = [x.clone().requires_grad_() for x in (mean, log_std)]
-        if tanh_is_first is None:
-            action, log_pi = squashed_sample(*leaves, noise)
-        else:
-            u = leaves[0] + leaves[1].exp() * noise
-            action = u.tanh() if tanh_is_first else u
-            softplus = functional.softplus(-2.0 * u)
-            log_pi = (2.0 * (u + softplus) - 0.5 * noise.square() - leaves[1]).sum(dim=1)
-            action = action if tanh_is_first else u.tanh()
-        torch.autograd.backward((action * wanted).sum() + 0.3 * log_pi.sum())
-        found.append(leaves[0].grad)
-    ours, as_before, other_order = found
-    assert torch.equal(ours, as_before)
-    assert not torch.equal(ours, other_order)  # rounding alone, and other weights after some steps
-
-
-def test_log_pi_depends_on_the_standard_deviation() -> None:
-    zero = torch.zeros(1, 1)
-    _, narrow = squashed_sample(zero, torch.full((1, 1), -3.0), zero)
-    _, wide = squashed_sample(zero, zero, zero)
-    assert (narrow - wide).item() == pytest.approx(3.0)
-
-
-def test_log_pi_is_finite_where_tanh_rounds_to_one() -> None:
-    action, log_pi = squashed_sample(
-        torch.tensor([[50.0, -50.0]]), torch.zeros(1, 2), torch.zeros(1, 2)
-    )
-    assert action.tolist() == [[1.0, -1.0]]
-    assert torch.isfinite(log_pi).all()
 
 
 def test_losses_by_hand() -> None:

@@ -14,7 +14,7 @@ from torch import nn
 
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.agents.td3.agent import Td3Agent, smoothed_action
-from vedette_rl.agents.td3.policy import Td3Config
+from vedette_rl.agents.td3.config import Td3Config
 from vedette_rl.core import Policy
 from vedette_rl.envs.spaces import Spaces
 

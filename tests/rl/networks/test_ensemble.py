@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import nn
 
-from vedette_rl.agents.network_agent import load_torch_single_threaded
 from vedette_rl.networks.layers import MlpSizes
 from vedette_rl.networks.numpy_nets import NumpyMlp, mlp_shapes
+from vedette_rl.networks.threads import load_torch_single_threaded
 from vedette_rl.networks.torch_network import EnsembleMlp, Mlp
 
 ARCHITECTURES = ["mlp", "layer_norm", "residual"]

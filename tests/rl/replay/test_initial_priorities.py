@@ -1,18 +1,15 @@
 """Initial priorities that actors tell: Ape-X's."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from vedette_rl.core import Columns, Step
 from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.replay.prioritized import TD_ERROR, PrioritizedReplay, open_priorities
 from vedette_rl.replay.ring import RingReader, RingWriter
 from vedette_rl.replay.rows import MemoryRing
-from vedette_rl.steps.n_step import StepsWithTdErrors
 
 DTYPE = np.dtype([("action", "<i8"), (TD_ERROR, "<f4")])
 CONFIG = ReplayConfig(
@@ -65,39 +62,3 @@ def test_rows_inserted_while_no_trainer_ran_are_drawn_by_their_errors(tmp_path: 
 def test_priorities_of_actors_ask_for_prioritized_replay() -> None:
     with pytest.raises(ValidationError, match="nothing is drawn by priority: set prioritized=true"):
         ReplayConfig.model_validate({"initial_priorities": "actor"})
-
-
-class Transitions:
-    """A step processor that gives what it is told to."""
-
-    def __init__(self, *parts: list[float]) -> None:
-        self._parts = list(parts)
-
-    def process(self, step: Any) -> Columns:
-        return {"reward": np.array(self._parts.pop(0), np.float32)}
-
-    def flush(self) -> Columns:
-        return self.process(None)
-
-
-class TenTimes:
-    """Tells ten times the reward."""
-
-    def td_errors(self, transitions: Columns) -> Any:
-        assert len(transitions["reward"])
-        return transitions["whole"] * 10
-
-
-def test_every_transition_gets_the_error_of_the_whole_one() -> None:
-    steps = StepsWithTdErrors(
-        Transitions([1.0, 2.0], [], [3.0]),
-        TenTimes(),
-        lambda transitions: {**transitions, "whole": transitions["reward"]},
-    )
-    step: Step = None  # type: ignore[assignment]  # nobody looks at it
-    for expected in ([10.0, 20.0], []):
-        found = steps.process(step)
-        assert list(found) == ["reward", TD_ERROR]
-        assert found[TD_ERROR].tolist() == expected
-        assert found[TD_ERROR].dtype == np.float32
-    assert steps.flush()[TD_ERROR].tolist() == [30.0]

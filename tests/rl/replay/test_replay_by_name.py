@@ -7,11 +7,11 @@ import pytest
 from numpy.typing import NDArray
 
 from vedette_rl.core import Sample
-from vedette_rl.errors import EmptyReplayError, OwnPartError, UnknownNameError
+from vedette_rl.errors import CustomPartError, EmptyReplayError, UnknownNameError
 from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_rl.replay.rows import MemoryRing
-from vedette_rl.replay.uniform import DrawnRows, UniformReplay, make_own_replay
+from vedette_rl.replay.uniform import DrawnRows, UniformReplay, make_custom_replay
 from vedette_rl.testing import ReplayBufferContract
 from vedette_rl.testing.contracts import NUMBERED, numbered
 
@@ -76,9 +76,9 @@ def test_what_a_replay_draws_first_is_checked(name: str, why: str) -> None:
     rows.append(numbered(0, 8), 8)
     rows.commit()
     named = ReplayConfig(name=f"{__name__}:{name}")
-    own = make_own_replay(named, rows, np.random.default_rng(0))
+    own = make_custom_replay(named, rows, np.random.default_rng(0))
     with pytest.raises(
-        OwnPartError, match=rf"replay.name is '.*{name}': its sample.. returned {why}"
+        CustomPartError, match=rf"replay.name is '.*{name}': its sample.. returned {why}"
     ):
         own.sample(8)
     assert "sample" not in vars(own)  # later draws are as fast as before
@@ -93,10 +93,10 @@ def test_a_replay_of_a_name_is_made_with_its_own_arguments() -> None:
     rows = MemoryRing(NUMBERED, 8)
     rng = np.random.default_rng(0)
     named = ReplayConfig(name=f"{__name__}:Recent", kwargs={"draws": 3})
-    own = make_own_replay(named, rows, rng)
+    own = make_custom_replay(named, rows, rng)
     assert isinstance(own, Recent)
     assert (own.draws, own.rows, own.config) == (3, rows, named)
     with pytest.raises(UnknownNameError, match=r"NoReplay': it is no ReplayBuffer"):
-        make_own_replay(ReplayConfig(name=f"{__name__}:NoReplay"), rows, rng)
+        make_custom_replay(ReplayConfig(name=f"{__name__}:NoReplay"), rows, rng)
     with pytest.raises(ValueError, match="kwargs are for a replay of your own"):
         ReplayConfig.model_validate({"kwargs": {"draws": 3}})

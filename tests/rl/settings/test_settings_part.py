@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from pydantic import Field, ValidationError
 
-from vedette_rl.agents.config import AgentConfig
 from vedette_rl.agents.dqn.config import DqnConfig
 from vedette_rl.agents.exploration import ExplorationConfig
+from vedette_rl.agents.registry import BUILT_IN
+from vedette_rl.core.agent_config import AgentConfig
 from vedette_rl.envs import EnvConfig
 from vedette_rl.errors import WrongSettingsError
 from vedette_rl.replay.config import ReplayConfig
@@ -18,6 +19,7 @@ from vedette_rl.settings.stored import ScheduleConfig
 
 
 class MyConfig(AgentConfig):
+    synonyms = {"blocks": "n_layers", "discount": "gamma_per_step"}  # noqa: RUF012
     name: str = "mine"
     blocks: int = Field(default=2, ge=1)
 
@@ -26,7 +28,13 @@ class MyConfig(AgentConfig):
     ("make", "said"),
     [
         (lambda: DqnConfig(lr=1), "lr: unknown key; did you mean learning_rate?"),
-        (lambda: DqnConfig(kappa=1.0), "kappa: unknown key; agents that have kappa: iqn"),
+        (
+            lambda: BUILT_IN["dqn"].config(kappa=1.0),
+            "kappa: unknown key; agents that have kappa: iqn",
+        ),
+        (lambda: MyConfig(n_layers=3), "n_layers: unknown key; did you mean blocks?"),
+        (lambda: MyConfig(gamma_per_step=1), "gamma_per_step: unknown key; did you mean discount?"),
+        (lambda: MyConfig(gamma=0.9), "gamma: unknown key; did you mean discount?"),
         (lambda: MyConfig(blocks=0), "blocks: must be at least 1, not 0"),
         (lambda: EnvConfig(), "id: is missing"),
         (lambda: ReplayConfig(capacity="x"), "capacity: must be a whole number, not 'x'"),

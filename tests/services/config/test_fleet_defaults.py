@@ -3,7 +3,8 @@ from typing import Annotated, ClassVar
 
 import pytest
 
-from vedette_rl.agents.config import AgentConfig, EnvSteps
+from vedette_rl.agents.config import EnvSteps
+from vedette_rl.core.agent_config import AgentConfig
 from vedette_services.config import (
     ActorsConfig,
     LearnerConfig,

@@ -1,8 +1,13 @@
 """A wrong key is answered with the one that is meant."""
 
+from collections import Counter
+from collections.abc import Iterator
+
 import pytest
 
+from vedette_rl.settings.part import SettingsPart
 from vedette_services.config import load_config
+from vedette_services.config.run_config import RunConfig, every_key
 from vedette_services.errors import ConfigError, ManySettingsError
 
 
@@ -58,3 +63,19 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
 def test_an_unknown_agent_hides_no_other_error() -> None:
     said = refusal("agent.learning_rate=x", "seed=x", agent="nope").splitlines()
     assert [line.partition(":")[0] for line in said] == ["agent.name", "seed"]
+
+
+def parts_of(part: type[SettingsPart]) -> Iterator[type[SettingsPart]]:
+    """Yield subclasses of the package's own, too."""
+    for kind in part.__subclasses__():
+        if kind.__module__.startswith("vedette_"):
+            yield kind
+            yield from parts_of(kind)
+
+
+def test_each_word_of_others_stands_once_and_leads_to_a_key() -> None:
+    tables = [vars(kind).get("synonyms", {}) for kind in (RunConfig, *set(parts_of(SettingsPart)))]
+    words = Counter(word for table in tables for value in table.values() for word in value.split())
+    assert [word for word, times in words.items() if times > 1] == []
+    assert set(words) == set(every_key().synonyms)
+    assert set(every_key().synonyms.values()) <= set(every_key().keys)

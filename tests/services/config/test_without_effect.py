@@ -4,7 +4,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from vedette_rl.agents.config import NetworkConfig
+from vedette_rl.networks.config import NetworkConfig
 from vedette_services.config import load_config
 from vedette_services.config.presets import preset_names
 from vedette_services.config.without_effect import settings_without_effect

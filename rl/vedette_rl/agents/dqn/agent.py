@@ -5,12 +5,15 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from vedette_rl.agents.action_heads import ActionHeads
 from vedette_rl.agents.actions import DiscreteActions
 from vedette_rl.agents.captured_step import Batch, Due, StepResult
 from vedette_rl.agents.dqn.config import DqnConfig
-from vedette_rl.agents.dqn.policy import QLayers
-from vedette_rl.agents.temporal_difference import Imitation, cross_entropy, margin_loss, td_loss
-from vedette_rl.agents.value_agent import ActionHeads, Munchausen, ValueAgent
+from vedette_rl.agents.dqn.network import QLayers
+from vedette_rl.agents.imitation import Imitation, cross_entropy, margin_loss
+from vedette_rl.agents.losses import td_loss
+from vedette_rl.agents.munchausen import Munchausen
+from vedette_rl.agents.value_agent import ValueAgent
 from vedette_rl.core.learning import State
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.networks.encoder import Obs

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, PositiveInt
 
-from vedette_rl.agents.config import (
-    EnvSteps,
-    ImitationConfig,
+from vedette_rl.agents.config import EnvSteps, ImitationConfig, MunchausenConfig
+from vedette_rl.agents.exploration import ExplorationConfig
+from vedette_rl.core.agent_config import (
     LearningRate,
-    MunchausenConfig,
-    NetworkConfig,
     NonNegativeFloat,
     PositiveFloat,
     PositiveFraction,
 )
-from vedette_rl.agents.exploration import ExplorationConfig
+from vedette_rl.networks.config import NetworkConfig
 from vedette_rl.settings.stored import IN_SAMPLES, IN_WEIGHTS
 
 
@@ -26,6 +25,9 @@ class DqnConfig(NetworkConfig):
     The defaults are for vectors and small fleets; Atari's are in the preset ``dqn-ALE``.
     """
 
+    synonyms: ClassVar[Mapping[str, str]] = {
+        "dueling": "dueling_dqn use_dueling is_dueling dueling_network"
+    }
     env_steps_per_opt: ClassVar[float] = 2.0
     custom_network_is_whole: ClassVar[bool] = True
 

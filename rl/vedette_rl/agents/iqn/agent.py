@@ -5,12 +5,14 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from vedette_rl.agents.action_heads import ActionHeads
 from vedette_rl.agents.actions import DiscreteActions
 from vedette_rl.agents.captured_step import Batch, Due, StepResult
 from vedette_rl.agents.iqn.config import IqnConfig
-from vedette_rl.agents.iqn.policy import QuantileLayers
-from vedette_rl.agents.temporal_difference import quantile_huber_loss
-from vedette_rl.agents.value_agent import ActionHeads, Munchausen, ValueAgent
+from vedette_rl.agents.iqn.network import QuantileLayers
+from vedette_rl.agents.losses import quantile_huber_loss
+from vedette_rl.agents.munchausen import Munchausen
+from vedette_rl.agents.value_agent import ValueAgent
 from vedette_rl.core.learning import State
 from vedette_rl.device.ranks import draw_rows
 from vedette_rl.envs.spaces import Spaces

@@ -6,19 +6,15 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, PositiveInt
 
-from vedette_rl.agents.config import (
-    EnvSteps,
-    HiddenSizes,
+from vedette_rl.agents.config import EnvSteps, MunchausenConfig, Quantiles
+from vedette_rl.agents.exploration import ExplorationConfig
+from vedette_rl.core.agent_config import (
     LearningRate,
-    MunchausenConfig,
-    NetworkConfig,
     NonNegativeFloat,
     PositiveFloat,
     PositiveFraction,
-    Quantiles,
-    Width,
 )
-from vedette_rl.agents.exploration import ExplorationConfig
+from vedette_rl.networks.config import HiddenSizes, NetworkConfig, Width
 from vedette_rl.settings.stored import IN_SAMPLES, IN_WEIGHTS
 
 

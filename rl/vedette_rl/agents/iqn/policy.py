@@ -1,13 +1,7 @@
-"""The half of IQN that acts, and the network of both halves. No torch.
-
-The network gives Z_tau(s, .): samples of the return's distribution, by quantile fraction.
-
-Shapes: B rows, N and K quantile fractions, A actions, F features, I cosines.
-"""
+"""The half of IQN that acts. No torch. Shapes: B rows, K quantile fractions, A actions."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -17,40 +11,13 @@ from numpy.typing import NDArray
 from vedette_rl.agents.action_values import ValuePolicy
 from vedette_rl.agents.actions import DiscreteActions
 from vedette_rl.agents.iqn.config import IqnConfig
-from vedette_rl.agents.network_agent import ActingNetwork, network_agent
+from vedette_rl.agents.iqn.network import QuantileLayers
+from vedette_rl.agents.network_agent import network_agent
 from vedette_rl.core.columns import Columns
 from vedette_rl.core.learning import Agent
 from vedette_rl.envs.spaces import Spaces
-from vedette_rl.networks.layers import Array, Layers, MlpSizes
-
-
-class QuantileLayers(Layers):
-    """f(psi(s) * phi(tau)) (section 3.1). f is the last hidden layer and the output.
-
-    Args:
-        config: its `n_cosines`.
-        sizes: features, and of the hidden layers.
-        actions: A.
-    """
-
-    def __init__(self, config: IqnConfig, sizes: tuple[int, ...], actions: int) -> None:
-        self._n_cosines = config.n_cosines
-        self.mlps = {
-            "psi": MlpSizes(sizes[:-1], relu_last=True),
-            "phi": MlpSizes((config.n_cosines, sizes[-2]), relu_last=True),
-            "f": MlpSizes((*sizes[-2:], actions)),
-        }
-
-    def constants(self, xp: Any) -> dict[str, Array]:
-        """pi i, from i = 0 (equation 4)."""
-        return {"cosines": math.pi * xp.arange(self._n_cosines)}
-
-    def forward(self, xp: Any, net: Any, x_BF: Array, *inputs: Array) -> Array:
-        """``(B, N, A)``, at the quantile fractions ``(B, N)`` or ``(1, N)`` given."""
-        (taus_BN,) = inputs
-        psi_B1F = net.psi(x_BF)[:, None]
-        phi_BNF = net.phi(xp.cos(taus_BN[:, :, None] * net.cosines))
-        return net.f(psi_B1F * phi_BNF)
+from vedette_rl.networks.acting_network import ActingNetwork
+from vedette_rl.networks.layers import Array
 
 
 class IqnPolicy(ValuePolicy):

@@ -5,17 +5,16 @@ Shapes: B samples, D action dimensions, M values of a target.
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import nn
-from torch.nn import functional
 
 from vedette_rl.agents.actor_critic import ActorCritic, Successors
 from vedette_rl.agents.captured_step import Batch, Due, StepResult
+from vedette_rl.agents.imitation import Imitation
 from vedette_rl.agents.sac.config import SacConfig
-from vedette_rl.agents.sac.policy import GaussianLayers
-from vedette_rl.agents.temporal_difference import Imitation
+from vedette_rl.agents.sac.loss import policy_loss, soft_target, temperature_loss
+from vedette_rl.agents.sac.network import GaussianLayers
+from vedette_rl.agents.sac.squashed_gaussian import log_pi_of, squashed_sample
 from vedette_rl.core.learning import State
 from vedette_rl.device.ranks import draw_rows
 from vedette_rl.envs.spaces import Spaces
@@ -35,71 +34,6 @@ class Temperature(nn.Module):
     def forward(self) -> torch.Tensor:
         """alpha, without a gradient: neither the critics nor the policy tune it."""
         return self.log_alpha.detach().exp()
-
-
-def squashed_sample(
-    mean_BD: torch.Tensor, log_std_BD: torch.Tensor, noise_BD: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """An action tanh(u), u = mean + std noise, and log pi of it (appendix C, equation 26).
-
-    Returns:
-        Actions ``(B, D)`` in [-1, 1] and their log densities ``(B,)``; gradients flow through both
-        to the mean and the standard deviation.
-    """
-    u_BD = mean_BD + log_std_BD.exp() * noise_BD
-    # Before tanh: autograd adds up the gradients of u in this order, and a seed keeps its bits.
-    log_pi = _log_density(u_BD, log_std_BD, noise_BD)
-    return u_BD.tanh(), log_pi
-
-
-def _log_density(
-    u_BD: torch.Tensor, log_std_BD: torch.Tensor, noise_BD: torch.Tensor
-) -> torch.Tensor:
-    """log N(u) - log(1 - tanh(u)^2) ``(B,)`` (equation 26)."""
-    # The latter is 2 (log 2 - u - softplus(-2 u)), which is still exact where tanh(u) rounds to 1;
-    # what is constant in both is added after the sum.
-    softplus_BD = functional.softplus(-2.0 * u_BD)
-    log_pi = (2.0 * (u_BD + softplus_BD) - 0.5 * noise_BD.square() - log_std_BD).sum(dim=1)
-    constant = 0.5 * math.log(2.0 * math.pi) + 2.0 * math.log(2.0)
-    return log_pi - u_BD.shape[1] * constant
-
-
-_INSIDE = 1.0 - 1e-4
-"""Demonstrated actions are taken for at most this: at a bound no density of tanh is finite."""
-
-
-def log_pi_of(a_BD: torch.Tensor, mean_BD: torch.Tensor, log_std_BD: torch.Tensor) -> torch.Tensor:
-    """log pi(a | s) of actions ``(B, D)`` in [-1, 1] that were not drawn from pi: ``(B,)``."""
-    u_BD = a_BD.clamp(-_INSIDE, _INSIDE).atanh()
-    return _log_density(u_BD, log_std_BD, (u_BD - mean_BD) * (-log_std_BD).exp())
-
-
-def soft_target(
-    r_t: torch.Tensor,
-    discount_t: torch.Tensor,
-    q_t_BM: torch.Tensor,
-    log_pi_t: torch.Tensor,
-    alpha: torch.Tensor,
-) -> torch.Tensor:
-    """r + discount (Q'(s', a') - alpha log pi(a' | s')): ``(B, M)``. (equations 2 and 3)"""
-    soft_t_BM = q_t_BM - (alpha * log_pi_t).unsqueeze(1)
-    return torch.addcmul(r_t.unsqueeze(1), discount_t.unsqueeze(1), soft_t_BM)
-
-
-def policy_loss(q_tm1: torch.Tensor, log_pi_tm1: torch.Tensor, alpha: torch.Tensor) -> torch.Tensor:
-    """The mean of alpha log pi(a | s) - Q(s, a), a by the policy. (equation 7)"""
-    return (alpha * log_pi_tm1 - q_tm1).mean()
-
-
-def temperature_loss(
-    log_alpha: torch.Tensor, log_pi_tm1: torch.Tensor, target_entropy: float
-) -> torch.Tensor:
-    """Grows alpha while the entropy is below its target. (equation 18)
-
-    On log alpha in alpha's place, as the authors' code has it: the sign is the same, and steps do
-    not shrink with alpha.
-    """
-    return -log_alpha * (log_pi_tm1.detach() + target_entropy).mean()
 
 
 class SacAgent(ActorCritic):

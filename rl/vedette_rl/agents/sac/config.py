@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import PositiveInt, model_validator
 
-from vedette_rl.agents.config import (
-    ActorCriticConfig,
-    ImitationConfig,
-    LearningRate,
-    NonNegativeFloat,
-    PositiveFloat,
-)
+from vedette_rl.agents.config import ActorCriticConfig, ImitationConfig
+from vedette_rl.core.agent_config import LearningRate, NonNegativeFloat, PositiveFloat
 from vedette_rl.networks.layers import CriticArchitecture
 from vedette_rl.settings.stored import IN_WEIGHTS
 
@@ -29,6 +24,11 @@ class SacConfig(ActorCriticConfig):
     size, and a policy that learns in every third step. Critics of another kind have the paper's
     step sizes. `docs/reference/agents.md` has the keys of the paper.
     """
+
+    synonyms: ClassVar[Mapping[str, str]] = {
+        "alpha": "ent_coef temperature entropy_coef entropy_coefficient",
+        "initial_alpha": "temperature_init init_temperature initial_temperature",
+    }
 
     name: Literal["sac"] = "sac"
     """the registry's name of the agent, or ``module:Name``."""

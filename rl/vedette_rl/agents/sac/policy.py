@@ -9,30 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.agents.actions import BoxActions, to_bounds
-from vedette_rl.agents.network_agent import BoxPolicy, network_agent
+from vedette_rl.agents.network_agent import network_agent
+from vedette_rl.agents.network_policy import BoxPolicy
 from vedette_rl.agents.sac.config import SacConfig
+from vedette_rl.agents.sac.network import GaussianLayers
 from vedette_rl.core.learning import Agent
 from vedette_rl.envs.spaces import Spaces
-from vedette_rl.networks.layers import Array, Layers, MlpSizes
-
-
-class GaussianLayers(Layers):
-    """The Gaussian of which an action is drawn, before it is squashed.
-
-    Args:
-        config: its `policy_architecture`.
-        sizes: features, and of the hidden layers.
-        dimensions: D.
-    """
-
-    def __init__(self, config: SacConfig, sizes: tuple[int, ...], dimensions: int) -> None:
-        self.mlps = {
-            "policy": MlpSizes((*sizes, 2 * dimensions), architecture=config.policy_architecture)
-        }
-
-    def forward(self, xp: Any, net: Any, x_BF: Array, *inputs: Array) -> Array:
-        """Means and, unbounded yet, log standard deviations side by side: ``(B, 2 D)``."""
-        return net.policy(x_BF)
+from vedette_rl.networks.layers import Array
 
 
 class SacPolicy(BoxPolicy[SacConfig]):

@@ -6,7 +6,8 @@ import torch
 
 from vedette_rl.agents.actor_critic import ActorCritic, Successors
 from vedette_rl.agents.captured_step import Batch, Due, StepResult
-from vedette_rl.agents.td3.policy import DeterministicLayers, Td3Config
+from vedette_rl.agents.td3.config import Td3Config
+from vedette_rl.agents.td3.network import DeterministicLayers
 from vedette_rl.core.learning import State
 from vedette_rl.device.ranks import draw_rows
 from vedette_rl.envs.spaces import Spaces

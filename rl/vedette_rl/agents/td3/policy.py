@@ -1,59 +1,21 @@
-"""TD3's hyperparameters, and the half that acts. No torch.
-
-Shapes: B rows, E environments, D action dimensions.
-"""
+"""The half of TD3 that acts. No torch. Shapes: E environments, D action dimensions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import PositiveInt
 
 from vedette_rl.agents.actions import BoxActions, to_bounds
-from vedette_rl.agents.config import ActorCriticConfig, NonNegativeFloat
-from vedette_rl.agents.network_agent import BoxPolicy, network_agent
+from vedette_rl.agents.network_agent import network_agent
+from vedette_rl.agents.network_policy import BoxPolicy
+from vedette_rl.agents.td3.config import Td3Config
+from vedette_rl.agents.td3.network import DeterministicLayers
 from vedette_rl.core.learning import Agent
 from vedette_rl.envs.spaces import Spaces
-from vedette_rl.networks.layers import Array, Layers, MlpSizes
-
-
-class Td3Config(ActorCriticConfig):
-    """Twin delayed DDPG (Fujimoto et al. 2018, arXiv:1802.09477; values of the authors' code)."""
-
-    name: Literal["td3"] = "td3"
-    """the registry's name of the agent, or ``module:Name``."""
-    policy_delay: PositiveInt = 2
-    """optimization steps of the critics to one of the policy (2: section 5.2)."""
-    target_update_interval: PositiveInt = 2
-    """optimization steps between two updates of the target networks (2: algorithm 1)."""
-    exploration_noise: NonNegativeFloat = 0.1
-    """standard deviation of the noise on actors' actions, of actions scaled to [-1, 1] (0.1:
-    section 6.1)."""
-    target_noise: NonNegativeFloat = 0.2
-    """that of the noise on the target's action (0.2: section 6.1)."""
-    target_noise_clip: NonNegativeFloat = 0.5
-    """bound of that noise (0.5: section 6.1)."""
-
-
-class DeterministicLayers(Layers):
-    """mu(s): the action, in [-1, 1].
-
-    Args:
-        config: its `policy_architecture`.
-        sizes: features, and of the hidden layers.
-        dimensions: D.
-    """
-
-    def __init__(self, config: Td3Config, sizes: tuple[int, ...], dimensions: int) -> None:
-        architecture = config.policy_architecture
-        self.mlps = {"policy": MlpSizes((*sizes, dimensions), architecture=architecture)}
-
-    def forward(self, xp: Any, net: Any, x_BF: Array, *inputs: Array) -> Array:
-        """``(B, D)``."""
-        return xp.tanh(net.policy(x_BF))
+from vedette_rl.networks.layers import Array
 
 
 class Td3Policy(BoxPolicy[Td3Config]):

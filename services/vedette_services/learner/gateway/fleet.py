@@ -71,10 +71,9 @@ class Fleet:
         member = self._members.get(report.manager)
         claims = _update_claims(member.claims if member else [], report, now)
         if member is not None and claims and claims[-1].report is not report:
-            # a newer incarnation is the one shown
             member.claims = claims
             member.seen = now
-            return False
+            return False  # the report shown stays that of a newer incarnation
         same = member is not None and member.report.incarnation == report.incarnation
         new = member is None or member.gone or not same
         rate = member.rate if member is not None and same else RateMeter()

@@ -23,7 +23,7 @@ _ANYWAY_MOST_S = 1.0  # and no longer: managers wait for three times as long
 _SHARE_S = 0.004  # added to CHANGED_S for each manager, which bounds the cost of acks
 _POLL_SHARE_S = 3e-4  # from one poll to the next, for each manager
 _POLL_S = 0.05  # and no longer
-_AT_ONCE = 1 << 62  # batches
+_AT_ONCE = 1 << 62  # a count of batches above every threshold
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ class AckScheduler:
         gone = []
         for manager, at in acked.items():
             if now - at < anyway_s:
-                break
+                break  # oldest first: the others are not due either
             if manager in living:
                 due[manager] = None
             else:
@@ -205,7 +205,7 @@ class AckScheduler:
         """Note that acks were sent to these managers, which may have `share` open batches each."""
         self._share = share
         for manager in managers:
-            self._acked.pop(manager, None)
+            self._acked.pop(manager, None)  # so that it comes last: the order is that of the times
             self._acked[manager] = now
             self._unacked.pop(manager, None)
 

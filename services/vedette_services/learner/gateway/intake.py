@@ -106,6 +106,7 @@ class Intake:
         """Hold a batch, valid or not."""
         size = len(batch.payload)
         self.bytes += size
+        # `_validate_stacked` relies on all of these and checks none of them again.
         full = (
             self.stacks
             and size == self.full_bytes

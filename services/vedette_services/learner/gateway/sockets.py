@@ -85,6 +85,7 @@ class GatewaySockets:
 
     def _monitor(self, socket: Socket, events: int) -> Socket:
         """Make a monitor of the socket's connections."""
+        # The time, too: a socket that is bound again may have the id of one that was closed.
         endpoint = f"inproc://gateway-{id(socket):x}-{time.monotonic_ns():x}"
         socket.monitor(endpoint, events)
         monitor = self._context.socket(zmq.PAIR)

@@ -110,9 +110,10 @@ class GatewayState:
         self.position = Position()
         self.rejections = RateLimitedLog()
         self.admission = Admission(self.ledger, self.rejections)
-        # why the last was; none inserted since
         self.rejected_reason = ""
+        """Why the last batch was rejected."""
         self.rejecting = False
+        """The last batch was rejected: none was inserted since."""
         self.log_lines = LogLines(_LOG_LINES_A_TICK)
         self.dirty = False  # the ledger holds something that the ring has not committed
         self._rows_per_batch = rows_per_batch
@@ -122,7 +123,9 @@ class GatewayState:
         self.ledger.window_batches = window.batches if window else EXTRAS_MAX
         self._reader = BatchReader()
         self.garbage = 0
+        """Messages that are invalid, or batches of another run."""
         self.refused_credit = 0
+        """Batches beyond their manager's limit."""
         self._intake = Intake(
             schema, rows_per_batch, self._batch_env_steps, self.ledger.manager_number, elements
         )
@@ -163,7 +166,7 @@ class GatewayState:
                 self._on_batch(message, now, key)
             else:
                 assert isinstance(message, Report), "nothing else comes up"
-                self._validate_held(now)
+                self._validate_held(now)  # a report, too, may close an account with held batches
                 self._on_report(message, now, key)
         except ProtocolError as error:
             self._validate_held(now)
@@ -194,8 +197,8 @@ class GatewayState:
             self.garbage += 1  # its manager drops that run's window once it receives this run
             return
         manager = batch.manager
-        self._ack_scheduler.on_batch(manager)
-        beyond_limit = self._is_limit_reached(now)
+        self._ack_scheduler.on_batch(manager)  # a duplicate too: its sender may lack the ack
+        beyond_limit = self._is_limit_reached(now)  # before: the batch that reaches it is inserted
         try:
             verdict = self.ledger.record_batch(batch, now)
         except KeyError:

@@ -34,7 +34,7 @@ from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.mixed import MixedReplay, Source
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_rl.replay.rows import Rows
-from vedette_rl.replay.uniform import UniformReplay, make_own_replay
+from vedette_rl.replay.uniform import UniformReplay, make_custom_replay
 from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_services.config.parts import LearnerConfig
 from vedette_services.config.run_config import RunConfig
@@ -389,7 +389,7 @@ def make_replay(
     """
     rng = np.random.default_rng([config.seed, epoch])
     if is_import_name(config.replay.name):
-        return make_own_replay(config.replay, rows, rng)
+        return make_custom_replay(config.replay, rows, rng)
     actors = _drawn(config.replay, rows, rng, priorities)
     if not sources:
         return actors

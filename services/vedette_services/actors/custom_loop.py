@@ -25,10 +25,16 @@ from vedette_protocol.topics import is_id
 from vedette_rl.core import Step
 from vedette_rl.envs.layout import Intervention
 from vedette_services.actors.connection import Identity
+from vedette_services.actors.custom_actor import (
+    CustomActor,
+    CustomLoop,
+    GreedyEpisodes,
+    Space,
+    StopEvent,
+)
 from vedette_services.actors.faults import refuses_faults
 from vedette_services.actors.manager import Manager, default_manager_id
 from vedette_services.actors.manager_state import DRAIN_S, ManagerState
-from vedette_services.actors.own_actor import GreedyEpisodes, OwnActor, OwnLoop, Space, StopEvent
 from vedette_services.errors import (
     FAILED,
     REFUSED,
@@ -117,8 +123,8 @@ class Actor:
             Address.parse(learner)
         self._learner = learner
         self._wait_s = wait_s
-        self._host = OwnLoop(envs, given, on_full, allow_import)
-        self._playing: OwnActor | None = None
+        self._host = CustomLoop(envs, given, on_full, allow_import)
+        self._playing: CustomActor | None = None
         self._action: NDArray[Any] | None = None
         self._unprocessed: Step | None = None  # ended episodes, which new ones may follow
         self._greedy: GreedyEpisodes | None = None
@@ -134,7 +140,7 @@ class Actor:
             incarnation=lambda: secrets.randbits(64),
             jitter=random.random,
             now=time.monotonic(),
-            own_loop=True,
+            custom_loop=True,
             on_full=on_full,
             evaluates=evaluates,
         )
@@ -327,7 +333,7 @@ class Actor:
             self._done.set()
             self._host.notify()
 
-    def _join(self) -> OwnActor:
+    def _join(self) -> CustomActor:
         """Wait for a run and its first model."""
         began = time.monotonic()
         host = self._host
@@ -358,7 +364,7 @@ class Actor:
         self._greedy = None
 
     @refuses_faults
-    def _begin_greedy(self, playing: OwnActor, begun: NDArray[np.bool_]) -> None:
+    def _begin_greedy(self, playing: CustomActor, begun: NDArray[np.bool_]) -> None:
         """Some of the episodes that begin here are of an evaluation, if one is asked for."""
         evaluation = self._host.evaluation
         order = None if evaluation is None else evaluation.order
@@ -372,7 +378,7 @@ class Actor:
 
     @refuses_faults
     def _choose_greedily(
-        self, greedy: GreedyEpisodes, playing: OwnActor, action: NDArray[Any]
+        self, greedy: GreedyEpisodes, playing: CustomActor, action: NDArray[Any]
     ) -> NDArray[Any]:
         """Return the actions, greedy ones where an episode is of the evaluation."""
         if greedy.is_asked_for:

@@ -20,7 +20,7 @@ from vedette_protocol.messages import EvaluationReport, Refusal, Run
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import ModelInfo
 from vedette_rl.errors import SpaceLayoutError
-from vedette_services.actors.own_loop import Actor
+from vedette_services.actors.custom_loop import Actor
 from vedette_services.errors import (
     AddressError,
     NoModelError,

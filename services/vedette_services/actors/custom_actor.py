@@ -39,9 +39,8 @@ from vedette_services.run.model_map import MappedModel
 
 _PAUSE_S = 0.05  # between two looks of the manager: each takes Python's lock from the loop
 _SHORT_PAUSE_S = 0.015  # while batches wait for credit
-# batches between two looks, and small ones
-_SLOTS = 16
-_MOST_SLOTS = 64
+_SLOTS = 16  # batches between two looks of the manager, at least
+_MOST_SLOTS = 64  # of small batches: as many as `_MOST_BYTES` hold, up to this
 _MOST_BYTES = 16 << 20
 _KILLED = -9
 
@@ -66,7 +65,7 @@ class LocalModels:
         return self._newest
 
 
-class OwnActor:
+class CustomActor:
     """The actor of an own loop on one run: a `ManagedActor` of the manager's thread.
 
     Args:
@@ -136,7 +135,7 @@ class OwnActor:
         self.handover.close()
 
 
-class OwnEvaluation:
+class CustomEvaluation:
     """The evaluation that an own loop is to play, as its manager's thread holds it."""
 
     def __init__(self) -> None:
@@ -179,7 +178,9 @@ class GreedyEpisodes:
         envs: the loop's.
     """
 
-    def __init__(self, evaluation: OwnEvaluation, order: PlayEvaluation, envs: PushedEnvs) -> None:
+    def __init__(
+        self, evaluation: CustomEvaluation, order: PlayEvaluation, envs: PushedEnvs
+    ) -> None:
         self._evaluation = evaluation
         self.order = order
         run = order.run
@@ -251,7 +252,7 @@ class GreedyEpisodes:
         self._evaluation.tell(report)
 
 
-class OwnLoop:
+class CustomLoop:
     """Makes the actor of an own loop, in the manager's thread: its `Actors`.
 
     Args:
@@ -278,9 +279,9 @@ class OwnLoop:
         self._model: MappedModel | None = None
         self._run: Run | None = None
         self._spaces: tuple[Space, Space] | None = None
-        self.current: OwnActor | None = None
+        self.current: CustomActor | None = None
         """The actor that plays, or is to."""
-        self.evaluation: OwnEvaluation | None = None
+        self.evaluation: CustomEvaluation | None = None
         """What was asked for last."""
         self.error: Exception | None = None
         """The reason why there is none."""
@@ -297,7 +298,7 @@ class OwnLoop:
         self._model = None
 
     def store_model(
-        self, epoch: int, version: int, body: Buffer, actors: Iterable[OwnActor]
+        self, epoch: int, version: int, body: Buffer, actors: Iterable[CustomActor]
     ) -> None:
         """Give a model to the actor of its run."""
         assert self._run is not None, "a run is prepared before its models are stored"
@@ -307,7 +308,7 @@ class OwnLoop:
                 actor.models.store(self._model)
         self.notify()
 
-    def start(self, order: StartActor) -> OwnActor:
+    def start(self, order: StartActor) -> CustomActor:
         """Make the actor; one that cannot be made has ended."""
         run = order.run
         env = EnvConfig.model_validate(dict(run.env))
@@ -316,7 +317,7 @@ class OwnLoop:
             observation, action = self._find_spaces(env)
             rewards = RewardTransform(env.reward_scale, env.reward_clip)
             envs = PushedEnvs(observation, action, self._envs, rewards)
-            actor = OwnActor(order, envs, self._on_full or config.on_full)
+            actor = CustomActor(order, envs, self._on_full or config.on_full)
         except Exception as error:  # noqa: BLE001 - told where the loop is
             if self._given is not None and isinstance(error, SpecMismatchError):
                 fix = "give observation_space= and action_space= as the run has them"
@@ -329,9 +330,9 @@ class OwnLoop:
         self.notify()
         return actor
 
-    def start_evaluation(self, run: Run) -> OwnEvaluation:
+    def start_evaluation(self, run: Run) -> CustomEvaluation:
         """An evaluation is to be played between the episodes of the loop."""
-        self.evaluation = OwnEvaluation()
+        self.evaluation = CustomEvaluation()
         return self.evaluation
 
     def _find_spaces(self, env: EnvConfig) -> tuple[Space, Space]:
@@ -363,7 +364,7 @@ class OwnLoop:
             self.changed.notify_all()
 
 
-class FailedActor(OwnActor):
+class FailedActor(CustomActor):
     """An actor that could not be made: it has ended."""
 
     def __init__(self, order: StartActor, error: Exception) -> None:

@@ -13,7 +13,7 @@ from vedette_rl.agents.dqn.config import DqnConfig
 from vedette_rl.agents.kind import AgentKind
 from vedette_rl.core import Agent, OptResult, Policy
 from vedette_rl.envs.spaces import Spaces
-from vedette_rl.errors import OwnPartError
+from vedette_rl.errors import CustomPartError
 from vedette_services.errors import RefusedError
 
 
@@ -90,7 +90,7 @@ def train(name: str, out: Path) -> Any:
 def test_an_agent_that_does_not_keep_to_its_interface_is_named(
     tmp_path: Path, name: str, why: str
 ) -> None:
-    with pytest.raises(OwnPartError, match=f"^agent.name is '{__name__}:{name}': its {why}"):
+    with pytest.raises(CustomPartError, match=f"^agent.name is '{__name__}:{name}': its {why}"):
         train(name, tmp_path)
 
 

@@ -1,0 +1,63 @@
+"""The configuration of the network between an observation and an agent's outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from vedette_rl.core.agent_config import AgentConfig
+from vedette_rl.import_by_name import choice_or_import
+from vedette_rl.settings.stored import IN_WEIGHTS
+
+Width = Annotated[int, Field(ge=1, le=16_384)]  # two such layers: 1.1 GB of weights
+Widths = Annotated[tuple[Width, ...], Field(max_length=64)]
+HiddenSizes = Annotated[Widths, Field(min_length=1)]
+
+
+class NetworkConfig(AgentConfig):
+    """The network between an observation and an agent's outputs."""
+
+    synonyms: ClassVar[Mapping[str, str]] = {
+        "network": "model net network_type policy_network q_network architecture",
+        "hidden_sizes": "net_arch hidden hidden_size hidden_layers hidden_dim hidden_units "
+        "layers units fcnet_hiddens mlp_hidden",
+        "normalize_observations": "normalize_obs norm_obs obs_normalization observation_filter",
+    }
+    custom_network_is_whole: ClassVar[bool] = False
+    lone_image_is_normalized: ClassVar[bool] = False
+    """True: an image that is the whole observation has features of `image_features` too."""
+
+    network: Annotated[str, choice_or_import("auto", "mlp", "cnn"), IN_WEIGHTS] = "auto"
+    """``auto`` takes uint8 images through convolutions, and everything else flattened: of a
+    dictionary with images, each image and the rest become features, which are concatenated.
+    ``cnn`` is the same and refuses an observation without images; ``mlp`` flattens images too.
+    Frames and colours of a stack of images are the image's channels. ``module:Name`` is an
+    `nn.Module` of your own: for DQN the whole Q-network, for IQN and SAC the encoder in front of
+    the agent's own layers (`vedette_rl.networks.encoder`)."""
+    hidden_sizes: Annotated[HiddenSizes, IN_WEIGHTS] = (256, 256)
+    """fully connected ReLU layers behind a flattened observation, or behind the features of images
+    and vectors."""
+    cnn_hidden_sizes: Annotated[HiddenSizes, IN_WEIGHTS] = (512,)
+    """fully connected ReLU layers behind the convolutions of an image that is the whole observation
+    (512: Mnih et al. 2015, methods); for agents of continuous actions it is `hidden_sizes`."""
+    convolutions: Annotated[Literal["auto", "nature", "drq", "small"], IN_WEIGHTS] = "auto"
+    """of each image: ``nature`` has 3 layers (Mnih et al. 2015), ``drq`` 4 of 3x3 (DrQ-v2,
+    arXiv:2107.09645), ``small`` 2 of 3x3; ``auto`` is ``nature`` from 36 pixels a side on, and
+    ``small`` for smaller ones with channels."""
+    image_features: Annotated[Width, IN_WEIGHTS] = 256
+    """features of each image of several parts: ``tanh(norm(linear(convolutions)))`` (256: SERL,
+    arXiv:2401.16013, the authors' code; 50 in DrQ-v2)."""
+    vector_features: Annotated[Width, IN_WEIGHTS] = 64
+    """features of everything beside the images, ``tanh(norm(linear(vector)))`` (64: SERL)."""
+    shared_cnn: Annotated[bool, IN_WEIGHTS] = False
+    """all images go through the same weights; they must have one shape."""
+    random_shift: Annotated[int, Field(ge=0)] | Literal["auto"] = 0
+    """shift each image of a batch at random by up to this many pixels, of ``obs`` and of
+    ``next_obs``; 0 is off; ``auto`` is a 21st of the image's shorter side (4 pixels of 84: DrQ-v2,
+    arXiv:2107.09645)."""
+    normalize_observations: Annotated[bool, IN_WEIGHTS] = False
+    """scale each number of the observation by the running mean and deviation of the batches that
+    are learned from, clipped to +-10; pixels, categories and bits stay as they are. The statistics
+    travel, are saved and are exported with the weights."""
