@@ -94,12 +94,9 @@ def learner(
     vedette learner --env CartPole-v1 --out runs/cart
     vedette learner --env LunarLander-v3 --bind 0.0.0.0:5555 --keys keys
     """
-    from vedette.live import LineView
     from vedette_services.host.logs import set_up_logging
-    from vedette_services.learner.supervisor import run_learner
-    from vedette_services.run.checks import check_trust
+    from vedette_services.host.probe_process import ProbeProcess
     from vedette_services.run.start import Start
-    from vedette_services.run.start_plan import StartPlan
 
     set_up_logging(log_format)
     folder = chosen_keys(keys, insecure)
@@ -107,10 +104,10 @@ def learner(
     if planned is None:
         start = Start.of(fresh=fresh, force=force, new_replay=new_replay)
         resumed = None if complete else out
+        process = ProbeProcess(partial(_log.info, "%s"))  # first: it loads beside this process
         from vedette_services.config.probing import EnvironmentProbe
 
-        with EnvironmentProbe() as probe:
-            probe.load()
+        with EnvironmentProbe(process=process) as probe:
             loaded = load_for_start(
                 arguments,
                 env,
@@ -125,8 +122,14 @@ def learner(
             plan = _plan(loaded, out, start, probe)
         decided = loaded.decided
     else:
+        from vedette_services.run.start_plan import StartPlan
+
         decided = []
         plan = StartPlan.from_json(planned.read_text("utf-8"))
+    from vedette.live import LineView
+    from vedette_services.learner.supervisor import run_learner
+    from vedette_services.run.trust import check_trust
+
     lines = [*plan.lines, *check_trust(plan.config, address, folder)]
     what = f"{plan.config.agent.name} on {plan.config.env.id}, {plan.out}"
     typer.echo("\n".join([*decided, f"{what}; it will listen at {address}", *lines]))

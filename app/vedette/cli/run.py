@@ -90,7 +90,7 @@ def run(
     vedette run --seeds 5 --out runs/five                  one after another, and a report on all
     vedette run --seeds 3 --sweep agent.learning_rate=1e-3,3e-4 --out runs/rates
     """
-    from vedette_services.config.probing import EnvironmentProbe
+    from vedette_services.host.probe_process import ProbeProcess
     from vedette_services.run.start import Start
 
     start = Start.of(fresh=fresh, force=force, new_replay=new_replay, in_process=in_process)
@@ -103,8 +103,10 @@ def run(
     if jobs is not None:
         raise UsageError("--jobs: it goes with --seeds or --sweep")
     resumed = None if complete else out
-    with EnvironmentProbe(typer.echo) as probe:
-        probe.load()
+    process = ProbeProcess(typer.echo)  # first: it loads beside this process
+    from vedette_services.config.probing import EnvironmentProbe
+
+    with EnvironmentProbe(typer.echo, process=process) as probe:
         loaded = load_for_start(
             arguments, env, agent, settings, init_from, resumed, start, fit=fit, probe=probe
         )

@@ -18,13 +18,8 @@ from vedette_rl.envs.spaces import Spaces, declared_spaces
 from vedette_rl.envs.stored_spaces import spaces_from_json
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import SettingError, UsageError, config_errors
-from vedette_services.host.env_probe import (
-    EnvironmentNotFoundError,
-    LocalSession,
-    ProbeProcess,
-    ProbeSession,
-    Say,
-)
+from vedette_services.host.env_probe import LocalSession, ProbeSession
+from vedette_services.host.probe_process import EnvironmentNotFoundError, ProbeProcess, Say
 from vedette_services.host.step_cost import StepCost
 
 log = logging.getLogger("vedette.config")
@@ -65,24 +60,25 @@ class EnvironmentProbe:
 
     Args:
         say: told what is waited for.
-        start: starts the process that makes the next environment.
+        process: that makes the first environment, and loads already; None: started when it is
+            needed.
+        start: starts such a process.
     """
 
     def __init__(
-        self, say: Say = _log_line, *, start: Callable[[Say], ProbeProcess] | None = None
+        self,
+        say: Say = _log_line,
+        *,
+        process: ProbeProcess | None = None,
+        start: Callable[[Say], ProbeProcess] | None = None,
     ) -> None:
         self._say = say
         self._start = start or start_process
-        self._process: ProbeProcess | None = None
+        self._process = process
         self._session: ProbeSession | None = None
         self._open: EnvConfig | None = None  # the environment of the session
         self._facts: dict[str, EnvironmentFacts | UsageError] = {}
         self._costs: dict[str, StepCost | None] = {}
-
-    def load(self) -> None:
-        """Start the process now: it loads while this one does something else."""
-        if self._process is None:
-            self._process = self._start(self._say)
 
     def facts(self, env: EnvConfig) -> EnvironmentFacts:
         """Make, reset and step an environment once; declared spaces count for nothing here.
@@ -145,8 +141,8 @@ class EnvironmentProbe:
         """Make an environment, and keep it open; the one that was open is gone before."""
         if self._open is not None:
             self.close()
-        self.load()
-        assert self._process is not None, "it was started"
+        if self._process is None:
+            self._process = self._start(self._say)
         self._process.open(made)
         self._session = self._process
         self._open = made

@@ -19,8 +19,8 @@ from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.make import probe_environment
 from vedette_services.config.probing import EnvironmentProbe
 from vedette_services.errors import SettingError
-from vedette_services.host import env_probe
-from vedette_services.host.env_probe import ProbeProcess
+from vedette_services.host import probe_process
+from vedette_services.host.probe_process import ProbeProcess
 
 
 class Noted(gym.Env[Any, Any]):
@@ -154,7 +154,7 @@ def test_what_it_does_to_its_process_stays_there(
 
 
 def test_what_is_waited_for_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(env_probe, "SAY_AFTER_S", 0.0)
+    monkeypatch.setattr(probe_process, "SAY_AFTER_S", 0.0)
     heard: list[str] = []
     with EnvironmentProbe(heard.append, start=ProbeProcess) as probe:
         probe.facts(config_of(does="slow"))
@@ -163,7 +163,7 @@ def test_what_is_waited_for_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_one_that_is_not_made_in_time_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(env_probe, "TIMEOUT_S", 0.0)
+    monkeypatch.setattr(probe_process, "TIMEOUT_S", 0.0)
     with (
         EnvironmentProbe(start=ProbeProcess) as probe,
         pytest.raises(SettingError, match="was not made within 0 s"),
