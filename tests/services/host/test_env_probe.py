@@ -76,8 +76,12 @@ class Port(Noted):
         super().__init__()
         self.socket = socket.socket()
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.socket.bind(("127.0.0.1", port))
-        self.socket.listen()
+        try:
+            self.socket.bind(("127.0.0.1", port))
+            self.socket.listen()
+        except OSError:
+            self.socket.close()
+            raise
 
     def close(self) -> None:
         self.socket.close()
