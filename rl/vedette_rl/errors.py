@@ -349,19 +349,6 @@ class ReplayTornError(ReplayFormatError):
         self.why = why
 
 
-class ReplayDiffersError(ReplayFormatError):
-    """A replay is whole, and another one than asked for.
-
-    Args:
-        what: ``run``, ``capacity``, ``guard``, ``storage`` (of what rows share) or ``columns``.
-        message: all of it, with the fix.
-    """
-
-    def __init__(self, what: str, message: str) -> None:
-        super().__init__(message)
-        self.what = what
-
-
 class ReplayBudgetError(RlError):
     """A replay needs more memory or disk than there is."""
 

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from vedette_rl.core.columns import Columns, empty_columns
-from vedette_rl.errors import ReplayDiffersError, ReplayFormatError, ReplayTornError
+from vedette_rl.errors import ReplayFormatError, ReplayTornError
 from vedette_rl.replay import ring_files
 from vedette_rl.replay.commits import COMMITS, NO_COMMIT, CommitWriter, last_commit
 from vedette_rl.replay.manifest import (
@@ -403,22 +403,23 @@ def _compare(directory: Path, asked: Manifest, found: Manifest, guard: int | Non
     """Refuse what is not what was asked for, naming the first difference."""
     fix = f"delete {directory} to begin an empty replay"
     if found.run_id != asked.run_id:
-        raise ReplayDiffersError(
-            "run",
+        raise ReplayFormatError(
             f"the replay in {directory} is of run {found.run_id!r}, not {asked.run_id!r}: "
             f"name another directory, or {fix}",
+            key="replay.directory",
         )
     if found.capacity != asked.capacity:
-        raise ReplayDiffersError(
-            "capacity",
+        raise ReplayFormatError(
             f"the replay in {directory} has a capacity of {found.capacity}, not {asked.capacity}: "
             f"set replay.capacity={found.capacity}, or {fix}",
+            key="replay.capacity",
         )
     if guard is not None and found.guard < guard:
-        raise ReplayDiffersError(
-            "guard",
+        raise ReplayFormatError(
             f"the replay in {directory} takes {found.guard} rows before a commit, and {guard} are "
             f"asked: {fix}",
+            key="actors.n_buffer",
+            fix="or lower actors.n_buffer",
         )
     difference = _shared_difference(found.shared, asked.shared) or _columns_difference(
         found.columns, asked.columns
@@ -426,8 +427,17 @@ def _compare(directory: Path, asked: Manifest, found: Manifest, guard: int | Non
     if difference:
         what = f"the replay in {directory} has {difference}"
         if (found.shared is None) == (asked.shared is None):
-            raise ReplayDiffersError("columns", f"{what}: its samples are of another environment")
-        raise ReplayDiffersError("storage", f"{what}: {fix}")
+            raise ReplayFormatError(
+                f"{what}: its samples are of another environment",
+                key="env",
+                fix="name another --out, or erase this run with --fresh --force",
+            )
+        key = "replay.frame_storage"
+        raise ReplayFormatError(
+            f"{what}: {fix}",
+            key=key,
+            fix=f"or go on with it by {key}={'auto' if found.shared else 'plain'}",
+        )
 
 
 def _columns_difference(found: tuple[ColumnSpec, ...], asked: tuple[ColumnSpec, ...]) -> str:

@@ -27,6 +27,7 @@ be gone too: those whose slots the writer may have taken since.
 from __future__ import annotations
 
 import bisect
+import contextlib
 import os
 import struct
 import threading
@@ -336,7 +337,10 @@ def find_recovery(directory: Path, manifest: Manifest) -> Recovery | None:
     Raises:
         ReplayTornError: a column's file is missing, cut short or another replay's.
     """
-    synced, commit = read_synced(directory), _readable_commit(directory)
+    synced = read_synced(directory)
+    commit: Commit | None = None
+    with contextlib.suppress(ReplayTornError):  # a power failure may have torn it, too
+        commit = last_commit(directory)
     if commit is not None:
         closed, boot = (synced.closed, synced.boot) if synced else (commit.synced, commit.boot)
         # In the same start of the machine the page cache is taken to have kept every write.
@@ -391,13 +395,6 @@ def _is_this_start(boot: bytes) -> bool:
     """True if the machine has not started since, or cannot tell."""
     now = commits.boot_id()
     return boot == now or not any(now)
-
-
-def _readable_commit(directory: Path) -> Commit | None:
-    try:
-        return last_commit(directory)
-    except ReplayTornError:
-        return None
 
 
 def _first_whole_row(directory: Path, manifest: Manifest, synced: SyncedCommit) -> int:

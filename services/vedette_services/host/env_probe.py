@@ -27,6 +27,7 @@ from vedette_services.errors import (
     ConfigError,
     SettingError,
     UsageError,
+    config_error,
     foreign_error_message,
 )
 from vedette_services.host.probe_process import EnvironmentNotFoundError, Json
@@ -98,7 +99,7 @@ class LocalSession:
             except UnknownEnvironmentError as e:
                 raise EnvironmentNotFoundError("env.id", str(e)) from e
             except RlError as e:
-                raise SettingError("env.id", str(e)) from e
+                raise config_error(e, "env.id") from e
             except UsageError:  # of a module that must not be imported: it says what to do
                 raise
             except (Exception, SystemExit) as e:
@@ -145,7 +146,7 @@ class LocalSession:
             )
             prepare_steps(processor, vector_of_one(self._env, self._config, seed), seed)
         except RlError as e:
-            raise ConfigError(str(e)) from e
+            raise config_error(e) from e
         except Exception as e:
             if not is_import_name(name):
                 raise

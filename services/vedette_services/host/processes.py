@@ -99,15 +99,11 @@ def import_path() -> dict[str, str]:
     return {name: folders for name, folders in found.items() if folders}
 
 
-def _append_import_path() -> None:
-    folders = os.environ.pop(_APPENDED_VARIABLE, "").split(os.pathsep)
-    sys.path.extend(folder for folder in folders if folder and folder not in sys.path)
-
-
 def die_with_parent() -> None:
     """Tie this process to the one that spawned it, and find the modules that that one finds; does
     nothing in a process started by hand."""
-    _append_import_path()
+    folders = os.environ.pop(_APPENDED_VARIABLE, "").split(os.pathsep)
+    sys.path.extend(folder for folder in folders if folder and folder not in sys.path)
     parent = int(os.environ.pop(PARENT_VARIABLE, "0"))
     if not parent:
         return

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,12 +16,7 @@ from vedette_rl.agents.exploration import exploration_ranks
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Policy, TdErrorPolicy
 from vedette_rl.envs.spaces import Spaces, check_declared, transition_dtype
-from vedette_rl.errors import (
-    DeclaredSpaceError,
-    RlError,
-    RowColumnError,
-    UnknownNameError,
-)
+from vedette_rl.errors import RlError
 from vedette_rl.import_by_name import import_by_name, is_import_name
 from vedette_rl.number_format import format_bytes
 from vedette_rl.replay.budget import (
@@ -37,8 +34,8 @@ from vedette_services.config.contradictions import contradictions
 from vedette_services.config.probing import EnvironmentProbe
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import (
-    ConfigError,
     SettingError,
+    config_errors,
     foreign_error_message,
     raise_errors,
 )
@@ -49,7 +46,6 @@ from vedette_services.run.replay_layout import (
     configured_columns,
     make_run_limiter,
     replay_directory,
-    replay_layout,
 )
 from vedette_services.run.start import Start
 from vedette_services.status.records import status_records_bytes
@@ -59,7 +55,8 @@ def check_made(config: RunConfig, start: Start, probe: EnvironmentProbe) -> None
     """Check that an environment that is played here can be made and has the declared spaces.
 
     Raises:
-        SettingError: it cannot be made, or has others; or evaluations are to be played elsewhere.
+        SettingError: it cannot be made, or evaluations are to be played elsewhere.
+        DeclaredSpaceError: it has others.
     """
     env = config.env
     if start.in_process and config.evaluation.where == "actors":
@@ -67,10 +64,7 @@ def check_made(config: RunConfig, start: Start, probe: EnvironmentProbe) -> None
         raise SettingError("evaluation.where", why, "set evaluation.where=auto")
     if not env.is_declared or not (config.evaluates_on_learner or start.in_process):
         return
-    try:
-        check_declared(env, probe.facts(env).spaces)
-    except DeclaredSpaceError as e:
-        raise SettingError(f"env.{e.part}", str(e), "declare what the environment has") from e
+    check_declared(env, probe.facts(env).spaces)
 
 
 def describe_evaluation_bound(config: RunConfig, probe: EnvironmentProbe) -> str:
@@ -123,29 +117,24 @@ def check_settings(config: RunConfig) -> None:
         ConfigError: names both and the fix.
     """
     raise_errors(list(contradictions(config)))
-    try:
+    with config_errors():
         make_run_limiter(config)
-    except RlError as e:
-        raise ConfigError(str(e)) from e
 
 
 def check_import_names(config: RunConfig) -> None:
     """Refuse import names that cannot be imported here.
 
     Raises:
-        ConfigError: names them.
+        UnknownNameError: names the first.
     """
-    try:
-        for name in filter(is_import_name, config.learner.recorders):
-            recorder = import_by_name("learner.recorders", name)
-            if check := getattr(recorder, "check_environment", None):
-                check(os.environ)
-        step_processor(config.actors.step_processor)
-        kind = getattr(getattr(config.agent, "exploration", None), "kind", "")
-        if is_import_name(kind):
-            import_by_name("agent.exploration.kind", kind)
-    except UnknownNameError as e:
-        raise ConfigError(str(e)) from e
+    for name in filter(is_import_name, config.learner.recorders):
+        recorder = import_by_name("learner.recorders", name)
+        if check := getattr(recorder, "check_environment", None):
+            check(os.environ)
+    step_processor(config.actors.step_processor)
+    kind = getattr(getattr(config.agent, "exploration", None), "kind", "")
+    if is_import_name(kind):
+        import_by_name("agent.exploration.kind", kind)
 
 
 def check_out(out: Path) -> None:
@@ -193,18 +182,8 @@ def check_steps(config: RunConfig, spaces: Spaces, probe: EnvironmentProbe) -> N
     name = actors.step_processor
     row = transition_dtype(spaces, configured_columns(config, spaces))
     arguments = agent.n_step, agent.discount, actors.envs_per_actor, row
-    try:
+    with _custom_part_errors("actors.step_processor", name):
         processor = make_step_processor(name, *arguments, her_goals=actors.her_goals)
-    except RlError as e:
-        raise ConfigError(str(e)) from e
-    except Exception as e:
-        if not is_import_name(name):
-            raise
-        raise SettingError(
-            "actors.step_processor",
-            f"{name} fails when it is made: {foreign_error_message(e)}",
-            "fix it; VEDETTE_TRACEBACK=1 shows where",
-        ) from e
     if hasattr(processor, "prepare") and not config.env.is_declared:
         made_of = {
             "processor": name,
@@ -224,13 +203,8 @@ def check_custom_replay(config: RunConfig, layout: ReplayLayout) -> None:
     if not is_import_name(name):
         return
     rows = MemoryRing(layout.schema.row_dtype, 1)
-    try:
+    with _custom_part_errors("replay.name", name):
         make_custom_replay(config.replay, rows, np.random.default_rng(0))
-    except RlError as e:
-        raise ConfigError(str(e)) from e
-    except Exception as e:
-        why = f"{name} fails when it is made: {foreign_error_message(e)}"
-        raise SettingError("replay.name", why, "fix it; VEDETTE_TRACEBACK=1 shows where") from e
 
 
 def _build_policy(config: RunConfig, spaces: Spaces, own: tuple[str, str]) -> Policy:
@@ -238,32 +212,35 @@ def _build_policy(config: RunConfig, spaces: Spaces, own: tuple[str, str]) -> Po
     ranks = exploration_ranks(0, 1)
     agent = config.agent
     (key, name) = own
-    try:
+    tried = "is made"
+    what = "the policy"
+    if key == "agent.network":
+        tried = "is made and shown two observations"
+        what = "the network"
+    with _custom_part_errors(key, name, tried, what):
         return agent_kind(agent.name).build_policy(agent, spaces, ranks=ranks, seed=0)
-    except RlError as e:
-        raise ConfigError(str(e)) from e
+
+
+@contextmanager
+def _custom_part_errors(
+    key: str, name: str, tried: str = "is made", what: str = "it"
+) -> Iterator[None]:
+    """Raise what a custom part raises as an error of the key that names it; ours say enough.
+
+    Args:
+        key, name: of the part; one of ours is not blamed.
+        tried: what it fails at.
+        what: the part, as the fix says it.
+    """
+    try:
+        yield
+    except RlError:
+        raise
     except Exception as e:
         if not is_import_name(name):
             raise
-        what = "policy"
-        shown = ""
-        if key == "agent.network":
-            what = "network"
-            shown = " and shown two observations"
-        why = f"{name} fails when it is made{shown}: {foreign_error_message(e)}"
-        raise SettingError(key, why, f"fix the {what}; VEDETTE_TRACEBACK=1 shows where") from e
-
-
-def checked_layout(config: RunConfig, spaces: Spaces) -> ReplayLayout:
-    """Return the layout of the replay.
-
-    Raises:
-        ConfigError: the settings allow none.
-    """
-    try:
-        return replay_layout(config, spaces)
-    except RowColumnError as e:
-        raise ConfigError(str(e)) from e
+        why = f"{name} fails when it {tried}: {foreign_error_message(e)}"
+        raise SettingError(key, why, f"fix {what}; VEDETTE_TRACEBACK=1 shows where") from e
 
 
 def check_batch(config: RunConfig, layout: ReplayLayout) -> None:
@@ -309,10 +286,7 @@ def check_space(config: RunConfig, layout: ReplayLayout, out: Path, sources: int
         why = f"{maps.directory} needs {more} of disk, but {free} is free"
         raise SettingError(f"--out {out}", why, "make room there, or choose another --out")
     in_memory = replay.directory is None
-    try:
-        return check_budget(need, directory, must_fit_memory=in_memory, other_space=maps)
-    except RlError as e:
-        raise SettingError("replay.capacity", str(e)) from e
+    return check_budget(need, directory, must_fit_memory=in_memory, other_space=maps)
 
 
 def _maps_space(run: RunDirectory) -> OtherSpace:

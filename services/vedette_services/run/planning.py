@@ -14,6 +14,7 @@ from vedette_services.errors import (
     ManySettingsError,
     SettingError,
     UsageError,
+    config_errors,
     raise_errors,
 )
 from vedette_services.host.system import describe_device, missing_device, require_daemons
@@ -27,13 +28,12 @@ from vedette_services.run.checks import (
     check_settings,
     check_space,
     check_steps,
-    checked_layout,
     describe_evaluation_bound,
     describe_schedule,
 )
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.initial_weights import describe_initial_weights
-from vedette_services.run.replay_layout import describe_repeats
+from vedette_services.run.replay_layout import describe_repeats, replay_layout
 from vedette_services.run.resume import (
     check_fresh,
     check_kind,
@@ -46,6 +46,7 @@ from vedette_services.run.start import RESUME, Start
 from vedette_services.run.start_plan import StartPlan
 
 
+@config_errors()
 def plan_start(
     config: RunConfig,
     out: Path,
@@ -97,7 +98,7 @@ def _plan(
     check_made(config, start, probe)
     check_agent(config, spaces, learns=not start.custom_loop)
     check_policy(config, spaces)
-    layout = checked_layout(config, spaces)
+    layout = replay_layout(config, spaces)
     check_steps(config, spaces, probe)
     check_custom_replay(config, layout)
     check_batch(config, layout)
