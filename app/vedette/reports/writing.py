@@ -293,7 +293,7 @@ def _remarks(configurations: Sequence[Configuration]) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """The spans in which the learner or a manager was connected, in seconds since 1970, and events."""
+    """When the learner or a manager was connected, in seconds since 1970, and events."""
 
     name: str
     spans: list[tuple[float, float]]
