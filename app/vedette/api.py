@@ -48,7 +48,7 @@ from vedette_services.config import LearnerConfig as LearnerConfig
 from vedette_services.config import RunConfig as RunConfig
 from vedette_services.config import StopConfig as StopConfig
 from vedette_services.config import load_config
-from vedette_services.config.loading import Fit, LoadedConfig, complete_config
+from vedette_services.config.loading import ActorPlace, LoadedConfig, complete_config
 from vedette_services.config.probing import EnvironmentProbe
 from vedette_services.config.settings import merge_tables, set_value
 from vedette_services.errors import RefusedError as RefusedError
@@ -110,7 +110,7 @@ def train(
         new_replay: resume with an empty replay.
         in_process: learn and act in this process, in lock step, so that a debugger sees all of it
             and two runs of one seed are the same.
-        progress: show the run while it goes on: in place in a notebook and on a terminal, else a
+        progress: show the run while it runs: in place in a notebook and on a terminal, else a
             line every few seconds; or a `vedette.live.View` that shows it.
         settings: the parts of the configuration: `Settings`.
 
@@ -152,7 +152,7 @@ def _load(
     probe: EnvironmentProbe,
 ) -> LoadedConfig:
     """The configuration of a start: a complete one, or that of a file and settings."""
-    fit: Fit = "in process" if start.in_process else "here"
+    fit: ActorPlace = "in process" if start.in_process else "here"
     if not isinstance(config, RunConfig):
         table = configuration_table(settings, shared=not start.in_process)
         return _configure(config, table, {}, saved, fit, probe)
@@ -205,7 +205,7 @@ def train_seeds(
     _refuse_import("train_seeds")
     directory = Path(out)
     table = configuration_table(settings, shared=True)
-    fit: Fit = "in process" if in_process else "here"
+    fit: ActorPlace = "in process" if in_process else "here"
     start = Start.of(fresh=fresh, force=force, new_replay=new_replay, in_process=in_process)
     with EnvironmentProbe() as probe:
         trials = plan_trials(
@@ -242,7 +242,7 @@ def _configure(
     table: Mapping[str, Any],
     changes: Mapping[str, Any],
     saved: Path | None,
-    fit: Fit,
+    fit: ActorPlace,
     probe: EnvironmentProbe,
 ) -> LoadedConfig:
     """The configuration that a file, settings and changes of dotted keys come to."""
@@ -275,7 +275,7 @@ def _view(progress: bool | View, plan: StartPlan) -> View:
 
 
 def _say(progress: bool | Callable[[str], None]) -> Callable[[str], None]:
-    """What takes the lines of several runs."""
+    """Return the function that takes the lines of several runs."""
     from vedette.live.notebook import NotebookLines, find_display
 
     if not isinstance(progress, bool):
@@ -287,7 +287,7 @@ def _say(progress: bool | Callable[[str], None]) -> Callable[[str], None]:
 
 
 class Replay(RemoteReplay):
-    """A durable replay that actors on any number of hosts feed, for a training loop of your own.
+    """A durable replay that actors on any number of hosts feed, for a custom training loop.
 
     ::
 
@@ -300,7 +300,7 @@ class Replay(RemoteReplay):
 
     Actors join as they join a learner: ``vedette actors --learner HOST:5555``, `vedette.Actor`, the
     C client. Their batches are stored and acknowledged as by ``vedette learner``: never twice, and
-    none is lost when this process is killed. The same call goes on.
+    none is lost when this process is killed. The same call continues.
 
     Leaving the block tells the actors that the run is over; after an exception they wait for it to
     go on. One thread draws and publishes.
@@ -358,7 +358,7 @@ def _configure_loop(
     settings: Settings,
     probe: EnvironmentProbe,
 ) -> LoadedConfig:
-    """Return the configuration of a loop of the user's own, which has no preset of ours."""
+    """Return the configuration of a custom loop, which has no preset of ours."""
     if isinstance(config, RunConfig):
         if settings:
             names = ", ".join(settings)

@@ -91,14 +91,14 @@ class Examination:
     def findings(self) -> Iterator[Finding]:
         """Make every check in turn; end early where the next one cannot be made."""
         try:
-            found = self._address.resolved()
+            addresses = self._address.resolved()
         except AddressError as error:
             yield fail("name", error.why, error.fix)
             return
-        yield ok("name", f"{self._address.host} is {', '.join(each.host for each in found)}")
-        several = len(found) > 1
-        dead = [*itertools.takewhile(lambda each: not self._answers(each), found)] * several
-        address = (found[len(dead) :] or found)[0]
+        yield ok("name", f"{self._address.host} is {', '.join(each.host for each in addresses)}")
+        several = len(addresses) > 1
+        dead = [*itertools.takewhile(lambda each: not self._answers(each), addresses)] * several
+        address = (addresses[len(dead) :] or addresses)[0]
         if dead and address not in dead:
             fix = "take it out of the name server: each costs a manager a moment"
             yield warn("name", f"nothing answers at {', '.join(map(str, dead))}", fix)
@@ -321,7 +321,7 @@ def _speed(env: EnvConfig, run: Run | None, count: int) -> Iterator[Finding]:
 
     actors = ActorsConfig() if run is None else ActorsConfig.model_validate(dict(run.actors))
     if run is not None and actors.count * actors.envs_per_actor <= 1:
-        return  # it may be a robot, which nobody tries out
+        return  # it may be a robot, which must not be tried out
     if env.is_declared or env.is_vector_form:
         return
     with EnvironmentProbe() as probe:
@@ -349,7 +349,7 @@ class Finding:
         check: name of the check.
         state: "warn" where a run works all the same.
         message: the outcome.
-        fix: what to do about it; "" if nothing.
+        fix: the remedy; "" if there is nothing to do.
         status: exit status of the command.
     """
 

@@ -33,7 +33,7 @@ from vedette_services.errors import UnsavedEndError, UsageError
 if TYPE_CHECKING:
     from vedette.sweep import Changes, Configure
     from vedette_services.config import RunConfig
-    from vedette_services.config.loading import Fit, LoadedConfig
+    from vedette_services.config.loading import ActorPlace, LoadedConfig
     from vedette_services.config.probing import EnvironmentProbe
     from vedette_services.run.start import Start
     from vedette_services.run.start_plan import StartPlan
@@ -94,7 +94,7 @@ def run(
     from vedette_services.run.start import Start
 
     start = Start.of(fresh=fresh, force=force, new_replay=new_replay, in_process=in_process)
-    fit: Fit = "in process" if in_process else "here"
+    fit: ActorPlace = "in process" if in_process else "here"
     if seeds is not None or sweep:
         more = with_initial_weights(settings, init_from)
         configure = partial(_configure_trial, arguments, env, agent, more, fit)
@@ -184,7 +184,7 @@ def _configure_trial(
     env: str | None,
     agent: str | None,
     settings: list[str] | None,
-    fit: Fit,
+    fit: ActorPlace,
     probe: EnvironmentProbe,
     changes: Changes,
     saved: Path | None,
@@ -242,9 +242,9 @@ def _run_sweep(
         typer.echo(f"  {outcome.trial.name:<12} {outcome.message}")
     if stop:
         typer.echo(exit_sentence("interrupted"))
-    page, found = report_on(trials, directory)
-    if found is not None:
-        print_table(OUTCOME_HEADS, outcome_rows(found))
+    page, configurations = report_on(trials, directory)
+    if configurations is not None:
+        print_table(OUTCOME_HEADS, outcome_rows(configurations))
         typer.echo(OUTCOME_NOTE)
         typer.echo(f"  report       {page}")
     raise typer.Exit(exit_status(outcomes))

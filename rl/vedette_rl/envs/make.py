@@ -55,7 +55,7 @@ def make_env(
     """One environment, wrapped as configured.
 
     Args:
-        config: which one.
+        config: the environment's configuration.
         allow_import: asked before a module named in `config` is imported; None allows all (the
             operator typed it).
         render_mode: as Gymnasium has it, e.g. ``rgb_array``; None renders nothing.
@@ -143,9 +143,9 @@ def make_vector_environment(
     """Make a vector of `count` environments.
 
     Args:
-        config: which ones.
+        config: the environments' configuration.
         count: E.
-        seed: of the whole vector; another actor's vector takes another.
+        seed: the seed of the whole vector; another actor's vector takes another.
         allow_import: see `make_env`.
         make_processes: see `make_group`.
 
@@ -185,8 +185,8 @@ def make_group(
     """Make `count` single environments that are stepped together as `env.stepping` says.
 
     Args:
-        make_processes: for ``processes``, which nothing here may start; without it they are stepped
-            one after another, with the same results.
+        make_processes: starts environments for ``processes``, which nothing here may start; without
+            it they are stepped one after another, with the same results.
 
     Raises:
         UnknownEnvironmentError, ImportNotAllowedError: as `make_env`.

@@ -47,8 +47,8 @@ class NativeVectorEnv(VectorEnvironment):
 
     Args:
         envs: closed with this one.
-        seed: of the whole vector.
-        rewards: what rewards become in transitions.
+        seed: the seed of the whole vector.
+        rewards: the conversion of rewards for transitions.
 
     Raises:
         UnknownEnvironmentError: it declares no autoreset mode, so it is unknown which of its rows
@@ -132,13 +132,13 @@ def _interventions(infos: dict[str, Any], valid: NDArray[Any]) -> list[Intervent
     names = [name for name in INTERVENTION_KEYS if name in infos]
     if not names:
         return []
-    found = []
+    interventions = []
     for row in np.flatnonzero(valid).tolist():
         there = [name for name in names if infos.get(f"_{name}", valid)[row]]
         action = find_intervention({name: infos[name][row] for name in there})
         if action is not None:
-            found.append((row, action))
-    return found
+            interventions.append((row, action))
+    return interventions
 
 
 def make_vector(
@@ -228,8 +228,8 @@ class EnvPoolVector(VectorEnv):
         if seed is not None:
             self._pool.close()
             self._pool = self._make(int(seed))
-        found: tuple[Any, dict[str, Any]] = self._pool.reset(options=options)
-        return found
+        result: tuple[Any, dict[str, Any]] = self._pool.reset(options=options)
+        return result
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         result: tuple[Any, Any, Any, Any, dict[str, Any]] = self._pool.step(actions)

@@ -29,9 +29,9 @@ class GreedyEvaluator:
     """Plays greedy episodes on environments of its own, made at the first evaluation.
 
     Args:
-        env_config: what is played, without what only training wants.
+        env_config: the environment that is played, without what only training wants.
         episodes: played at every evaluation, at least 1.
-        seed: of the first episode; episode i has `seed` + i.
+        seed: the seed of the first episode; episode i has `seed` + i.
         side_by_side: environments at most; one forward pass of the policy serves all. None: 20, or
             8 in processes of their own.
         max_episode_steps: an episode is cut here and counted as cut: a greedy policy may circle
@@ -93,7 +93,7 @@ class GreedyEvaluator:
             on_episodes: told the number of episodes that have ended, whenever it grows.
 
         Raises:
-            EvaluationCancelledError: it is not; the next evaluation plays all its episodes anew.
+            EvaluationCancelledError: it is not; the next evaluation plays all its episodes again.
             EnvironmentFaultError: rewards are not finite; a mean of them could not be compared.
         """
         group = self.open()
@@ -181,7 +181,7 @@ class _EpisodeTable:
         return {name: column[: len(self)] for name, column in self._obs.items()}
 
     def begins(self) -> NDArray[np.bool_]:
-        """Where an episode begins with these observations."""
+        """Flags of the episodes that begin with these observations."""
         return self._begins[: len(self)]
 
     def play(self, action: Any) -> None:  # the environment's own

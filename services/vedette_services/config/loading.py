@@ -1,7 +1,7 @@
 """Makes a configuration of what was typed, or of a file.
 
 Later layers win: defaults, the preset of (agent, environment), the TOML file, the environment's
-``VEDETTE_SET``, the command line. A run that goes on has its own configuration in place of the
+``VEDETTE_SET``, the command line. A run that is resumed has its own configuration in place of the
 first two.
 """
 
@@ -57,9 +57,8 @@ if TYPE_CHECKING:
 
 DEFAULT_ENV = "CartPole-v1"
 _SAVED_PARTS = ("env", "agent", "actors", "replay", "learner")
-Fit = Literal["here", "in process", "elsewhere"]
-"""Where the actors of a configuration will play: on this host, in turn in one process of it, or on
-others."""
+ActorPlace = Literal["here", "in process", "elsewhere"]
+"""The place where actors will play: on this host, in turn in one process of it, or on others."""
 
 Part = TypeVar("Part", bound=BaseModel)
 
@@ -70,9 +69,9 @@ class LoadedConfig:
 
     Args:
         preset: name of the preset it began from; "" for none.
-        chosen: why the agent is the one it is, where nobody named one; "" otherwise.
+        chosen: why the agent is the one it is, where none is named; "" otherwise.
         fitted: the time of a step and what was chosen by it; "" otherwise.
-        begins: how actors begin on the weights of another run; "" otherwise.
+        begins: a line on how actors begin on the weights of another run; "" otherwise.
         choices: the settings that the size of the fleet decided.
     """
 
@@ -100,7 +99,7 @@ class LoadedConfig:
 
     @property
     def comment(self) -> str:
-        """Where its values come from, for the head of its file."""
+        """The origin of its values, for the head of its file."""
         size = f"chosen for {FleetSize.of(self.config)}:"
         lines = [size, *(f"  {choice}" for choice in self.choices)] if self.choices else []
         return "\n".join(filter(None, [self.note, *lines]))
@@ -115,19 +114,19 @@ def load_config(
     table: Mapping[str, Any] | None = None,
     environment: Mapping[str, str] | None = None,
     saved: Path | None = None,
-    fit: Fit | None = None,
+    fit: ActorPlace | None = None,
     probe: EnvironmentProbe | None = None,
 ) -> LoadedConfig:
     """Lay all layers over one another.
 
     Args:
         path: a TOML file.
-        env: as ``--env``, short for `env.id`.
-        agent: as ``--agent``, short for `agent.name`.
+        env: the value of ``--env``, short for `env.id`.
+        agent: the value of ``--agent``, short for `agent.name`.
         settings: ``KEY=VALUE`` texts.
         table: settings as a nested table, under `settings`.
-        environment: where `VEDETTE_SET` is looked up; this process's own where None.
-        saved: the configuration of the run that goes on; None: no run does.
+        environment: the variables in which `VEDETTE_SET` is looked up; None: this process's.
+        saved: the configuration of the run that is resumed; None: no run is.
         fit: choose what is left open by the time of a step, which is measured; None: leave it open.
         probe: of the start that follows, which is to make the environment once; None: one of its
             own, where an environment has to be made.
@@ -226,7 +225,7 @@ def config_from_table(
     """Validate a whole table, part by part, each with the class that it names.
 
     Args:
-        tries: where keys are wrong, try the environment, too, and the agent on it.
+        tries: if keys are wrong, try the environment, too, and the agent on it.
         probe: as `load_config` takes it.
 
     Raises:
@@ -269,15 +268,15 @@ def _errors_beside(
     rest: Table = merge_tables({}, table)
     for error in wrong:
         _remove(rest, error.key.split("."))
-    if rest == table or "name" not in _table(rest, "agent"):  # whose keys are, nobody knows
+    if rest == table or "name" not in _table(rest, "agent"):  # the keys of no agent are known
         return
     try:
         config = config_from_table(rest)
     except (SettingError, ManySettingsError):
         return
-    for found in contradictions(config):
-        if not any(error.key in str(found) for error in wrong):
-            yield found
+    for contradiction in contradictions(config):
+        if not any(error.key in str(contradiction) for error in wrong):
+            yield contradiction
     if tries and not any(error.key.startswith("env") for error in wrong):
         from vedette_services.config.probing import environment_errors
 
@@ -306,11 +305,11 @@ def _agent_class(given: Table, wrong: list[SettingError]) -> type[AgentConfig]:
         wrong.append(SettingError("agent.name", "must be a text", "name an agent, such as dqn"))
     else:
         try:
-            found: type[AgentConfig] = agent_kind(name).config
-            return found
+            config_class: type[AgentConfig] = agent_kind(name).config
+            return config_class
         except UnknownAgentError as e:
             wrong.append(SettingError("agent.name", str(e)))
-    given["agent"] = {"name": "unknown"}  # whose keys are, nobody knows
+    given["agent"] = {"name": "unknown"}  # the keys of no agent are known
     return AgentConfig
 
 
@@ -323,7 +322,9 @@ def _classes(agent_class: type[AgentConfig]) -> dict[str, type[BaseModel]]:
     return {**classes, "agent": agent_class}
 
 
-def _with_preset(given: Table, fit: Fit | None, probe: EnvironmentProbe | None) -> LoadedConfig:
+def _with_preset(
+    given: Table, fit: ActorPlace | None, probe: EnvironmentProbe | None
+) -> LoadedConfig:
     """Put the preset, or the agent that suits the environment, under what was given."""
     given = expand_plugin_names(given)
     declared = "observation" in _table(given, "env")
@@ -352,9 +353,9 @@ def _with_preset(given: Table, fit: Fit | None, probe: EnvironmentProbe | None) 
 
 
 def _with_saved(
-    saved: Table, given: Table, fit: Fit | None, probe: EnvironmentProbe | None
+    saved: Table, given: Table, fit: ActorPlace | None, probe: EnvironmentProbe | None
 ) -> LoadedConfig:
-    """Put a run's own configuration under what was given; another run's part is none of it."""
+    """Put a run's own configuration under what was given; another run's part is left out."""
     given = expand_plugin_names(given)
     for part, key in (("env", "id"), ("agent", "name")):
         own = _table(saved, part).get(key)
@@ -369,7 +370,7 @@ def _with_saved(
 
 
 def _fitted(
-    config: RunConfig, fit: Fit | None, probe: EnvironmentProbe | None
+    config: RunConfig, fit: ActorPlace | None, probe: EnvironmentProbe | None
 ) -> tuple[RunConfig, str]:
     """Choose how environments are stepped, and say it."""
     if fit is None:
@@ -382,9 +383,9 @@ def _fitted(
 
 
 def complete_config(
-    config: RunConfig, fit: Fit | None = None, probe: EnvironmentProbe | None = None
+    config: RunConfig, fit: ActorPlace | None = None, probe: EnvironmentProbe | None = None
 ) -> LoadedConfig:
-    """A configuration made in Python, with what nobody set in it chosen by the time of a step, as
+    """A configuration made in Python, with what is not set in it chosen by the time of a step, as
     `load_config` does it, and for its fleet."""
     config, fitted = _fitted(config, fit, probe)
     config, choices = choose_for_fleet(config)

@@ -98,7 +98,7 @@ class LearnerConfig(SettingsPart):
     """The learner loop, in upstream's names. Intervals are optimization steps; 0 means off."""
 
     place = "learner"
-    pattern_words = {  # noqa: RUF012 - nobody changes it
+    pattern_words = {  # noqa: RUF012 - it is not changed
         DEVICES: "auto, cpu, mps, cuda or cuda:N",
         SAVED_MODEL: "latest, best or the optimization steps of a checkpoint",
     }
@@ -183,7 +183,7 @@ class LearnerConfig(SettingsPart):
     for itself, up to 64; if half of all are not enough for that, fewer."""
     init_from: str | None = None
     """another run's directory, whose weights a new run begins with, as far as the shapes of its
-    arrays fit; the environment may be another one. Optimizers and counters begin anew."""
+    arrays fit; the environment may be another one. Optimizers and counters are new."""
     init_checkpoint: Annotated[
         str,
         BeforeValidator(
@@ -202,7 +202,7 @@ class EvaluationConfig(SettingsPart):
     """Greedy evaluations of the newest model."""
 
     place = "evaluation"
-    pattern_words = {  # noqa: RUF012 - nobody changes it
+    pattern_words = {  # noqa: RUF012 - it is not changed
         KEY_OR_NAME: "a key of 40 characters or its name (`vedette keys list DIR` prints them)"
     }
     synonyms: ClassVar[Mapping[str, str]] = {
@@ -248,7 +248,7 @@ class EvaluationConfig(SettingsPart):
 
 
 class StopConfig(SettingsPart):
-    """When a run is over: the first condition met ends it. 0, or none for the return, means off."""
+    """The conditions that end a run: the first met ends it. 0, or none for the return, is off."""
 
     place = "stop"
     synonyms: ClassVar[Mapping[str, str]] = {

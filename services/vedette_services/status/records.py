@@ -1,7 +1,7 @@
 """The status records that the learner's processes share, and the status made of them.
 
 A status record is a frozen dataclass in a memory map of `vedette_rl.storage.latest_value`. One
-process writes it and all may read it: the latest value wins, nobody waits, and a process that
+process writes it and all may read it: the latest value wins, no process waits, and a process that
 restarts rereads it.
 """
 
@@ -67,7 +67,7 @@ class TrainerStatus:
     """The trainer's status record, written up to fifty times a second.
 
     Args:
-        epoch: of the trainer; 0 before the first.
+        epoch: the trainer's epoch; 0 before the first.
         opt_steps: optimization steps over all epochs: the model's version.
         sampled: rows drawn from the replay over all epochs.
         phase: starting, waiting, training, or done.
@@ -77,7 +77,7 @@ class TrainerStatus:
         rates, time, lag: the numbers of these parts that it measures.
         record: the scalars last recorded by the agent.
         checkpoint: the newest, and whether another can be written.
-        unsaved: at the end, why the last checkpoint is not on the disk; "" if it is.
+        unsaved: the reason why the last checkpoint is not on the disk at the end; "" if it is.
         evaluates: the training is done, and the last model is being evaluated.
         sources: the named sources of samples.
     """
@@ -114,7 +114,7 @@ class GatewayStatus:
         rejected_reason: why the last batch was rejected, but for those after the last step.
         rejecting: none was inserted since.
         rivals: two managers that use one id, within the last minute; "" if there are none.
-        evaluating: what a manager evaluates; "" if none does.
+        evaluating: the evaluation that a manager plays, as text; "" if none does.
         source_sizes: rows of the named sources that grow.
     """
 
@@ -152,7 +152,7 @@ class ReportedEvaluation:
         counts: it may make its model the best one.
     """
 
-    found: Eval = _NO_EVALUATION
+    found: Eval = _NO_EVALUATION  # named as in the records of earlier versions, which are read
     epoch: int = 0
     counts: bool = False
 
@@ -205,8 +205,8 @@ class StatusRecordReader(Generic[B]):
 
     def read(self) -> B:
         """Return the latest record; the same object as before until a new one is written."""
-        if self._map.seq != self._seq and (found := self._map.read()) is not None:
-            self._seq, data = found
+        if self._map.seq != self._seq and (newest := self._map.read()) is not None:
+            self._seq, data = newest
             self._record = decode(self._kind, data) or self._kind()
         return self._record
 

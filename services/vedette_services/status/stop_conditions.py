@@ -19,7 +19,7 @@ class ExitReason:
     Args:
         outcome: solved or done.
         why: the condition that was reached.
-        unit: of `now`; "" for a return.
+        unit: the unit of `now`; "" for a return.
         now: the value that the condition compares; None where there is no condition.
     """
 
@@ -54,7 +54,7 @@ def exit_sentence(reason: str, after: str = "") -> str:
     """Return a sentence that says why a run ended; "" for an unknown reason.
 
     Args:
-        after: such as `` after 0:01:05``.
+        after: the time, for example `` after 0:01:05``.
     """
     if reason == "interrupted":
         return _STOPPED.format(after=after)
@@ -79,7 +79,7 @@ STOPPED_EVALUATION = "the last evaluation was stopped"
 
 
 def missing_evaluation(*, by_managers: bool = False, cause: str = "") -> str:
-    """Return the sentence about a last model that was played, by nobody whose result counts.
+    """Return the sentence about a last model that no evaluator whose result counts has played.
 
     Args:
         cause: the error of the learner's own evaluator; "": none is known.
@@ -106,7 +106,7 @@ def is_evaluated(reason: str) -> bool:
 def find_exit_reason(
     stop: StopConfig, opt_steps: int, env_steps: int, seconds: float, best_return: float | None
 ) -> str:
-    """Return the `exit_reason` of the status, "" while the run goes on.
+    """Return the `exit_reason` of the status, "" while the run continues.
 
     Args:
         stop: the conditions; 0 switches one off.

@@ -24,7 +24,7 @@ class LagMeter:
         self._times: deque[float] = deque(maxlen=_VERSIONS)
 
     def on_published(self, version: int, now: float) -> None:
-        """Note that a model was published; later versions, of before a resume, are forgotten."""
+        """Note that a model was published; later versions, from before a resume, are forgotten."""
         while self._versions and self._versions[-1] >= version:
             self._versions.pop()
             self._times.pop()
