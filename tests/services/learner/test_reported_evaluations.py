@@ -87,7 +87,7 @@ class Passing:
         self.handover.schema = MODEL
 
     def take(self) -> Eval:
-        self.evaluator.take(self.evaluator._reported.read())
+        self.evaluator.add_reported(self.evaluator._reported.read())
         return self.seen.read()
 
 
