@@ -43,7 +43,7 @@ from vedette_services.status.status import Status
 
 if TYPE_CHECKING:  # loaded when an environment is built
     from vedette_rl.envs.config import EnvConfig
-    from vedette_services.config.probing import Stepping
+    from vedette_services.host.step_cost import Stepping
 
 PORTS = ("samples", "control", "models")
 
@@ -317,12 +317,16 @@ def examine_environment(
 def _speed(env: EnvConfig, run: Run | None, count: int) -> Iterator[Finding]:
     """Measure the environment's steps per second here, and what that is for the host's actors."""
     from vedette_services.config.parts import ActorsConfig
-    from vedette_services.config.probing import measure_step
+    from vedette_services.config.probing import EnvironmentProbe
 
     actors = ActorsConfig() if run is None else ActorsConfig.model_validate(dict(run.actors))
     if run is not None and actors.count * actors.envs_per_actor <= 1:
         return  # it may be a robot, which must not be tried out
-    if env.is_declared or env.is_vector_form or (cost := measure_step(env)) is None:
+    if env.is_declared or env.is_vector_form:
+        return
+    with EnvironmentProbe() as probe:
+        cost = probe.step_cost(env)
+    if cost is None:
         return
     envs = actors.envs_per_actor
     side_by_side: Stepping = "threads" if cost.overlaps else "processes"

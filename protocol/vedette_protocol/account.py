@@ -17,7 +17,7 @@ _COUNTS: Final = (
     *("produced", "dropped", "window_rows", "sequenced", "base", "env_steps"),
 )
 """The counts of an incarnation, in the order of its packed form."""
-_counts_of: Final = attrgetter(*_COUNTS)  # each commit packs whoever sent something
+_counts_of: Final = attrgetter(*_COUNTS)  # each commit packs the managers that sent something
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class SampleAccounting:
         rejected: refused because they were invalid.
         dropped: discarded by the manager before it sent them.
         in_flight: held by a living manager, or on their way.
-        lost: held by nobody. Their manager is gone, the run ended before they arrived, or they
+        lost: held by no process. Their manager is gone, the run ended before they arrived, or they
             were acknowledged by a learner that was then restored from an older state.
         env_steps: environment steps that inserted batches carried; not part of the sum.
     """
@@ -88,8 +88,8 @@ class IncarnationAccount:
     Args:
         contiguous: every sequence number below it is settled.
         extras: bit map of the settled numbers above: bit ``i`` for ``contiguous + i``; bit 0 is 0.
-        env_steps: that inserted batches carried.
-        produced, dropped, window_rows, sequenced, base: from the last report.
+        env_steps: the environment steps that inserted batches carried.
+        produced, dropped, window_rows, sequenced, base: numbers of the last report.
         limit: the highest limit that it was granted, or that a learner before this one may have
             granted. Not kept over a restart.
         rejected_reason: why the last batch that was rejected was; not kept over a restart.
@@ -173,7 +173,7 @@ class IncarnationAccount:
         """Copy the counts of a report, unless it is older than the last one.
 
         Args:
-            rows_max, window_batches: of a batch, and of a window: no more is believed.
+            rows_max, window_batches: the largest believable batch and window.
         """
         if report.produced < self.produced or report.dropped < self.dropped:
             return
@@ -218,7 +218,7 @@ class ManagerEntry:
 
     Args:
         number: the small integer that stands for the id in the replay's `manager` column.
-        accounts: by incarnation, in the order of their first messages.
+        accounts: the accounts by incarnation, in the order of their first messages.
         closed: sums of the accounts that are not kept any more.
         key: the key that the id belongs to; "" without keys.
         packed: the entry as bytes; None after a change.

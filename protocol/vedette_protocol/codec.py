@@ -1,7 +1,8 @@
 """Messages to frames and back. What is decoded is valid, or it is a `ProtocolError`.
 
-`encode` gives the frames without a topic, and the decoders take them without one: whoever owns the
-socket puts the topic in front and takes it off.
+`encode` gives the frames without a topic, and the decoders take them without one: the owner of
+the socket puts the topic in front and takes it off. A batch's columns stay packed: `schema` packs,
+reads and checks them.
 """
 
 from __future__ import annotations
@@ -109,11 +110,11 @@ class BatchReader:
         layout = self._layouts.get(beginning)
         if layout is not None and len(header) == layout.struct.size:
             struct, fixed, limits, run_id, manager, incarnation, schema, rows = layout
-            found = struct.unpack(header)
-            _, seq, _, base, _, actor, _, epoch, _, version, _, env_steps, _ = found
+            values = struct.unpack(header)
+            _, seq, _, base, _, actor, _, epoch, _, version, _, env_steps, _ = values
             seq_max, base_max, actor_max, epoch_max, version_max, env_steps_max = limits
             if (
-                found[::2] == fixed
+                values[::2] == fixed
                 and base <= seq <= seq_max
                 and base <= base_max
                 and actor <= actor_max

@@ -35,7 +35,7 @@ class Column:
     Args:
         name: printable, at most 128 characters.
         dtype: one of ``? u1 i1 u2 i2 u4 i4 u8 i8 f2 f4 f8``.
-        shape: of one row's value; () for a scalar.
+        shape: the shape of one row's value; () for a scalar.
         low, high: inclusive bounds of an integer column; None for the dtype's own.
         role: ``row``: a value per row. ``shared``: entries that rows refer to; `shape` is that of
             an entry. ``place``: indices of entries, unsigned.

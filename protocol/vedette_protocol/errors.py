@@ -94,7 +94,7 @@ class RetiredError(ProtocolError):
     """A message of an incarnation that the ledger has closed: its exact set is not kept.
 
     Args:
-        replaced: its manager has newer incarnations.
+        replaced: True if its manager has newer incarnations.
     """
 
     def __init__(self, manager: str, incarnation: int, *, replaced: bool) -> None:

@@ -2,7 +2,7 @@
 
 The words:
 
-* *entry*: one value of each shared column, such as one frame of a stack of images, or a whole
+* *entry*: one value of each shared column, for example one frame of a stack of images, or a whole
   observation, whose parts are columns;
 * *shared columns*: the last columns of a schema, with as many entries as the batch needs;
 * *place*: the index of an entry, from 0. Columns of role ``place`` refer to entries by it.

@@ -54,8 +54,8 @@ class Ledger:
     Args:
         closed: sums of the managers that are not kept any more.
         places: bounds the accounts, and shares them among keys.
-        batch_rows, window_batches: of a batch, and of a manager's window: claims of more are not
-            believed. The caller may set them.
+        batch_rows, window_batches: the rows of a batch and the batches of a manager's window:
+            larger claims are not believed. The caller may set them.
         living: managers with an incarnation that is not gone; they get acks.
         env_steps: environment steps that inserted batches carried, as in `accounting`.
     """
@@ -111,7 +111,8 @@ class Ledger:
         """Mark an incarnation as alive, and open its account if it has none.
 
         Args:
-            key: of its connection, which `may_use` this manager's id; the id is this key's then.
+            key: the key of its connection, which `may_use` this manager's id; the id is this key's
+                then.
 
         Raises:
             RetiredError: its account was closed; its manager must start again.
@@ -218,7 +219,7 @@ class Ledger:
 
         Args:
             rows: the sender's claim.
-            why: for its ack.
+            why: the reason for its ack.
 
         Raises:
             RetiredError, LedgerFullError: as `mark_alive`.

@@ -84,8 +84,8 @@ class Batch(NamedTuple):  # made four times as fast as a frozen dataclass, thous
         incarnation: 64 random bits, new at every start of a manager and for every run it joins.
         seq: number of the batch in its incarnation, from 0, without gaps.
         actor: index of the actor among its manager's.
-        epoch: of the model that acted.
-        version: of the model that acted (of the batch's oldest row).
+        epoch: the epoch of the model that acted.
+        version: the version of the model that acted (of the batch's oldest row).
         schema: hash of the payload's schema.
         rows: number of rows.
         payload: the columns, one after the other (`Schema.pack`).
@@ -134,9 +134,9 @@ class EvaluationReport:
 
     Args:
         request: the number in the ack that asked.
-        epoch, version: of the model that is played.
-        episodes: those that have ended.
-        cut: of these, cut at the run's `max_episode_steps`.
+        epoch, version: those of the model that is played.
+        episodes: the episodes that have ended.
+        cut: the number of them that were cut at the run's `max_episode_steps`.
         failed: why it was given up, or "".
     """
 
@@ -172,7 +172,7 @@ class Report:
         sequenced: the next sequence number.
         base: the lowest sequence number that may still be sent.
         limit: the highest limit of an ack to this incarnation.
-        features: what this manager can do beyond version 2.
+        features: this manager's abilities beyond version 2.
         evaluation: the one that the newest ack asks for; None: none was begun.
     """
 
@@ -220,14 +220,14 @@ class Run:
     Args:
         epoch: number of the learner's starts on this run; (epoch, version) orders models.
         learner: 64 random bits, new at every start of the gateway.
-        schema: of a batch's rows.
+        schema: the schema of a batch's rows.
         model: schema of a model, which is one row.
         env, agent, actors: sections of the configuration.
-        seed: of the run.
+        seed: the run's seed.
         batch_rows, batch_env_steps: the most that a batch may have; a batch with more is rejected.
         policy: describes the network and how to act by it, for clients that do not build the agent;
             empty where that cannot be described.
-        evaluation: how managers play evaluations; empty: they are not asked to.
+        evaluation: the settings of evaluations that managers play; empty: they are not asked to.
     """
 
     run_id: Id
@@ -272,7 +272,7 @@ class Ack:
             is never set.
         rejected_batches, rejected_rows: number of the settled ones that were rejected.
         limit: sequence numbers below it may be sent. A smaller one than before takes nothing back.
-        version: of the learner's newest model.
+        version: the version of the learner's newest model.
         first_actor: index of the manager's actor 0 among all actors of the run.
         reason: why the limit does not grow; "" otherwise.
         rejected_reason: why the last batch that was rejected was; "" if none was.
@@ -351,7 +351,7 @@ class ModelChunk:
 
     Args:
         spec: hash of the model's schema.
-        digest: of the whole body (`vedette_protocol.model.digest_of`).
+        digest: the digest of the whole body (`vedette_protocol.model.digest_of`).
     """
 
     run_id: Id

@@ -19,7 +19,7 @@ class Places:
 
     Each admitted key has reserved places, together at most half of all. A key may take any other
     place that is free. Where none is, the caller closes an account that is gone: of this key, or of
-    one that holds more. So a key fills the table while nobody else needs it, and takes no place
+    one that holds more. So a key fills the table while no other key needs it, and takes no place
     from a key with fewer.
 
     A manager that starts again may have a spare account, beyond the limit. Accounts and the

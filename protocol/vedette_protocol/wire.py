@@ -129,20 +129,20 @@ def list_of(item: type, limit: int, what: str) -> WireType:
         return [fields.to_wire(item) for item in items]
 
     def from_wire(maps: list[object]) -> tuple[object, ...]:
-        return tuple(item(**fields.from_wire(found)) for found in maps)
+        return tuple(item(**fields.from_wire(one)) for one in maps)
 
     return WireType(accepts, f"a list of at most {limit}", to_wire, from_wire)
 
 
 def optional_map(item: type, what: str) -> WireType:
     """Return the type of a map of a dataclass `item`, or nil."""
-    found = FieldMap(item, wire_types(item), f"the {what}")
+    field_map = FieldMap(item, wire_types(item), f"the {what}")
 
     def from_wire(value: object) -> object:
-        return None if value is None else item(**found.from_wire(value))
+        return None if value is None else item(**field_map.from_wire(value))
 
     def to_wire(value: object) -> object:
-        return None if value is None else found.to_wire(value)
+        return None if value is None else field_map.to_wire(value)
 
     return WireType(lambda value: value is None or type(value) is dict, "a map", to_wire, from_wire)
 
@@ -207,7 +207,7 @@ Mean: TypeAlias = Annotated[
     ),
 ]
 Settings: TypeAlias = Annotated[
-    Mapping[str, Any],  # Any: JSON values; whoever owns the settings checks them
+    Mapping[str, Any],  # Any: JSON values; the owner of the settings checks them
     WireType(
         lambda value: type(value) is dict and _is_json(value),
         f"a map that JSON could hold, nested at most {DEPTH_MAX} deep",
@@ -247,7 +247,7 @@ class FieldMap:
     """Some fields of a class as one msgpack map.
 
     Args:
-        names: of the fields, in the order of the map's keys.
+        names: the fields' names, in the order of the map's keys.
         where: names the map in an error message.
         strict: the map has exactly these keys.
         derived: attributes that are sent and not read, in the map's last keys.
@@ -267,8 +267,8 @@ class FieldMap:
         **fixed: object,
     ) -> None:
         types = wire_types(cls)
-        found = [(name, _KEYS.get(name, name), types[name]) for name in names]
-        self._fields = [(n, key, type_) for n, key, type_ in found if isinstance(type_, WireType)]
+        typed = [(name, _KEYS.get(name, name), types[name]) for name in names]
+        self._fields = [(n, key, type_) for n, key, type_ in typed if isinstance(type_, WireType)]
         self._keys = [*(key for _, key, _ in self._fields), *derived]
         self._all_keys = frozenset((*fixed, *self._keys))
         defaults = _defaults(cls)
@@ -297,24 +297,24 @@ class FieldMap:
                 packed[key] = convert(packed[key])
         return packed
 
-    def from_wire(self, found: object) -> dict[str, Any]:  # Any: values of the declared types
+    def from_wire(self, received: object) -> dict[str, Any]:  # Any: values of the declared types
         """Check a map that a peer sent and convert it to the fields' values.
 
         Raises:
             ProtocolError: a key is missing or unknown, or a value is not of its type.
         """
-        if type(found) is not dict:
-            raise MalformedError(f"{self._where} is {type(found).__name__}, expected a map")
-        if found.keys() != self._all_keys:
-            wrong = self._required - found.keys()
+        if type(received) is not dict:
+            raise MalformedError(f"{self._where} is {type(received).__name__}, expected a map")
+        if received.keys() != self._all_keys:
+            wrong = self._required - received.keys()
             if self._strict:
-                wrong |= found.keys() - self._all_keys
+                wrong |= received.keys() - self._all_keys
             if wrong:
                 named = ", ".join(sorted(map(format_value, wrong)))
                 raise MalformedError(f"{self._where} has missing or unknown keys: {named}"[:300])
         values = {}
         for name, key, type_ in self._fields:
-            value = found.get(key, MISSING)
+            value = received.get(key, MISSING)
             if value is MISSING:
                 continue
             if not type_.accepts(value):

@@ -24,7 +24,7 @@
     ├── ReplayBudgetError, ReplayOverrunError, EmptyReplayError     a replay's size
     ├── LatestValueFormatError, MapSpaceError, OneWriterError     maps and files of processes
     ├── RecordingError             a record cannot be written
-    ├── EvaluationCancelledError   nobody waits any more for an evaluation
+    ├── EvaluationCancelledError   an evaluation is not needed any more
     └── RankLostError              a rank cannot train on with the others
 """
 
@@ -40,7 +40,7 @@ class RlError(Exception):
         sentence: all of the error, as it is shown alone.
         key: the key of the configuration that a line of a start begins with; "": the sentence names
             it, or there is none.
-        fix: what that line ends with; "": the sentence says it.
+        fix: the end of that line, the fix; "": the sentence says it.
     """
 
     def __init__(self, sentence: str, *, key: str = "", fix: str = "") -> None:
@@ -50,12 +50,12 @@ class RlError(Exception):
 
     @property
     def problem(self) -> str:
-        """What is wrong, between the key and the fix."""
+        """The part of the sentence between the key and the fix."""
         return str(self)
 
 
 class InputError(RlError):
-    """What the user named or configured cannot be used here: a command ends as misused."""
+    """A name or setting of the user cannot be used here: a command ends as misused."""
 
 
 class WrongSetting(NamedTuple):
@@ -166,7 +166,7 @@ class EnvironmentFaultError(RlError):
 
 
 class EvaluationCancelledError(RlError):
-    """Nobody waits any more for an evaluation that is being played."""
+    """An evaluation that is being played is not needed any more."""
 
     def __init__(self, version: int, ended: int, episodes: int) -> None:
         super().__init__(
@@ -205,7 +205,7 @@ class UnknownNameError(InputError):
 
 
 class CustomNetworkError(InputError):
-    """A network of the user's own does not fit the agent or the environment."""
+    """A custom network does not fit the agent or the environment."""
 
     def __init__(self, name: str, why: str, key: str = "agent.network") -> None:
         super().__init__(f"{key} is {name!r}: {why}")
@@ -222,12 +222,12 @@ class RowColumnError(RlError):
 
 
 class CustomPartError(RlError):
-    """A part of the user's own returns what its interface does not say.
+    """A custom part returns what its interface does not say.
 
     Args:
         key, name: the key of the configuration, and what it names.
-        method: that was called.
-        found, expected: what came, and what should.
+        method: the method that was called.
+        found, expected: the returned value in words, and the expected one.
     """
 
     def __init__(self, key: str, name: str, method: str, found: str, expected: str) -> None:
@@ -306,9 +306,9 @@ class DataSetError(RlError):
     """A data set cannot be read or written, or does not fit the environment.
 
     Args:
-        name: as it was given.
-        why: what is wrong with it.
-        fix: what to do about it.
+        name: the data set's name, as the user gave it.
+        why: the problem.
+        fix: the remedy.
     """
 
     def __init__(self, name: str, why: str, fix: str) -> None:
@@ -318,7 +318,7 @@ class DataSetError(RlError):
 
     @property
     def problem(self) -> str:
-        """What is wrong, between the key of a source and the fix."""
+        """The part of the sentence between the key of a source and the fix."""
         return f"{self.name}: {self.why}"
 
 
@@ -338,7 +338,7 @@ class ReplayTornError(ReplayFormatError):
 
     Args:
         path: the file, in the replay's directory.
-        why: what is wrong with it.
+        why: the damage.
     """
 
     def __init__(self, path: Path, why: str) -> None:
@@ -347,19 +347,6 @@ class ReplayTornError(ReplayFormatError):
         )
         self.path = path
         self.why = why
-
-
-class ReplayDiffersError(ReplayFormatError):
-    """A replay is whole, and another one than asked for.
-
-    Args:
-        what: ``run``, ``capacity``, ``guard``, ``storage`` (of what rows share) or ``columns``.
-        message: all of it, with the fix.
-    """
-
-    def __init__(self, what: str, message: str) -> None:
-        super().__init__(message)
-        self.what = what
 
 
 class ReplayBudgetError(RlError):

@@ -1,5 +1,5 @@
-"""Import of names: of those that a configuration gives as ``module:Name``, classes of the user's
-own, and of a package's public names at their first use."""
+"""Import of names: of the custom classes that a configuration gives as ``module:Name``, and of a
+package's public names at their first use."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _importing: ContextVar[str] = ContextVar("importing", default="")
 
 @dataclass(frozen=True, slots=True)
 class ChoiceOrImport:
-    """A type of configuration text: one of these, or a name of the user's own."""
+    """A type of configuration text: one of these, or a custom name."""
 
     names: tuple[str, ...]
 
@@ -53,12 +53,12 @@ class ChoiceOrImport:
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
-        own = {"type": "string", "pattern": f"^{IMPORT_NAME}$"}
-        return {"anyOf": [{"enum": list(self.names)}, own]}
+        import_name = {"type": "string", "pattern": f"^{IMPORT_NAME}$"}
+        return {"anyOf": [{"enum": list(self.names)}, import_name]}
 
 
 def choice_or_import(*names: str) -> ChoiceOrImport:
-    """A type of configuration text: one of these, or a name of the user's own."""
+    """A type of configuration text: one of these, or a custom name."""
     return ChoiceOrImport(names)
 
 
@@ -107,12 +107,12 @@ def import_by_name(key: str, name: str) -> Any:  # whatever its author made it
     """Import the object of a name. The caller decides if that is allowed.
 
     Args:
-        key: of the configuration, for the error.
+        key: the configuration's key, for the error.
         name: ``module:Name``.
 
     Raises:
         UnknownNameError: there is no such module, or nothing of that name in it; or the name is
-            one that `find_import_names` would not find, and so nobody has allowed.
+            one that `find_import_names` would not find, so it was never allowed.
     """
     if not re.fullmatch(IMPORT_NAME, name):
         raise UnknownNameError(key, name, "it is not of the form module:Name")

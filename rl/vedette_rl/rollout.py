@@ -61,15 +61,15 @@ class RolloutLoop:
     A step has three parts, for those who step the environments themselves::
 
         step = envs.step(loop.act())
-        push(loop.process(loop.take(step)), loop.made_by)
+        push(loop.process(loop.on_step(step)), loop.made_by)
 
     Args:
         envs: the environments.
         policy: acts; it needs no model before the first `sync`.
         processor: makes transitions of steps.
-        models: where models come from.
+        models: the source of models.
         n_step: steps that a transition spans at most, where `processor` has no ``span``.
-        agent: its name; the first actions of one of the user's own are checked.
+        agent: the agent's name; the first actions of a custom agent are checked.
     """
 
     def __init__(
@@ -131,14 +131,14 @@ class RolloutLoop:
         Raises:
             ModelMismatchError: as `sync`.
         """
-        return self.process(self.take(self._envs.step(self.act())))
+        return self.process(self.on_step(self._envs.step(self.act())))
 
     def act(self) -> NDArray[Any]:
         """Choose actions ``(E, *shape)`` by the newest model.
 
         Raises:
             ModelMismatchError: as `sync`.
-            CustomPartError: the first ones are none of the action space.
+            CustomPartError: the first ones are not in the action space.
         """
         self.sync()
         action = self._act(self._obs, explore=True, begins=self._begins)
@@ -147,7 +147,7 @@ class RolloutLoop:
             self._unchecked = ""
         return action
 
-    def take(self, step: Step) -> Step:
+    def on_step(self, step: Step) -> Step:
         """Go on from the outcome of the last actions; returns what is to be processed.
 
         Raises:
@@ -188,7 +188,7 @@ def check_actions(name: str, actions: Any, space: gym.Space[Any], envs: int) -> 
     """Check what the policy of agent `name` returned for `envs` environments.
 
     Args:
-        space: of one action, as agents see it: discrete ones count from 0.
+        space: the space of one action, as agents see it: discrete ones count from 0.
 
     Raises:
         CustomPartError: they are not one action of the space for each; a Box's bounds are not
@@ -196,14 +196,14 @@ def check_actions(name: str, actions: Any, space: gym.Space[Any], envs: int) -> 
     """
     _, dtype, shape = action_field(space)
     try:
-        found = np.asarray(actions)
+        array = np.asarray(actions)
     except (TypeError, ValueError):
-        found = np.empty(0, object)
-    sound = found.shape == (envs, *shape) and np.can_cast(found.dtype, dtype, "same_kind")
+        array = np.empty(0, object)
+    sound = array.shape == (envs, *shape) and np.can_cast(array.dtype, dtype, "same_kind")
     if sound and isinstance(space, spaces.Box):
-        sound = bool(np.isfinite(found).all())
+        sound = bool(np.isfinite(array).all())
     elif sound:
-        sound = all(space.contains(one.astype(space.dtype)) for one in found)
+        sound = all(space.contains(one.astype(space.dtype)) for one in array)
     if not sound:
         expected = f"an action of {space} for each environment, {dtype}{[envs, *shape]}"
         raise CustomPartError("agent.name", name, "act", describe_returned(actions), expected)

@@ -385,11 +385,10 @@ def test_the_environment_of_a_run_with_declared_spaces_is_not_made(
     }
     table = {"env": declared, "agent": {"name": "dqn", "hidden_sizes": [4]}}
     config = configured(table=table)  # of a robot: it names none
-    agent = agent_kind("dqn").build_agent(
-        config.agent, environment_spaces(config.env), device="cpu", seed=0
-    )
+    spaces = environment_spaces(config.env)
+    agent = agent_kind("dqn").build_agent(config.agent, spaces, device="cpu", seed=0)
     saved = SimpleNamespace(model=agent.model_info())
-    run = SimpleNamespace(config=config, load_model=lambda checkpoint: saved)
+    run = SimpleNamespace(config=config, spaces=spaces, load_model=lambda checkpoint: saved)
     monkeypatch.setattr(collecting.FinishedRun, "open", lambda directory: run)
     env = configuration().env
     found = collect(

@@ -137,17 +137,17 @@ class Invariants:
 
     def _check_evaluation(self, checked: CheckedEvaluation) -> None:
         """What counts was played by an honest manager, and with the very model that is kept."""
-        found = checked.found
+        evaluation = checked.evaluation
         model = checked.model
         trusted = self._fleet.scenario.trusted
         if not checked.counts:
             return
-        name = found.played_by.removeprefix("manager ")
+        name = evaluation.played_by.removeprefix("manager ")
         if trusted == frozenset() or name not in self._fleet.scenario.names:
-            raise InvariantError(f"an evaluation of {found.played_by} counts")
-        played = found.version, found.return_mean, found.length_mean
+            raise InvariantError(f"an evaluation of {evaluation.played_by} counts")
+        played = evaluation.version, evaluation.return_mean, evaluation.length_mean
         if played != (model.version, float(model.version), mark_of(model.body)):
-            raise InvariantError(f"{found} is kept for version {model.version}")
+            raise InvariantError(f"{evaluation} is kept for version {model.version}")
         self.evaluated += 1
         self._evaluated = max(self._evaluated, (model.epoch, model.version))
 

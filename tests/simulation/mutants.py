@@ -126,7 +126,7 @@ MUTATIONS = {
         "[self._ledger.retire(r.manager, r.incarnation) for r in (first, later)]",
     ),
     "ids: the status does not name two managers with one id": Mutation(
-        _GATEWAY, "rivals=self.admission.rivals_seen(now),", ""
+        _GATEWAY, "rivals=self.admission.describe_rivals(now),", ""
     ),
     "waits: acks do not say why nothing is granted": Mutation(
         _GATEWAY, "reason=budget.reason,", 'reason="",'
@@ -143,7 +143,7 @@ MUTATIONS = {
         "pass",
     ),
     "waits: a manager does not log that it hears nothing": Mutation(
-        _MANAGER, "[*said, RemakeSockets(delay_s)]", "[RemakeSockets(delay_s)]"
+        _MANAGER, "[*reconnecting, RemakeSockets(delay_s)]", "[RemakeSockets(delay_s)]"
     ),
     "waits: a manager does not log that it has no credit": Mutation(
         _MANAGER, "*self._log.log_no_credit(ack, now),", ""

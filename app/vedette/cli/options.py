@@ -13,6 +13,7 @@ from vedette_services.errors import SettingError, UsageError
 
 if TYPE_CHECKING:  # pydantic and numpy are not needed to say --help
     from vedette_services.config.loading import ActorPlace, LoadedConfig
+    from vedette_services.config.probing import EnvironmentProbe
     from vedette_services.net.keys import ClientKeys
     from vedette_services.run.start import Start
 
@@ -243,12 +244,13 @@ def load_from_arguments(
     settings: list[str] | None,
     saved: Path | None = None,
     fit: ActorPlace | None = None,
+    probe: EnvironmentProbe | None = None,
 ) -> LoadedConfig:
     """Load the configuration that a command line describes.
 
     Args:
         saved: the configuration of the run that is resumed; None: no run is.
-        fit: see `vedette_services.config.load_config`.
+        fit, probe: see `vedette_services.config.load_config`.
 
     Raises:
         ConfigError: a key is wrong.
@@ -258,7 +260,7 @@ def load_from_arguments(
 
     path, more = split_arguments(arguments or [])
     more = [*(settings or []), *more]
-    return load_config(path, env=env, agent=agent, settings=more, saved=saved, fit=fit)
+    return load_config(path, env=env, agent=agent, settings=more, saved=saved, fit=fit, probe=probe)
 
 
 def load_for_start(
@@ -271,6 +273,7 @@ def load_for_start(
     start: Start,
     *,
     fit: ActorPlace,
+    probe: EnvironmentProbe,
 ) -> LoadedConfig:
     """Load the configuration of a start.
 
@@ -279,6 +282,7 @@ def load_for_start(
         resumed: the directory whose run is resumed; None: no run is.
         start: the kind of start.
         fit: the place where its actors will play.
+        probe: makes the environment where it has to be known.
 
     Raises:
         UsageError: the cases of `load_from_arguments`.
@@ -287,7 +291,7 @@ def load_for_start(
 
     saved = settings_to_resume(resumed, start)
     more = with_initial_weights(settings, init_from)
-    return load_from_arguments(arguments, env, agent, more, saved, fit)
+    return load_from_arguments(arguments, env, agent, more, saved, fit, probe)
 
 
 def with_initial_weights(settings: list[str] | None, init_from: Path | None) -> list[str]:

@@ -170,7 +170,12 @@ class Sweep:
         Returns:
             The outcome of each trial, in their order.
         """
-        waiting = self._unfinished()
+        waiting = []
+        for trial in self._trials:
+            if not self._fresh and is_over(read_summary(trial.out), trial.config.stop):
+                self._end(TrialOutcome(trial, DONE, f"over already: {describe_result(trial)}"))
+            else:
+                waiting.append(trial)
         try:
             while (waiting and not stop) or self._jobs.running:
                 while waiting and self._jobs.has_room and not stop:
@@ -189,15 +194,6 @@ class Sweep:
     def kill(self) -> None:
         """End every process at once."""
         self._jobs.kill()
-
-    def _unfinished(self) -> list[Trial]:
-        left = []
-        for trial in self._trials:
-            if not self._fresh and is_over(read_summary(trial.out), trial.config.stop):
-                self._end(TrialOutcome(trial, DONE, f"over already: {describe_result(trial)}"))
-            else:
-                left.append(trial)
-        return left
 
     def _start(self, trial: Trial) -> None:
         self._jobs.start(trial)

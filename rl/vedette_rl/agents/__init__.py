@@ -1,4 +1,4 @@
-"""The agents, and what agents of your own are described by.
+"""The agents, and the parts that describe custom agents.
 
 A name is loaded at its first use: those that need no torch load none.
 """

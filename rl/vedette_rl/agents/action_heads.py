@@ -15,7 +15,7 @@ class ActionHeads:
 
     Args:
         actions: the heads.
-        device: of the values.
+        device: the device of the values.
     """
 
     def __init__(self, actions: DiscreteActions, device: str) -> None:

@@ -46,7 +46,7 @@ class ValuePolicy(NetworkPolicy):
         config: the agent's.
         spaces: the environment's.
         ranks: exploration ranks of the environments ``(E,)`` in [0, 1].
-        seed: of the exploration.
+        seed: the seed of the exploration.
 
     Raises:
         UnsupportedSpaceError: the actions are not Discrete and not MultiDiscrete.
@@ -75,7 +75,7 @@ class ValuePolicy(NetworkPolicy):
 
     @classmethod
     def describe(cls, config: Any, spaces: Spaces) -> dict[str, Any] | None:
-        """See `NetworkPolicy.describe`; None where exploration is the user's own."""
+        """See `NetworkPolicy.describe`; None where exploration is custom."""
         if is_import_name(config.exploration.kind):
             return None
         kind = "linear" if config.exploration.kind == "auto" else config.exploration.kind

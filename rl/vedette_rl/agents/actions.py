@@ -24,8 +24,8 @@ class DiscreteActions:
 
     Args:
         counts: the actions of each dimension.
-        starts: what the environment calls the first of each.
-        shape: of an action; () where there is one dimension that is not an array.
+        starts: the environment's number of the first choice of each.
+        shape: the shape of an action; () where there is one dimension that is not an array.
     """
 
     counts: tuple[int, ...]

@@ -37,8 +37,8 @@ class CriticFit(NamedTuple):
 
     Args:
         loss: the mean over samples, the sum over critics.
-        values: theirs ``(K, B)``, the means of quantiles.
-        targets: what they should have been ``(B,)``.
+        values: the critics' values ``(K, B)``, the means of quantiles.
+        targets: the targets of the values ``(B,)``.
         td_errors: the mean over critics of the absolute differences ``(B,)``.
     """
 
@@ -49,12 +49,12 @@ class CriticFit(NamedTuple):
 
 
 class Successors(NamedTuple):
-    """What a batch's targets are made of.
+    """The successors of a batch, from which its targets are computed.
 
     Args:
         obs: the successors' observations, as the networks take them.
-        actions: those there ``(B, D)``, in [-1, 1].
-        target: from their values ``(B, M)`` to the targets ``(B, M)``.
+        actions: the actions there ``(B, D)``, in [-1, 1].
+        target: computes the targets ``(B, M)`` from their values ``(B, M)``.
     """
 
     obs: Obs
@@ -81,11 +81,11 @@ class ActorCritic(SteppedAgent):
                 return self.result(due, fit)
 
     Args:
-        config: of the agent.
-        spaces: of the environment; actions are a Box.
+        config: the agent's configuration.
+        spaces: the environment's spaces; actions are a Box.
         layers: describes the policy.
         device: torch's name of the device.
-        seed: of weights and noise.
+        seed: the seed of weights and noise.
 
     Attributes:
         pi, q: the networks.
@@ -162,7 +162,7 @@ class ActorCritic(SteppedAgent):
         )
 
     def due(self, *, record: bool) -> Due:
-        """What is due in the next step; see `SteppedAgent`."""
+        """Return the parts that are due in the next step; see `SteppedAgent`."""
         step = self.opt_steps + 1
         config = self._config
         return Due(

@@ -40,7 +40,7 @@ from vedette_rl.device.host_copy import DeviceScalars
 log = logging.getLogger("vedette.trainer")
 
 Batch = Mapping[str, torch.Tensor]
-Replay = Callable[[], None]
+ReplayGraph = Callable[[], None]
 
 _WARM_STEPS = 3
 """Steps of each kind that run as they are before one is captured (PyTorch's notes on CUDA)."""
@@ -49,8 +49,7 @@ _WEIGHTS = "weights"  # no column of a batch: the wire's are named by `vedette_r
 
 
 class Due(NamedTuple):
-    """What happens in a step beside the descent of the first network: all that is decided by
-    counting steps.
+    """The parts of a step beside the descent of the first network that counting steps decides.
 
     Args:
         policy: the policy learns, of agents that have one.
@@ -100,7 +99,7 @@ class Capture(Protocol):
         """
         ...
 
-    def record(self, work: Callable[[], None]) -> Replay:
+    def record(self, work: Callable[[], None]) -> ReplayGraph:
         """Record it without doing it; returns what does it.
 
         Raises:
@@ -117,7 +116,7 @@ class CudaCapture:
     """CUDA graphs, which share one pool of memory: they never run at the same time.
 
     Args:
-        device: of the step.
+        device: the device of the step.
         generators: all random numbers of the step that are not torch's own.
     """
 
@@ -145,7 +144,7 @@ class CudaCapture:
                 place = f"{warning.filename}:{warning.lineno}"
                 raise NotCapturableError(f"it waits for the device at {place}")
 
-    def record(self, work: Callable[[], None]) -> Replay:
+    def record(self, work: Callable[[], None]) -> ReplayGraph:
         """Capture it; see `Capture`."""
         graph = torch.cuda.CUDAGraph()
         for generator in self._generators:
@@ -157,11 +156,11 @@ class CudaCapture:
             ):
                 work()
         except Exception as error:
-            own = torch.cuda.default_generators[self._device.index or 0]
-            for generator in (own, *self._generators):  # a failed capture leaves them capturing
+            default = torch.cuda.default_generators[self._device.index or 0]
+            for generator in (default, *self._generators):  # a failed capture leaves them capturing
                 generator.graphsafe_set_state(generator.clone_state())
             raise NotCapturableError(str(error).strip().partition("\n")[0]) from error
-        replay: Replay = graph.replay
+        replay: ReplayGraph = graph.replay
         return replay
 
 
@@ -185,7 +184,7 @@ class CapturedStep:
         self._what = what
         self._inputs: StaticBatch | None = None
         self._ran: dict[Due, int] = {}
-        self._replays: dict[Due, tuple[Replay, _Outputs]] = {}
+        self._replays: dict[Due, tuple[ReplayGraph, _Outputs]] = {}
         self.reason = ""
         """Why steps are not captured; "" while they are."""
 
@@ -194,8 +193,8 @@ class CapturedStep:
         given = batch if weights is None else {**batch, _WEIGHTS: weights}
         if self._inputs is None:
             # A static batch lies at fixed addresses already.
-            own = given if isinstance(batch, StaticBatch) else _clones(given)
-            self._inputs = StaticBatch(own)
+            held = given if isinstance(batch, StaticBatch) else _clones(given)
+            self._inputs = StaticBatch(held)
         if self.reason or not self._fill(given):
             return _Outputs.of(self._step(batch, weights, due))
         if due not in self._replays:
@@ -220,25 +219,25 @@ class CapturedStep:
         """One of the first steps of a kind: as it is, or captured and then replayed."""
         held = dict(self._inputs or {})
         weights = held.pop(_WEIGHTS, None)
-        found: list[_Outputs] = []
+        outputs: list[_Outputs] = []
 
         def work() -> None:
-            found.append(_Outputs.of(self._step(held, weights, due)))
+            outputs.append(_Outputs.of(self._step(held, weights, due)))
 
         ran = self._ran[due] = self._ran.get(due, 0) + 1
         try:
             if ran <= _WARM_STEPS:
                 self._capture.warm_up(work)
-                return found[-1]
+                return outputs[-1]
             replay = self._capture.record(work)
         except NotCapturableError as error:
             self._give_up(str(error))
             if ran > _WARM_STEPS:  # what failed has done nothing
                 work()
-            return found[-1]
-        self._replays[due] = replay, found[-1]
+            return outputs[-1]
+        self._replays[due] = replay, outputs[-1]
         replay()
-        return found[-1]
+        return outputs[-1]
 
     def _give_up(self, reason: str) -> None:
         self.reason = reason
@@ -281,12 +280,12 @@ class SteppedAgent:
 
         Args:
             batch, weights: as `Agent.opt` has them.
-            due: what else is to be done.
+            due: the other parts to be done.
         """
         raise NotImplementedError
 
     def due(self, *, record: bool) -> Due:
-        """What is due in the next step."""
+        """Return the parts that are due in the next step."""
         raise NotImplementedError
 
     def optimizers(self, due: Due) -> Sequence[Optimizer]:

@@ -29,7 +29,7 @@ Quantiles = Annotated[int, Field(ge=1, le=10_000)]
 
 @dataclass(frozen=True, slots=True)
 class EnvSteps:
-    """Marks a count of optimization steps that the size of the fleet decides where nobody set it.
+    """Marks a count of optimization steps that the size of the fleet decides unless it is set.
 
     ::
 
@@ -54,8 +54,8 @@ class EnvSteps:
 
     def opt_steps(self, environments: int, env_steps_per_opt: float) -> int:
         """The same in optimization steps, at least 1."""
-        found = max(1, round(self.env_steps(environments) / env_steps_per_opt))
-        return min(found, self.most) if self.most else found
+        opts = max(1, round(self.env_steps(environments) / env_steps_per_opt))
+        return min(opts, self.most) if self.most else opts
 
 
 class ImitationConfig(SettingsPart):

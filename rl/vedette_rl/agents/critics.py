@@ -21,7 +21,7 @@ class Critics(nn.Module):
     Args:
         config: K and N, and the layers' sizes.
         seen: the part of the observation that they take.
-        size: of an action.
+        size: the size of an action.
     """
 
     def __init__(self, config: ActorCriticConfig, seen: NetworkInput, size: int) -> None:

@@ -109,21 +109,21 @@ def make_exploration(
     """The exploration that a configuration asks for; the arguments are those of `Exploration`.
 
     Raises:
-        UnknownNameError: its own class is not there, or cannot choose.
+        UnknownNameError: its custom class is not there, or cannot choose.
     """
     if not is_import_name(config.kind):
         return Exploration(config, ranks, seed)
-    own = import_by_name(_KIND, config.kind)(config, ranks, seed)
-    if not isinstance(own, ExplorationStrategy):
+    strategy = import_by_name(_KIND, config.kind)(config, ranks, seed)
+    if not isinstance(strategy, ExplorationStrategy):
         raise UnknownNameError(_KIND, config.kind, "it has no method choose")
-    return _CheckedExploration(own, config.kind)
+    return _CheckedExploration(strategy, config.kind)
 
 
 class _CheckedExploration:
-    """A user's own exploration, whose actions are checked before an environment gets them."""
+    """A custom exploration, whose actions are checked before an environment gets them."""
 
-    def __init__(self, own: ExplorationStrategy, name: str) -> None:
-        self._own = own
+    def __init__(self, strategy: ExplorationStrategy, name: str) -> None:
+        self._strategy = strategy
         self._name = name
 
     def choose(self, q_EA: NDArray[np.float32], version: int) -> NDArray[np.int64]:
@@ -132,7 +132,7 @@ class _CheckedExploration:
         Raises:
             UnknownNameError: what it chose are no such actions.
         """
-        action = np.asarray(self._own.choose(q_EA, version))
+        action = np.asarray(self._strategy.choose(q_EA, version))
         rows, actions = q_EA.shape
         if action.shape != (rows,) or action.dtype.kind not in "iu":
             got = f"{action.dtype} of shape {action.shape}"
@@ -150,7 +150,7 @@ class Exploration:
     Args:
         config: how much to explore.
         ranks: ``(E,)`` in [0, 1], the exploration ranks of the environments.
-        seed: of the random numbers.
+        seed: the seed of the random numbers.
     """
 
     def __init__(

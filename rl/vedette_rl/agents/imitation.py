@@ -33,7 +33,7 @@ class Imitation:
 
     Args:
         config: the weight and its schedule.
-        device: of the batches.
+        device: the device of the batches.
         interval: optimization steps from one call to the next.
     """
 
@@ -43,7 +43,7 @@ class Imitation:
         self._step = torch.zeros((), device=device)
 
     def wanted(self, batch: Mapping[str, torch.Tensor]) -> bool:
-        """Whether there is a loss of imitation for batches like this one."""
+        """Return True if there is a loss of imitation for batches like this one."""
         return self._config.loss != "none" and SOURCE in batch
 
     def weigh(

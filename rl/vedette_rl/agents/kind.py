@@ -44,10 +44,10 @@ class BuildPolicy(Protocol[C_in]):
     """Builds the half that acts, for a vector of E environments.
 
     Args:
-        config, spaces: as the agent's.
+        config, spaces: the agent's configuration and spaces.
         ranks: ``(E,)`` in [0, 1], each environment's exploration rank among all that explore
             (`vedette_rl.agents.exploration.exploration_ranks`).
-        seed: of the exploration; each actor's own.
+        seed: the seed of the exploration; each actor has its own.
     """
 
     def __call__(
@@ -103,7 +103,7 @@ class AgentKind(Generic[C]):
         columns: see `DeclareColumns`; none by default.
         describe: describes acting for clients in other languages, as the wire's page says under
             "Acting"; None where that cannot be described.
-        learns: False: it only acts, on the models of a training loop of the user's own.
+        learns: False: it only acts, on the models of a custom training loop.
     """
 
     name: str
@@ -137,7 +137,7 @@ def _learns_nothing(name: str) -> RlError:
 class PolicyConfig(AgentConfig):
     """The configuration of a policy class, whose training loop is elsewhere."""
 
-    env_steps_per_opt: ClassVar[float] = math.inf  # the limiter is off where nobody sets a rate
+    env_steps_per_opt: ClassVar[float] = math.inf  # the limiter is off unless a rate is set
 
 
 def policy_kind(name: str, policy: Callable[..., Policy]) -> AgentKind[PolicyConfig]:

@@ -27,7 +27,7 @@ class Munchausen:
 
     @property
     def wanted(self) -> bool:
-        """Whether the target is this one."""
+        """True if the target is this one."""
         return self._config.alpha > 0
 
     def reward(self, batch: Batch, q_tm1_BA: torch.Tensor) -> torch.Tensor:

@@ -23,7 +23,7 @@ class NetworkPolicy:
     """A `Policy` on a network; subclasses choose actions from the network's output.
 
     Args:
-        network: in numpy or in torch.
+        network: the network, in numpy or in torch.
 
     Attributes:
         outputs: names of what `greedy` returns; ``action`` is the first.
@@ -57,7 +57,7 @@ class NetworkPolicy:
 
     @classmethod
     def describe(cls, config: Any, spaces: Spaces) -> dict[str, Any] | None:
-        """How to act by the network's outputs, as the wire's page says; None: not described."""
+        """Describe acting by the network's outputs, as the wire's page does; None: undescribed."""
         return None
 
     def explore(self, obs: Columns) -> NDArray[Any]:

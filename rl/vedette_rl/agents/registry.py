@@ -29,7 +29,7 @@ def agent_kind(name: str) -> AgentKind[Any]:
     What it names is an `AgentKind`, or a `Policy` class, which acts for a training loop elsewhere.
 
     Raises:
-        UnknownAgentError: nothing of this name is known, or what is found is neither.
+        UnknownAgentError: nothing of this name is known, or the imported object is neither.
     """
     if name in BUILT_IN:
         return BUILT_IN[name]
@@ -37,14 +37,14 @@ def agent_kind(name: str) -> AgentKind[Any]:
     if not module_name or not attribute:
         raise UnknownAgentError(name, list(BUILT_IN), _explain_unknown(name))
     try:
-        found = import_by_name("agent.name", name)
+        named = import_by_name("agent.name", name)
     except UnknownNameError as error:
         raise UnknownAgentError(name, list(BUILT_IN), error.why) from error
-    if isinstance(found, type) and issubclass(found, Policy):
-        return policy_kind(name, found)
-    if not isinstance(found, AgentKind):
+    if isinstance(named, type) and issubclass(named, Policy):
+        return policy_kind(name, named)
+    if not isinstance(named, AgentKind):
         raise UnknownAgentError(name, list(BUILT_IN), "it is no AgentKind, and no Policy class")
-    return found
+    return named
 
 
 def _explain_unknown(name: str) -> str:

@@ -70,9 +70,9 @@ class ValueAgent(SteppedAgent):
         config: step size, clipping, and the interval at which the target follows.
         build: makes such a network.
         seen: names the images that are shifted.
-        columns: of the observation, that are normalised.
+        columns: the columns of the observation that are normalised.
         device: torch's name of the device that both are on.
-        seed: of the weights.
+        seed: the seed of the weights.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class ValueAgent(SteppedAgent):
         return self._shift(self._normalizer.observations(batch, part))
 
     def due(self, *, record: bool) -> Due:
-        """What is due in the next step; see `SteppedAgent`."""
+        """Return the parts that are due in the next step; see `SteppedAgent`."""
         return Due(target=(self.opt_steps + 1) % self._interval == 0, record=record)
 
     def optimizers(self, due: Due) -> tuple[VectorAdam, ...]:

@@ -35,7 +35,7 @@ class Step:
 
     Args:
         obs: observations that the policy acted on, columns ``obs...`` of ``(E, *shape)``.
-        action: its actions ``(E, *shape)``.
+        action: the executed actions ``(E, *shape)``.
         reward: ``(E,)`` float32.
         next_obs: the true successor: the final observation where an episode ended, never the
             first of the next one. Columns named ``obs...``.
@@ -85,7 +85,7 @@ class Policy(Protocol):
             explore: True for actors that collect, False for evaluation (greedy, deterministic).
             begins: ``(E,)``, where an episode begins with this observation: a policy with memory
                 forgets there. Row i is the same environment from call to call; an evaluation may
-                leave out the last rows once they have ended. None: nobody says. A policy without
+                leave out the last rows once they have ended. None: unknown. A policy without
                 memory may leave this argument out.
         """
         ...
@@ -125,7 +125,7 @@ class TdErrorPolicy(Protocol):
         """Absolute TD errors ``(B,)`` float32 of transitions, by the model that it acts on.
 
         Args:
-            transitions: as `StepProcessor` makes them, ``(B, *shape)`` each.
+            transitions: columns as `StepProcessor` makes them, ``(B, *shape)`` each.
         """
         ...
 
@@ -160,7 +160,7 @@ class Evaluation:
     """The greedy episodes of one model. Returns are undiscounted sums of rewards.
 
     Args:
-        seed: of the first episode; the others count on.
+        seed: the seed of the first episode; the others count on.
         max_episode_steps: episodes were cut there; None: not known.
         cut: episodes that were.
         selected: the model is the best of its run's evaluations; None: not known.

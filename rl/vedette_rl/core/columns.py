@@ -47,11 +47,11 @@ class RowColumn:
     Args:
         name: letters, digits and ``_``: no name that transitions have anyway.
         dtype: numpy's name of a number or bool: ``float32``, ``int64``, ``uint8``, ``bool``, ...
-        shape: of one row's value.
+        shape: the shape of one row's value.
         low, high: inclusive bounds of integers; None: the dtype's own.
 
     Raises:
-        RowColumnError: an argument is none of these.
+        RowColumnError: an argument is not one of these.
     """
 
     name: str
@@ -134,8 +134,8 @@ def check_rows(columns: Columns, rows: int, what: str) -> None:
     for name, column in columns.items():
         if np.shape(column)[:1] != (rows,):
             shape = np.shape(column)
-            found = f"comes with {shape[0]} rows" if shape else "comes as a single value"
-            raise RowColumnError(name, f"it {found} for {rows} {what}: return one row for each")
+            came = f"comes with {shape[0]} rows" if shape else "comes as a single value"
+            raise RowColumnError(name, f"it {came} for {rows} {what}: return one row for each")
 
 
 def row_dtype(fields: Sequence[tuple[str, np.dtype[Any], tuple[int, ...]]]) -> np.dtype[Any]:

@@ -187,7 +187,7 @@ class Sample:
 class ReplayBuffer(Protocol):
     """Gives samples; rows are inserted through another interface.
 
-    One of your own (`replay.name`) is made as ``Name(rows, rng, config)``: `rows` are the stored
+    A custom one (`replay.name`) is made as ``Name(rows, rng, config)``: `rows` are the stored
     columns, which another process appends to (`vedette_rl.replay.rows.Rows`), `rng` draws, `config`
     is the replay's. `vedette_rl.replay.uniform.DrawnRows` is a base with all but `sample`. What
     ``stats() -> dict[str, float]`` returns, where there is one, is recorded as ``sampling/NAME``.
@@ -223,7 +223,7 @@ class ReplayBuffer(Protocol):
         ...
 
 
-# What parts of the user's own return, checked at the first call alone: the check takes itself away
+# Results of custom parts, checked at the first call alone: the check takes itself away
 
 
 def check_first_opt(name: str, agent: Agent) -> None:
@@ -242,12 +242,12 @@ def check_first_opt(name: str, agent: Agent) -> None:
                 "agent.name", name, "opt", describe_returned(result), "an OptResult"
             )
         if result.td_errors is not None and result.td_errors.ndim != 1:
-            found = f"td_errors of shape {tuple(result.td_errors.shape)}"
-            raise CustomPartError("agent.name", name, "opt", found, "one for each sample, (B,)")
+            returned = f"td_errors of shape {tuple(result.td_errors.shape)}"
+            raise CustomPartError("agent.name", name, "opt", returned, "one for each sample, (B,)")
         if agent.opt_steps <= before:
-            found = f"with opt_steps at {agent.opt_steps}, which was {before} before"
+            returned = f"with opt_steps at {agent.opt_steps}, which was {before} before"
             expected = "an agent that counts: opt adds 1 to opt_steps"
-            raise CustomPartError("agent.name", name, "opt", found, expected)
+            raise CustomPartError("agent.name", name, "opt", returned, expected)
         return result
 
     _check_first_call(agent, "opt", checked)
@@ -297,8 +297,8 @@ def check_sample(name: str, drawn: Sample, batch_size: int) -> None:
         arrays["weights"] = drawn.weights
     for part, array in arrays.items():
         if np.shape(array)[:1] != (batch_size,):
-            found = f"{part!r} of shape {np.shape(array)}"
-            raise CustomPartError("replay.name", name, "sample", found, f"{batch_size} rows")
+            returned = f"{part!r} of shape {np.shape(array)}"
+            raise CustomPartError("replay.name", name, "sample", returned, f"{batch_size} rows")
 
 
 def _check_first_call(part: Any, method: str, checked: Callable[..., Any]) -> None:
@@ -306,21 +306,21 @@ def _check_first_call(part: Any, method: str, checked: Callable[..., Any]) -> No
     one of its own."""
     if not hasattr(part, "__dict__"):
         return
-    own = vars(part).get(method)
+    instance_method = vars(part).get(method)
     call = getattr(part, method)
 
     def first(*args: Any, **kwargs: Any) -> Any:
-        if own is None:
+        if instance_method is None:
             delattr(part, method)
         else:
-            setattr(part, method, own)
+            setattr(part, method, instance_method)
         return checked(call, *args, **kwargs)
 
     setattr(part, method, first)
 
 
 def describe_returned(value: object) -> str:
-    """A value that a part of the user's own returned, in a few words."""
+    """Describe a value that a custom part returned, in a few words."""
     if value is None or isinstance(value, (bool, int, float)):
         return repr(value)
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)

@@ -38,7 +38,7 @@ from vedette_rl.replay.export import LiveRows, StoredRows
 MINARI = "minari:"
 """What the name of a Minari data set on this host begins with."""
 
-LANES = 32
+EPISODES_AT_ONCE = 32
 """Episodes that are put through a step processor side by side."""
 
 _GROUP_BYTES = 256 << 20
@@ -68,8 +68,8 @@ class RecordedEpisode:
         obs: columns ``obs...`` of ``(T + 1, *shape)``.
         action: ``(T, *shape)`` as agents see them.
         reward: ``(T,)``.
-        terminated, truncated: of its last step. One that was neither counts as truncated.
-        intervened: ``(T,)``, where a person acted; None: nobody says.
+        terminated, truncated: flags of its last step. An episode with neither counts as truncated.
+        intervened: ``(T,)``, where a person acted; None: the data set does not say.
     """
 
     number: int
@@ -88,7 +88,7 @@ class MinariData:
     """A Minari data set on this host.
 
     Args:
-        name: as it was given.
+        name: the data set's name, as the user gave it.
         observation: the space of the environment that is trained on, after all wrappers.
         action: its space of actions, as the environment names them.
         stack: frames of an observation, where `env.frame_stack` stacks them; else 0.
@@ -133,8 +133,8 @@ class MinariData:
             if not stack or _forms(self._leaves) != _forms(wanted, stack):
                 raise _other(self.name, "observations", _forms(self._leaves), _forms(wanted))
             self._stack = stack
-        if (found := _action_form(self._data.action_space)) != (own := _action_form(action)):
-            raise _other(self.name, "actions", found, own)
+        if (theirs := _action_form(self._data.action_space)) != (ours := _action_form(action)):
+            raise _other(self.name, "actions", theirs, ours)
         self._start: Any = getattr(action, "start", 0)
         self._action_dtype = action_field(action)[1]
 
@@ -194,7 +194,7 @@ class ReplayData:
     """Rows of an exported replay, or of another run's.
 
     Args:
-        name: as it was given.
+        name: the data set's name, as the user gave it.
         stored: the rows.
         first_action: the first discrete action in these rows.
     """
@@ -210,19 +210,19 @@ class ReplayData:
 
         Args:
             row: the columns of a transition.
-            optional: of these, those that may be missing.
+            optional: names of columns that may be missing.
 
         Raises:
             DataSetError: names the first that is missing, or of another dtype or shape.
         """
-        found = self.stored.dtype
+        dtype = self.stored.dtype
         for name in row.names or ():
-            if name not in (found.names or ()):
+            if name not in (dtype.names or ()):
                 if name in optional:
                     continue
                 fix = "name an exported replay of the same kind of run"
                 raise DataSetError(self.name, f"it has no column {name!r}", fix)
-            ours, theirs = row[name], found[name]
+            ours, theirs = row[name], dtype[name]
             if ours.shape != theirs.shape or not np.can_cast(theirs.base, ours.base, "same_kind"):
                 wanted = _column_form(ours)
                 must, fix = f"it must be {wanted}", f"store it as {wanted}"
@@ -338,24 +338,27 @@ def transitions(
     """The transitions that a step processor makes of episodes, as it makes an actor's.
 
     Args:
-        recorded: `LANES` of them at a time go through the processor side by side.
-        processor: made for `LANES` environments.
+        recorded: `EPISODES_AT_ONCE` of them at a time go through the processor side by side.
+        processor: made for `EPISODES_AT_ONCE` environments.
         rewards: writes what true rewards become in transitions.
         marks: steps have the column `INTERVENED`.
     """
     while group := _group(recorded):
         longest = max(map(len, group))
-        lengths = np.array([len(episode) for episode in group] + [0] * (LANES - len(group)))
+        lengths = np.array(
+            [len(episode) for episode in group] + [0] * (EPISODES_AT_ONCE - len(group))
+        )
         obs = _side_by_side([episode.obs for episode in group], longest + 1)
         action = _side_by_side([{"action": episode.action} for episode in group], longest)["action"]
-        reward = np.zeros((longest, LANES), np.float32)
+        reward = np.zeros((longest, EPISODES_AT_ONCE), np.float32)
         for lane, episode in enumerate(group):
             rewards(episode.reward, reward[: len(episode), lane])
-        ends = np.array([e.terminated for e in group] + [False] * (LANES - len(group)))
+        ends = np.array([e.terminated for e in group] + [False] * (EPISODES_AT_ONCE - len(group)))
         cut = np.array(
-            [e.truncated or not e.terminated for e in group] + [False] * (LANES - len(group))
+            [e.truncated or not e.terminated for e in group]
+            + [False] * (EPISODES_AT_ONCE - len(group))
         )
-        intervened = np.zeros((longest, LANES), np.bool_)
+        intervened = np.zeros((longest, EPISODES_AT_ONCE), np.bool_)
         for lane, episode in enumerate(group):
             if episode.intervened is not None:
                 intervened[: len(episode), lane] = episode.intervened
@@ -381,22 +384,22 @@ def transitions(
 def _group(recorded: Iterator[RecordedEpisode]) -> list[RecordedEpisode]:
     """The next episodes that are put side by side: fewer where they are large."""
     group: list[RecordedEpisode] = []
-    for episode in islice(recorded, LANES):
+    for episode in islice(recorded, EPISODES_AT_ONCE):
         group.append(episode)
         size = sum(column.nbytes for column in episode.obs.values())
-        if size * LANES > _GROUP_BYTES:
+        if size * EPISODES_AT_ONCE > _GROUP_BYTES:
             break
     return group
 
 
 def _side_by_side(parts: list[Columns], steps: int) -> Columns:
-    """Columns ``(steps, LANES, *shape)`` of columns ``(T, *shape)`` with fewer steps."""
-    found: Columns = {}
+    """Columns ``(steps, EPISODES_AT_ONCE, *shape)`` of columns ``(T, *shape)`` with fewer steps."""
+    columns: Columns = {}
     for name, first in parts[0].items():
-        found[name] = np.zeros((steps, LANES, *first.shape[1:]), first.dtype)
+        columns[name] = np.zeros((steps, EPISODES_AT_ONCE, *first.shape[1:]), first.dtype)
         for lane, part in enumerate(parts):
-            found[name][: len(part[name]), lane] = part[name]
-    return found
+            columns[name][: len(part[name]), lane] = part[name]
+    return columns
 
 
 def stack_newest(values: NDArray[Any], stack: int) -> NDArray[Any]:
@@ -427,7 +430,7 @@ def open_npz(name: str, action: gym.Space[Any]) -> ReplayData:
 
 
 def open_replay_rows(name: str, directory: Path) -> ReplayData:
-    """The rows of another run's replay, which it may go on to write."""
+    """The rows of another run's replay, which that run may still be writing."""
     return ReplayData(name, LiveRows(directory, locked=False))
 
 
@@ -490,8 +493,8 @@ def _action_form(space: gym.Space[Any]) -> str:
     return str(space)
 
 
-def _other(name: str, what: str, found: str, own: str) -> DataSetError:
-    why = f"its {what} are {found}, and the environment's are {own}"
+def _other(name: str, what: str, theirs: str, ours: str) -> DataSetError:
+    why = f"its {what} are {theirs}, and the environment's are {ours}"
     return DataSetError(name, why, "name a data set of this environment")
 
 
@@ -501,7 +504,7 @@ def reading_data(name: str, *of_library: type[Exception]) -> Iterator[None]:
 
     Args:
         name: the data set.
-        of_library: errors of a library that inherit from none of Python's.
+        of_library: the library's errors that do not inherit from one of Python's.
 
     Raises:
         DataSetError: it cannot be read.

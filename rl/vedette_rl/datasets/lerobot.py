@@ -3,7 +3,7 @@ extra.
 
 A row of it is a step: what was seen before the action (``observation.KEY``), the ``action``, and
 ``next.reward`` and ``next.done`` after it. The observation after an episode's last action is not
-there: of one that terminated nobody needs it, of another the last step is left out.
+there: an episode that terminated does not need it; of any other the last step is left out.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class LeRobotData:
     """A LeRobotDataset on this host.
 
     Args:
-        name: its folder, as it was given.
+        name: the folder of the data set, as the user gave it.
         observation: the space of the environment that is trained on, after all wrappers. A Box is
             the one feature ``observation.NAME`` of its shape; the part KEY of a dictionary is
             ``observation.KEY``. Images are as they are shown or with channels first.
@@ -70,14 +70,16 @@ class LeRobotData:
             fix = "convert it: python -m lerobot.datasets.v30.convert_dataset_v21_to_v30"
             raise DataSetError(name, f"it is a LeRobotDataset of version {version}, not v3", fix)
         leaves = observation_columns(observation)
-        self._of_leaf = [(leaf, self._feature_of(leaf, alone=len(leaves) == 1)) for leaf in leaves]
+        self._of_leaf = [
+            (leaf, self._feature_of(leaf, is_only=len(leaves) == 1)) for leaf in leaves
+        ]
         self._action = action
         self._start = getattr(action, "start", 0)
         self._check_features()
         self._table: tuple[Path | None, Any] = None, None
         self._videos: dict[str, _Video] = {}
 
-    def _feature_of(self, leaf: ObservationColumn, *, alone: bool) -> str:
+    def _feature_of(self, leaf: ObservationColumn, *, is_only: bool) -> str:
         """The feature that is a column of our observations."""
         named = "observation." + ".".join(map(str, leaf.path))
         if leaf.path and named in self._features:
@@ -85,7 +87,7 @@ class LeRobotData:
         seen = [name for name in self._features if name.split(".")[0] == "observation"]
         shape = leaf.shape[1:] if self._stack else leaf.shape
         fitting = [name for name in seen if self._fits(name, shape)]
-        if alone and not leaf.path and len(fitting) == 1:
+        if is_only and not leaf.path and len(fitting) == 1:
             return fitting[0]
         told = ", ".join(f"{name} {self._shape(name)}" for name in seen) or "none"
         why = f"its observations are {told}; {leaf.name} is {shape}"
@@ -98,10 +100,10 @@ class LeRobotData:
         return self._features[feature]["dtype"] in ("video", "image")
 
     def _fits(self, feature: str, shape: tuple[int, ...]) -> bool:
-        own = self._shape(feature)
+        feature_shape = self._shape(feature)
         if self._is_image(feature):
-            return sorted(own) == sorted(shape)
-        return own == shape or (own == (1,) and shape == ())
+            return sorted(feature_shape) == sorted(shape)
+        return feature_shape == shape or (feature_shape == (1,) and shape == ())
 
     def _check_features(self) -> None:
         fix = "name one that was recorded with rewards"
@@ -120,11 +122,11 @@ class LeRobotData:
                 why = f"{name} is of {self._features[name]['dtype']}s, which needs {needs}"
                 raise DataSetError(self.name, f"{why}; it is not installed", _EXTRA)
         _, dtype, shape = action_field(self._action)
-        own = self._shape("action")
+        action_shape = self._shape("action")
         of = self._features["action"]["dtype"]
         kind = "fiu" if np.dtype(dtype).kind == "f" else "iu"
-        if own != (shape or (1,)) or np.dtype(of).kind not in kind:
-            why = f"its actions are {of} {own}, and the environment's are {self._action}"
+        if action_shape != (shape or (1,)) or np.dtype(of).kind not in kind:
+            why = f"its actions are {of} {action_shape}, and the environment's are {self._action}"
             raise DataSetError(self.name, why, "name a data set of this environment")
 
     def episodes(self) -> Iterator[RecordedEpisode]:
@@ -141,10 +143,10 @@ class LeRobotData:
             with reading_data(self.name, pa.ArrowException):
                 for file in sorted((self._root / "meta" / "episodes").rglob("*.parquet")):
                     for row in pq.read_table(file).to_pylist():
-                        found = self._episode(number, row)
+                        episode = self._episode(number, row)
                         number += 1
-                        if found is not None:
-                            yield found
+                        if episode is not None:
+                            yield episode
                 if number != (due := int(self._info["total_episodes"])):
                     raise ValueError(f"it has {number} episodes, and should have {due}")
         finally:
@@ -169,7 +171,7 @@ class LeRobotData:
             return None
         obs: Columns = {}
         for leaf, feature in self._of_leaf:
-            seen = self._seen(table, row, feature, leaf)
+            seen = self._read_observations(table, row, feature, leaf)
             last = seen[-1:] if terminated else seen[:0]
             obs[leaf.name] = stack_newest(np.concatenate([seen, last]), self._stack)
         marked = next((name for name in _INTERVENTIONS if name in table.column_names), None)
@@ -216,10 +218,10 @@ class LeRobotData:
                 raise self._broken(number, why)
         return (stored - self._start).astype(dtype)
 
-    def _seen(
+    def _read_observations(
         self, table: Any, row: dict[str, Any], feature: str, leaf: ObservationColumn
     ) -> NDArray[Any]:
-        """What was seen before each step ``(T, *shape)``."""
+        """Return the observations before each step ``(T, *shape)``."""
         shape = leaf.shape[1:] if self._stack else leaf.shape
         if not self._is_image(feature):
             with np.errstate(over="ignore"):  # what float32 cannot hold is found as not finite
@@ -239,12 +241,12 @@ class LeRobotData:
                 video = self._videos[feature] = _Video(self._root / path, self._fps)
             first = round(row[f"videos/{feature}/from_timestamp"] * self._fps)
             images = video.frames(first, len(table))
-        found: NDArray[Any] = np.stack(images)
-        if found.shape[1:] != shape:
-            found = found.transpose(0, 3, 1, 2)  # channels first
-        if found.shape[1:] != shape:
+        frames: NDArray[Any] = np.stack(images)
+        if frames.shape[1:] != shape:
+            frames = frames.transpose(0, 3, 1, 2)  # channels first
+        if frames.shape[1:] != shape:
             raise ValueError(f"{feature} has pictures of {images[0].shape}, not {shape}")
-        return found.astype(leaf.dtype)
+        return frames.astype(leaf.dtype)
 
     def _broken(self, number: int, why: str) -> DataSetError:
         return DataSetError(self.name, f"episode {number}: {why}", "repair it or leave it out")
@@ -281,19 +283,19 @@ class _Video:
         if first <= self._last:  # behind what is decoded
             self.close()
             self._open()
-        found: list[NDArray[np.uint8]] = []
+        frames_read: list[NDArray[np.uint8]] = []
         try:
-            while len(found) < count:
+            while len(frames_read) < count:
                 frame = next(self._decoded)
                 if frame.pts is None or frame.time_base is None:
                     raise ValueError(f"{self.path.name}: a frame has no time")
                 self._last = round((frame.pts - self._begin) * frame.time_base * self._fps)
                 if self._last >= first:
-                    found.append(np.asarray(frame.to_ndarray(format="rgb24"), np.uint8))
+                    frames_read.append(np.asarray(frame.to_ndarray(format="rgb24"), np.uint8))
         except (StopIteration, av.FFmpegError) as e:
             why = f"frames {first} to {first + count} are not there"
             raise ValueError(f"{self.path.name}: {why}") from e
-        return found
+        return frames_read
 
     def close(self) -> None:
         self._file.close()
@@ -313,5 +315,5 @@ def _values(table: Any, name: str, shape: tuple[int, ...]) -> NDArray[Any]:
         column = column.flatten()
     if column.null_count:
         raise ValueError(f"{name} has no value in some rows")
-    found: NDArray[Any] = column.to_numpy(zero_copy_only=False).reshape(len(table), *shape)
-    return found
+    values: NDArray[Any] = column.to_numpy(zero_copy_only=False).reshape(len(table), *shape)
+    return values

@@ -47,7 +47,7 @@ class MinariWriter:
     Args:
         directory: made, and empty.
         observation_space, action_space: the environment's own.
-        spec: to make the environment again; None: it cannot be written.
+        spec: Gymnasium's spec to make the environment again; None: it cannot be written.
         name: the dataset's, such as ``my-run-v0``.
         about: more of its metadata, of JSON's types.
     """
@@ -76,8 +76,8 @@ class MinariWriter:
             data_format="hdf5",
             jpeg_encoding=False,  # it loses what it cannot see
         )
-        own = {"dataset_id": name, "minari_version": minari.__version__}
-        self._storage.update_metadata({**own, "algorithm_name": "vedette", **about})
+        facts = {"dataset_id": name, "minari_version": minari.__version__}
+        self._storage.update_metadata({**facts, "algorithm_name": "vedette", **about})
 
     def describe(self, about: Mapping[str, Any]) -> None:
         """Set more of its metadata."""
@@ -148,10 +148,10 @@ class PlayedEpisode:
     """An episode of T steps, as Minari stores it.
 
     Args:
-        observations: of the space's form, T + 1 of each array.
+        observations: values of the space's form, T + 1 of each array.
         actions: the environment's own.
-        seed: that it began with; None: not known.
-        intervened: in which of its steps a person acted; None: not known.
+        seed: the seed that it began with; None: not known.
+        intervened: flags of the steps in which a person acted; None: not known.
     """
 
     observations: Any
@@ -237,13 +237,13 @@ def write_minari(
 ) -> int:
     """Write a replay as a dataset that `minari.MinariDataset(directory)` reads; how many episodes.
 
-    Actions are the environment's own. Where an episode goes on after its last row in the replay,
+    Actions are the environment's own. Where an episode continues after its last row in the replay,
     that row is marked truncated.
 
     Args:
         directory: made, and empty.
         live: the replay's rows.
-        env: what was played.
+        env: the environment that was played.
         name: the dataset's, such as ``my-run-v0``.
         about: more of its metadata.
 
@@ -261,21 +261,21 @@ def write_minari(
             spaces = (one.observation_space, one.action_space)
             spec = written_spec(one, env)
         writer = MinariWriter(directory, *spaces, spec, name, about)
-    found = episodes(live)
+    recorded = episodes(live)
     # the environment's own rewards, unless clipping has lost them
     scale = 1.0 if env.reward_clip else env.reward_scale
-    writer.write(_played(live, found, writer.observation_space, writer.action_space, scale))
-    return len(found)
+    writer.write(_played(live, recorded, writer.observation_space, writer.action_space, scale))
+    return len(recorded)
 
 
 def _played(
     live: LiveRows,
-    found: list[Episode],
+    recorded: list[Episode],
     observation: gym.Space[Any],
     action: gym.Space[Any],
     reward_scale: float,
 ) -> Iterator[PlayedEpisode]:
-    for episode in found:
+    for episode in recorded:
         rows = episode.rows
         truncated = live.take("truncated", rows)
         truncated[-1] |= not episode.is_whole

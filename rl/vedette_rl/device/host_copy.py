@@ -1,7 +1,7 @@
-"""Copies of tensors in the host's memory, which nobody waits for until they are read.
+"""Copies of tensors in the host's memory; the caller waits for them only when it reads them.
 
 On a CPU a copy is there at once. On a GPU it is begun on the device and read when an event says
-that it is done, so the loop that begins it goes on meanwhile.
+that it is done, so the loop that begins it continues meanwhile.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class HostCopy:
     """The values of a tensor, once `done`.
 
     Args:
-        host: where they arrive, on the CPU.
-        event: their arrival.
+        host: the memory on the CPU in which they arrive.
+        event: the event of their arrival.
     """
 
     def __init__(self, host: torch.Tensor, event: Event) -> None:
@@ -83,11 +83,11 @@ def read_later(tensor: torch.Tensor) -> HostCopy:
 
 
 def snapshot(tensor: torch.Tensor, memory: BufferPool) -> HostCopy:
-    """Begin to copy a large tensor as it is now, beside what the device goes on with.
+    """Begin to copy a large tensor as it is now, while the device continues its work.
 
     Args:
         tensor: float32.
-        memory: for the copy of a CPU's.
+        memory: the pool from which the copy of a CPU's tensor comes.
     """
     import torch
 
@@ -148,7 +148,7 @@ class DeviceScalars(Mapping[str, float]):
     """Scalars of an optimization step by name; a copy of them is begun, and read when asked for.
 
     Args:
-        names: theirs.
+        names: the names of the scalars.
         values: ``(len(names),)``.
     """
 

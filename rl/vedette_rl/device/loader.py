@@ -1,4 +1,4 @@
-"""From the replay's arrays to tensors on the agent's device.
+"""The loader of batches: copies the replay's arrays to tensors on the agent's device.
 
 On a CPU the tensors share the arrays' memory and nothing is copied. On a GPU batches are gathered
 in a copy of the replay, which follows it; where the GPU has no room for one, the next batch is
@@ -46,14 +46,14 @@ class DeviceBatch:
         indices: the rows' numbers ``(B,)``, for `ReplayBuffer.update_priority`.
         versions: the model version behind each row ``(B,)``; None where the replay has no such
             column.
-        alone: drawn of named sources alone, in place of the samples of actors.
+        sources_only: the batch is drawn from named sources only, without samples of actors.
     """
 
     batch: Mapping[str, torch.Tensor]
     weights: torch.Tensor | None
     indices: NDArray[Any]
     versions: NDArray[Any] | None
-    alone: bool = False
+    sources_only: bool = False
 
 
 class DeviceLoader(Protocol):
@@ -72,7 +72,7 @@ def make_loader(
     Args:
         replay: a uniform or prioritized one draws from the copy from now on, where there is one.
         batch_size: rows of a batch.
-        device: of the batches.
+        device: the device of the batches.
         copy_replay: copy it to a GPU that has room for it.
     """
     if ranks().count > 1:
@@ -170,7 +170,9 @@ class RingLoader:
                 self._weights = staged.to(self._ring.device, copy=True)
             weights = self._weights.copy_(staged, non_blocking=True)
         versions = sample.columns.get(VERSION)
-        return DeviceBatch(batch, weights, sample.indices, versions, _draws_alone(self._replay))
+        return DeviceBatch(
+            batch, weights, sample.indices, versions, _draws_sources_only(self._replay)
+        )
 
 
 class CpuLoader:
@@ -196,12 +198,12 @@ class CpuLoader:
             None if sample.weights is None else torch.from_numpy(sample.weights).to(self._device),
             sample.indices,
             sample.columns.get(VERSION),
-            _draws_alone(self._replay),
+            _draws_sources_only(self._replay),
         )
 
 
-def _draws_alone(replay: ReplayBuffer) -> bool:
-    return isinstance(replay, MixedReplay) and replay.alone
+def _draws_sources_only(replay: ReplayBuffer) -> bool:
+    return isinstance(replay, MixedReplay) and replay.sources_only
 
 
 class RankLoader:
@@ -220,7 +222,7 @@ class RankLoader:
     Args:
         replay: uniform or prioritized; of ranks but 0 its rows are read, and never its draws.
         batch_size: rows of the whole batch.
-        device: of this rank.
+        device: the device of this rank.
         copy_replay: copy it to a GPU that has room for it.
     """
 
@@ -332,7 +334,7 @@ class _Slot(NamedTuple):
     versions: NDArray[Any] | None
     copies: Tensors
     copied: Event
-    alone: bool
+    sources_only: bool
 
 
 class PinnedLoader:
@@ -360,7 +362,7 @@ class PinnedLoader:
         self._ahead = self._fetch()
         batch = dict(slot.copies)
         weights = batch.pop(_WEIGHTS, None)
-        return DeviceBatch(batch, weights, slot.indices, slot.versions, slot.alone)
+        return DeviceBatch(batch, weights, slot.indices, slot.versions, slot.sources_only)
 
     def _fetch(self) -> _Slot:
         """Draw a batch into the other pinned buffer and start its copy."""
@@ -384,7 +386,7 @@ class PinnedLoader:
             columns.get(VERSION),
             copies,
             self._copied[self._turn],
-            _draws_alone(self._replay),
+            _draws_sources_only(self._replay),
         )
 
 

@@ -39,8 +39,8 @@ class Ranks:
     """This process among those that train.
 
     Args:
-        number: from 0 on; rank 0 draws, publishes, saves and records.
-        count: of all.
+        number: this rank's number, from 0; rank 0 draws, publishes, saves and records.
+        count: the number of ranks.
     """
 
     number: int = 0
@@ -66,7 +66,7 @@ def join(device: torch.device, rendezvous: Path) -> None:
     They talk over the loopback interface alone, and by NCCL from GPU to GPU.
 
     Args:
-        device: that ranks train on; without a number each has a GPU of its own.
+        device: the device that ranks train on; without a number each has a GPU of its own.
         rendezvous: a file of this start of all ranks.
 
     Raises:
@@ -130,9 +130,9 @@ def require_same(opt_steps: int) -> None:
         RankLostError: another rank has another number of optimization steps.
     """
     if _joined.count > 1:
-        found = gather(torch.tensor([opt_steps])).tolist()
-        if len(set(found)) > 1:
-            why = f"they begin at different optimization steps: {found}"
+        steps_of_ranks = gather(torch.tensor([opt_steps])).tolist()
+        if len(set(steps_of_ranks)) > 1:
+            why = f"they begin at different optimization steps: {steps_of_ranks}"
             raise RankLostError(_joined.number, _joined.count, why)
 
 
@@ -153,8 +153,8 @@ def draw_rows(
 
     Args:
         draw: `torch.rand`, `torch.randn`, or another that takes a shape.
-        shape: of the part.
-        generator: in the same state on all ranks.
+        shape: the shape of the part.
+        generator: a generator in the same state on all ranks.
     """
     keywords: dict[str, Any] = {"generator": generator, "device": generator.device}
     if _joined.count == 1:

@@ -2,7 +2,7 @@
 
 What crosses to the device is then each row once, and the places of those that are drawn; from the
 host's memory it is every row again for each batch that has it. The ring stays the truth: it is what
-survives, and a copy begins anew with the trainer.
+survives, and a new trainer begins with a new copy.
 
 ::
 
@@ -53,7 +53,7 @@ _WORDS = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}
 
 
 class _Room(NamedTuple):
-    """Where rows lie on a device, each as a row of words, and the frames that they share."""
+    """Memory on a device for rows, each as a row of words, and for the frames that they share."""
 
     columns: dict[str, torch.Tensor]
     frames: dict[str, torch.Tensor]
@@ -81,10 +81,10 @@ class DeviceRing(Rows):
 
     Args:
         rows: the ring.
-        device: where its copy is.
+        device: the device that holds the copy.
         clock: seconds, monotonic.
-        room: on the device, where the copy is one of several.
-        first_frame: in that room for the frames of all.
+        room: memory on the device, if the copy is one of several.
+        first_frame: the ring's first place among the frames of all, in that memory.
 
     Raises:
         torch.OutOfMemoryError: the device has no room for it.
@@ -123,7 +123,7 @@ class DeviceRing(Rows):
 
     @property
     def drawn_dtype(self) -> np.dtype[Any]:
-        """What a sample has in the host's memory: a row's version, or else one small column."""
+        """Return the columns of a sample in the host's memory: the version, or one small column."""
         columns = self.columns
         name = VERSION if VERSION in columns else min(columns, key=lambda k: columns[k].nbytes)
         return np.dtype([(name, columns[name].dtype, columns[name].shape[1:])])
@@ -189,7 +189,7 @@ class DeviceRings:
 
     Args:
         rows: the rings, in the order of their sources.
-        device: where their copies are.
+        device: the device that holds the copies.
         clock: seconds, monotonic.
 
     Attributes:
@@ -252,7 +252,7 @@ class _Gathered:
 
     Args:
         room: the copies.
-        rows: of the batch.
+        rows: the rows of the batch.
         like: a ring of these columns.
     """
 

@@ -24,7 +24,7 @@ from vedette_rl.settings.part import SettingsPart
 from vedette_rl.settings.stored import IN_BEST, IN_SAMPLES, IN_WEIGHTS
 
 UNNAMED = "external"
-"""`EnvConfig.id` where spaces are declared and nobody names an environment."""
+"""`EnvConfig.id` where spaces are declared and no environment is named."""
 
 Kwargs = dict[str, JsonValue]
 _OWN_KEYS = {
@@ -150,10 +150,10 @@ class SpaceConfig(SettingsPart):
             )
         given = np.asarray(bound)
         with np.errstate(invalid="ignore", over="ignore"):
-            found = given.astype(dtype)
-        if dtype.kind != "f" and (given != found).any():
+            cast = given.astype(dtype)
+        if dtype.kind != "f" and (given != cast).any():
             raise ValueError(f"{side} {bound} is no {dtype}")
-        return found.reshape(shape) if found.ndim else np.full(shape, found)
+        return cast.reshape(shape) if cast.ndim else np.full(shape, cast)
 
     def build(self) -> gym.Space[Any]:
         """Return the space."""

@@ -111,13 +111,13 @@ def _of_shape(
     if getattr(value, "shape", None) == shape:
         return value
     try:
-        found = np.shape(value)
+        got = np.shape(value)
     except ValueError as error:  # a nesting of arrays of several shapes
         pair = isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], dict)
         why = "is (obs, info), as reset() returns them: give obs" if pair else "is no array"
         raise _not_of(leaf, why) from error
-    if found != shape:
-        raise _not_of(leaf, f"has shape {found}, expected {shape}")
+    if got != shape:
+        raise _not_of(leaf, f"has shape {got}, expected {shape}")
     return value
 
 
@@ -175,8 +175,8 @@ class ActionConverter:
             column = column + self._start
         elif self._scalar:
             return column
-        own: NDArray[Any] = column.astype(self._env_dtype)
-        return own if self._bounds is None else np.clip(own, *self._bounds, out=own)
+        actions: NDArray[Any] = column.astype(self._env_dtype)
+        return actions if self._bounds is None else np.clip(actions, *self._bounds, out=actions)
 
     def from_environment(self, action: Any) -> NDArray[Any]:  # an action of the environment's space
         """One of the environment's own actions as agents see it.
@@ -184,8 +184,8 @@ class ActionConverter:
         Raises:
             ValueError: it has another shape.
         """
-        own = executed_action(action, self._shape[1:])
-        column: NDArray[Any] = (own - self._start).astype(self._dtype)
+        executed = executed_action(action, self._shape[1:])
+        column: NDArray[Any] = (executed - self._start).astype(self._dtype)
         return column
 
 
@@ -195,10 +195,10 @@ def executed_action(action: Any, shape: tuple[int, ...]) -> NDArray[Any]:
     Raises:
         ValueError: it has another shape.
     """
-    own = np.asarray(action)
-    if own.shape != shape:
-        raise ValueError(f"an executed action has shape {own.shape}, not {shape}")
-    return own
+    executed = np.asarray(action)
+    if executed.shape != shape:
+        raise ValueError(f"an executed action has shape {executed.shape}, not {shape}")
+    return executed
 
 
 def _bounds_that_round_outwards(

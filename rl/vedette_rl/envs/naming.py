@@ -172,5 +172,5 @@ def _unguarded_line(file: str) -> int:
 
 def _is_found_as(module: str, file: str) -> bool:
     """True if importing `module` runs this file."""
-    found = PathFinder.find_spec(module) if module.isidentifier() else None
-    return found is not None and found.origin is not None and Path(found.origin).samefile(file)
+    spec = PathFinder.find_spec(module) if module.isidentifier() else None
+    return spec is not None and spec.origin is not None and Path(spec.origin).samefile(file)

@@ -35,7 +35,7 @@ class PushedEnvs(VectorEnvironment):
     Args:
         observation, action: the spaces of one environment.
         count: E; None: one, whose observations, rewards and flags have no axis of environments.
-        rewards: what rewards become in transitions.
+        rewards: the conversion of rewards for transitions.
     """
 
     def __init__(
@@ -117,8 +117,8 @@ class PushedEnvs(VectorEnvironment):
 
     def action_to_environment(self, action: NDArray[Any]) -> Any:  # an array, or a number
         """The actions as the environments take them; of the only one without the axis."""
-        own = self._actions.to_environment(self._actions.to_column(action))
-        return own if self._shape else own[0]
+        actions = self._actions.to_environment(self._actions.to_column(action))
+        return actions if self._shape else actions[0]
 
     def push(
         self,
@@ -144,12 +144,14 @@ class PushedEnvs(VectorEnvironment):
         """
         action = self._action_column(action)
         next_obs = self._buffer(1)
-        for _, own in taken_over:
-            if not np.isfinite(np.asarray(own, np.float64)).all():
-                raise ValueError(f"action={own!r}: it is not finite")
-            column = self._actions.from_environment(own)  # its shape: before anything is counted
+        for _, executed in taken_over:
+            if not np.isfinite(np.asarray(executed, np.float64)).all():
+                raise ValueError(f"action={executed!r}: it is not finite")
+            column = self._actions.from_environment(
+                executed
+            )  # its shape: before anything is counted
             if fault := self._bounds.fault({"action": column}):
-                raise ValueError(f"action={own!r}: {fault}")
+                raise ValueError(f"action={executed!r}: {fault}")
         self._write(next_obs, obs)
         self._check_finite(next_obs, None)
         self._fill(self.true_reward, "rewards", reward)
@@ -189,13 +191,13 @@ class PushedEnvs(VectorEnvironment):
             self._layout.write(columns, 0, obs)
 
     def _fill(self, into: NDArray[Any], name: str, value: Any) -> None:
-        found = np.asarray(value)
-        if found.shape != self._shape:
+        array = np.asarray(value)
+        if array.shape != self._shape:
             expected = f"of shape {self._shape}" if self._shape else "a single one"
-            raise ValueError(f"{name} of shape {found.shape}, expected {expected}")
-        if found.dtype.kind not in "biuf":
+            raise ValueError(f"{name} of shape {array.shape}, expected {expected}")
+        if array.dtype.kind not in "biuf":
             raise ValueError(f"{name}={value!r}: not a number")
-        into[:] = found
+        into[:] = array
 
     def _check_finite(self, columns: Columns, which: NDArray[np.bool_] | None) -> None:
         for leaf in self._float_leaves:
@@ -209,7 +211,7 @@ class PushedEnvs(VectorEnvironment):
 
     def _fill_flags(self, into: NDArray[Any], name: str, value: Any) -> None:
         if type(value) is not bool and getattr(value, "dtype", None) is not _BOOL:
-            found = np.asarray(value)
-            if found.dtype.kind not in "biuf" or not ((found == 0) | (found == 1)).all():
+            flags = np.asarray(value)
+            if flags.dtype.kind not in "biuf" or not ((flags == 0) | (flags == 1)).all():
                 raise ValueError(f"{name}={value!r}: a flag is True or False, or 1 or 0")
         self._fill(into, name, value)

@@ -1,5 +1,5 @@
-"""The specification behind an environment's name: of Gymnasium's registry, or of a class or
-function of the user's own."""
+"""The specification behind an environment's name: of Gymnasium's registry, or of a custom class
+or function."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _own_spec(config: EnvConfig, module: Any) -> EnvSpec:
         why = "it is no class of gymnasium.Env and no function that makes one"
         raise UnknownEnvironmentError(config.id, why)
     home = maker.__module__
-    # Whoever allows a package allows what is defined in it, and not what it has imported.
+    # Allowing a package allows what is defined in it, and not what it has imported.
     if sys.modules.get(home) is not module and _top(home) != _top(module.__name__):
         why = f"it is defined in {home!r}: name it {home}:{maker.__qualname__}"
         raise UnknownEnvironmentError(config.id, why)
@@ -99,12 +99,12 @@ def _describe_module(config: EnvConfig, module: Any) -> str:
             "it was defined in a notebook or an interactive session, and is not in this one: "
             "put it into a module"
         )
-    own = [
+    defined = [
         name
         for name, value in vars(module).items()
         if inspect.isclass(value) and is_environment_maker(value)
     ]
-    have = f"; it has {', '.join(own[:3])}" if own else ""
+    have = f"; it has {', '.join(defined[:3])}" if defined else ""
     return (
         f"module {config.module!r} registers no environment {config.name!r} and has no class or "
         f"function of that name{have}"
@@ -157,8 +157,8 @@ def _nearest(name: str) -> str:
     for env_id in sorted(known, key=_plain_and_new_first):
         by_bare.setdefault(_bare(env_id), []).append(env_id)
     alike = difflib.get_close_matches(_bare(name), by_bare, n=3, cutoff=0.7)
-    if found := [env_id for bare in alike for env_id in by_bare[bare]]:
-        return f"no such environment is registered; nearest: {', '.join(found[:3])}"
+    if nearest := [env_id for bare in alike for env_id in by_bare[bare]]:
+        return f"no such environment is registered; nearest: {', '.join(nearest[:3])}"
     return (
         "no such environment is registered; one of your own is named module:MyEnv, its class, or "
         f"module:Name-v0, if the module registers it{_atari_hint(name)}"
@@ -206,5 +206,7 @@ def find_episode_bound(env: gym.Env[Any, Any]) -> int:
     """
     if limit := step_limit(env):
         return limit
-    found = (env.get_wrapper_attr(name) for name in _LIMIT_ATTRIBUTES if env.has_wrapper_attr(name))
-    return max([UNLIMITED_STEPS, *(value for value in found if isinstance(value, int))])
+    limits = (
+        env.get_wrapper_attr(name) for name in _LIMIT_ATTRIBUTES if env.has_wrapper_attr(name)
+    )
+    return max([UNLIMITED_STEPS, *(value for value in limits if isinstance(value, int))])

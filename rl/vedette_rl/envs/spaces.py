@@ -29,10 +29,10 @@ class Spaces:
     environments adds it (see `agent_spaces`).
 
     Args:
-        observation: as the environment's, wrapped.
-        action: likewise.
-        stack: how many frames an observation is a stack of, along its first axis, as far as
-            `vedette_rl.envs.probe` found out; 0: of none.
+        observation: the observation space of the wrapped environment.
+        action: its action space.
+        stack: the number of frames in an observation that is a stack, along its first axis, as far
+            as `vedette_rl.envs.probe` can see; 0: it is no stack.
     """
 
     observation: gym.Space[Any]
@@ -45,10 +45,10 @@ class ObservationColumn:
     """One array of an observation.
 
     Args:
-        name: its column, ``obs`` or ``obs/KEY/...``.
+        name: the column's name, ``obs`` or ``obs/KEY/...``.
         path: the keys and places that lead to it in an observation; empty for a plain array.
-        dtype: as stored: float64 becomes float32, the rest stays.
-        shape: of one observation.
+        dtype: the stored dtype: float64 becomes float32, the rest stays.
+        shape: the shape of one observation.
     """
 
     name: str
@@ -183,7 +183,7 @@ class ElementBounds:
     more than the agent may. What is further away is an error: it would make the weights infinite.
 
     Args:
-        spaces: of the environment.
+        spaces: the environment's spaces.
     """
 
     def __init__(self, spaces: Spaces) -> None:
@@ -195,19 +195,19 @@ class ElementBounds:
         for name, (low, high) in self._ranges.items():
             if (column := columns.get(name)) is None:  # stored once, as the entries of another
                 continue
-            if found := first_outside(column, low, high):
-                return f"column {name!r}: {found}"
+            if outside := first_outside(column, low, high):
+                return f"column {name!r}: {outside}"
         return ""
 
 
 def _element_ranges(spaces: Spaces) -> Iterator[tuple[str, tuple[NDArray[Any], NDArray[Any]]]]:
     for leaf in observation_columns(spaces.observation):
-        if (found := _ragged(leaf.space)) is not None:
-            yield leaf.name, found
-            yield f"next_{leaf.name}", found
+        if (element_range := _ragged(leaf.space)) is not None:
+            yield leaf.name, element_range
+            yield f"next_{leaf.name}", element_range
     action = spaces.action
-    if (found := _ragged(action)) is not None:
-        yield "action", found
+    if (element_range := _ragged(action)) is not None:
+        yield "action", element_range
     if isinstance(action, gs.Box) and np.issubdtype(action.dtype, np.floating):
         low, high = action.low.astype(np.float64), action.high.astype(np.float64)
         if np.isfinite(width := high - low).all():
@@ -276,7 +276,7 @@ def check_declared(config: EnvConfig, spaces: Spaces) -> None:
 
 def differing_part(one: Spaces, other: Spaces) -> Literal["", "action", "observation"]:
     """The part in which a policy of one's spaces cannot play in the other's; "" if there is none.
-    Bounds of observations in a Box may differ: nobody declares those that never occur."""
+    Bounds of observations in a Box may differ: values that never occur need not be declared."""
     if _action_layout(one.action) != _action_layout(other.action):
         return "action"
     return "" if _layout(one.observation) == _layout(other.observation) else "observation"

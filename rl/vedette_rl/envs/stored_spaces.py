@@ -1,6 +1,6 @@
 """Spaces as JSON: for files, and for processes that are handed the spaces of an environment.
 
-Nothing is executed when they are read: a space of a class of the user's own comes back as the kind
+Nothing is executed when they are read: a space of a custom class comes back as the kind
 of Gymnasium's that it is.
 """
 
@@ -121,11 +121,11 @@ def _number(number: float) -> float | str:
     return number if math.isfinite(number) else str(number)  # JSON knows no infinity
 
 
-def _bounds_from_json(found: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    if isinstance(found, list):
-        numbers = [float(x) if isinstance(x, str) else x for x in found]
+def _bounds_from_json(bounds: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    if isinstance(bounds, list):
+        numbers = [float(x) if isinstance(x, str) else x for x in bounds]
         return np.array(numbers, dtype).reshape(shape)
-    return np.full(shape, float(found) if isinstance(found, str) else found, dtype)
+    return np.full(shape, float(bounds) if isinstance(bounds, str) else bounds, dtype)
 
 
 def spaces_to_json(spaces: Spaces) -> Text:
@@ -148,6 +148,6 @@ def spaces_from_json(text: Text) -> Spaces:
         ValueError, KeyError, TypeError: it is none.
     """
     observation, action = (space_from_json(text[part]) for part in ("observation", "action"))
-    # A policy of the user's own may draw from it: runs of one seed stay the same.
+    # A custom policy may draw from it: runs of one seed stay the same.
     action.seed(0)
     return Spaces(observation, action, int(text["stack"]))

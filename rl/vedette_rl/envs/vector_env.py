@@ -74,7 +74,7 @@ class EpisodeReturns:
         self._began[done] = self._steps
 
     def drop(self, which: NDArray[Any]) -> None:
-        """Drop the unfinished episodes of these environments ``(E,)``: they began anew."""
+        """Drop the unfinished episodes of these environments ``(E,)``: they began new ones."""
         self._returns[which] = 0.0
         self._began[which] = self._steps
 
@@ -103,7 +103,7 @@ class VectorEnvironment:
         observation: the space of one environment.
         action: likewise.
         count: E.
-        rewards: what rewards become in transitions.
+        rewards: the conversion of rewards for transitions.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class VectorEnvironment:
         self._rewards = rewards or RewardTransform()
         self._returns = EpisodeReturns(count)
         # What was seen, its successor and the new episodes' beginnings: three buffers in turn,
-        # so that none of a step's is overwritten before the next.
+        # so that a step's arrays are not overwritten before the next step.
         self._buffers = [self._layout.empty(count) for _ in range(3)]
         self._current = -1
         self._reward = np.zeros(count, np.float32)
@@ -132,7 +132,7 @@ class VectorEnvironment:
         return self._count
 
     def reset(self) -> Columns:
-        """Begin new episodes everywhere; the first call seeds, later ones go on from there.
+        """Begin new episodes everywhere; the first call seeds, later ones continue from there.
 
         Returns:
             columns ``obs...`` of ``(E, *shape)``, valid until the next step.
@@ -192,8 +192,8 @@ class VectorEnvironment:
             action = action.copy()
         if self.marks_interventions:
             self._intervened.fill(False)
-        for row, own in taken_over:
-            action[row] = self._actions.from_environment(own)
+        for row, executed in taken_over:
+            action[row] = self._actions.from_environment(executed)
             self._intervened[row] = True
         seen = self._buffer(0)
         next_obs = self._buffer(1)
@@ -216,7 +216,7 @@ class EnvGroup:
     """Environments of the same spaces that are reset and stepped together.
 
     A subclass says how: one after another, in threads, in processes. Seeds, episodes and returns
-    are the business of whoever holds the group, so that they are the same for all.
+    belong to the object that holds the group, so that they are the same for all subclasses.
 
     Args:
         example: one of them.
@@ -250,7 +250,7 @@ class EnvGroup:
         """Step all environments, or those of `which`, and write row k for the k-th.
 
         Args:
-            actions: as the environments take them.
+            actions: actions in the environments' form.
             obs: a row for each.
 
         Returns:
@@ -273,8 +273,12 @@ class EnvGroup:
         if self.interventions:
             self.interventions = []
         if any(infos):
-            found = ((row, find_intervention(info)) for row, info in enumerate(infos) if info)
-            self.interventions = [(row, action) for row, action in found if action is not None]
+            interventions = (
+                (row, find_intervention(info)) for row, info in enumerate(infos) if info
+            )
+            self.interventions = [
+                (row, action) for row, action in interventions if action is not None
+            ]
         self.layout.write_rows(obs, seen)
         self.reward[:count] = reward
         terminated, truncated = read_flags(self.example, terminated, truncated)
@@ -370,14 +374,14 @@ class ThreadedEnvs(EnvGroup):
         """Make calls side by side; return their results in order, or raise the first error."""
         for i, call in calls:
             self._calls[i].put(call)
-        found: dict[int, tuple[Any, BaseException | None]] = {}
+        results: dict[int, tuple[Any, BaseException | None]] = {}
         for _ in calls:  # an actor that waits here for too long is killed by its manager
             i, result, error = self._results.get()
-            found[i] = result, error
+            results[i] = result, error
         for i, _ in calls:
-            if (failed := found[i][1]) is not None:
+            if (failed := results[i][1]) is not None:
                 raise failed
-        return [found[i][0] for i, _ in calls]
+        return [results[i][0] for i, _ in calls]
 
     def reset(
         self, which: Sequence[int], seeds: Sequence[int | None], obs: Columns, rows: Sequence[int]
@@ -446,8 +450,8 @@ class LoopVectorEnv(VectorEnvironment):
 
     Args:
         envs: a group, or E environments of the same spaces; closed with the vector.
-        seed: of the whole vector: each environment's own is derived from it.
-        rewards: what rewards become in transitions.
+        seed: the seed of the whole vector: each environment's own is derived from it.
+        rewards: the conversion of rewards for transitions.
     """
 
     def __init__(

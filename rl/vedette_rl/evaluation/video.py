@@ -32,8 +32,8 @@ class EpisodeVideo:
     """The episode of one seed, the same that an evaluation with this seed begins with.
 
     Args:
-        config: which environment; it must be able to render.
-        seed: of the episode.
+        config: the environment's configuration; it must be able to render.
+        seed: the seed of the episode.
 
     Raises:
         CannotRenderError: it shows no pictures.

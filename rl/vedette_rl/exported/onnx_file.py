@@ -25,7 +25,7 @@ PACKAGES = ("onnx", "onnxscript")  # torch's exporter imports them
 _EXAMPLE_ROWS = 2  # one row would be taken for a fixed batch of one
 
 
-def write_onnx(path: Path, found: PolicyFile) -> None:
+def write_onnx(path: Path, policy: PolicyFile) -> None:
     """Write a policy as one ONNX file; its metadata has the header of `PolicyFile`.
 
     Raises:
@@ -34,13 +34,13 @@ def write_onnx(path: Path, found: PolicyFile) -> None:
     if missing := [name for name in PACKAGES if find_spec(name) is None]:
         why = f"the onnx extra is needed ({missing[0]} is not installed)"
         raise ExportError("onnx", f"{why}: pip install 'vedette[onnx]'")
-    kind = agent_kind(found.config.name)
+    kind = agent_kind(policy.config.name)
     if kind.build_graph is None:
-        why = f"agent {found.config.name!r} has no build_graph, which onnx needs"
+        why = f"agent {policy.config.name!r} has no build_graph, which onnx needs"
         raise ExportError("onnx", why)
-    network = kind.build_graph(found.config, found.agent_spaces, found.model).eval()
-    program = _traced(network, getattr(found.spaces.action, "start", 0))
-    program.model.metadata_props["vedette"] = found.header()
+    network = kind.build_graph(policy.config, policy.agent_spaces, policy.model).eval()
+    program = _traced(network, getattr(policy.spaces.action, "start", 0))
+    program.model.metadata_props["vedette"] = policy.header()
     program.save(str(path))
 
 

@@ -47,7 +47,7 @@ class PolicyFile:
         config: the agent's.
         spaces: the environment's.
         model: its arrays and version.
-        meta: what is worth knowing of it, of JSON's types: the environment, returns.
+        meta: facts about it in JSON's types: the environment, returns.
     """
 
     config: AgentConfig
@@ -122,10 +122,10 @@ def _check_columns(obs: Columns, leaves: Sequence[ObservationColumn]) -> None:
             came = f"the columns {[*obs]}" if isinstance(obs, Mapping) else type(obs).__name__
             why = f"expected a dictionary of {names}, {leaf.name} of shape {expected}, got {came}"
             raise SpaceLayoutError("observation", leaf.space, why)
-        found = np.shape(obs[leaf.name])
-        if not found or found[1:] != leaf.shape:
-            fix = f"; add a row axis: {leaf.name}[None]" if found == leaf.shape else ""
-            why = f"expected {leaf.name} of shape {expected}, got {found}{fix}"
+        shape = np.shape(obs[leaf.name])
+        if not shape or shape[1:] != leaf.shape:
+            fix = f"; add a row axis: {leaf.name}[None]" if shape == leaf.shape else ""
+            why = f"expected {leaf.name} of shape {expected}, got {shape}{fix}"
             raise SpaceLayoutError("observation", leaf.space, why)
 
 
@@ -134,10 +134,10 @@ def load_policy(path: str | Path, *, seed: int = 0, allow_import: Allowed = Fals
     environment's own.
 
     Args:
-        path: of the file.
-        seed: of exploration, where it is asked to explore.
-        allow_import: import what the file names of your own (an agent, a network, an exploration):
-            all of it, or that of these packages.
+        path: the policy's file.
+        seed: the seed of exploration, if it explores.
+        allow_import: import the custom classes that the file names (an agent, a network, an
+            exploration): all of them, or those of these packages.
 
     Raises:
         PolicyFileError: it is not such a file, it is torn, or it names a module.
@@ -163,19 +163,19 @@ def read_policy(path: str | Path, *, allow_import: Allowed = False) -> PolicyFil
         raise PolicyFileError(path, f"it is torn or foreign ({e})") from e
 
 
-def write_numpy(file: IO[bytes], found: PolicyFile) -> None:
+def write_numpy(file: IO[bytes], policy: PolicyFile) -> None:
     """Write the ``numpy`` form."""
-    columns = {_MODEL + name: array for name, array in found.model.arrays.items()}
-    header = np.frombuffer(found.header().encode(), np.uint8)
+    columns = {_MODEL + name: array for name, array in policy.model.arrays.items()}
+    header = np.frombuffer(policy.header().encode(), np.uint8)
     np.savez(file, allow_pickle=False, **{_HEADER: header}, **columns)
 
 
-def write_safetensors(file: IO[bytes], found: PolicyFile) -> None:
+def write_safetensors(file: IO[bytes], policy: PolicyFile) -> None:
     """Write the ``safetensors`` form."""
     from safetensors.numpy import save
 
-    arrays = {name: np.ascontiguousarray(array) for name, array in found.model.arrays.items()}
-    file.write(save(arrays, {"format": FORMAT, _HEADER: found.header()}))
+    arrays = {name: np.ascontiguousarray(array) for name, array in policy.model.arrays.items()}
+    file.write(save(arrays, {"format": FORMAT, _HEADER: policy.header()}))
 
 
 def _read_numpy(path: Path) -> tuple[str, dict[str, NDArray[Any]]]:

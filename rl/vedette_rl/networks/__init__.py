@@ -1,4 +1,4 @@
-"""Networks, and the blocks that agents of your own are made of.
+"""Networks, and the blocks that custom agents are made of.
 
 A name is loaded at its first use: those that need no torch load none.
 """

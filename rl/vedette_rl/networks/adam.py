@@ -37,9 +37,9 @@ class VectorAdam:
         grad_norm = adam.step()
 
     Args:
-        vector: what is optimized.
-        learning_rate: its step size.
-        eps: what is added to the denominator.
+        vector: the parameters that are optimized.
+        learning_rate: the step size.
+        eps: the number added to the denominator.
         max_grad_norm: the gradient is scaled down to this norm; 0 is off.
         weight_decay: AdamW's (Loshchilov & Hutter 2019, arXiv:1711.05101); 0 is off.
         schedule: multiplies the step size; None leaves it as it is.
@@ -99,7 +99,7 @@ class VectorAdam:
         if self._max_grad_norm:
             clip = (torch.dot(grad, grad).sqrt_() / self._max_grad_norm).clamp_(min=1.0)
         if self._schedule is not None and self._schedule.changes:
-            # on the device, so that nothing waits and a captured step computes it anew
+            # on the device, so that nothing waits and a captured step computes it again
             self._opt_steps += self._interval
             factor = schedule_factor(self._schedule, self._opt_steps)
             torch.mul(factor, self._base, out=self._rate)
@@ -143,7 +143,8 @@ class VectorAdam:
         """Continue from these moments.
 
         Args:
-            opt_steps: of the agent, for the schedule; None: as many as the steps here took.
+            opt_steps: the agent's optimization steps, for the schedule; None: as many as the steps
+                here took.
         """
         self._steps = state["step"]
         done = self._steps * self._interval if opt_steps is None else opt_steps
@@ -151,7 +152,7 @@ class VectorAdam:
         self._tensors.step.fill_(self._steps)
         for moment, name in zip(self._tensors.moments, ("exp_avg", "exp_avg_sq"), strict=True):
             self._vector.set(moment, state[name])
-            # A parameter may have been frozen since: its first moment would go on moving it.
+            # A parameter may have been frozen since: its first moment would continue to move it.
             for frozen in self._vector.frozen_views(moment):
                 frozen.zero_()
 
@@ -175,11 +176,11 @@ def schedule_factor(schedule: ScheduleConfig, step: torch.Tensor) -> torch.Tenso
 
 @dataclass(frozen=True, slots=True)
 class AdamTensors:
-    """What a step of Adam reads and moves in place.
+    """The tensors that a step of Adam reads and moves in place.
 
     Args:
-        learning_rate: its step size; a tensor where a schedule changes it.
-        eps: what is added to the denominator.
+        learning_rate: the step size; a tensor where a schedule changes it.
+        eps: the number added to the denominator.
         weight_decay: AdamW's; 0 is off.
         parameter, grad, exp_avg, exp_avg_sq: vectors of one layout.
         step: steps done.

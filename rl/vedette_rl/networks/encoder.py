@@ -1,4 +1,4 @@
-"""From an observation's columns to features, in torch.
+"""The encoder: converts an observation's columns to features, in torch.
 
 Shapes: B rows, C channels, H height, W width, F features.
 """
@@ -169,7 +169,7 @@ class RandomShift:
         seen: names the images; of a custom network there are none.
         shift: pixels at most; 0 leaves the images as they are.
         device: torch's name of the batches' device.
-        seed: of the shifts.
+        seed: the seed of the shifts.
 
     Attributes:
         generator: draws the shifts; a part of the agent's state.
@@ -239,7 +239,7 @@ def probe_output_shape(network: nn.Module, observation: gym.Space[Any]) -> tuple
 
 
 class CustomEncoder(nn.Module):
-    """An encoder of the user's own: from an observation to features, in front of an agent's layers.
+    """A custom encoder: from an observation to features, in front of an agent's layers.
 
     ::
 

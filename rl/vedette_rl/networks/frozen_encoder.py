@@ -54,12 +54,12 @@ class FrozenEncoder(gym.ObservationWrapper[Any, Any, Any]):
                                                    num_classes = 0 } } }]
 
     Args:
-        env: with images.
+        env: an environment with images.
         network: ``module:Name`` of what makes a torch module from images ``(B, C, H, W)`` to
             features ``(B, F)``. It gets pixels in [0, 1]; if it has the attribute `pretrained_cfg`
             (timm's models), pixels minus its ``mean`` over its ``std``, and where its size is fixed
             (``fixed_input_size``) in the height and width of its ``input_size``.
-        arguments: by name, for what makes it.
+        arguments: arguments by name, for the function that makes the network.
         parts: the images of a dictionary that it takes; without any, all of them.
 
     Raises:
@@ -94,13 +94,13 @@ class FrozenEncoder(gym.ObservationWrapper[Any, Any, Any]):
         self._whole = not isinstance(seen, gs.Dict)
         spaces = {"": seen} if self._whole else dict(seen.spaces)  # type: ignore[attr-defined]  # a Dict's
         images = {part: find_image(part, space) for part, space in spaces.items()}
-        found = {part: image for part, image in images.items() if image is not None}
-        if not found:
+        only_images = {part: image for part, image in images.items() if image is not None}
+        if not only_images:
             raise _misfit(network, f"the observation {seen} has no image")
-        if unknown := ", ".join(part for part in parts if part not in found):
-            known = ", ".join(filter(None, found)) or "the whole observation: leave parts out"
+        if unknown := ", ".join(part for part in parts if part not in only_images):
+            known = ", ".join(filter(None, only_images)) or "the whole observation: leave parts out"
             raise _misfit(network, f"parts names {unknown}, and the images are {known}")
-        self._images = {part: found[part] for part in parts or found}
+        self._images = {part: only_images[part] for part in parts or only_images}
         for part in self._images:
             shape = spaces[part].shape or ()
             spaces[part] = ImageFeatures(shape, len(self._encode(part, np.zeros(shape, np.uint8))))

@@ -251,7 +251,7 @@ def normalize_columns(
 def describe_network(
     layers: Layers, seen: BuiltInInput, space: gym.Space[Any], columns: NormalizedColumns
 ) -> dict[str, Any]:
-    """What a network reads, how that is normalised, and its layers, as the wire's page says."""
+    """Describe a network's inputs, their normalization and its layers, as the wire's page says."""
     normalized = {name for name, _ in columns.columns}
     parts, branches = describe_encoder(seen, space)
     return {

@@ -52,10 +52,10 @@ class NumpyNetwork:
     """A network in numpy that only acts, on the arrays of the last model it was given.
 
     Args:
-        config: its layers' sizes.
+        config: the configuration with its layers' sizes.
         seen: the part of the observation that it takes.
         layers: describes the layers.
-        size: of an action.
+        size: the size of an action.
 
     Attributes:
         shapes: of the model's arrays.
@@ -101,9 +101,9 @@ class NumpyMlp:
     """The layers under `name` in a model's arrays; of weights it keeps copies, of biases views.
 
     Args:
-        arrays: of a model that was checked.
+        arrays: the arrays of a model that was checked.
         name: the perceptron's.
-        sizes: its layers.
+        sizes: the sizes of its layers.
     """
 
     def __init__(self, arrays: Mapping[str, NDArray[Any]], name: str, sizes: MlpSizes) -> None:
@@ -145,7 +145,7 @@ class NormalizedNetwork:
 
     Args:
         network: acts on normalised columns.
-        columns: those that are normalised.
+        columns: the columns that are normalised.
 
     Attributes:
         shapes: of the model's arrays.
@@ -161,11 +161,11 @@ class NormalizedNetwork:
     def sync_model(self, model: ModelInfo) -> None:
         """Use these weights and statistics; see `ActingNetwork`."""
         shapes = self._columns.shapes
-        own = {name: array for name, array in model.arrays.items() if name in shapes}
-        check_arrays(shapes, own)
+        statistics = {name: array for name, array in model.arrays.items() if name in shapes}
+        check_arrays(shapes, statistics)
         rest = {name: array for name, array in model.arrays.items() if name not in shapes}
         self._network.sync_model(replace(model, arrays=rest))
-        self._mean, self._scale = (self._columns.split(own[name]) for name in (MEAN, SCALE))
+        self._mean, self._scale = (self._columns.split(statistics[name]) for name in (MEAN, SCALE))
 
     def __call__(self, obs: Columns, *inputs: NDArray[Any]) -> NDArray[np.float32]:
         """The output for columns ``obs...``."""

@@ -24,20 +24,11 @@ from vedette_rl.errors import (
 )
 from vedette_rl.import_by_name import is_import_name
 from vedette_rl.networks.config import NetworkConfig
+from vedette_rl.networks.convolutions import CONVOLUTIONS, Convolutions
 
 PixelShift = int | Literal["auto"]
 """Pixels by which images are shifted at random at most, or ``auto``: 4 of 84, in proportion."""
 
-Convolutions = tuple[tuple[int, int, int], ...]
-"""Of each layer: channels out, side of the kernel, stride. A ReLU follows each."""
-
-CONVOLUTIONS: dict[str, Convolutions] = {
-    "nature": ((32, 8, 4), (64, 4, 2), (64, 3, 1)),
-    "drq": ((32, 3, 2), (32, 3, 1), (32, 3, 1), (32, 3, 1)),
-    "small": ((32, 3, 2), (64, 3, 2)),
-}
-"""By name: of Mnih et al. 2015 (methods); of DrQ-v2 (arXiv:2107.09645, section 3.1); and for images
-that are too small for both."""
 
 PIXEL_SCALE = 1 / 255
 """What uint8 pixels are multiplied by, in torch, in numpy and in exported graphs."""
@@ -54,10 +45,10 @@ class FlatPart:
     """The conversion of one column to features.
 
     Args:
-        column: its name.
+        column: the column's name.
         width: features it becomes.
-        scale: what numbers are multiplied by; `PIXEL_SCALE` for pixels.
-        classes: for categories, how many each of its numbers can name: they become one-hot
+        scale: the factor of the numbers; `PIXEL_SCALE` for pixels.
+        classes: for categories, how many of them each of its numbers can name: they become one-hot
             vectors. Empty for numbers.
         starts: for categories, the smallest value of each number.
     """
@@ -74,12 +65,12 @@ class Image:
     """One uint8 image, or a stack of them: how its column becomes ``(B, C, height, width)``.
 
     Args:
-        column: its name.
+        column: the column's name.
         channels: C; of a stack, those of all frames, the first frame's first.
-        height: of the picture.
-        width: of the picture.
-        layout: of each frame.
-        convolutions: that it goes through.
+        height: the height of the picture.
+        width: the width of the picture.
+        layout: the layout of each frame.
+        convolutions: the convolutions that it goes through.
     """
 
     column: str
@@ -107,7 +98,7 @@ class Parts:
     Features of a part are ``tanh(norm(linear(x)))``, x what its convolutions give, or the vector.
 
     Args:
-        images: in the order of their columns; at least one.
+        images: the images in the order of their columns; at least one.
         vector: all other columns, flattened; may be empty.
         image_features: features of each image.
         vector_features: features of the vector.
@@ -122,7 +113,7 @@ class Parts:
 
     @property
     def branches(self) -> dict[str, tuple[int, int]]:
-        """Of each `tanh(norm(linear(x)))` by name: the width of x, and its features."""
+        """The width of x and the features of each `tanh(norm(linear(x)))`, by name."""
         images = self.images[:1] if self.shared else self.images
         sizes = {f"image{k}": (one.features, self.image_features) for k, one in enumerate(images)}
         if self.vector:
@@ -202,11 +193,11 @@ def find_image(column: str, space: gym.Space[Any], convolutions: str = "auto") -
     shorter is the channels. A fourth axis in front is a stack of such images (`env.frame_stack`).
 
     Args:
-        column: its name.
-        space: of one observation's part.
-        convolutions: that it is to go through, which must leave something of it; ``auto``: the
-            first of ``nature`` and ``small`` that do. Without channels it is a picture only where
-            it is large enough for the first: a smaller one may be any table.
+        column: the column's name.
+        space: the space of one observation's part.
+        convolutions: the convolutions that it is to go through, which must leave something of it;
+            ``auto``: the first of ``nature`` and ``small`` that do. Without channels it is a
+            picture only where it is large enough for the first: a smaller one may be any table.
     """
     if not isinstance(space, spaces.Box) or space.dtype != np.uint8:
         return None
@@ -240,8 +231,10 @@ def choose_input(config: NetworkConfig, space: gym.Space[Any]) -> NetworkInput:
     if is_import_name(config.network):
         return CustomInput(config.network, space)
     parts = observation_parts(space)
-    found = {name: find_image(name, part, config.convolutions) for name, part in parts.items()}
-    images = tuple(image for image in found.values() if image)
+    images_of_parts = {
+        name: find_image(name, part, config.convolutions) for name, part in parts.items()
+    }
+    images = tuple(image for image in images_of_parts.values() if image)
     if config.network == "cnn" and not images:
         raise NoImageError(space, config.convolutions)
     if config.network == "mlp" or not images:
@@ -251,12 +244,16 @@ def choose_input(config: NetworkConfig, space: gym.Space[Any]) -> NetworkInput:
     if len(parts) == 1 and not config.lone_image_is_normalized:
         return images[0]
     if config.shared_cnn and len({replace(image, column="") for image in images}) > 1:
-        sizes = ", ".join(f"{name}: {parts[name]}" for name, image in found.items() if image)
+        sizes = ", ".join(
+            f"{name}: {parts[name]}" for name, image in images_of_parts.items() if image
+        )
         raise InputError(
             f"agent.shared_cnn takes images of one shape, not {sizes}: set agent.shared_cnn=false"
         )
     vector = tuple(
-        _flat_part(config.name, name, part) for name, part in parts.items() if not found[name]
+        _flat_part(config.name, name, part)
+        for name, part in parts.items()
+        if not images_of_parts[name]
     )
     return Parts(images, vector, config.image_features, config.vector_features, config.shared_cnn)
 

@@ -34,7 +34,7 @@ class ParameterVector:
         network: all its parameters are float32 and on one device. One that needs no gradient
             (``requires_grad=False``) is frozen: it travels and is saved like the others, and
             nothing here moves it.
-        learns: whether the others have gradients, which are then views of `grad`.
+        learns: True if the others have gradients, which are then views of `grad`.
 
     Attributes:
         data: the vector; what lies between two parameters is 0.
@@ -115,7 +115,7 @@ class ParameterVector:
             view.copy_(named[name])
 
     def frozen_views(self, vector: torch.Tensor) -> list[torch.Tensor]:
-        """What a vector of this layout has for frozen parameters."""
+        """Return the parts of a vector of this layout that belong to frozen parameters."""
         views = self.views(vector)
         return [views[name] for name in self._frozen]
 

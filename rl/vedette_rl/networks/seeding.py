@@ -16,7 +16,7 @@ N = TypeVar("N", bound=nn.Module)
 def seed_process(seed: int, epoch: int) -> None:
     """Seed the process's own random numbers of torch, on all devices.
 
-    Our agents have generators of their own; networks of the user's own draw from these (dropout).
+    Our agents have generators of their own; custom networks draw from these (dropout).
 
     Args:
         seed: the run's.

@@ -84,7 +84,7 @@ class EnsembleMlp(_TorchSteps, nn.Module):
 
     Args:
         members: K.
-        sizes: of each.
+        sizes: the sizes of each.
     """
 
     def __init__(self, members: int, sizes: MlpSizes) -> None:
@@ -152,7 +152,7 @@ class TorchNetwork(nn.Module):
         config: the layers' sizes.
         seen: the part of the observation that it takes.
         layers: describes the layers.
-        size: of an action.
+        size: the size of an action.
     """
 
     def __init__(
@@ -181,7 +181,7 @@ def build_network(
         config: names a custom network, or sizes of the built-in one.
         observation: the space.
         layers: describes the layers behind the encoder.
-        size: of an action.
+        size: the size of an action.
     """
     seen = choose_input(config, observation)
     if isinstance(seen, CustomInput) and config.custom_network_is_whole:
@@ -228,8 +228,8 @@ class ObsNormalizer:
     One broken number among them must not make all others alike: see `_OUTLIER`.
 
     Args:
-        columns: of the observation; none switches it off.
-        device: of the batches.
+        columns: the columns of the observation; none switches it off.
+        device: the device of the batches.
     """
 
     def __init__(self, columns: NormalizedColumns, device: str) -> None:
@@ -302,9 +302,9 @@ class ObsNormalizer:
         """
         for name, tensor in self._state().items():
             if name not in state or state[name].shape != tensor.shape:
-                found = f"shape {tuple(state[name].shape)}" if name in state else "nothing"
+                stored = f"shape {tuple(state[name].shape)}" if name in state else "nothing"
                 raise ModelMismatchError(
-                    f"normalizer.{name}", f"shape {tuple(tensor.shape)}", found
+                    f"normalizer.{name}", f"shape {tuple(tensor.shape)}", stored
                 )
             tensor.copy_(state[name])
 

@@ -41,8 +41,8 @@ class FileRecorder:
     """A `Recorder` into one file; a subclass writes scalars and texts.
 
     Args:
-        path: its folder is made if it is not there.
-        mode: of opening the file.
+        path: the file; its folder is made if it is missing.
+        mode: the mode in which the file is opened.
         clock: seconds since 1970.
 
     Raises:

@@ -41,10 +41,10 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class RecordedCurves:
-    """The curves that were found.
+    """The curves that were read.
 
     Args:
-        curves: by name.
+        curves: the curves by name.
         source: the file or folder, relative to the run; "" where nothing was recorded.
         damage: a line for each file that could be read in part only.
     """
@@ -72,7 +72,7 @@ class CurveReader:
     Of event files it reads only what was added since the last call.
 
     Args:
-        run: its directory.
+        run: the run's directory.
         rows_max: values of a name in event files that are kept in memory; None: all.
     """
 
@@ -87,12 +87,12 @@ class CurveReader:
             if not (self._run / source).exists():
                 continue
             try:
-                found, lines = read(self._run / source)
+                table, lines = read(self._run / source)
             except OSError as error:
                 damage.append(f"{source}: cannot be read: {error.strerror or error}")
                 continue
             damage += [f"{source}: {line}" for line in lines]
-            if curves := found.curves():
+            if curves := table.curves():
                 return RecordedCurves(curves, source, tuple(damage))
         return RecordedCurves(damage=tuple(damage))
 
@@ -104,7 +104,7 @@ class CurveReader:
 
 @dataclass(slots=True)
 class _Rows:
-    """What was recorded under the same names: a row of `values` for each step.
+    """The values recorded under the same names: a row of `values` for each step.
 
     Of `count` rows it keeps every `stride`-th, and the newest.
     """
@@ -174,7 +174,7 @@ class CurveTable:
             for column, name in enumerate(names):
                 curve = Curve(steps, times, values[:, column])
                 parts.setdefault(name, []).append((places, curve))
-        return {name: _joined(found) for name, found in parts.items()}
+        return {name: _joined(points) for name, points in parts.items()}
 
 
 def _joined(parts: Sequence[tuple[NDArray[np.int64], Curve]]) -> Curve:
@@ -211,7 +211,7 @@ class _EventFiles:
         self._found = CurveTable(rows_max)
 
     def read(self) -> tuple[CurveTable, list[str]]:
-        """Read what was added; what was replaced or cut is read anew, with all that follows it."""
+        """Read what was added; what was replaced or cut is read again, with all that follows it."""
         failures: list[str] = []
         try:
             self._read_all(sorted(self._directory.glob("events.out.tfevents.*")))
@@ -252,10 +252,10 @@ class _EventFiles:
             if event is None:
                 file.broken += 1
                 continue
-            found = [v for v in event.summary.value if v.WhichOneof("value") == "simple_value"]
-            if found:
-                names = [value.tag for value in found]
-                values = [value.simple_value for value in found]
+            scalars = [v for v in event.summary.value if v.WhichOneof("value") == "simple_value"]
+            if scalars:
+                names = [value.tag for value in scalars]
+                values = [value.simple_value for value in scalars]
                 self._found.add(names, event.step, event.wall_time, values)
 
 
@@ -268,17 +268,17 @@ def _damage(path: Path, file: _EventFile) -> Iterator[str]:
 
 
 def _read_jsonl(path: Path) -> tuple[CurveTable, list[str]]:
-    found = CurveTable()
+    table = CurveTable()
     broken = 0
     with path.open(encoding="utf-8", errors="replace") as file:
         for line in file:
             try:
                 record = json.loads(line)
                 if "text" not in record:
-                    _add_record(record, found)
+                    _add_record(record, table)
             except (ValueError, TypeError, KeyError, OverflowError):
                 broken += 1
-    return found, _broken_lines(broken)
+    return table, _broken_lines(broken)
 
 
 def _add_record(record: dict[str, object], into: CurveTable) -> None:
@@ -289,7 +289,7 @@ def _add_record(record: dict[str, object], into: CurveTable) -> None:
 
 
 def _read_csv(path: Path) -> tuple[CurveTable, list[str]]:
-    found = CurveTable()
+    table = CurveTable()
     broken = 0
     with path.open(encoding="utf-8", errors="replace", newline="") as file:
         rows = csv.reader(line.replace("\0", "") for line in file)
@@ -297,10 +297,10 @@ def _read_csv(path: Path) -> tuple[CurveTable, list[str]]:
         for row in rows:
             try:
                 time_s, step, name, value = row
-                found.add([name], int(step), float(time_s), [float(value)])
+                table.add([name], int(step), float(time_s), [float(value)])
             except (ValueError, OverflowError):
                 broken += 1
-    return found, _broken_lines(broken)
+    return table, _broken_lines(broken)
 
 
 def _broken_lines(count: int) -> list[str]:

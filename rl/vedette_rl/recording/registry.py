@@ -43,10 +43,10 @@ def _make(name: str, run: Path) -> Recorder:
     if not is_import_name(name):
         known = ", ".join(BUILT_IN)
         raise UnknownNameError("learner.recorders", name, f"known: {known}, or module:Name")
-    own = import_by_name("learner.recorders", name)(run)
-    if not isinstance(own, Recorder):
+    custom = import_by_name("learner.recorders", name)(run)
+    if not isinstance(custom, Recorder):
         raise UnknownNameError("learner.recorders", name, "it is no Recorder")
-    return own
+    return custom
 
 
 class _Forwarder:
@@ -85,8 +85,8 @@ class TeeRecorder(_Forwarder):
 class SurvivingRecorder(_Forwarder):
     """Gives everything to a recorder; one that fails is replaced a while later.
 
-    Training goes on meanwhile, and the records in between are dropped. The failure is logged once,
-    and the recovery too. The recorder is made anew because the old one's file ends in half a
+    Training continues meanwhile, and the records in between are dropped. The failure is logged
+    once, and the recovery too. A new recorder is made because the old one's file ends in half a
     record, and readers stop there.
 
     Args:

@@ -50,10 +50,10 @@ class SendingRecorder:
         recorder.close()                          #   finish()
 
     Args:
-        service: its name in the log.
+        service: the service's name in the log.
         clock: seconds since 1970.
         again_after_s: after a failure.
-        close_s: how long `close` waits for what is left to be sent.
+        close_s: the longest time that `close` waits until everything is sent.
     """
 
     def __init__(

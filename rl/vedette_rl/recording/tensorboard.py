@@ -92,7 +92,7 @@ class TensorboardRecorder(FileRecorder):
             self._records.write(event.SerializeToString())
 
 
-# A run that was killed goes on from its last checkpoint, before the last steps it has recorded.
+# A run that was killed continues from its last checkpoint, before the last steps it has recorded.
 # Their curves would run twice over the same steps. TensorBoard's own way out (a session that
 # begins again at a step) drops every curve from that step on, also those that count something
 # else.
@@ -122,7 +122,7 @@ def purge_events(directory: str | Path, after: int, concerns: Callable[[str], bo
     A file that is changed is replaced at once by what stays of it; others are left alone.
 
     Args:
-        directory: with event files, or not there at all.
+        directory: the folder of event files; it may be missing.
         after: the last step that stays.
         concerns: True if a curve of this name counts those steps.
 

@@ -52,8 +52,8 @@ class OtherSpace:
     """Other space that will be taken, on the replay's disk or on another.
 
     Args:
-        directory: where.
-        more_bytes: than are taken there now.
+        directory: the directory that takes it.
+        more_bytes: the bytes that will be taken beyond those taken now.
     """
 
     directory: Path
@@ -95,12 +95,13 @@ def check_budget(
     """Compare a need with the memory and the disk that are free.
 
     Args:
-        need: what the replay takes.
-        directory: where its files will lie, or lie already: what they take is not asked again.
+        need: the memory and disk space that the replay takes.
+        directory: the directory of its files; the space of files that are there is not counted
+            again.
         must_fit_memory: False where the operator chose a disk for its size: drawing then reads
             the disk.
-        other_space: what else must have room, if on the same disk.
-        root: where ``/proc`` and ``/sys`` are.
+        other_space: other data that must have room, if on the same disk.
+        root: the folder that has ``/proc`` and ``/sys``.
 
     Returns:
         one line for the log: the need and what is free.

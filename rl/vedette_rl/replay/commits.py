@@ -37,7 +37,7 @@ class Commit(NamedTuple):
         inserted: rows since the run began.
         stamp: the opaque bytes that go with them.
         synced: the disk has all of it.
-        boot: which start of the machine it was made in.
+        boot: the id of the machine's start in which it was made.
     """
 
     inserted: int
@@ -54,7 +54,7 @@ class CommitWriter:
     """The one writer of ``commits``, behind the ring's lock.
 
     Args:
-        directory: of a replay that is whole but for this file.
+        directory: the directory of a replay that is whole but for this file.
 
     Raises:
         ReplayTornError: it is missing, cut short or damaged.

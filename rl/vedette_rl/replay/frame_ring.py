@@ -139,7 +139,7 @@ class FrameAppender(FrameRows, RowAppender):
         Args:
             columns: as `RowAppender.append` takes them, `STACKS` with places in the columns
                 `FRAMES`, which have as many entries as they like.
-            rows: how many.
+            rows: the number of rows.
 
         Raises:
             ValueError: more rows or frames than there is room for, places beyond the frames, or
@@ -224,7 +224,7 @@ class MemoryFrameRing(FrameAppender, MemoryRing):
     """The ring on one process's own memory: its writing and its reading end in one.
 
     Args:
-        row_dtype: of a row as it lies (`vedette_rl.replay.frame_stacks.stored_row`).
+        row_dtype: the dtype of a stored row (`vedette_rl.replay.frame_stacks.stored_row`).
         capacity: rows that can be drawn.
         shared: the frames.
         guard: rows that may be appended before a commit.

@@ -67,9 +67,10 @@ class FramePart(NamedTuple):
     """A part of a frame: one array.
 
     Args:
-        suffix: of its columns: ``""``, or ``/KEY`` of an observation of several parts.
-        dtype: as it is stored.
-        shape: of one frame.
+        suffix: the suffix of its columns' names: ``""``, or ``/KEY`` of an observation of several
+            parts.
+        dtype: the dtype in which it is stored.
+        shape: the shape of one frame.
     """
 
     suffix: str
@@ -83,7 +84,7 @@ class FrameStack:
 
     Args:
         stack: S, frames of an observation; 1: an observation is one frame.
-        parts: of a frame.
+        parts: the parts of a frame.
     """
 
     stack: int
@@ -162,8 +163,8 @@ def stored_row(row: np.dtype[Any], frames: FrameStack) -> np.dtype[Any]:
     """A row as the ring holds it: places in the ring of frames, and the batch's span.
 
     Args:
-        row: of a replay that stores observations whole.
-        frames: how observations are made of frames.
+        row: the row of a replay that stores observations whole.
+        frames: the stacks that observations consist of.
     """
     replaced = _replaced(row, _STORED_PLACES, frames)
     assert replaced.fields is not None
@@ -180,12 +181,12 @@ def make_frame_ring_spec(
     is as long as the row is, unless episodes are very short: then somewhat fewer rows are live.
 
     Args:
-        frames: how observations are made of them.
+        frames: the stacks that observations consist of.
         capacity: rows that can be drawn.
         guard: rows that may be appended before a commit.
         extra_frames: frames that a batch has beyond one a row: what a stack and n steps need
             more, of each environment of an actor.
-        rows_per_batch: of a full batch.
+        rows_per_batch: the rows of a full batch.
     """
     # No batch has more frames than places, whatever its environments show.
     largest = rows_per_batch * frames.places_per_row

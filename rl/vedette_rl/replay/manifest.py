@@ -40,7 +40,7 @@ class SharedSpec:
     """Columns of what rows share, in a ring of their own: its entries, not the rows', are counted.
 
     Args:
-        columns: of an entry; their names are not those of the rows' columns.
+        columns: the columns of an entry; their names are not those of the rows' columns.
         capacity: entries that are kept.
         guard: entries that may be appended before a commit.
     """
@@ -74,8 +74,8 @@ class Manifest:
         run_id: the run that the rows are of.
         capacity: rows that can be drawn.
         guard: rows that may be appended before a commit; stored beside the capacity.
-        columns: in order.
-        shared: what the rows share; None: nothing.
+        columns: the columns in order.
+        shared: the columns that rows share; None: nothing.
     """
 
     uid: str

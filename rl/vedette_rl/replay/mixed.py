@@ -99,7 +99,7 @@ class MixedReplay:
         ]
         self._sources = (Source("actors", actors, 1.0, grows=True), *named)
         self._scheduled = any(source.schedule is not None for source in others)
-        self._alone = self._ready = False
+        self._sources_only = self._ready = False
         self._empty = {source.name for source in self._sources if not len(source.replay)}
         self._draws = 0
         self._fixed = 0  # the size of batches that are all split alike; 0: the split changes
@@ -143,21 +143,21 @@ class MixedReplay:
         return len(self.actors) >= self._warmup
 
     @property
-    def alone(self) -> bool:
-        """Draw from the named sources alone, as long as one of them has rows."""
-        return self._alone
+    def sources_only(self) -> bool:
+        """Draw from the named sources only, as long as one of them has rows."""
+        return self._sources_only
 
-    @alone.setter
-    def alone(self, alone: bool) -> None:
-        if alone != self._alone:
-            self._alone = alone
+    @sources_only.setter
+    def sources_only(self, sources_only: bool) -> None:
+        if sources_only != self._sources_only:
+            self._sources_only = sources_only
             self._fixed = 0
 
     def sample(self, batch_size: int) -> Sample:
         if batch_size != self._fixed:
             counts = self._split(batch_size)
             if counts != self._counts:
-                self._lay_out(batch_size, counts)
+                self._make_buffers(batch_size, counts)
         if self._trees is not None:
             sample = self._sample_by_priority(self._trees, batch_size)
         elif self._joined is not None:
@@ -200,20 +200,20 @@ class MixedReplay:
         """Draw from all sources as `PrioritizedReplay` does, with one call for all of them."""
         assert isinstance(self.actors, PrioritizedReplay)
         growing = self._growing
-        seen = [replay.see_rows() for replay, _ in growing]
+        seen = [replay.require_rows() for replay, _ in growing]
         fractions = self.actors.rng.random(batch_size)
         fractions *= self._widths
         fractions += self._strata
         places, masses = trees.find(fractions, self._slices)
         for replay, part in self._weighed:
-            own = masses[part.rows]
-            own /= replay.tree.summed / replay.weighed_rows  # N_s p_i**alpha / sum
+            masses_of_source = masses[part.rows]
+            masses_of_source /= replay.tree.summed / replay.weighed_rows  # N_s p_i**alpha / sum
         numbers = places - self._offsets
         np.add(numbers, self._rows_begin, out=self._places)  # where none was overwritten
         for (replay, part), inserted in zip(growing, seen, strict=True):
-            own = numbers[part.rows]
-            replay.renumber(own, inserted)
-            part.place(own)
+            numbers_of_source = numbers[part.rows]
+            replay.renumber(numbers_of_source, inserted)
+            part.place(numbers_of_source)
         if self._joined is not None:
             self._gather(self._joined[0])
         else:
@@ -223,10 +223,10 @@ class MixedReplay:
             # the writer may have gone on meanwhile
             if replay.rows.inserted > inserted and replay.rows.live()[0]:
                 mean = replay.tree.summed / replay.weighed_rows
-                own = numbers[part.rows]
-                if len(replay.redraw_stale(own, part.columns)):
-                    found, weighed = replay.weigh_redrawn(own)
-                    np.add(found, self._offsets[part.rows], out=places[part.rows])
+                numbers_of_source = numbers[part.rows]
+                if len(replay.redraw_stale(numbers_of_source, part.columns)):
+                    redrawn, weighed = replay.weigh_redrawn(numbers_of_source)
+                    np.add(redrawn, self._offsets[part.rows], out=places[part.rows])
                     np.divide(weighed, mean, out=masses[part.rows])
         indices = numbers + self._codes
         self._last = _Drawn(indices, numbers, places, self._slices)
@@ -290,7 +290,10 @@ class MixedReplay:
         return {f"share_{name}": share for name, share in self.shares.items()}
 
     def get_state(self) -> State:
-        """That of the actors' replay, so that a run may go on without its sources; and theirs."""
+        """Return the state of the actors' replay and that of the sources.
+
+        So a run may continue without its sources.
+        """
         sources = {source.name: source.replay.get_state() for source in self._sources[1:]}
         return {**self.actors.get_state(), "mixed_draws": self._draws, "sources": sources}
 
@@ -301,7 +304,7 @@ class MixedReplay:
             if source.name in known:
                 source.replay.set_state(known[source.name])
         self.actors.set_state(state)
-        # A run that had no sources before: the schedule of beta goes on.
+        # A run that had no sources before: the schedule of beta continues.
         draws = state["mixed_draws"] if "mixed_draws" in state else state.get("draws", 0)
         self._count_draws(int(draws))
 
@@ -338,7 +341,7 @@ class MixedReplay:
         settled = self._ready and not self._empty and not self._scheduled
         there = [float(source.name not in self._empty) for source in self._sources]
         shares = [share * has for share, has in zip(shares, there, strict=True)]
-        if self._alone or not self._ready:
+        if self._sources_only or not self._ready:
             named = any(there[1:])  # alike, where their schedules have not begun
             shares = [0.0, *(shares[1:] if any(shares[1:]) else there[1:])] if named else [there[0]]
             shares += [0.0] * (len(self._sources) - len(shares))
@@ -353,7 +356,7 @@ class MixedReplay:
             self._drawn[number] += count * self._batches
         self._batches = 0
 
-    def _lay_out(self, batch_size: int, counts: tuple[int, ...]) -> None:
+    def _make_buffers(self, batch_size: int, counts: tuple[int, ...]) -> None:
         """Make the buffers of a batch, and each source's part of them."""
         self._count_drawn()
         if len(self._columns.get(SOURCE, ())) != batch_size:
@@ -387,7 +390,7 @@ class MixedReplay:
         self._growing = [(replay, part) for replay, part in self._weighed if part.grows]
         if self._trees is not None:
             for replay, _ in self._weighed:
-                replay.see_rows()  # later, only sources that grow are looked at again
+                replay.require_rows()  # later, only sources that grow are looked at again
             begins = [self._trees.begins[number] for number, _ in self._slices]
             sizes = [part.count for part in self._parts]
             self._offsets = np.repeat(begins, sizes)
@@ -419,12 +422,12 @@ class _Part:
 
     Args:
         source: whose rows they are.
-        code: what is added to a row's number in an index.
+        code: the number that is added to a row's number in an index.
         begin: the first row of its ring in the joined columns.
-        rows: of the batch.
-        columns: of these rows.
-        scale, oldest: what random numbers of [0, 1) are multiplied by, and then added.
-        places: in the joined columns.
+        rows: the slice of the batch.
+        columns: the columns of these rows.
+        scale, oldest: the factor of random numbers of [0, 1), and the number then added.
+        places: the rows' places in the joined columns.
     """
 
     def __init__(

@@ -40,13 +40,13 @@ _HEAD = 8  # numbers before the masses
 
 
 class PrioritizedReplay(DrawnRows):
-    """Draws rows by their last |TD error|, while a writer goes on inserting.
+    """Draws rows by their last |TD error|, while a writer keeps inserting.
 
     Args:
         rows: a `RingReader` or a `MemoryRing`.
         rng: draws.
         config: alpha, the schedule of beta, priority_epsilon.
-        memory: where the priorities lie, from `open_priorities`; None: in memory only.
+        memory: the memory of the priorities, from `open_priorities`; None: in memory only.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class PrioritizedReplay(DrawnRows):
         self, columns: Columns, count: int
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Draw `count` rows into `columns`, which have as many; return their numbers and masses."""
-        seen = self.see_rows()
+        seen = self.require_rows()
         if len(self._strata) != count:
             self._strata = np.arange(count) / count
         fractions = self.rng.random(count)
@@ -106,7 +106,7 @@ class PrioritizedReplay(DrawnRows):
         self._last = numbers, places
         return numbers, masses
 
-    def see_rows(self) -> int:
+    def require_rows(self) -> int:
         """`add_new_rows`, where there must be rows to draw.
 
         Raises:
@@ -281,7 +281,7 @@ def _adopt(
     head: NDArray[np.float64], masses: NDArray[np.float64], alpha: float, inserted: int
 ) -> None:
     """Take over priorities as they are found, of an older trainer or all zero."""
-    if head[_SEEN] > inserted:  # of rows that the ring does not have: begin anew
+    if head[_SEEN] > inserted:  # of rows that the ring does not have: begin again
         head[_SEEN] = 0
         masses[:] = 0
     if not head[_SEEN]:

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from vedette_rl.core.columns import Columns, empty_columns
-from vedette_rl.errors import ReplayDiffersError, ReplayFormatError, ReplayTornError
+from vedette_rl.errors import ReplayFormatError, ReplayTornError
 from vedette_rl.replay import ring_files
 from vedette_rl.replay.commits import COMMITS, NO_COMMIT, CommitWriter, last_commit
 from vedette_rl.replay.manifest import (
@@ -96,14 +96,14 @@ class RingWriter(RowAppender):
         One that a power failure has torn is recovered to its last sync.
 
         Args:
-            directory: its own; made if it is not there.
+            directory: the ring's directory; it is made if it is missing.
             row_dtype: the columns, as a structured dtype.
             capacity: rows that can be drawn.
             run_id: whose rows these are.
             guard: rows that may be appended before a commit; None: the replay's own, or
                 `default_guard` for a new one.
-            shared: what its rows share (`vedette_rl.replay.frame_ring`). A replay keeps as many
-                entries as it was made with.
+            shared: the columns that its rows share (`vedette_rl.replay.frame_ring`). A replay keeps
+                as many entries as it was made with.
             sync_interval_s: seconds between two syncs; 0: only when it is closed.
 
         Raises:
@@ -224,7 +224,7 @@ class MarkedRows:
     most a guard's, so they are still there.
 
     Args:
-        rows: that grow.
+        rows: the growing rows.
         ring: takes the copies; closed with this.
         mark: a column of bools.
     """
@@ -253,7 +253,7 @@ class MarkedRows:
             self.ring.append(columns, len(some))
             self._seen = int(marked[0]) if len(marked) else inserted
             self.ring.commit(self._seen.to_bytes(8, "little"))
-        if not len(marked):  # else the disk lags behind: the next call goes on
+        if not len(marked):  # else the disk lags behind: the next call continues
             self._seen = inserted
 
     def close(self) -> None:
@@ -399,60 +399,70 @@ def _make(directory: Path, manifest: Manifest) -> None:
     write_manifest(directory, manifest)
 
 
-def _compare(directory: Path, asked: Manifest, found: Manifest, guard: int | None) -> None:
+def _compare(directory: Path, asked: Manifest, stored: Manifest, guard: int | None) -> None:
     """Refuse what is not what was asked for, naming the first difference."""
     fix = f"delete {directory} to begin an empty replay"
-    if found.run_id != asked.run_id:
-        raise ReplayDiffersError(
-            "run",
-            f"the replay in {directory} is of run {found.run_id!r}, not {asked.run_id!r}: "
+    if stored.run_id != asked.run_id:
+        raise ReplayFormatError(
+            f"the replay in {directory} is of run {stored.run_id!r}, not {asked.run_id!r}: "
             f"name another directory, or {fix}",
+            key="replay.directory",
         )
-    if found.capacity != asked.capacity:
-        raise ReplayDiffersError(
-            "capacity",
-            f"the replay in {directory} has a capacity of {found.capacity}, not {asked.capacity}: "
-            f"set replay.capacity={found.capacity}, or {fix}",
+    if stored.capacity != asked.capacity:
+        raise ReplayFormatError(
+            f"the replay in {directory} has a capacity of {stored.capacity}, not {asked.capacity}: "
+            f"set replay.capacity={stored.capacity}, or {fix}",
+            key="replay.capacity",
         )
-    if guard is not None and found.guard < guard:
-        raise ReplayDiffersError(
-            "guard",
-            f"the replay in {directory} takes {found.guard} rows before a commit, and {guard} are "
+    if guard is not None and stored.guard < guard:
+        raise ReplayFormatError(
+            f"the replay in {directory} takes {stored.guard} rows before a commit, and {guard} are "
             f"asked: {fix}",
+            key="actors.n_buffer",
+            fix="or lower actors.n_buffer",
         )
-    difference = _shared_difference(found.shared, asked.shared) or _columns_difference(
-        found.columns, asked.columns
+    difference = _shared_difference(stored.shared, asked.shared) or _columns_difference(
+        stored.columns, asked.columns
     )
     if difference:
         what = f"the replay in {directory} has {difference}"
-        if (found.shared is None) == (asked.shared is None):
-            raise ReplayDiffersError("columns", f"{what}: its samples are of another environment")
-        raise ReplayDiffersError("storage", f"{what}: {fix}")
+        if (stored.shared is None) == (asked.shared is None):
+            raise ReplayFormatError(
+                f"{what}: its samples are of another environment",
+                key="env",
+                fix="name another --out, or erase this run with --fresh --force",
+            )
+        key = "replay.frame_storage"
+        raise ReplayFormatError(
+            f"{what}: {fix}",
+            key=key,
+            fix=f"or go on with it by {key}={'auto' if stored.shared else 'plain'}",
+        )
 
 
-def _columns_difference(found: tuple[ColumnSpec, ...], asked: tuple[ColumnSpec, ...]) -> str:
-    found_by_name = {column.name: column for column in found}
+def _columns_difference(stored: tuple[ColumnSpec, ...], asked: tuple[ColumnSpec, ...]) -> str:
+    stored_by_name = {column.name: column for column in stored}
     for column in asked:
-        if column.name not in found_by_name:
+        if column.name not in stored_by_name:
             return f"no column {column.name!r}"
-        if found_by_name[column.name] != column:
-            return f"column {column.name!r} of {found_by_name[column.name]}, not {column}"
+        if stored_by_name[column.name] != column:
+            return f"column {column.name!r} of {stored_by_name[column.name]}, not {column}"
     names = {column.name for column in asked}
-    for column in found:
+    for column in stored:
         if column.name not in names:
             return f"a column {column.name!r} that is not asked for"
-    return "" if found == asked else "its columns in another order"
+    return "" if stored == asked else "its columns in another order"
 
 
-def _shared_difference(found: SharedSpec | None, asked: SharedSpec | None) -> str:
+def _shared_difference(stored: SharedSpec | None, asked: SharedSpec | None) -> str:
     if asked is None:
-        return f"{_names(found)} apart from its rows, which are not asked for" if found else ""
-    if found is None:
+        return f"{_names(stored)} apart from its rows, which are not asked for" if stored else ""
+    if stored is None:
         return f"no {_names(asked)} apart from its rows"
-    if difference := _columns_difference(found.columns, asked.columns):
+    if difference := _columns_difference(stored.columns, asked.columns):
         return difference
-    if found.guard < asked.guard:
-        return f"room for {found.guard} entries of {_names(found)} before a commit, and " + (
+    if stored.guard < asked.guard:
+        return f"room for {stored.guard} entries of {_names(stored)} before a commit, and " + (
             f"{asked.guard} are asked"
         )
     return ""

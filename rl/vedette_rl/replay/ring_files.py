@@ -100,7 +100,7 @@ def array_files(directory: Path, manifest: Manifest) -> Iterator[ArrayFile]:
 
 
 def check_files(directory: Path, manifest: Manifest) -> None:
-    """See that every array's file is there, whole and of this replay; no row is read.
+    """Check that every array's file is there, whole and of this replay; no row is read.
 
     Raises:
         ReplayTornError: a file is missing, cut short, or another replay's.
@@ -211,7 +211,7 @@ _MAP_FIXED = 0x10  # of Linux and macOS; the mmap module has no name for it
 
 
 def lay_behind(lengths: Iterable[int], gap: int, aligned: int) -> list[int]:
-    """Where pieces of these lengths begin: at multiples of `aligned`, `gap` or more between two."""
+    """Return where pieces of these lengths begin: multiples of `aligned`, `gap` or more apart."""
     begins = []
     end = 0
     for length in lengths:
@@ -247,7 +247,7 @@ def map_joined(
     for (uid, (_, path, dtype, shape)), begin in zip(files, begins, strict=True):
         file = _open_array(path, uid, dtype, shape, writable=writable)
         try:
-            found = system_map(
+            mapped_at = system_map(
                 ctypes.c_void_p(at + begin * row_bytes),
                 ctypes.c_size_t(array_bytes(dtype, shape)),
                 access,
@@ -257,7 +257,7 @@ def map_joined(
             )
         finally:
             os.close(file)
-        if found != at + begin * row_bytes:
+        if mapped_at != at + begin * row_bytes:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(path))
     shape = (rows, *last.shape[1:])
     return np.frombuffer(whole, last.dtype, math.prod(shape), PAGE_BYTES).reshape(shape)

@@ -108,11 +108,11 @@ class RowAppender(Rows):
         return self._allowed - self._pending
 
     def append(self, columns: Mapping[str, Any], rows: int) -> None:
-        """Write rows behind those appended before. Nobody sees them until the commit.
+        """Write rows behind those appended before. No reader sees them until the commit.
 
         Args:
             columns: every column: an array ``(rows, *shape)`` of its dtype, or one number for all.
-            rows: how many.
+            rows: the number of rows.
 
         Raises:
             ValueError: more rows than `room`, or columns of other names, dtypes or shapes; then
@@ -155,8 +155,8 @@ class RowAppender(Rows):
         Args:
             columns: every column: ``(batches, rows, *shape)``, or ``(batches,)`` where it is the
                 same in all rows of a batch. Of its dtype.
-            batches: how many.
-            rows: of each.
+            batches: the number of batches.
+            rows: the rows of each.
 
         Raises:
             ValueError: as `append`.

@@ -2,7 +2,7 @@
 
 A binary tree of 100,000 leaves is seventeen numpy calls deep. This one has `WIDTH` children a
 node: going down a level reads the children of all nodes at once. A level of at most `TOP_MAX`
-nodes has no parents: it is searched as it is. Sums are made anew from the children and never
+nodes has no parents: it is searched as it is. Sums are computed from the children and never
 adjusted by differences, so no rounding error grows in them.
 
 Letters: B places asked for at once, W = `WIDTH`.
@@ -98,7 +98,7 @@ class SumTree:
             np.add.reduce(lower.reshape(-1, WIDTH)[begin:end], 1, out=upper[begin:end])
 
     def find(self, fractions: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """The places that fractions ``(B,)`` of the sum fall on, from [0, 1]; none of mass 0.
+        """Find the places that fractions ``(B,)`` of the sum fall on; none of mass 0.
 
         A place owns as much of [0, 1), in the order of the places, as its mass is of the sum.
 
@@ -149,7 +149,7 @@ class JoinedTrees:
 
     Args:
         trees: their sums move into the common arrays.
-        leaves: of these trees, as they are; None: they move to memory.
+        leaves: the leaves of these trees, as they are; None: they move to memory.
     """
 
     def __init__(self, trees: Sequence[SumTree], leaves: Leaves | None = None) -> None:
@@ -167,13 +167,13 @@ class JoinedTrees:
         self._trees = trees
         self._begins = np.zeros(top + 1)
         for tree, first, begin in zip(trees, self.begins, tops, strict=False):
-            own = [masses[first : first + len(tree.leaves)]]
+            levels_of_tree = [masses[first : first + len(tree.leaves)]]
             count = len(tree.leaves)
             for level, span in zip(levels[1:], spans[1:], strict=True):  # its nodes, and no others
                 count = -(-count // WIDTH)
                 count += -count % WIDTH if span > 1 else 0
-                own.append(level[begin * span : begin * span + count])
-            tree.move(own)
+                levels_of_tree.append(level[begin * span : begin * span + count])
+            tree.move(levels_of_tree)
 
     def find(
         self, fractions: NDArray[np.float64], parts: Sequence[tuple[int, slice]]
@@ -190,8 +190,10 @@ class JoinedTrees:
     def _find_tops(
         self, rest: NDArray[np.float64], parts: Sequence[tuple[int, slice]]
     ) -> NDArray[np.int64]:
-        """As `SumTree.find_top`, of all trees, with one cumulative sum and one search; fractions
-        become what is left for the children."""
+        """Find the top nodes of all trees, as `SumTree.find_top` does for one.
+
+        It takes one cumulative sum and one search; fractions become the rest for the children.
+        """
         begins = self._begins
         np.cumsum(self._sums[-1], out=begins[1:])
         borders: list[float] = begins.take(self._tops).tolist()
@@ -199,14 +201,14 @@ class JoinedTrees:
         if min(sums) < borders[-1] * SMALL:  # digits of it are lost in a sum with the others
             nodes = np.empty(len(rest), np.int64)
             for number, rows in parts:
-                found = self._trees[number].find_top(rest[rows], rest[rows])
-                np.add(found, self._tops[number], out=nodes[rows])
+                tops = self._trees[number].find_top(rest[rows], rest[rows])
+                np.add(tops, self._tops[number], out=nodes[rows])
             return nodes
         for (number, rows), summed in zip(parts, sums, strict=True):
             self._trees[number].summed = summed
-            own = rest[rows]
-            own *= summed * BELOW_END
-            own += borders[number]
+            rest_of_tree = rest[rows]
+            rest_of_tree *= summed * BELOW_END
+            rest_of_tree += borders[number]
         nodes = begins[1:].searchsorted(rest, side="right")
         rest -= begins.take(nodes)
         return nodes

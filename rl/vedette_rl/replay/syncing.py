@@ -27,6 +27,7 @@ be gone too: those whose slots the writer may have taken since.
 from __future__ import annotations
 
 import bisect
+import contextlib
 import os
 import struct
 import threading
@@ -72,7 +73,7 @@ class SyncedCommit(NamedTuple):
         commit: it is on the disk, with its rows.
         bound: rows from this number on were never written.
         shared_bound: the same of what the rows share.
-        boot: which start of the machine it was written in.
+        boot: the id of the machine's start in which it was written.
     """
 
     commit: CommitPoint
@@ -140,8 +141,8 @@ class RingSyncer:
     """Syncs the columns of a ring, and bounds how far its writer may go until then.
 
     Args:
-        directory, manifest: of the ring.
-        latest: its last commit.
+        directory, manifest: the ring's directory and manifest.
+        latest: the ring's last commit.
         synced: the last commit that is on the disk; None: the columns are synced now.
         bounded: False: the ring is not synced while it is written, and has no bound.
 
@@ -311,13 +312,13 @@ class Recovery(NamedTuple):
     Args:
         commit: the last that is on the disk.
         floor: rows below are gone.
-        found: the last commit that is there, whose rows may be torn; None: it is torn itself.
+        last_commit: the last one that is there, whose rows may be torn; None: it is torn itself.
         synced: False: nothing says which rows were synced, so all are gone.
     """
 
     commit: CommitPoint
     floor: int
-    found: Commit | None
+    last_commit: Commit | None
     synced: bool
 
     def __str__(self) -> str:
@@ -325,8 +326,10 @@ class Recovery(NamedTuple):
         why = "the machine stopped, or the run came from another one, while the replay was written"
         if not self.synced:
             return f"{why}, and {SYNCED} is missing or damaged: its rows are lost, it begins empty"
-        rows_lost = max(0, self.found.inserted - self.commit.inserted) if self.found else 0
-        lost = f", {rows_lost:,} lost" if self.found else ""
+        rows_lost = (
+            max(0, self.last_commit.inserted - self.commit.inserted) if self.last_commit else 0
+        )
+        lost = f", {rows_lost:,} lost" if self.last_commit else ""
         return f"{why}: recovered to its last sync: {kept:,} rows kept{lost}"
 
 
@@ -336,7 +339,10 @@ def find_recovery(directory: Path, manifest: Manifest) -> Recovery | None:
     Raises:
         ReplayTornError: a column's file is missing, cut short or another replay's.
     """
-    synced, commit = read_synced(directory), _readable_commit(directory)
+    synced = read_synced(directory)
+    commit: Commit | None = None
+    with contextlib.suppress(ReplayTornError):  # a power failure may have torn it, too
+        commit = last_commit(directory)
     if commit is not None:
         closed, boot = (synced.closed, synced.boot) if synced else (commit.synced, commit.boot)
         # In the same start of the machine the page cache is taken to have kept every write.
@@ -365,39 +371,38 @@ def recover(
     Raises:
         ReplayTornError: as `find_recovery`.
     """
-    found = find_recovery(directory, manifest)
-    if found is None:
+    recovery = find_recovery(directory, manifest)
+    if recovery is None:
         return None
-    stamp = found.commit.stamp
-    if merge_stamps and found.found and found.found.inserted > found.commit.inserted:
-        stamp = merge_stamps(stamp, found.found.stamp)
+    stamp = recovery.commit.stamp
+    if (
+        merge_stamps
+        and recovery.last_commit
+        and recovery.last_commit.inserted > recovery.commit.inserted
+    ):
+        stamp = merge_stamps(stamp, recovery.last_commit.stamp)
     # In this order: killed or cut off at any line, the next start does the same once more.
-    ring_files.write_cursor(directory, found.commit.inserted, found.floor)
+    ring_files.write_cursor(directory, recovery.commit.inserted, recovery.floor)
     (directory / PRIORITIES).unlink(missing_ok=True)  # of other rows: they start again
     (directory / COMMITS).unlink(missing_ok=True)
     CommitWriter.make(directory)
     commit = CommitWriter(directory)
-    commit.write(found.commit.inserted, stamp, synced=True)
+    commit.write(recovery.commit.inserted, stamp, synced=True)
     commit.sync()
     commit.close()
     sync_directory(directory)
     record = SyncedFile(directory)
-    record.write(found.commit._replace(stamp=stamp), found.commit.inserted, found.commit.shared)
+    record.write(
+        recovery.commit._replace(stamp=stamp), recovery.commit.inserted, recovery.commit.shared
+    )
     record.close()
-    return found
+    return recovery
 
 
 def _is_this_start(boot: bytes) -> bool:
     """True if the machine has not started since, or cannot tell."""
     now = commits.boot_id()
     return boot == now or not any(now)
-
-
-def _readable_commit(directory: Path) -> Commit | None:
-    try:
-        return last_commit(directory)
-    except ReplayTornError:
-        return None
 
 
 def _first_whole_row(directory: Path, manifest: Manifest, synced: SyncedCommit) -> int:

@@ -125,7 +125,7 @@ class DrawnRows:
 
 
 class UniformReplay(DrawnRows):
-    """Draws rows with replacement, while a writer goes on inserting."""
+    """Draws rows with replacement, while a writer keeps inserting."""
 
     def sample(self, batch_size: int) -> Sample:
         columns = self.buffers(batch_size)
@@ -174,8 +174,8 @@ def make_custom_replay(config: ReplayConfig, rows: Rows, rng: np.random.Generato
     Raises:
         UnknownNameError: there is none, or what is there is no `ReplayBuffer`.
     """
-    own = import_by_name("replay.name", config.name)(rows, rng, config, **config.kwargs)
-    if not isinstance(own, ReplayBuffer):
+    custom = import_by_name("replay.name", config.name)(rows, rng, config, **config.kwargs)
+    if not isinstance(custom, ReplayBuffer):
         raise UnknownNameError("replay.name", config.name, "it is no ReplayBuffer")
-    check_first_sample(config.name, own)
-    return own
+    check_first_sample(config.name, custom)
+    return custom

@@ -100,7 +100,7 @@ def explain(
         prefix: the key of the part, "" for the whole.
         known: every key there is, to find the nearest.
     """
-    found: dict[str, list[ErrorDetails]] = {}
+    complaints_by_key: dict[str, list[ErrorDetails]] = {}
     optional: set[str] = set()
     errors = error.errors(include_url=False)
     wrong_entries_of = {details["loc"][:-1] for details in errors}
@@ -112,11 +112,13 @@ def explain(
             path = [*map(str, details["loc"])]
             may_be_none = False
         key = ".".join(filter(None, [prefix, *path]))
-        found.setdefault(key, []).append(details)
+        complaints_by_key.setdefault(key, []).append(details)
         optional |= {key} if may_be_none else set()
     for key in optional:
-        found[key].append({**found[key][0], "type": "none_required"})
-    return [_explained(key, complaints, part, known) for key, complaints in found.items()]
+        complaints_by_key[key].append({**complaints_by_key[key][0], "type": "none_required"})
+    return [
+        _explained(key, complaints, part, known) for key, complaints in complaints_by_key.items()
+    ]
 
 
 def _explained(
@@ -177,7 +179,7 @@ def _sentence(complaints: list[ErrorDetails], words: Mapping[str, str]) -> str:
     first = complaints[0]
     if first["type"] == "value_error":
         return str(first.get("ctx", {}).get("error", first["msg"]))
-    message, *others = (_said(details, words) for details in complaints)
+    message, *others = (_describe_complaint(details, words) for details in complaints)
     for other in others:
         if message.startswith("must be ") and other.startswith("must be "):
             message += f" or {other.removeprefix('must be ')}"
@@ -185,7 +187,7 @@ def _sentence(complaints: list[ErrorDetails], words: Mapping[str, str]) -> str:
     return f"{message}, not {got if len(got) <= 60 else got[:57] + '...'}"
 
 
-def _said(details: ErrorDetails, words: Mapping[str, str]) -> str:
+def _describe_complaint(details: ErrorDetails, words: Mapping[str, str]) -> str:
     """One complaint as a sentence that says what a value must be."""
     context: Mapping[str, Any] = details.get("ctx", {})  # numbers and texts, by the error's type
     if (pattern := str(context.get("pattern", ""))) in words:
@@ -199,8 +201,10 @@ def _said(details: ErrorDetails, words: Mapping[str, str]) -> str:
 
 
 def _path(part: type[BaseModel], loc: tuple[int | str, ...]) -> tuple[list[str], bool]:
-    """The places of `loc` that are keys: pydantic adds a union's members, nobody wrote those; and
-    whether the last key may be none."""
+    """Return the places of `loc` that are keys, and whether the last key may be none.
+
+    Pydantic adds a union's members, which the user did not write.
+    """
     path: list[str] = []
     here: type[BaseModel] | None = part
     named = may_be_none = False  # named: the next place is a name
@@ -220,7 +224,7 @@ def _path(part: type[BaseModel], loc: tuple[int | str, ...]) -> tuple[list[str],
 
 
 def is_named(annotation: Any) -> bool:  # annotations have no common type
-    """True for tables of which each has a name of the user's own."""
+    """Return True for tables that the user names."""
     return get_origin(annotation) is dict and _model_in(annotation) is not None
 
 

@@ -1,4 +1,4 @@
-"""What the settings of several parts share: schedules, and marks of what is stored.
+"""Settings that several parts share: schedules, and marks of what is stored.
 
 Marked settings are part of what a run has stored, which a resume must leave as they were; with
 another setting that is `IN_BEST` it begins a new best evaluation.

@@ -3,8 +3,8 @@
 The observations of an actor's environments are kept in a pool, a frame at a time, and the step
 processor is given *places* in the pool instead of observations. Of stacks, a frame is recognized
 because a successor is its predecessor moved by one, which is compared byte for byte; where it is
-not so (an episode began), the stack is stored anew. An observation that is no stack is one frame: a
-successor, and what the next transition begins with. So the transitions are exact for any
+not so (an episode began), the whole stack is stored. An observation that is no stack is one frame:
+a successor, and what the next transition begins with. So the transitions are exact for any
 environment. `vedette_rl.replay.frame_stacks` has the words.
 
 Letters: E environments, S frames of a stack.
@@ -26,7 +26,7 @@ class FramePool:
     """The last frames of E environments, a ring of slots for each environment.
 
     Args:
-        frames: how observations are made of them.
+        frames: the stacks that observations consist of.
         envs: E.
         n_step: steps that a transition spans at most.
 
@@ -77,7 +77,7 @@ class FrameSteps:
 
     Args:
         inner: made for rows of places (`vedette_rl.replay.frame_stacks.row_with_places`).
-        frames: how observations are made of frames.
+        frames: the stacks that observations consist of.
         envs: E.
         n_step: steps that a transition of `inner` spans at most.
     """
@@ -144,7 +144,7 @@ class FrameSteps:
 
     def flush(self) -> Columns:
         """Return unfinished transitions, of fewer steps."""
-        self._seen = None  # whoever goes on from here may see something else
+        self._seen = None  # the next transitions may begin with another observation
         return self._inner.flush()
 
     def with_whole_stacks(self, transitions: Columns) -> Columns:

@@ -52,9 +52,9 @@ class Hindsight:
 
     Args:
         n: steps of a transition.
-        discount: of each step's reward.
+        discount: the discount of each step's reward.
         envs: E.
-        dtype: of a transition.
+        dtype: the dtype of a transition.
         goals: k, relabelled transitions beside each.
 
     Raises:
@@ -127,14 +127,14 @@ class Hindsight:
 
     def _end(self, ended: NDArray[np.bool_], last: int) -> Columns:
         """The transitions of these environments' episodes, whose last step is this."""
-        found = [self._with_hindsight(env, last) for env in np.flatnonzero(ended).tolist()]
+        relabelled = [self._with_hindsight(env, last) for env in np.flatnonzero(ended).tolist()]
         self._began[ended] = self._next
         oldest = int(self._began.min())
         del self._held[: oldest - self._first]
         self._first = oldest
-        if not found:
+        if not relabelled:
             return empty_columns(self._dtype, 0)
-        return {name: np.concatenate([rows[name] for rows in found]) for name in found[0]}
+        return {name: np.concatenate([rows[name] for rows in relabelled]) for name in relabelled[0]}
 
     def _with_hindsight(self, env: int, last: int) -> Columns:
         """An episode's T transitions, then each k times with other goals."""
@@ -148,7 +148,7 @@ class Hindsight:
         t = t.repeat(self._goals)
         goal = episode[_REACHED][self._rng.integers(t, len(held))]  # of one of t, ..., T - 1
         steps, inside = self._steps_of(t, len(held))
-        reward, terminated = self._judge(episode, steps, goal)
+        reward, terminated = self._compute_rewards_and_ends(episode, steps, goal)
         again = self._transitions(episode, t, inside, reward, terminated)
         for name in _WANTED:
             again[name] = goal
@@ -159,10 +159,10 @@ class Hindsight:
         steps = t[:, None] + self._ahead
         return np.minimum(steps, length - 1), steps < length
 
-    def _judge(
+    def _compute_rewards_and_ends(
         self, episode: Columns, steps: NDArray[Any], goal: NDArray[Any]
     ) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Rewards and ends ``(R, n)`` of steps, where `goal` ``(R, *goal)`` had been wanted."""
+        """Return rewards and ends ``(R, n)`` of steps, had `goal` ``(R, *goal)`` been wanted."""
         reached = episode[_REACHED][steps.ravel()]
         wanted = goal.repeat(steps.shape[1], axis=0)
         reward = np.empty(len(wanted), np.float32)
@@ -180,7 +180,7 @@ class Hindsight:
         return true
 
     def _ends(self, reached: NDArray[Any], wanted: NDArray[Any]) -> NDArray[np.bool_]:
-        """Where the environment's ``compute_terminated`` ends an episode ``(B,)``; else nowhere."""
+        """Return where the environment's ``compute_terminated`` ends an episode ``(B,)``."""
         if self._terminated is None:
             return np.zeros(len(wanted), np.bool_)
         ends = np.asarray(self._terminated(reached, wanted, _no_infos(wanted)), np.bool_)

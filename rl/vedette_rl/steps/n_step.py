@@ -31,9 +31,9 @@ class NStep:
 
     Args:
         n: steps of a transition, 1 to 255.
-        discount: of each step's reward.
+        discount: the discount of each step's reward.
         envs: E.
-        dtype: of a transition (`vedette_rl.envs.transition_dtype`).
+        dtype: the dtype of a transition (`vedette_rl.envs.transition_dtype`).
     """
 
     def __init__(self, n: int, discount: float, envs: int, dtype: np.dtype[Any]) -> None:

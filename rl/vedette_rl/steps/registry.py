@@ -18,7 +18,7 @@ from vedette_rl.steps.n_step import NStep
 
 
 def step_processor(name: str) -> Callable[..., Any]:
-    """The class of this name: ``n_step``, ``her``, or ``module:Name`` of your own.
+    """Return the class of this name: ``n_step``, ``her``, or a custom ``module:Name``.
 
     Raises:
         UnknownNameError: there is none.
@@ -30,8 +30,8 @@ def step_processor(name: str) -> Callable[..., Any]:
     if not is_import_name(name):
         why = "there are n_step, her and module:Name"
         raise UnknownNameError("actors.step_processor", name, why)
-    found: Callable[..., Any] = import_by_name("actors.step_processor", name)
-    return found
+    processor: Callable[..., Any] = import_by_name("actors.step_processor", name)
+    return processor
 
 
 def make_step_processor(
@@ -40,17 +40,17 @@ def make_step_processor(
     """The processor of this name, made with the arguments of `NStep`.
 
     Args:
-        her_goals: of ``her`` alone.
+        her_goals: the goals of each transition, for ``her`` alone.
 
     Raises:
         UnknownNameError: there is none, or what is there is no `StepProcessor`.
         HindsightError: ``her`` cannot relabel these transitions.
     """
     further = {"goals": her_goals} if name == "her" else {}
-    own = step_processor(name)(n, discount, envs, dtype, **further)
-    if not isinstance(own, StepProcessor):
+    custom = step_processor(name)(n, discount, envs, dtype, **further)
+    if not isinstance(custom, StepProcessor):
         raise UnknownNameError("actors.step_processor", name, "it is no StepProcessor")
-    return own
+    return custom
 
 
 def prepare_steps(processor: StepProcessor, envs: VectorEnvironment, seed: int) -> None:

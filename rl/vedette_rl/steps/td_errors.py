@@ -20,7 +20,7 @@ class StepsWithTdErrors:
     algorithm 1, line 8).
 
     Args:
-        inner: what makes the transitions.
+        inner: the step processor that makes the transitions.
         policy: computes the errors, by the model that it acts on now.
         whole: gives the transitions whole observations, where theirs are something else.
     """
@@ -34,11 +34,11 @@ class StepsWithTdErrors:
 
     @property
     def span(self) -> int | None:
-        """That of the other; None where it has none."""
+        """The inner processor's span; None where it has none."""
         return getattr(self._inner, "span", None)
 
     def prepare(self, envs: VectorEnvironment, seed: int) -> None:
-        """Prepare the other."""
+        """Prepare the inner processor."""
         prepare_steps(self._inner, envs, seed)
 
     def process(self, step: Step) -> Columns:

@@ -68,8 +68,8 @@ def replace_file(path: Path, content: str | bytes, *, durable: bool = False) -> 
 def replace_or_overwrite(path: Path, content: str | bytes) -> None:
     """Replace a file's content; on a full disk, overwrite it in the room that it has.
 
-    For small files without which a process could not go on: on the disk before this returns. Only a
-    power failure while it is overwritten may leave less than the whole of one content.
+    For small files without which a process could not continue: on the disk before this returns.
+    Only a power failure while it is overwritten may leave less than the whole of one content.
 
     Raises:
         OSError: naming `path`.

@@ -23,7 +23,7 @@ class BufferPool:
     A view of an array, or a `memoryview` of one, holds it.
 
     Args:
-        large_bytes: what is smaller is left to malloc.
+        large_bytes: the least size; smaller buffers are left to malloc.
     """
 
     def __init__(self, large_bytes: int = LARGE_BYTES) -> None:

@@ -1,4 +1,4 @@
-"""The checkpoints of a run: a directory each, the newest few.
+"""The checkpoints of a run: a directory each, the newest few. `state_file` is their format.
 
 ::
 
@@ -42,9 +42,9 @@ class LoadedCheckpoint:
     """A checkpoint that was read.
 
     Args:
-        path: its directory.
-        state: as it was given to `Checkpoints.save`.
-        meta: likewise.
+        path: the checkpoint's directory.
+        state: the state that was given to `Checkpoints.save`.
+        meta: the meta that was given with it.
         skipped: errors of newer ones that could not be read; worth a warning each.
     """
 
@@ -59,7 +59,7 @@ class Checkpoints:
 
     Args:
         root: made when the first is saved.
-        keep: how many stay, at least 1.
+        keep: the number of checkpoints that stay, at least 1.
     """
 
     def __init__(self, root: str | Path, keep: int) -> None:
@@ -79,7 +79,7 @@ class Checkpoints:
 
         Raises:
             CheckpointError: it could not be written; the earlier ones are as they were, and the
-                caller may go on and try again later.
+                caller may continue and try again later.
         """
         directory = self.root / str(opt_steps)
         write_state(directory, state, meta, throttle)
@@ -97,21 +97,21 @@ class Checkpoints:
         """The directories of whole checkpoints, oldest first."""
         if not self.root.is_dir():
             return []
-        found = [path for path in self.root.iterdir() if path.name.isdecimal()]
-        whole = [path for path in found if (path / STATE_FILE).is_file()]
+        numbered = [path for path in self.root.iterdir() if path.name.isdecimal()]
+        whole = [path for path in numbered if (path / STATE_FILE).is_file()]
         return sorted(whole, key=lambda path: int(path.name))
 
     def latest(self) -> Path | None:
         """The directory of the newest; None where there is none."""
-        found = self.list()
-        return found[-1] if found else None
+        checkpoints = self.list()
+        return checkpoints[-1] if checkpoints else None
 
     def read(self, which: str) -> LoadedCheckpoint | None:
-        """Read one, chosen again where a run that goes on has removed it meanwhile; None where
+        """Read one, chosen again where a run that continues has removed it meanwhile; None where
         there is none.
 
         Args:
-            which: its optimization steps, or ``latest``.
+            which: the checkpoint's optimization steps, or ``latest``.
 
         Raises:
             CheckpointError: it cannot be read.
@@ -133,10 +133,10 @@ class Checkpoints:
         Raises:
             CheckpointError: there are some and none can be read.
         """
-        found = self._newest_readable(read_state)
-        if found is None:
+        newest = self._newest_readable(read_state)
+        if newest is None:
             return None
-        path, (state, meta), skipped = found
+        path, (state, meta), skipped = newest
         return LoadedCheckpoint(path, state, meta, skipped)
 
     def unreadable_after(self, opt_steps: int) -> Iterator[tuple[int, str]]:
@@ -164,8 +164,8 @@ class Checkpoints:
         Raises:
             CheckpointError: as `load_latest`.
         """
-        found = self._newest_readable(check_state)
-        return found[:2] if found else None
+        newest = self._newest_readable(check_state)
+        return newest[:2] if newest else None
 
     def _newest_readable(
         self, read: Callable[[Path], Read]
@@ -189,12 +189,12 @@ class Checkpoints:
 
 @dataclass(frozen=True, slots=True)
 class TakenWeights:
-    """What an agent takes over of another's weights.
+    """The weights that an agent takes over from another.
 
     Args:
-        state: its own state, with those.
+        state: the agent's state with the taken arrays.
         taken: arrays that fit, as ``PART/NAME``.
-        left: those that stay as they are, each with the reason.
+        left: arrays that stay as they are, each with the reason.
         unused: arrays of the other that the agent has no place for.
     """
 
@@ -204,12 +204,12 @@ class TakenWeights:
     unused: tuple[str, ...] = ()
 
     def describe(self, source: str) -> list[str]:
-        """How many arrays come from `source`, and how many do not, each with the first few."""
+        """Say how many arrays come from `source`, and how many do not, each with the first few."""
         count = f"{len(self.taken)} of {len(self.taken) + len(self.left)} arrays"
         lines = [f"begins with {count} from {source}: {first_few(self.taken)}"]
-        anew = f"begins anew with {len(self.left)}: {first_few(self.left)}"
+        new = f"begins anew with {len(self.left)}: {first_few(self.left)}"
         unused = f"has no place for {len(self.unused)} of its arrays: {first_few(self.unused)}"
-        return [*lines, *[anew] * bool(self.left), *[unused] * bool(self.unused)]
+        return [*lines, *[new] * bool(self.left), *[unused] * bool(self.unused)]
 
 
 def find_not_finite(state: Any, path: str = "") -> str:
@@ -256,24 +256,26 @@ def weight_parts(state: State) -> dict[str, Mapping[str, Any]]:
 
 
 def take_weights(state: State, source: Mapping[str, Mapping[str, Any]]) -> TakenWeights:
-    """Put another agent's weights in place of an agent's own, where name and shape are the same.
+    """Replace an agent's weights by another agent's, where name and shape are the same.
 
     Args:
-        state: of the agent.
+        state: the agent's state.
         source: the other's `weight_parts`.
     """
     parts: State = dict(state)
     mine = weight_parts(state)
     taken, left = list[str](), list[str]()
-    for part, own in mine.items():
+    for part, arrays in mine.items():
         there = source.get(part, {})
-        differ = {name: why for name, array in own.items() if (why := _misfit(array, there, name))}
+        differ = {
+            name: why for name, array in arrays.items() if (why := _misfit(array, there, name))
+        }
         if differ and part in _WHOLE_PARTS:
-            differ = {name: differ.get(name, "as the others of its part") for name in own}
+            differ = {name: differ.get(name, "as the others of its part") for name in arrays}
         left += [f"{part}/{name}: {why}" for name, why in differ.items()]
-        fits = [name for name in own if name not in differ]
+        fits = [name for name in arrays if name not in differ]
         taken += [f"{part}/{name}" for name in fits]
-        parts[part] = {**own, **{name: _as_own(own[name], there[name]) for name in fits}}
+        parts[part] = {**arrays, **{name: _in_form_of(arrays[name], there[name]) for name in fits}}
     unused = [
         f"{part}/{name}" for part in source for name in source[part].keys() - mine.get(part, {})
     ]
@@ -284,13 +286,13 @@ _WHOLE_PARTS = frozenset({"normalizer"})
 """Parts of which all arrays are taken, or none: a mean and the number of its batches."""
 
 
-def _misfit(own: Any, there: Mapping[str, Any], name: str) -> str:  # an array, or a tensor
-    """Why an array of the other does not fit; empty where it does."""
+def _misfit(array: Any, there: Mapping[str, Any], name: str) -> str:  # an array, or a tensor
+    """Return why an array of the other does not fit; "" where it does."""
     if name not in there:
         return "not there"
-    found = tuple(there[name].shape)
-    shape = tuple(own.shape)
-    return "" if found == shape else f"{found} there, {shape} here"
+    stored = tuple(there[name].shape)
+    shape = tuple(array.shape)
+    return "" if stored == shape else f"{stored} there, {shape} here"
 
 
 def _is_floats(leaf: object) -> bool:
@@ -298,8 +300,8 @@ def _is_floats(leaf: object) -> bool:
     return hasattr(leaf, "shape") and str(getattr(leaf, "dtype", "")).find("float") >= 0
 
 
-def _as_own(own: Any, other: Any) -> Any:  # an array, or a tensor
-    """The other's values in the form of the own."""
-    if isinstance(own, np.ndarray):
-        return np.array(other, own.dtype)
-    return own.new_tensor(np.asarray(other))
+def _in_form_of(ours: Any, theirs: Any) -> Any:  # an array, or a tensor
+    """Convert the other's values to our array's dtype and kind."""
+    if isinstance(ours, np.ndarray):
+        return np.array(theirs, ours.dtype)
+    return ours.new_tensor(np.asarray(theirs))

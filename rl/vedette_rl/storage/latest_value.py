@@ -295,11 +295,11 @@ class LatestValueReader:
         None where no newer one than `after` is there, or where the writer was faster than every
         attempt to copy one: ask again.
         """
-        found = self.read_array(after)
-        return None if found is None else (found[0], found[1].tobytes())
+        newest = self.read_array(after)
+        return None if newest is None else (newest[0], newest[1].tobytes())
 
     def read_array(self, after: int = 0) -> tuple[int, NDArray[np.uint8]] | None:
-        """As `read`, as an array: what is large takes half the time."""
+        """Read as `read` does, but as an array: a large value takes half the time."""
         for _ in range(READ_TRIES):
             seq = self.seq
             if seq <= after or self._slots is None:

@@ -64,7 +64,7 @@ def write_state(
     Args:
         directory: made if it is not there; one that is there keeps its other files.
         state: leaves are tensors, arrays, numbers, strings, booleans or None.
-        meta: what is worth knowing of it, of JSON's types.
+        meta: facts about it in JSON's types.
         throttle: see `Throttle`.
 
     Raises:
@@ -185,11 +185,11 @@ def _safetensors(leaves: Leaves, metadata: dict[str, str]) -> Parts:
 
 
 def _digest(metadata: Mapping[str, str], parts: Parts) -> str:
-    """Of all that a reader takes for numbers, where a flipped bit makes another number."""
-    found = zlib.crc32((metadata["state"] + metadata["meta"]).encode())
+    """Return the checksum of all that a reader takes for numbers: a flipped bit changes those."""
+    checksum = zlib.crc32((metadata["state"] + metadata["meta"]).encode())
     for part in parts:
-        found = zlib.crc32(part, found)
-    return f"{found:08x}"
+        checksum = zlib.crc32(part, checksum)
+    return f"{checksum:08x}"
 
 
 def _digest_of_file(path: Path, metadata: Mapping[str, str]) -> str:

@@ -65,7 +65,7 @@ def sync_file(file: int) -> None:
     """Wait until the disk has a file: its content, and its size."""
     full = getattr(fcntl, "F_FULLFSYNC", None)
     if full is not None:  # macOS, where fsync leaves it in the drive's cache
-        with contextlib.suppress(OSError):  # some file systems, such as a network's, have no such
+        with contextlib.suppress(OSError):  # some file systems, e.g. a network's, have no such
             fcntl.fcntl(file, full)
             return
     os.fsync(file)

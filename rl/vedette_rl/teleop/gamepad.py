@@ -17,7 +17,7 @@ from vedette_rl.envs.vector_env import Env
 from vedette_rl.errors import TakeoverError
 from vedette_rl.teleop.takeover import (
     KeyTable,
-    Person,
+    PersonInput,
     Takeover,
     action_of_keys,
     load_pygame,
@@ -46,10 +46,10 @@ class GamepadTakeover(Takeover):
     It shows nothing: a person sees the robot, or a simulator made with ``render_mode="human"``.
 
     Args:
-        env: with actions of a Box of one dimension, or discrete ones.
-        axes: of a Box, the axis for each of its numbers: ``"1"``, ``"-1"`` upside down, ``""`` for
-            none. An axis goes from the lowest to the highest action. None: the sticks in order, up
-            and right for more.
+        env: an environment with actions of a Box of one dimension, or discrete ones.
+        axes: the axis for each number of a Box: ``"1"``, ``"-1"`` upside down, ``""`` for none. An
+            axis goes from the lowest to the highest action. None: the sticks in order, up and right
+            for more.
         buttons: actions by button: ``{"4": [0, 0, 1]}``. Of a Box they are added; discrete actions
             have the first buttons where nothing is said.
         hold: the person acts while this button is held; None: while a stick is out of the dead
@@ -57,8 +57,8 @@ class GamepadTakeover(Takeover):
         ends, rewards: as of `KeyboardTakeover`, by button.
         forget: the button that forgets the episode; None: none does.
         fps: steps a second; None: the environment's `render_fps`.
-        dead_zone: of a stick around its middle.
-        device: the number of the gamepad as pygame counts them, or one of your own.
+        dead_zone: the part of a stick's way around its middle that counts as 0.
+        device: the number of the gamepad as pygame counts them, or a custom one.
 
     Raises:
         TakeoverError: a number, a button or an action is none, or there is no such gamepad.
@@ -111,16 +111,16 @@ class GamepadTakeover(Takeover):
         acting = ", ".join(f"{code}={np.asarray(a).tolist()}" for (code,), a in self.table.items())
         return "gamepad: " + "; ".join(filter(None, (sticks, acting and f"buttons {acting}")))
 
-    def _read(self) -> Person:
+    def _read(self) -> PersonInput:
         try:
             axes, held = self._pad.read()
         except ConnectionError:
             self.closed = True
-            return Person(closed=True)
+            return PersonInput(closed=True)
         pressed = held - self._held
         self._held = held
-        own = self._action(axes, held)
-        return Person(own, *verdict_of(self._verdicts, pressed), self._forget in pressed)
+        action = self._action(axes, held)
+        return PersonInput(action, *verdict_of(self._verdicts, pressed), self._forget in pressed)
 
     def _action(self, axes: Sequence[float], held: frozenset[int]) -> Any:
         """The person's action; None where the person leaves it to the policy."""

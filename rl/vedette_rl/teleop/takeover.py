@@ -32,12 +32,12 @@ KeyTable = dict[frozenset[int], Any]
 what a person who does nothing does."""
 
 
-class Person(NamedTuple):
-    """What a person does in a step.
+class PersonInput(NamedTuple):
+    """The input of a person in one step.
 
     Args:
-        action: that is executed; None: the policy's.
-        reward: of the step, in place of the environment's; None: that one.
+        action: the action that is executed; None: the policy's.
+        reward: the reward of the step; None: the environment's.
         ends: the episode ends with this step, as a success where `reward` is above 0.
         dropped: the episode is to be forgotten.
         closed: the person's part is over.
@@ -82,12 +82,14 @@ class Takeover(gym.Wrapper[Any, Any, Any, Any]):
         return dropped
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        person = Person() if self.closed else self._read()
+        person = PersonInput() if self.closed else self._read()
         self._dropped |= person.dropped
-        own = person.action
-        obs, reward, terminated, truncated, info = self.env.step(action if own is None else own)
-        if own is not None:
-            info = {**info, "intervene_action": own}
+        executed = person.action
+        obs, reward, terminated, truncated, info = self.env.step(
+            action if executed is None else executed
+        )
+        if executed is not None:
+            info = {**info, "intervene_action": executed}
         if person.reward is not None:
             reward = person.reward
         if person.ends:
@@ -96,7 +98,7 @@ class Takeover(gym.Wrapper[Any, Any, Any, Any]):
         self._show()
         return obs, reward, bool(terminated), bool(truncated), info
 
-    def _read(self) -> Person:
+    def _read(self) -> PersonInput:
         raise NotImplementedError
 
     def _show(self) -> None:
@@ -107,8 +109,8 @@ class Takeover(gym.Wrapper[Any, Any, Any, Any]):
 class KeyboardTakeover(Takeover):
     """Shows the environment in a window; where a person holds a key, its action is executed.
 
-    Escape or closing the window ends the person's part; the policy goes on alone. Backspace forgets
-    the episode. The window opens at the first step.
+    Escape or closing the window ends the person's part; the policy then acts alone. Backspace
+    forgets the episode. The window opens at the first step.
 
     ::
 
@@ -153,7 +155,7 @@ class KeyboardTakeover(Takeover):
     def describe(self) -> str:
         return f"keys: {describe_keys(self.table)}"
 
-    def _read(self) -> Person:
+    def _read(self) -> PersonInput:
         if self._window is None:
             picture = self._picture()
             self._window = _Window(self._id, self.env, self.table)
@@ -162,10 +164,10 @@ class KeyboardTakeover(Takeover):
         if closed:
             self.closed = True
             self._close_window()
-            return Person(closed=True)
-        own = action_of_keys(self.table, held, self.env.action_space)
+            return PersonInput(closed=True)
+        action = action_of_keys(self.table, held, self.env.action_space)
         dropped = self._window.backspace in pressed
-        return Person(own, *verdict_of(self._verdicts, pressed), dropped)
+        return PersonInput(action, *verdict_of(self._verdicts, pressed), dropped)
 
     def _show(self) -> None:
         if self._window is not None:
@@ -202,31 +204,31 @@ def verdict_table(
     ends: Mapping[str, float] | None,
     rewards: Mapping[str, float] | None,
 ) -> VerdictTable:
-    """What a person may say of a step, by key or button.
+    """Return the verdicts that a person may give on a step, by key or button.
 
     Raises:
         TakeoverError: there is no such key, it acts, or the reward is none.
     """
-    found: VerdictTable = {}
+    table: VerdictTable = {}
     for named, is_end in ((rewards, False), (ends, True)):
         for name, reward in (named or {}).items():
             number = code(env_id, name)
-            if number in acting or number in found:
+            if number in acting or number in table:
                 raise TakeoverError(env_id, f"{name!r} has two meanings", "choose another")
             if not (isinstance(reward, (int, float)) and math.isfinite(reward)):
                 raise TakeoverError(
                     env_id, f"{name!r} is {reward!r}, which is no reward", "say 1.0"
                 )
-            found[number] = float(reward), is_end
-    return found
+            table[number] = float(reward), is_end
+    return table
 
 
 def verdict_of(verdicts: VerdictTable, pressed: Collection[int]) -> tuple[float | None, bool]:
     """The reward that a person has given, and whether the episode ends; an end counts first."""
-    said = [verdicts[code] for code in sorted(pressed) if code in verdicts]
-    if not said:
+    given = [verdicts[code] for code in sorted(pressed) if code in verdicts]
+    if not given:
         return None, False
-    return max(said, key=lambda verdict: verdict[1])
+    return max(given, key=lambda verdict: verdict[1])
 
 
 class _Window:
@@ -236,7 +238,7 @@ class _Window:
         import pygame
 
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of matplotlib, whose plots nobody wants
+            warnings.simplefilter("ignore")  # of matplotlib, whose plots are not used
             from gymnasium.utils import play
         self._pygame = pygame
         self._draw = play.display_arr
@@ -313,8 +315,8 @@ def key_table(env_id: str, env: Env, keys: Mapping[str, JsonValue] | None) -> Ke
     """
     pygame = load_pygame(env_id)
     space = env.action_space
-    if not keys and (own := _table_of(env, _known_codes(pygame))):
-        return {frozenset(): idle_action_of(space), **own}
+    if not keys and (known_keys := _table_of(env, _known_codes(pygame))):
+        return {frozenset(): idle_action_of(space), **known_keys}
     named = dict(keys or _default_keys(space))
     if not named:
         fix = "name the keys: --key left=ACTION --key right=ACTION"
@@ -360,10 +362,10 @@ def _table_of(env: Env, known: frozenset[int]) -> KeyTable:
     MountainCar's numbers of an older pygame."""
     if not env.has_wrapper_attr("get_keys_to_action"):
         return {}
-    own = env.get_wrapper_attr("get_keys_to_action")()
+    keys_to_action = env.get_wrapper_attr("get_keys_to_action")()
     table = {
         frozenset(ord(key) if isinstance(key, str) else key for key in keys): action
-        for keys, action in own.items()
+        for keys, action in keys_to_action.items()
     }
     return table if all(keys <= known for keys in table) else {}
 
@@ -377,7 +379,7 @@ def _code(pygame: Any, env_id: str, name: str) -> int:  # the module
 
 
 def idle_action_of(space: gym.Space[Any]) -> Any:
-    """What happens while nobody does anything: 0, or the first action."""
+    """Return the action while the person does nothing: 0, or the first action."""
     match space:
         case gs.Box():
             return np.clip(np.zeros(space.shape), space.low, space.high).astype(space.dtype)
@@ -388,19 +390,19 @@ def idle_action_of(space: gym.Space[Any]) -> Any:
 
 
 def parse_action(env_id: str, key: str, value: JsonValue, space: gym.Space[Any]) -> Any:
-    """The action that somebody wrote for a key.
+    """Convert the action that a configuration gives a key.
 
     Raises:
-        TakeoverError: it is none of the space.
+        TakeoverError: it is not in the space.
     """
     try:
         action: Any = np.asarray(value, space.dtype)
     except (TypeError, ValueError):
         action = np.empty(0)
     is_whole = action.dtype.kind == "f" or np.array_equal(action, np.asarray(value))
-    own = int(action) if isinstance(space, gs.Discrete) and action.shape == () else action
-    if is_whole and space.contains(own):
-        return own
+    converted = int(action) if isinstance(space, gs.Discrete) and action.shape == () else action
+    if is_whole and space.contains(converted):
+        return converted
     why = f"{key} is {value}, which is no action"
     raise TakeoverError(env_id, why, f"its actions are {space}")
 
@@ -417,7 +419,7 @@ def _default_keys(space: gym.Space[Any]) -> dict[str, JsonValue]:
             middle: dict[str, JsonValue] = {NO_KEY: first + 1} if count == 3 else {}
             return {"left": first, "right": first + count - 1, **middle, **digits}
         case gs.Box() if len(space.shape) == 1:
-            found: dict[str, JsonValue] = {}
+            keys: dict[str, JsonValue] = {}
             low = np.where(np.isfinite(space.low), space.low, -1.0)
             high = np.where(np.isfinite(space.high), space.high, 1.0)
             for axis, (back, forward) in enumerate((("left", "right"), ("down", "up"))):
@@ -425,7 +427,7 @@ def _default_keys(space: gym.Space[Any]) -> dict[str, JsonValue]:
                     if axis < len(ends):
                         value = np.zeros(len(ends))
                         value[axis] = ends[axis]
-                        found[name] = np.clip(value, space.low, space.high).tolist()
-            return found
+                        keys[name] = np.clip(value, space.low, space.high).tolist()
+            return keys
         case _:
             return {}

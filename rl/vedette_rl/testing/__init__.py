@@ -1,4 +1,4 @@
-"""Contracts for your own agents, policies, step processors, replay buffers and environments.
+"""Contracts for custom agents, policies, step processors, replay buffers and environments.
 
 They are mixins of tests, and need no pytest to be imported."""
 

@@ -132,11 +132,11 @@ class LossContract:
         assert np.allclose(one, weighed, rtol=0.05), "weights make a difference to TD errors"
 
     def test_td_errors_are_linear_in_the_reward(self) -> None:
-        """Of opposite rewards R, large enough, ``|x + R| + |x - R|`` is 2 R, whatever x is."""
-        found = self._td_errors(self._going_on(0))
-        if not self.plain_td_errors or found is None:
+        """For opposite rewards R, large enough, ``|x + R| + |x - R|`` is 2 R, whatever x is."""
+        td_errors = self._td_errors(self._going_on(0))
+        if not self.plain_td_errors or td_errors is None:
             return
-        large = 10.0 * max(_LARGE_REWARD, float(found.max()))
+        large = 10.0 * max(_LARGE_REWARD, float(td_errors.max()))
         once, twice = (self._sum_of_opposites(reward) for reward in (large, 2.0 * large))
         assert np.abs(twice - once).max() > 1e-3 * once.max(), (
             "large rewards and larger ones have the same TD errors: are these clipped, "
@@ -288,8 +288,8 @@ class LossContract:
     def _td_errors(
         self, batch: Mapping[str, torch.Tensor], weights: torch.Tensor | None = None
     ) -> NDArray[np.float64] | None:
-        found = self._begun().opt(batch, weights).td_errors
-        return None if found is None else found.double().numpy()
+        td_errors = self._begun().opt(batch, weights).td_errors
+        return None if td_errors is None else td_errors.double().numpy()
 
     def _of_opposite_rewards(
         self, batch: Mapping[str, torch.Tensor], reward: float
@@ -303,33 +303,33 @@ class LossContract:
         return None if more is None or less is None else (more, less)
 
     def _sum_of_opposites(self, reward: float) -> NDArray[np.float64]:
-        found = self._of_opposite_rewards(self._going_on(0), reward)
-        assert found is not None, "TD errors are returned at one step and not at another"
-        return found[0] + found[1]
+        opposites = self._of_opposite_rewards(self._going_on(0), reward)
+        assert opposites is not None, "TD errors are returned at one step and not at another"
+        return opposites[0] + opposites[1]
 
     def _what_comes_after(self, *n_steps: int) -> list[NDArray[np.float64]] | None:
         """``discount**n v(next_obs)``, but for the sign, of the rows where it can be seen; None
         where the agent returns no TD errors."""
         batches = (self._ended(0), *(self._going_on(0, n_steps=n) for n in n_steps))
         errors = [self._signed_td_errors(batch) for batch in batches]
-        found = [error for error in errors if error is not None]
-        if len(found) < len(errors):
+        known_errors = [error for error in errors if error is not None]
+        if len(known_errors) < len(errors):
             return None
-        known = np.isfinite(np.sum(found, axis=0))
+        known = np.isfinite(np.sum(known_errors, axis=0))
         assert known.any(), (
             f"rewards of {_LARGE_REWARD:g} and of {-_LARGE_REWARD:g} make no difference to TD "
             "errors: do rewards not count, or are they clipped?"
         )
-        ended, *after = (error[known] for error in found)
+        ended, *after = (error[known] for error in known_errors)
         return [error - ended for error in after]
 
     def _signed_td_errors(self, batch: Mapping[str, torch.Tensor]) -> NDArray[np.float64] | None:
         """TD errors but for a constant, with their sign: half of what they are more by a large
         reward than by its opposite. Not a number where they exceed that reward."""
-        found = self._of_opposite_rewards(batch, _LARGE_REWARD)
-        if found is None:
+        opposites = self._of_opposite_rewards(batch, _LARGE_REWARD)
+        if opposites is None:
             return None
-        more, less = found
+        more, less = opposites
         both = more + less  # |R + x| + |x - R| is 2 R, and more only where |x| is more than R
         return np.where(both <= both.min() * (1.0 + 1e-5), (more - less) / 2.0, np.nan)
 
@@ -448,9 +448,9 @@ class AgentContract(LossContract):
         with tempfile.TemporaryDirectory() as folder:
             write_state(Path(folder) / "state", agent.get_state(), {})
             again.set_state(read_state(Path(folder) / "state")[0])
-        found = again.opt_steps
+        opt_steps = again.opt_steps
         expected = agent.opt_steps
-        assert found == expected, f"opt_steps is {found} after set_state, not {expected}"
+        assert opt_steps == expected, f"opt_steps is {opt_steps} after set_state, not {expected}"
         for seed in range(5, 10):
             agent.opt(self.make_batch(seed))
             again.opt(self.make_batch(seed))

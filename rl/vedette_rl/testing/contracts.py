@@ -86,9 +86,9 @@ class PolicyContract:
         policy = self.acting()
         for explore in (False, True, True, True):
             action = self.actions(policy, explore=explore)
-            found = (action.shape, action.dtype)
+            form = (action.shape, action.dtype)
             expected = ((self.envs, *shape), dtype)
-            assert found == expected, f"actions are {found}, not {expected}"
+            assert form == expected, f"actions are {form}, not {expected}"
             outside = [one for one in action if not space.contains(one.astype(space.dtype))]
             assert not outside, f"actions outside {space}: {outside[:3]}"
 
@@ -137,15 +137,15 @@ class PolicyContract:
     def test_the_same_seed_explores_the_same(self) -> None:
         one, other = self.acting(seed=4), self.acting(seed=4)
         for _ in range(5):
-            found, expected = self.actions(other, explore=True), self.actions(one, explore=True)
-            assert_same(found, expected, "exploring actions of two policies of one seed")
+            acted, expected = self.actions(other, explore=True), self.actions(one, explore=True)
+            assert_same(acted, expected, "exploring actions of two policies of one seed")
 
     def test_it_acts_on_the_newest_model(self) -> None:
         policy = self.acting(model_seed=0)
         policy.sync_model(self.make_model(1))
         fresh = self.acting(model_seed=1)
-        found, expected = self.actions(policy, explore=False), self.actions(fresh, explore=False)
-        assert_same(found, expected, "actions after sync_model, and of a policy that had no other")
+        acted, expected = self.actions(policy, explore=False), self.actions(fresh, explore=False)
+        assert_same(acted, expected, "actions after sync_model, and of a policy that had no other")
 
     def test_a_models_arrays_are_not_written(self) -> None:
         model = self.make_model(0)
@@ -169,9 +169,9 @@ class PolicyContract:
             raise AssertionError(f"a model with {name!r} of another shape was taken: {why}")
 
 
-def assert_same(found: NDArray[Any], expected: NDArray[Any], what: str) -> None:
+def assert_same(actual: NDArray[Any], expected: NDArray[Any], what: str) -> None:
     """Raise an AssertionError that shows both, unless they are equal."""
-    np.testing.assert_array_equal(found, expected, err_msg=what)
+    np.testing.assert_array_equal(actual, expected, err_msg=what)
 
 
 _NUMBER, _EPISODE, _T = 0, 1, 2  # what a ScriptedEnv's observation holds
@@ -235,10 +235,10 @@ class StepProcessorContract:
             rows = {name: len(column) for name, column in columns.items()}
             assert len(set(rows.values())) == 1, f"columns of different lengths: {rows}"
             for name, column in columns.items():
-                found = (column.dtype, column.shape[1:])
+                form = (column.dtype, column.shape[1:])
                 agreed = dtype[name]
-                assert found == (agreed.base, agreed.shape), (
-                    f"column {name!r} is {found}, agreed on is {(agreed.base, agreed.shape)}"
+                assert form == (agreed.base, agreed.shape), (
+                    f"column {name!r} is {form}, agreed on is {(agreed.base, agreed.shape)}"
                 )
 
     def test_transitions_belong_to_the_caller(self) -> None:
@@ -278,10 +278,14 @@ class StepProcessorContract:
         }
         first = (ended["next_obs"][:, _NUMBER] == 0) & (ended["next_obs"][:, _EPISODE] <= 2)
         for episode, (length, flags) in enumerate([(3, "t"), (4, "u"), (1, "tu")]):
-            own = first & (ended["next_obs"][:, _EPISODE] == episode)
-            at_end = own & (ended["next_obs"][:, _T] == length)
-            np.testing.assert_array_equal(ended["terminated"][own], at_end[own] & ("t" in flags))
-            np.testing.assert_array_equal(ended["truncated"][own], at_end[own] & ("u" in flags))
+            in_episode = first & (ended["next_obs"][:, _EPISODE] == episode)
+            at_end = in_episode & (ended["next_obs"][:, _T] == length)
+            np.testing.assert_array_equal(
+                ended["terminated"][in_episode], at_end[in_episode] & ("t" in flags)
+            )
+            np.testing.assert_array_equal(
+                ended["truncated"][in_episode], at_end[in_episode] & ("u" in flags)
+            )
 
     def test_a_flush_leaves_nothing(self) -> None:
         left = len(self.play()[-1]["reward"])

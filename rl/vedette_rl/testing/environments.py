@@ -38,10 +38,10 @@ class EnvironmentReport:
 
     Args:
         steps: played, with random actions.
-        episodes: that ended.
+        episodes: the number of episodes that ended.
         longest: steps of the longest of them.
         autoreset: mode of its vector form; None where that was not played.
-        warnings: what may be wrong and cannot be known from outside.
+        warnings: possible faults that cannot be known from outside.
     """
 
     steps: int
@@ -131,8 +131,8 @@ class _Played:
 
     def _check_observation(self, obs: Any, came_from: str) -> Columns:
         if not self._env.observation_space.contains(obs):
-            found = _outside(self._env.observation_space, obs)
-            self._fault(f"{came_from}() gave an observation that is not of its space: {found}")
+            outside = _outside(self._env.observation_space, obs)
+            self._fault(f"{came_from}() gave an observation that is not of its space: {outside}")
         columns = self._layout.encode(obs)
         for name, column in columns.items():
             if column.dtype.kind == "f" and not np.isfinite(column).all():
@@ -201,8 +201,8 @@ def _outside(space: gym.Space[Any], obs: Any) -> str:
         return f"{key!r}: {_outside(space[key], obs[key])}"
     if isinstance(space, gym.spaces.Box) and np.shape(obs) == space.shape:
         values = np.asarray(obs)
-        found = first_outside(values, space.low, space.high)
-        return found or f"a {type(obs).__name__} of {values.dtype}, not of {space.dtype}"
+        outside = first_outside(values, space.low, space.high)
+        return outside or f"a {type(obs).__name__} of {values.dtype}, not of {space.dtype}"
     return f"{obs!r}"
 
 
@@ -228,9 +228,9 @@ def _check_vector(
                 _check_reset_rows(config, ended, reward, done)
                 ends.begin(batch, ended)
                 ends.end(batch, done, terminated)
-                ends.go_on(batch, ~done & ~ended)
+                ends.continue_episodes(batch, ~done & ~ended)
             else:
-                ends.go_on(batch, ~done)
+                ends.continue_episodes(batch, ~done)
                 if done.any():
                     last = _last_of_ended(config, envs, mode, done, batch, infos)
                     ends.end(last, done, terminated)
@@ -253,7 +253,7 @@ class _VectorEnds:
         for i in np.flatnonzero(which):
             self.seen.add_start(self._row(batch, i))
 
-    def go_on(self, batch: Any, which: Any) -> None:
+    def continue_episodes(self, batch: Any, which: Any) -> None:
         for i in np.flatnonzero(which):
             self.seen.add_middle(self._row(batch, i))
 

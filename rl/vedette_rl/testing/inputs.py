@@ -28,7 +28,7 @@ class ScriptedEnv(gym.Env[Obs, Any]):
     ``1 + step + 100 * episode``.
 
     Args:
-        number: its own number, seen in every observation.
+        number: the environment's number, seen in every observation.
         episodes: length and end of each episode.
         kind: how that is shown: ``box`` (float64), ``dict`` (nested: ``{"where": {"episode"},
             "step", "number"}``), ``tuple`` ((number, episode), image uint8), or ``discrete``
@@ -161,7 +161,7 @@ class Synthetic(gym.Env[NDArray[Any], np.int64]):
     """Takes hardly any time: returns the same observation for ever; episodes have 100 steps.
 
     Args:
-        shape: of an observation.
+        shape: the shape of an observation.
         dtype: ``float32`` or ``uint8``.
         sleep_s: seconds that a step sleeps, to imitate a slow simulator.
     """
@@ -268,8 +268,8 @@ def sampled_transitions(
     declared columns are random numbers; a tenth ends an episode each way."""
     rng = np.random.default_rng(seed)
     columns = empty_columns(transition_dtype(spaces, declared), rows)
-    for own in declared:
-        columns[own.name][:] = sampled_values(own, rows, rng)
+    for declared_column in declared:
+        columns[declared_column.name][:] = sampled_values(declared_column, rows, rng)
     before = sampled_obs(spaces.observation, rows, seed)
     after = sampled_obs(spaces.observation, rows, seed + 1)
     for name, column in before.items():

@@ -1,4 +1,4 @@
-"""The actor: a process that plays a row of environments and hands over what it saw.
+"""The actor: a process that plays a vector of environments and hands over its transitions.
 
 Started by a manager as ``python -m vedette_services.actors.actor SPECFILE``. It ends when it is
 told to (handing over even an unfinished batch), when its manager is gone, or by an exception,
@@ -103,7 +103,7 @@ class ActorLoop:
         n_buffer: int,
         env_steps_max: int,
         handover: ActorEnd,
-        tell: Callable[[ActorStats], None],
+        publish_stats: Callable[[ActorStats], None],
         clock: Callable[[], float] = time.monotonic,
         tries_flush: bool = False,
     ) -> None:
@@ -113,7 +113,7 @@ class ActorLoop:
         self._batching = TransitionBatcher(
             handover, n_buffer, self._wait_for_slot, writer, env_steps_max
         )
-        self._tell = tell
+        self._publish_stats = publish_stats
         self._clock = clock
         self._tally = RecentEpisodes()
         self._orders_at = self._stats_at = 0.0
@@ -168,9 +168,9 @@ class ActorLoop:
         return self._loop.act()
 
     @refuses_faults
-    def take(self, step: Step) -> Step:
+    def on_step(self, step: Step) -> Step:
         """Go on from the outcome of the last actions; returns what is to be processed."""
-        return self._loop.take(step)
+        return self._loop.on_step(step)
 
     @refuses_faults
     def process(self, step: Step) -> None:
@@ -254,7 +254,7 @@ class ActorLoop:
         """Publish the actor's statistics for the manager."""
         self._tally.add(self._loop.pop_finished_episodes())
         self._stats_at = self._clock()
-        self._tell(
+        self._publish_stats(
             ActorStats(
                 state=state,
                 env_steps=self._loop.env_steps,
@@ -270,19 +270,19 @@ def build_actor(
     spec: ActorSpec,
     handover: ActorEnd,
     models: ModelSource,
-    tell: Callable[[ActorStats], None],
+    publish_stats: Callable[[ActorStats], None],
     clock: Callable[[], float] = time.monotonic,
-    row: VectorEnvironment | None = None,
+    vector_env: VectorEnvironment | None = None,
 ) -> ActorLoop:
     """An actor, ready to run, with its environments.
 
     Args:
-        spec: what it plays.
+        spec: the actor's specification.
         handover: takes its batches.
         models: gives it the models to act on.
-        tell: takes its statistics.
-        clock: for the times at which it reads orders and publishes statistics.
-        row: its environments; None: those of the run are made.
+        publish_stats: takes its statistics.
+        clock: the clock of reading orders and publishing statistics.
+        vector_env: its environments; None: those of the run are made.
 
     Raises:
         SpecMismatchError: what this host builds is not what the run says.
@@ -292,31 +292,33 @@ def build_actor(
     of_run = ActorsConfig.model_validate(spec.actors)
     env_seed, exploration_seed, steps_seed = spec.seeds()
     env = EnvConfig.model_validate(spec.env)
-    if row is None:
+    if vector_env is None:
         count = of_run.envs_per_actor
-        row = make_vector_environment(env, count, env_seed, make_processes=ProcessEnvs)
-    check_env(env, row.spaces)
-    envs = len(row)
+        vector_env = make_vector_environment(env, count, env_seed, make_processes=ProcessEnvs)
+    check_env(env, vector_env.spaces)
+    envs = len(vector_env)
     actors = of_run.model_copy(update={"envs_per_actor": envs})
     kind = agent_kind(spec.agent["name"])
     agent = kind.config.model_validate(spec.agent)
-    check_schema(row.spaces, schema, schema_columns(schema, agent, actors, row.spaces))
-    row.marks_interventions = any(column.name == INTERVENED for column in schema.columns)
+    check_schema(
+        vector_env.spaces, schema, schema_columns(schema, agent, actors, vector_env.spaces)
+    )
+    vector_env.marks_interventions = any(column.name == INTERVENED for column in schema.columns)
     policy = kind.build_policy(
         agent,
-        row.spaces,
+        vector_env.spaces,
         ranks=exploration_ranks(spec.number * envs, envs),
         seed=exploration_seed,
     )
-    processor, writer = make_transition_pipeline(schema, row.spaces, policy, agent, actors)
-    prepare_steps(processor, row, steps_seed)
+    processor, writer = make_transition_pipeline(schema, vector_env.spaces, policy, agent, actors)
+    prepare_steps(processor, vector_env, steps_seed)
     return ActorLoop(
-        loop=RolloutLoop(row, policy, processor, models, agent.n_step, agent.name),
+        loop=RolloutLoop(vector_env, policy, processor, models, agent.n_step, agent.name),
         writer=writer,
         n_buffer=actors.n_buffer,
         env_steps_max=of_run.env_steps_max(agent.n_step),
         handover=handover,
-        tell=tell,
+        publish_stats=publish_stats,
         clock=clock,
         tries_flush=is_import_name(of_run.step_processor),
     )
@@ -329,16 +331,16 @@ def actor_of_a_process(spec: ActorSpec) -> ActorLoop:
     """
     layout = slot_layout(Schema.from_wire(spec.schema), ActorsConfig.model_validate(spec.actors))
     handover = HandoverWriter(spec.memory_fd, spec.socket_fd, layout, spec.slots)
-    board = LatestValueWriter(spec.stats_map, STATS_MAX_BYTES)
-    board.write(ActorStats().to_bytes())
+    latest_stats = LatestValueWriter(spec.stats_map, STATS_MAX_BYTES)
+    latest_stats.write(ActorStats().to_bytes())
 
-    def tell(stats: ActorStats) -> None:
-        board.write(stats.to_bytes())
+    def publish_stats(stats: ActorStats) -> None:
+        latest_stats.write(stats.to_bytes())
         set_log_context(
             epoch=max(0, actor.acting_on[0]) or None
         )  # the learner may have started again
 
-    actor = build_actor(spec, handover, ModelMapReader(Path(spec.model_map)), tell)
+    actor = build_actor(spec, handover, ModelMapReader(Path(spec.model_map)), publish_stats)
     limit_torch_threads()
     return actor
 
@@ -357,7 +359,7 @@ def check_schema(spaces: Spaces, schema: Schema, declared: Sequence[RowColumn] =
     """Check that what is here gives the rows that the run describes.
 
     Args:
-        spaces: of the environment.
+        spaces: the environment's spaces.
         schema: the run's.
         declared: columns that the agent and the step processor add.
 

@@ -61,10 +61,10 @@ class ActorProcess:
 
     def stats(self) -> ActorStats | None:
         """The statistics that it published, if they are new."""
-        found = self._stats.read(after=self._stats_seq)
-        if found is None:
+        newest = self._stats.read(after=self._stats_seq)
+        if newest is None:
             return None
-        self._stats_seq, data = found
+        self._stats_seq, data = newest
         return ActorStats.from_bytes(data)
 
     def kill(self) -> None:
@@ -80,7 +80,7 @@ class ActorProcess:
         try:
             self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
-            return  # stuck in the kernel; it dies when it leaves it, and nobody waits for it
+            return  # stuck in the kernel; it dies when it leaves it; waiting longer would not help
 
     def read_exit_report(self) -> tuple[str, str]:
         """The error that ended it, in one line, and its traceback; "" where it left none."""
@@ -102,7 +102,7 @@ class ActorProcesses:
     """Starts the actors of a manager, each in a process, and gives them the models.
 
     Args:
-        directory: for the maps shared with them.
+        directory: the directory of the maps shared with them.
     """
 
     poll_ms = 50

@@ -1,4 +1,4 @@
-"""What an actor process is told at its start."""
+"""The specification that an actor process gets at its start."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ SLOTS = 2  # one is filled while the other is taken; more would only hold older 
 
 @dataclass(frozen=True, slots=True)
 class ActorSpec:
-    """An actor, whole: from this alone the process builds what it needs.
+    """The whole description of an actor: from this alone the process builds what it needs.
 
     Args:
         index: the actor's number on this host, from 0.
         number: its number among all actors of the run: places it on the exploration ladder.
-        restarts: how often it was started before.
+        restarts: the number of earlier starts.
         epoch: the learner's epoch when it was started: a resumed run plays other episodes.
         env, agent, actors: the run's configurations, as they travel.
         schema: the row's wire schema, as it travels.
         random_bits: part of its seeds, so that a host that is started again plays other episodes;
             0: the seeds follow from the run alone.
-        slots, memory_fd, socket_fd: of its end of the handover, if it has a process of its own.
+        slots, memory_fd, socket_fd: the parts of its end of the handover, if it has a process of
+            its own.
         model_map, stats_map: paths of the newest-value maps; the manager writes the first.
         traceback_file: takes the traceback of what ended it.
     """

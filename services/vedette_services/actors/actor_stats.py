@@ -1,4 +1,4 @@
-"""What an actor reports of itself."""
+"""The statistics that an actor reports."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ class ActorStats:
 
     Args:
         env_steps: transitions seen, over all its environments.
-        return_mean: of the last 100 episodes, undiscounted; None before the first ended.
-        length_mean: likewise, in steps.
-        version: of the model it acts on; -1 before the first.
-        error: what is wrong though it goes on; "" if nothing.
+        return_mean: the mean return of the last 100 episodes, undiscounted; None before the first
+            ended.
+        length_mean: the mean length of these episodes, in steps.
+        version: the version of the model it acts on; -1 before the first.
+        error: a problem in spite of which it continues; "" if there is none.
     """
 
     state: ActorState = "starting"

@@ -141,7 +141,7 @@ class TransitionBatcher:
     reported too small.
 
     Args:
-        slots: where batches are written.
+        slots: the memory that batches are written to.
         n_buffer: rows of a batch. It is published with fewer where the writer's slot is full.
         wait_for_slot: returns once a slot is free; False if none will ever be.
         writer: copies the rows.
@@ -207,10 +207,10 @@ def make_transition_pipeline(
 
     Args:
         schema: the run's.
-        spaces: of the actor's environments.
+        spaces: the spaces of the actor's environments.
         policy: acts, and gives TD errors where rows have some.
-        agent: its n steps and its discount.
-        actors: its environments and its step processor.
+        agent: the agent's configuration: n steps and discount.
+        actors: the actors' configuration: environments and step processor.
 
     Raises:
         SpecMismatchError: rows have TD errors, and the policy gives none.

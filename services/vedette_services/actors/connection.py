@@ -1,4 +1,4 @@
-"""The manager's connection to the learner: does it carry, and when is it made anew?"""
+"""The state of a manager's connection to the learner, and when its sockets are made again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 SILENCE_S = 3.0
-"""No control message for so long, and every socket is made anew: libzmq may have given up on one
+"""No control message for so long, and every socket is made again: libzmq may have given up on one
 for good, and after a cut it comes back much later than a new socket does."""
 
 JITTER_S = 0.5

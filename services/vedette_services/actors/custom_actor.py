@@ -66,12 +66,12 @@ class LocalModels:
 
 
 class CustomActor:
-    """The actor of an own loop on one run: a `ManagedActor` of the manager's thread.
+    """The actor of a custom loop on one run: a `ManagedActor` of the manager's thread.
 
     Args:
         order: starts it.
         envs: receive what the program's simulator does.
-        on_full: of the manager's window.
+        on_full: what the manager's window does when it is full.
     """
 
     def __init__(self, order: StartActor, envs: PushedEnvs, on_full: OnFull) -> None:
@@ -90,25 +90,25 @@ class CustomActor:
                 ActorSpec.of(order, secrets.randbits(64)),
                 self.handover,
                 self.models,
-                self._tell,
-                row=envs,
+                self._publish_stats,
+                vector_env=envs,
             )
         except BaseException:
             self.handover.close()
             raise
 
-    def _tell(self, stats: ActorStats) -> None:
+    def _publish_stats(self, stats: ActorStats) -> None:
         self._told = stats
 
     def end(self, code: int, cause: str = "") -> None:
         """It has handed everything over, or failed."""
         self._exit = self._exit or (code, cause)
-        self.handover.wake()
+        self.handover.wake_manager()
 
     # What the manager asks
 
     def poll(self) -> None:
-        self.handover.take_wakeups()
+        self.handover.clear_wakeups()
 
     def stats(self) -> ActorStats | None:
         told = self._told
@@ -136,29 +136,29 @@ class CustomActor:
 
 
 class CustomEvaluation:
-    """The evaluation that an own loop is to play, as its manager's thread holds it."""
+    """The evaluation that a custom loop is to play, as its manager's thread holds it."""
 
     def __init__(self) -> None:
         self.order: PlayEvaluation | None = None
-        """What is to be played; None: nothing any more."""
-        self._told: EvaluationReport | None = None
-        self._taken: EvaluationReport | None = None
+        """The evaluation to play; None: nothing any more."""
+        self._reported: EvaluationReport | None = None
+        self._last_read: EvaluationReport | None = None
 
     def play(self, order: PlayEvaluation) -> None:
         self.order = order
 
     def progress(self) -> EvaluationReport | None:
-        if (told := self._told) is self._taken:
+        if (reported := self._reported) is self._last_read:
             return None
-        self._taken = told
-        return told
+        self._last_read = reported
+        return reported
 
     def kill(self, wait_s: float) -> None:
         self.order = None
 
-    def tell(self, report: EvaluationReport) -> None:
+    def report(self, report: EvaluationReport) -> None:
         """Report from the loop's thread."""
-        self._told = report
+        self._reported = report
 
 
 class GreedyEpisodes:
@@ -174,7 +174,7 @@ class GreedyEpisodes:
 
     Args:
         evaluation: is told what comes of it.
-        order: what is to be played.
+        order: the evaluation to play.
         envs: the loop's.
     """
 
@@ -238,27 +238,27 @@ class GreedyEpisodes:
             self._returns[ended].tolist(), self._lengths[ended].tolist(), strict=True
         )
         self.playing = self.playing & ~ended
-        self._tell()
+        self._report_progress()
 
-    def _tell(self) -> None:
+    def _report_progress(self) -> None:
         report = replace(self._report, episodes=len(self._ended))
         returns, lengths = zip(*self._ended, strict=True)
         if not np.isfinite(returns).all():
             report = replace(report, failed="the rewards of an episode add up to no finite number")
         elif len(self._ended) == self._settings.episodes:
             seed = self._settings.seed  # of no episode: the loop resets as it likes
-            found = Evaluation(report.version, returns, lengths, seed, cut=self._cut)
-            report = with_result(report, found)
-        self._evaluation.tell(report)
+            evaluation = Evaluation(report.version, returns, lengths, seed, cut=self._cut)
+            report = with_result(report, evaluation)
+        self._evaluation.report(report)
 
 
 class CustomLoop:
-    """Makes the actor of an own loop, in the manager's thread: its `Actors`.
+    """Makes the actor of a custom loop, in the manager's thread: its `Actors`.
 
     Args:
         envs: environments of the loop; None: one, without an axis of its own.
-        spaces: of one environment: observation and action; None: as the run has them.
-        on_full: of the manager's window; None: as the run says.
+        spaces: the spaces of one environment: observation and action; None: the run's.
+        on_full: what the manager's window does when it is full; None: the run's setting.
         allow_import: top packages.
     """
 
@@ -342,18 +342,20 @@ class CustomLoop:
             SpacesNotKnownError: they were not given, and the run's environment is not here.
             SpecMismatchError: another run has others.
         """
-        found = self._given
-        if found is None:
+        spaces_here = self._given
+        if spaces_here is None:
             try:
                 spaces = environment_spaces(env, allow_import=self._may_import)
                 action = environment_action_space(env, allow_import=self._may_import)
             except RlError as error:
                 raise SpacesNotKnownError(env.id, str(error)) from error
-            found = spaces.observation, action
-        if self._spaces is not None and found != self._spaces:
-            raise SpecMismatchError("simulator", f"the run has {found}, and it has {self._spaces}")
-        self._spaces = found
-        return found
+            spaces_here = spaces.observation, action
+        if self._spaces is not None and spaces_here != self._spaces:
+            raise SpecMismatchError(
+                "simulator", f"the run has {spaces_here}, and it has {self._spaces}"
+            )
+        self._spaces = spaces_here
+        return spaces_here
 
     def _may_import(self, module: str) -> bool:
         return module.partition(".")[0] in self._allow_import

@@ -52,7 +52,7 @@ _CLOSE_S = 5.0  # beyond what the manager takes for its window
 
 
 class Actor:
-    """Plays for a learner in a loop of your own, in which you step the environment.
+    """Plays for a learner in a custom loop, in which you step the environment.
 
     ::
 
@@ -84,10 +84,11 @@ class Actor:
         keys: the folder of this host's keys; None: without keys.
         envs: environments that are stepped together: observations, rewards, flags and actions then
             have an axis of this length in front. None: one, and no such axis.
-        on_full: see above; None: the run's `actors.on_full`, which is ``"block"`` if nobody set it.
-        wait_s: how long the first `begin` waits; None: for ever.
-        observation_space, action_space: of one environment, in Gymnasium's terms. None: as the run
-            declares them, or as its environment has them, which is made here to look.
+        on_full: see above; None: the run's `actors.on_full`, ``"block"`` by default.
+        wait_s: the longest time that the first `begin` waits; None: no limit.
+        observation_space, action_space: the spaces of one environment, in Gymnasium's terms. None:
+            those that the run declares, or those of its environment, which is made here to read
+            them.
         id: name of this actor among all managers; None: the host's name and a number.
         allow_import: top packages from which the run's agent, and its environment if it is made
             here, may import.
@@ -220,7 +221,7 @@ class Actor:
     def act(self) -> Any:  # an array, or a number
         """Choose an action by the newest model, exploring as the run says.
 
-        Called again before `observe` it chooses anew: the action before it was not done.
+        Called again before `observe` it chooses again: the previous action was not executed.
 
         Returns:
             What the environment's action space holds; of several environments an array of them.
@@ -258,16 +259,16 @@ class Actor:
             obs: the observation after the step; where an episode ended its last one, not the first
                 of the next. It is copied.
             terminated: the task ended the episode; None: it did not.
-            truncated: something else did, such as a time limit; None: it did not.
-            action: what was really done, if that is not what `act` gave: a person did it, or a
+            truncated: something else ended it, for example a time limit; None: nothing did.
+            action: the executed action, if it differs from that of `act`: a person did it, or a
                 safety filter changed it. The run stores it, as an intervention if it marks these.
 
         Raises:
             SpaceLayoutError: an observation has another shape than its space, or no finite value.
             ValueError: rewards, flags or actions are not one for each environment, a reward or
                 action is not finite, or a flag is neither true nor false. None of these steps
-                is sent; give another, or `begin` anew.
-            RefusedError: a step processor makes columns that nobody declares.
+                is sent; give another, or `begin` again.
+            RefusedError: a step processor makes columns that are not declared.
         """
         playing = self._playing
         chosen = self._action
@@ -283,7 +284,7 @@ class Actor:
         greedy = self._greedy
         left_out = greedy.playing if greedy is not None and greedy.playing.any() else None
         pushed = envs.push(chosen, reward, obs, ended, cut, taken_over, left_out)
-        step = playing.loop.take(pushed)
+        step = playing.loop.on_step(pushed)
         if greedy is not None:
             greedy.count(envs.true_reward, envs.done)
         if envs.ended:
@@ -352,7 +353,7 @@ class Actor:
         return self._playing
 
     def _change_run(self) -> None:
-        """Play another run, if there is a model of it: an episode goes on from what is seen."""
+        """Play another run, if there is a model of it: an episode continues where it is."""
         old, new = self._playing, self._host.current
         if old is None or new is None or not new.models.has_new:
             return
@@ -405,7 +406,7 @@ class Actor:
         playing = self._playing
         if playing is None:
             return
-        playing.handover.take_all()
+        playing.handover.stop_waiting()
         try:
             self._process()
             playing.loop.finish()

@@ -26,7 +26,7 @@ from vedette_protocol.messages import EvaluationReport, Run
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Evaluation
 from vedette_rl.envs.config import EnvConfig
-from vedette_rl.envs.make import probe_environment
+from vedette_rl.envs.make import group_spaces
 from vedette_rl.evaluation.evaluator import GreedyEvaluator
 from vedette_rl.storage.latest_value import LatestValueReader, LatestValueWriter
 from vedette_services.actors.instructions import (
@@ -56,7 +56,7 @@ class EvaluationProcess:
 
     Args:
         run: whose environment and agent it makes.
-        directory: for the files that it shares with the manager.
+        directory: the directory of the files that it shares with the manager.
     """
 
     def __init__(self, run: Run, directory: Path) -> None:
@@ -85,8 +85,8 @@ class EvaluationProcess:
     def progress(self) -> EvaluationReport | None:
         """Return what is new since the last call; `failed` says why the process has ended."""
         code = self._process.poll()
-        if (found := self._progress.read(after=self._seq)) is not None:
-            self._seq, data = found
+        if (newest := self._progress.read(after=self._seq)) is not None:
+            self._seq, data = newest
             return EvaluationReport(**json.loads(data))
         if code is None or self._ordered is None:
             return None
@@ -115,7 +115,7 @@ class EvaluationPlayer:
 
     Args:
         spec: environment, agent and evaluation of the run, as they travel.
-        directory: of the files that it shares with the manager.
+        directory: the directory of the files that it shares with the manager.
 
     Raises:
         SpecMismatchError: the environment here is not the one that the run declares.
@@ -126,22 +126,22 @@ class EvaluationPlayer:
         from vedette_services.actors.actor import check_env, limit_torch_threads
 
         env = EnvConfig.model_validate(spec["env"])
-        own = spec["evaluation"]
-        settings = EvaluationConfig.model_validate(own)
-        spaces = probe_environment(env)
+        settings = EvaluationConfig.model_validate(spec["evaluation"])
+        self._evaluator = GreedyEvaluator(
+            env,
+            settings.episodes,
+            settings.seed,
+            side_by_side=settings.envs,
+            max_episode_steps=settings.max_episode_steps,
+            make_processes=ProcessEnvs,
+        )
+        spaces = group_spaces(self._evaluator.open(), env)
         check_env(env, spaces)
         kind = agent_kind(spec["agent"]["name"])
         self._policy = kind.build_policy(
             kind.config.model_validate(spec["agent"]), spaces, ranks=np.zeros(1), seed=spec["seed"]
         )
         limit_torch_threads()
-        self._evaluator = GreedyEvaluator(
-            env,
-            settings.episodes,
-            settings.seed,
-            max_episode_steps=settings.max_episode_steps,
-            make_processes=ProcessEnvs,
-        )
         self._models = ModelMapReader(directory / "evaluation.model.map")
         self._orders = LatestValueReader(directory / "evaluation.orders.map")
         self._progress = LatestValueWriter(directory / "evaluation.progress.map", _REPORT_MAX_BYTES)
@@ -150,11 +150,11 @@ class EvaluationPlayer:
     def run(self) -> None:
         """Play whatever is ordered, until this process is killed."""
         while True:
-            found = self._orders.read(after=self._seq)
-            if found is None:
+            newest = self._orders.read(after=self._seq)
+            if newest is None:
                 time.sleep(_POLL_S)  # the maps have no event to wait for
                 continue
-            self._seq, order = found
+            self._seq, order = newest
             self.play(_REQUEST.unpack(order)[0])
 
     def play(self, request: int) -> None:
@@ -164,28 +164,28 @@ class EvaluationPlayer:
         set_log_context(epoch=model.epoch)
         report = EvaluationReport(request, model.epoch, model.version)
         self._policy.sync_model(model.info())
-        found = self._evaluator.evaluate(
+        evaluation = self._evaluator.evaluate(
             self._policy,
             model.version,
-            on_episodes=lambda ended: self._tell(replace(report, episodes=ended)),
+            on_episodes=lambda ended: self._write_progress(replace(report, episodes=ended)),
         )
-        self._tell(with_result(report, found))
+        self._write_progress(with_result(report, evaluation))
 
-    def _tell(self, report: EvaluationReport) -> None:
+    def _write_progress(self, report: EvaluationReport) -> None:
         self._progress.write(json.dumps(asdict(report)).encode())
 
 
-def with_result(report: EvaluationReport, found: Evaluation) -> EvaluationReport:
+def with_result(report: EvaluationReport, evaluation: Evaluation) -> EvaluationReport:
     """Return the report with what came of all episodes."""
     return replace(
         report,
-        episodes=found.episodes,
-        return_mean=found.return_mean,
-        return_std=found.return_std,
-        return_min=min(found.returns),
-        return_max=max(found.returns),
-        length_mean=found.length_mean,
-        cut=found.cut,
+        episodes=evaluation.episodes,
+        return_mean=evaluation.return_mean,
+        return_std=evaluation.return_std,
+        return_min=min(evaluation.returns),
+        return_max=max(evaluation.returns),
+        length_mean=evaluation.length_mean,
+        cut=evaluation.cut,
     )
 
 
@@ -201,8 +201,8 @@ def main() -> None:
     try:
         EvaluationPlayer(json.loads(file.read_bytes()), file.parent).run()
     except (Exception, SystemExit) as error:  # noqa: BLE001 - an environment may raise anything; it is reported
-        said = f"{describe_cause(error)}\n{traceback.format_exc()}"
-        file.with_name("evaluation.traceback").write_text(said)
+        failure = f"{describe_cause(error)}\n{traceback.format_exc()}"
+        file.with_name("evaluation.traceback").write_text(failure)
         sys.exit(1)
 
 

@@ -1,4 +1,4 @@
-"""Which evaluation an actor host plays, and what it reports."""
+"""The state of the evaluation that an actor host plays and reports."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class EvaluationState:
 
     @property
     def kept_share(self) -> float:
-        """The share of a window that an own loop may fill without credit: its evaluation begins
+        """The share of a window that a custom loop may fill without credit: its evaluation begins
         once its episodes have ended, also where the learner takes no more samples."""
         played = self._report is not None and self._report.return_mean is not None
         return _KEPT_SHARE if self._request and not played else 0.0
@@ -76,13 +76,13 @@ class EvaluationState:
         self._report = EvaluationReport(self._request, model.epoch, model.version)
         return [PlayEvaluation(run, self._request, model)]
 
-    def on_progress(self, found: EvaluationReport) -> bool:
+    def on_progress(self, report: EvaluationReport) -> bool:
         """Take what the process reports; True if it is at its end, well or badly."""
         before = self._report
-        if before is None or found.request != before.request or before.return_mean is not None:
+        if before is None or report.request != before.request or before.return_mean is not None:
             return False
-        self._report = found
-        return found.return_mean is not None or bool(found.failed)
+        self._report = report
+        return report.return_mean is not None or bool(report.failed)
 
     def complete(self, report: Report) -> Report:
         """Return a manager's report with the evaluation, and with what this host can do."""

@@ -27,7 +27,7 @@ def refuses_faults(function: Callable[P, T]) -> Callable[P, T]:
 
     Raises:
         SpecMismatchError: the policy or the environment of this host is another than the run's.
-        RefusedError: rows have columns or actions that nobody declares.
+        RefusedError: rows have columns or actions that are not declared.
     """
 
     @functools.wraps(function)

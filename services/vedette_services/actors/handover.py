@@ -64,10 +64,10 @@ class SlotLayout:
     """The contents and the size of a slot; both ends compute them from the same.
 
     Args:
-        schema: of a batch.
-        n_buffer: its rows at most.
-        bytes_max: what a batch's payload may have. Memory is taken as it is touched: a slot has
-            room for as many entries as rows could share, whatever they mostly do.
+        schema: the schema of a batch.
+        n_buffer: the most rows of a batch.
+        bytes_max: the largest payload of a batch. Memory is taken as it is touched: a slot has room
+            for as many entries as rows could share, whatever they mostly do.
     """
 
     schema: Schema
@@ -392,22 +392,22 @@ class LocalHandover:
             # Once, at half: before the actor has to wait, and each look of the manager takes
             # Python's lock from the actor's loop.
             if len(self._batches) == max(1, self._most // 2):
-                self.wake()
+                self.wake_manager()
 
     def poll(self, wait_s: float) -> None:
         """Wait for the manager, at most `wait_s`, if there is no room."""
         if wait_s > 0:
-            self.wake()
+            self.wake_manager()
             with self._changed:
                 self._is_waiting = True
                 self._changed.wait_for(lambda: self.has_slot or self.stopped, wait_s)
                 self._is_waiting = False
 
-    def take_all(self) -> None:
+    def stop_waiting(self) -> None:
         """Wait for room no more: what is left is handed over at once."""
         self._waits = False
 
-    def wake(self) -> None:
+    def wake_manager(self) -> None:
         """Have the manager look at once; otherwise it looks when it has time."""
         with contextlib.suppress(OSError):  # enough wake-ups are waiting, or the manager has ended
             self._wake_write.send(b"b")
@@ -420,7 +420,7 @@ class LocalHandover:
 
     def wait_for_wakeup(self, wait_s: float, wait_with_some_s: float) -> None:
         """Wait until something is readable, at most `wait_s`, or `wait_with_some_s` if the manager
-        has left batches; not if nobody publishes any more."""
+        has left batches; not if no actor publishes any more."""
         some = bool(self._batches)
         if some:
             self._most = min(self._slots, _KEPT)
@@ -430,7 +430,7 @@ class LocalHandover:
         if not self.ended:
             select.select([self._wake_read], [], [], wait_with_some_s if some else wait_s)
 
-    def take_wakeups(self) -> None:
+    def clear_wakeups(self) -> None:
         """Nothing is readable any more."""
         with contextlib.suppress(BlockingIOError):
             self._wake_read.recv(4096)

@@ -38,7 +38,9 @@ class LearnerLookup:
             RunOverError: there will be none.
         """
         if self._thread is None:
-            self._thread = threading.Thread(target=self._look_up, name="lookup", daemon=True)
+            self._thread = threading.Thread(
+                target=self._resolve_addresses, name="lookup", daemon=True
+            )
             self._thread.start()
         self._thread.join(_AT_ONCE_S)
         if self._thread.is_alive():
@@ -52,15 +54,15 @@ class LearnerLookup:
         """The learner answered at the address given last: it stays the one."""
         self._answered = True
 
-    def _choose(self, found: list[Address]) -> Address:
-        at = found.index(self._last) if self._last in found else -1
+    def _choose(self, addresses: list[Address]) -> Address:
+        at = addresses.index(self._last) if self._last in addresses else -1
         if at < 0 or not self._answered:
-            at = (at + 1) % len(found)
-        self._last = found[at]
+            at = (at + 1) % len(addresses)
+        self._last = addresses[at]
         self._answered = False
-        return found[at]
+        return addresses[at]
 
-    def _look_up(self) -> None:
+    def _resolve_addresses(self) -> None:
         try:
             self._found = self._find().resolved()
         except ServicesError as error:

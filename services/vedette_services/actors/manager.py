@@ -107,7 +107,7 @@ A = TypeVar("A", bound=ManagedActor)
 
 
 class ManagedEvaluation(Protocol):
-    """Plays evaluations: a process, or an own loop between its episodes."""
+    """Plays evaluations: a process, or a custom loop between its episodes."""
 
     def play(self, order: PlayEvaluation) -> None: ...
     def progress(self) -> EvaluationReport | None: ...
@@ -141,7 +141,7 @@ class Manager(Generic[A]):
     """Executes the instructions of its state.
 
     Args:
-        find: gives the learner's address, asked whenever the sockets are made anew.
+        find: gives the learner's address, asked whenever the sockets are made again.
         host: starts the actors.
         keys: ours and the learner's; None: neither encrypt nor authenticate.
         health_file: touched while the learner acknowledges us; None: none is.
@@ -316,7 +316,7 @@ class Manager(Generic[A]):
             ):
                 batch = actor.handover.receive()
                 self._execute_all(self._state.on_batch(actor.index, actor.run, batch, now))
-                # Where there is room for few, whoever was served is looked at last: all play.
+                # Where there is room for few, an actor that was served comes last: all play.
                 self._actors[actor.index] = self._actors.pop(actor.index)
         except HandoverError as error:
             extra = {"actor": actor.index}
@@ -441,7 +441,7 @@ def run_manager(
         allow_import: top packages that the learner's run may import here.
         keys: ours and the learner's; None: neither encrypt nor authenticate.
         gives_up: end once every actor has died of an exception soon after its start.
-        wait_s: how long to wait for a learner that does not answer; 0: for ever.
+        wait_s: the longest wait for a learner that does not answer; 0: no limit.
         health_file: touched while the learner acknowledges us; None: none is.
         evaluates: play evaluations for a learner that asks for them.
 

@@ -43,7 +43,7 @@ class ManagerLog:
     def log_reconnecting(
         self, connection: Connection, now: float, *, connected: bool
     ) -> list[Instruction]:
-        """The sockets are made anew."""
+        """The sockets are made again."""
         if not connection.silent:
             return self.log("warning", "silence", f"connecting anew to {self._where}", now)
         if not connection.ever_received:

@@ -18,7 +18,7 @@ log = logging.getLogger("vedette.actors")
 
 
 class ManagerSockets:
-    """The manager's sockets: samples up, control and models down. Made anew as a whole."""
+    """The manager's sockets: samples up, control and models down. They are replaced together."""
 
     def __init__(
         self,

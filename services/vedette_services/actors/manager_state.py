@@ -75,7 +75,7 @@ class ManagerState:
             are started for ever, as on a host whose simulator may come back.
         incarnation: gives 64 random bits, for every run that is joined.
         jitter: gives a random number in [0, 1).
-        wait_s: how long to wait for a learner that does not answer; 0: for ever.
+        wait_s: the longest wait for a learner that does not answer; 0: no limit.
         custom_loop: a program steps environments of its own: it is never killed for standing still,
             and its batches are kept while the learner is away.
         on_full: what the window does when it is full; None: the run's setting.
@@ -184,12 +184,12 @@ class ManagerState:
             self._run = run
             self._played_too = None
             text = f"the learner is back (epoch {run.epoch}); the actors go on"
-            said = self._log.log("info", "back", text, now)
-            return [*said, *self._evaluation.continue_run(run), *self.send_report(now)]
+            back = self._log.log("info", "back", text, now)
+            return [*back, *self._evaluation.continue_run(run), *self.send_report(now)]
         return self._play(run, now)
 
     def _play(self, run: Run, now: float) -> list[Instruction]:
-        """Play a run that is new here, or has other settings now: actors of before end first."""
+        """Play a run that is new here, or has other settings now: earlier actors end first."""
         try:
             config = validate_run(run, self._allow_import, makes_envs=not self._custom_loop)
         except RefusedError as error:
@@ -287,7 +287,7 @@ class ManagerState:
         self._connection.on_new_sockets()
 
     def on_unknown_address(self, why: str) -> None:
-        """The learner's address cannot be found out now: the log says so while this lasts."""
+        """The learner's address cannot be determined now: the log says so while this lasts."""
         self._log.address_error = why
 
     def on_connected(self, now: float) -> list[Instruction]:
@@ -333,8 +333,8 @@ class ManagerState:
         if not self._evaluation.on_progress(progress):
             return []
         text = f"the evaluation of version {progress.version} failed: {progress.failed}"
-        said = self._log.log("warning", "evaluation", text, now) if progress.failed else []
-        return [*said, *self.send_report(now)]
+        failed = self._log.log("warning", "evaluation", text, now) if progress.failed else []
+        return [*failed, *self.send_report(now)]
 
     # Actors
 
@@ -416,8 +416,8 @@ class ManagerState:
         delay_s = self._connection.poll_remake(now, holds=holds)
         if delay_s is None:
             return []
-        said = self._log.log_reconnecting(self._connection, now, connected=connected)
-        return [*said, RemakeSockets(delay_s)]
+        reconnecting = self._log.log_reconnecting(self._connection, now, connected=connected)
+        return [*reconnecting, RemakeSockets(delay_s)]
 
     def _stop_waiting(self, now: float) -> list[Instruction]:
         """Give up on a learner that has not answered for `wait_s`."""

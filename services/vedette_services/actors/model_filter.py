@@ -1,4 +1,4 @@
-"""Which of the models that arrive an actor host acts on."""
+"""The filter that decides which of the arriving models an actor host acts on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from vedette_protocol.messages import Run
 from vedette_protocol.model import CompleteModel, unpack_model
 
 MODEL_WAIT_S = 10.0
-"""Without any model for so long after a run was announced, its subscription is made anew."""
+"""Without any model for so long after a run was announced, the models are subscribed to again."""
 
 
 class ModelFilter:

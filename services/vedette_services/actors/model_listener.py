@@ -23,7 +23,7 @@ log = logging.getLogger("vedette.actors")
 
 
 class ModelListener:
-    """Owns the models' socket and its thread; closed and made anew with the other sockets.
+    """Owns the models' socket and its thread; closed and made again with the other sockets.
 
     A queue that is read now and then holds old models: only a reader that is always there sees the
     newest (without it, readers were 55 versions behind).

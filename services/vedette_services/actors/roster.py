@@ -10,7 +10,7 @@ from vedette_protocol.messages import ActorReport
 from vedette_services.actors.actor_stats import ActorStats
 
 HEALTHY_S = 60.0
-"""An actor that lived so long begins its back-off, and its record of errors, anew."""
+"""An actor that lived so long has its back-off and its record of errors reset."""
 
 DEATHS_AT_START = 5
 """After so many deaths in a row without one step played, no actor can play here."""
@@ -78,13 +78,13 @@ class Roster:
     """The actors of a host and their back-off. Times are the caller's `now`, in seconds.
 
     Args:
-        count: of the actors.
+        count: the number of actors.
         gives_up: no actor is started again for ever if each dies of an exception soon.
     """
 
     def __init__(self, count: int, *, gives_up: bool = False) -> None:
         self.actors = [ActorRecord(index) for index in range(count)]
-        self.closed = False  # nobody is started any more
+        self.closed = False  # no actor is started any more
         self._backoff = Backoff()
         self._deaths_at_start = 0
         self._gives_up = gives_up
@@ -121,7 +121,7 @@ class Roster:
         actor.stats = stats
 
     def on_tick(self, now: float) -> None:
-        """Time in which this process itself was stopped is nobody's standstill."""
+        """Leave the time in which this process itself was stopped out of the actors' standstill."""
         if self._last_tick is not None and (gap := now - self._last_tick) > 2.0:
             for actor in self.actors:
                 actor.progressed_at += gap

@@ -30,7 +30,7 @@ def validate_run(
         makes_envs: the run's environments are made here.
 
     Raises:
-        RefusedError: it names no environment: only simulators that own their loops can play it.
+        RefusedError: it names no environment: only simulators with custom loops can play it.
         RunImportRefusedError: it imports what the operator has not allowed.
         RunNotUnderstoodError: its settings are not those of this version, or its batches do not
             travel.
@@ -59,8 +59,8 @@ def validate_run(
 
 
 def can_continue(run: Run, other: Run) -> bool:
-    """Return whether actors of one may go on for the other: only the learner's start differs, or
-    its evaluations."""
+    """Return whether actors of one run may continue for the other: only the learner's start
+    differs, or its evaluations."""
     same = replace(run, epoch=other.epoch, learner=other.learner, features=other.features)
     return replace(same, evaluation=other.evaluation) == other
 

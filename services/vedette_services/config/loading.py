@@ -12,9 +12,10 @@ import json
 import os
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -50,6 +51,9 @@ from vedette_services.config.settings import (
 )
 from vedette_services.errors import ManySettingsError, SettingError, raise_errors
 from vedette_services.host.system import count_cores
+
+if TYPE_CHECKING:
+    from vedette_services.config.probing import EnvironmentProbe
 
 DEFAULT_ENV = "CartPole-v1"
 _SAVED_PARTS = ("env", "agent", "actors", "replay", "learner")
@@ -111,6 +115,7 @@ def load_config(
     environment: Mapping[str, str] | None = None,
     saved: Path | None = None,
     fit: ActorPlace | None = None,
+    probe: EnvironmentProbe | None = None,
 ) -> LoadedConfig:
     """Lay all layers over one another.
 
@@ -123,6 +128,8 @@ def load_config(
         environment: the variables in which `VEDETTE_SET` is looked up; None: this process's.
         saved: the configuration of the run that is resumed; None: no run is.
         fit: choose what is left open by the time of a step, which is measured; None: leave it open.
+        probe: of the start that follows, which is to make the environment once; None: one of its
+            own, where an environment has to be made.
 
     Raises:
         SettingError: a key is wrong.
@@ -144,9 +151,9 @@ def load_config(
     given = functools.reduce(merge_tables, (layer.table for layer in layers))
     try:
         if saved is None:
-            return _with_preset(given, fit)
+            return _with_preset(given, fit, probe)
         layers.insert(0, Layer(str(saved), _read_saved(saved)))
-        return _with_saved(layers[0].table, given, fit)
+        return _with_saved(layers[0].table, given, fit, probe)
     except (SettingError, ManySettingsError) as e:
         raise_errors(add_sources(e, layers))
         raise
@@ -212,11 +219,14 @@ def read_toml(path: Path) -> Table:
         raise SettingError(str(path), f"not TOML: {e}") from e
 
 
-def config_from_table(table: Mapping[str, Any], *, tries: bool = False) -> RunConfig:
+def config_from_table(
+    table: Mapping[str, Any], *, tries: bool = False, probe: EnvironmentProbe | None = None
+) -> RunConfig:
     """Validate a whole table, part by part, each with the class that it names.
 
     Args:
         tries: if keys are wrong, try the environment, too, and the agent on it.
+        probe: as `load_config` takes it.
 
     Raises:
         SettingError: a key is wrong.
@@ -244,12 +254,15 @@ def config_from_table(table: Mapping[str, Any], *, tries: bool = False) -> RunCo
     except ValidationError as e:
         explained = explain_errors(e, RunConfig, "", known)
         wrong += [error for error in explained if error.key.partition(".")[0] not in classes]
-    raise_errors([*wrong, *_errors_beside(wrong, table, tries=tries)] if wrong else [])
+    raise_errors([*wrong, *_errors_beside(wrong, table, tries, probe)] if wrong else [])
     return config
 
 
 def _errors_beside(
-    wrong: Sequence[SettingError], table: Mapping[str, Any], *, tries: bool
+    wrong: Sequence[SettingError],
+    table: Mapping[str, Any],
+    tries: bool,
+    probe: EnvironmentProbe | None,
 ) -> Iterator[SettingError]:
     """Yield what the other settings of a table, in which some are wrong, contradict."""
     rest: Table = merge_tables({}, table)
@@ -267,7 +280,8 @@ def _errors_beside(
     if tries and not any(error.key.startswith("env") for error in wrong):
         from vedette_services.config.probing import environment_errors
 
-        yield from environment_errors(config)
+        with _opened(probe) as opened:
+            yield from environment_errors(config, opened)
 
 
 def _remove(table: Table, path: Sequence[str]) -> None:
@@ -308,7 +322,9 @@ def _classes(agent_class: type[AgentConfig]) -> dict[str, type[BaseModel]]:
     return {**classes, "agent": agent_class}
 
 
-def _with_preset(given: Table, fit: ActorPlace | None) -> LoadedConfig:
+def _with_preset(
+    given: Table, fit: ActorPlace | None, probe: EnvironmentProbe | None
+) -> LoadedConfig:
     """Put the preset, or the agent that suits the environment, under what was given."""
     given = expand_plugin_names(given)
     declared = "observation" in _table(given, "env")
@@ -318,14 +334,16 @@ def _with_preset(given: Table, fit: ActorPlace | None) -> LoadedConfig:
     if name is None:
         name = preset_agent(str(env_id))
         if name is None:
-            name, chosen = _choose_agent(given)
+            name, chosen = _choose_agent(given, probe)
     base: Table = {"env": {"id": env_id}, "agent": {"name": name}}
     wanted = given.get("preset", "auto")
     tuned = read_preset(str(name), str(env_id)) if wanted == "auto" else None
     table = merge_tables(merge_tables(tuned or {}, base), given)
-    config = config_from_table(table, tries=fit is not None)
+    config = config_from_table(table, tries=fit is not None, probe=probe)
     raise_errors(list(_orphaned_wrapper_settings(config.env, tuned or {}, given)))
-    config, fitted = _fitted(config, fit)  # first: the defaults are for the fleet of this shape
+    config, fitted = _fitted(
+        config, fit, probe
+    )  # first: the defaults are for the fleet of this shape
     config, choices = choose_for_fleet(config)
     config, begins = _begun_by_weights(config, _table(given, "agent"))
     preset = f"{name}-{env_id}" if tuned else ""
@@ -334,38 +352,57 @@ def _with_preset(given: Table, fit: ActorPlace | None) -> LoadedConfig:
     return LoadedConfig(config, preset, chosen, choices, fitted, begins)
 
 
-def _with_saved(saved: Table, given: Table, fit: ActorPlace | None) -> LoadedConfig:
+def _with_saved(
+    saved: Table, given: Table, fit: ActorPlace | None, probe: EnvironmentProbe | None
+) -> LoadedConfig:
     """Put a run's own configuration under what was given; another run's part is left out."""
     given = expand_plugin_names(given)
     for part, key in (("env", "id"), ("agent", "name")):
         own = _table(saved, part).get(key)
         if _table(given, part).get(key, own) != own:
             env = saved["env"] if part == "agent" else {}  # it is the one to try the agent on
-            return _with_preset(merge_tables({"env": env}, given), fit)
+            return _with_preset(merge_tables({"env": env}, given), fit, probe)
     table = {**merge_tables(saved, given), "preset": saved.get("preset", NONE)}
-    config = config_from_table(table, tries=fit is not None)
+    config = config_from_table(table, tries=fit is not None, probe=probe)
     wanted = _table(given, "env").get("stepping") == "auto"
-    config, fitted = _fitted(config, fit if wanted else None)
+    config, fitted = _fitted(config, fit if wanted else None, probe)
     return replace(complete_config(config), fitted=fitted)
 
 
-def _fitted(config: RunConfig, fit: ActorPlace | None) -> tuple[RunConfig, str]:
+def _fitted(
+    config: RunConfig, fit: ActorPlace | None, probe: EnvironmentProbe | None
+) -> tuple[RunConfig, str]:
     """Choose how environments are stepped, and say it."""
     if fit is None:
         return config, ""
-    from vedette_services.config.probing import fit_stepping
+    from vedette_services.config.stepping import fit_stepping
 
     cores = None if fit == "elsewhere" else count_cores()
-    return fit_stepping(config, cores=cores, in_process=fit == "in process")
+    with _opened(probe) as opened:
+        return fit_stepping(config, opened, cores=cores, in_process=fit == "in process")
 
 
-def complete_config(config: RunConfig, fit: ActorPlace | None = None) -> LoadedConfig:
+def complete_config(
+    config: RunConfig, fit: ActorPlace | None = None, probe: EnvironmentProbe | None = None
+) -> LoadedConfig:
     """A configuration made in Python, with what is not set in it chosen by the time of a step, as
     `load_config` does it, and for its fleet."""
-    config, fitted = _fitted(config, fit)
+    config, fitted = _fitted(config, fit, probe)
     config, choices = choose_for_fleet(config)
     config, begins = _begun_by_weights(config, config.agent.model_dump(exclude_unset=True))
     return LoadedConfig(config, "", "", choices, fitted, begins)
+
+
+@contextmanager
+def _opened(probe: EnvironmentProbe | None) -> Iterator[EnvironmentProbe]:
+    """The probe of a start, or one that is closed at the end."""
+    from vedette_services.config.probing import EnvironmentProbe  # brings the environments
+
+    if probe is not None:
+        yield probe
+        return
+    with EnvironmentProbe() as opened:
+        yield opened
 
 
 def _begun_by_weights(config: RunConfig, given: Table) -> tuple[RunConfig, str]:
@@ -414,14 +451,14 @@ def _orphaned_wrapper_settings(
             )
 
 
-def _choose_agent(given: Table) -> tuple[str, str]:
+def _choose_agent(given: Table, probe: EnvironmentProbe | None) -> tuple[str, str]:
     """The agent for an environment that has no preset, and why.
 
     Raises:
         SettingError: the environment cannot be made; with what is wrong whatever the agent is.
     """
     try:
-        return _suiting_agent(_table(given, "env"))
+        return _suiting_agent(_table(given, "env"), probe)
     except (SettingError, ManySettingsError) as error:
         others: Sequence[SettingError] = ()
         try:
@@ -435,14 +472,13 @@ def _choose_agent(given: Table) -> tuple[str, str]:
         raise
 
 
-def _suiting_agent(env: Table) -> tuple[str, str]:
+def _suiting_agent(env: Table, probe: EnvironmentProbe | None) -> tuple[str, str]:
     """The agent for an environment that has no preset, by its actions, and why."""
     import gymnasium
 
-    from vedette_services.config.probing import probe_spaces
-
     config = _part(EnvConfig, {"id": UNNAMED, **env}, "env", known_keys(EnvConfig, "env"))
-    action = probe_spaces(config).action
+    with _opened(probe) as opened:
+        action = opened.spaces(config).action
     name = "sac" if isinstance(action, gymnasium.spaces.Box) else "dqn"
     return name, f"agent {name}, because the actions of {config.id} are {action}"
 

@@ -213,6 +213,10 @@ class EvaluationConfig(SettingsPart):
 
     episodes: Annotated[int, IN_BEST] = Field(default=20, ge=1, le=100_000)
     """of one evaluation."""
+    envs: PositiveInt | None = None
+    """environments that an evaluation plays side by side, beside those of the actors; they are kept
+    from one evaluation to the next. Where it is not set 20, or 8 in processes of their own, and
+    never more than `episodes`. 1 where a simulator exists a second time, and no third."""
     seed: Annotated[int, IN_BEST] = Field(default=10_000, ge=0, lt=2**31)
     """of its first episode; the others count on. The same at every evaluation. `vedette eval` plays
     other episodes, because the best model was chosen by these."""
@@ -238,11 +242,13 @@ class EvaluationConfig(SettingsPart):
     def for_managers(self) -> dict[str, int | None]:
         """Return what a manager that plays evaluations needs to know."""
         bound = self.max_episode_steps
-        return {"episodes": self.episodes, "seed": self.seed, "max_episode_steps": bound}
+        played = {"episodes": self.episodes, "seed": self.seed, "max_episode_steps": bound}
+        # Managers of an earlier version do not know it: it travels where it is set.
+        return played if self.envs is None else {**played, "envs": self.envs}
 
 
 class StopConfig(SettingsPart):
-    """The conditions that end a run, the first one met. 0, or none for the return, means off."""
+    """The conditions that end a run: the first met ends it. 0, or none for the return, is off."""
 
     place = "stop"
     synonyms: ClassVar[Mapping[str, str]] = {

@@ -60,8 +60,8 @@ class _Shared:
 
     Args:
         obs: the newest observations, as an actor stores them.
-        action: as the environments take them.
-        reward, terminated, truncated: of the last step.
+        action: actions in the environments' form.
+        reward, terminated, truncated: results of the last step.
         intervened: a person acted in the last step; `action` is then what was executed.
     """
 
@@ -97,7 +97,7 @@ class ProcessEnvs(EnvGroup):
     spaces and attributes; it plays nothing.
 
     Args:
-        config: which environments.
+        config: the environments' configuration.
         count: E.
     """
 
@@ -255,7 +255,7 @@ def main() -> None:
     die_with_parent()
     ignore_stop_signals()
     descriptor, memory, i, count = map(int, sys.argv[1:])
-    with Connection(descriptor) as pipe, suppress(EOFError):  # whoever started it is gone
+    with Connection(descriptor) as pipe, suppress(EOFError):  # the process that started it is gone
         try:
             _Worker(pipe, memory, i, count).serve()
         except EOFError:

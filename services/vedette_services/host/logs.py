@@ -129,7 +129,7 @@ class PrintedLines(io.TextIOBase):
     """A stream whose lines become lines of the log: what environments and libraries print.
 
     Args:
-        name: of the logger.
+        name: the logger's name.
     """
 
     def __init__(self, name: str) -> None:

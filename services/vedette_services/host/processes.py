@@ -87,27 +87,23 @@ def import_path() -> dict[str, str]:
     """
     paths = map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib", "scripts"))
     library, platform_library, *installed = paths
-    own = [os.path.abspath(f) for f in sys.path if f]  # noqa: PTH100 - sys.path holds texts
-    places = [own.index(f) for f in (library, platform_library) if f in own]
-    behind = min(places, default=len(own))
-    parts = {"PYTHONPATH": own[:behind], _APPENDED_VARIABLE: own[behind:]}
+    search_path = [os.path.abspath(f) for f in sys.path if f]  # noqa: PTH100 - sys.path holds texts
+    places = [search_path.index(f) for f in (library, platform_library) if f in search_path]
+    behind = min(places, default=len(search_path))
+    parts = {"PYTHONPATH": search_path[:behind], _APPENDED_VARIABLE: search_path[behind:]}
     python = {library, platform_library, *installed}
-    found = {
+    variables = {
         name: os.pathsep.join(f for f in folders if f not in python and Path(f).is_dir())
         for name, folders in parts.items()
     }
-    return {name: folders for name, folders in found.items() if folders}
-
-
-def _append_import_path() -> None:
-    folders = os.environ.pop(_APPENDED_VARIABLE, "").split(os.pathsep)
-    sys.path.extend(folder for folder in folders if folder and folder not in sys.path)
+    return {name: folders for name, folders in variables.items() if folders}
 
 
 def die_with_parent() -> None:
     """Tie this process to the one that spawned it, and find the modules that that one finds; does
     nothing in a process started by hand."""
-    _append_import_path()
+    folders = os.environ.pop(_APPENDED_VARIABLE, "").split(os.pathsep)
+    sys.path.extend(folder for folder in folders if folder and folder not in sys.path)
     parent = int(os.environ.pop(PARENT_VARIABLE, "0"))
     if not parent:
         return
@@ -228,7 +224,7 @@ class StopSignals:
         return self._read
 
     def close(self) -> None:
-        """Close `fileno()`; nobody asks to stop any more."""
+        """Close `fileno()`; no more stop is expected."""
         os.close(self._read)
         os.close(self._write)
 
@@ -240,7 +236,7 @@ def ignore_stop_signals() -> None:
         signal.signal(signal.SIGHUP, lambda *_: _leave_terminal())
         signal.siginterrupt(signal.SIGHUP, False)
     signal.signal(signal.SIGTERM, lambda *_: None)
-    signal.siginterrupt(signal.SIGTERM, False)  # what an environment waits for goes on
+    signal.siginterrupt(signal.SIGTERM, False)  # a call that an environment waits in continues
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 

@@ -27,7 +27,7 @@ class LogLines:
     """Lines of a state object, which its daemon takes and logs, a few at a time.
 
     Args:
-        most: at a time.
+        most: the most lines at a time.
     """
 
     def __init__(self, most: int) -> None:
@@ -38,7 +38,7 @@ class LogLines:
         """Add a line."""
         self.waiting.append(LogLine(level, text))
 
-    def take(self) -> list[LogLine]:
+    def pop(self) -> list[LogLine]:
         """Return the lines to log now; of more than a few only their number."""
         lines = self.waiting[: self._most]
         more = len(self.waiting) - self._most
@@ -61,7 +61,7 @@ class RateLimitedLog:
         failures.reset("summary.json")                # written again
 
     Args:
-        every_s: from a line to the next of its subject.
+        every_s: the least time from a line to the next of its subject.
         changed_s: the same where the text is another one; None: `every_s`.
     """
 

@@ -2,7 +2,7 @@
 path.
 
 No other module of `vedette_services` makes them; ruff checks that. Those on files and memory are in
-`vedette_rl.storage.system`. On Windows none of the daemons runs: see `require_daemons`.
+`vedette_rl.storage.system`. On Windows no daemon runs: see `require_daemons`.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ def count_waits() -> int:
 def cpu_model() -> str:
     """Return the processor's name."""
     text = read_text(PROCESSES / "cpuinfo")
-    found = re.search(r"^model name\s*: (.*)$", text, re.MULTILINE)
-    name = found[1] if found else sysctl_text("machdep.cpu.brand_string")
+    model = re.search(r"^model name\s*: (.*)$", text, re.MULTILINE)
+    name = model[1] if model else sysctl_text("machdep.cpu.brand_string")
     return name or platform.processor() or platform.machine()
 
 
@@ -92,8 +92,8 @@ def kill_with_parent() -> None:
 
 
 def keep_freed_memory() -> None:
-    """Have glibc keep the memory that is freed, of blocks up to 1 GiB; other systems go on as they
-    are.
+    """Have glibc keep the memory that is freed, of blocks up to 1 GiB; other systems stay as
+    they are.
 
     A training step frees some megabytes and needs them again in the next one. Returned to the
     kernel, they come back as some hundred page faults.
@@ -210,8 +210,8 @@ def missing_device(
     """Return why there is no such device here; "" if there is, or if only torch knows.
 
     Args:
-        name: of `learner.device`.
-        platform: of `sys.platform`.
+        name: the value of `learner.device`.
+        platform: the value of `sys.platform`.
         count_gpus: returns the number of NVIDIA GPUs, as `nvidia_gpus` does.
     """
     kind, _, index = name.partition(":")
@@ -254,7 +254,7 @@ def nvidia_gpus() -> int | None:
         driver = ctypes.CDLL(_DRIVER)
     except OSError:
         return 0
-    found = ctypes.c_int()
-    if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(found)):
+    count = ctypes.c_int()
+    if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)):
         return 0  # it is installed and shows no GPU
-    return found.value
+    return count.value

@@ -18,7 +18,7 @@ from vedette_rl.errors import CheckpointError, EnvironmentFaultError, Evaluation
 from vedette_rl.evaluation.evaluator import GreedyEvaluator
 from vedette_rl.storage.state_file import write_state
 from vedette_services.config.run_config import RunConfig
-from vedette_services.errors import EnvironmentProcessError
+from vedette_services.errors import EnvironmentProcessError, SettingError, foreign_error_message
 from vedette_services.host.env_workers import ProcessEnvs
 from vedette_services.host.exit_report import report_exit
 from vedette_services.host.logs import set_log_context, set_up_logging
@@ -120,7 +120,7 @@ class ReportedEvaluations:
             ended = self._gateway.read().ended
             if (reported := self._reported.read()) != taken:
                 taken = reported
-                self.take(reported)
+                self.add_reported(reported)
             elif learning.phase == "done" and (ended or self._is_last_here(learning)):
                 break
             else:
@@ -129,20 +129,20 @@ class ReportedEvaluations:
     def _is_last_here(self, learning: TrainerStatus) -> bool:
         return not learning.evaluates or self._results.status.version == learning.opt_steps
 
-    def take(self, reported: ReportedEvaluation) -> None:
+    def add_reported(self, reported: ReportedEvaluation) -> None:
         """Note an evaluation, and its model if that is the best until now."""
-        found = reported.found
+        evaluation = reported.found
         results = self._results
         if not reported.counts:
             results.status = replace(
                 results.status,
-                shown_return_mean=found.return_mean,
-                shown_version=found.version,
-                shown_by=found.played_by,
+                shown_return_mean=evaluation.return_mean,
+                shown_version=evaluation.version,
+                shown_by=evaluation.played_by,
             )
-        elif (model := self._models.read()) is not None and model.version == found.version:
+        elif (model := self._models.read()) is not None and model.version == evaluation.version:
             set_log_context(epoch=reported.epoch)
-            results.add(found, reported.epoch, model.info())
+            results.add(evaluation, reported.epoch, model.info())
         self._writer.write(results.status)
 
 
@@ -167,7 +167,7 @@ class EvaluationResults:
 
     Args:
         run_id, seed: noted beside the best model.
-        best: its directory, perhaps of an earlier start of the run.
+        best: the directory of the best model, perhaps of an earlier start of the run.
     """
 
     def __init__(self, run_id: str, best: Path, seed: int) -> None:
@@ -179,35 +179,35 @@ class EvaluationResults:
         self._unwritten: tuple[Eval, int, ModelInfo] | None = None
         self._log_at = -math.inf
 
-    def add(self, found: Eval, epoch: int, model: ModelInfo, detail: str = "") -> None:
+    def add(self, evaluation: Eval, epoch: int, model: ModelInfo, detail: str = "") -> None:
         """Update `status`; keep the model if it is the best.
 
         Args:
-            found: without the best evaluation.
+            evaluation: without the best evaluation.
             epoch: the learner's start that made the model.
-            detail: for the log, such as the time that it took.
+            detail: a text for the log, for example the time that it took.
         """
         best = self.status.best_return_mean
         best_version = self.status.best_version
-        mean = found.return_mean
+        mean = evaluation.return_mean
         if mean is not None and (best is None or mean > best):
-            self._unwritten = (found, epoch, model)
+            self._unwritten = (evaluation, epoch, model)
             best = mean
             best_version = model.version
         if self._unwritten is not None:
             self._save_best(*self._unwritten)
         before = self.status
         self.status = replace(
-            found,
+            evaluation,
             best_return_mean=best,
             best_version=best_version,
             shown_return_mean=before.shown_return_mean,
             shown_version=before.shown_version,
             shown_by=before.shown_by,
         )
-        self._log(found, detail or f" ({found.played_by})")
+        self._log(evaluation, detail or f" ({evaluation.played_by})")
 
-    def _log(self, found: Eval, detail: str) -> None:
+    def _log(self, evaluation: Eval, detail: str) -> None:
         """Log an evaluation, at most one a second at the level of information."""
         is_due = time.monotonic() >= self._log_at
         if is_due:
@@ -215,26 +215,26 @@ class EvaluationResults:
         log.log(
             logging.INFO if is_due else logging.DEBUG,
             "version %d returns %.1f%s over %d episodes%s",
-            found.version,
-            found.return_mean,
-            "" if found.return_std is None else f" ± {found.return_std:.1f}",
-            found.episodes,
+            evaluation.version,
+            evaluation.return_mean,
+            "" if evaluation.return_std is None else f" ± {evaluation.return_std:.1f}",
+            evaluation.episodes,
             detail,
         )
 
-    def _save_best(self, found: Eval, epoch: int, model: ModelInfo) -> None:
+    def _save_best(self, evaluation: Eval, epoch: int, model: ModelInfo) -> None:
         """Write ``RUN/best``, which `eval` and `export` read."""
         meta = {
             "run_id": self._run_id,
             "epoch": epoch,
             "version": model.version,
-            "env_steps": found.env_steps,
-            "return_mean": found.return_mean,
-            "return_std": found.return_std,
-            "episodes": found.episodes,
-            "episodes_cut": found.episodes_cut,
+            "env_steps": evaluation.env_steps,
+            "return_mean": evaluation.return_mean,
+            "return_std": evaluation.return_std,
+            "episodes": evaluation.episodes,
+            "episodes_cut": evaluation.episodes_cut,
             "seed": self._seed,
-            "played_by": found.played_by,
+            "played_by": evaluation.played_by,
         }
         try:
             write_state(self._best_directory, {"model": dict(model.arrays)}, meta)
@@ -249,20 +249,22 @@ class ModelEvaluation:
 
     Args:
         config: the run's.
-        spaces: of its environment.
+        spaces: the spaces of its environment.
         run_id: noted beside the best model.
         best: directory of the best model, perhaps of an earlier start of the run.
     """
 
     def __init__(self, config: RunConfig, spaces: Spaces, run_id: str, best: Path) -> None:
         self._interval = config.learner.eval_interval
-        own = config.evaluation
-        self._results = EvaluationResults(run_id, best, own.seed)
+        self._env_id = config.env.id
+        settings = config.evaluation
+        self._results = EvaluationResults(run_id, best, settings.seed)
         self._evaluator = GreedyEvaluator(
             config.env,
-            own.episodes,
-            own.seed,
-            max_episode_steps=own.max_episode_steps,
+            settings.episodes,
+            settings.seed,
+            side_by_side=settings.envs,
+            max_episode_steps=settings.max_episode_steps,
             make_processes=ProcessEnvs,
         )
         self._policy = build_greedy_policy(config, spaces)
@@ -310,22 +312,46 @@ class ModelEvaluation:
             return False
         self._policy.sync_model(model)
         began = time.monotonic()
+        self._open_environments()
         try:
-            found = self._play(model.version, is_cancelled)
+            evaluation = self._play(model.version, is_cancelled)
         except EvaluationCancelledError as error:
             log.warning("%s", error)
             return False
         except EnvironmentFaultError as error:
             log.warning("the evaluation of version %d does not count: %s", model.version, error)
             return False
-        cut = f", {found.cut} of them cut at {found.max_episode_steps:,} steps" if found.cut else ""
+        cut = (
+            f", {evaluation.cut} of them cut at {evaluation.max_episode_steps:,} steps"
+            if evaluation.cut
+            else ""
+        )
         detail = f"{cut} ({time.monotonic() - began:.1f} s)"
-        self._results.add(summarize_evaluation(found, env_steps), epoch, model, detail)
+        self._results.add(summarize_evaluation(evaluation, env_steps), epoch, model, detail)
         return True
 
+    def _open_environments(self) -> None:
+        """Make the environments, beside those of the actors.
+
+        Raises:
+            SettingError: they cannot be made; names the keys that help where there is no other one.
+        """
+        try:
+            self._evaluator.open()
+        except EnvironmentProcessError:
+            raise  # it says which process; one that was killed is made again
+        except Exception as error:
+            why = f"evaluations cannot make {self._env_id}: {foreign_error_message(error)}"
+            raise SettingError(
+                "evaluation.where",
+                why,
+                "where it exists once, set learner.eval_interval=0, or have actors of a host that "
+                "has another one play (evaluation.where=actors)",
+            ) from error
+
     def _play(self, version: int, is_cancelled: Callable[[], bool]) -> Evaluation:
-        """Play all episodes; anew, in new environments, where a process of theirs was killed: who
-        did that, or whether its code crashes each time, shows only then."""
+        """Play all episodes; play them again in new environments where a process of theirs was
+        killed: only then it shows whether its code crashes each time."""
         for _ in range(_PLAYS - 1):
             try:
                 return self._evaluator.evaluate(self._policy, version, is_cancelled=is_cancelled)
@@ -341,18 +367,18 @@ class ModelEvaluation:
         self._evaluator.close()
 
 
-def summarize_evaluation(found: Evaluation, env_steps: int | None = None) -> Eval:
+def summarize_evaluation(evaluation: Evaluation, env_steps: int | None = None) -> Eval:
     """Return an evaluation as the status has it."""
     return Eval(
-        version=found.version,
+        version=evaluation.version,
         env_steps=env_steps,
-        return_mean=found.return_mean,
-        return_std=found.return_std,
-        return_min=min(found.returns),
-        return_max=max(found.returns),
-        length_mean=found.length_mean,
-        episodes=found.episodes,
-        episodes_cut=found.cut,
+        return_mean=evaluation.return_mean,
+        return_std=evaluation.return_std,
+        return_min=min(evaluation.returns),
+        return_max=max(evaluation.returns),
+        length_mean=evaluation.length_mean,
+        episodes=evaluation.episodes,
+        episodes_cut=evaluation.cut,
     )
 
 

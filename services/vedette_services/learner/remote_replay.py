@@ -1,4 +1,4 @@
-"""The replay of a run for a training loop of the user's own: the gateway, without our trainer.
+"""The replay of a run for a custom training loop: the gateway, without our trainer.
 
 This process is in the trainer's place: it reads the replay, and writes the trainer's status record
 and the models into their maps. A thread supervises the gateway.
@@ -81,7 +81,7 @@ class _GatewaySupervisor(Supervisor):
 
     @property
     def wakeup(self) -> WakeupEvent:
-        """To be set when there is a newer model."""
+        """The event to set when there is a newer model."""
         return self._wakeup
 
     def start(self, epoch: int, opt_steps: int) -> None:
@@ -118,7 +118,7 @@ class _GatewaySupervisor(Supervisor):
 
 
 class RemoteReplay:
-    """A durable replay that actors on any number of hosts feed, for a training loop of one's own.
+    """A durable replay that actors on any number of hosts feed, for a custom training loop.
 
     ::
 
@@ -129,14 +129,14 @@ class RemoteReplay:
                 replay.publish(arrays)          # now and then
 
     A batch is stored and acknowledged as by ``vedette learner``: never twice, and none is lost when
-    this process is killed. The same directory goes on. Leaving the block tells the actors that the
-    run is over; after an exception they wait for this run to go on.
+    this process is killed. A replay of the same directory continues the run. Leaving the block
+    tells the actors that the run is over; after an exception they wait for it to continue.
 
     One thread draws and publishes.
 
     Args:
-        plan: of this start.
-        address: where to bind.
+        plan: the plan of this start.
+        address: the address to bind.
         keys: folder with our key pair and the keys that we admit; None: everybody.
 
     Raises:
@@ -146,7 +146,7 @@ class RemoteReplay:
     """
 
     def __init__(self, plan: StartPlan, address: Address, *, keys: Path | None = None) -> None:
-        # Nobody would take the results of evaluations.
+        # This process does not take the results of evaluations.
         learner = plan.config.learner.model_copy(update={"eval_interval": 0})
         plan = replace(plan, config=plan.config.model_copy(update={"learner": learner}))
         self.config = plan.config
@@ -200,7 +200,8 @@ class RemoteReplay:
         self._wait_for_gateway()
         self._buffer = open_replay(spec, epoch)
         state = self._buffer.get_state()
-        counts = {"draws", "mixed_draws"} & state.keys()  # schedules of beta and shares go on, too
+        # Schedules of beta and shares continue, too.
+        counts = {"draws", "mixed_draws"} & state.keys()
         self._buffer.set_state({**state, **dict.fromkeys(counts, before.opt_steps)})
         self._floor = read_floor(replay_directory(self.config, self.run))
         self._learning = replace(self._learning, sampled=self._draws_that_count(before))
@@ -237,7 +238,7 @@ class RemoteReplay:
         `replay.samples_per_insert` allows; status and log have the reason.
 
         Args:
-            batch_size: how many, at most `replay.capacity`; None: `agent.batch_size`.
+            batch_size: the number of samples, at most `replay.capacity`; None: `agent.batch_size`.
             timeout_s: the longest wait; 0: none.
 
         Raises:
@@ -328,15 +329,15 @@ class RemoteReplay:
         """Send a model to the actors, in the background.
 
         Args:
-            arrays: by name, as the run's policy takes them: arrays or tensors, which are copied.
+            arrays: arrays or tensors by name, as the run's policy takes them; they are copied.
                 Names, shapes and dtypes stay the same.
 
         Returns:
             Its version: the batches drawn so far, and always more than the version before.
 
         Raises:
-            UsageError: the policy does not take them or does not act on them, or they are not those
-                of before.
+            UsageError: the policy does not take them or does not act on them, or they differ from
+                the previous ones.
         """
         self._raise_failure()
         if not (isinstance(arrays, Mapping) and arrays):
@@ -447,7 +448,7 @@ class RemoteReplay:
         """End the gateway, and tell the actors; does nothing when it is closed.
 
         Args:
-            exit_reason: ``interrupted``: the run goes on later, and actors wait for it; "": it is
+            exit_reason: ``interrupted``: the run continues later, and actors wait for it; "": it is
                 over.
         """
         if os.getpid() != self._pid or self._closed:
@@ -456,7 +457,7 @@ class RemoteReplay:
         atexit.unregister(self.close)
         with self._opened:
             if not self._supervisor.is_serving:
-                return  # the gateway gave up: nobody takes a model, or a status
+                return  # the gateway gave up: no process takes a model, or a status
             reason = exit_reason or self._exit_reason() or "loop_ended"
             if self._models is not None:
                 self._models.close(_LAST_MODEL_S)
@@ -480,8 +481,8 @@ def _last_status(run: RunDirectory) -> TrainerStatus:
     """Return the last status of earlier starts; without its map, the batches of the summary."""
     last = TrainerStatus()
     with suppress(OSError, LatestValueFormatError):
-        if found := read_latest_value(run.learning_map):
-            last = decode(TrainerStatus, found[1]) or last
+        if value := read_latest_value(run.learning_map):
+            last = decode(TrainerStatus, value[1]) or last
     return replace(last, opt_steps=max(last.opt_steps, read_summary(run.root).opt_steps or 0))
 
 

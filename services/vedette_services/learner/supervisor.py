@@ -95,8 +95,11 @@ class _Child:
     restarts: list[_Restart] = field(default_factory=list)
 
     def recent_restarts(self, now: float, code: int, saved: int) -> list[_Restart]:
-        """Those of the last minutes; of a trainer that an error has ended (`code`), which may come
-        again from the same checkpoint, also those that began at `saved`."""
+        """Return the restarts of the last minutes.
+
+        For a trainer that an error has ended (`code`), which may come again from the same
+        checkpoint, also those that began at `saved`.
+        """
         stuck = saved if self.name == "trainer" and code > 0 else None
         return [r for r in self.restarts if now - r[0] < _RESTART_WINDOW_S or r[1] == stuck]
 
@@ -336,7 +339,7 @@ class Supervisor:
         self._wait_for_gateway(gateway)
         self._log_events()
         status = replace(self._records.read(), exit_reason="interrupted")
-        if not self._has_loaded:  # the best model of before still counts
+        if not self._has_loaded:  # the best model of the earlier start still counts
             status = replace(status, eval=read_best(self._spec.run.best))
         self._event_log.log("ended", "learner", status.exit_reason)
         if is_open or not self._spec.run.summary_file.exists():
@@ -359,22 +362,25 @@ class Supervisor:
             why = why or self._missing_evaluation()
         if why:
             log.warning("%s", why)
-        evaluator.kill()  # an evaluation that still goes on is not needed
+        evaluator.kill()  # an evaluation that is still playing is not needed
         if stop and self._spec.config.evaluates_on_actors:
             self._stops["gateway"].set()  # it waits for a manager that plays
         return why
 
     def _missing_evaluation(self) -> str:
-        """Return why the last model has no evaluation though nobody plays any more."""
+        """Return why the last model has no evaluation though no evaluator plays any more."""
         status = self._records.read()
         learning = self._records.learning.read()
         due = learning.evaluates and learning.opt_steps > 0
         if not due or status.eval.version == learning.opt_steps:
             return ""
-        return stop_conditions.missing_evaluation(by_managers=self._spec.config.evaluates_on_actors)
+        by_managers = self._spec.config.evaluates_on_actors
+        evaluator = self._children.get("evaluator")
+        cause = evaluator.exit_report.read() if evaluator and not by_managers else ""
+        return stop_conditions.missing_evaluation(by_managers=by_managers, cause=cause)
 
     def _wait_for_gateway(self, gateway: subprocess.Popen[bytes]) -> None:
-        """Wait until the gateway has the last batches; it may go on answering late managers."""
+        """Wait until the gateway has the last batches; it may continue to answer late managers."""
         deadline = time.monotonic() + _GATEWAY_END_S
         while wait_all([gateway], _GATEWAY_POLL_S) and time.monotonic() < deadline:
             if self._records.ingest.read().ended:
@@ -433,11 +439,11 @@ def run_learner(
     """Run the learner daemon on a run directory until the run is over or a signal comes.
 
     Args:
-        plan: of this start.
-        address: where to bind.
+        plan: the plan of this start.
+        address: the address to bind.
         keys: folder with the learner's key pair and the keys that it admits; None: everybody.
         on_status: called with the status a few times a second.
-        metrics: where to serve metrics to Prometheus; None: off.
+        metrics: the address that serves metrics to Prometheus; None: off.
         linger_s: after the end of the run, tell managers that come late for so long.
         advertise: the name by which other hosts reach this one, for ``RUN/learner.json``; None:
             its full name.

@@ -39,7 +39,7 @@ class Address:
         """Read ``HOST``, ``HOST:PORT`` or ``[IPV6]:PORT``.
 
         Raises:
-            AddressError: the text is none of these.
+            AddressError: the text is not one of these.
         """
         host, port = _split(text)
         if host == "*":
@@ -64,10 +64,10 @@ class Address:
             return cls.parse(text)
         try:
             with Path(text[1:]).open("rb") as file:
-                found = file.read(_FILE_MAX_BYTES).decode("utf-8", "replace").strip()
+                line = file.read(_FILE_MAX_BYTES).decode("utf-8", "replace").strip()
         except OSError as error:
             raise AddressError(text, f"cannot be read: {error.strerror or error}") from error
-        return cls.parse(found)
+        return cls.parse(line)
 
     @property
     def samples(self) -> str:
@@ -106,23 +106,23 @@ class Address:
         if _is_ip(self.host):
             return [self]
         try:
-            found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+            infos = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as e:
             fix = "check its spelling, or give an IP address"
             raise AddressError(str(self), f"host {self.host!r} does not resolve", fix) from e
-        return [Address(host, self.port) for host in dict.fromkeys(str(e[4][0]) for e in found)]
+        return [Address(host, self.port) for host in dict.fromkeys(str(e[4][0]) for e in infos)]
 
     def to_bind(self, *, insecure: bool, keys: bool = False) -> Address:
         """This address for a learner to listen at.
 
         Args:
-            insecure: whoever reaches it may come in.
+            insecure: any peer that reaches it is admitted.
             keys: only those with a listed key may.
 
         Raises:
-            UsageError: the network could reach it, and nobody said that it may.
+            UsageError: the network could reach it, and the user did not say that it may.
         """
-        address = min(self.resolved(), key=lambda found: not found.ipv4)
+        address = min(self.resolved(), key=lambda candidate: not candidate.ipv4)
         if not (address.loopback or keys or insecure):
             raise UsageError(
                 f"--bind {self}: anyone who reaches this address could send samples; make keys "
@@ -165,8 +165,8 @@ def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-# Whoever connects to such a port while nobody listens there may be given the very same one and
-# reach itself; and another program's connection may hold it when the learner comes back.
+# A peer that connects to such a port while no process listens there may be given the very same
+# one and reach itself; and another program's connection may hold it when the learner comes back.
 
 _RANGE_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 

@@ -50,8 +50,8 @@ class HandshakeMonitor:
 
     Args:
         address: the learner's.
-        keys: what the socket shows.
-        port: of the address's three, which one the socket connects to.
+        keys: the keys that the socket shows.
+        port: the port of the address's three that the socket connects to.
     """
 
     def __init__(self, address: Address, keys: ClientKeys | None, port: int = SAMPLES) -> None:
@@ -172,7 +172,7 @@ def probe_mechanism(
 
 
 def parse_greeting(greeting: bytes) -> str | None:
-    """The mechanism that a greeting names; "" if it is none of ZMTP 3, None if nothing was said."""
+    """The mechanism that a greeting names; "" if it is not of ZMTP 3, None if there is none."""
     if not greeting:
         return None
     if len(greeting) < _GREETING_BYTES or greeting[0] != 0xFF or not greeting[9] & 1:

@@ -1,4 +1,4 @@
-"""An HTTP server whose connections are bounded in number and time: whoever reaches it may connect.
+"""An HTTP server whose connections are bounded in number and time, since any peer may connect.
 
 The standard library's server, with a thread for each connection, is enough for a scraper and a few
 browsers; it needs no package.
@@ -33,7 +33,7 @@ class BoundedHttpServer(ThreadingMixIn, WSGIServer):
     """A WSGI server with at most about `CONNECTIONS` connections at a time.
 
     Args:
-        host, port: where it listens; port 0: any free one.
+        host, port: the address that it listens at; port 0: any free one.
         app: called in a thread of its own for each request.
         request_s: after this time a connection is ended.
 
@@ -80,7 +80,7 @@ class BoundedHttpServer(ThreadingMixIn, WSGIServer):
             _hang_up(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log the failure of one request, such as of a client that went away."""
+        """Log the failure of one request, for example of a client that went away."""
         log.debug("a request failed", exc_info=True)
 
 

@@ -114,8 +114,8 @@ def read_secret(path: Path) -> KeyPair:
     Raises:
         KeysError: it is not there, no key file, or somebody else can read it.
     """
-    found = _read(path, secret=True)
-    pair = KeyPair(found["name"], found["public"].encode(), found["secret"].encode())
+    values = _read(path, secret=True)
+    pair = KeyPair(values["name"], values["public"].encode(), values["secret"].encode())
     if zmq.curve_public(pair.secret) != pair.public:
         raise KeysError(path, "has a public key that is not its secret key's", "copy it again")
     return pair
@@ -127,8 +127,8 @@ def read_public(path: Path) -> PublicKey:
     Raises:
         KeysError: it is not there, or no key file.
     """
-    found = _read(path, secret=False)
-    return PublicKey(found["name"], found["public"].encode())
+    values = _read(path, secret=False)
+    return PublicKey(values["name"], values["public"].encode())
 
 
 def _closed_to(owner: int) -> int:
@@ -161,17 +161,17 @@ def _read(path: Path, *, secret: bool) -> dict[str, str]:
             )
         text = stream.read(_FILE_MAX_BYTES + 1)
     try:
-        found = tomllib.loads(text.decode())
+        values = tomllib.loads(text.decode())
     except ValueError as error:  # of tomllib and of the decoding
         raise KeysError(path, f"is no key file: {error}") from error
     keys = ("public", "secret") if secret else ("public",)
-    name = found.get("name")
-    if set(found) != {"name", *keys} or not isinstance(name, str) or not NAME.fullmatch(name):
+    name = values.get("name")
+    if set(values) != {"name", *keys} or not isinstance(name, str) or not NAME.fullmatch(name):
         raise KeysError(path, f"is no key file: it has not just name, {', '.join(keys)}")
     for key in keys:
-        if not isinstance(found[key], str) or not _KEY.fullmatch(found[key]):
+        if not isinstance(values[key], str) or not _KEY.fullmatch(values[key]):
             raise KeysError(path, f"{key} is not 40 characters of Z85")
-    return found
+    return values
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +228,7 @@ def check_admitted(folder: Path) -> None:
     Raises:
         KeysError: it, or a file in it, can be written by everybody.
     """
-    if not folder.is_dir() or os.statvfs(folder).f_flag & os.ST_RDONLY:  # such as a mounted secret
+    if not folder.is_dir() or os.statvfs(folder).f_flag & os.ST_RDONLY:  # e.g. a mounted secret
         return
     for path in (folder, *sorted(folder.glob("[!.]*.toml"))):
         if path.stat().st_mode & stat.S_IWOTH:
@@ -286,7 +286,7 @@ def remove_key(directory: Path, name: str) -> None:
     """Let a host in no more, and forget its pair. A running learner closes it out.
 
     Raises:
-        KeysError: nobody of this name is let in.
+        KeysError: no host of this name is admitted.
     """
     check_name(name)
     admitted = directory / ADMITTED / f"{name}.toml"

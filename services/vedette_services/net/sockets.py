@@ -101,7 +101,8 @@ def _bind(socket: Socket, endpoint: str, keys: LearnerKeys | None) -> Socket:
         socket.setsockopt(zmq.CURVE_SERVER, 1)
         socket.setsockopt(zmq.CURVE_SECRETKEY, keys.pair.secret)
         socket.setsockopt(zmq.ZAP_DOMAIN, ZAP_DOMAIN)
-        # Without it everybody is let in whenever nobody answers for the domain: CURVE fails open.
+        # Without it every peer is admitted whenever no handler answers for the domain: CURVE fails
+        # open.
         socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
     socket.bind(endpoint)
     return socket

@@ -1,6 +1,6 @@
 """The ZAP handler (RFC 27): tells libzmq which keys are admitted.
 
-It runs in the gateway's own context and loop. The sockets admit nobody while it does not answer.
+It runs in the gateway's own context and loop. The sockets admit no peer while it does not answer.
 """
 
 from __future__ import annotations
@@ -98,11 +98,11 @@ class ZapHandler:
         message = b"not admitted"
         name = b""
         if len(request) == 7 and request[2] == ZAP_DOMAIN and request[5] == b"CURVE":
-            found = self._names.get(request[6])
-            if found is not None:
+            known = self._names.get(request[6])
+            if known is not None:
                 code = b"200"
                 message = b"admitted"
-                name = found.encode()
+                name = known.encode()
         if code != b"200":
             self.refused += 1
             address = request[3].decode("ascii", "replace")[:64] if len(request) > 3 else "?"
@@ -110,13 +110,15 @@ class ZapHandler:
         return [version, request_id, code, message, name, b""]
 
     def _read(self) -> dict[bytes, str]:
-        """Read the keys of all sound files; a broken file admits nobody."""
+        """Read the keys of all sound files; a broken file admits no peer."""
         names: dict[bytes, str] = {}
         for name, *_ in self._signature[:_ADMITTED_MAX]:
             try:
-                found = read_public(self._keys.directory / ADMITTED / name)
-                if f"{found.name}.toml" != name or found.name == LEARNER:
-                    raise KeysError(name, f"names {found.name!r}", "call the file as its name says")
+                public_key = read_public(self._keys.directory / ADMITTED / name)
+                if f"{public_key.name}.toml" != name or public_key.name == LEARNER:
+                    raise KeysError(
+                        name, f"names {public_key.name!r}", "call the file as its name says"
+                    )
             except KeysError as error:
                 if _is_out_of_files(error.__cause__):  # nothing is known of it: as it was before
                     names.update({k: n for k, n in self._names.items() if f"{n}.toml" == name})
@@ -124,7 +126,7 @@ class ZapHandler:
                 else:
                     log.warning("lets nobody in: %s", error)
                 continue
-            names.setdefault(z85.decode(found.public), found.name)
+            names.setdefault(z85.decode(public_key.public), public_key.name)
         # Who has the learner's own secret is the learner's operator: its status, its local actors.
         names[z85.decode(self._keys.pair.public)] = LEARNER
         return names
@@ -142,7 +144,7 @@ def _folder_signature(directory: Path) -> Signature | None:
     """
     try:
         with os.scandir(directory / ADMITTED) as entries:
-            found = []
+            files = []
             for entry in entries:
                 if not entry.name.endswith(".toml") or entry.name.startswith("."):
                     continue
@@ -150,12 +152,12 @@ def _folder_signature(directory: Path) -> Signature | None:
                     stat = entry.stat()
                 except OSError:
                     continue  # removed this moment
-                found.append((entry.name, stat.st_mtime_ns, stat.st_size, stat.st_ino))
+                files.append((entry.name, stat.st_mtime_ns, stat.st_size, stat.st_ino))
     except OSError as error:
         if _is_out_of_files(error):
             return None
-        return ()  # no folder: nobody but the learner's own key
-    return tuple(sorted(found))
+        return ()  # no folder: no key but the learner's own
+    return tuple(sorted(files))
 
 
 def _shown(key: bytes) -> str:

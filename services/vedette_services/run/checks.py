@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,15 +15,8 @@ from vedette_protocol.limits import PAYLOAD_MAX_BYTES
 from vedette_rl.agents.exploration import exploration_ranks
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Policy, TdErrorPolicy
-from vedette_rl.envs.make import make_env, make_vector_environment
-from vedette_rl.envs.registry import find_episode_bound, find_spec, step_limit
 from vedette_rl.envs.spaces import Spaces, check_declared, transition_dtype
-from vedette_rl.errors import (
-    DeclaredSpaceError,
-    RlError,
-    RowColumnError,
-    UnknownNameError,
-)
+from vedette_rl.errors import RlError
 from vedette_rl.import_by_name import import_by_name, is_import_name
 from vedette_rl.number_format import format_bytes
 from vedette_rl.replay.budget import (
@@ -35,117 +29,60 @@ from vedette_rl.replay.budget import (
 )
 from vedette_rl.replay.rows import MemoryRing
 from vedette_rl.replay.uniform import make_custom_replay
-from vedette_rl.steps.registry import make_step_processor, prepare_steps, step_processor
+from vedette_rl.steps.registry import make_step_processor, step_processor
 from vedette_services.config.contradictions import contradictions
-from vedette_services.config.probing import probe_spaces
+from vedette_services.config.probing import EnvironmentProbe
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import (
-    ConfigError,
     SettingError,
+    config_errors,
     foreign_error_message,
     raise_errors,
 )
-from vedette_services.net.addresses import Address
-from vedette_services.net.keys import list_keys
+from vedette_services.host.env_probe import dtype_to_json
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.replay_layout import (
     ReplayLayout,
     configured_columns,
     make_run_limiter,
     replay_directory,
-    replay_layout,
 )
 from vedette_services.run.start import Start
 from vedette_services.status.records import status_records_bytes
 
 
-def check_made(config: RunConfig, start: Start) -> None:
+def check_made(config: RunConfig, start: Start, probe: EnvironmentProbe) -> None:
     """Check that an environment that is played here can be made and has the declared spaces.
 
     Raises:
-        SettingError: it cannot be made, or has others; or evaluations are to be played elsewhere.
+        SettingError: it cannot be made, or evaluations are to be played elsewhere.
+        DeclaredSpaceError: it has others.
     """
     env = config.env
     if start.in_process and config.evaluation.where == "actors":
         why = "one process evaluates by itself, between its steps"
         raise SettingError("evaluation.where", why, "set evaluation.where=auto")
-    if not env.is_declared or (config.evaluates_on_actors and not start.in_process):
+    if not env.is_declared or not (config.evaluates_on_learner or start.in_process):
         return
-    undeclared = env.model_copy(update={"observation": None, "action": None})
-    try:
-        check_declared(env, probe_spaces(undeclared))
-    except DeclaredSpaceError as e:
-        raise SettingError(f"env.{e.part}", str(e), "declare what the environment has") from e
+    check_declared(env, probe.facts(env).spaces)
 
 
-_UNPLAYED = "where none plays any, the returns of their actors count"
-
-
-def check_trust(config: RunConfig, address: Address, keys: Path | None) -> tuple[str, ...]:
-    """Refuse evaluations by managers of which none could count; nothing where the learner plays.
-
-    Args:
-        address: where the learner will listen.
-        keys: folder of its keys; None: none.
-
-    Returns:
-        Lines for the user.
-
-    Raises:
-        SettingError: names the key and the fix.
-    """
-    trusted = config.evaluation.trusted
-    key = "evaluation.trusted"
-    if trusted and keys is None:
-        raise SettingError(key, "names keys, and the learner has none", "start it with --keys DIR")
-    if not (config.evaluates_on_actors and config.learner.eval_interval):
-        return ()
-    if keys is None and address.loopback:
-        all_count = "evaluations are played by the managers on this host, which all count"
-        return (f"{all_count}; {_UNPLAYED}",)
-    if keys is None:
-        raise SettingError(
-            "evaluation.where",
-            f"actors: without keys whoever reaches {address} could claim any return",
-            f"start with --keys DIR and name the evaluators' keys in {key}",
-        )
-    own, admitted = list_keys(keys)
-    keyed = {one.public.decode(): one.name for one in (own, *admitted)}
-    names = keyed | {name: name for name in keyed.values()}
-    known = [names[one] for one in trusted if one in names]
-    lines = [f"{key}: no key {one} is admitted" for one in trusted if one not in names]
-    stop = config.stop
-    if not trusted and stop.target_return is not None:
-        others = stop.max_opts or stop.max_env_steps or stop.max_seconds
-        if not others:
-            fix = f"name the evaluators' keys in {key} (`vedette keys list {keys}`)"
-            raise SettingError("stop.target_return", f"is never reached without {key}", fix)
-    if not known:
-        return (*lines, f"{key} names nobody: evaluations are shown, and decide nothing")
-    who = ", ".join(known)
-    return (*lines, f"evaluations are played by managers; those of {who} count; {_UNPLAYED}")
-
-
-def describe_evaluation_bound(config: RunConfig) -> str:
+def describe_evaluation_bound(config: RunConfig, probe: EnvironmentProbe) -> str:
     """Return where evaluations cut episodes that have no known limit; "" where they have one."""
     own = config.evaluation.max_episode_steps
     key = "evaluation.max_episode_steps"
-    if not config.learner.eval_interval or config.evaluates_on_actors:
+    if not config.evaluates_on_learner:
         return ""
-    env = config.env.for_evaluation()
-    if own is None:
-        if not env.is_vector_form and (env.max_episode_steps or find_spec(env).max_episode_steps):
-            return ""
-        with closing(make_env(env)) as made:
-            if step_limit(made):
-                return ""
-            bound = find_episode_bound(made)
-        return (
-            f"{env.id} names no time limit: training episodes end only when the environment ends "
-            f"them, evaluations cut theirs at {bound:,} steps (env.max_episode_steps bounds both, "
-            f"{key} evaluations)"
-        )
-    return f"evaluations cut episodes at {own:,} steps, by {key}"
+    if own is not None:
+        return f"evaluations cut episodes at {own:,} steps, by {key}"
+    facts = probe.facts(config.env)
+    if facts.has_limit:
+        return ""
+    return (
+        f"{config.env.id} names no time limit: training episodes end only when the environment "
+        f"ends them, evaluations cut theirs at {facts.episode_bound:,} steps "
+        f"(env.max_episode_steps bounds both, {key} evaluations)"
+    )
 
 
 def describe_schedule(config: RunConfig, begins_at: int) -> str:
@@ -180,29 +117,24 @@ def check_settings(config: RunConfig) -> None:
         ConfigError: names both and the fix.
     """
     raise_errors(list(contradictions(config)))
-    try:
+    with config_errors():
         make_run_limiter(config)
-    except RlError as e:
-        raise ConfigError(str(e)) from e
 
 
 def check_import_names(config: RunConfig) -> None:
     """Refuse import names that cannot be imported here.
 
     Raises:
-        ConfigError: names them.
+        UnknownNameError: names the first.
     """
-    try:
-        for name in filter(is_import_name, config.learner.recorders):
-            recorder = import_by_name("learner.recorders", name)
-            if check := getattr(recorder, "check_environment", None):
-                check(os.environ)
-        step_processor(config.actors.step_processor)
-        kind = getattr(getattr(config.agent, "exploration", None), "kind", "")
-        if is_import_name(kind):
-            import_by_name("agent.exploration.kind", kind)
-    except UnknownNameError as e:
-        raise ConfigError(str(e)) from e
+    for name in filter(is_import_name, config.learner.recorders):
+        recorder = import_by_name("learner.recorders", name)
+        if check := getattr(recorder, "check_environment", None):
+            check(os.environ)
+    step_processor(config.actors.step_processor)
+    kind = getattr(getattr(config.agent, "exploration", None), "kind", "")
+    if is_import_name(kind):
+        import_by_name("agent.exploration.kind", kind)
 
 
 def check_out(out: Path) -> None:
@@ -242,28 +174,27 @@ def check_policy(config: RunConfig, spaces: Spaces) -> None:
         )
 
 
-def check_steps(config: RunConfig, spaces: Spaces) -> None:
+def check_steps(config: RunConfig, spaces: Spaces, probe: EnvironmentProbe) -> None:
     """Check that the step processor can be made for these transitions and, where the environment
     is here, prepared with it."""
     actors = config.actors
     agent = config.agent
+    name = actors.step_processor
     row = transition_dtype(spaces, configured_columns(config, spaces))
     arguments = agent.n_step, agent.discount, actors.envs_per_actor, row
-    try:
-        made = make_step_processor(actors.step_processor, *arguments, her_goals=actors.her_goals)
-        if hasattr(made, "prepare") and not config.env.is_declared:
-            with closing(make_vector_environment(config.env, 1, config.seed)) as envs:
-                prepare_steps(made, envs, config.seed)
-    except RlError as e:
-        raise ConfigError(str(e)) from e
-    except Exception as e:
-        if not is_import_name(actors.step_processor):
-            raise
-        raise SettingError(
-            "actors.step_processor",
-            f"{actors.step_processor} fails when it is made: {foreign_error_message(e)}",
-            "fix it; VEDETTE_TRACEBACK=1 shows where",
-        ) from e
+    with _custom_part_errors("actors.step_processor", name):
+        processor = make_step_processor(name, *arguments, her_goals=actors.her_goals)
+    if hasattr(processor, "prepare") and not config.env.is_declared:
+        made_of = {
+            "processor": name,
+            "n_step": agent.n_step,
+            "discount": agent.discount,
+            "envs": actors.envs_per_actor,
+            "row": dtype_to_json(row),
+            "her_goals": actors.her_goals,
+            "seed": config.seed,
+        }
+        probe.prepare(config.env, made_of)
 
 
 def check_custom_replay(config: RunConfig, layout: ReplayLayout) -> None:
@@ -272,13 +203,8 @@ def check_custom_replay(config: RunConfig, layout: ReplayLayout) -> None:
     if not is_import_name(name):
         return
     rows = MemoryRing(layout.schema.row_dtype, 1)
-    try:
+    with _custom_part_errors("replay.name", name):
         make_custom_replay(config.replay, rows, np.random.default_rng(0))
-    except RlError as e:
-        raise ConfigError(str(e)) from e
-    except Exception as e:
-        why = f"{name} fails when it is made: {foreign_error_message(e)}"
-        raise SettingError("replay.name", why, "fix it; VEDETTE_TRACEBACK=1 shows where") from e
 
 
 def _build_policy(config: RunConfig, spaces: Spaces, own: tuple[str, str]) -> Policy:
@@ -286,32 +212,35 @@ def _build_policy(config: RunConfig, spaces: Spaces, own: tuple[str, str]) -> Po
     ranks = exploration_ranks(0, 1)
     agent = config.agent
     (key, name) = own
-    try:
+    tried = "is made"
+    what = "the policy"
+    if key == "agent.network":
+        tried = "is made and shown two observations"
+        what = "the network"
+    with _custom_part_errors(key, name, tried, what):
         return agent_kind(agent.name).build_policy(agent, spaces, ranks=ranks, seed=0)
-    except RlError as e:
-        raise ConfigError(str(e)) from e
+
+
+@contextmanager
+def _custom_part_errors(
+    key: str, name: str, tried: str = "is made", what: str = "it"
+) -> Iterator[None]:
+    """Raise what a custom part raises as an error of the key that names it; ours say enough.
+
+    Args:
+        key, name: of the part; one of ours is not blamed.
+        tried: what it fails at.
+        what: the part, as the fix says it.
+    """
+    try:
+        yield
+    except RlError:
+        raise
     except Exception as e:
         if not is_import_name(name):
             raise
-        what = "policy"
-        shown = ""
-        if key == "agent.network":
-            what = "network"
-            shown = " and shown two observations"
-        why = f"{name} fails when it is made{shown}: {foreign_error_message(e)}"
-        raise SettingError(key, why, f"fix the {what}; VEDETTE_TRACEBACK=1 shows where") from e
-
-
-def checked_layout(config: RunConfig, spaces: Spaces) -> ReplayLayout:
-    """Return the layout of the replay.
-
-    Raises:
-        ConfigError: the settings allow none.
-    """
-    try:
-        return replay_layout(config, spaces)
-    except RowColumnError as e:
-        raise ConfigError(str(e)) from e
+        why = f"{name} fails when it {tried}: {foreign_error_message(e)}"
+        raise SettingError(key, why, f"fix {what}; VEDETTE_TRACEBACK=1 shows where") from e
 
 
 def check_batch(config: RunConfig, layout: ReplayLayout) -> None:
@@ -357,10 +286,7 @@ def check_space(config: RunConfig, layout: ReplayLayout, out: Path, sources: int
         why = f"{maps.directory} needs {more} of disk, but {free} is free"
         raise SettingError(f"--out {out}", why, "make room there, or choose another --out")
     in_memory = replay.directory is None
-    try:
-        return check_budget(need, directory, must_fit_memory=in_memory, other_space=maps)
-    except RlError as e:
-        raise SettingError("replay.capacity", str(e)) from e
+    return check_budget(need, directory, must_fit_memory=in_memory, other_space=maps)
 
 
 def _maps_space(run: RunDirectory) -> OtherSpace:

@@ -12,7 +12,6 @@ import numpy as np
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Agent
 from vedette_rl.envs.spaces import Spaces
-from vedette_rl.errors import CheckpointError
 from vedette_rl.networks.layers import MEAN, SCALE
 from vedette_rl.storage.checkpoints import (
     Checkpoints,
@@ -26,7 +25,7 @@ from vedette_rl.storage.checkpoints import (
 from vedette_rl.storage.state_file import read_state
 from vedette_services.config import RunConfig
 from vedette_services.config.parts import LearnerConfig
-from vedette_services.errors import SettingError
+from vedette_services.errors import SettingError, config_errors
 from vedette_services.run.directory import RunDirectory
 
 
@@ -114,12 +113,10 @@ def _read_initial_model(config: LearnerConfig) -> LoadedCheckpoint:
         raise SettingError("learner.init_from", f"{run}: there is no such folder", fix)
     checkpoints = Checkpoints(run / "checkpoints", keep=1)
     best = run / "best"
-    try:
+    with config_errors("learner.init_from", "name another model"):
         found = checkpoints.read(which)
         if which == "best" and best.is_dir():
             found = LoadedCheckpoint(best, *read_state(best), ())
-    except CheckpointError as e:
-        raise SettingError("learner.init_from", str(e), "name another model") from e
     if found is None:
         have = [path.name for path in checkpoints.list()] + ["best"] * best.is_dir()
         why = f"{run} has no model {which!r} (it has {', '.join(have) or 'none'})"

@@ -16,7 +16,6 @@ from vedette_rl.envs.spaces import Spaces, describe_spaces
 from vedette_rl.errors import (
     CheckpointError,
     ModelMismatchError,
-    ReplayDiffersError,
     ReplayFormatError,
     ReplayTornError,
 )
@@ -28,7 +27,13 @@ from vedette_rl.storage.checkpoints import Checkpoints, LoadedCheckpoint, find_n
 from vedette_services.config.changes import ChangedSetting, changed_settings
 from vedette_services.config.loading import command_again, read_config
 from vedette_services.config.run_config import RunConfig
-from vedette_services.errors import ConfigError, SettingError, UsageError, raise_errors
+from vedette_services.errors import (
+    ConfigError,
+    SettingError,
+    UsageError,
+    config_errors,
+    raise_errors,
+)
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.replay_layout import ReplayLayout, replay_directory
 from vedette_services.run.ring_stamp import read_stamp
@@ -177,7 +182,8 @@ def check_resume(
         _check_place(config, run)
         return ResumePoint()
     try:
-        return _check_run(config, run, start, spaces, layout)
+        with config_errors():
+            return _check_run(config, run, start, spaces, layout)
     except SettingError as error:
         if run.config_file.exists():
             raise
@@ -206,11 +212,6 @@ def _check_run(
         return point
     try:
         _check_replay(config, replay_directory(config, out), run.identity().run_id, layout)
-    except ReplayDiffersError as e:
-        key, fix = _key_of(e.what, layout)
-        raise SettingError(key, str(e), fix) from e
-    except ReplayFormatError as e:
-        raise ConfigError(str(e)) from e
     except OSError as e:
         fix = "let this user read and write it"
         raise ConfigError(f"{e.filename} cannot be read: {e.strerror}; {fix}") from e
@@ -222,12 +223,9 @@ def _whole_checkpoint(run: RunDirectory) -> tuple[int | None, dict[str, str]]:
     the spaces that it was made of, as far as it says so.
 
     Raises:
-        ConfigError: there are checkpoints, and none can be read.
+        CheckpointError: there are checkpoints, and none can be read.
     """
-    try:
-        whole = Checkpoints(run.checkpoints, keep=1).newest_readable()
-    except CheckpointError as e:
-        raise ConfigError(f"{e}") from e
+    whole = Checkpoints(run.checkpoints, keep=1).newest_readable()
     if whole is None:
         return None, {}
     path, meta = whole
@@ -238,10 +236,7 @@ def _check_weights(config: RunConfig, run: RunDirectory, spaces: Spaces) -> None
     """Load the checkpoint into an agent of this configuration; this imports torch."""
     kind = agent_kind(config.agent.name)
     agent = kind.build_agent(config.agent, spaces, device="cpu", seed=config.seed)
-    try:
-        load_checkpoint(Checkpoints(run.checkpoints, keep=1), agent)
-    except CheckpointError as e:
-        raise ConfigError(f"{e}") from e
+    load_checkpoint(Checkpoints(run.checkpoints, keep=1), agent)
 
 
 def load_checkpoint(checkpoints: Checkpoints, agent: Agent) -> LoadedCheckpoint | None:
@@ -299,30 +294,14 @@ def _check_replay(config: RunConfig, directory: Path, run_id: str, layout: Repla
         raise ReplayTornError(directory / COMMITS, "is no part of this replay") from e
 
 
-def _key_of(what: str, layout: ReplayLayout) -> tuple[str, str]:
-    """Return the key behind a difference between replay and configuration, and a further fix."""
-    if what == "capacity":
-        return "replay.capacity", ""
-    if what == "run":
-        return "replay.directory", ""
-    if what == "guard":
-        return "actors.n_buffer", "or lower actors.n_buffer"
-    if what != "storage":
-        return "env", "name another --out, or erase this run with --fresh --force"
-    key = "replay.frame_storage"
-    return key, f"or go on with it by {key}={'plain' if layout.shared else 'auto'}"
-
-
 def _check_place(config: RunConfig, run: RunDirectory) -> None:
     """Check that a new run's replay directory is empty, or will be erased."""
     directory = replay_directory(config, run.root)
     own = run.exists and directory in (run.replay, replay_elsewhere(run))
     if own:
         return
-    try:
+    with config_errors("replay.directory"):
         found = check_replay_directory(directory)
-    except ReplayFormatError as e:
-        raise SettingError("replay.directory", str(e)) from e
     if found and directory == run.replay:
         raise SettingError(
             f"--out {run.root}",

@@ -18,7 +18,7 @@ from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Columns, RowColumn
 from vedette_rl.core.columns import ACTOR, INTERVENED, MANAGER, VERSION
 from vedette_rl.datasets.data_sets import (
-    LANES,
+    EPISODES_AT_ONCE,
     MINARI,
     MinariData,
     RecordedEpisode,
@@ -250,7 +250,7 @@ class DataReading:
             actors.step_processor,
             agent.n_step,
             agent.discount,
-            LANES,
+            EPISODES_AT_ONCE,
             self._row,
             her_goals=actors.her_goals,
         )

@@ -77,12 +77,12 @@ class ManagerHost(Generic[A]):
     """An actor manager: executes the instructions of a `ManagerState`.
 
     Args:
-        name: its id.
+        name: the manager's id.
         start: makes an actor.
-        seed: of its incarnations and of its jitter.
+        seed: the seed of its incarnations and of its jitter.
         who: its host, and the learner's address, for its log.
-        count, allow_import: of `ManagerState`.
-        tick_s: from one tick of the state to the next.
+        count, allow_import: arguments of `ManagerState`.
+        tick_s: the time from one tick of the state to the next.
         evaluate: plays an evaluation, and calls `on_evaluation`; None: this host plays none.
     """
 
@@ -253,8 +253,8 @@ class GatewayHost:
 
     Args:
         state: made from the ring's stamp.
-        rows_per_batch: at most.
-        turn_s: from one turn to the next, where nothing comes in between.
+        rows_per_batch: the most rows of a batch.
+        turn_s: the time from one turn to the next, if nothing comes in between.
     """
 
     state: GatewayState
@@ -278,7 +278,7 @@ class GatewayHost:
         """Publish a newer model of the trainer.
 
         Args:
-            run: with the epoch of the model.
+            run: the run, with the epoch of the model.
             body: packed by `vedette_protocol.model`.
         """
         for frames in self.state.on_model(run, version, self.network.clock.now):
@@ -295,7 +295,7 @@ class GatewayHost:
         self.state.tick(now)
         if (evaluated := self.state.evaluations.pop_finished()) is not None:
             self.evaluations.append(evaluated)
-        for line in self.state.take_log_lines(now):
+        for line in self.state.pop_log_lines(now):
             log.log(logging.getLevelNamesMapping()[line.level.upper()], "%s", line.text)
 
     def status(self) -> GatewayStatus:

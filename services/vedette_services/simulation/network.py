@@ -100,7 +100,7 @@ class MemoryNetwork:
     """Carries frames between managers and one gateway.
 
     Args:
-        clock: of the messages' delays.
+        clock: the clock of the messages' delays.
     """
 
     def __init__(self, clock: VirtualClock) -> None:
@@ -134,7 +134,7 @@ class MemoryNetwork:
             line.made += 1
 
     def ask_for_models(self, manager: str) -> None:
-        """Subscribe a manager to models anew."""
+        """Subscribe a manager to models again."""
         line = self._lines.get(manager)
         if line is not None and line.up:
             self._carry(line, "samples", self._subscribe(line, "models"), certain=True)
@@ -178,8 +178,8 @@ class MemoryNetwork:
         if topic == topics.ALL:
             for line in list(self._lines.values()):
                 self._send_down(line, channel, frames)
-        elif (found := self._lines.get(topic[2:-1].decode())) is not None:
-            self._send_down(found, channel, frames)
+        elif (subscriber := self._lines.get(topic[2:-1].decode())) is not None:
+            self._send_down(subscriber, channel, frames)
 
     def _send_down(self, line: Line, channel: Channel, frames: Frames) -> None:
         if line.up:
@@ -190,7 +190,7 @@ class MemoryNetwork:
     def _carry(
         self, line: Line, channel: Channel, arrive: Callable[[], None], *, certain: bool = False
     ) -> None:
-        """Deliver a message, unless the connection is made anew before; `certain`: no fault may
+        """Deliver a message, unless the connection is made again before; `certain`: no fault may
         befall it."""
         made = line.made
 
@@ -233,7 +233,7 @@ class SocketNetwork(MemoryNetwork):
         self._gateway = gateway
 
     def detach(self) -> None:
-        """Give what comes to nobody."""
+        """Drop what comes from now on."""
         self._gateway = None
 
     def open_sockets(self) -> None:
@@ -295,6 +295,6 @@ class SocketNetwork(MemoryNetwork):
             self._gateway.on_subscription(channel, frames[0])
 
     def publish(self, channel: Channel, frames: Frames) -> None:
-        """Send a message to whoever subscribes to its first frame, the topic."""
+        """Send a message to all that subscribe to its first frame, the topic."""
         if channel in self._sockets:
             self._sockets[channel].send_multipart(frames)

@@ -80,7 +80,9 @@ class StatusClient:
             RefusedError: the learner does not let us in.
         """
         topic = topics.status_topic(secrets.token_hex(8))
-        self._socket.setsockopt(zmq.SUBSCRIBE, topic)  # the question: a topic that nobody else has
+        self._socket.setsockopt(
+            zmq.SUBSCRIBE, topic
+        )  # the question: a topic that no other client has
         try:
             return self._answer(topic, time.monotonic() + timeout_s)
         finally:

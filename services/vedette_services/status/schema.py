@@ -15,7 +15,7 @@ P = TypeVar("P", bound="Part")
 R = TypeVar("R")
 
 Count = Annotated[int, Field(ge=-(2**64), le=2**64)]
-"""An integer that a float can hold, whoever sent it."""
+"""An integer that a float can hold, whichever peer sent it."""
 
 _TEXT_MAX_CHARS = 2000  # a wait's reasons, with the errors that they quote
 _CORRECTIONS = 3  # of a JSON text with values of wrong types; after the first none is left, mostly
@@ -46,13 +46,13 @@ class Number:
     """One number of the status.
 
     Args:
-        title: what it counts or measures.
+        title: the quantity that it counts or measures.
         unit: "" for a count.
-        tags: of TensorBoard and the other recorders; a chart draws the first.
+        tags: the tags in TensorBoard and the other recorders; a chart draws the first.
         counter: it only grows while a learner lives; other numbers are gauges.
-        chart: of the report.
-        row: of the text status, in which it is listed unless it is zero.
-        label: in the chart and the row; "": its name.
+        chart: the chart of the report.
+        row: the row of the text status in which it is listed unless it is zero.
+        label: its label in the chart and the row; "": its name.
     """
 
     title: str
@@ -91,8 +91,8 @@ class Part:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the object of its JSON."""
-        found: dict[str, Any] = _adapter(type(self)).dump_python(self, mode="json", warnings=False)
-        return found
+        values: dict[str, Any] = _adapter(type(self)).dump_python(self, mode="json", warnings=False)
+        return values
 
 
 Found = tuple[tuple[str, ...], Number, float]
@@ -171,16 +171,16 @@ def decode(kind: type[R], text: bytes) -> R | None:
     with suppress(ValidationError):
         return adapter.validate_json(text, strict=True)
     try:
-        found = json.loads(text)
+        decoded = json.loads(text)
     except (ValueError, RecursionError):
         return None
     for _ in range(_CORRECTIONS):
         try:
-            again = json.dumps(found, ensure_ascii=False).encode("utf-8", "replace")
+            again = json.dumps(decoded, ensure_ascii=False).encode("utf-8", "replace")
             return adapter.validate_json(again, strict=True)
         except ValidationError as error:
             for one in reversed(error.errors(include_url=False, include_context=False)):
-                _remove(found, one["loc"])
+                _remove(decoded, one["loc"])
     return None
 
 
@@ -191,27 +191,27 @@ def printable_json(text: bytes) -> bytes | None:
         None if it is not a JSON object.
     """
     try:
-        found = _printable(json.loads(text))
-        return json.dumps(found).encode() if isinstance(found, dict) else None
+        printed = _printable(json.loads(text))
+        return json.dumps(printed).encode() if isinstance(printed, dict) else None
     except (ValueError, RecursionError):
         return None
 
 
-def _printable(found: Any) -> Any:  # Any: JSON of whatever origin
-    if isinstance(found, str):
-        short = len(found) <= _TEXT_MAX_CHARS
-        return found if short and found.isprintable() else printable(found, _TEXT_MAX_CHARS)
-    if isinstance(found, list):
-        return [_printable(value) for value in found]
-    if isinstance(found, dict):
-        return {_printable(name): _printable(value) for name, value in found.items()}
-    return found
+def _printable(node: Any) -> Any:  # Any: JSON of whatever origin
+    if isinstance(node, str):
+        short = len(node) <= _TEXT_MAX_CHARS
+        return node if short and node.isprintable() else printable(node, _TEXT_MAX_CHARS)
+    if isinstance(node, list):
+        return [_printable(value) for value in node]
+    if isinstance(node, dict):
+        return {_printable(name): _printable(value) for name, value in node.items()}
+    return node
 
 
-def _remove(found: Any, place: tuple[int | str, ...]) -> None:  # Any: JSON of whatever origin
+def _remove(node: Any, place: tuple[int | str, ...]) -> None:  # Any: JSON of whatever origin
     """Remove the value at a path, if the path exists."""
     with suppress(KeyError, IndexError, TypeError):
         for name in place[:-1]:
-            found = found[name]
+            node = node[name]
         if place:
-            del found[place[-1]]
+            del node[place[-1]]

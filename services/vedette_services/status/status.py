@@ -256,8 +256,8 @@ class Checkpoint(Part):
 @dataclass(frozen=True, slots=True)
 class Refused(Part):
     """Refused peers. `ids`: manager ids claimed by a key that they do not belong to. `handshakes`:
-    those that have not succeeded, such as of scanners and idle connections. `places`: messages of
-    managers without a place. `rivals`: managers whose id another one uses. `frames`: connections
+    those that have not succeeded, for example of scanners and idle connections. `places`: messages
+    of managers without a place. `rivals`: managers whose id another one uses. `frames`: connections
     that were cut because of a frame beyond the limit, or of none. `late`: samples that came after
     the last environment step of the run; they are among the rejected ones."""
 
@@ -386,4 +386,4 @@ def charts() -> list[ChartSpec]:
     for name, number in declared(Status):
         if number.chart is not None:
             curves[number.chart].append((number.tags[0], number.called(name)))
-    return [replace(spec, curves=tuple(found)) for spec, found in curves.items()]
+    return [replace(spec, curves=tuple(of_chart)) for spec, of_chart in curves.items()]

@@ -19,7 +19,7 @@ class ExitReason:
     Args:
         outcome: solved or done.
         why: the condition that was reached.
-        unit: of `now`; "" for a return.
+        unit: the unit of `now`; "" for a return.
         now: the value that the condition compares; None where there is no condition.
     """
 
@@ -54,7 +54,7 @@ def exit_sentence(reason: str, after: str = "") -> str:
     """Return a sentence that says why a run ended; "" for an unknown reason.
 
     Args:
-        after: such as `` after 0:01:05``.
+        after: the time, for example `` after 0:01:05``.
     """
     if reason == "interrupted":
         return _STOPPED.format(after=after)
@@ -78,10 +78,20 @@ STOPPED_EVALUATION = "the last evaluation was stopped"
 """The sentence about a last evaluation that the user did not wait for."""
 
 
-def missing_evaluation(*, by_managers: bool = False) -> str:
-    """Return the sentence about a last model that was played, by nobody whose result counts."""
+def missing_evaluation(*, by_managers: bool = False, cause: str = "") -> str:
+    """Return the sentence about a last model that no evaluator whose result counts has played.
+
+    Args:
+        cause: the error of the learner's own evaluator; "": none is known.
+    """
     if by_managers:
-        return f"no manager that counts has evaluated the last model: {_PLAY_LAST}"
+        return (
+            f"no manager that counts has evaluated the last model: {_PLAY_LAST}. Managers evaluate "
+            "in environments beside those of their actors: where there is no second one, "
+            "learner.eval_interval=0 leaves evaluations out"
+        )
+    if cause:
+        return f"the last evaluation failed ({cause}): {_PLAY_LAST}"
     return f"the last evaluation failed, or does not count: {_PLAY_LAST}"
 
 
@@ -96,7 +106,7 @@ def is_evaluated(reason: str) -> bool:
 def find_exit_reason(
     stop: StopConfig, opt_steps: int, env_steps: int, seconds: float, best_return: float | None
 ) -> str:
-    """Return the `exit_reason` of the status, "" while the run goes on.
+    """Return the `exit_reason` of the status, "" while the run continues.
 
     Args:
         stop: the conditions; 0 switches one off.

@@ -1,6 +1,6 @@
 """A status as text: the same rows for the live view, `status` and the summary.
 
-Any part of a status may be unknown, such as before a run begins.
+Any part of a status may be unknown, for example before a run begins.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def present_managers(status: Status) -> Sequence[ManagerStatus]:
 
 
 def wait_reason(status: Status) -> str:
-    """Return why the learner or its actors wait; "" if nobody waits."""
+    """Return why the learner or its actors wait; "" if neither waits."""
     return status.waits or status.limiter.reason
 
 
@@ -124,40 +124,44 @@ def _steps(status: Status, *, short: bool) -> str:
 
 
 def _returns(status: Status) -> str:
-    found = status.eval
+    evaluation = status.eval
     actors = status.rollout.return_mean
-    at = "" if found.env_steps is None else f" at {format_number(found.env_steps)} env steps"
-    said = [] if actors is None else [f"actors {format_number(actors, 1)}"]
-    by = f" by {found.played_by}" if found.played_by else ""
-    if found.return_mean is not None or not status.unevaluated:
-        said.append(f"{_evaluation(found)}{at}{by}")
-    said += [*_best(found), *_shown(found), status.evaluating, status.unevaluated]
-    return ", ".join(filter(None, said))
+    at = (
+        ""
+        if evaluation.env_steps is None
+        else f" at {format_number(evaluation.env_steps)} env steps"
+    )
+    texts = [] if actors is None else [f"actors {format_number(actors, 1)}"]
+    by = f" by {evaluation.played_by}" if evaluation.played_by else ""
+    if evaluation.return_mean is not None or not status.unevaluated:
+        texts.append(f"{_evaluation(evaluation)}{at}{by}")
+    texts += [*_best(evaluation), *_shown(evaluation), status.evaluating, status.unevaluated]
+    return ", ".join(filter(None, texts))
 
 
-def _shown(found: Eval) -> list[str]:
+def _shown(evaluation: Eval) -> list[str]:
     """Describe the last evaluation by a manager that is not trusted, if there is one."""
-    if found.shown_return_mean is None:
+    if evaluation.shown_return_mean is None:
         return []
-    mean = format_number(found.shown_return_mean, 1)
-    return [f"{mean} by {found.shown_by}, which evaluation.trusted does not name"]
+    mean = format_number(evaluation.shown_return_mean, 1)
+    return [f"{mean} by {evaluation.shown_by}, which evaluation.trusted does not name"]
 
 
-def _evaluation(found: Eval) -> str:
+def _evaluation(evaluation: Eval) -> str:
     """Describe the last evaluation."""
-    if found.return_mean is None:
-        known = found.best_return_mean is not None  # of an earlier start
+    if evaluation.return_mean is None:
+        known = evaluation.best_return_mean is not None  # of an earlier start
         return "no evaluation since the start" if known else "no evaluation yet"
-    mean, std = format_number(found.return_mean, 1), format_number(found.return_std, 1)
+    mean, std = format_number(evaluation.return_mean, 1), format_number(evaluation.return_std, 1)
     return f"evaluation {mean} ± {std}"
 
 
-def _best(found: Eval, *, short: bool = False) -> list[str]:
+def _best(evaluation: Eval, *, short: bool = False) -> list[str]:
     """Describe the best evaluation, if there is one."""
-    if found.best_return_mean is None:
+    if evaluation.best_return_mean is None:
         return []
-    at = "" if short else f" at version {format_number(found.best_version)}"
-    return [f"best {format_number(found.best_return_mean, 1)}{at}"]
+    at = "" if short else f" at version {format_number(evaluation.best_version)}"
+    return [f"best {format_number(evaluation.best_return_mean, 1)}{at}"]
 
 
 def return_texts(status: Status, *, short: bool = False) -> tuple[str, str]:
@@ -167,9 +171,9 @@ def return_texts(status: Status, *, short: bool = False) -> tuple[str, str]:
         short: without the version of the best.
     """
     evaluated = [_evaluation(status.eval)]
-    found = status.eval
+    evaluation = status.eval
     if status.stop.target_return is None:
-        evaluated += _best(found, short=short)
+        evaluated += _best(evaluation, short=short)
     return ", ".join(evaluated), f"actors     {format_number(status.rollout.return_mean, 1)}"
 
 
@@ -185,11 +189,13 @@ def target_text(status: Status, *, short: bool = False) -> str:
 
 def evaluation_line(status: Status) -> str:
     """Return the last evaluation in one line."""
-    found = status.eval
-    best = ", best so far" if found.version == found.best_version else ""
-    cut = f", {format_number(found.episodes_cut)} of them cut" if found.episodes_cut else ""
-    episodes, version = format_number(found.episodes), format_number(found.version)
-    return f"{_evaluation(found)} ({episodes} episodes{cut}), version {version}{best}"
+    evaluation = status.eval
+    best = ", best so far" if evaluation.version == evaluation.best_version else ""
+    cut = (
+        f", {format_number(evaluation.episodes_cut)} of them cut" if evaluation.episodes_cut else ""
+    )
+    episodes, version = format_number(evaluation.episodes), format_number(evaluation.version)
+    return f"{_evaluation(evaluation)} ({episodes} episodes{cut}), version {version}{best}"
 
 
 def _replay(status: Status, *, short: bool) -> str:
@@ -225,7 +231,7 @@ def run_headline(status: Status, digits: int = 16) -> str:
     """Return id, epoch and duration of the run.
 
     Args:
-        digits: of the id.
+        digits: the number of digits of the id.
     """
     since = elapsed_seconds(status)
     lasted = f", {format_clock(since)}" if since is not None else ""

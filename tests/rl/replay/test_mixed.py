@@ -181,15 +181,15 @@ def test_actors_take_part_once_they_are_warm() -> None:
 
 def test_sources_are_drawn_from_alone_where_that_is_asked() -> None:
     replay = mixed(memory(50), memory(20), memory(10), shares=(0.25, 0.5))
-    replay.alone = True
+    replay.sources_only = True
     assert counted(replay.sample(12), 3).tolist() == [0, 4, 8]
-    replay.alone = False
+    replay.sources_only = False
     assert counted(replay.sample(12), 3).tolist() == [3, 3, 6]
 
 
 def test_actors_are_drawn_from_where_no_source_has_rows() -> None:
     replay = mixed(memory(50), MemoryRing(DTYPE, 10, guard=5), grows=True)
-    replay.alone = True
+    replay.sources_only = True
     assert counted(replay.sample(12), 2).tolist() == [12, 0]
 
 
@@ -209,7 +209,7 @@ def test_the_shares_drawn_are_told_since_they_were_last_told() -> None:
     replay = mixed(memory(50), memory(20), shares=(0.25,))
     replay.sample(8)
     assert replay.stats() == {"share_actors": 0.75, "share_s0": 0.25}
-    replay.alone = True
+    replay.sources_only = True
     replay.sample(8)
     assert replay.stats() == {"share_actors": 0.0, "share_s0": 1.0}
 

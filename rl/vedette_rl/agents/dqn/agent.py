@@ -59,13 +59,15 @@ class DqnAgent(ValueAgent):
         q_tm1 = self._heads.of(q_tm1_BA, self._heads.columns(batch["action"]))
         loss = td_loss(q_tm1, target, self._config.loss, weights)
         if self._imitation.wanted(batch):
-            loss = loss + self._imitation.weigh(self._unlike(q_tm1_BA, batch), batch, weights)
+            loss = loss + self._imitation.weigh(
+                self._imitation_loss(q_tm1_BA, batch), batch, weights
+            )
         self.descend(loss, due)
         td_errors = (q_tm1.detach() - target).abs_()
         return self.result(due, td_errors, loss, q_tm1, target)
 
-    def _unlike(self, q_BA: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """How far each sample's action is from what these values choose: ``(B,)``."""
+    def _imitation_loss(self, q_BA: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """Return the loss ``(B,)`` of each sample's action against the choice of these values."""
         config = self._config.imitation
         q_BDC = self._heads.by_head(q_BA)
         choice_BD = self._heads.choices(batch["action"])

@@ -21,8 +21,8 @@ class DqnPolicy(ValuePolicy):
     @classmethod
     def describe(cls, config: Any, spaces: Spaces) -> dict[str, Any] | None:
         """See `NetworkPolicy.describe`."""
-        found = super().describe(config, spaces)
-        return {**found, "head": "dueling"} if found and config.dueling else found
+        described = super().describe(config, spaces)
+        return {**described, "head": "dueling"} if described and config.dueling else described
 
     def values(self, network: Callable[..., Array], obs: Any, *constants: Array) -> Array:
         """Q ``(B, A)``."""

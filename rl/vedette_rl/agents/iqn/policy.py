@@ -23,7 +23,7 @@ from vedette_rl.networks.layers import Array
 class IqnPolicy(ValuePolicy):
     """A `Policy`: risk-neutral, on the mean of K samples of the return (section 3.2).
 
-    While it explores, the K quantile fractions are drawn anew at every step, for all environments;
+    While it explores, the K quantile fractions are drawn again at every step, for all environments;
     otherwise they are the midpoints of K equal parts, so that a greedy action is deterministic.
     """
 
@@ -45,10 +45,15 @@ class IqnPolicy(ValuePolicy):
     @classmethod
     def describe(cls, config: Any, spaces: Spaces) -> dict[str, Any] | None:
         """See `NetworkPolicy.describe`."""
-        if (found := super().describe(config, spaces)) is None:
+        if (described := super().describe(config, spaces)) is None:
             return None
         fractions = config.n_action_quantiles
-        return {**found, "head": "quantiles", "cosines": config.n_cosines, "fractions": fractions}
+        return {
+            **described,
+            "head": "quantiles",
+            "cosines": config.n_cosines,
+            "fractions": fractions,
+        }
 
     def values(self, network: Callable[..., Array], obs: Any, *constants: Array) -> Array:
         """The mean over the quantile fractions ``(1, K)``: ``(B, A)``."""

@@ -67,7 +67,7 @@ class SacAgent(ActorCritic):
         return self.result(due, fit, **scalars)
 
     def optimizers(self, due: Due) -> tuple[VectorAdam, ...]:
-        """With alpha's, where it is tuned; see `SteppedAgent`."""
+        """Return the optimizers, with alpha's if it is tuned; see `SteppedAgent`."""
         alpha = (self._alpha_adam,) if due.policy and self._tuned else ()
         return (*super().optimizers(due), *alpha)
 

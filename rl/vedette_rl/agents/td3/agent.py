@@ -58,7 +58,7 @@ class Td3Agent(ActorCritic):
 
     @torch.no_grad()
     def _successors(self, batch: Batch) -> Successors:
-        """For targets r + discount Q'(s', mu'(s') + noise)."""
+        """Return the successors for targets r + discount Q'(s', mu'(s') + noise)."""
         next_obs = self.observations(batch, "next_obs")
         discount_t = self.discounts(batch["n_steps"], batch["terminated"]).unsqueeze(1)
         r_t = batch["reward"].unsqueeze(1)

@@ -1,4 +1,8 @@
-"""Managers that the learner refuses: another key's id, an id in use, no place left."""
+"""Managers that the learner refuses: another key's id, an id in use, no place left.
+
+`vedette_protocol.ledger.Ledger.may_use` decides whether an id is another key's; the refusals are
+worded, limited and remembered here.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +30,7 @@ class Admission:
     """Decides who is refused, counts it, and keeps the refusals to be sent.
 
     Args:
-        rejections: where it is logged.
+        rejections: the log of rejections.
     """
 
     def __init__(self, ledger: Ledger, rejections: RateLimitedLog) -> None:
@@ -37,11 +41,11 @@ class Admission:
         self._rivals: dict[int, str] = {}  # why an incarnation is refused for good
         self._last_rivals = (float("-inf"), "")  # when, and what
 
-    def refuse_id(self, manager: str, incarnation: int, key: str, *, tell: bool) -> None:
+    def refuse_id(self, manager: str, incarnation: int, key: str, *, sends_refusal: bool) -> None:
         """Refuse a key that uses an id of another one.
 
         Args:
-            tell: send it a refusal.
+            sends_refusal: send it a refusal.
         """
         self.ids += 1
         self._rejections.add(
@@ -50,7 +54,7 @@ class Admission:
         # Sent only to an incarnation that the owner never used: the topic is also the owner's, and
         # an impostor may name the owner's incarnation, or that of a second process of the owner.
         owned = incarnation in self._rivals or self._ledger.has_account(manager, incarnation)
-        if tell and not owned:
+        if sends_refusal and not owned:
             reason = f"the manager id {manager!r} belongs to another key; choose another id (--id)"
             self.refuse(manager, incarnation, "id", reason)
 
@@ -101,7 +105,7 @@ class Admission:
         """Return the part of the status.
 
         Args:
-            connections: those refused, by reason.
+            connections: the refused connections by reason.
             credit: batches beyond the limit of their manager.
         """
         return Refused(
@@ -113,7 +117,7 @@ class Admission:
             late=self.late,
         )
 
-    def rivals_seen(self, now: float) -> str:
+    def describe_rivals(self, now: float) -> str:
         """Return which two managers used one id within the last minute; "" if none did."""
         at, why = self._last_rivals
         return why if now - at < _RIVALS_SHOWN_S else ""

@@ -13,7 +13,7 @@ log = logging.getLogger("vedette.gateway")
 
 
 class DiskLag:
-    """Says when samples wait for the disk, which has too little of the ring to go on writing it."""
+    """Reports when samples wait because too little of the ring is on the disk."""
 
     def __init__(self) -> None:
         self._since: float | None = None

@@ -50,18 +50,18 @@ class EvaluationHandover:
             except MapSpaceError as error:
                 log.warning("the evaluation of version %d is lost: %s", model.version, error)
                 return
-        self._last = ReportedEvaluation(checked.found, epoch, checked.counts)
+        self._last = ReportedEvaluation(checked.evaluation, epoch, checked.counts)
         self._record.write(self._last)
 
     def _read_last(self) -> ReportedEvaluation | None:
         """Read what a gateway before this one wrote last, which may not have been taken."""
-        found = StatusRecordReader(self._spec.run.reported_map, ReportedEvaluation).read()
-        if not found.epoch:
+        last = StatusRecordReader(self._spec.run.reported_map, ReportedEvaluation).read()
+        if not last.epoch:
             return None
-        model = ModelMapReader(self._spec.run.evaluated_map).read() if found.counts else None
-        if found.counts and (model is None or model.version != found.found.version):
+        model = ModelMapReader(self._spec.run.evaluated_map).read() if last.counts else None
+        if last.counts and (model is None or model.version != last.found.version):
             return None  # it was taken: that gateway had begun to write the next one's model
-        return found
+        return last
 
     def _map(self) -> ModelMapWriter:
         assert self.schema is not None, "a model was published"

@@ -21,6 +21,8 @@ from vedette_services.status.status import Eval
 EVALUATION_FAILED_REST_S = 30.0
 """A manager whose evaluation failed is not asked again for so long."""
 
+_FAILURES_EACH = 2  # an environment that exists once fails each time that a second one is made
+
 NO_EVALUATOR_S = 10.0
 """Without a trusted manager that plays evaluations for so long, the actors' returns count."""
 
@@ -54,7 +56,7 @@ class CheckedEvaluation:
         counts: it may make its model the best one, and end the run.
     """
 
-    found: Eval
+    evaluation: Eval
     model: PublishedModel
     counts: bool
 
@@ -65,8 +67,8 @@ class _Member:
 
     Args:
         plays: it plays evaluations now.
-        episodes: that each actor had ended.
-        asked_at, rests_until: when it was asked, and when it may be asked again.
+        episodes: the episodes that each actor had ended.
+        asked_at, rests_until: the times at which it was asked, and may be asked again.
     """
 
     incarnation: int
@@ -108,9 +110,8 @@ class ActorEvaluations:
         checked = evaluations.pop_finished()
 
     Args:
-        run_id: of the run.
-        config: of the run; None: nothing is asked.
-        first_request: random, so that a request of an earlier gateway is none of ours.
+        config: the run's configuration; None: nothing is asked.
+        first_request: random, so that a request of an earlier gateway is not one of ours.
         log: takes level and text of a line.
         now: seconds, as all times here.
     """
@@ -142,8 +143,9 @@ class ActorEvaluations:
         self._due: int | None = None  # the version from which on the next evaluation is due
         self._shown_due = 0  # the same for evaluations that are only shown
         self._finished: CheckedEvaluation | None = None
+        self._failures = 0  # of evaluations, since one has ended well
         self._returns = (0, 0.0)  # episodes of trusted managers' actors, and the sum of returns
-        self._said: set[str] = set()
+        self._logged: set[str] = set()
 
     # Events
 
@@ -157,7 +159,7 @@ class ActorEvaluations:
         if self._due is None:  # nothing was learned at version 0
             self._due = self._shown_due = model.version or self._interval
         if self._asked is None or self._asked.model is not None:
-            self._held.clear()  # nobody can have taken an earlier one
+            self._held.clear()  # no manager can have taken an earlier one
         self._held.append(model)
         size = len(model.body)
         while len(self._held) > _HELD_LEAST and size * len(self._held) > _HELD_BYTES:
@@ -183,13 +185,13 @@ class ActorEvaluations:
             self._evaluator_at = now if member.plays else self._evaluator_at
             self._add_returns(member, report)
         asked = self._asked
-        found = report.evaluation
-        if asked is None or found is None or found.request != asked.request:
+        evaluation = report.evaluation
+        if asked is None or evaluation is None or evaluation.request != asked.request:
             return False  # of an earlier request, or of an earlier gateway
         if (report.manager, report.incarnation) != (asked.manager, asked.incarnation):
             return False
         try:
-            self._take(asked, found, member, now)
+            self._on_progress(asked, evaluation, member, now)
         except EvaluationReportError as error:
             self.refused += 1
             self._withdraw(f"the report of manager {asked.manager}: {error}", now)
@@ -223,7 +225,7 @@ class ActorEvaluations:
             self._watch(self._asked, now)
         if self._asked is not None or self._finished is not None or not self._held:
             return ""
-        self._ask(now)
+        self._ask_manager(now)
         return self._asked.manager if self._asked is not None else ""
 
     def _watch(self, asked: _Asked, now: float) -> None:
@@ -249,18 +251,19 @@ class ActorEvaluations:
         return asked.request, asked.version
 
     def pop_finished(self) -> CheckedEvaluation | None:
-        """Return a new evaluation. Until it is taken nobody is asked for the next."""
-        found = self._finished
+        """Return a new evaluation. Until it is taken no manager is asked for the next."""
+        finished = self._finished
         self._finished = None
-        return found
+        return finished
 
     def is_hopeless(self, now: float) -> bool:
-        """Return True if nobody can play, and nobody could for `NO_EVALUATOR_S`."""
-        return self._asked is None and now - self._evaluator_at > NO_EVALUATOR_S
+        """Return True if no manager can play: none for `NO_EVALUATOR_S`, or all failed twice."""
+        failed = self._failures >= _FAILURES_EACH * max(1, len(self._playing()))
+        return self._asked is None and (failed or now - self._evaluator_at > NO_EVALUATOR_S)
 
     @property
     def state(self) -> str:
-        """What is being evaluated, by whom, for the status; "" if nothing is."""
+        """The evaluation being played and its manager, as text for the status; "" if none is."""
         if (asked := self._asked) is None:
             return ""
         version = asked.version if asked.model is None else asked.model.version
@@ -274,10 +277,10 @@ class ActorEvaluations:
 
     def _playing(self, *, trusted: bool = False) -> list[tuple[str, _Member]]:
         """Return the managers that play evaluations, or those that are trusted too."""
-        found = sorted(self._members.items())
-        return [(m, x) for m, x in found if x.plays and (not trusted or self._is_trusted(x))]
+        members = sorted(self._members.items())
+        return [(m, x) for m, x in members if x.plays and (not trusted or self._is_trusted(x))]
 
-    def _ask(self, now: float) -> None:
+    def _ask_manager(self, now: float) -> None:
         """Ask for what is due: a trusted manager, or else another, whose result is only shown."""
         newest = self._held[-1]
         due = self._due or 0
@@ -288,17 +291,17 @@ class ActorEvaluations:
         if newest.version >= due and not trusted and now - self._evaluator_at > NO_EVALUATOR_S:
             self._take_returns(newest)
         if self._finished is None and not trusted and playing and newest.version >= self._shown_due:
-            self._say_untrusted()
+            self._log_untrusted()
             self._begin(playing, newest.version, now)
         elif newest.version >= due:
             self._begin(trusted, newest.version, now)
 
     def _begin(self, members: list[tuple[str, _Member]], version: int, now: float) -> None:
         """Ask the member that was not asked for longest, of those that do not rest."""
-        ready = [found for found in members if found[1].rests_until <= now]
+        ready = [(name, m) for name, m in members if m.rests_until <= now]
         if not ready:
             return
-        manager, member = min(ready, key=lambda found: found[1].asked_at)
+        manager, member = min(ready, key=lambda candidate: candidate[1].asked_at)
         member.asked_at = now
         self._request = (self._request + 1) % _U64 or 1
         self._asked = _Asked(self._request, manager, member.incarnation, version, now)
@@ -314,59 +317,63 @@ class ActorEvaluations:
 
     # Reports
 
-    def _take(self, asked: _Asked, found: EvaluationReport, member: _Member, now: float) -> None:
+    def _on_progress(
+        self, asked: _Asked, report: EvaluationReport, member: _Member, now: float
+    ) -> None:
         """Take a report of the evaluation that was asked for.
 
         Raises:
             EvaluationReportError: it is not as it was asked for.
         """
-        if found.failed:
-            self._withdraw(f"manager {asked.manager} cannot evaluate: {found.failed}", now)
+        if report.failed:
+            self._failures += 1
+            self._withdraw(f"manager {asked.manager} cannot evaluate: {report.failed}", now)
             return
-        model = asked.model or self._find_held(asked, found)
-        if (found.epoch, found.version) != (model.epoch, model.version):
+        model = asked.model or self._find_held(asked, report)
+        if (report.epoch, report.version) != (model.epoch, model.version):
             raise EvaluationReportError(
-                f"it plays version {found.version} after {model.version} in one evaluation"
+                f"it plays version {report.version} after {model.version} in one evaluation"
             )
-        if not asked.played <= found.episodes <= self._episodes:
+        if not asked.played <= report.episodes <= self._episodes:
             raise EvaluationReportError(
-                f"{found.episodes} episodes, after {asked.played} and of {self._episodes}"
+                f"{report.episodes} episodes, after {asked.played} and of {self._episodes}"
             )
-        if asked.model is None or found.episodes > asked.played:
+        if asked.model is None or report.episodes > asked.played:
             asked.progressed_at = now
         asked.model = model
-        asked.played = found.episodes
-        if found.return_mean is not None:
-            self._finish(asked.manager, found, model, counts=self._is_trusted(member))
+        asked.played = report.episodes
+        if report.return_mean is not None:
+            self._finish(asked.manager, report, model, counts=self._is_trusted(member))
 
-    def _find_held(self, asked: _Asked, found: EvaluationReport) -> PublishedModel:
+    def _find_held(self, asked: _Asked, report: EvaluationReport) -> PublishedModel:
         """Find the model that a manager took, among those published since it was asked."""
         for model in self._held:
-            same = (model.epoch, model.version) == (found.epoch, found.version)
+            same = (model.epoch, model.version) == (report.epoch, report.version)
             if same and model.version >= asked.version:
                 return model
         raise EvaluationReportError(
-            f"version {found.version} of epoch {found.epoch} was not sent since version "
+            f"version {report.version} of epoch {report.epoch} was not sent since version "
             f"{asked.version} was asked for, or too long ago"
         )
 
     def _finish(
-        self, manager: str, found: EvaluationReport, model: PublishedModel, *, counts: bool
+        self, manager: str, report: EvaluationReport, model: PublishedModel, *, counts: bool
     ) -> None:
-        check_results(found, self._episodes)
+        check_results(report, self._episodes)
         self._asked = None
+        self._failures = 0
         self._held = self._held[-1:]
         self._set_due(model.version, counts=counts)
         result = Eval(
             version=model.version,
             env_steps=model.env_steps,
-            return_mean=found.return_mean,
-            return_std=found.return_std,
-            return_min=found.return_min,
-            return_max=found.return_max,
-            length_mean=found.length_mean,
-            episodes=found.episodes,
-            episodes_cut=found.cut,
+            return_mean=report.return_mean,
+            return_std=report.return_std,
+            return_min=report.return_min,
+            return_max=report.return_max,
+            length_mean=report.length_mean,
+            episodes=report.episodes,
+            episodes_cut=report.cut,
             played_by=f"manager {manager}",
         )
         self._finished = CheckedEvaluation(result, model, counts)
@@ -398,8 +405,8 @@ class ActorEvaluations:
         episodes, total = self._returns
         if episodes < self._episodes:
             return
-        if RETURNS_OF_ACTORS not in self._said:
-            self._said.add(RETURNS_OF_ACTORS)
+        if RETURNS_OF_ACTORS not in self._logged:
+            self._logged.add(RETURNS_OF_ACTORS)
             why = "no manager with a trusted key plays evaluations"
             text = "the returns of the actors of those that there are, which explore"
             self._log("warning", f"{why}: {text}, decide about the best model")
@@ -414,9 +421,9 @@ class ActorEvaluations:
         )
         self._finished = CheckedEvaluation(result, newest, counts=True)
 
-    def _say_untrusted(self) -> None:
-        if "untrusted" not in self._said:
-            self._said.add("untrusted")
+    def _log_untrusted(self) -> None:
+        if "untrusted" not in self._logged:
+            self._logged.add("untrusted")
             self._log(
                 "warning",
                 "no manager that plays evaluations has a key that evaluation.trusted names: "
@@ -424,21 +431,21 @@ class ActorEvaluations:
             )
 
 
-def check_results(found: EvaluationReport, episodes: int) -> None:
+def check_results(report: EvaluationReport, episodes: int) -> None:
     """Check the results that a manager reports.
 
     Raises:
         EvaluationReportError: they contradict one another, or what was asked.
     """
-    numbers = (found.return_mean, found.return_std, found.return_min, found.return_max)
+    numbers = (report.return_mean, report.return_std, report.return_min, report.return_max)
     mean, std, least, most = (math.nan if x is None else x for x in numbers)
-    length = found.length_mean
-    if found.episodes != episodes:
-        raise EvaluationReportError(f"results of {found.episodes} episodes of {episodes}")
+    length = report.length_mean
+    if report.episodes != episodes:
+        raise EvaluationReportError(f"results of {report.episodes} episodes of {episodes}")
     if not all(map(math.isfinite, (mean, std, least, most))) or length is None:
         raise EvaluationReportError("its results are not complete")
     rounding = 1e-6 * max(1.0, abs(least), abs(most))
     if std < 0 or not least - rounding <= mean <= most + rounding:
         raise EvaluationReportError(f"a mean of {mean:g} ± {std:g} within {least:g} and {most:g}")
-    if length < 1 or found.cut > episodes:
-        raise EvaluationReportError(f"episodes of {length:g} steps, {found.cut} of them cut")
+    if length < 1 or report.cut > episodes:
+        raise EvaluationReportError(f"episodes of {length:g} steps, {report.cut} of them cut")

@@ -49,16 +49,16 @@ class Fleet:
     """The managers that have reported, by id.
 
     Args:
-        figures_time: turns a `now` into the time that rates are measured in.
-        max_managers: of which the last report is kept.
+        rates_clock: turns a `now` into the time that rates are measured in.
+        max_managers: the most managers of which the last report is kept.
     """
 
     def __init__(
         self,
-        figures_time: Callable[[float], float] = lambda now: now,
+        rates_clock: Callable[[float], float] = lambda now: now,
         max_managers: int = ACCOUNTS_MAX,
     ) -> None:
-        self._figures_time = figures_time
+        self._rates_clock = rates_clock
         self._max_managers = max_managers
         self._members: dict[str, FleetMember] = {}
 
@@ -79,7 +79,7 @@ class Fleet:
         rate = member.rate if member is not None and same else RateMeter()
         gone = report.state == "gone"
         actors = tuple(_actor(actor, alive=actor.alive and not gone) for actor in report.actors)
-        samples_per_sec = rate.update(inserted, self._figures_time(now))
+        samples_per_sec = rate.update(inserted, self._rates_clock(now))
         self._members[report.manager] = FleetMember(
             report, now, actors, gone, rate, samples_per_sec, claims
         )
@@ -110,16 +110,16 @@ class Fleet:
             member.seen = now
 
     def newly_gone(self, now: float) -> list[str]:
-        """Return the managers that were found gone since the last call."""
-        found: list[str] = []
+        """Return the managers that have gone since the last call."""
+        gone: list[str] = []
         for member in self._members.values():
             if not member.gone and now - member.seen > GONE_AFTER_S:
                 member.gone = True
                 member.actors = tuple(replace(actor, alive=False) for actor in member.actors)
-                found.append(member.report.manager)
+                gone.append(member.report.manager)
         for manager in [m for m, x in self._members.items() if now - x.seen > FORGET_AFTER_S]:
             del self._members[manager]
-        return found
+        return gone
 
     def knows(self, manager: str) -> bool:
         """Return True if a manager has reported and is not forgotten yet."""
@@ -143,7 +143,7 @@ class Fleet:
     def status(self, now: float) -> tuple[ManagerStatus, ...]:
         """Return `managers` of the status; actors beyond `STATUS_BYTES` are only counted."""
         room = STATUS_BYTES - 300 * len(self._members)
-        found = []
+        managers = []
         for _, member in sorted(self._members.items()):
             shown = []
             for actor in member.actors:
@@ -151,8 +151,8 @@ class Fleet:
                 if room < 0:
                     break
                 shown.append(actor)
-            found.append(_manager(member, tuple(shown), now))
-        return tuple(found)
+            managers.append(_manager(member, tuple(shown), now))
+        return tuple(managers)
 
 
 def _update_claims(claims: list[_Claim], report: Report, now: float) -> list[_Claim]:
@@ -163,10 +163,10 @@ def _update_claims(claims: list[_Claim], report: Report, now: float) -> list[_Cl
         if now - claim.seen < BOTH_ALIVE_S
         and (claim.report.incarnation != report.incarnation or report.state != "gone")
     ]
-    own = next((c for c in alive if c.report.incarnation == report.incarnation), None)
-    if own is not None:
-        own.report = report
-        own.seen = now
+    same = next((c for c in alive if c.report.incarnation == report.incarnation), None)
+    if same is not None:
+        same.report = report
+        same.seen = now
     elif report.state != "gone" and len(alive) < _CLAIMS_MAX:
         alive.append(_Claim(report, now, now))
     return alive

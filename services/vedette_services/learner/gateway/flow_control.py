@@ -60,8 +60,8 @@ class CreditGrants:
     it, and one batch in any case, so that it makes progress. What was granted is never taken back.
 
     Args:
-        batch_bytes: of a full batch, which turns the byte limit into batches.
-        rows_per_batch: of a full batch.
+        batch_bytes: the size of a full batch, which turns the byte limit into batches.
+        rows_per_batch: the rows of a full batch.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class CreditGrants:
         self._open_sum = 0
         self.claims_left = limits.batches
         """Batches by which limits may still be raised because their managers claim that an earlier
-        gateway granted them. That one could not grant more, so whoever lies gains that once."""
+        gateway granted them. That one could not grant more: a manager that lies gains this once."""
         self.reason = ""
         """Why nothing was granted last; "" if it was."""
 
@@ -138,7 +138,7 @@ class AckScheduler:
 
     Args:
         window: the most that a manager holds; None: credit alone bounds it.
-        batch_bytes: of a full batch.
+        batch_bytes: the size of a full batch.
         living: managers that were alive before; they get an ack at the first poll.
     """
 
@@ -222,6 +222,6 @@ def gateway_memory_limit(model_map_bytes: int) -> int:
     """Return the bytes that a gateway may hold: twice what managers may have in flight, and more.
 
     Args:
-        model_map_bytes: of the map that models come in, which has room for three.
+        model_map_bytes: the size of the map that models come in, which has room for three.
     """
     return _OWN_BYTES + 2 * FlightLimits().payload_bytes + _MODELS * model_map_bytes // 3

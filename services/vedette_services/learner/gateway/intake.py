@@ -31,8 +31,8 @@ class Block:
     Args:
         columns: the wire's, and `version`, `manager` and `actor`. For one batch: ``(rows, *shape)``
             and one number for all rows. For more: ``(batches, rows, *shape)`` and ``(batches,)``.
-        batches: their number.
-        rows: of each.
+        batches: the number of batches.
+        rows: the rows of each.
     """
 
     columns: Mapping[str, Any]
@@ -59,7 +59,7 @@ class ValidatedBatches:
     """All batches that were held, as valid `blocks` and `invalid` batches.
 
     Args:
-        managers: their senders.
+        managers: the senders of the batches.
         rows_by_version: valid rows, by the version of the model that made them.
     """
 
@@ -73,8 +73,8 @@ class Intake:
     """Holds batches until they are validated.
 
     Args:
-        schema: of their payloads.
-        rows_max, env_steps_max: of a batch.
+        schema: the schema of the payloads.
+        rows_max, env_steps_max: the most rows and environment steps of a batch.
         number: maps a manager's id to its number in the replay.
         elements: the ranges of single elements; None: they are not checked.
     """
@@ -122,16 +122,16 @@ class Intake:
 
     def validate_held(self) -> ValidatedBatches:
         """Validate and release all batches."""
-        found = ValidatedBatches()
+        validated = ValidatedBatches()
         for group in self._groups:
-            found.managers.update([batch.manager for batch in group])
-            self._validate(group, found)
+            validated.managers.update([batch.manager for batch in group])
+            self._validate(group, validated)
         self._groups = []
         self._grows = False
         self.bytes = 0
-        return found
+        return validated
 
-    def _validate(self, batches: list[Batch], found: ValidatedBatches) -> None:
+    def _validate(self, batches: list[Batch], validated: ValidatedBatches) -> None:
         try:
             block = (
                 self._validate_one(batches[0])
@@ -140,15 +140,15 @@ class Intake:
             )
         except SchemaError as error:
             if len(batches) == 1:
-                found.invalid.append(InvalidBatch(batches[0], error))
+                validated.invalid.append(InvalidBatch(batches[0], error))
                 return
             middle = len(batches) // 2  # so a few invalid ones among many cost few checks
-            self._validate(batches[:middle], found)
-            self._validate(batches[middle:], found)
+            self._validate(batches[:middle], validated)
+            self._validate(batches[middle:], validated)
             return
-        found.blocks.append(block)
+        validated.blocks.append(block)
         for version, count in Counter([batch.version for batch in batches]).items():
-            found.rows_by_version[version] += count * block.rows
+            validated.rows_by_version[version] += count * block.rows
 
     def _validate_one(self, batch: Batch) -> Block:
         rows = batch.rows

@@ -1,4 +1,7 @@
-"""Policy lag: how much older than the newest model the samples are."""
+"""Policy lag: how much older than the newest model samples are when they arrive.
+
+The lag of the samples that are drawn is measured in `trainer.training_loop`.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ class LagMeter:
         self._times: deque[float] = deque(maxlen=_VERSIONS)
 
     def on_published(self, version: int, now: float) -> None:
-        """Note that a model was published; later versions, of before a resume, are forgotten."""
+        """Note that a model was published; later versions, from before a resume, are forgotten."""
         while self._versions and self._versions[-1] >= version:
             self._versions.pop()
             self._times.pop()

@@ -44,13 +44,13 @@ from vedette_services.run.replay_layout import (
     replay_layout,
 )
 from vedette_services.run.sources import open_interventions, sizes_of
+from vedette_services.status.assembly import assemble_status
 from vedette_services.status.records import (
     GatewayStatus,
     IngestProgress,
     StatusRecordReader,
     StatusRecordWriter,
     TrainerStatus,
-    assemble_status,
 )
 from vedette_services.status.schema import encode
 from vedette_services.status.status import Eval
@@ -272,7 +272,7 @@ class Gateway:
         self._disk_lag.note(now, lags=not self._batches_room)  # also when nothing more comes
         self._receive_backoff.managers = len(state.fleet.present)
         self._sockets.log_refusals(state.rejections, now)
-        for line in state.take_log_lines(now):
+        for line in state.pop_log_lines(now):
             log.log(logging.getLevelNamesMapping()[line.level.upper()], "%s", line.text)
         self._sockets.close_removed_keys(now)
         self._admit_keys()  # those that may connect from now on
@@ -286,9 +286,9 @@ class Gateway:
         ring = self._ring
         refused = self._sockets.refused
         size = ring.manifest.total_bytes
-        found = self._state.status(ring, size, now, refused=refused, ended=ended)
-        replay = replace(found.replay, disk_lag_s=self._disk_lag.seconds(now))
-        return replace(found, replay=replay, source_sizes=sizes_of(self._interventions))
+        status = self._state.status(ring, size, now, refused=refused, ended=ended)
+        replay = replace(status.replay, disk_lag_s=self._disk_lag.seconds(now))
+        return replace(status, replay=replay, source_sizes=sizes_of(self._interventions))
 
     def _status_json(self, now: float) -> bytes:
         learning, evaluations = self._learning.read(), self._evaluations.read()

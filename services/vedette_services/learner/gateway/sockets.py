@@ -44,7 +44,7 @@ class GatewaySockets:
     """Binds the sockets for samples, control and models; with keys, admits only listed clients.
 
     Args:
-        address: where to bind.
+        address: the address to bind.
         keys: None: everybody who reaches the address is admitted.
         model_queue: chunks of models that may wait for each reader.
         copies: payloads are so small that a copy costs less than a zero-copy frame.
@@ -347,7 +347,7 @@ SETTLED_S = 4.0
 """libzmq ends a handshake after 3 s (HANDSHAKE_IVL): one that is incomplete by now has failed."""
 
 STALL_S = 2.0
-"""After so long without a poll, peers may have given up on connections that nobody answered."""
+"""After so long without a poll, peers may have given up on connections that were not answered."""
 
 
 class FailedHandshakes:
@@ -390,9 +390,9 @@ class FailedHandshakes:
                 unwelcomed = max(0, self.accepted - self.completed)
                 self._excused = max(0, unwelcomed + self.failed - self._reported)
             return 0
-        found = max(0, certain + self.failed - self._reported)
-        self._reported += found
-        return found
+        new_failures = max(0, certain + self.failed - self._reported)
+        self._reported += new_failures
+        return new_failures
 
 
 _REST_S = 0.002

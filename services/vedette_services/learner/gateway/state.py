@@ -83,18 +83,18 @@ class GatewayState:
         policy: Mapping[str, Any] | None = None,
         evaluated: RunConfig | None = None,
         elements: ElementBounds | None = None,
-        figures_time: Callable[[float], float] | None = None,
+        rates_clock: Callable[[float], float] | None = None,
     ) -> None:
         """State of a gateway.
 
         Args:
-            window, batch_bytes: of each manager; of a usual full batch.
+            window, batch_bytes: the window of each manager, and the size of a usual full batch.
             batch_env_steps: the most that a batch may carry; None: as many as it has rows.
             max_env_steps: the batch that reaches them is the last one inserted; 0: no limit.
             policy: describes it to managers that do not build the agent; None: it is not described.
             evaluated: says how managers play evaluations; None: they are not asked to.
             elements: the ranges of single elements of a sample; None: they are not checked.
-            figures_time: turns a `now` into the time that rates and lag are measured in.
+            rates_clock: turns a `now` into the time that rates and lag are measured in.
         """
         self.run_id = run_id
         self.learner = learner
@@ -102,9 +102,9 @@ class GatewayState:
         self._policy = dict(policy or {})
         self._started = now
         self.ledger, self.actor_numbers = read_stamp(run_id, stamp, now)
-        self._figures_time = figures_time or (lambda now: now)
+        self._rates_clock = rates_clock or (lambda now: now)
         self.ledger.places.limit = max_managers
-        self.fleet = Fleet(self._figures_time, max_managers)
+        self.fleet = Fleet(self._rates_clock, max_managers)
         self._rate = RateMeter()
         self.lag = LagMeter()
         self.position = Position()
@@ -135,7 +135,7 @@ class GatewayState:
         self._ack_scheduler = AckScheduler(window, size, self.ledger.living)
         self._run: Run | None = None
         self._over: Stop | None = None  # the end of the run
-        self.closing = ""  # why nobody is granted more, at the end
+        self.closing = ""  # why no manager is granted more, at the end
         self.evaluations = ActorEvaluations(
             run_id, evaluated, first_request=learner, log=self.log_lines.add, now=now
         )
@@ -189,7 +189,7 @@ class GatewayState:
         # After a loss of power the ledger may not have the owner's incarnation, which an impostor
         # may name, so the owner has time to come back first.
         heard = self.fleet.knows(manager) or now - self._started > GONE_AFTER_S
-        self.admission.refuse_id(manager, incarnation, key, tell=heard)
+        self.admission.refuse_id(manager, incarnation, key, sends_refusal=heard)
         return False
 
     def _on_batch(self, batch: Batch, now: float, key: str) -> None:
@@ -226,16 +226,16 @@ class GatewayState:
         """Validate the batches that are held, and reject the invalid ones."""
         if not self._intake.bytes:
             return
-        found = self._intake.validate_held()
-        self._blocks += found.blocks
-        for manager in found.managers:
+        validated = self._intake.validate_held()
+        self._blocks += validated.blocks
+        for manager in validated.managers:
             self.fleet.on_batch(manager, now)
-        for version, rows in found.rows_by_version.items():
-            self.lag.on_inserted(version, self.position.version, rows, self._figures_time(now))
-        for batch, error in found.invalid:
+        for version, rows in validated.rows_by_version.items():
+            self.lag.on_inserted(version, self.position.version, rows, self._rates_clock(now))
+        for batch, error in validated.invalid:
             self.ledger.reject_batch(batch, str(error))
             self._log_rejection(batch.seq, batch.manager, error)
-        if found.blocks:
+        if validated.blocks:
             self.rejecting = False
 
     def _reject(self, sender: Sender, rows: int, error: ProtocolError, now: float) -> None:
@@ -311,7 +311,7 @@ class GatewayState:
 
     def on_model(self, run: Run, version: int, now: float) -> list[Frames]:
         """Note that the trainer has a newer model; announce the run if it is of another epoch."""
-        self.lag.on_published(version, self._figures_time(now))
+        self.lag.on_published(version, self._rates_clock(now))
         if run.epoch == self.position.epoch:
             return []
         self.position = Position(run.epoch, version, self.position.sampled)
@@ -344,8 +344,8 @@ class GatewayState:
         """Answer a subscription on the control socket, on its private topic.
 
         Args:
-            event: of the XPUB socket.
-            status: as JSON, for those who ask for it.
+            event: the event of the XPUB socket.
+            status: the status as JSON, for peers that ask for it.
         """
         try:
             subscription = topics.parse_subscription(event)
@@ -474,9 +474,9 @@ class GatewayState:
 
     # Status and log
 
-    def take_log_lines(self, now: float) -> list[LogLine]:
+    def pop_log_lines(self, now: float) -> list[LogLine]:
         """Return the lines to log now, at a bounded rate."""
-        return self.log_lines.take() + [
+        return self.log_lines.pop() + [
             LogLine("warning", line) for line in self.rejections.due_lines(now)
         ]
 
@@ -506,12 +506,12 @@ class GatewayState:
             samples=self.accounting(),
             managers=self.fleet.status(now),
             replay=ReplayStatus(size=ring.size, bytes=ring_bytes),
-            rates=Rates(samples_per_sec=self._rate.update(ring.inserted, self._figures_time(now))),
+            rates=Rates(samples_per_sec=self._rate.update(ring.inserted, self._rates_clock(now))),
             limiter_reason=self._grants.reason,
             lag=self.lag.summarize(),
             garbage=self.garbage,
             refused=self.admission.refused(refused, credit=self.refused_credit),
-            rivals=self.admission.rivals_seen(now),
+            rivals=self.admission.describe_rivals(now),
             ended=ended,
             rejected_reason=self.rejected_reason,
             rejecting=self.rejecting,

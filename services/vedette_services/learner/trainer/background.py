@@ -35,9 +35,9 @@ class LatestJobThread(Generic[Job]):
     An exception in `work` ends the thread; the owner's next call raises it.
 
     Args:
-        name: of the thread.
+        name: the thread's name.
         work: does a job; False: the job failed and is tried again unless a newer one comes.
-        retry_s: from a failure to the next try.
+        retry_s: the time from a failure to the next try.
     """
 
     def __init__(self, name: str, work: Callable[[Job], bool], *, retry_s: float = 0.0) -> None:
@@ -139,7 +139,7 @@ class CheckpointWriter:
         self._thread = LatestJobThread("checkpoints", self._write, retry_s=retry_s)
 
     def save(self, opt_steps: int, state: State, meta: dict[str, Any]) -> None:
-        """Write `state` in the background; it must be a copy that nobody changes, or copies that
+        """Write `state` in the background; it must be a copy that is not changed, or copies that
         were begun (`vedette_rl.device.host_copy`)."""
         self._thread.submit(_Checkpoint(opt_steps, state, meta))
 
@@ -150,11 +150,11 @@ class CheckpointWriter:
 
     def status(self) -> Checkpoint:
         """Return what is on the disk, and why nothing newer is."""
-        found = Checkpoint(failures=self._failures, failing=self._why)
+        checkpoint = Checkpoint(failures=self._failures, failing=self._why)
         if self._newest is None:
-            return found
+            return checkpoint
         opt_steps, written_at = self._newest
-        return replace(found, opt_steps=opt_steps, age_s=time.monotonic() - written_at)
+        return replace(checkpoint, opt_steps=opt_steps, age_s=time.monotonic() - written_at)
 
     def close(self, timeout_s: float) -> str:
         """Write the state that waits, or retry the one that failed, and end.
@@ -207,16 +207,16 @@ class BackgroundPublisher:
 
     Args:
         models: the map's only writer.
-        epoch: of the models.
-        tell: called after each write.
+        epoch: the epoch of the models.
+        on_written: called after each write.
     """
 
     def __init__(
-        self, models: ModelMapWriter, epoch: int, tell: Callable[[], None] = lambda: None
+        self, models: ModelMapWriter, epoch: int, on_written: Callable[[], None] = lambda: None
     ) -> None:
         self._models = models
         self._epoch = epoch
-        self._tell = tell
+        self._on_written = on_written
         self._thread = LatestJobThread("models", self._write)
 
     def publish(self, info: ModelInfo, env_steps: int = 0) -> None:
@@ -244,5 +244,5 @@ class BackgroundPublisher:
     def _write(self, job: tuple[ModelInfo, int]) -> bool:
         refuse_diverged(job[0].version, job[0].arrays)
         self._models.write(self._epoch, *job)
-        self._tell()
+        self._on_written()
         return True

@@ -118,10 +118,10 @@ class EarlierStarts(NamedTuple):
 
 def remaining_draws(meta: Mapping[str, Any], inserted: int) -> int:
     """Return the draws of a checkpoint that count for the limiter: of a replay that has lost rows
-    since, or begins anew, only their share.
+    since, or begins empty, only their share.
 
     Args:
-        meta: of the checkpoint.
+        meta: the checkpoint's meta.
         inserted: rows that the replay has now, overwritten ones too.
     """
     before, sampled = int(meta["inserted"]), int(meta["sampled"])
@@ -138,8 +138,8 @@ class Learner:
         last = learner.close(last)
 
     Args:
-        run_id, epoch: of this start.
-        spaces: of the environment.
+        run_id, epoch: the run, and the epoch of this start.
+        spaces: the environment's spaces.
         open_replay: returns the replay to draw from.
         lasting: the replay outlives this start; otherwise the next start has an empty one.
         sources: the named ones that it draws from.
@@ -194,10 +194,10 @@ class Learner:
 
     def _resume(self) -> int:
         """Load the last checkpoint, if any; returns the rows drawn from this replay before."""
-        found = load_checkpoint(self._checkpoints, self.agent)
-        if found is None:
+        checkpoint = load_checkpoint(self._checkpoints, self.agent)
+        if checkpoint is None:
             if self.config.learner.init_from:
-                self._init = take_initial_weights(self.config.learner, self.agent)
+                self._init = load_initial_weights(self.config.learner, self.agent)
             if rows := self.replay.inserted:
                 log.warning(
                     "no checkpoint in %s: it learns from the beginning, on the %s samples of the "
@@ -206,12 +206,12 @@ class Learner:
                     f"{rows:,}",
                 )
             return 0
-        for warning in found.skipped:
+        for warning in checkpoint.skipped:
             log.warning("%s", warning)
-        self._checkpoints.put_aside_after(int(found.path.name))
-        self.replay.set_state(found.state["replay"])
+        self._checkpoints.put_aside_after(int(checkpoint.path.name))
+        self.replay.set_state(checkpoint.state["replay"])
         log.info("resuming run %s at optimization step %d", self.run_id, self.agent.opt_steps)
-        meta = found.meta
+        meta = checkpoint.meta
         self._init = meta.get("init", {})
         if self._lasting:
             return remaining_draws(meta, self.replay.inserted)
@@ -354,18 +354,18 @@ def build_learning_agent(
     return agent
 
 
-def take_initial_weights(config: LearnerConfig, agent: Agent) -> dict[str, Any]:
+def load_initial_weights(config: LearnerConfig, agent: Agent) -> dict[str, Any]:
     """Give a new agent the weights of `learner.init_from`; returns what is saved of that."""
     source = WeightsSource.open(config)
-    found = source.weights_for(agent)
-    agent.set_state(found.state)
-    for line in found.describe(source.name):
+    weights = source.weights_for(agent)
+    agent.set_state(weights.state)
+    for line in weights.describe(source.name):
         log.info("%s", line)
     return {
         "from": source.name,
         "run_id": source.meta.get("run_id"),
-        "taken": list(found.taken),
-        "left": list(found.left),
+        "taken": list(weights.taken),
+        "left": list(weights.left),
     }
 
 
@@ -379,8 +379,8 @@ def make_replay(
     """Make the replay that a learner draws from.
 
     Args:
-        rows: its samples.
-        epoch: gives every start other draws, where no checkpoint says how to go on.
+        rows: the rows that hold its samples.
+        epoch: gives every start other draws, where no checkpoint says how to continue.
         priorities: the memory of prioritized sampling; None: new memory.
         sources: the rows of the named sources, and the memory of their priorities.
 
@@ -393,7 +393,7 @@ def make_replay(
     actors = _drawn(config.replay, rows, rng, priorities)
     if not sources:
         return actors
-    # nobody computes the TD errors of rows that no actor made
+    # TD errors of rows that no actor made are not computed
     of_sources = config.replay.model_copy(update={"initial_priorities": "max"})
     named = [
         Source(

@@ -41,10 +41,10 @@ from vedette_services.learner.trainer.background import SWITCH_S, BackgroundPubl
 from vedette_services.learner.trainer.learner import (
     Learner,
     build_learning_agent,
+    load_initial_weights,
     make_replay,
     matrix_precision,
     resolve_device,
-    take_initial_weights,
 )
 from vedette_services.learner.trainer.training_loop import is_recorded
 from vedette_services.run.directory import LearnerSpec
@@ -178,7 +178,7 @@ def run_ranks(spec: LearnerSpec, epoch: int) -> None:
         path.unlink()
     threads = str(spec.config.learner.torch_threads or 1)
     here = {PARENT_VARIABLE: str(os.getpid()), **import_path(), _IS_RANK: "1"}
-    # By a signal that nobody sends: how a run ends is the supervisor's matter. Versions before 2.9
+    # A signal that no process sends: how a run ends is the supervisor's matter. Versions before 2.9
     # do not ask for it, and end without a last checkpoint at Ctrl-C.
     os.environ |= {"PET_SIGNALS_TO_HANDLE": "SIGUSR2", "OMP_NUM_THREADS": threads, **here}
     try:
@@ -219,7 +219,7 @@ def follow(spec: LearnerSpec, epoch: int) -> None:
     agent = build_learning_agent(config, spec.spaces, epoch, device)
     checkpoints = Checkpoints(run.checkpoints, keep=config.learner.keep_checkpoints)
     if load_checkpoint(checkpoints, agent) is None and config.learner.init_from:
-        take_initial_weights(config.learner, agent)
+        load_initial_weights(config.learner, agent)
     require_same(agent.opt_steps)
     rows = _open_rows(replay_directory(config, run.root))
     replay = UniformReplay(rows, np.random.default_rng([config.seed, epoch]))
@@ -240,7 +240,7 @@ def open_replay(spec: LearnerSpec, epoch: int) -> ReplayBuffer:
 
     Raises:
         ReplayFormatError: there is none after half a minute, or it is torn. If only the priorities
-            are torn, they are made anew.
+            are torn, new ones are made.
         ReplayBudgetError: the disk has no room for the priorities.
     """
     directory = replay_directory(spec.config, spec.run.root)

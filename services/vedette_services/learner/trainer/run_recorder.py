@@ -19,11 +19,8 @@ from vedette_services.config.run_config import RunConfig
 from vedette_services.config.saving import config_table
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.provenance import read_provenance
-from vedette_services.status.records import (
-    GatewayStatus,
-    TrainerStatus,
-    assemble_status,
-)
+from vedette_services.status.assembly import assemble_status
+from vedette_services.status.records import GatewayStatus, TrainerStatus
 from vedette_services.status.schema import is_against_opt_steps, tagged
 from vedette_services.status.status import Eval
 
@@ -65,8 +62,8 @@ def open_recorder(config: RunConfig, run: Path) -> Recorder:
 
 
 class LastRecorded(NamedTuple):
-    """What earlier starts of a run have recorded last: an env step, and a value of each curve
-    against env steps."""
+    """The last records of a run's earlier starts: an env step, and a value of each curve against
+    env steps."""
 
     env_steps: int = 0
     values: Mapping[str, float] = MappingProxyType({})
@@ -83,11 +80,11 @@ def truncate_curves(tensorboard: Path, opt_steps: int) -> LastRecorded:
         What stays.
     """
     try:
-        found = purge_events(tensorboard, opt_steps, is_against_opt_steps)
+        purged = purge_events(tensorboard, opt_steps, is_against_opt_steps)
     except OSError as error:
         log.warning("curves of the last start stay as they are: %s", error)
         return LastRecorded()
-    return LastRecorded(found.last_other_step, found.last_other_values)
+    return LastRecorded(purged.last_other_step, purged.last_other_values)
 
 
 def hyperparameters(table: Mapping[str, Any]) -> dict[str, bool | float | str]:
@@ -119,9 +116,8 @@ class CurveRecorder:
     An evaluation stands at the env steps of the model that was played.
 
     Args:
-        run_id, config: of the run.
-        before: what earlier starts of the run have recorded last. After a power failure the replay
-            has fewer env steps, and a curve must not run backwards; an evaluation that was played
+        before: the last records of earlier starts of the run. After a power failure the replay has
+            fewer env steps, and a curve must not run backwards; an evaluation that was played
             before this start may have been recorded then.
     """
 
@@ -130,7 +126,7 @@ class CurveRecorder:
         recorder: Recorder,
         run_id: str,
         config: RunConfig,
-        before: LastRecorded = LastRecorded(),  # noqa: B008 - nobody changes it
+        before: LastRecorded = LastRecorded(),  # noqa: B008 - it is not changed
     ) -> None:
         self._recorder = recorder
         self._run_id = run_id
@@ -150,8 +146,8 @@ class CurveRecorder:
             self._skip_recorded(self._before, seen)
         if seen.version != self._evaluated:
             self._evaluated = seen.version
-            found = replace(seen, shown_return_mean=None)
-            self._recorder.write(tagged(found), max(self._first, seen.env_steps or 0))
+            counted = replace(seen, shown_return_mean=None)
+            self._recorder.write(tagged(counted), max(self._first, seen.env_steps or 0))
         if (seen.shown_version, seen.shown_by) != self._shown:  # it stands where it came
             self._shown = seen.shown_version, seen.shown_by
             shown = Eval(episodes=None, shown_return_mean=seen.shown_return_mean)

@@ -59,7 +59,7 @@ class LoopCallbacks(Protocol):
         ...
 
     def tick(self, learning: TrainerStatus) -> str:
-        """Publish the status; returns the exit reason, "" to go on."""
+        """Publish the status; returns the exit reason, "" to continue."""
         ...
 
 
@@ -97,7 +97,7 @@ class TrainingLoop:
     """Optimizes until its callbacks return an exit reason.
 
     Args:
-        learning: the status that it goes on from.
+        learning: the status that it continues from.
         offline: no actors are waited for where the replay has other sources.
         idle: called again and again while the loop waits for samples.
     """
@@ -167,8 +167,8 @@ class TrainingLoop:
         replay = self._replay
         if isinstance(replay, MixedReplay):
             pretrains = self._agent.opt_steps < self._config.pretrain_opts
-            replay.alone = pretrains or (self._offline and not replay.actors_are_ready)
-            if replay.alone:
+            replay.sources_only = pretrains or (self._offline and not replay.actors_are_ready)
+            if replay.sources_only:
                 return ""
         return self._limiter.sample_wait_reason(replay.inserted, self._sampled)
 
@@ -191,7 +191,7 @@ class TrainingLoop:
         result = self._agent.opt(loaded.batch, loaded.weights, record=record)
         self._learn_from(loaded, result)
         done = self._clock()
-        if not loaded.alone:
+        if not loaded.sources_only:
             self._sampled += self._batch_size  # for the limiter, which has no part in others
         self._times.sample_s += sampled - began
         self._times.opt_s += done - sampled
@@ -300,7 +300,7 @@ class TrainingLoop:
 
 
 def _sampling_record(replay: ReplayBuffer) -> dict[str, float]:
-    """What a replay says of its draws, by tag."""
+    """Return a replay's statistics of its draws, by tag."""
     stats: dict[str, float] = getattr(replay, "stats", dict)()  # uniform has none
     part = "sampling"
     more = dict[str, float]()

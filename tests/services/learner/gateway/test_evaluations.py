@@ -116,12 +116,16 @@ def test_the_newest_model_is_asked_for_at_every_interval_and_its_results_are_of_
     bench.answer(112, episodes=2)
     assert "2 of 4 episodes of version 112" in bench.state.state
     assert bench.answer(112, **RESULT)
-    found = bench.state.pop_finished()
-    assert found is not None
-    assert found.counts
-    assert (found.found.version, found.found.env_steps, found.found.return_mean) == (112, 1120, 5.0)
-    assert found.found.played_by == "manager a"
-    assert found.model.body == b"body 112"
+    finished = bench.state.pop_finished()
+    assert finished is not None
+    assert finished.counts
+    assert (
+        finished.evaluation.version,
+        finished.evaluation.env_steps,
+        finished.evaluation.return_mean,
+    ) == (112, 1120, 5.0)
+    assert finished.evaluation.played_by == "manager a"
+    assert finished.model.body == b"body 112"
     bench.tick()
     assert bench.asked()[1] == 0
     bench.publish(200)
@@ -392,10 +396,10 @@ def test_without_evaluators_the_returns_of_trusted_managers_actors_count(bench: 
     assert bench.state.pop_finished() is None  # 3 episodes since the first report
     play(7)
     bench.tick()
-    found = bench.state.pop_finished()
-    assert found is not None
-    assert (found.found.return_mean, found.found.episodes) == (40.0, EPISODES)
-    assert (found.found.played_by, found.counts) == (RETURNS_OF_ACTORS, True)
+    finished = bench.state.pop_finished()
+    assert finished is not None
+    assert (finished.evaluation.return_mean, finished.evaluation.episodes) == (40.0, EPISODES)
+    assert (finished.evaluation.played_by, finished.counts) == (RETURNS_OF_ACTORS, True)
     assert "the returns of the actors" in bench.lines[0]
     assert bench.state.is_hopeless(bench.now)
     play(20)

@@ -339,7 +339,7 @@ def test_rows_that_no_model_has_made_have_no_lag() -> None:
 class Sources(MixedReplay):
     """A replay of actors and sources that draws nothing but zeros."""
 
-    alone = False  # type: ignore[assignment]  # a property there
+    sources_only = False  # type: ignore[assignment]  # a property there
     inserted = 100  # type: ignore[assignment]  # a property there
     actors_are_ready = True  # type: ignore[assignment]  # too
 

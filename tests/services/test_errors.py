@@ -1,0 +1,40 @@
+"""Errors of `vedette_rl` where a start meets them."""
+
+import pytest
+
+from vedette_rl.errors import DataSetError, NoImageError, RlError, UnknownNameError
+from vedette_services.errors import ConfigError, SettingError, config_errors
+
+
+def line_of(error: RlError, key: str = "", fix: str = "") -> ConfigError:
+    with pytest.raises(ConfigError) as raised, config_errors(key, fix):
+        raise error
+    assert raised.value.__cause__ is error
+    return raised.value
+
+
+def test_an_error_that_carries_its_key_begins_with_it_and_ends_with_its_fix() -> None:
+    line = line_of(NoImageError("Discrete(2)", "auto"), key="env.id", fix="choose another")
+    assert isinstance(line, SettingError)
+    assert line.key == "agent.network"
+    assert str(line).startswith("agent.network: 'cnn' takes uint8 images")
+    assert str(line).endswith(
+        "not Discrete(2); set agent.network=auto, or make it one by env.wrappers"
+    )
+
+
+def test_an_error_without_a_key_takes_the_callers_key_and_fix() -> None:
+    line = line_of(RlError("nothing is there"), key="learner.init_from", fix="name another")
+    assert isinstance(line, SettingError)
+    assert str(line) == "learner.init_from: nothing is there; name another"
+
+
+def test_an_error_has_its_own_fix_with_the_callers_key() -> None:
+    line = line_of(DataSetError("demos", "it is torn", "repair it"), "replay.sources.a.data", "-")
+    assert str(line) == "replay.sources.a.data: demos: it is torn; repair it"
+
+
+def test_a_sentence_that_names_its_key_stays_as_it_is() -> None:
+    line = line_of(UnknownNameError("agent.network", "mine:Net", "there is no module 'mine'"))
+    assert not isinstance(line, SettingError)
+    assert str(line) == "agent.network is 'mine:Net': there is no module 'mine'"
