@@ -293,11 +293,7 @@ def _remarks(configurations: Sequence[Configuration]) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-<<<<<<< HEAD
-    """The spans in which a daemon was connected, in seconds since 1970, and its events."""
-=======
     """When the learner or a manager was connected, in seconds since 1970, and events."""
->>>>>>> main
 
     name: str
     spans: list[tuple[float, float]]
