@@ -147,16 +147,14 @@ class EnvironmentProbe:
         self._session = self._process
         self._open = made
         try:
-            answer = self._process.ask({"do": "examine"})
+            answer = _examined(self._session, made)
         except EnvironmentNotFoundError:
             if not _is_known_here(made):
                 raise
             self.close()
             self._session = LocalSession(made)
             self._open = made
-            answer = self._session.ask({"do": "examine"})
-        for text in dict.fromkeys(map(_plain, answer["warnings"])):
-            log.warning("environment %s: %s", made.id, text)
+            answer = _examined(self._session, made)
         spaces = spaces_from_json(answer["spaces"])
         return EnvironmentFacts(spaces, answer["episode_bound"], answer["has_limit"])
 
@@ -187,6 +185,16 @@ class EnvironmentProbe:
 def start_process(say: Say) -> ProbeProcess:
     """Start a process that makes an environment."""
     return ProbeProcess(say)
+
+
+def _examined(session: ProbeSession, made: EnvConfig) -> dict[str, Any]:
+    """Examine the environment of a session; log what was warned of, also where that fails."""
+    try:
+        return session.ask({"do": "examine"})
+    finally:
+        for text in dict.fromkeys(map(_plain, session.warnings)):
+            log.warning("environment %s: %s", made.id, text)
+        session.warnings = []
 
 
 def _is_known_here(env: EnvConfig) -> bool:

@@ -41,7 +41,13 @@ log = logging.getLogger("vedette.config")
 
 
 class ProbeSession(Protocol):
-    """One environment, which is made once."""
+    """One environment, which is made once.
+
+    Args:
+        warnings: what Python and Gymnasium warned of while it was made, also where that failed.
+    """
+
+    warnings: list[str]
 
     def ask(self, command: Json) -> Json:
         """Carry a command out; return its answer.
@@ -68,6 +74,7 @@ class LocalSession:
     ) -> None:
         self._config = config
         self._on_stage = on_stage
+        self.warnings: list[str] = []
         self._env: Env | None = None
 
     def ask(self, command: Json) -> Json:
@@ -109,11 +116,12 @@ class LocalSession:
                     f"{env_id} fails when it is made, reset and stepped: {why}",
                     "fix the environment; VEDETTE_TRACEBACK=1 shows where",
                 ) from e
+            finally:
+                self.warnings += dict.fromkeys(str(warning.message) for warning in warned)
         return {
             "spaces": spaces_to_json(spaces),
             "episode_bound": bound,
             "has_limit": step_limit(env) is not None,
-            "warnings": list(dict.fromkeys(str(warning.message) for warning in warned)),
         }
 
     def _measure(self) -> Json:
@@ -198,7 +206,8 @@ def _serve(pipe: Connection) -> None:
                 answer = session.ask(command)
             except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, it is sent
                 answer = {"error": error_to_json(error)}
-            send(answer)
+            send({**answer, "warnings": session.warnings})
+            session.warnings = []
 
 
 def main() -> None:

@@ -51,6 +51,7 @@ class ProbeProcess:
 
     def __init__(self, say: Say) -> None:
         self._say = say
+        self.warnings: list[str] = []
         self._config: EnvConfig | None = None
         self._output = anonymous_file("environment")
         self._pipe, theirs = Pipe()
@@ -77,6 +78,7 @@ class ProbeProcess:
             answer = self._wait()
         except (EOFError, OSError) as error:
             raise self._died() from error
+        self.warnings += answer.pop("warnings")
         if "error" in answer:
             raise error_from_json(answer["error"])
         return answer

@@ -73,6 +73,11 @@ ENVIRONMENTS = [
         f"ValueError: no license (broken_envs.py:26, in reset); {FIXED}",
     ),
     (
+        "run --env broken_envs:Quits",
+        "env.id: broken_envs:Quits fails when it is made, reset and stepped: SystemExit: ... "
+        f"(broken_envs.py:56, in step); {FIXED}",
+    ),
+    (
         "run --env broken_envs:BrokenOldStep-v0 --agent dqn",
         "env.id: broken_envs:BrokenOldStep-v0 fails when it is made, reset and stepped: "
         f"ValueError: not enough values to unpack (expected 5, got 4); {FIXED}",
@@ -380,7 +385,6 @@ FAILURES = [
         "no learner answers at 127.0.0.1:28990 (waited 0.2 s); `vedette doctor --learner "
         "127.0.0.1:28990` says why",
     ),
-    ("run --env broken_envs:Quits", QUITS),
     ("run --in-process --agent dqn --env broken_envs:Quits env.kwargs.after=300", QUITS),
 ]
 
