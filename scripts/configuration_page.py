@@ -72,9 +72,9 @@ def _agents(part: Schema) -> Iterator[str]:
         yield ""
         yield from _table(kind["properties"], "agent.")
         yield ""
-    yield "### agent: your own\n"
+    yield "### agent: a custom one\n"
     yield '`agent.name = "my_pkg.agents:MyAgent"`; the keys are those of its own class'
-    yield "([your own agent](../how-to/your-own-agent.md)).\n"
+    yield "([a custom agent](../how-to/custom-agent.md)).\n"
 
 
 def _table(properties: Mapping[str, Schema], prefix: str = "") -> Iterator[str]:
@@ -110,13 +110,13 @@ def _rows(properties: Mapping[str, Schema], prefix: str) -> Iterator[tuple[str, 
 
 def _optional_tables(keys: Mapping[str, Schema], prefix: str) -> Iterator[str]:
     """The keys of tables that need not be there; those with the same keys together."""
-    found: dict[str, tuple[Schema, list[str]]] = {}
+    names_by_keys: dict[str, tuple[Schema, list[str]]] = {}
     for name, key in keys.items():
         for one in key.get("anyOf", ()):
             if "properties" in one:
-                same = found.setdefault(json.dumps(one["properties"]), (one, []))
+                same = names_by_keys.setdefault(json.dumps(one["properties"]), (one, []))
                 same[1].append(f"`{prefix}{name}`")
-    for one, names in found.values():
+    for one, names in names_by_keys.values():
         yield from (f"### {' and '.join(names)}\n", _wrapped(one["description"]), "")
         yield from (*_table(one["properties"], ""), "")
 

@@ -75,9 +75,9 @@ def draw_scores(axes: Any, study: Study, scores: dict[str, Any], colors: dict[st
     axes.set_axis_on()
     offsets = np.linspace(0.3, -0.3, len(MEASURES))
     ticks = {}
-    for place, (label, found) in enumerate(scores.items()):
+    for place, (label, estimates) in enumerate(scores.items()):
         ticks[-place] = label
-        for offset, (name, (middle, low, high)) in zip(offsets, found.items(), strict=True):
+        for offset, (name, (middle, low, high)) in zip(offsets, estimates.items(), strict=True):
             y = -place + offset
             axes.plot([low, high], [y, y], color=colors[label], lw=2, alpha=0.5)
             axes.plot([middle], [y], "o", ms=3, color=colors[label])

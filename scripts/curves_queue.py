@@ -76,12 +76,12 @@ class Queue:
 
     def left(self) -> list[Run]:
         """Runs to do, the next one first."""
-        found = []
+        runs = []
         for study in self.studies:
             done = self.done(study)
             keys = ((run, (run.task.name, run.label.name, run.seed)) for run in study.runs())
-            found += [run for run, key in keys if key not in done]
-        return sorted((run for run in found if run not in self.failed), key=lambda run: run.order)
+            runs += [run for run, key in keys if key not in done]
+        return sorted((run for run in runs if run not in self.failed), key=lambda run: run.order)
 
     def check(self, run: Run) -> None:
         """Refuse a run that would be a seed of a label with other settings.
@@ -152,8 +152,8 @@ class Queue:
             lambda task, each: _agent(task) == run.task.agent,
         ]
         for is_like in like:
-            if found := [cost for task, each, cost in costs if is_like(task, each)]:
-                return statistics.median(found) * run.task.env_steps
+            if alike := [cost for task, each, cost in costs if is_like(task, each)]:
+                return statistics.median(alike) * run.task.env_steps
         return None
 
     def summary(self) -> Iterator[str]:
@@ -264,9 +264,9 @@ def _execute_peer(run: Run, place: Path) -> Result:
     command += [f"--seed={run.seed}", f"--steps={task.env_steps}"]
     command += [f"--every={task.every}", f"--episodes={task.episodes}"]
     command += [f"--max-episode-steps={task.max_episode_steps}"]
-    found = json.loads(_execute(command, place / "log").splitlines()[-1])
-    points = [Point(label=run.label.name, seed=run.seed, **each) for each in found["evaluations"]]
-    return Result(found["program"], points)
+    answer = json.loads(_execute(command, place / "log").splitlines()[-1])
+    points = [Point(label=run.label.name, seed=run.seed, **each) for each in answer["evaluations"]]
+    return Result(answer["program"], points)
 
 
 def _execute(command: Sequence[str], log: Path) -> str:

@@ -207,23 +207,23 @@ def _in_results(config: Table) -> Table:
     One that is off (false, 0, empty or "none") is left out, as if it were not there: a version that
     adds a part, and has it off, is the same.
     """
-    found: Table = {}
+    settings: Table = {}
     for part, table in config.items():
         kept = IN_RESULTS.get(part, table)
         if part not in NOT_RESULTS:
-            found[part] = _without_off({key: table[key] for key in kept})
-    return found
+            settings[part] = _without_off({key: table[key] for key in kept})
+    return settings
 
 
 def _without_off(table: Table) -> Table:
-    found: Table = {}
+    kept: Table = {}
     for key, value in table.items():
         if isinstance(value, dict):
             switch, off = SWITCHES.get(key, ("", None))
             value = {} if switch and value.get(switch) == off else _without_off(value)
         if value and value != "none":
-            found[key] = value
-    return found
+            kept[key] = value
+    return kept
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> Table:
@@ -260,11 +260,11 @@ def _study(table: Table) -> Study:
         }
         tasks = tuple(Task(**{**defaults, **each}) for each in given.pop("task"))
         labels = tuple(_label(each) for each in given.pop("label", []))
-        found = Study(**{**given, "seeds": tuple(given["seeds"])}, tasks=tasks, labels=labels)
+        study = Study(**{**given, "seeds": tuple(given["seeds"])}, tasks=tasks, labels=labels)
     except (TypeError, KeyError) as error:
         raise StudyError(f"{name}: {error}") from error
-    _check(found)
-    return found
+    _check(study)
+    return study
 
 
 def _label(table: Table) -> Label:

@@ -98,7 +98,7 @@ def pooled(scores: Floats, axis: int) -> Floats:
 
 def read_results(study: Study, data: Path = DATA) -> list[Results]:
     """The results of each task that has any, in the order of the list."""
-    found = []
+    results = []
     for task in study.tasks:
         file = data / study.name / f"{task.name}.csv"
         if not file.exists():
@@ -106,8 +106,8 @@ def read_results(study: Study, data: Path = DATA) -> list[Results]:
         runs = {each.name: each for each in group_runs(read_baseline(file, task.env, task.target))}
         order = [label.name for label in study.labels if label.name in runs]
         names = order + sorted(set(runs) - set(order))
-        found.append(Results(study, task, {name: runs[name] for name in names}))
-    return found
+        results.append(Results(study, task, {name: runs[name] for name in names}))
+    return results
 
 
 def task_table(results: Sequence[Results], data: Path = DATA) -> list[list[str]]:
@@ -157,29 +157,29 @@ def normalized_scores(study: Study, results: Sequence[Results]) -> dict[str, dic
     """Each label's scores over all tasks, divided by the mean of `normalize_by` on each."""
     by = study.normalize_by
     known = [each for each in results if by in each.labels]
-    found = {}
+    scores = {}
     for label in [each.name for each in study.labels]:
         if of_label := [each for each in known if label in each.labels]:
-            found[label] = {
+            scores[label] = {
                 measure: estimate(
                     *(each.scores(label, measure) for each in of_label),
                     divisors=[each.scores(by, measure) for each in of_label],
                 )
                 for measure in MEASURES
             }
-    return found
+    return scores
 
 
 def normalized_table(study: Study, results: Sequence[Results]) -> list[list[str]]:
     """A row for each label, with the tasks and seeds that are in it."""
     rows = [["run", "tasks and seeds", *MEASURES.values()]]
-    for label, found in normalized_scores(study, results).items():
+    for label, scores in normalized_scores(study, results).items():
         seeds = [
             f"{each.task.env} {len(set(each.labels[label].seeds))}"
             for each in results
             if label in each.labels
         ]
-        rows.append([label, ", ".join(seeds), *(cell(each, 2) for each in found.values())])
+        rows.append([label, ", ".join(seeds), *(cell(each, 2) for each in scores.values())])
     return rows if len(rows) > 1 else []
 
 
@@ -193,12 +193,12 @@ def seeds_table(results: Sequence[Results]) -> list[list[str]]:
     return rows
 
 
-def cell(found: Sequence[float], digits: int | None = None) -> str:
+def cell(estimate: Sequence[float], digits: int | None = None) -> str:
     """Interquartile mean with its 95 % interval."""
-    if np.isnan(found[0]):
+    if np.isnan(estimate[0]):
         return ""
-    middle, low, high = (number(x, digits) for x in found)
-    return middle if np.isnan(found[1]) else f"{middle} [{low}, {high}]"
+    middle, low, high = (number(x, digits) for x in estimate)
+    return middle if np.isnan(estimate[1]) else f"{middle} [{low}, {high}]"
 
 
 def number(x: float, digits: int | None = None) -> str:

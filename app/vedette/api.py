@@ -1,4 +1,5 @@
-"""The commands as functions; ``import vedette`` gives all of them.
+"""The commands as functions, and `Replay` for custom training loops; ``import vedette`` gives all
+of them.
 
 Errors are a `ServicesError` or `RlError`, whose text is the line that the command would print.
 """
@@ -48,7 +49,8 @@ from vedette_services.config import LearnerConfig as LearnerConfig
 from vedette_services.config import RunConfig as RunConfig
 from vedette_services.config import StopConfig as StopConfig
 from vedette_services.config import load_config
-from vedette_services.config.loading import Fit, LoadedConfig, complete_config
+from vedette_services.config.loading import ActorPlace, LoadedConfig, complete_config
+from vedette_services.config.probing import EnvironmentProbe
 from vedette_services.config.settings import merge_tables, set_value
 from vedette_services.errors import RefusedError as RefusedError
 from vedette_services.errors import RunOverError as RunOverError
@@ -109,7 +111,7 @@ def train(
         new_replay: resume with an empty replay.
         in_process: learn and act in this process, in lock step, so that a debugger sees all of it
             and two runs of one seed are the same.
-        progress: show the run while it goes on: in place in a notebook and on a terminal, else a
+        progress: show the run while it runs: in place in a notebook and on a terminal, else a
             line every few seconds; or a `vedette.live.View` that shows it.
         settings: the parts of the configuration: `Settings`.
 
@@ -124,9 +126,10 @@ def train(
     _refuse_import("train")
     start = Start.of(fresh=fresh, force=force, new_replay=new_replay, in_process=in_process)
     saved = settings_to_resume(None if out is None else Path(out), start)
-    loaded = _load(config, settings, saved, start)
-    run = Path(out) if out is not None else default_out(loaded.config)
-    plan = plan_start(loaded.config, run, start, note=loaded.comment)
+    with EnvironmentProbe() as probe:
+        loaded = _load(config, settings, saved, start, probe)
+        run = Path(out) if out is not None else default_out(loaded.config)
+        plan = plan_start(loaded.config, run, start, note=loaded.comment, probe=probe)
     if not start.fresh and describe_already_done(run, plan.config.stop, new_best=plan.new_best):
         return Result(read_summary(run), run)
     view = _view(progress, plan)
@@ -143,17 +146,21 @@ def train(
 
 
 def _load(
-    config: RunConfig | Place | None, settings: Settings, saved: Path | None, start: Start
+    config: RunConfig | Place | None,
+    settings: Settings,
+    saved: Path | None,
+    start: Start,
+    probe: EnvironmentProbe,
 ) -> LoadedConfig:
     """The configuration of a start: a complete one, or that of a file and settings."""
-    fit: Fit = "in process" if start.in_process else "here"
+    fit: ActorPlace = "in process" if start.in_process else "here"
     if not isinstance(config, RunConfig):
         table = configuration_table(settings, shared=not start.in_process)
-        return _configure(config, table, {}, saved, fit)
+        return _configure(config, table, {}, saved, fit, probe)
     if settings:
         names = ", ".join(settings)
         raise TypeError(f"train takes a whole configuration or settings, not both: {names}")
-    return complete_config(config, fit)
+    return complete_config(config, fit, probe)
 
 
 train_async = train
@@ -199,17 +206,18 @@ def train_seeds(
     _refuse_import("train_seeds")
     directory = Path(out)
     table = configuration_table(settings, shared=True)
-    fit: Fit = "in process" if in_process else "here"
+    fit: ActorPlace = "in process" if in_process else "here"
     start = Start.of(fresh=fresh, force=force, new_replay=new_replay, in_process=in_process)
-    trials = plan_trials(
-        lambda changes, saved: _configure(None, table, changes, saved, fit).config,
-        directory,
-        start,
-        seeds=seeds,
-        sweep=sweep,
-    )
-    for trial in trials:
-        plan_start(trial.config, trial.out, start)
+    with EnvironmentProbe() as probe:
+        trials = plan_trials(
+            lambda changes, saved: _configure(None, table, changes, saved, fit, probe).config,
+            directory,
+            start,
+            seeds=seeds,
+            sweep=sweep,
+        )
+        for trial in trials:
+            plan_start(trial.config, trial.out, start, probe=probe)
     side_by_side = jobs or jobs_within(trials[0].config, in_process=in_process)
     say = _say(progress)
     outcomes = Sweep(trials, directory, start, jobs=side_by_side, say=say).run()
@@ -235,7 +243,8 @@ def _configure(
     table: Mapping[str, Any],
     changes: Mapping[str, Any],
     saved: Path | None,
-    fit: Fit,
+    fit: ActorPlace,
+    probe: EnvironmentProbe,
 ) -> LoadedConfig:
     """The configuration that a file, settings and changes of dotted keys come to."""
     for key, value in changes.items():
@@ -245,7 +254,7 @@ def _configure(
     file = None if path is None else Path(path)
     if file is not None and file.suffix != ".toml" and not file.exists():
         raise SettingError(str(path), "no such file", f'an environment is env="{path}"')
-    return load_config(file, table=table, environment={}, saved=saved, fit=fit)
+    return load_config(file, table=table, environment={}, saved=saved, fit=fit, probe=probe)
 
 
 def _view(progress: bool | View, plan: StartPlan) -> View:
@@ -267,7 +276,7 @@ def _view(progress: bool | View, plan: StartPlan) -> View:
 
 
 def _say(progress: bool | Callable[[str], None]) -> Callable[[str], None]:
-    """What takes the lines of several runs."""
+    """Return the function that takes the lines of several runs."""
     from vedette.live.notebook import NotebookLines, find_display
 
     if not isinstance(progress, bool):
@@ -279,7 +288,7 @@ def _say(progress: bool | Callable[[str], None]) -> Callable[[str], None]:
 
 
 class Replay(RemoteReplay):
-    """A durable replay that actors on any number of hosts feed, for a training loop of your own.
+    """A durable replay that actors on any number of hosts feed, for a custom training loop.
 
     ::
 
@@ -292,7 +301,7 @@ class Replay(RemoteReplay):
 
     Actors join as they join a learner: ``vedette actors --learner HOST:5555``, `vedette.Actor`, the
     C client. Their batches are stored and acknowledged as by ``vedette learner``: never twice, and
-    none is lost when this process is killed. The same call goes on.
+    none is lost when this process is killed. The same call continues.
 
     Leaving the block tells the actors that the run is over; after an exception they wait for it to
     go on. One thread draws and publishes.
@@ -332,29 +341,34 @@ class Replay(RemoteReplay):
         out = Path(run)
         folder = None if keys is None else Path(keys)
         start = Start.of(fresh=fresh, force=force, new_replay=new_replay, custom_loop=True)
-        loaded = _configure_loop(config, settings_to_resume(out, start), settings)
+        saved = settings_to_resume(out, start)
         if folder is not None:
             LearnerKeys.read(folder)
         address = Address.parse(bind).to_bind(keys=folder is not None, insecure=insecure)
-        plan = plan_start(loaded.config, out, start, note=loaded.comment)
+        with EnvironmentProbe() as probe:
+            loaded = _configure_loop(config, saved, settings, probe)
+            plan = plan_start(loaded.config, out, start, note=loaded.comment, probe=probe)
         for line in plan.lines:
             log.info("%s", line)
         super().__init__(plan, address, keys=folder)
 
 
 def _configure_loop(
-    config: RunConfig | Place | None, saved: Path | None, settings: Settings
+    config: RunConfig | Place | None,
+    saved: Path | None,
+    settings: Settings,
+    probe: EnvironmentProbe,
 ) -> LoadedConfig:
-    """Return the configuration of a loop of the user's own, which has no preset of ours."""
+    """Return the configuration of a custom loop, which has no preset of ours."""
     if isinstance(config, RunConfig):
         if settings:
             names = ", ".join(settings)
             raise TypeError(f"Replay takes a whole configuration or settings, not both: {names}")
-        loaded = complete_config(config, "elsewhere")
+        loaded = complete_config(config, "elsewhere", probe)
     else:
         own = {} if saved else {"preset": "none", "learner": {"eval_interval": 0}}
         table = merge_tables(own, configuration_table(settings, shared=True))
-        loaded = _configure(config, table, {}, saved, "elsewhere")
+        loaded = _configure(config, table, {}, saved, "elsewhere", probe)
     if loaded.config.stop.target_return is not None:
         why = "is never reached: nobody evaluates the models of your own loop"
         raise SettingError("stop.target_return", why, "leave it out, and leave the loop yourself")

@@ -3,7 +3,7 @@
 ::
 
     demonstrator = open_demonstrator("runs/cart")      # a run, an exported file, module:function
-    collect("demos", demonstrator.env, demonstrator, Wanted(episodes=20))
+    collect("demos", demonstrator.env, demonstrator, EpisodeSelection(episodes=20))
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from vedette_services.run.evaluation import played_environment
 from vedette_services.run.finished import FinishedRun, build_greedy_policy
 from vedette_services.run.outcome import read_summary
 
-FRUITLESS = 100
+LOW_RETURN_EPISODES_MAX = 100
 """Episodes in a row below the least return, after which a policy is given up."""
 
 PERSON = "person"
@@ -64,14 +64,14 @@ class Act(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Demonstrator:
-    """What plays the episodes.
+    """A policy or function that plays the episodes.
 
     Args:
-        name: as it was given.
+        name: the text that the user gave.
         make: makes what acts in an environment.
-        about: of the data set's metadata.
-        env: what it was trained on; None: it does not say.
-        allow_import: as of `make_env`, for `env`.
+        about: its part of the data set's metadata.
+        env: the environment that it was trained on; None: it does not say.
+        allow_import: the packages from which `env` may import, as `make_env` takes them.
     """
 
     name: str
@@ -82,13 +82,13 @@ class Demonstrator:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """Which episodes are recorded.
+class EpisodeSelection:
+    """The episodes that are recorded: how many, and from which return on.
 
     Args:
-        episodes: that are kept.
-        min_return: of an episode that is kept; None: all are.
-        seed: of the first episode that is played; the i-th has `seed` + i.
+        episodes: number of episodes that are kept.
+        min_return: least return of an episode that is kept; None: all are.
+        seed: seed of the first episode that is played; the i-th has `seed` + i.
     """
 
     episodes: int
@@ -101,7 +101,7 @@ class Keyboard:
     """A person who acts, in place of the demonstrator where there is one.
 
     Args:
-        keys, fps, ends: as of `KeyboardTakeover`; `keys` may be buttons.
+        keys, fps, ends: the arguments of `KeyboardTakeover`; `keys` may be buttons.
         gamepad: the person has a gamepad: its number, or a device; None: a keyboard.
     """
 
@@ -119,7 +119,7 @@ class Keyboard:
         """Let the person act in an environment.
 
         Raises:
-            TakeoverError: nobody can.
+            TakeoverError: no person can act in it.
         """
         if self.gamepad is None:
             return KeyboardTakeover(env, self.keys, self.fps, self.ends)
@@ -130,11 +130,11 @@ class Keyboard:
 
 @dataclass(slots=True)
 class Collected:
-    """What was recorded.
+    """The recorded episodes, and why recording ended.
 
     Args:
         out: the data set.
-        returns, lengths: of the episodes that were kept.
+        returns, lengths: a value for each episode that was kept.
         played: episodes that ended.
         ended: why it ended early; "" where all episodes were kept.
     """
@@ -155,24 +155,24 @@ class Collected:
         return f"{count}, {span}, in {self.out}{ended}"
 
 
-# Who plays
+# The player
 
 
 def open_demonstrator(
     place: str, *, checkpoint: str | None = None, allow_import: Collection[str] = ()
 ) -> Demonstrator:
-    """Open a run's directory, an exported policy, or a function of the user's own.
+    """Open a run's directory, an exported policy, or a custom function.
 
     Args:
         place: the directory, the file, or ``module:function`` of an observation, which returns an
-            action; a class is made anew for each episode, and then called.
-        checkpoint: of a run, its optimization steps, or ``latest``; None: the best model.
+            action; a class is made again for each episode, and then called.
+        checkpoint: optimization steps of a run's checkpoint, or ``latest``; None: the best model.
         allow_import: packages from which an exported policy may import.
 
     Raises:
         NotARunError, NotInRunError: there is no such run or model.
         PolicyFileError: the file holds no policy.
-        UsageError: it is none of these.
+        UsageError: it is not one of these.
         UnknownNameError: there is no such function.
     """
     path = Path(place)
@@ -204,10 +204,10 @@ def _of_run(name: str, directory: Path, checkpoint: str | None) -> Demonstrator:
 
 
 def _of_file(name: str, path: Path, allow_import: Collection[str]) -> Demonstrator:
-    found = read_policy(path, allow_import=allow_import)
-    about = {"agent": found.config.name, "model_version": found.model.version}
-    played = played_environment(path, found, allow_import) if "played" in found.meta else None
-    make = _acting(name, found.make_policy(), found.agent_spaces)
+    policy = read_policy(path, allow_import=allow_import)
+    about = {"agent": policy.config.name, "model_version": policy.model.version}
+    played = played_environment(path, policy, allow_import) if "played" in policy.meta else None
+    make = _acting(name, policy.make_policy(), policy.agent_spaces)
     if played is None:
         return Demonstrator(name, make, about)
     return Demonstrator(name, make, about, played.env, played.allow_import)
@@ -229,14 +229,14 @@ def _acting(name: str, policy: Policy, spaces: Spaces) -> Callable[[Env], Act]:
 
 
 def _of_function(name: str) -> Demonstrator:
-    found = import_by_name("--policy", name)
-    if not callable(found):
+    function = import_by_name("--policy", name)
+    if not callable(function):
         raise UsageError(f"--policy {name}: it is no function of an observation")
-    return Demonstrator(name, lambda env: _OwnFunction(name, found, env.action_space))
+    return Demonstrator(name, lambda env: _CustomFunction(name, function, env.action_space))
 
 
-class _OwnFunction:
-    """A function of the user's own, whose actions are put into the form of the space."""
+class _CustomFunction:
+    """A custom function, whose actions are put into the form of the space."""
 
     def __init__(self, name: str, made: Any, space: gym.Space[Any]) -> None:
         self._name = name
@@ -310,7 +310,7 @@ def collect(
     out: str,
     config: EnvConfig,
     demonstrator: Demonstrator | None,
-    wanted: Wanted,
+    selection: EpisodeSelection,
     *,
     keyboard: Keyboard | None = None,
     allow_import: AllowImport | None = None,
@@ -320,10 +320,10 @@ def collect(
 
     Args:
         out: a new folder, or ``minari:ID`` for Minari's own folder of data sets.
-        config: what is played, without what only training wants; frames are stored unstacked.
+        config: the environment, without what only training wants; frames are stored unstacked.
         demonstrator: None: the person alone.
         keyboard: None: no person acts.
-        allow_import: as of `make_env`.
+        allow_import: packages from which `config` may import, as `make_env` takes them.
         say: takes a line for each episode; about 100 lines where a policy plays more.
 
     Raises:
@@ -337,34 +337,34 @@ def collect(
     require_minari("collect")
     place = DataSetPlace.of(out)
     config = config.for_evaluation()
-    stage = _Stage(config, demonstrator, keyboard, allow_import)
-    about = _about(config, demonstrator, keyboard, wanted)
-    if stage.person is not None:
-        say(stage.person.describe())
-    with Interrupts() as interrupts, closing(stage), replacing(place.path) as aside:
+    environment = _PlayedEnvironment(config, demonstrator, keyboard, allow_import)
+    about = _about(config, demonstrator, keyboard, selection)
+    if environment.person is not None:
+        say(environment.person.describe())
+    with Interrupts() as interrupts, closing(environment), replacing(place.path) as aside:
         data = place.make(aside)
         by = {"algorithm_name": " and ".join(about["by"]), "vedette": about}
-        made = stage.made
+        made = environment.made
         spaces = (made.observation_space, made.action_space)
         spec = written_spec(made, config)
         writer = MinariWriter(data, *spaces, spec, place.id, by)
-        session = _Session(place.path, stage, writer, wanted, say, interrupts)
-        failure = session.run()
-        found = session.found
-        writer.describe({"vedette": {**about, "played": found.played}})
-        if not found.returns:
-            raise failure or ServicesError(f"nothing is written to {out}: {found.ended}")
+        recording = _Recording(place.path, environment, writer, selection, say, interrupts)
+        failure = recording.run()
+        collected = recording.collected
+        writer.describe({"vedette": {**about, "played": collected.played}})
+        if not collected.returns:
+            raise failure or ServicesError(f"nothing is written to {out}: {collected.ended}")
     if failure is not None:
-        say(f"it has failed; kept are {found}")
+        say(f"it has failed; kept are {collected}")
         raise failure
-    return found
+    return collected
 
 
 def _about(
     config: EnvConfig,
     demonstrator: Demonstrator | None,
     keyboard: Keyboard | None,
-    wanted: Wanted,
+    selection: EpisodeSelection,
 ) -> dict[str, Any]:
     """The data set's metadata."""
     own = dict(demonstrator.about) if demonstrator else {}
@@ -376,13 +376,16 @@ def _about(
         "by": by,
         **own,
         "env": config.model_dump(mode="json"),
-        "first_seed": wanted.seed,
-        "min_return": wanted.min_return,
+        "first_seed": selection.seed,
+        "min_return": selection.min_return,
     }
 
 
-class _Stage:
-    """The environment with whoever acts in it. Stacks of frames are outside of the recorder."""
+class _PlayedEnvironment:
+    """The environment with the policy or person that acts in it.
+
+    Stacks of frames are outside of the recorder.
+    """
 
     def __init__(
         self,
@@ -438,38 +441,38 @@ class _Stage:
         self.env.close()
 
 
-class _Session:
+class _Recording:
     """Plays episodes until enough of them are kept."""
 
     def __init__(
         self,
         out: Path,
-        stage: _Stage,
+        environment: _PlayedEnvironment,
         writer: MinariWriter,
-        wanted: Wanted,
+        selection: EpisodeSelection,
         say: Callable[[str], None],
         interrupts: Interrupts,
     ) -> None:
-        self.found = Collected(out)
+        self.collected = Collected(out)
         self._interrupts = interrupts
-        self._stage = stage
+        self._environment = environment
         self._writer = writer
-        self._wanted = wanted
+        self._selection = selection
         self._say = say
-        self._tried = self._fruitless = 0
-        self._every = 1 if stage.person is not None else max(1, wanted.episodes // 100)
+        self._tried = self._low_in_a_row = 0
+        self._every = 1 if environment.person is not None else max(1, selection.episodes // 100)
 
     def run(self) -> Exception | None:
         """Play; what is kept is written at once. Returns what has failed in the midst of it."""
         try:
             while not self._is_over():
-                played = self._stage.play(self._wanted.seed + self._tried)
+                played = self._environment.play(self._selection.seed + self._tried)
                 self._tried += 1
                 if played is not None:
                     with self._interrupts.held():
-                        self._judge(played)
+                        self._keep_if_wanted(played)
         except KeyboardInterrupt:
-            self.found.ended = "stopped on request"
+            self.collected.ended = "stopped on request"
         except UsageError:
             raise
         except Exception as error:  # noqa: BLE001 - raised when what is whole has its place
@@ -479,35 +482,37 @@ class _Session:
         return None
 
     def _is_over(self) -> bool:
-        if len(self.found.returns) >= self._wanted.episodes:
+        if len(self.collected.returns) >= self._selection.episodes:
             return True
-        if self._stage.is_left:
-            self.found.ended = "the window was closed"
-        elif self._fruitless >= FRUITLESS:
-            least = self._wanted.min_return
-            self.found.ended = f"none of the last {FRUITLESS} episodes had a return of {least:g}"
-        return bool(self.found.ended)
+        if self._environment.is_left:
+            self.collected.ended = "the window was closed"
+        elif self._low_in_a_row >= LOW_RETURN_EPISODES_MAX:
+            least = self._selection.min_return
+            self.collected.ended = (
+                f"none of the last {LOW_RETURN_EPISODES_MAX} episodes had a return of {least:g}"
+            )
+        return bool(self.collected.ended)
 
-    def _judge(self, played: PlayedEpisode) -> None:
-        """Write an episode that is wanted."""
-        self.found.played += 1
+    def _keep_if_wanted(self, played: PlayedEpisode) -> None:
+        """Write an episode that is selection."""
+        self.collected.played += 1
         total = sum(played.rewards)
         steps = len(played.rewards)
-        least = self._wanted.min_return
+        least = self._selection.min_return
         if not np.isfinite(total) or not _is_finite(played.observations):
-            fault = f"episode {self.found.played} has a value that is not finite"
-            raise EnvironmentFaultError(repr(self._stage.id), fault)
+            fault = f"episode {self.collected.played} has a value that is not finite"
+            raise EnvironmentFaultError(repr(self._environment.id), fault)
         is_kept = least is None or total >= least
-        self._fruitless = 0 if is_kept else self._fruitless + 1
+        self._low_in_a_row = 0 if is_kept else self._low_in_a_row + 1
         if is_kept:
             self._writer.write([played])
-            self.found.returns.append(total)
-            self.found.lengths.append(steps)
-        if self.found.played % self._every:
+            self.collected.returns.append(total)
+            self.collected.lengths.append(steps)
+        if self.collected.played % self._every:
             return
-        verdict = f"kept, {len(self.found.returns)} of {self._wanted.episodes}"
+        verdict = f"kept, {len(self.collected.returns)} of {self._selection.episodes}"
         said = verdict if is_kept else f"not kept, below {least:g}"
-        self._say(f"episode {self.found.played}: return {total:.4g}, {steps:,} steps: {said}")
+        self._say(f"episode {self.collected.played}: return {total:.4g}, {steps:,} steps: {said}")
 
 
 def _is_finite(values: Any) -> bool:

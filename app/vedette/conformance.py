@@ -2,7 +2,7 @@
 
 The learner is the real gateway's state on real sockets. Between the two a script loses batches,
 holds acknowledgements back, kills the learner, announces other epochs and runs, and sends models
-that nobody may act on.
+that no client may act on.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from vedette.local.daemons import free_port
 from vedette.wire_rules import (
     SLACK_S,
-    ActionJudge,
+    ActionChecker,
     Findings,
     ScriptedNetwork,
     Watcher,
@@ -63,7 +63,7 @@ class Script:
     """A learner and a client that is started for each scene.
 
     Args:
-        config: of the run.
+        config: the run's configuration.
         command: starts the client; ``{host}``, ``{port}``, ``{learner}`` and ``{keys}``, the folder
             of its keys, are replaced. With ``{keys}`` the learner has keys, else none.
         start_s: the client may take so long to join.
@@ -79,12 +79,12 @@ class Script:
         self._policy = kind.describe(config.agent, self.spaces) if kind.describe else None
         agents = (kind.build_agent(config.agent, self.spaces, device="cpu", seed=k) for k in (3, 0))
         self.arrays = [without_biases(agent.model_info().arrays) for agent in agents]
-        """Of models that are published in turn: on CartPole the best action by the first depends on
-        the observation, that by the second does not."""
+        """The models that are published in turn: on CartPole the best action by the first depends
+        on the observation, that by the second does not."""
         self._layout = replay_layout(config, self.spaces)
         self._next_arrays = 0
         self.keys: list[LearnerKeys] = []
-        """Of this learner, and of another; empty: the client is given none."""
+        """The keys of this learner, and of another; empty: the client is given none."""
 
     def play(self, scenes: Sequence[str] = ()) -> Findings:
         """Play the scenes, or those of these names."""
@@ -105,8 +105,8 @@ class Script:
         self._learners = iter(_LEARNERS)
         self._address = Address("127.0.0.1", free_port())
         self._stamp = b""
-        self._judge = ActionJudge(self._config, self.spaces)
-        watcher = Watcher(self.findings, self._judge)
+        self._actions = ActionChecker(self._config, self.spaces)
+        watcher = Watcher(self.findings, self._actions)
         self.network = ScriptedNetwork(self._address, watcher, *self.keys[:1])
         self._broken_before = {*self.findings.broken}
         self._make_learner()
@@ -130,7 +130,7 @@ class Script:
 
     @property
     def watcher(self) -> Watcher:
-        """Of the client of this scene."""
+        """The watcher of the client of this scene."""
         return self.network.watcher
 
     def _make_learner(self) -> None:
@@ -164,7 +164,7 @@ class Script:
         """Publish a model with other arrays than the last one, and the run where it is new."""
         arrays = self.arrays[self._next_arrays]
         self._next_arrays = 1 - self._next_arrays
-        self._judge.on_model(self._epoch, version, arrays)
+        self._actions.on_model(self._epoch, version, arrays)
         self.gateway.publish(self.run, version, pack_model(version, arrays, self.run.model))
 
     def restart(self, *, run_id: str = "", dark_s: float | None = None) -> None:
@@ -202,7 +202,7 @@ class Script:
         return True
 
     def until_without_acks(self, condition: Callable[[], bool], seconds: float) -> bool:
-        """As `until`, with the run announced now and then, which keeps the connection."""
+        """Wait as `until` does, with the run announced now and then, which keeps the connection."""
         deadline = time.monotonic() + seconds
         while not self.until(condition, 0.5):
             if time.monotonic() >= deadline:
@@ -285,10 +285,10 @@ def _check_stalled(script: Script) -> None:
     network.lost = set()
     network.holds_acks = False
     before = len(watcher.again)
-    found = script.until(lambda: 1 in watcher.again[before:], _STALL_S + SLACK_S)
+    sent_again = script.until(lambda: 1 in watcher.again[before:], _STALL_S + SLACK_S)
     others = sorted(set(watcher.again[before:]) - {1})
-    came = f"also {others}" if others else "" if found else "batch 1 was not sent again"
-    script.findings.note("stalled", found and not others, came)
+    came = f"also {others}" if others else "" if sent_again else "batch 1 was not sent again"
+    script.findings.note("stalled", sent_again and not others, came)
 
 
 def _check_odd_acks(script: Script) -> None:
@@ -422,12 +422,12 @@ def play_kills(script: Script) -> None:
     script.until(lambda: watcher.report is not None and watcher.subscribed, 15.0)
     script.wait(0.3)  # meanwhile a client sends that waits for no ack
     network.holds_acks = False
-    found = script.until(lambda: {8, 9} <= {*watcher.again[before:]}, 15.0)
+    sent_again = script.until(lambda: {8, 9} <= {*watcher.again[before:]}, 15.0)
     report: Report | None = watcher.report
     same = watcher.incarnation == incarnation and report is not None and report.limit == 10
-    came = "" if found else f"sent again: {watcher.again[before:]}, not 8, 9"
+    came = "" if sent_again else f"sent again: {watcher.again[before:]}, not 8, 9"
     came = came if same else f"incarnation or limit of the report is another; {came}"
-    findings.note("learner killed", found and same, came)
+    findings.note("learner killed", sent_again and same, came)
     script.until(lambda: watcher.subscribed, 10.0)
     for check in (_check_silence, _check_stop, _check_another_run, end):
         if script.is_lost:
@@ -440,11 +440,13 @@ def _check_silence(script: Script) -> None:
     connections = script.network.connections
     script.gateway.kill()  # the sockets stay, and nothing is said
     began = time.monotonic()
-    found = script.until(lambda: network.connections > connections, _SILENCE_S + 2.0 + SLACK_S)
+    reconnected = script.until(
+        lambda: network.connections > connections, _SILENCE_S + 2.0 + SLACK_S
+    )
     waited_s = time.monotonic() - began
-    early = found and waited_s < _SILENCE_S - 0.5
-    came = f"new connections after {waited_s:.1f} s" if found else "no new connection"
-    script.findings.note("silence", found and not early, came)
+    early = reconnected and waited_s < _SILENCE_S - 0.5
+    came = f"new connections after {waited_s:.1f} s" if reconnected else "no new connection"
+    script.findings.note("silence", reconnected and not early, came)
     script.restart()
 
 
@@ -532,4 +534,4 @@ SCENES: dict[str, Callable[[Script], None]] = {
     "refusal": play_refusal,
     "keys": play_keys,
 }
-"""Each starts the client anew."""
+"""Scenes; each starts the client again."""

@@ -43,7 +43,7 @@ from vedette_services.status.status import Status
 
 if TYPE_CHECKING:  # loaded when an environment is built
     from vedette_rl.envs.config import EnvConfig
-    from vedette_services.config.probing import Stepping
+    from vedette_services.host.step_cost import Stepping
 
 PORTS = ("samples", "control", "models")
 
@@ -91,14 +91,14 @@ class Examination:
     def findings(self) -> Iterator[Finding]:
         """Make every check in turn; end early where the next one cannot be made."""
         try:
-            found = self._address.resolved()
+            addresses = self._address.resolved()
         except AddressError as error:
             yield fail("name", error.why, error.fix)
             return
-        yield ok("name", f"{self._address.host} is {', '.join(each.host for each in found)}")
-        several = len(found) > 1
-        dead = [*itertools.takewhile(lambda each: not self._answers(each), found)] * several
-        address = (found[len(dead) :] or found)[0]
+        yield ok("name", f"{self._address.host} is {', '.join(each.host for each in addresses)}")
+        several = len(addresses) > 1
+        dead = [*itertools.takewhile(lambda each: not self._answers(each), addresses)] * several
+        address = (addresses[len(dead) :] or addresses)[0]
         if dead and address not in dead:
             fix = "take it out of the name server: each costs a manager a moment"
             yield warn("name", f"nothing answers at {', '.join(map(str, dead))}", fix)
@@ -317,12 +317,16 @@ def examine_environment(
 def _speed(env: EnvConfig, run: Run | None, count: int) -> Iterator[Finding]:
     """Measure the environment's steps per second here, and what that is for the host's actors."""
     from vedette_services.config.parts import ActorsConfig
-    from vedette_services.config.probing import measure_step
+    from vedette_services.config.probing import EnvironmentProbe
 
     actors = ActorsConfig() if run is None else ActorsConfig.model_validate(dict(run.actors))
     if run is not None and actors.count * actors.envs_per_actor <= 1:
-        return  # it may be a robot, which nobody tries out
-    if env.is_declared or env.is_vector_form or (cost := measure_step(env)) is None:
+        return  # it may be a robot, which must not be tried out
+    if env.is_declared or env.is_vector_form:
+        return
+    with EnvironmentProbe() as probe:
+        cost = probe.step_cost(env)
+    if cost is None:
         return
     envs = actors.envs_per_actor
     side_by_side: Stepping = "threads" if cost.overlaps else "processes"
@@ -345,7 +349,7 @@ class Finding:
         check: name of the check.
         state: "warn" where a run works all the same.
         message: the outcome.
-        fix: what to do about it; "" if nothing.
+        fix: the remedy; "" if there is nothing to do.
         status: exit status of the command.
     """
 

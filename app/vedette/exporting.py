@@ -60,7 +60,7 @@ def check_export(what: str, format: str, out: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class DataSetPlace:
-    """Where a Minari data set is written.
+    """The place to which a Minari data set is written.
 
     Args:
         path: a new folder.
@@ -146,21 +146,21 @@ def export_policy(
 
     Args:
         checkpoint: its optimization steps, or ``latest``; None: the best model.
-        env: how others make the environment; None: as the run does.
+        env: the configuration by which others make the environment; None: the run's.
 
     Raises:
         NotInRunError: the run has no such model.
         UsageError: the format needs an extra that is not installed, or the agent lacks it.
     """
     kept = run.load_model(checkpoint)
-    found = policy_of(run, kept, env)
+    policy = policy_of(run, kept, env)
     with replacing(out) as aside:
         if format == "onnx":
-            _write_onnx(aside, found)
+            _write_onnx(aside, policy)
             return kept
         write = write_numpy if format == "numpy" else write_safetensors
         with aside.open("wb") as file:
-            write(file, found)
+            write(file, policy)
     return kept
 
 
@@ -173,11 +173,11 @@ def policy_of(run: FinishedRun, kept: SavedModel, env: EnvConfig | None = None) 
     return PolicyFile(run.config.agent, spaces, kept.model, meta)
 
 
-def _write_onnx(path: Path, found: PolicyFile) -> None:
+def _write_onnx(path: Path, policy: PolicyFile) -> None:
     # imports torch, which the others do without
     from vedette_rl.exported.onnx_file import write_onnx
 
-    write_onnx(path, found)
+    write_onnx(path, policy)
 
 
 def export_replay(run: FinishedRun, format: str, out: Path) -> int:

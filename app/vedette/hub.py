@@ -46,8 +46,8 @@ class HubError(ServicesError):
 
     Args:
         repo: ``USER/NAME``.
-        why: what is wrong.
-        fix: what to do about it; "" where `why` says it already.
+        why: the reason.
+        fix: the remedy; "" where `why` says it already.
     """
 
     def __init__(self, repo: str, why: str, fix: str = "") -> None:
@@ -95,7 +95,7 @@ def push_policy(
         repository: ``USER/NAME``; made if it does not exist.
         private: make it a private one, and push to no public one.
         checkpoint: optimization steps of a checkpoint, or ``latest``. None: the best model.
-        episodes: to evaluate. None: as many as the run's own evaluations.
+        episodes: number of episodes to evaluate. None: as many as the run's own evaluations.
 
     Returns:
         The address of its page.
@@ -104,26 +104,26 @@ def push_policy(
         NotARunError, NotInRunError: there is no such run or model.
         HubError: there is no token, the Hub refuses it, or a private push would be a public one.
     """
-    found = Repository.parse(repository)
+    target = Repository.parse(repository)
     from huggingface_hub import CommitOperationAdd, HfApi, get_token
 
-    if found.revision is not None:
-        raise UsageError(f"{repository}: a push makes a revision; leave @{found.revision} out")
+    if target.revision is not None:
+        raise UsageError(f"{repository}: a push makes a revision; leave @{target.revision} out")
     FinishedRun.open(run)
     if not get_token():
-        raise HubError(found.name, "there is no token to push with", _LOG_IN)
+        raise HubError(target.name, "there is no token to push with", _LOG_IN)
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        evaluation = write_folder(run, folder, found.name, checkpoint, episodes)
+        evaluation = write_folder(run, folder, target.name, checkpoint, episodes)
         added = [CommitOperationAdd(path.name, path) for path in sorted(folder.iterdir())]
         message = f"version {evaluation.version} of {run.resolve().name}"
-        with _hub_errors(found):
+        with _hub_errors(target):
             api = HfApi(library_name="vedette")
-            url = api.create_repo(found.name, private=private or None, exist_ok=True)
-            if private and not api.repo_info(found.name).private:  # it was there before
+            url = api.create_repo(target.name, private=private or None, exist_ok=True)
+            if private and not api.repo_info(target.name).private:  # it was there before
                 why = "it is there already and public, so nothing is pushed"
-                raise HubError(found.name, why, "make it private on its page, or name another")
-            api.create_commit(found.name, added, commit_message=message)
+                raise HubError(target.name, why, "make it private on its page, or name another")
+            api.create_commit(target.name, added, commit_message=message)
     return str(url)
 
 
@@ -139,14 +139,14 @@ def write_folder(
     Returns:
         The evaluation that the card has.
     """
-    found = FinishedRun.open(run)
+    finished = FinishedRun.open(run)
     evaluation, _ = evaluate_run(run, episodes=episodes, checkpoint=checkpoint)
-    public = public_config(found.config)
-    export_policy(found, "safetensors", folder / POLICY, checkpoint, public.env)
+    public = public_config(finished.config)
+    export_policy(finished, "safetensors", folder / POLICY, checkpoint, public.env)
     starts = read_provenance(RunDirectory(run))
     summary = replace(read_summary(run), managers=(), rivals="", unsaved="")
     texts = {
-        "README.md": model_card(found, repository, evaluation, starts),
+        "README.md": model_card(finished, repository, evaluation, starts),
         "config.toml": config_text(public, f"of {run.resolve().name}"),
         "summary.json": json_text(summary.as_dict()),
         "provenance.json": json_text([public_start(start) for start in starts]),
@@ -169,17 +169,17 @@ def pull_policy(place: str) -> Path:
         HubError: there is none, or the Hub cannot be reached.
         PolicyFileError: it is in another form than safetensors.
     """
-    found = Repository.parse(place)
+    source = Repository.parse(place)
     from huggingface_hub import HfApi
 
     api = HfApi(library_name="vedette")
-    with _hub_errors(found):
-        asked = (found.name, POLICY)
-        size = api.hf_hub_download(*asked, revision=found.revision, dry_run=True).file_size
+    with _hub_errors(source):
+        asked = (source.name, POLICY)
+        size = api.hf_hub_download(*asked, revision=source.revision, dry_run=True).file_size
         if size is not None and size > _PULL_MAX_BYTES:
             limit = format_bytes(_PULL_MAX_BYTES)
-            raise HubError(found.name, f"{POLICY} has {format_bytes(size)}, more than {limit}")
-        path = Path(api.hf_hub_download(*asked, revision=found.revision))
+            raise HubError(source.name, f"{POLICY} has {format_bytes(size)}, more than {limit}")
+        path = Path(api.hf_hub_download(*asked, revision=source.revision))
     with path.open("rb") as file:
         if file.read(len(_ZIP_MAGIC)) == _ZIP_MAGIC:
             raise PolicyFileError(path, "it is no safetensors file")
@@ -205,7 +205,7 @@ def evaluate_place(
 
     Args:
         place: the directory, the file, or ``hf://USER/NAME[@REVISION]``.
-        allow_import: as of `evaluate_policy`; the others are those of `evaluate_run`.
+        allow_import: the argument of `evaluate_policy`; the others are those of `evaluate_run`.
 
     Raises:
         UsageError: `checkpoint` is given for a policy that is no run's.

@@ -1,4 +1,4 @@
-"""What a run left, as functions: play its policy, export it, read its curves and status, report.
+"""The results of a run, as functions: play its policy, export it, read its curves, report.
 
 `vedette.api` has them all, and training.
 """
@@ -34,7 +34,7 @@ def evaluate(
     Args:
         run: the run's directory, where the run may still go on; an exported policy; or
             ``hf://USER/NAME`` of the Hugging Face Hub.
-        episodes: how many to play. None: as many as the run's own evaluations.
+        episodes: number of episodes to play. None: as many as the run's own evaluations.
         seed: seed of the first episode. None: of other episodes than the run's own evaluations, by
             which the best model was selected.
         checkpoint: optimization steps of a checkpoint, or ``latest``. None: the best model.
@@ -51,7 +51,7 @@ def evaluate(
     """
     from vedette.hub import evaluate_place
 
-    found, _ = evaluate_place(
+    evaluation, _ = evaluate_place(
         run,
         episodes=episodes,
         seed=seed,
@@ -59,7 +59,7 @@ def evaluate(
         video=Path(video) if video is not None else None,
         allow_import=allow_import,
     )
-    return found
+    return evaluation
 
 
 def load_policy(
@@ -70,9 +70,9 @@ def load_policy(
     Args:
         policy: the file, or ``hf://USER/NAME`` of the Hugging Face Hub, with ``@REVISION`` for
             another one than the newest.
-        seed: of exploration, where it is asked to explore.
-        allow_import: import what the file names of your own (an agent, a network, an exploration):
-            all of it, or that of these packages.
+        seed: the seed of exploration, where the policy is asked to explore.
+        allow_import: import the custom parts that the file names (an agent, a network, an
+            exploration): all of them, or that of these packages.
 
     Returns:
         The policy, whose actions are the environment's own.
@@ -102,7 +102,8 @@ def push_policy(
         repository: ``USER/NAME``; made if it does not exist.
         private: make it a private one.
         checkpoint: optimization steps of a checkpoint, or ``latest``. None: the best model.
-        episodes: to evaluate for the card. None: as many as the run's own evaluations.
+        episodes: number of episodes to evaluate for the card. None: as many as the run's own
+            evaluations.
 
     Returns:
         The address of its page.
@@ -141,8 +142,8 @@ def export_policy(
     from vedette import exporting
 
     exporting.check_export("policy", format, Path(out))
-    found = FinishedRun.open(Path(run))
-    return exporting.export_policy(found, format, Path(out), checkpoint).model.version
+    finished = FinishedRun.open(Path(run))
+    return exporting.export_policy(finished, format, Path(out), checkpoint).model.version
 
 
 def export_replay(run: Place, out: Place, format: str = "npz") -> int:
@@ -175,7 +176,7 @@ def status(
     Args:
         learner: ``HOST`` or ``HOST:PORT``.
         keys: folder of the keys that ``vedette keys`` made for this host. None: no keys.
-        timeout_s: how long to wait for an answer.
+        timeout_s: longest wait for an answer.
 
     Returns:
         The status; None if no learner answers.
@@ -271,7 +272,7 @@ class Result:
 
         Args:
             checkpoint: optimization steps of a checkpoint, or ``latest``. None: the best model.
-            seed: of exploration, where it is asked to explore.
+            seed: the seed of exploration, where the policy is asked to explore.
         """
         from vedette.exporting import policy_of
 

@@ -24,7 +24,7 @@ from vedette_services.config.run_config import every_key
 from vedette_services.errors import SettingError
 
 Environment = str | Callable[..., gym.Env[Any, Any]] | gym.Env[Any, Any] | EnvSpec | EnvConfig
-"""What names an environment in Python."""
+"""The forms that name an environment in Python."""
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -32,19 +32,19 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 class Settings(TypedDict, total=False):
     """The settings of a run: the tables of the configuration file, each as its class.
 
-    What is not given comes from the run that goes on, the preset, or the defaults, in this order.
+    What is not given comes from the resumed run, the preset, or the defaults, in this order.
 
     Args:
         env: an id, a class, a function that makes one, a `functools.partial` of either, an
             `EnvSpec`, what `gymnasium.make` returned (actors make their own of its `spec`), or an
             `EnvConfig`.
         agent: a name, or `DQN`, `IQN`, `SAC` with hyperparameters. None: what suits `env`.
-        seed: of everything random.
+        seed: the seed of everything random.
         preset: ``auto`` begins from the tuned preset of agent and environment, ``none`` does not.
-        actors: how many, or how they play.
-        replay: where samples are kept and how they are drawn.
+        actors: their number, or their settings.
+        replay: the settings of the replay: its place, and how samples are drawn.
         learner: its intervals.
-        evaluation: how evaluations are done.
+        evaluation: the settings of evaluations.
         stop: when the run is over. Without it that is the preset's, or never.
     """
 
@@ -85,7 +85,7 @@ def spell_out(function: _F) -> _F:
 
 
 def _meant(name: str, names: Sequence[str]) -> str:
-    """What to write in place of an argument that does not exist."""
+    """Return what to write in place of an argument that does not exist."""
     synonyms = every_key().synonyms
     # of the keys those that other libraries have too: all would offer too much that is far off
     if near := nearest(name, KnownKeys((*names, *synonyms.values()), synonyms)):

@@ -79,13 +79,13 @@ SLACK_S = 1.5
 """A message may be on its way, and a machine busy, for so long."""
 
 _REPORTS_S = 1.5
-_JUDGED = 100  # batches by a model: the scripted learner must keep up with its client
+_CHECKED = 100  # batches by a model: the scripted learner must keep up with its client
 _ROUNDING = 1e-3  # of an action's range, or of action values
 
 
 @dataclass(slots=True)
 class Findings:
-    """What was found of each rule; once broken, a rule stays so."""
+    """The verdict on each rule; once broken, a rule stays so."""
 
     verdicts: dict[str, tuple[Verdict, str]] = field(
         default_factory=lambda: dict.fromkeys(RULES, ("not seen", ""))
@@ -112,19 +112,19 @@ class Findings:
             yield f"{verdict:<9} {rule}: {RULES[rule]}{shown}"
 
 
-class ActionJudge:
+class ActionChecker:
     """Knows the best actions of every published model, in a run whose actors do not explore.
 
     Args:
-        config: of the run.
-        spaces: of its environment.
+        config: the run's configuration.
+        spaces: the environment's spaces.
     """
 
     def __init__(self, config: RunConfig, spaces: Spaces) -> None:
         kind = agent_kind(config.agent.name)
         self._action: Any = spaces.action  # a Box, or Discrete
         described = kind.describe(config.agent, spaces) if kind.describe else None
-        self._judges = described is not None and _explores_nothing(described)
+        self._checks = described is not None and _explores_nothing(described)
         self._build = partial(
             kind.build_policy, config.agent, spaces, ranks=np.zeros(1), seed=config.seed
         )
@@ -133,8 +133,8 @@ class ActionJudge:
 
     def on_model(self, epoch: int, version: int, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Note a model that may be acted on."""
-        if self._judges:
-            self._left[epoch, version] = _JUDGED
+        if self._checks:
+            self._left[epoch, version] = _CHECKED
             self._policies[epoch, version] = policy = self._build()
             policy.sync_model(ModelInfo(version, arrays))
 
@@ -144,7 +144,7 @@ class ActionJudge:
         policies = [policy for known, policy in self._policies.items() if known >= oldest]
         if not policies or not self._left.get(oldest, 1):
             return None
-        self._left[oldest] = self._left.get(oldest, _JUDGED) - 1
+        self._left[oldest] = self._left.get(oldest, _CHECKED) - 1
         obs = select_part(rows, "obs")
         action = np.asarray(rows["action"])
         right = np.any([self._is_best(policy, obs, action) for policy in policies], axis=0)
@@ -156,19 +156,19 @@ class ActionJudge:
         return f"action {action[wrong]} for {seen}, expected {best}"
 
     def _is_best(self, policy: Any, obs: Columns, action: NDArray[Any]) -> NDArray[np.bool_]:
-        """Where the action is the best one, but for rounding: ``(B,)``."""
+        """Return whether each action is the best one, but for rounding: ``(B,)``."""
         best = policy.act(obs, explore=False)
         if action.dtype.kind == "f":
             near = np.abs(action - best) <= _ROUNDING * (self._action.high - self._action.low)
         else:
             near = action == best
-        found: NDArray[np.bool_] = near.reshape(len(action), -1).all(axis=1)
+        is_best: NDArray[np.bool_] = near.reshape(len(action), -1).all(axis=1)
         if action.dtype.kind != "f" and action.ndim == 1:  # two that are as good
             q_BA = policy.values(policy.network, obs, *policy.constants)
             chosen = np.clip(action - int(self._action.start), 0, q_BA.shape[1] - 1)
             q_B = np.take_along_axis(q_BA, chosen[:, None], 1)[:, 0]
-            found |= q_BA.max(axis=1) - q_B <= _ROUNDING * (1.0 + np.abs(q_BA).max(axis=1))
-        return found
+            is_best |= q_BA.max(axis=1) - q_B <= _ROUNDING * (1.0 + np.abs(q_BA).max(axis=1))
+        return is_best
 
 
 def without_biases(arrays: Mapping[str, NDArray[Any]]) -> Columns:
@@ -191,15 +191,15 @@ class Watcher:
     """Checks what a client must keep at any time. `now` is in seconds.
 
     Args:
-        judge: of its actions; None: they are not judged.
+        actions: checks its actions; None: they are not checked.
     """
 
     run: Run
     """The run that was announced last."""
 
-    def __init__(self, findings: Findings, judge: ActionJudge | None = None) -> None:
+    def __init__(self, findings: Findings, actions: ActionChecker | None = None) -> None:
         self.findings = findings
-        self._judge = judge
+        self._actions = actions
         self.manager = ""
         self.incarnation = -1
         self.joined: set[tuple[str, bytes]] = set()
@@ -330,15 +330,15 @@ class Watcher:
         self.findings.note("rows", not why, why)
 
     def _check_actions(self, batch: Batch, rows: Columns) -> None:
-        if self._judge is None or self.run.schema.sharing is not None:
+        if self._actions is None or self.run.schema.sharing is not None:
             return
-        wrong = self._judge.find_wrong((batch.epoch, batch.version), rows)
+        wrong = self._actions.find_wrong((batch.epoch, batch.version), rows)
         if wrong is not None:
             self.findings.note("acting", not wrong, f"batch {batch.seq}: {wrong}")
 
 
 def make_wrong_models(run: Run, arrays: Mapping[str, NDArray[Any]]) -> Iterator[list[ModelChunk]]:
-    """Models that nobody may act on, in chunks: old, damaged, of other arrays, not finite, too
+    """Models that no client may act on, in chunks: old, damaged, of other arrays, not finite, too
     large."""
     good = {version: pack_model(version, arrays, run.model) for version in (5, 20, 30, 40, 50)}
     nans = {name: np.full_like(array, np.nan) for name, array in arrays.items()}

@@ -24,6 +24,7 @@ class Elsewhere:
 
 if __name__ == "__main__":
     evaluator = GreedyEvaluator(EnvConfig(id="CartPole-v1"), episodes=20, seed=10_000)
-    found = evaluator.evaluate(Elsewhere(), version=0)
+    evaluation = evaluator.evaluate(Elsewhere(), version=0)
     evaluator.close()
-    print(f"{found.return_mean:.1f} ± {found.return_std:.1f} over {found.episodes} episodes")
+    mean, std = evaluation.return_mean, evaluation.return_std
+    print(f"{mean:.1f} ± {std:.1f} over {evaluation.episodes} episodes")

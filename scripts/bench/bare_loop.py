@@ -140,14 +140,14 @@ class SacBench:
             rounds = [
                 [*map(self._ours, ours), self._theirs(process)] for _ in range(1 + self.rounds)
             ][1:]
-        found: dict[str, Any] = {}
+        figures: dict[str, Any] = {}
         for k, figure in enumerate(FIGURES):
             of = {side: [each[n][k] for each in rounds] for n, side in enumerate(SIDES)}
-            found[figure] = {side: summarize_rounds(ms) for side, ms in of.items()}
-            found[f"theirs by ours, {figure}"] = {
+            figures[figure] = {side: summarize_rounds(ms) for side, ms in of.items()}
+            figures[f"theirs by ours, {figure}"] = {
                 side: ratio_of_rounds(of[SIDES[-1]], of[side]) for side in SIDES[:-1]
             }
-        return found
+        return figures
 
     def _ours(self, loop: BareLoop) -> tuple[float, float]:
         spent = -time.process_time()

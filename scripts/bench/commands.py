@@ -16,13 +16,13 @@ import typer
 
 from bench.lines import (
     checkpoint_lines,
+    custom_loop_lines,
     fleet_lines,
     frames_lines,
     learner_lines,
     loop_lines,
     manager_lines,
     model_lines,
-    own_loop_lines,
     peer_lines,
     publishing_lines,
     real_time_lines,
@@ -313,7 +313,7 @@ def loops(rounds: Rounds = 3, seconds: Seconds = 4.0, as_json: AsJson = False) -
 
 
 @app.command()
-def own_loop(
+def custom_loop(
     env: Annotated[str, typer.Option(help="Of Gymnasium.")] = "CartPole-v1",
     envs: Annotated[int, typer.Option(min=1, help="How many of them.")] = 8,
     rows: Annotated[int, typer.Option(min=1, help="Of a batch.")] = 64,
@@ -324,13 +324,13 @@ def own_loop(
     """vedette.Actor in a loop of its own, beside an actor process, in turn on one core.
 
     \b
-    scripts/bench/run own-loop
-    scripts/bench/run own-loop --env Hopper-v5
+    scripts/bench/run custom-loop
+    scripts/bench/run custom-loop --env Hopper-v5
     """
-    from bench.own_loop import OwnLoopBench
+    from bench.custom_loop import CustomLoopBench
 
-    figures = OwnLoopBench(env, envs, rows, seconds, rounds).run()
-    show_figures(figures, as_json=as_json, lines=own_loop_lines)
+    figures = CustomLoopBench(env, envs, rows, seconds, rounds).run()
+    show_figures(figures, as_json=as_json, lines=custom_loop_lines)
 
 
 @app.command()
@@ -340,7 +340,7 @@ def real_time(
     as_json: AsJson = False,
 ) -> None:
     """vedette.Actor in a loop of 50 Hz beside a learner that is killed and comes back."""
-    from bench.own_loop import RealTimeBench
+    from bench.custom_loop import RealTimeBench
 
     figures = RealTimeBench(kills, seconds).run()
     show_figures(figures, as_json=as_json, lines=real_time_lines)

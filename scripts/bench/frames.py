@@ -106,7 +106,7 @@ class FramesBench:
             "million_rows_bytes": {
                 name: _total_bytes(layout_of(shape, 1_000_000, name), 1_000_000) for name in stored
             },
-            **{group: _compared(found) for group, found in rates.items()},
+            **{group: _compared(rates_by_layout) for group, rates_by_layout in rates.items()},
         }
 
     def _ring(self, shape: Shape, layout: ReplayLayout, directory: Path) -> _Ring:
@@ -203,6 +203,6 @@ def _total_bytes(layout: ReplayLayout, capacity: int) -> int:
 
 def _compared(rates: dict[str, list[float]]) -> dict[str, Any]:
     return {
-        **{f"{name}_rows_per_s": summarize_rounds(found) for name, found in rates.items()},
+        **{f"{name}_rows_per_s": summarize_rounds(per_s) for name, per_s in rates.items()},
         "once_to_plain_ratio": ratio_of_rounds(rates["once"], rates["plain"]),
     }

@@ -184,7 +184,7 @@ class Measurement:
 
     def round(self, check_time: Callable[[], None]) -> dict[str, float]:
         """Measure everything once."""
-        found: dict[str, float] = {}
+        figures: dict[str, float] = {}
         for part in (
             self._handwritten,
             self._resident,
@@ -194,8 +194,8 @@ class Measurement:
             self._parts,
         ):
             check_time()
-            found |= part()
-        return found
+            figures |= part()
+        return figures
 
     def _handwritten(self) -> dict[str, float]:
         opt_s = self._call_s(self._handwritten_step, self._seconds)
@@ -316,9 +316,9 @@ def measure(
         torch.cuda.reset_peak_memory_stats(device)
     with imitate_trainer(), ingest_process(name, quick=quick) as (directory, ingest):
         measurement = Measurement(case, directory, ingest, device, quick=quick)
-        found = [measurement.round(check_time) for _ in range(1 + rounds)][1:]
+        measurements = [measurement.round(check_time) for _ in range(1 + rounds)][1:]
         facts = measurement.facts()
-    figures = {key: [one[key] for one in found] for key in found[0]}
+    figures = {key: [one[key] for one in measurements] for key in measurements[0]}
     ours, resident = figures["opt_steps_per_s"], figures["resident_opt_steps_per_s"]
     return {
         "agent": case.agent,
@@ -456,13 +456,13 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--only", default=",".join(CASES), help="cases, separated by commas")
     parser.add_argument("--quick", action="store_true", help="see that it runs; times mean nothing")
     parser.add_argument("--commit", default="", help="what to note where there is no git")
-    found = parser.parse_args()
-    found.cases = found.only.split(",")
-    if unknown := set(found.cases) - set(CASES):
+    options = parser.parse_args()
+    options.cases = options.only.split(",")
+    if unknown := set(options.cases) - set(CASES):
         parser.error(f"no case {', '.join(sorted(unknown))}; there are {', '.join(CASES)}")
-    if found.device == "cuda" and not torch.cuda.is_available():
+    if options.device == "cuda" and not torch.cuda.is_available():
         parser.error(f"torch {torch.__version__} sees no CUDA device: --device cpu")
-    return found
+    return options
 
 
 def main() -> int:

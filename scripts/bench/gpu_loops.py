@@ -153,8 +153,8 @@ class Sac:
             action, log_pi = self.act(self.next_obs)
             value = torch.min(*self.values(self.target, self.next_obs, action)) - alpha * log_pi
             target = self.reward + 0.99 * value
-        found = self.values(self.q, self.obs, self.action)
-        self.descend(0, sum(functional.mse_loss(q, target) for q in found))
+        values = self.values(self.q, self.obs, self.action)
+        self.descend(0, sum(functional.mse_loss(q, target) for q in values))
         action, log_pi = self.act(self.obs)
         value = torch.min(*self.values(self.q, self.obs, action))
         self.descend(1, (alpha * log_pi - value).mean())

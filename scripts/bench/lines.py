@@ -149,14 +149,14 @@ def model_lines(figures: dict[str, Any]) -> list[str]:
     ]
 
 
-def own_loop_lines(figures: dict[str, Any]) -> list[str]:
-    """Format the figures of `own-loop` for people."""
+def custom_loop_lines(figures: dict[str, Any]) -> list[str]:
+    """Format the figures of `custom-loop` for people."""
     lines = [f"{figures['envs']} of {figures['env']}, batches of {figures['rows']}"]
     for unit, ratio in (("s", "ratio"), ("processor_s", "processor_ratio")):
-        own, process = figures[f"own_steps_per_{unit}"], figures[f"process_steps_per_{unit}"]
+        custom, process = figures[f"custom_steps_per_{unit}"], figures[f"process_steps_per_{unit}"]
         lines += [
             "steps a second" if unit == "s" else "steps a second of processor time",
-            f"own loop          {format_spread(own, '{:>12,.0f}')}",
+            f"custom loop       {format_spread(custom, '{:>12,.0f}')}",
             f"actor process     {format_spread(process, '{:>12,.0f}')}",
             f"ratio             {format_spread(figures[ratio], '{:>12.3f}')}",
         ]

@@ -50,11 +50,11 @@ class ManagersBench:
     def run(self) -> dict[str, Any]:
         """Measure in turn: gateway's µs of processor time a sample, status answers, memory."""
         raise_file_limit()
-        found: dict[int, list[dict[str, Any]]] = {size: [] for size in self.sizes}
+        by_size: dict[int, list[dict[str, Any]]] = {size: [] for size in self.sizes}
         for _ in range(self.rounds):
-            for size, rounds in found.items():
+            for size, rounds in by_size.items():
                 rounds.append(self._play(size))
-        first, last = ([r["cost_us"] for r in found[self.sizes[at]]] for at in (0, -1))
+        first, last = ([r["cost_us"] for r in by_size[self.sizes[at]]] for at in (0, -1))
         return {
             "samples_per_s": self.samples_per_s,
             "managers": {
@@ -68,7 +68,7 @@ class ManagersBench:
                     "lost": sum(r["lost"] for r in rounds),
                     "duplicates": sum(r["duplicates"] for r in rounds),
                 }
-                for size, rounds in found.items()
+                for size, rounds in by_size.items()
             },
             "growth": summarize_rounds([b / a for a, b in zip(first, last, strict=True)]),
         }
@@ -106,7 +106,7 @@ def _wait_for(managers: int, asker: StatusClient) -> None:
 
 
 def _figures(asker: StatusClient, seconds: float) -> dict[str, Any]:
-    found = measured(asker, _WARM_S, seconds, (GATEWAY,))
+    ingest = measured(asker, _WARM_S, seconds, (GATEWAY,))
     answers = []
     for _ in range(_ASKED):
         began = time.monotonic()
@@ -114,9 +114,9 @@ def _figures(asker: StatusClient, seconds: float) -> dict[str, Any]:
         answers.append(1e3 * (time.monotonic() - began))
     gateways = process_ids(GATEWAY)
     return {
-        "per_s": found.per_s,
-        "cost_us": 1e6 * found.processor_s / max(1, found.rows),
-        "cores": found.processor_s / found.seconds,
+        "per_s": ingest.per_s,
+        "cost_us": 1e6 * ingest.processor_s / max(1, ingest.rows),
+        "cores": ingest.processor_s / ingest.seconds,
         "status_ms": answers,
         "descriptors": sum(len([*Path(f"/proc/{one}/fd").iterdir()]) for one in gateways),
         "resident_bytes": sum(resident_bytes(GATEWAY)),

@@ -21,7 +21,7 @@ def processor_s(module: str) -> float:
     """
     if not _PROCESSES.joinpath("self", "stat").exists():
         return float("nan")
-    return sum(seconds for seconds, _ in _found(module).values())
+    return sum(seconds for seconds, _ in _usage_of(module).values())
 
 
 def resident_bytes(module: str) -> list[int]:
@@ -29,20 +29,20 @@ def resident_bytes(module: str) -> list[int]:
 
     Empty where the system has no ``/proc``.
     """
-    return [pages * _PAGE_BYTES for _, pages in _found(module).values()]
+    return [pages * _PAGE_BYTES for _, pages in _usage_of(module).values()]
 
 
 def process_ids(module: str) -> list[int]:
     """Return the numbers of our descendants that run `python -m MODULE`."""
-    return list(_found(module))
+    return list(_usage_of(module))
 
 
-def _found(module: str) -> dict[int, tuple[float, int]]:
+def _usage_of(module: str) -> dict[int, tuple[float, int]]:
     """Read the processor seconds and resident pages of each, by process number."""
     if not _PROCESSES.joinpath("self", "stat").exists():
         return {}
     parents: dict[int, int] = {}
-    found: dict[int, tuple[float, int]] = {}
+    usage: dict[int, tuple[float, int]] = {}
     for process in _PROCESSES.iterdir():
         if process.name.isdigit():
             try:
@@ -54,8 +54,8 @@ def _found(module: str) -> dict[int, tuple[float, int]]:
             parents[int(process.name)] = int(fields[1])
             if module.encode() in words:
                 seconds = (int(fields[11]) + int(fields[12])) / _TICKS_A_SECOND
-                found[int(process.name)] = seconds, int(fields[21])
-    return {pid: taken for pid, taken in found.items() if _is_ours(pid, parents)}
+                usage[int(process.name)] = seconds, int(fields[21])
+    return {pid: taken for pid, taken in usage.items() if _is_ours(pid, parents)}
 
 
 def _is_ours(pid: int, parents: dict[int, int]) -> bool:

@@ -188,9 +188,9 @@ def _through_a_socket_s(body: memoryview) -> float:
 
 def _acted(notes: Path) -> dict[str, list[tuple[float, float, float]]]:
     """By actor: (version, published, acted) of each model; a last line may be half written."""
-    found = {}
+    by_actor = {}
     for file in notes.iterdir():
         lines = [line.split() for line in file.read_text().split("\n")[:-1]]
         if lines:
-            found[file.name] = [(float(a), float(b), float(c)) for a, b, c in lines]
-    return found
+            by_actor[file.name] = [(float(a), float(b), float(c)) for a, b, c in lines]
+    return by_actor

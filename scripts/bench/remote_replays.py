@@ -229,7 +229,7 @@ def main(pythons: dict[str, str], rounds: int, seconds: float) -> None:
     Args:
         pythons: of each system.
     """
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in pythons}
+    by_system: dict[str, list[dict[str, float]]] = {name: [] for name in pythons}
     for number in range(rounds):
         names = list(pythons) if number % 2 == 0 else list(pythons)[::-1]
         for name in names:
@@ -239,9 +239,11 @@ def main(pythons: dict[str, str], rounds: int, seconds: float) -> None:
             if done.returncode and not lines:
                 print(f"{name} failed: {done.stderr[-600:]}", file=sys.stderr)
                 continue
-            found[name].append(json.loads(lines[-1]))
+            by_system[name].append(json.loads(lines[-1]))
             print(number, name, lines[-1], file=sys.stderr, flush=True)
-    print(json.dumps({name: _compared(found["vedette"], found[name]) for name in found}))
+    print(
+        json.dumps({name: _compared(by_system["vedette"], by_system[name]) for name in by_system})
+    )
 
 
 def _compared(ours: list[dict[str, float]], theirs: list[dict[str, float]]) -> dict[str, Any]:

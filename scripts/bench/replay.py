@@ -83,7 +83,7 @@ class ReplayBench:
             "rows_out": self.rows_out,
             "row_bytes": row.itemsize,
             "rounds": self.rounds,
-            **{group: _compared(found) for group, found in rates.items()},
+            **{group: _compared(rates_by_kind) for group, rates_by_kind in rates.items()},
         }
 
     def _measures(
@@ -115,19 +115,19 @@ class ReplayBench:
         }
         two = self._two_sources(row, place, reader)
         errors = np.random.default_rng(2).random(self.rows_out, np.float32)
-        found: dict[tuple[str, str], tuple[Callable[[], object], int]] = {}
+        work_and_rows: dict[tuple[str, str], tuple[Callable[[], object], int]] = {}
         for name, insert in inserts.items():
-            found["insert", name] = insert, self.rows_in
-        found["sample", "numpy"] = partial(plain.sample, self.rows_out), self.rows_out
+            work_and_rows["insert", name] = insert, self.rows_in
+        work_and_rows["sample", "numpy"] = partial(plain.sample, self.rows_out), self.rows_out
         for name, replay in uniform.items():
-            found["sample", name] = partial(replay.sample, self.rows_out), self.rows_out
+            work_and_rows["sample", name] = partial(replay.sample, self.rows_out), self.rows_out
         for name, prioritized in by_priority.items():
             work = _drawing_by_priority(prioritized, self.rows_out, errors)
-            found["prioritized", name] = work, self.rows_out
-        found["sample", TWO] = partial(two["sample"].sample, self.rows_out), self.rows_out
+            work_and_rows["prioritized", name] = work, self.rows_out
+        work_and_rows["sample", TWO] = partial(two["sample"].sample, self.rows_out), self.rows_out
         work = _drawing_by_priority(two["prioritized"], self.rows_out, errors)
-        found["prioritized", TWO] = work, self.rows_out
-        return found
+        work_and_rows["prioritized", TWO] = work, self.rows_out
+        return work_and_rows
 
     def _two_sources(
         self, row: np.dtype[Any], place: Path, reader: RingReader
@@ -242,7 +242,7 @@ def _compared(rates: dict[str, list[float]]) -> dict[str, Any]:
     mixed = {} if two is None else {f"{TWO}_to_one_ratio": ratio_of_rounds(two, rates["mapped"])}
     return {
         **mixed,
-        **{f"{name}_rows_per_s": summarize_rounds(found) for name, found in rates.items()},
+        **{f"{name}_rows_per_s": summarize_rounds(per_s) for name, per_s in rates.items()},
         **{f"{name}_ratio": ratio_of_rounds(rates[name], bound) for name in ("memory", "mapped")},
         "mapped_to_memory_ratio": ratio_of_rounds(rates["mapped"], rates["memory"]),
     }

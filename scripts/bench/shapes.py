@@ -36,19 +36,22 @@ class ShapesBench:
     def run(self) -> dict[str, Any]:
         """Measure the default first."""
         default = self._load()
-        found = {"default": self._measure(default)}
+        steps_per_s = {"default": self._measure(default)}
         for count, envs, stepping in self.by_hand:
             own = self._load(
                 f"actors.count={count}", f"actors.envs_per_actor={envs}", f"env.stepping={stepping}"
             )
-            found[f"{count} x {envs}, {stepping}"] = self._measure(own)
-        best = max((name for name in found if name != "default"), key=lambda n: found[n]["median"])
+            steps_per_s[f"{count} x {envs}, {stepping}"] = self._measure(own)
+        best = max(
+            (name for name in steps_per_s if name != "default"),
+            key=lambda n: steps_per_s[n]["median"],
+        )
         return {
             "sleep_s": self.sleep_s,
             "said": default.fitted,
-            "steps_per_s": found,
+            "steps_per_s": steps_per_s,
             "best_by_hand": best,
-            "default_to_best": found["default"]["median"] / found[best]["median"],
+            "default_to_best": steps_per_s["default"]["median"] / steps_per_s[best]["median"],
         }
 
     def _load(self, *settings: str) -> LoadedConfig:
@@ -61,8 +64,8 @@ class ShapesBench:
         env = "vedette_rl.testing:Synthetic"
         return load_config(env=env, settings=[*fixed, *settings], environment={}, fit="here")
 
-    def _measure(self, found: LoadedConfig) -> dict[str, float]:
-        config = found.config
+    def _measure(self, loaded: LoadedConfig) -> dict[str, float]:
+        config = loaded.config
         allowed = "--allow-import=vedette_rl"
         with (
             learner_of(config) as (address, asker),

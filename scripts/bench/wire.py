@@ -108,7 +108,7 @@ class WireBench:
                 once.append(self.vedette(frames_once=True))
         rate, bound_rate = [x.per_s for x in ours], [x.per_s for x in bound]
         cost, bound_cost = [self._batch_us(x) for x in ours], [self._batch_us(x) for x in bound]
-        found = {
+        figures = {
             "rows": self.payload.rows,
             "shape": list(self.payload.shape),
             "dtype": self.payload.dtype,
@@ -123,16 +123,16 @@ class WireBench:
         if once:
             once_rate = [x.per_s for x in once]
             once_cost = [self._batch_us(x) for x in once]
-            found |= {
+            figures |= {
                 "frames_once_transitions_per_s": summarize_rounds(once_rate),
                 "frames_once_ratio": ratio_of_rounds(once_rate, bound_rate),
                 "frames_once_processor_us_per_batch": summarize_rounds(once_cost),
             }
-        return found
+        return figures
 
-    def _batch_us(self, found: Measured) -> float:
+    def _batch_us(self, ingest: Measured) -> float:
         """Processor time of a batch, in all processes that handle it."""
-        return 1e6 * found.processor_s / max(1, found.rows) * self.payload.rows
+        return 1e6 * ingest.processor_s / max(1, ingest.rows) * self.payload.rows
 
     def vedette(self, keys: Path | None = None, *, frames_once: bool = False) -> Measured:
         """Measure two producers and a learner's replay.

@@ -34,20 +34,22 @@ class WireCosts:
 
     def run(self) -> dict[str, Any]:
         """Measure all four in turn."""
-        found: dict[str, list[float]] = {kind: [] for kind in KINDS}
+        rates_by_kind: dict[str, list[float]] = {kind: [] for kind in KINDS}
         with tempfile.TemporaryDirectory(prefix="vedette-bench-") as scratch:
             keys = Path(scratch) / "keys"
             make_keys(keys, [])
             for turn in range(self.rounds):
                 for kind in KINDS if turn % 2 == 0 else reversed(KINDS):
                     shown = keys if kind.endswith("_keys") else None
-                    found[kind].append(self._measure(kind, shown))
-        plain, ours, plain_keys, ours_keys = (found[kind] for kind in KINDS)
+                    rates_by_kind[kind].append(self._measure(kind, shown))
+        plain, ours, plain_keys, ours_keys = (rates_by_kind[kind] for kind in KINDS)
         return {
             "rows": self.payload.rows,
             "batch_bytes": self.payload.schema.payload_bytes(self.payload.rows),
             "rounds": self.rounds,
-            "transitions_per_s": {kind: summarize_rounds(rates) for kind, rates in found.items()},
+            "transitions_per_s": {
+                kind: summarize_rounds(rates) for kind, rates in rates_by_kind.items()
+            },
             "ratios": {
                 "exactly_once": ratio_of_rounds(ours, plain),
                 "exactly_once_with_keys": ratio_of_rounds(ours_keys, plain_keys),

@@ -21,9 +21,9 @@ import vedette
 from vedette import collecting
 from vedette.cli.app import main
 from vedette.collecting import (
-    FRUITLESS,
+    LOW_RETURN_EPISODES_MAX,
     Collected,
-    Wanted,
+    EpisodeSelection,
     collect,
     open_demonstrator,
 )
@@ -169,7 +169,7 @@ def recorded(
     out: Path,
     *settings: str,
     by: str = "square",
-    wanted: Wanted = Wanted(EPISODES),  # noqa: B008 - frozen
+    wanted: EpisodeSelection = EpisodeSelection(EPISODES),  # noqa: B008 - frozen
     env: str = "CollectTrail-v0",
     say: Callable[[str], None] = lambda line: None,
 ) -> Collected:
@@ -219,7 +219,7 @@ def test_what_is_collected_is_read_as_the_transitions_of_an_actor(
 
 
 def test_a_data_set_says_how_it_was_made(tmp_path: Path) -> None:
-    found = recorded(tmp_path / "my demos", wanted=Wanted(2, min_return=100.0, seed=7))
+    found = recorded(tmp_path / "my demos", wanted=EpisodeSelection(2, min_return=100.0, seed=7))
     data = minari.MinariDataset(found.out)
     assert (data.total_episodes, data.total_steps, data.spec.dataset_id) == (2, 10, "my-demos-v0")
     assert data.env_spec.id == "CollectTrail-v0"
@@ -233,19 +233,23 @@ def test_a_data_set_says_how_it_was_made(tmp_path: Path) -> None:
 
 
 def test_a_person_in_an_environment_of_the_users_own_is_recorded_as_acting(tmp_path: Path) -> None:
-    found = recorded(tmp_path / "demos", f"env.wrappers=['{HERE}:Helped']", wanted=Wanted(1))
+    found = recorded(
+        tmp_path / "demos", f"env.wrappers=['{HERE}:Helped']", wanted=EpisodeSelection(1)
+    )
     assert minari.MinariDataset(found.out)[0].actions.tolist() == [5, 7, 6, 7, 6]
 
 
 def test_a_class_is_made_anew_for_each_episode(tmp_path: Path) -> None:
-    found = recorded(tmp_path / "demos", by="Counting", wanted=Wanted(2))
+    found = recorded(tmp_path / "demos", by="Counting", wanted=EpisodeSelection(2))
     assert [episode.actions.tolist() for episode in minari.MinariDataset(found.out)] == [
         [6, 7, 5, 6, 7]
     ] * 2
 
 
 def test_actions_beyond_a_box_are_recorded_as_its_bounds(tmp_path: Path) -> None:
-    found = recorded(tmp_path / "demos", by="far", wanted=Wanted(1), env="CollectReach-v0")
+    found = recorded(
+        tmp_path / "demos", by="far", wanted=EpisodeSelection(1), env="CollectReach-v0"
+    )
     actions = minari.MinariDataset(found.out)[0].actions
     assert actions.dtype == np.float64
     np.testing.assert_array_equal(actions, [[0.05, 0.1]])
@@ -255,14 +259,14 @@ def test_actions_beyond_a_box_are_recorded_as_its_bounds(tmp_path: Path) -> None
 def test_a_policy_that_never_reaches_the_least_return_is_given_up(tmp_path: Path) -> None:
     said: list[str] = []
     with pytest.raises(ServicesError, match="none of the last 100 episodes"):
-        recorded(tmp_path / "demos", wanted=Wanted(1, min_return=1000.0), say=said.append)
-    assert len(said) == FRUITLESS
+        recorded(tmp_path / "demos", wanted=EpisodeSelection(1, min_return=1000.0), say=said.append)
+    assert len(said) == LOW_RETURN_EPISODES_MAX
     assert not list(tmp_path.iterdir())
 
 
 def test_of_many_episodes_of_a_policy_some_are_said(tmp_path: Path) -> None:
     said: list[str] = []
-    found = recorded(tmp_path / "demos", wanted=Wanted(250), say=said.append)
+    found = recorded(tmp_path / "demos", wanted=EpisodeSelection(250), say=said.append)
     assert (len(found.returns), len(said)) == (250, 125)
     assert said[-1].endswith("kept, 250 of 250")
 
@@ -342,12 +346,12 @@ def test_a_policy_of_a_run_plays_as_its_evaluations_do(tmp_path: Path) -> None:
         player = open_demonstrator(str(place))
         assert player.env is not None
         out = tmp_path / f"{place.name}-demos"
-        found = collect(str(out), player.env, player, Wanted(3, seed=5))
+        found = collect(str(out), player.env, player, EpisodeSelection(3, seed=5))
         assert tuple(found.returns) == expected.returns
         about = minari.MinariDataset(out).storage.metadata["vedette"]
         assert (about["agent"], about["model_version"]) == ("dqn", expected.version)
     with pytest.raises(UsageError, match="it takes actions of"):
-        collect(str(tmp_path / "x"), configuration().env, player, Wanted(1))
+        collect(str(tmp_path / "x"), configuration().env, player, EpisodeSelection(1))
 
 
 def test_a_policy_of_declared_spaces_plays_where_observations_have_other_bounds(
@@ -367,7 +371,9 @@ def test_a_policy_of_declared_spaces_plays_where_observations_have_other_bounds(
     assert vedette.evaluate(tmp_path / "policy.npz", episodes=2).returns == expected
     for place in (tmp_path / "run", tmp_path / "policy.npz"):
         player = open_demonstrator(str(place))
-        assert collect(f"{place}-demos", player.env or config.env, player, Wanted(1)).lengths
+        assert collect(
+            f"{place}-demos", player.env or config.env, player, EpisodeSelection(1)
+        ).lengths
 
 
 def test_the_environment_of_a_run_with_declared_spaces_is_not_made(
@@ -385,11 +391,18 @@ def test_the_environment_of_a_run_with_declared_spaces_is_not_made(
     run = SimpleNamespace(config=config, spaces=spaces, load_model=lambda checkpoint: saved)
     monkeypatch.setattr(collecting.FinishedRun, "open", lambda directory: run)
     env = configuration().env
-    found = collect(str(tmp_path / "demos"), env, open_demonstrator(str(tmp_path)), Wanted(1))
+    found = collect(
+        str(tmp_path / "demos"), env, open_demonstrator(str(tmp_path)), EpisodeSelection(1)
+    )
     assert found.lengths == [STEPS]  # though its observations have other bounds
     trained = open_demonstrator(str(tmp_path))
     with pytest.raises(UsageError, match="it takes observations of"):
-        collect(str(tmp_path / "x"), configuration("env.kwargs.form=parts").env, trained, Wanted(1))
+        collect(
+            str(tmp_path / "x"),
+            configuration("env.kwargs.form=parts").env,
+            trained,
+            EpisodeSelection(1),
+        )
 
 
 def collected(
@@ -456,5 +469,5 @@ def test_minaris_own_folder_takes_it_by_its_name(
 
 def test_values_that_are_not_finite_are_no_demonstrations(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentFaultError, match="episode 1 has a value that is not finite"):
-        recorded(tmp_path / "demos", f"env.wrappers=['{HERE}:Endless']", wanted=Wanted(1))
+        recorded(tmp_path / "demos", f"env.wrappers=['{HERE}:Endless']", wanted=EpisodeSelection(1))
     assert not list(tmp_path.iterdir())

@@ -100,9 +100,9 @@ def test_an_environment_has_many_forms(env: object, wanted: dict[str, object]) -
 
 
 def test_an_agent_of_ones_own_keeps_its_name() -> None:
-    own = vedette.AgentConfig(name="own_agent:Linear", n_step=3)
+    own = vedette.AgentConfig(name="custom_agent:Linear", n_step=3)
     assert configuration_table({"agent": own}, shared=True) == {
-        "agent": {"name": "own_agent:Linear", "n_step": 3}
+        "agent": {"name": "custom_agent:Linear", "n_step": 3}
     }
 
 

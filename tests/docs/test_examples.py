@@ -23,25 +23,25 @@ from vedette_rl.testing import (
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 SAYS = {
-    "own_agent": "max_opts",
-    "own_columns": "max_opts",
-    "own_encoder": "max_opts",
-    "own_replay": "max_opts",
-    "own_recorder": "time_s,step,name,value",
-    "own_steps": "max_opts",
+    "custom_agent": "max_opts",
+    "custom_columns": "max_opts",
+    "custom_encoder": "max_opts",
+    "custom_replay": "max_opts",
+    "custom_recorder": "time_s,step,name,value",
+    "custom_steps": "max_opts",
     "trained_elsewhere": "500.0 ± 0.0 over 20 episodes",
 }
 
 
 def test_every_example_is_run() -> None:
-    fed = ["own_loop", "robot"]  # by actors: test_remote_replay.py; beside a learner: its page
+    fed = ["custom_loop", "robot"]  # by actors: test_remote_replay.py; beside a learner: its page
     assert sorted([*SAYS, *fed]) == sorted(path.stem for path in EXAMPLES.glob("*.py"))
 
 
 def test_a_loop_of_cleanrl_s_style_changes_in_at_most_thirty_lines() -> None:
-    lines = (EXAMPLES / "own_loop.py").read_text("utf-8").splitlines()
+    lines = (EXAMPLES / "custom_loop.py").read_text("utf-8").splitlines()
     marked = [line for line in lines if line.endswith("# +")]
-    page = (EXAMPLES.parent / "how-to" / "own-loop.md").read_text("utf-8")
+    page = (EXAMPLES.parent / "how-to" / "custom-loop.md").read_text("utf-8")
     assert f"the {len(marked)} lines that concern Vedette" in page
     assert len(marked) <= 30
     unmarked = "\n".join(line for line in lines if line not in marked)
@@ -99,7 +99,7 @@ class Halves(AgentContract, PolicyContract):
 
 
 class TestTheAgent(Halves):
-    kind = example("own_agent", "Linear")
+    kind = example("custom_agent", "Linear")
 
 
 class TestTheAgentOnADictionary(TestTheAgent):
@@ -107,7 +107,7 @@ class TestTheAgentOnADictionary(TestTheAgent):
 
 
 class TestTheAgentWithAColumn(Halves):
-    kind = example("own_columns", "Sampling")
+    kind = example("custom_columns", "Sampling")
     columns = (RowColumn("log_prob"),)
 
     def test_its_column_is_the_logarithm_of_the_probability_of_what_it_did(self) -> None:
@@ -121,10 +121,10 @@ class TestTheAgentWithAColumn(Halves):
 
 
 class TestTheReplay(ReplayBufferContract):
-    replay = example("own_replay", "Recent")
+    replay = example("custom_replay", "Recent")
 
 
 class TestTheStepProcessor(StepProcessorContract):
     def make_processor(self, envs: int, dtype: np.dtype[Any]) -> StepProcessor:
-        made: StepProcessor = example("own_steps", "SignedRewards")(1, 0.9, envs, dtype)
+        made: StepProcessor = example("custom_steps", "SignedRewards")(1, 0.9, envs, dtype)
         return made

@@ -11,7 +11,7 @@ from vedette_rl.core import Agent
 from vedette_rl.envs import Spaces
 from vedette_rl.testing import AgentContract
 
-SOURCE = (Path(__file__).parents[2] / "docs" / "examples" / "own_agent.py").read_text()
+SOURCE = (Path(__file__).parents[2] / "docs" / "examples" / "custom_agent.py").read_text()
 LOSS = "error**2 * (1 if weights is None else weights)"
 FAULTS = {
     "weights ignored": (LOSS, "error**2"),
@@ -34,8 +34,8 @@ FOUND_BY = {
 
 
 def contract_of(source: str) -> AgentContract:
-    module = types.ModuleType("own_agent_variant")
-    exec(compile(source, "own_agent.py", "exec"), module.__dict__)
+    module = types.ModuleType("custom_agent_variant")
+    exec(compile(source, "custom_agent.py", "exec"), module.__dict__)
 
     class Contract(AgentContract):
         def make_spaces(self) -> Spaces:

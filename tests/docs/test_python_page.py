@@ -37,7 +37,7 @@ def test_every_block_of_the_page_runs(
 
 
 def test_the_sources_of_an_own_loop_are_given_as_its_page_says() -> None:
-    page = (DOCS / "how-to" / "own-loop.md").read_text("utf-8")
+    page = (DOCS / "how-to" / "custom-loop.md").read_text("utf-8")
     (block,) = [b for b in re.findall(r"```python\n(.*?)```", page, re.S) if "Source" in b]
     found: dict[str, Any] = {"vedette": vedette}
     exec(block, found)

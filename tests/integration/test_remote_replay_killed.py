@@ -122,8 +122,8 @@ def test_the_example_goes_on_after_a_kill_with_all_its_rows(
     examples = HERE.parents[1] / "docs" / "examples"
     address = free_address()
     code = (
-        f"import sys; sys.path.insert(0, {str(examples)!r}); import own_loop; "
-        f"own_loop.main(own_loop.Args(bind={str(address)!r}, total_timesteps=1_500, "
+        f"import sys; sys.path.insert(0, {str(examples)!r}); import custom_loop; "
+        f"custom_loop.main(custom_loop.Args(bind={str(address)!r}, total_timesteps=1_500, "
         "learning_starts=200, batch_size=32))"
     )
     loop = Daemon("loop", daemons, [sys.executable, "-c", code])
@@ -140,7 +140,7 @@ def test_the_example_goes_on_after_a_kill_with_all_its_rows(
         "--wait",
         "60",
         "--allow-import",
-        "own_loop",
+        "custom_loop",
         run_in=(
             "env",
             f"PYTHONPATH={os.pathsep.join([str(examples), environment('')['PYTHONPATH']])}",
@@ -154,7 +154,7 @@ def test_the_example_goes_on_after_a_kill_with_all_its_rows(
     assert manager.wait(20.0) == 0
     assert "1000: return" in again.log, "it does not begin at its checkpoint"
     assert "\n0: return" not in again.log, "it begins anew"
-    summary = json.loads((daemons.place / "runs/own_loop/summary.json").read_text())
+    summary = json.loads((daemons.place / "runs/custom_loop/summary.json").read_text())
     accounting = summary["samples"]
     assert accounting["produced"] == accounting["inserted"] > 1000 / 32
     assert accounting["lost"] == accounting["in_flight"] == 0

@@ -100,7 +100,7 @@ def actors(
 
 
 def default_count(learner: str) -> int:
-    """Return how many actors play where nobody said: one a core, but for the learner's."""
+    """Return how many actors play where none is set: one a core, but for the learner's."""
     from vedette_services.host.system import count_cores
 
     return max(1, count_cores() - _is_here(learner))

@@ -149,8 +149,8 @@ def execute(
     """Run a command of a group and exit with its status. Every error is a line on stderr.
 
     Args:
-        name: what the user types for the group.
-        parent: where an error is also reported to; see `take_report_descriptor`.
+        name: the word that the user types for the group.
+        parent: the descriptor to which an error is also reported; see `take_report_descriptor`.
     """
     try:
         if group is app:

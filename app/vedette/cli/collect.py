@@ -146,8 +146,8 @@ def collect(
     vedette collect --policy runs/cart --takeover --out demos --key left=0 --key right=1
     """
     from vedette.collecting import (
+        EpisodeSelection,
         Keyboard,
-        Wanted,
         choose_environment,
         open_demonstrator,
     )
@@ -167,16 +167,16 @@ def collect(
         actions = _by_key("--key", key, "KEY=ACTION, as left=0 or up=[0,1]")
         ends = _by_key("--end", end, "KEY=REWARD, as return=1")
         keyboard = Keyboard(actions, fps, ends, gamepad)
-    found = record(
+    collected = record(
         out,
         config,
         player,
-        Wanted(episodes or (1_000_000 if by_person else 20), min_return, seed),
+        EpisodeSelection(episodes or (1_000_000 if by_person else 20), min_return, seed),
         keyboard=keyboard,
         allow_import=allowed,
         say=lambda line: typer.echo(line, err=True),
     )
-    typer.echo(found)
+    typer.echo(collected)
 
 
 def _is_by_person(
@@ -203,11 +203,11 @@ def _by_key(option: str, texts: list[str] | None, form: str) -> dict[str, Any] |
     Raises:
         UsageError: one is none.
     """
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for text in texts or []:
         name, _, value = text.partition("=")
         try:
-            found[name] = json.loads(value)
+            values[name] = json.loads(value)
         except ValueError as e:
             raise UsageError(f"{option} {text}: write {form}") from e
-    return found or None
+    return values or None

@@ -44,8 +44,8 @@ def config(
         return
     from vedette_services.config.saving import config_text
 
-    found = load_from_arguments(arguments, env, agent, settings)
-    typer.echo(config_text(found.config, found.comment), nl=False)
+    loaded = load_from_arguments(arguments, env, agent, settings)
+    typer.echo(config_text(loaded.config, loaded.comment), nl=False)
 
 
 # Names that commands and configurations know

@@ -69,8 +69,8 @@ def conform(
     config = load_conformance_config(env or "CartPole-v1", agent, settings or [])
     findings = Script(config, command, start).play(scene or ())
     if as_json:
-        found = {rule: {"verdict": v, "came": c} for rule, (v, c) in findings.verdicts.items()}
-        typer.echo(json.dumps(found, indent=2))
+        verdicts = {rule: {"verdict": v, "came": c} for rule, (v, c) in findings.verdicts.items()}
+        typer.echo(json.dumps(verdicts, indent=2))
     else:
         for line in findings.lines():
             typer.echo(line)

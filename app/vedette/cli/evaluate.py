@@ -66,7 +66,7 @@ def evaluate(
     from vedette.hub import evaluate_place
     from vedette.reports.statistics import bootstrap_interval, mean
 
-    found, pictures = evaluate_place(
+    evaluation, pictures = evaluate_place(
         run,
         episodes=episodes,
         seed=seed,
@@ -74,45 +74,50 @@ def evaluate(
         video=video,
         allow_import=allow_import or (),
     )
-    low, high = bootstrap_interval(np.array(found.returns), statistic=mean)
+    low, high = bootstrap_interval(np.array(evaluation.returns), statistic=mean)
     interval = float(low), float(high)
     if as_json:
-        typer.echo(json.dumps(evaluation_fields(found, interval)))
+        typer.echo(json.dumps(evaluation_fields(evaluation, interval)))
     else:
-        typer.echo(evaluation_line(found, interval))
+        typer.echo(evaluation_line(evaluation, interval))
     if video is not None:
         typer.echo(f"{pictures} pictures of the first episode in {video}", err=as_json)
 
 
-def evaluation_fields(found: Evaluation, interval: tuple[float, float]) -> dict[str, Any]:
+def evaluation_fields(evaluation: Evaluation, interval: tuple[float, float]) -> dict[str, Any]:
     """Return the object that ``--json`` prints. The interval is null below three episodes.
 
     `selected`: the model is the best of its run's evaluations. `fresh_seeds`: none of the episodes
     was one of those evaluations'; where both are true, the return is not biased by the selection.
     """
     return {
-        "return_mean": found.return_mean,
-        "return_std": found.return_std,
-        "length_mean": found.length_mean,
-        "episodes": found.episodes,
-        "version": found.version,
-        "seed": found.seed,
+        "return_mean": evaluation.return_mean,
+        "return_std": evaluation.return_std,
+        "length_mean": evaluation.length_mean,
+        "episodes": evaluation.episodes,
+        "version": evaluation.version,
+        "seed": evaluation.seed,
         "return_ci95": list(interval) if math.isfinite(interval[0]) else None,
-        "selected": found.selected,
-        "fresh_seeds": found.fresh_seeds,
-        "max_episode_steps": found.max_episode_steps,
-        "episodes_cut": found.cut,
+        "selected": evaluation.selected,
+        "fresh_seeds": evaluation.fresh_seeds,
+        "max_episode_steps": evaluation.max_episode_steps,
+        "episodes_cut": evaluation.cut,
     }
 
 
-def evaluation_line(found: Evaluation, interval: tuple[float, float]) -> str:
+def evaluation_line(evaluation: Evaluation, interval: tuple[float, float]) -> str:
     """Format an evaluation as one line."""
     low, high = interval
     sure = f", 95 % of the mean [{low:.2f}, {high:.2f}]" if math.isfinite(low) else ""
-    cut = f", {found.cut} of them cut at {found.max_episode_steps:,}" if found.cut else ""
-    biased = found.selected and not found.fresh_seeds
+    cut = (
+        f", {evaluation.cut} of them cut at {evaluation.max_episode_steps:,}"
+        if evaluation.cut
+        else ""
+    )
+    biased = evaluation.selected and not evaluation.fresh_seeds
     return (
-        f"return {found.return_mean:.2f} ± {found.return_std:.2f}{sure} over {found.episodes} "
-        f"episodes of {found.length_mean:.1f} steps{cut} (version {found.version}, seed "
-        f"{found.seed}{'; selected by these episodes, so too optimistic' if biased else ''})"
+        f"return {evaluation.return_mean:.2f} ± {evaluation.return_std:.2f}{sure} over "
+        f"{evaluation.episodes} episodes of {evaluation.length_mean:.1f} steps{cut} "
+        f"(version {evaluation.version}, seed {evaluation.seed}"
+        f"{'; selected by these episodes, so too optimistic' if biased else ''})"
     )

@@ -35,13 +35,13 @@ def export(
     from vedette_services.errors import UsageError
     from vedette_services.run.finished import FinishedRun
 
-    found = FinishedRun.open(run)
+    finished = FinishedRun.open(run)
     check_export(what, format, out)
     if checkpoint is not None and what != "policy":
         raise UsageError(f"--checkpoint {checkpoint}: a {what} is no part of a checkpoint")
     if what == "replay":
-        count = export_replay(found, format, out)
+        count = export_replay(finished, format, out)
         typer.echo(f"{count:,} {'episodes' if format == 'minari' else 'rows'} in {out}")
         return
-    kept = export_policy(found, format, out, checkpoint)
+    kept = export_policy(finished, format, out, checkpoint)
     typer.echo(f"the policy of version {kept.model.version:,} in {out}")

@@ -30,6 +30,7 @@ from vedette.cli.options import (
 
 if TYPE_CHECKING:
     from vedette_services.config.loading import LoadedConfig
+    from vedette_services.config.probing import EnvironmentProbe
     from vedette_services.net.addresses import Address
     from vedette_services.prometheus import MetricsAddress
     from vedette_services.run.start import Start
@@ -93,12 +94,9 @@ def learner(
     vedette learner --env CartPole-v1 --out runs/cart
     vedette learner --env LunarLander-v3 --bind 0.0.0.0:5555 --keys keys
     """
-    from vedette.live import LineView
     from vedette_services.host.logs import set_up_logging
-    from vedette_services.learner.supervisor import run_learner
-    from vedette_services.run.checks import check_trust
+    from vedette_services.host.probe_process import ProbeProcess
     from vedette_services.run.start import Start
-    from vedette_services.run.start_plan import StartPlan
 
     set_up_logging(log_format)
     folder = chosen_keys(keys, insecure)
@@ -106,14 +104,32 @@ def learner(
     if planned is None:
         start = Start.of(fresh=fresh, force=force, new_replay=new_replay)
         resumed = None if complete else out
-        loaded = load_for_start(
-            arguments, env, agent, settings, init_from, resumed, start, fit="elsewhere"
-        )
+        process = ProbeProcess(partial(_log.info, "%s"))  # first: it loads beside this process
+        from vedette_services.config.probing import EnvironmentProbe
+
+        with EnvironmentProbe(process=process) as probe:
+            loaded = load_for_start(
+                arguments,
+                env,
+                agent,
+                settings,
+                init_from,
+                resumed,
+                start,
+                fit="elsewhere",
+                probe=probe,
+            )
+            plan = _plan(loaded, out, start, probe)
         decided = loaded.decided
-        plan = _plan(loaded, out, start)
     else:
+        from vedette_services.run.start_plan import StartPlan
+
         decided = []
         plan = StartPlan.from_json(planned.read_text("utf-8"))
+    from vedette.live import LineView
+    from vedette_services.learner.supervisor import run_learner
+    from vedette_services.run.trust import check_trust
+
     lines = [*plan.lines, *check_trust(plan.config, address, folder)]
     what = f"{plan.config.agent.name} on {plan.config.env.id}, {plan.out}"
     typer.echo("\n".join([*decided, f"{what}; it will listen at {address}", *lines]))
@@ -129,13 +145,15 @@ def learner(
     raise typer.Exit(ended)
 
 
-def _plan(loaded: LoadedConfig, out: Path | None, start: Start) -> StartPlan:
+def _plan(
+    loaded: LoadedConfig, out: Path | None, start: Start, probe: EnvironmentProbe
+) -> StartPlan:
     """Plan the start of a run, whose directory is a new one where none is named."""
     from vedette_services.run.directory import default_out
     from vedette_services.run.planning import plan_start  # not where it was planned
 
     directory = out or default_out(loaded.config)
-    return plan_start(loaded.config, directory, start, note=loaded.comment)
+    return plan_start(loaded.config, directory, start, note=loaded.comment, probe=probe)
 
 
 def _address(bind: str, keys: Path | None, *, insecure: bool) -> Address:

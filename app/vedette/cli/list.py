@@ -26,7 +26,7 @@ _SHOWN_OF_MANY = 16
 
 
 class Kind(StrEnum):
-    """What can be listed."""
+    """A kind of name that can be listed."""
 
     AGENTS = "agents"
     ENVIRONMENTS = "environments"
@@ -48,7 +48,7 @@ _TYPED = {
     Kind.REPLAYS: "replay.name=NAME",
     Kind.RECORDERS: 'learner.recorders=["NAME"]',
 }
-"""What is typed with a name of each kind."""
+"""The option or key with which a name of each kind is given."""
 
 
 def list_names(

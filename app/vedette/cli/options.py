@@ -12,7 +12,8 @@ import typer
 from vedette_services.errors import SettingError, UsageError
 
 if TYPE_CHECKING:  # pydantic and numpy are not needed to say --help
-    from vedette_services.config.loading import Fit, LoadedConfig
+    from vedette_services.config.loading import ActorPlace, LoadedConfig
+    from vedette_services.config.probing import EnvironmentProbe
     from vedette_services.net.keys import ClientKeys
     from vedette_services.run.start import Start
 
@@ -230,10 +231,10 @@ def chosen_id(manager: str | None) -> str | None:
     from vedette_protocol.topics import is_id
     from vedette_services.run.directory import host_for_manager_id
 
-    found = manager.replace("{host}", host_for_manager_id(socket.gethostname()))
-    if not is_id(found):
-        raise SettingError("--id", f"{found!r} has other than 1 to 64 of A-Z a-z 0-9 . _ -")
-    return found
+    manager_id = manager.replace("{host}", host_for_manager_id(socket.gethostname()))
+    if not is_id(manager_id):
+        raise SettingError("--id", f"{manager_id!r} has other than 1 to 64 of A-Z a-z 0-9 . _ -")
+    return manager_id
 
 
 def load_from_arguments(
@@ -242,13 +243,14 @@ def load_from_arguments(
     agent: str | None,
     settings: list[str] | None,
     saved: Path | None = None,
-    fit: Fit | None = None,
+    fit: ActorPlace | None = None,
+    probe: EnvironmentProbe | None = None,
 ) -> LoadedConfig:
     """Load the configuration that a command line describes.
 
     Args:
-        saved: the configuration of the run that goes on; None: no run does.
-        fit: see `vedette_services.config.load_config`.
+        saved: the configuration of the run that is resumed; None: no run is.
+        fit, probe: see `vedette_services.config.load_config`.
 
     Raises:
         ConfigError: a key is wrong.
@@ -258,7 +260,7 @@ def load_from_arguments(
 
     path, more = split_arguments(arguments or [])
     more = [*(settings or []), *more]
-    return load_config(path, env=env, agent=agent, settings=more, saved=saved, fit=fit)
+    return load_config(path, env=env, agent=agent, settings=more, saved=saved, fit=fit, probe=probe)
 
 
 def load_for_start(
@@ -270,24 +272,26 @@ def load_for_start(
     resumed: Path | None,
     start: Start,
     *,
-    fit: Fit,
+    fit: ActorPlace,
+    probe: EnvironmentProbe,
 ) -> LoadedConfig:
     """Load the configuration of a start.
 
     Args:
-        init_from: as `--init-from` has it.
-        resumed: the directory whose run goes on, if there is one; None: none does.
-        start: what is asked of it.
-        fit: where its actors will play.
+        init_from: the value of `--init-from`.
+        resumed: the directory whose run is resumed; None: no run is.
+        start: the kind of start.
+        fit: the place where its actors will play.
+        probe: makes the environment where it has to be known.
 
     Raises:
-        UsageError: as `load_from_arguments`.
+        UsageError: the cases of `load_from_arguments`.
     """
     from vedette_services.run.prepare import settings_to_resume
 
     saved = settings_to_resume(resumed, start)
     more = with_initial_weights(settings, init_from)
-    return load_from_arguments(arguments, env, agent, more, saved, fit)
+    return load_from_arguments(arguments, env, agent, more, saved, fit, probe)
 
 
 def with_initial_weights(settings: list[str] | None, init_from: Path | None) -> list[str]:

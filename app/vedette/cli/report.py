@@ -55,8 +55,8 @@ def report(
         return
     if out is not None and (out.is_dir() or not out.absolute().parent.is_dir()):
         raise UsageError(f"--out {out}: name a file in a folder that exists")
-    path, found = write_comparison(runs, out)
-    if sum(len(each.runs) for each in found) > 1:
-        print_table(OUTCOME_HEADS, outcome_rows(found))
+    path, configurations = write_comparison(runs, out)
+    if sum(len(each.runs) for each in configurations) > 1:
+        print_table(OUTCOME_HEADS, outcome_rows(configurations))
         typer.echo(OUTCOME_NOTE)
     typer.echo(f"{path} ({format_bytes(path.stat().st_size)}); open it in a browser")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -32,7 +33,8 @@ from vedette_services.errors import UnsavedEndError, UsageError
 if TYPE_CHECKING:
     from vedette.sweep import Changes, Configure
     from vedette_services.config import RunConfig
-    from vedette_services.config.loading import Fit, LoadedConfig
+    from vedette_services.config.loading import ActorPlace, LoadedConfig
+    from vedette_services.config.probing import EnvironmentProbe
     from vedette_services.run.start import Start
     from vedette_services.run.start_plan import StartPlan
     from vedette_services.status.status import Status
@@ -88,10 +90,11 @@ def run(
     vedette run --seeds 5 --out runs/five                  one after another, and a report on all
     vedette run --seeds 3 --sweep agent.learning_rate=1e-3,3e-4 --out runs/rates
     """
+    from vedette_services.host.probe_process import ProbeProcess
     from vedette_services.run.start import Start
 
     start = Start.of(fresh=fresh, force=force, new_replay=new_replay, in_process=in_process)
-    fit: Fit = "in process" if in_process else "here"
+    fit: ActorPlace = "in process" if in_process else "here"
     if seeds is not None or sweep:
         more = with_initial_weights(settings, init_from)
         configure = partial(_configure_trial, arguments, env, agent, more, fit)
@@ -100,24 +103,39 @@ def run(
     if jobs is not None:
         raise UsageError("--jobs: it goes with --seeds or --sweep")
     resumed = None if complete else out
-    loaded = load_for_start(arguments, env, agent, settings, init_from, resumed, start, fit=fit)
-    _run_one(loaded, out, start)
+    process = ProbeProcess(typer.echo)  # first: it loads beside this process
+    from vedette_services.config.probing import EnvironmentProbe
+
+    with EnvironmentProbe(typer.echo, process=process) as probe:
+        loaded = load_for_start(
+            arguments, env, agent, settings, init_from, resumed, start, fit=fit, probe=probe
+        )
+        plan = _plan(loaded, out, start, probe)
+    _run_one(loaded, plan)
 
 
-def _run_one(loaded: LoadedConfig, out: Path | None, start: Start) -> None:
-    """Plan a run, train until it is over, and print its result."""
+def _plan(
+    loaded: LoadedConfig, out: Path | None, start: Start, probe: EnvironmentProbe
+) -> StartPlan:
+    """Plan a run, whose directory is a new one where none is named."""
     from vedette_services.run.directory import default_out
-    from vedette_services.run.outcome import describe_already_done, read_summary
     from vedette_services.run.planning import plan_start
 
     directory = out or default_out(loaded.config)
-    plan = plan_start(loaded.config, directory, start, note=loaded.comment)
+    return plan_start(loaded.config, directory, start, note=loaded.comment, probe=probe)
+
+
+def _run_one(loaded: LoadedConfig, plan: StartPlan) -> None:
+    """Train until a run is over, and print its result."""
+    from vedette_services.run.outcome import describe_already_done, read_summary
+
+    directory = plan.out
     for line in loaded.decided:
         typer.echo(line)
     if loaded.note:
         typer.echo(loaded.note)
     done = describe_already_done(directory, plan.config.stop, new_best=plan.new_best)
-    if done and not start.fresh:
+    if done and not plan.start.fresh:
         typer.echo(done)
         _report(read_summary(directory), directory)
         return
@@ -166,18 +184,19 @@ def _configure_trial(
     env: str | None,
     agent: str | None,
     settings: list[str] | None,
-    fit: Fit,
+    fit: ActorPlace,
+    probe: EnvironmentProbe,
     changes: Changes,
     saved: Path | None,
 ) -> RunConfig:
     """Load what the command line asks for, with `changes` over everything else."""
     more = [f"{key}={value}" for key, value in changes.items()]
     given = [*(arguments or []), *more]
-    return load_from_arguments(given, env, agent, settings, saved, fit=fit).config
+    return load_from_arguments(given, env, agent, settings, saved, fit, probe).config
 
 
 def _run_sweep(
-    configure: Configure,
+    configure: Callable[..., RunConfig],
     out: Path | None,
     seeds: int,
     sweep: list[str],
@@ -195,6 +214,7 @@ def _run_sweep(
         plan_trials,
         report_on,
     )
+    from vedette_services.config.probing import EnvironmentProbe
     from vedette_services.errors import FAILED
     from vedette_services.host.processes import StopSignals
     from vedette_services.run.directory import default_out
@@ -202,10 +222,12 @@ def _run_sweep(
     from vedette_services.status.stop_conditions import exit_sentence
 
     values = parse_sweep(sweep)
-    directory = out or default_out(configure({}, None))
-    trials = plan_trials(configure, directory, start, seeds=seeds, sweep=values)
-    for trial in trials:
-        plan_start(trial.config, trial.out, start)
+    with EnvironmentProbe(typer.echo) as probe:
+        configure_trial: Configure = partial(configure, probe)
+        directory = out or default_out(configure_trial({}, None))
+        trials = plan_trials(configure_trial, directory, start, seeds=seeds, sweep=values)
+        for trial in trials:
+            plan_start(trial.config, trial.out, start, probe=probe)
     side_by_side = jobs or jobs_within(trials[0].config, in_process=start.in_process)
     typer.echo(f"{len(trials)} runs, {side_by_side} at a time, in {directory}")
     whole = Sweep(trials, directory, start, jobs=side_by_side, say=typer.echo)
@@ -220,9 +242,9 @@ def _run_sweep(
         typer.echo(f"  {outcome.trial.name:<12} {outcome.message}")
     if stop:
         typer.echo(exit_sentence("interrupted"))
-    page, found = report_on(trials, directory)
-    if found is not None:
-        print_table(OUTCOME_HEADS, outcome_rows(found))
+    page, configurations = report_on(trials, directory)
+    if configurations is not None:
+        print_table(OUTCOME_HEADS, outcome_rows(configurations))
         typer.echo(OUTCOME_NOTE)
         typer.echo(f"  report       {page}")
     raise typer.Exit(exit_status(outcomes))

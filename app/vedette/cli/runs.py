@@ -30,16 +30,16 @@ def runs(
     from vedette.live import print_table
     from vedette_services.run.overview import find_runs, read_overview
 
-    found = [read_overview(path) for path in find_runs(directory)]
-    found.sort(key=lambda run: run.began_s or 0.0)
+    overviews = [read_overview(path) for path in find_runs(directory)]
+    overviews.sort(key=lambda run: run.began_s or 0.0)
     if as_json:
-        for run in found:
+        for run in overviews:
             typer.echo(json.dumps(run.as_dict()))
         return
-    if not found:
+    if not overviews:
         typer.echo(f"no run in {directory}")
         return
-    print_table((*_HEADS, "run"), [_cells(run) for run in found])
+    print_table((*_HEADS, "run"), [_cells(run) for run in overviews])
 
 
 def _cells(run: RunOverview) -> tuple[str, ...]:

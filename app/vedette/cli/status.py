@@ -62,11 +62,11 @@ def status(
             _watch(asker, timeout, run)
             return
         while True:
-            found = asker.ask_json(timeout)
-            if found is None:
+            answer = asker.ask_json(timeout)
+            if answer is None:
                 _refuse_silence(asker, timeout)
                 return
-            _print_status(found, manager, run, as_json=as_json)
+            _print_status(answer, manager, run, as_json=as_json)
             if asker.end and not as_json:
                 typer.echo(asker.end)
             if not watch:
@@ -74,7 +74,7 @@ def status(
             time.sleep(WATCH_EVERY_S)
 
 
-def _print_status(found: bytes, manager: str | None, run: Path | None, *, as_json: bool) -> None:
+def _print_status(answer: bytes, manager: str | None, run: Path | None, *, as_json: bool) -> None:
     """Print a status, or what it says about one manager.
 
     Raises:
@@ -84,10 +84,10 @@ def _print_status(found: bytes, manager: str | None, run: Path | None, *, as_jso
     from vedette_services.status.schema import decode
     from vedette_services.status.status import Status
 
-    status = decode(Status, found) or Status()
+    status = decode(Status, answer) or Status()
     only = None if manager is None else _find_manager(status, manager)
     if as_json:
-        typer.echo(json.dumps(json.loads(found) if only is None else only.as_dict()))
+        typer.echo(json.dumps(json.loads(answer) if only is None else only.as_dict()))
     elif only is None:
         print_once(status, run=run)
     else:
@@ -124,9 +124,9 @@ def _find_manager(status: Status, manager: str) -> ManagerStatus:
     Raises:
         ServicesError: the learner does not know it, or counts it as gone.
     """
-    for found in status.managers:
-        if found.id == manager and found.is_present:
-            return found
+    for candidate in status.managers:
+        if candidate.id == manager and candidate.is_present:
+            return candidate
     raise ServicesError(f"the learner has no reports of manager {manager!r}")
 
 
@@ -141,9 +141,9 @@ def _watch(asker: StatusClient | RunStatus, timeout_s: float, run: Path | None =
     with view_for(whole=True, run=run) as view:
         try:
             while True:
-                found = asker.ask(timeout_s)
-                if found is not None or not asker.end:
-                    view.show(found)
+                answer = asker.ask(timeout_s)
+                if answer is not None or not asker.end:
+                    view.show(answer)
                 if asker.end != ended:
                     ended = asker.end
                     view.print_line(ended or "a learner runs again")

@@ -1,4 +1,4 @@
-"""The dashboard's pages over HTTP: read-only, each made anew when one of its runs has changed."""
+"""The dashboard's pages over HTTP: read-only, each made again when one of its runs has changed."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class _NoPageError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Page:
-    """What is sent, packed by gzip, and the tag by which a browser asks whether it has changed."""
+    """The content, packed by gzip, and the tag by which a browser asks whether it has changed."""
 
     etag: str
     kind: str
@@ -86,7 +86,7 @@ class Dashboard:
 
     Args:
         source: the runs.
-        token: whoever has it may look; "": everybody who comes by an IP address or as
+        token: any browser that sends it may look; "": everybody who comes by an IP address or as
             ``localhost``. Other names may be those of other sites, whose pages would read ours.
     """
 
@@ -187,13 +187,15 @@ class Dashboard:
 
     def _home(self, chosen: Sequence[str]) -> _Page:
         """The list of runs, and the charts of those that are chosen, or of the newest."""
-        found = self._source.overviews()
-        marked = [key for key in found if key in chosen]
-        if not marked and found:
-            env = next(iter(found.values())).env
-            marked = [key for key, run in found.items() if run.env == env and run.state != "new"]
-        drawn = sorted(marked[:CHARTED_MAX], key=lambda key: found[key].began_s or 0.0)
-        rows = [(key, key in drawn, run) for key, run in found.items()]
+        overviews = self._source.overviews()
+        marked = [key for key in overviews if key in chosen]
+        if not marked and overviews:
+            env = next(iter(overviews.values())).env
+            marked = [
+                key for key, run in overviews.items() if run.env == env and run.state != "new"
+            ]
+        drawn = sorted(marked[:CHARTED_MAX], key=lambda key: overviews[key].began_s or 0.0)
+        rows = [(key, key in drawn, run) for key, run in overviews.items()]
         return self._page(drawn, listing=rows, left_out=len(marked) - len(drawn))
 
     def _page(self, keys: Sequence[str], **contents: Any) -> _Page:
@@ -203,13 +205,15 @@ class Dashboard:
         known, page = self._pages.pop(name, (None, None))
         if page is None or known != version:
             records, faults, unread = self._read(keys, listed="listing" in contents)
-            found = _contents(records, faults if "listing" in contents else None)
+            run_contents = _contents(records, faults if "listing" in contents else None)
             made = time.time() if unread else 0.0  # what is unread comes next
             tag = repr((self._salt, name, version, made, faults)).encode("utf-8", "replace")
             etag = f'"{hashlib.sha256(tag).hexdigest()[:16]}"'
             wait_s = 0.1 if unread else POLL_S
             more = {"unread": unread, "faults": faults, "wait_s": wait_s, "etag": etag}
-            html = fill_page("live.html", **found, **contents, **more, place=self._source.place)
+            html = fill_page(
+                "live.html", **run_contents, **contents, **more, place=self._source.place
+            )
             page = _Page(etag, "text/html", gzip.compress(html.encode("utf-8", "replace"), 1))
             known = None if unread or faults else version
         self._pages[name] = known, page

@@ -1,4 +1,4 @@
-"""Where the dashboard's runs come from: directories, which it reads on, or a remote learner."""
+"""Sources of the dashboard's runs: directories, which it reads on, or a remote learner."""
 
 from __future__ import annotations
 
@@ -71,20 +71,20 @@ class DirectorySource:
         The state of one that cannot be read is the error.
         """
         self._list()
-        found = {}
+        overviews = {}
         for key, path in self._paths.items():
             name = str(path.relative_to(self._directory))
             try:
                 version = self.version(key)
                 if self._overviews.get(key, (None,))[0] != version:
                     self._overviews[key] = version, replace(read_overview(path), run=name)
-                found[key] = self._overviews[key][1]
+                overviews[key] = self._overviews[key][1]
             except Exception as error:
                 log.debug("a run could not be read", exc_info=True)
                 nothing = (None,) * 5
-                found[key] = RunOverview(name, unreadable(error), "", "", *nothing, "")
-        order = sorted(found, key=lambda key: _newest_first(found[key]))
-        return {key: found[key] for key in order[:RUNS_MAX]}
+                overviews[key] = RunOverview(name, unreadable(error), "", "", *nothing, "")
+        order = sorted(overviews, key=lambda key: _newest_first(overviews[key]))
+        return {key: overviews[key] for key in order[:RUNS_MAX]}
 
     def version(self, key: str) -> object:
         """Return sizes and times of the files of a run; None: it is not in the list."""
@@ -132,13 +132,13 @@ def _marks(run: Path) -> Iterator[tuple[str, int, int, int]]:
         with suppress(OSError), os.scandir(folder) as entries:
             for entry in sorted(entries, key=lambda entry: entry.name):
                 with suppress(OSError):  # removed meanwhile
-                    found = entry.stat()
-                    yield entry.name, found.st_ino, found.st_size, found.st_mtime_ns
+                    stat = entry.stat()
+                    yield entry.name, stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
 @dataclass(slots=True)
 class _History:
-    """What the statuses of one run have said, one after the other."""
+    """The statuses of one run, one after the other."""
 
     run_id: str = ""
     table: CurveTable = field(default_factory=lambda: CurveTable(_POINTS_MAX))

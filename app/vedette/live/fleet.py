@@ -53,8 +53,8 @@ class FleetRow:
 
 def fleet_rows(status: Status) -> list[FleetRow]:
     """Make a row for each manager, the worst first, then by name."""
-    found = [manager_row(manager, status) for manager in status.managers]
-    return sorted(found, key=lambda row: (-row.health, row.name))
+    rows = [manager_row(manager, status) for manager in status.managers]
+    return sorted(rows, key=lambda row: (-row.health, row.name))
 
 
 def manager_row(manager: ManagerStatus, status: Status) -> FleetRow:
@@ -103,14 +103,14 @@ def actor_rows(manager: ManagerStatus, status: Status) -> list[FleetRow]:
 
 def fleet_summary(status: Status) -> str:
     """Describe the whole fleet in a line."""
-    found = [(manager_row(manager, status).health, manager) for manager in status.managers]
-    if not found:
+    managers = [(manager_row(manager, status).health, manager) for manager in status.managers]
+    if not managers:
         return "nobody has connected yet"
-    here = [manager for health, manager in found if health not in (Health.LEFT, Health.GONE)]
+    here = [manager for health, manager in managers if health not in (Health.LEFT, Health.GONE)]
     own = [actor for manager in here for actor in manager.actors]
-    restarts = sum(actor.restarts for _, manager in found for actor in manager.actors)
-    gone = sum(health == Health.GONE for health, _ in found)
-    left = sum(health == Health.LEFT for health, _ in found)
+    restarts = sum(actor.restarts for _, manager in managers for actor in manager.actors)
+    gone = sum(health == Health.GONE for health, _ in managers)
+    left = sum(health == Health.LEFT for health, _ in managers)
     parts = [
         f"{format_number(len(here))} manager{'' if len(here) == 1 else 's'} connected",
         f"{format_number(gone)} gone" if gone else "",

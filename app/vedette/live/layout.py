@@ -66,7 +66,7 @@ class Screen:
     Args:
         title: agent and environment.
         status: the learner's last answer; None before the first.
-        progress: what the statuses so far show.
+        progress: the curves and rates of the statuses so far.
         silent_s: seconds since the last answer.
         height: lines of the screen; None: as many as needed.
         explain: show the glossary in place of what is below the goals.
@@ -183,7 +183,7 @@ class Screen:
         return table
 
     def _goals(self, width: int, number: Callable[[float], str]) -> Iterable[RenderableType]:
-        """How far it is to each condition that ends the run: the target, then the nearest first."""
+        """The distance to each condition that ends the run: the target, then the nearest first."""
         assert self.status is not None, "the goals are drawn only with a status"
         grid = self._grid()
         bar = min(max(width // 5, 10), 40)
@@ -248,8 +248,8 @@ def _add_bar(grid: Table, width: int, share: float, message: str) -> None:
 
 def _wait_style(status: Status) -> str:
     """Amber only where somebody has to do something: sides that wait for each other are normal."""
-    nobody = status.managers_present == 0 and (elapsed_seconds(status) or 0.0) >= _NOBODY_S
-    return "yellow" if nobody or status.checkpoint.failing else ""
+    unattended = status.managers_present == 0 and (elapsed_seconds(status) or 0.0) >= _NOBODY_S
+    return "yellow" if unattended or status.checkpoint.failing else ""
 
 
 _ACTORS = 64
@@ -274,7 +274,7 @@ def fleet_table(status: Status, room: int | None, width: int) -> Iterator[Render
     """Make the table of the managers, the worst first, and a count of those without room.
 
     Args:
-        status: with the managers and their actors, which are shown if there is room for them.
+        status: the managers and their actors, which are shown if there is room for them.
         room: lines of the table with its heading; None: as many as needed.
         width: columns of the screen; a wide one has the hosts, too.
     """

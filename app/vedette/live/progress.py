@@ -1,4 +1,4 @@
-"""What successive statuses of a run show together: curves, trend, time left, the learner's time."""
+"""Values from successive statuses of a run: curves, trend, time left, the learner's time."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class TimeSplit:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What the statuses so far show.
+    """The curves, trend and rates of the statuses so far.
 
     Args:
-        split: of the learner's time.
+        split: shares of the learner's time.
         first_return: the first evaluation, from which the way to the target is drawn; None if it
             came before the first status.
         evaluations: mean returns of the evaluations, the oldest first.
@@ -91,16 +91,16 @@ class ProgressTracker:
     def update(self, status: Status) -> tuple[Progress, bool]:
         """Add a status. Return the progress, and True if it has an evaluation that is new and was
         not there when the first status came."""
-        found = status.eval
+        evaluation = status.eval
         fresh = False
-        if found.version is not None and found.version != self._version:
-            if self._is_unevaluated and found.version == found.best_version:
-                self._first_return = found.best_return_mean
+        if evaluation.version is not None and evaluation.version != self._version:
+            if self._is_unevaluated and evaluation.version == evaluation.best_version:
+                self._first_return = evaluation.best_return_mean
             fresh = self._seen
-            self._version = found.version
-            self._evaluations.extend(_finite(found.return_mean))
+            self._version = evaluation.version
+            self._evaluations.extend(_finite(evaluation.return_mean))
         self._seen = True
-        self._is_unevaluated = found.version is None and found.best_return_mean is None
+        self._is_unevaluated = evaluation.version is None and evaluation.best_return_mean is None
         self._rollouts.extend(_finite(status.rollout.return_mean))
         progress = Progress(
             self._split.update(status),
@@ -234,7 +234,7 @@ class TimeSplitTracker:
 class _Recent:
     """Tuples of the last seconds, each with its time as the first value.
 
-    It begins anew with another epoch, with time that goes back and with tuples of another length.
+    It starts again with another epoch, with time that goes back and with tuples of another length.
     """
 
     def __init__(self, window_s: float) -> None:
@@ -259,9 +259,9 @@ def _times(status: Status) -> tuple[float, ...] | None:
     """Seconds: of the epoch, waiting, sampling, optimizing; None if one is not known."""
     time = status.time
     elapsed_s = elapsed_seconds(status)
-    found = (elapsed_s, time.waiting_s, time.sampling_s, time.optimizing_s)
-    known = tuple(seconds for seconds in found if seconds is not None)
-    return known if len(known) == len(found) else None
+    seconds_by_use = (elapsed_s, time.waiting_s, time.sampling_s, time.optimizing_s)
+    known = tuple(seconds for seconds in seconds_by_use if seconds is not None)
+    return known if len(known) == len(seconds_by_use) else None
 
 
 def _split(spent: list[float]) -> TimeSplit | None:

@@ -185,7 +185,7 @@ class TerminalSession:
         """Give the terminal back, then stop or end as without us; after `fg`, go on."""
         self.release()
         signal.signal(number, signal.SIG_DFL)
-        os.kill(os.getpid(), number)  # a stopped process goes on behind this line
+        os.kill(os.getpid(), number)  # a stopped process continues behind this line
         signal.signal(number, self._on_signal)
         self._suspended = False
 

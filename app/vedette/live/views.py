@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # rich is loaded only where there is a terminal to draw on
 
 LINE_EVERY_S = 5.0
 EVALUATION_EVERY_S = 1.0
-"""Of more evaluations a second, one is printed."""
+"""Least time between two evaluations that are printed."""
 PIPE_WIDTH = 120
 WATCH_HEADING = 2
 """Lines of the heading of `watch`."""
@@ -271,7 +271,7 @@ def print_once(status: Status, out: IO[str] | None = None, run: Path | None = No
     """Print a status once: whole, or cut to ``LINES`` under `watch`.
 
     Args:
-        run: as of `view_for`.
+        run: the argument of `view_for`.
     """
     from rich.console import Console
 

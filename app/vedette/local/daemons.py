@@ -69,7 +69,7 @@ def run_locally(plan: StartPlan, *, view: View | None = None, signals: bool = Fa
     The daemons end before this returns or raises, and also if this process is killed.
 
     Args:
-        plan: of this start.
+        plan: the plan of this start.
         view: shows the run.
         signals: handle SIGTERM, Ctrl-C and SIGHUP: the first asks the learner to stop, a second
             kills all daemons and ends this process. Without it, KeyboardInterrupt ends the daemons
@@ -143,7 +143,7 @@ class LocalRun:
             if learner := self._children.get("learner"):
                 end_children([learner], term_s=STOP_S)
             if actors := self._children.get("actors"):
-                # After a crash, nobody takes the batches that they still hold.
+                # After a crash, no learner takes the batches that they still hold.
                 end_children([actors], term_s=CRASH_STOP_S if error[0] else ACTORS_STOP_S)
         finally:
             for report in self._exit_reports.values():
@@ -255,7 +255,7 @@ class LocalRun:
         allowed = [f"--allow-import={name}" for name in configured_packages(self._config)]
         count = str(self._config.actors.count)
         arguments = ["--learner", str(self.address), "--count", count, "--id", MANAGER_ID]
-        arguments.append("--give-up")  # nobody mends an environment meanwhile
+        arguments.append("--give-up")  # an environment is not mended meanwhile
         self._start("actors", "actors", *arguments, *allowed)
 
     def _start(self, name: str, *arguments: str, plan: int | None = None) -> None:

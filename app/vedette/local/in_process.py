@@ -1,7 +1,7 @@
 """A run in one process: the daemons' states on an in-memory network.
 
-Learner and actors take turns: whoever would wait lets the other one take a step. Two runs with the
-same configuration and seed are bit-identical, except for what depends on the wall clock
+Learner and actors take turns: the one that would wait lets the other one take a step. Two runs with
+the same configuration and seed are bit-identical, except for what depends on the wall clock
 (`stop.max_seconds`, a signal): delivery has a virtual clock, on which a step of the actors takes
 `STEP_S`.
 """
@@ -57,7 +57,8 @@ from vedette_services.run.sources import (
 from vedette_services.run.start_plan import StartPlan
 from vedette_services.simulation.hosts import GatewayHost, ManagerHost
 from vedette_services.simulation.network import MemoryNetwork, VirtualClock
-from vedette_services.status.records import GatewayStatus, TrainerStatus, assemble_status
+from vedette_services.status.assembly import assemble_status
+from vedette_services.status.records import GatewayStatus, TrainerStatus
 from vedette_services.status.status import Eval, Status
 from vedette_services.status.stop_conditions import (
     STOPPED_EVALUATION,
@@ -69,7 +70,7 @@ from vedette_services.status.stop_conditions import (
 log = logging.getLogger("vedette.in_process")
 
 STEP_S = 0.001
-"""Of the virtual clock, for a step of all actors."""
+"""Seconds of the virtual clock for a step of all actors."""
 
 _WAIT_S = 0.02  # of the virtual clock, while something is waited for
 _SHOW_EVERY_S = 0.5
@@ -161,7 +162,7 @@ class InProcessRun:
     """Trains with a learner, its actors and its evaluator; the `Peers` of the learner.
 
     Args:
-        spaces: of the environment.
+        spaces: the environment's spaces.
         view: shows the run.
         stop: true once the run is to end.
         clock: seconds, monotonic, for everything except delivery.
@@ -242,7 +243,7 @@ class InProcessRun:
             layout.schema,
             stamp=pack_stamp(Ledger(self.run_id, earlier), ActorNumbers()),
             now=0.0,
-            # In lock step nobody inserts while the learner may draw.
+            # In lock step no actor inserts while the learner may draw.
             limiter=Limiter(0.0, 0, 0.0, config.agent.batch_size),
             rows_per_batch=actors.n_buffer,
             window=FlightLimits(actors.window_batches, actors.window_bytes),

@@ -71,12 +71,12 @@ def _specs(names: set[str]) -> list[ChartSpec]:
     """The charts of the curves with these names, in the order of their groups."""
     known = {name for spec in CHART_SPECS for name, _ in spec.curves}
     known |= {tag for _, number in declared(Status) for tag in number.tags}
-    found = [spec for spec in CHART_SPECS if any(name in names for name, _ in spec.curves)]
+    specs = [spec for spec in CHART_SPECS if any(name in names for name, _ in spec.curves)]
     for name in sorted(names - known, key=lambda name: (name not in _FIRST, name)):
         title = name.removeprefix("train/").replace("_", " ")
         group = "Learning" if is_against_opt_steps(name) else "More"
-        found.append(ChartSpec(group, title, ((name, title),)))
-    return sorted(found, key=lambda spec: GROUPS.index(spec.group))
+        specs.append(ChartSpec(group, title, ((name, title),)))
+    return sorted(specs, key=lambda spec: GROUPS.index(spec.group))
 
 
 def _levels(spec: ChartSpec, run: RunRecord) -> Iterator[tuple[float, str]]:
@@ -107,19 +107,19 @@ def _lines(
     alone = len(configurations) == len(configurations[0].runs) == 1
     first = 0
     for place, each in enumerate(configurations):
-        found: list[tuple[str, Columns]] = []
+        of_seeds: list[tuple[str, Columns]] = []
         for index, run in enumerate(each.runs, first):
             for colour, (name, label) in enumerate(names):
                 if name in run.curves:
                     columns = _thinned(run, name, points, alone and len(names) == 1)
-                    found.append((each.seeds[index - first], columns))
+                    of_seeds.append((each.seeds[index - first], columns))
                     label = label if alone else f"{each.name}, seed {each.seeds[index - first]}"
                     colour = colour if alone else place
                     marks = {"label": label, "config": place, "run": index, "colour": colour}
                     yield {**marks, **_stored(xs, columns)}
         first += len(each.runs)
-        if len(each.runs) > 1 and found:
-            aggregates = _aggregates(found, max(8, AGGREGATE_POINTS // len(configurations)))
+        if len(each.runs) > 1 and of_seeds:
+            aggregates = _aggregates(of_seeds, max(8, AGGREGATE_POINTS // len(configurations)))
             yield {"label": each.name, "config": place, "colour": place, "aggregate": aggregates}
 
 
@@ -130,11 +130,11 @@ def _thinned(run: RunRecord, name: str, points: int, band: bool) -> Columns:
     edges = np.unique(np.linspace(0, size, points, endpoint=False).astype(np.int64))
     counts = np.diff([*edges, size])
     columns = {**run.positions(name), "y": curve.values}
-    found = {kind: np.add.reduceat(column, edges) / counts for kind, column in columns.items()}
+    means = {kind: np.add.reduceat(column, edges) / counts for kind, column in columns.items()}
     low, high = (run.curves.get(side, curve).values for side in _SIDES.get(name, (name, name)))
     if band and low.size == high.size == size and (name in _SIDES or counts.max() > 1):
-        found |= {"low": np.minimum.reduceat(low, edges), "high": np.maximum.reduceat(high, edges)}
-    return found
+        means |= {"low": np.minimum.reduceat(low, edges), "high": np.maximum.reduceat(high, edges)}
+    return means
 
 
 def _stored(xs: list[Plain], columns: Columns) -> dict[str, Any]:
@@ -146,12 +146,12 @@ def _stored(xs: list[Plain], columns: Columns) -> dict[str, Any]:
     return {"x": xs.index(x), **numbers}
 
 
-def _aggregates(found: Sequence[tuple[str, Columns]], points: int) -> dict[str, Any]:
+def _aggregates(of_seeds: Sequence[tuple[str, Columns]], points: int) -> dict[str, Any]:
     """The interquartile mean against each kind of x that all runs know."""
     aggregates = {}
     for kind in ("env", "opt", "s"):
-        if all(kind in columns for _, columns in found):
-            curves = [SeedCurve(seed, columns[kind], columns["y"]) for seed, columns in found]
+        if all(kind in columns for _, columns in of_seeds):
+            curves = [SeedCurve(seed, columns[kind], columns["y"]) for seed, columns in of_seeds]
             parts = map(plain, aggregate_curves(curves, min(60, points)))
             aggregates[kind] = dict(zip(("x", "y", "low", "high"), parts, strict=True))
     return aggregates

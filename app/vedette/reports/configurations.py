@@ -34,7 +34,7 @@ class Configuration:
 
     Args:
         name: unique, made of the settings in which it differs from the others.
-        runs: in the order given.
+        runs: its runs in the order given.
         differs: the keys in which any two configurations differ, with the values of this one.
     """
 
@@ -124,28 +124,28 @@ OUTCOME_NOTE = (
 
 def outcome_rows(configurations: Sequence[Configuration]) -> list[list[str]]:
     """Return the statistics below `OUTCOME_HEADS` as texts, a row for each configuration."""
-    found = zip(configurations, statistics_of(configurations), strict=True)
+    pairs = zip(configurations, statistics_of(configurations), strict=True)
     return [
         _outcome_cells(each, any(run.target is not None for run in configuration.runs))
-        for configuration, each in found
+        for configuration, each in pairs
     ]
 
 
-def _outcome_cells(found: dict[str, Any], has_target: bool) -> list[str]:
-    seeds, runs = found["seeds"], found["runs"]
+def _outcome_cells(outcome: dict[str, Any], has_target: bool) -> list[str]:
+    seeds, runs = outcome["seeds"], outcome["runs"]
     return [
-        found["name"],
+        outcome["name"],
         f"{seeds} of {runs} runs" if runs != seeds else str(seeds),
-        *(_estimate_text(found[name]) for name in ("eval_last", "eval_best", "eval_area")),
-        *(f"{found[name]} of {seeds}" if has_target else "–" for name in ("reached", "solved")),
-        _estimate_text(found["env_steps_to_target"], 0),
-        ", ".join(f"{count} {state}" for state, count in found["ended"].items()),
+        *(_estimate_text(outcome[name]) for name in ("eval_last", "eval_best", "eval_area")),
+        *(f"{outcome[name]} of {seeds}" if has_target else "–" for name in ("reached", "solved")),
+        _estimate_text(outcome["env_steps_to_target"], 0),
+        ", ".join(f"{count} {state}" for state, count in outcome["ended"].items()),
     ]
 
 
-def _estimate_text(found: Mapping[str, float | None], digits: int = 1) -> str:
-    middle, low, high = (format_decimal(found[side], digits) for side in ("iqm", "low", "high"))
-    return middle if found["low"] is None else f"{middle} [{low}, {high}]"
+def _estimate_text(estimate: Mapping[str, float | None], digits: int = 1) -> str:
+    middle, low, high = (format_decimal(estimate[side], digits) for side in ("iqm", "low", "high"))
+    return middle if estimate["low"] is None else f"{middle} [{low}, {high}]"
 
 
 def group_runs(records: Sequence[RunRecord]) -> list[Configuration]:
@@ -153,10 +153,10 @@ def group_runs(records: Sequence[RunRecord]) -> list[Configuration]:
     settings: dict[str, dict[str, str]] = {}
     members: dict[str, list[RunRecord]] = {}
     for record in records:
-        found = {k: v for k, v in flatten(record.config) if not k.startswith(_OF_A_SEED)}
+        values = {k: v for k, v in flatten(record.config) if not k.startswith(_OF_A_SEED)}
         # A run whose configuration cannot be read is one of its own.
-        key = repr(sorted(found.items())) if found else str(record.directory.resolve())
-        settings[key] = found
+        key = repr(sorted(values.items())) if values else str(record.directory.resolve())
+        settings[key] = values
         members.setdefault(key, []).append(record)
     keys = _differing_keys([x for x in settings.values() if x and "baseline" not in x])
     groups: dict[str, Configuration] = {}
@@ -185,9 +185,9 @@ def _setting(value: object) -> str:
 
 def _differing_keys(settings: Sequence[dict[str, str]]) -> list[str]:
     """Keys that do not have the same value everywhere; environment and agent first."""
-    names = dict.fromkeys(name for found in settings for name in found)
-    found = [name for name in names if len({each.get(name) for each in settings}) > 1]
-    return sorted(found, key=lambda name: name not in ("env.id", "agent.name"))
+    names = dict.fromkeys(name for each in settings for name in each)
+    differing = [name for name in names if len({each.get(name) for each in settings}) > 1]
+    return sorted(differing, key=lambda name: name not in ("env.id", "agent.name"))
 
 
 def _name(differs: dict[str, str], run: RunRecord) -> str:

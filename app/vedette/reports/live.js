@@ -35,10 +35,10 @@ function put(part, html) {
 
 /** Show another version of the page, but for parts in which somebody has selected a text. */
 function update(page) {
-  const found = source(page), now = numbers(page), selection = getSelection();
+  const newest = source(page), now = numbers(page), selection = getSelection();
   const selected = (id) => !selection.isCollapsed && document.getElementById(id).contains(selection.anchorNode);
-  const news = Object.keys(found).filter((id) => found[id] !== parts[id]), changed = news.filter((id) => !selected(id));
-  changed.forEach((id) => { put(document.getElementById(id), found[id]); parts[id] = found[id]; });
+  const news = Object.keys(newest).filter((id) => newest[id] !== parts[id]), changed = news.filter((id) => !selected(id));
+  changed.forEach((id) => { put(document.getElementById(id), newest[id]); parts[id] = newest[id]; });
   document.title = page.title;
   if (now !== drawn || changed.includes("figures")) show(JSON.parse(now));
   drawn = now;
@@ -54,7 +54,7 @@ async function refresh() {
   update(new DOMParser().parseFromString(text, "text/html"));
 }
 
-/** Refresh, then again after a while, but not while nobody looks. */
+/** Refresh, then again after a while, but not while the page is hidden. */
 async function poll() {
   if (busy) return;
   busy = true;

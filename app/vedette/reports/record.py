@@ -42,9 +42,9 @@ class RunRecord:
         config: ``config.toml`` as a table; empty if it cannot be read.
         summary: ``summary.json``; an empty status if it cannot be read. Much of it came over the
             network.
-        curves: by name, without values that are not finite.
-        events: in the order of their times.
-        provenance: what its last start was made from: a name and a text each.
+        curves: the curves by name, without values that are not finite.
+        events: the events in the order of their times.
+        provenance: the software, host and command of its last start: a name and a text each.
         running: True while a learner runs in the directory.
         notes: a sentence for the run's state, and for each missing or damaged file.
     """
@@ -94,7 +94,7 @@ class RunRecord:
 
     @property
     def state(self) -> str:
-        """How it ended, if it did."""
+        """The way in which it ended, or that it runs."""
         return "running" if self.running else self.exit_reason or "killed"
 
     @property
@@ -135,13 +135,13 @@ class RunRecord:
         """Return a curve's env steps, optimization steps and seconds of the learner's work."""
         curve = self.curves[name]
         own = _kind(name)
-        found = {own: curve.steps.astype(np.float64), "s": self.active_seconds(curve.times)}
+        known = {own: curve.steps.astype(np.float64), "s": self.active_seconds(curve.times)}
         version = self.curves.get("eval/version")
         if name.startswith("eval/") and version and version.values.size == curve.values.size:
-            return {**found, "opt": version.values}
+            return {**known, "opt": version.values}
         other = "env" if own == "opt" else "opt"
         times, steps = self.steps_over_time(other)
-        return {**found, other: np.interp(curve.times, times, steps)} if times.size else found
+        return {**known, other: np.interp(curve.times, times, steps)} if times.size else known
 
     def steps_over_time(self, kind: str) -> tuple[Floats, Floats]:
         """Return all times at which ``env`` or ``opt`` steps are known, in order, and the steps."""
@@ -226,11 +226,11 @@ def read_baseline(file: Path, env: str | None, target: float | None = None) -> l
         env_steps, opt_steps, times, returns = np.array(sorted(table)).T
         curves = {EVALUATION: returns, "eval/version": opt_steps}
         summary = Status(exit_reason="recorded", env_steps=int(env_steps[-1]), seconds=times[-1])
-        found = {n: Curve(env_steps.astype(np.int64), times, y) for n, y in curves.items()}
+        by_name = {n: Curve(env_steps.astype(np.int64), times, y) for n, y in curves.items()}
         stop = {} if target is None else {"target_return": target}
         config = {"baseline": label, "seed": seed, "env": {"id": env}, "stop": stop}
         begin = RunEvent(0.0, "started")
-        records.append(RunRecord(file, config, summary, found, (begin,), (), False, ()))
+        records.append(RunRecord(file, config, summary, by_name, (begin,), (), False, ()))
     return records
 
 
@@ -271,7 +271,7 @@ def _provenance(run: RunDirectory, notes: list[str]) -> tuple[tuple[str, str], .
 
 
 def _state(record: RunRecord) -> Iterator[str]:
-    """Describes whether the run goes on, has ended or was killed, and what it lacks."""
+    """Describes whether the run is running, has ended or was killed, and what it lacks."""
     if record.running:
         yield f"It is running: this page is of {format_time(time.time())}."
     elif ended := exit_sentence(record.exit_reason):

@@ -23,8 +23,8 @@ function smoothed(values) {
 /** The columns of a line against the chosen x, smoothed. */
 function columns(chart, line) {
   const of = (kind) => line.aggregate ? line.aggregate[kind] : page.xs[line.x][kind] && { ...line, x: page.xs[line.x][kind] };
-  const found = of(input("x").value || chart.x) ?? of(chart.x);
-  return { x: found.x, y: smoothed(found.y), low: smoothed(found.low), high: smoothed(found.high) };
+  const columns_of_x = of(input("x").value || chart.x) ?? of(chart.x);
+  return { x: columns_of_x.x, y: smoothed(columns_of_x.y), low: smoothed(columns_of_x.low), high: smoothed(columns_of_x.high) };
 }
 
 /** The value of a run between two points of its curve; "–" outside. */

@@ -80,8 +80,8 @@ def bootstrap_interval(
 
     at_once = max(1, _DRAWN_AT_ONCE // sum(scores.size for scores in strata))
     counts = [min(at_once, resamples - first) for first in range(0, resamples, at_once)]
-    found = np.concatenate([statistics(count) for count in counts])
-    low, high = np.percentile(found, [2.5, 97.5], axis=0)
+    resampled = np.concatenate([statistics(count) for count in counts])
+    low, high = np.percentile(resampled, [2.5, 97.5], axis=0)
     return low, high
 
 

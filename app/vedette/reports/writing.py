@@ -137,8 +137,8 @@ def _render(configurations: Sequence[Configuration], command: str) -> str:
 
 def fill_page(template: str, **contents: Any) -> str:
     """Fill a template of this package with what `page_contents` returns."""
-    found = _environment().get_template(template)
-    return found.render(**contents, version=vedette_version(), now=time.time())
+    page = _environment().get_template(template)
+    return page.render(**contents, version=vedette_version(), now=time.time())
 
 
 @cache
@@ -246,8 +246,8 @@ def _percent(begin: float, width: float, at: float) -> float:
 def _videos(run: Path) -> Iterator[tuple[str, str, str]]:
     """Name and contents of each video, or why it is not there."""
     room = ALL_VIDEOS_BYTES_MAX
-    found = [*run.glob("*"), *run.glob("videos/*")]
-    for path in sorted(path for path in found if path.suffix in _VIDEO_TYPES and path.is_file()):
+    paths = [*run.glob("*"), *run.glob("videos/*")]
+    for path in sorted(path for path in paths if path.suffix in _VIDEO_TYPES and path.is_file()):
         name = path.relative_to(run).as_posix()
         try:
             count = path.stat().st_size
@@ -293,7 +293,7 @@ def _remarks(configurations: Sequence[Configuration]) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """When the learner or a manager was connected, in seconds since 1970, and its events."""
+    """When the learner or a manager was connected, in seconds since 1970, and events."""
 
     name: str
     spans: list[tuple[float, float]]
@@ -332,7 +332,7 @@ def manager_table(status: Status) -> tuple[list[str], list[tuple[bool, list[str]
     Columns in which no manager has anything are left out.
     """
     known = [(manager_row(manager, status).health, manager) for manager in status.managers]
-    known.sort(key=lambda found: (-found[0], found[1].id))
+    known.sort(key=lambda row: (-row[0], row[1].id))
     rows = [(h >= Health.TROUBLE, _cells(m, status)) for h, m in known[:MANAGERS_MAX]]
     kept = [i for i in range(len(_HEADS)) if any(cells[i] not in ("", "-") for _, cells in rows)]
     shown = [(faulty, [cells[i] for i in kept]) for faulty, cells in rows]

@@ -1,4 +1,4 @@
-"""An environment of your own: a class of Gymnasium's, named my_env:Corridor."""
+"""A custom environment: a class of Gymnasium's, named my_env:Corridor."""
 
 import gymnasium as gym
 import numpy as np

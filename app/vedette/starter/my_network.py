@@ -1,4 +1,4 @@
-"""A Q-network of your own: any nn.Module from an observation to action values."""
+"""A custom Q-network: any nn.Module from an observation to action values."""
 
 import torch
 from torch import nn

@@ -31,7 +31,7 @@ Changes = Mapping[str, Any]
 
 
 Configure = Callable[[Changes, Path | None], RunConfig]
-"""Returns the configuration with changes; the file is a run's own, which it goes on with."""
+"""Returns the configuration with changes; the file is a run's own, which is resumed."""
 
 
 def plan_trials(
@@ -46,7 +46,7 @@ def plan_trials(
 
     Args:
         out: the sweep's directory.
-        start: of each trial.
+        start: the kind of start of each trial.
         seeds: number of seeds, counted from the configured one.
         sweep: the values of each key.
 
@@ -84,17 +84,17 @@ def parse_sweep(texts: Sequence[str]) -> dict[str, list[str]]:
     Raises:
         UsageError: a text has another form, or two have one key.
     """
-    found: dict[str, list[str]] = {}
+    values_by_key: dict[str, list[str]] = {}
     for text in texts:
         key, equals, values = text.partition("=")
         if not equals or not all(key.strip().split(".")):
             raise UsageError(
                 f"--sweep {text}: write KEY=VALUE,VALUE, such as agent.learning_rate=1e-3,3e-4"
             )
-        if key.strip() in found:
+        if key.strip() in values_by_key:
             raise UsageError(f"--sweep {text}: {key.strip()} is swept twice; name all its values")
-        found[key.strip()] = [part for part in _parts(values) if part]
-    return found
+        values_by_key[key.strip()] = [part for part in _parts(values) if part]
+    return values_by_key
 
 
 def _parts(text: str) -> Iterator[str]:
@@ -137,7 +137,7 @@ class Sweep:
     Args:
         trials: the trials, whose configurations were checked.
         out: the sweep's directory.
-        start: of each trial; a fresh one erases runs that exist.
+        start: the kind of start of each trial; a fresh one erases runs that exist.
         jobs: number of trials at a time.
         say: called with each line of progress.
         command: returns the command line for a command's arguments.

@@ -83,8 +83,8 @@ class Jobs:
 
     Args:
         out: the sweep's directory.
-        count: of trials at a time.
-        start: of each trial; a fresh one erases runs that exist.
+        count: number of trials at a time.
+        start: the kind of start of each trial; a fresh one erases runs that exist.
         say: called with each line of progress.
         command: returns the command line for a command's arguments.
     """
@@ -117,7 +117,7 @@ class Jobs:
         return [running.trial for running in self._running]
 
     def start(self, trial: Trial) -> None:
-        """Start a trial, which goes on with a run that exists."""
+        """Start a trial, which resumes a run that exists."""
         config = self._out / LOGS / f"{_slug(trial)}.toml"
         config.parent.mkdir(parents=True, exist_ok=True)
         write_config(trial.config, config, f"what the sweep gave to {trial.name}")

@@ -97,12 +97,12 @@ class Study:
 
     def table(self, params: Mapping[str, Any]) -> Table:
         """Return the settings of a trial, as a configuration file has them."""
-        found = self._base
+        settings = self._base
         for key, value in self._decoded(params).items():
             own: Table = {}
             set_value(own, key.split("."), value)
-            found = merge_tables(found, own)
-        return found
+            settings = merge_tables(settings, own)
+        return settings
 
     def configure(
         self, params: Mapping[str, Any], seed: int | None = None, saved: Path | None = None
@@ -110,9 +110,9 @@ class Study:
         """Return the configuration of a trial.
 
         Args:
-            params: of Optuna's trial.
-            seed: of the run; None: the configured one.
-            saved: the configuration of a run that goes on.
+            params: the parameters of Optuna's trial.
+            seed: the seed of the run; None: the configured one.
+            saved: the configuration of a run that is resumed.
 
         Raises:
             ConfigError: it is wrong.
@@ -139,12 +139,12 @@ class Study:
 
     def _decoded(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Replace the labels of choices by the values that they stand for."""
-        found = dict(params)
+        values = dict(params)
         for key in params:
             if "choices" in self._dimensions[key]:
                 choices = self._dimensions[key]["choices"]
-                found[key] = {_label(choice): choice for choice in choices}[params[key]]
-        return found
+                values[key] = {_label(choice): choice for choice in choices}[params[key]]
+        return values
 
 
 def check_budget(config: RunConfig, objective: str) -> None:
@@ -193,15 +193,15 @@ def _distribution(key: str, table: Table) -> BaseDistribution:
     )
 
     kind: type[_Choices | _Range] = _Choices if "choices" in table else _Range
-    found = _validated(kind, table, f"space.{key}")
-    if isinstance(found, _Choices):
-        return CategoricalDistribution([_label(choice) for choice in found.choices])
-    numbers = (found.low, found.high, found.step or 1)
+    dimension = _validated(kind, table, f"space.{key}")
+    if isinstance(dimension, _Choices):
+        return CategoricalDistribution([_label(choice) for choice in dimension.choices])
+    numbers = (dimension.low, dimension.high, dimension.step or 1)
     try:
         if all(isinstance(number, int) for number in numbers):
             low, high, step = map(int, numbers)
-            return IntDistribution(low, high, found.log, step)
-        return FloatDistribution(found.low, found.high, found.log, found.step)
+            return IntDistribution(low, high, dimension.log, step)
+        return FloatDistribution(dimension.low, dimension.high, dimension.log, dimension.step)
     except ValueError as error:
         raise SettingError(f"space.{key}", " ".join(str(error).split()).rstrip(".")) from error
 

@@ -98,7 +98,7 @@ class Workers:
     """The processes that work on a study, each with a locked file; of other hosts, its age counts.
 
     Args:
-        directory: of the files.
+        directory: the directory of the files.
     """
 
     stale_s = 120.0

@@ -1,7 +1,7 @@
 """Runs a study: Optuna proposes the settings of each trial and stops those that fall behind.
 
 All that is known of a study is in its journal, which several processes may share, also on several
-hosts. A trial whose process has died goes on in the next one that has room.
+hosts. A trial whose process has died continues in the next one that has room.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class _Active:
     Args:
         earlier: the last point that an earlier process has reported.
         left: its runs that are not over; the first one runs.
-        values: of its runs that are over.
+        values: the objective of each of its runs that are over.
         reported: the last point reported of the run that runs.
         taken: another process, which held this one for dead, has taken it over.
     """
@@ -97,7 +97,7 @@ class StudyRunner:
         study: its file.
         out: its directory: the journal, a folder for each trial, ``best.toml``.
         jobs: number of trials at a time.
-        start: of each run.
+        start: the kind of start of each run.
         say: called with each line of progress.
         command: returns the command line for a command's arguments.
 
@@ -209,14 +209,14 @@ class StudyRunner:
         import optuna
 
         with locked(self._out / "study.lock"):
-            found = self._study.get_trials(deepcopy=False)
-            for one in found:
+            trials = self._study.get_trials(deepcopy=False)
+            for one in trials:
                 worker = str(one.user_attrs.get("worker", ""))
                 if one.state.name == "RUNNING" and not self._workers.is_alive(worker):
                     # there is no other way to a trial that another process has asked for
                     trial = optuna.Trial(self._study, one._trial_id)
                     return self._claim(_Active(trial, max(one.intermediate_values, default=0)))
-            if len(found) >= self._file.config.trials or self._is_hopeless(found):
+            if len(trials) >= self._file.config.trials or self._is_hopeless(trials):
                 return None
             return self._claim(_Active(self._study.ask(self._file.space)))
 
@@ -323,7 +323,7 @@ class StudyRunner:
                     self._jobs.line(f"{active.name}: stopped early: {outcome.message}")
             elif outcome.status:
                 self._fail(active, outcome.message)
-            elif stopping:  # the next start goes on with it; its process has not died
+            elif stopping:  # the next start resumes it; its process has not died
                 active.trial.set_user_attr("attempts", active.trial.user_attrs["attempts"] - 1)
                 self._jobs.line(f"{active.name}: {outcome.message}")
             else:

@@ -18,6 +18,7 @@ from vedette_rl.envs.layout import ObservationLayout, RewardTransform, read_flag
 from vedette_rl.envs.native_vector_env import (
     NativeVectorEnv,
     SingleOfVector,
+    has_vector_form,
     make_native_vector,
     make_vector,
 )
@@ -160,7 +161,8 @@ def make_vector_environment(
     ):
         return NativeVectorEnv(make_vector(config, count, allow_import), seed=seed, rewards=rewards)
     side_by_side = config.stepping in ("threads", "processes")
-    if config.vectorization == "auto" and count >= AUTO_VECTOR_COUNT and not side_by_side:
+    many = count >= AUTO_VECTOR_COUNT and not side_by_side
+    if config.vectorization == "auto" and many and has_vector_form(config, allow_import):
         with closing(make_env(config, allow_import=allow_import)) as single:
             vector = make_native_vector(single, config, count, allow_import)
         if vector is not None:
@@ -208,33 +210,62 @@ def make_group(
 
 
 def probe_environment(config: EnvConfig, *, allow_import: AllowImport | None = None) -> Spaces:
-    """The spaces of an environment, seen by making one, resetting it and stepping it once under
-    Gymnasium's checks (which warn).
+    """The spaces of an environment, seen by making one and closing it again.
 
     Raises:
         UnknownEnvironmentError, ImportNotAllowedError: as `make_env`.
+        SpaceLayoutError, EnvironmentFaultError, CustomNetworkError: as `examine_environment`.
+    """
+    env = make_env(config, allow_import=allow_import, check=True)
+    try:
+        return examine_environment(env, config)
+    finally:
+        env.close()
+
+
+def examine_environment(env: Env, config: EnvConfig) -> Spaces:
+    """The spaces of an environment, which is reset and stepped once.
+
+    Args:
+        env: made by `make_env` with Gymnasium's checks, which warn.
+
+    Raises:
         SpaceLayoutError: transitions of its spaces have no columns, or it gives observations of
             another shape than its space.
         EnvironmentFaultError: an observation or the reward is not finite: no learner would take it.
         CustomNetworkError: a network of its `FrozenEncoder` has random weights.
     """
-    env = make_env(config, allow_import=allow_import, check=True)
-    try:
-        _refuse_random_weights(env)
-        spaces = agent_spaces(
-            env.observation_space, env.action_space, stack=count_stacked_frames(env, config)
-        )
-        layout = ObservationLayout(env.observation_space)
-        env.action_space.seed(0)
-        with np.errstate(over="ignore"):  # what float32 cannot hold is found below
-            obs, _ = env.reset(seed=0)
-            _check_finite(config, "reset()", layout.encode(obs))
-            obs, reward, terminated, truncated, _ = env.step(env.action_space.sample())
-            read_flags(env, (terminated,), (truncated,))
-            _check_finite(config, "step()", {**layout.encode(obs), "reward": np.float32(reward)})
-    finally:
-        env.close()
+    _refuse_random_weights(env)
+    spaces = agent_spaces(
+        env.observation_space, env.action_space, stack=count_stacked_frames(env, config)
+    )
+    layout = ObservationLayout(env.observation_space)
+    env.action_space.seed(0)
+    with np.errstate(over="ignore"):  # what float32 cannot hold is found below
+        obs, _ = env.reset(seed=0)
+        _check_finite(config, "reset()", layout.encode(obs))
+        obs, reward, terminated, truncated, _ = env.step(env.action_space.sample())
+        read_flags(env, (terminated,), (truncated,))
+        _check_finite(config, "step()", {**layout.encode(obs), "reward": np.float32(reward)})
     return spaces
+
+
+def vector_of_one(env: Env, config: EnvConfig, seed: int) -> VectorEnvironment:
+    """An environment that is made as a vector of one, which closes it."""
+    rewards = RewardTransform(config.reward_scale, config.reward_clip)
+    if isinstance(env, SingleOfVector):
+        return NativeVectorEnv(env.vector, seed=seed, rewards=rewards)
+    return LoopVectorEnv(SerialEnvs([env]), seed=seed, rewards=rewards)
+
+
+def group_spaces(group: EnvGroup, config: EnvConfig) -> Spaces:
+    """The spaces of environments that are made, as agents see them.
+
+    Raises:
+        SpaceLayoutError: transitions of these spaces have no columns.
+    """
+    stack = count_stacked_frames(group.example, config)
+    return agent_spaces(group.observation_space, group.action_space, stack=stack)
 
 
 def _refuse_random_weights(env: Env) -> None:

@@ -252,17 +252,18 @@ def _takes(spec: gym.envs.registration.EnvSpec, argument: str) -> bool:
         return False
 
 
+def has_vector_form(config: EnvConfig, allow_import: AllowImport | None) -> bool:
+    """True if an environment may have a vector form of its own, as it is wrapped."""
+    spec = find_spec(config, allow_import)
+    wrapped = spec.additional_wrappers or config.wrappers or config.frame_stack
+    return spec.vector_entry_point is not None and not wrapped
+
+
 def make_native_vector(
     env: Env, config: EnvConfig, count: int, allow_import: AllowImport | None
 ) -> VectorEnv | None:
     """The vector form of `env`; None where it has none, or one of other spaces."""
-    spec = find_spec(config, allow_import)
-    if (
-        spec.vector_entry_point is None
-        or spec.additional_wrappers
-        or config.wrappers
-        or config.frame_stack
-    ):
+    if not has_vector_form(config, allow_import):
         return None
     try:
         vector = make_vector(config, count, allow_import)
@@ -319,7 +320,7 @@ class SingleOfVector(gym.Env[Any, Any]):
     """A vector environment of one as a plain environment, so that evaluations play as actors do."""
 
     def __init__(self, envs: VectorEnv) -> None:
-        self._envs = envs
+        self.vector = envs
         self._mode = autoreset_mode(envs)
         self.observation_space = envs.single_observation_space
         self.action_space = envs.single_action_space
@@ -331,20 +332,20 @@ class SingleOfVector(gym.Env[Any, Any]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
-        batch, infos = self._envs.reset(seed=seed, options=options)
+        batch, infos = self.vector.reset(seed=seed, options=options)
         return row_of_batch(batch, 0), infos
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        actions = np.asarray([action], dtype=self._envs.single_action_space.dtype)
-        batch, rewards, terminated, truncated, infos = self._envs.step(actions)
+        actions = np.asarray([action], dtype=self.vector.single_action_space.dtype)
+        batch, rewards, terminated, truncated, infos = self.vector.step(actions)
         over = bool(terminated[0]), bool(truncated[0])
         if self._mode is AutoresetMode.SAME_STEP and any(over):
-            batch = final_observations(self._envs, infos)
+            batch = final_observations(self.vector, infos)
         return row_of_batch(batch, 0), float(rewards[0]), *over, infos
 
     def render(self) -> Any:  # gymnasium's word for it
-        frames = self._envs.render()
+        frames = self.vector.render()
         return frames[0] if frames is not None else None
 
     def close(self) -> None:
-        self._envs.close()
+        self.vector.close()

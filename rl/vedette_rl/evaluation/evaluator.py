@@ -21,6 +21,7 @@ from vedette_rl.envs.registry import AllowImport
 from vedette_rl.envs.vector_env import Env, EnvGroup
 from vedette_rl.errors import EnvironmentFaultError, EvaluationCancelledError
 
+_ENVS_MOST = 20
 _PROCESSES_MOST = 8  # each has the memory of an interpreter
 
 
@@ -31,7 +32,8 @@ class GreedyEvaluator:
         env_config: the environment that is played, without what only training wants.
         episodes: played at every evaluation, at least 1.
         seed: the seed of the first episode; episode i has `seed` + i.
-        side_by_side: environments at most; one forward pass of the policy serves all.
+        side_by_side: environments at most; one forward pass of the policy serves all. None: 20, or
+            8 in processes of their own.
         max_episode_steps: an episode is cut here and counted as cut: a greedy policy may circle
             forever where the environment sets no limit. It counts steps of the environment as it is
             wrapped; None: `vedette_rl.envs.registry.find_episode_bound`.
@@ -44,23 +46,34 @@ class GreedyEvaluator:
         episodes: int,
         seed: int,
         *,
-        side_by_side: int = 20,
+        side_by_side: int | None = None,
         max_episode_steps: int | None = None,
         allow_import: AllowImport | None = None,
         make_processes: MakeProcesses | None = None,
     ) -> None:
-        if min(episodes, side_by_side, max_episode_steps or 1) < 1:
+        if min(episodes, side_by_side or 1, max_episode_steps or 1) < 1:
             raise ValueError("an evaluation plays at least one episode of one step")
         self._config = env_config.for_evaluation()
         self._episodes = episodes
         self._seed = seed
         self._bound = max_episode_steps
-        most = _PROCESSES_MOST if env_config.stepping == "processes" else side_by_side
-        self._width = min(side_by_side, episodes, most)
+        usual = _PROCESSES_MOST if env_config.stepping == "processes" else _ENVS_MOST
+        self._width = min(episodes, side_by_side or usual)
         self._make = partial(
             make_group, self._config, allow_import=allow_import, make_processes=make_processes
         )
         self._group: EnvGroup | None = None
+
+    def open(self) -> EnvGroup:
+        """Make the environments, if they are not there; they stay from one evaluation to the next.
+
+        Raises:
+            UnknownEnvironmentError, ImportNotAllowedError: as `make_group`; and whatever an
+                environment raises.
+        """
+        if self._group is None:
+            self._group = self._make(self._width)
+        return self._group
 
     def evaluate(
         self,
@@ -83,10 +96,9 @@ class GreedyEvaluator:
             EvaluationCancelledError: it is not; the next evaluation plays all its episodes again.
             EnvironmentFaultError: rewards are not finite; a mean of them could not be compared.
         """
-        if self._group is None:
-            self._group = self._make(self._width)
-        bound = self._bound or self._group.episode_bound
-        table = _EpisodeTable(self._group, self._seed, self._episodes, bound)
+        group = self.open()
+        bound = self._bound or group.episode_bound
+        table = _EpisodeTable(group, self._seed, self._episodes, bound)
         act = act_of(policy)
         ended = 0
         while len(table):

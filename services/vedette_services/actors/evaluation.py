@@ -26,7 +26,7 @@ from vedette_protocol.messages import EvaluationReport, Run
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Evaluation
 from vedette_rl.envs.config import EnvConfig
-from vedette_rl.envs.make import probe_environment
+from vedette_rl.envs.make import group_spaces
 from vedette_rl.evaluation.evaluator import GreedyEvaluator
 from vedette_rl.storage.latest_value import LatestValueReader, LatestValueWriter
 from vedette_services.actors.instructions import (
@@ -126,22 +126,22 @@ class EvaluationPlayer:
         from vedette_services.actors.actor import check_env, limit_torch_threads
 
         env = EnvConfig.model_validate(spec["env"])
-        settings_on_wire = spec["evaluation"]
-        settings = EvaluationConfig.model_validate(settings_on_wire)
-        spaces = probe_environment(env)
+        settings = EvaluationConfig.model_validate(spec["evaluation"])
+        self._evaluator = GreedyEvaluator(
+            env,
+            settings.episodes,
+            settings.seed,
+            side_by_side=settings.envs,
+            max_episode_steps=settings.max_episode_steps,
+            make_processes=ProcessEnvs,
+        )
+        spaces = group_spaces(self._evaluator.open(), env)
         check_env(env, spaces)
         kind = agent_kind(spec["agent"]["name"])
         self._policy = kind.build_policy(
             kind.config.model_validate(spec["agent"]), spaces, ranks=np.zeros(1), seed=spec["seed"]
         )
         limit_torch_threads()
-        self._evaluator = GreedyEvaluator(
-            env,
-            settings.episodes,
-            settings.seed,
-            max_episode_steps=settings.max_episode_steps,
-            make_processes=ProcessEnvs,
-        )
         self._models = ModelMapReader(directory / "evaluation.model.map")
         self._orders = LatestValueReader(directory / "evaluation.orders.map")
         self._progress = LatestValueWriter(directory / "evaluation.progress.map", _REPORT_MAX_BYTES)

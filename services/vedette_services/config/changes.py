@@ -25,7 +25,7 @@ class ChangedSetting:
 
     Args:
         before, now: its values as `--set` takes them.
-        stored_in: where the value of before is part of what is stored: ``samples``, ``weights``,
+        stored_in: where the previous value is part of what is stored: ``samples``, ``weights``,
             ``best``.
     """
 

@@ -1,4 +1,4 @@
-"""Chooses settings by the size of the configured fleet, where nobody set them.
+"""Chooses settings by the size of the configured fleet, where they are not set.
 
 A fleet is ``actors.count`` x ``actors.envs_per_actor`` environments. Settings that are marked with
 `EnvSteps` stand for environment steps and are written in optimization steps, the unit of their
@@ -66,8 +66,8 @@ class Choice:
     """A setting that the fleet decided.
 
     Args:
-        value: what it is now, in its key's unit.
-        why: in words, and in environment steps where the value stands for some.
+        value: its value now, in its key's unit.
+        why: the reason in words, and in environment steps where the value stands for some.
     """
 
     key: str
@@ -79,7 +79,7 @@ class Choice:
 
 
 def choose_for_fleet(config: RunConfig) -> tuple[RunConfig, tuple[Choice, ...]]:
-    """Set what nobody set and the fleet decides; return what was chosen, too."""
+    """Set what is not set and the fleet decides; return what was chosen, too."""
     size = FleetSize.of(config)
     choices = list[Choice]()
     parts = {

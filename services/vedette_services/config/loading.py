@@ -1,7 +1,7 @@
 """Makes a configuration of what was typed, or of a file.
 
 Later layers win: defaults, the preset of (agent, environment), the TOML file, the environment's
-``VEDETTE_SET``, the command line. A run that goes on has its own configuration in place of the
+``VEDETTE_SET``, the command line. A run that is resumed has its own configuration in place of the
 first two.
 """
 
@@ -12,9 +12,10 @@ import json
 import os
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -51,11 +52,13 @@ from vedette_services.config.settings import (
 from vedette_services.errors import ManySettingsError, SettingError, raise_errors
 from vedette_services.host.system import count_cores
 
+if TYPE_CHECKING:
+    from vedette_services.config.probing import EnvironmentProbe
+
 DEFAULT_ENV = "CartPole-v1"
 _SAVED_PARTS = ("env", "agent", "actors", "replay", "learner")
-Fit = Literal["here", "in process", "elsewhere"]
-"""Where the actors of a configuration will play: on this host, in turn in one process of it, or on
-others."""
+ActorPlace = Literal["here", "in process", "elsewhere"]
+"""The place where actors will play: on this host, in turn in one process of it, or on others."""
 
 Part = TypeVar("Part", bound=BaseModel)
 
@@ -66,9 +69,9 @@ class LoadedConfig:
 
     Args:
         preset: name of the preset it began from; "" for none.
-        chosen: why the agent is the one it is, where nobody named one; "" otherwise.
+        chosen: why the agent is the one it is, where none is named; "" otherwise.
         fitted: the time of a step and what was chosen by it; "" otherwise.
-        begins: how actors begin on the weights of another run; "" otherwise.
+        begins: a line on how actors begin on the weights of another run; "" otherwise.
         choices: the settings that the size of the fleet decided.
     """
 
@@ -96,7 +99,7 @@ class LoadedConfig:
 
     @property
     def comment(self) -> str:
-        """Where its values come from, for the head of its file."""
+        """The origin of its values, for the head of its file."""
         size = f"chosen for {FleetSize.of(self.config)}:"
         lines = [size, *(f"  {choice}" for choice in self.choices)] if self.choices else []
         return "\n".join(filter(None, [self.note, *lines]))
@@ -111,19 +114,22 @@ def load_config(
     table: Mapping[str, Any] | None = None,
     environment: Mapping[str, str] | None = None,
     saved: Path | None = None,
-    fit: Fit | None = None,
+    fit: ActorPlace | None = None,
+    probe: EnvironmentProbe | None = None,
 ) -> LoadedConfig:
     """Lay all layers over one another.
 
     Args:
         path: a TOML file.
-        env: as ``--env``, short for `env.id`.
-        agent: as ``--agent``, short for `agent.name`.
+        env: the value of ``--env``, short for `env.id`.
+        agent: the value of ``--agent``, short for `agent.name`.
         settings: ``KEY=VALUE`` texts.
         table: settings as a nested table, under `settings`.
-        environment: where `VEDETTE_SET` is looked up; this process's own where None.
-        saved: the configuration of the run that goes on; None: no run does.
+        environment: the variables in which `VEDETTE_SET` is looked up; None: this process's.
+        saved: the configuration of the run that is resumed; None: no run is.
         fit: choose what is left open by the time of a step, which is measured; None: leave it open.
+        probe: of the start that follows, which is to make the environment once; None: one of its
+            own, where an environment has to be made.
 
     Raises:
         SettingError: a key is wrong.
@@ -145,9 +151,9 @@ def load_config(
     given = functools.reduce(merge_tables, (layer.table for layer in layers))
     try:
         if saved is None:
-            return _with_preset(given, fit)
+            return _with_preset(given, fit, probe)
         layers.insert(0, Layer(str(saved), _read_saved(saved)))
-        return _with_saved(layers[0].table, given, fit)
+        return _with_saved(layers[0].table, given, fit, probe)
     except (SettingError, ManySettingsError) as e:
         raise_errors(add_sources(e, layers))
         raise
@@ -213,11 +219,14 @@ def read_toml(path: Path) -> Table:
         raise SettingError(str(path), f"not TOML: {e}") from e
 
 
-def config_from_table(table: Mapping[str, Any], *, tries: bool = False) -> RunConfig:
+def config_from_table(
+    table: Mapping[str, Any], *, tries: bool = False, probe: EnvironmentProbe | None = None
+) -> RunConfig:
     """Validate a whole table, part by part, each with the class that it names.
 
     Args:
-        tries: where keys are wrong, try the environment, too, and the agent on it.
+        tries: if keys are wrong, try the environment, too, and the agent on it.
+        probe: as `load_config` takes it.
 
     Raises:
         SettingError: a key is wrong.
@@ -245,30 +254,34 @@ def config_from_table(table: Mapping[str, Any], *, tries: bool = False) -> RunCo
     except ValidationError as e:
         explained = explain_errors(e, RunConfig, "", known)
         wrong += [error for error in explained if error.key.partition(".")[0] not in classes]
-    raise_errors([*wrong, *_errors_beside(wrong, table, tries=tries)] if wrong else [])
+    raise_errors([*wrong, *_errors_beside(wrong, table, tries, probe)] if wrong else [])
     return config
 
 
 def _errors_beside(
-    wrong: Sequence[SettingError], table: Mapping[str, Any], *, tries: bool
+    wrong: Sequence[SettingError],
+    table: Mapping[str, Any],
+    tries: bool,
+    probe: EnvironmentProbe | None,
 ) -> Iterator[SettingError]:
     """Yield what the other settings of a table, in which some are wrong, contradict."""
     rest: Table = merge_tables({}, table)
     for error in wrong:
         _remove(rest, error.key.split("."))
-    if rest == table or "name" not in _table(rest, "agent"):  # whose keys are, nobody knows
+    if rest == table or "name" not in _table(rest, "agent"):  # the keys of no agent are known
         return
     try:
         config = config_from_table(rest)
     except (SettingError, ManySettingsError):
         return
-    for found in contradictions(config):
-        if not any(error.key in str(found) for error in wrong):
-            yield found
+    for contradiction in contradictions(config):
+        if not any(error.key in str(contradiction) for error in wrong):
+            yield contradiction
     if tries and not any(error.key.startswith("env") for error in wrong):
         from vedette_services.config.probing import environment_errors
 
-        yield from environment_errors(config)
+        with _opened(probe) as opened:
+            yield from environment_errors(config, opened)
 
 
 def _remove(table: Table, path: Sequence[str]) -> None:
@@ -292,11 +305,11 @@ def _agent_class(given: Table, wrong: list[SettingError]) -> type[AgentConfig]:
         wrong.append(SettingError("agent.name", "must be a text", "name an agent, such as dqn"))
     else:
         try:
-            found: type[AgentConfig] = agent_kind(name).config
-            return found
+            config_class: type[AgentConfig] = agent_kind(name).config
+            return config_class
         except UnknownAgentError as e:
             wrong.append(SettingError("agent.name", str(e)))
-    given["agent"] = {"name": "unknown"}  # whose keys are, nobody knows
+    given["agent"] = {"name": "unknown"}  # the keys of no agent are known
     return AgentConfig
 
 
@@ -309,7 +322,9 @@ def _classes(agent_class: type[AgentConfig]) -> dict[str, type[BaseModel]]:
     return {**classes, "agent": agent_class}
 
 
-def _with_preset(given: Table, fit: Fit | None) -> LoadedConfig:
+def _with_preset(
+    given: Table, fit: ActorPlace | None, probe: EnvironmentProbe | None
+) -> LoadedConfig:
     """Put the preset, or the agent that suits the environment, under what was given."""
     given = expand_plugin_names(given)
     declared = "observation" in _table(given, "env")
@@ -319,14 +334,16 @@ def _with_preset(given: Table, fit: Fit | None) -> LoadedConfig:
     if name is None:
         name = preset_agent(str(env_id))
         if name is None:
-            name, chosen = _choose_agent(given)
+            name, chosen = _choose_agent(given, probe)
     base: Table = {"env": {"id": env_id}, "agent": {"name": name}}
     wanted = given.get("preset", "auto")
     tuned = read_preset(str(name), str(env_id)) if wanted == "auto" else None
     table = merge_tables(merge_tables(tuned or {}, base), given)
-    config = config_from_table(table, tries=fit is not None)
+    config = config_from_table(table, tries=fit is not None, probe=probe)
     raise_errors(list(_orphaned_wrapper_settings(config.env, tuned or {}, given)))
-    config, fitted = _fitted(config, fit)  # first: the defaults are for the fleet of this shape
+    config, fitted = _fitted(
+        config, fit, probe
+    )  # first: the defaults are for the fleet of this shape
     config, choices = choose_for_fleet(config)
     config, begins = _begun_by_weights(config, _table(given, "agent"))
     preset = f"{name}-{env_id}" if tuned else ""
@@ -335,38 +352,57 @@ def _with_preset(given: Table, fit: Fit | None) -> LoadedConfig:
     return LoadedConfig(config, preset, chosen, choices, fitted, begins)
 
 
-def _with_saved(saved: Table, given: Table, fit: Fit | None) -> LoadedConfig:
-    """Put a run's own configuration under what was given; another run's part is none of it."""
+def _with_saved(
+    saved: Table, given: Table, fit: ActorPlace | None, probe: EnvironmentProbe | None
+) -> LoadedConfig:
+    """Put a run's own configuration under what was given; another run's part is left out."""
     given = expand_plugin_names(given)
     for part, key in (("env", "id"), ("agent", "name")):
         own = _table(saved, part).get(key)
         if _table(given, part).get(key, own) != own:
             env = saved["env"] if part == "agent" else {}  # it is the one to try the agent on
-            return _with_preset(merge_tables({"env": env}, given), fit)
+            return _with_preset(merge_tables({"env": env}, given), fit, probe)
     table = {**merge_tables(saved, given), "preset": saved.get("preset", NONE)}
-    config = config_from_table(table, tries=fit is not None)
+    config = config_from_table(table, tries=fit is not None, probe=probe)
     wanted = _table(given, "env").get("stepping") == "auto"
-    config, fitted = _fitted(config, fit if wanted else None)
+    config, fitted = _fitted(config, fit if wanted else None, probe)
     return replace(complete_config(config), fitted=fitted)
 
 
-def _fitted(config: RunConfig, fit: Fit | None) -> tuple[RunConfig, str]:
+def _fitted(
+    config: RunConfig, fit: ActorPlace | None, probe: EnvironmentProbe | None
+) -> tuple[RunConfig, str]:
     """Choose how environments are stepped, and say it."""
     if fit is None:
         return config, ""
-    from vedette_services.config.probing import fit_stepping
+    from vedette_services.config.stepping import fit_stepping
 
     cores = None if fit == "elsewhere" else count_cores()
-    return fit_stepping(config, cores=cores, in_process=fit == "in process")
+    with _opened(probe) as opened:
+        return fit_stepping(config, opened, cores=cores, in_process=fit == "in process")
 
 
-def complete_config(config: RunConfig, fit: Fit | None = None) -> LoadedConfig:
-    """A configuration made in Python, with what nobody set in it chosen by the time of a step, as
+def complete_config(
+    config: RunConfig, fit: ActorPlace | None = None, probe: EnvironmentProbe | None = None
+) -> LoadedConfig:
+    """A configuration made in Python, with what is not set in it chosen by the time of a step, as
     `load_config` does it, and for its fleet."""
-    config, fitted = _fitted(config, fit)
+    config, fitted = _fitted(config, fit, probe)
     config, choices = choose_for_fleet(config)
     config, begins = _begun_by_weights(config, config.agent.model_dump(exclude_unset=True))
     return LoadedConfig(config, "", "", choices, fitted, begins)
+
+
+@contextmanager
+def _opened(probe: EnvironmentProbe | None) -> Iterator[EnvironmentProbe]:
+    """The probe of a start, or one that is closed at the end."""
+    from vedette_services.config.probing import EnvironmentProbe  # brings the environments
+
+    if probe is not None:
+        yield probe
+        return
+    with EnvironmentProbe() as opened:
+        yield opened
 
 
 def _begun_by_weights(config: RunConfig, given: Table) -> tuple[RunConfig, str]:
@@ -415,14 +451,14 @@ def _orphaned_wrapper_settings(
             )
 
 
-def _choose_agent(given: Table) -> tuple[str, str]:
+def _choose_agent(given: Table, probe: EnvironmentProbe | None) -> tuple[str, str]:
     """The agent for an environment that has no preset, and why.
 
     Raises:
         SettingError: the environment cannot be made; with what is wrong whatever the agent is.
     """
     try:
-        return _suiting_agent(_table(given, "env"))
+        return _suiting_agent(_table(given, "env"), probe)
     except (SettingError, ManySettingsError) as error:
         others: Sequence[SettingError] = ()
         try:
@@ -436,14 +472,13 @@ def _choose_agent(given: Table) -> tuple[str, str]:
         raise
 
 
-def _suiting_agent(env: Table) -> tuple[str, str]:
+def _suiting_agent(env: Table, probe: EnvironmentProbe | None) -> tuple[str, str]:
     """The agent for an environment that has no preset, by its actions, and why."""
     import gymnasium
 
-    from vedette_services.config.probing import probe_spaces
-
     config = _part(EnvConfig, {"id": UNNAMED, **env}, "env", known_keys(EnvConfig, "env"))
-    action = probe_spaces(config).action
+    with _opened(probe) as opened:
+        action = opened.spaces(config).action
     name = "sac" if isinstance(action, gymnasium.spaces.Box) else "dqn"
     return name, f"agent {name}, because the actions of {config.id} are {action}"
 

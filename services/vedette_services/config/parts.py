@@ -98,7 +98,7 @@ class LearnerConfig(SettingsPart):
     """The learner loop, in upstream's names. Intervals are optimization steps; 0 means off."""
 
     place = "learner"
-    pattern_words = {  # noqa: RUF012 - nobody changes it
+    pattern_words = {  # noqa: RUF012 - it is not changed
         DEVICES: "auto, cpu, mps, cuda or cuda:N",
         SAVED_MODEL: "latest, best or the optimization steps of a checkpoint",
     }
@@ -183,7 +183,7 @@ class LearnerConfig(SettingsPart):
     for itself, up to 64; if half of all are not enough for that, fewer."""
     init_from: str | None = None
     """another run's directory, whose weights a new run begins with, as far as the shapes of its
-    arrays fit; the environment may be another one. Optimizers and counters begin anew."""
+    arrays fit; the environment may be another one. Optimizers and counters are new."""
     init_checkpoint: Annotated[
         str,
         BeforeValidator(
@@ -202,7 +202,7 @@ class EvaluationConfig(SettingsPart):
     """Greedy evaluations of the newest model."""
 
     place = "evaluation"
-    pattern_words = {  # noqa: RUF012 - nobody changes it
+    pattern_words = {  # noqa: RUF012 - it is not changed
         KEY_OR_NAME: "a key of 40 characters or its name (`vedette keys list DIR` prints them)"
     }
     synonyms: ClassVar[Mapping[str, str]] = {
@@ -213,6 +213,10 @@ class EvaluationConfig(SettingsPart):
 
     episodes: Annotated[int, IN_BEST] = Field(default=20, ge=1, le=100_000)
     """of one evaluation."""
+    envs: PositiveInt | None = None
+    """environments that an evaluation plays side by side, beside those of the actors; they are kept
+    from one evaluation to the next. Where it is not set 20, or 8 in processes of their own, and
+    never more than `episodes`. 1 where a simulator exists a second time, and no third."""
     seed: Annotated[int, IN_BEST] = Field(default=10_000, ge=0, lt=2**31)
     """of its first episode; the others count on. The same at every evaluation. `vedette eval` plays
     other episodes, because the best model was chosen by these."""
@@ -238,11 +242,13 @@ class EvaluationConfig(SettingsPart):
     def for_managers(self) -> dict[str, int | None]:
         """Return what a manager that plays evaluations needs to know."""
         bound = self.max_episode_steps
-        return {"episodes": self.episodes, "seed": self.seed, "max_episode_steps": bound}
+        played = {"episodes": self.episodes, "seed": self.seed, "max_episode_steps": bound}
+        # Managers of an earlier version do not know it: it travels where it is set.
+        return played if self.envs is None else {**played, "envs": self.envs}
 
 
 class StopConfig(SettingsPart):
-    """When a run is over: the first condition met ends it. 0, or none for the return, means off."""
+    """The conditions that end a run: the first met ends it. 0, or none for the return, is off."""
 
     place = "stop"
     synonyms: ClassVar[Mapping[str, str]] = {

@@ -73,7 +73,7 @@ class PartName:
     """A short name that the configuration knows.
 
     Args:
-        name: what is typed.
+        name: the name that is typed.
         origin: the distribution that declares it; "vedette" for ours.
         what: its description; for those of others the ``module:Name`` that it stands for.
     """
@@ -124,5 +124,5 @@ def _meaning(group: str, name: Any) -> Any:  # whatever was typed; only texts ar
         return name
     if name in OURS[group]:
         return {"mlflow": MLFLOW, "wandb": WANDB}.get(name, name)
-    found = entry_points(group=group, name=name)
-    return next(iter(found)).value if found else name
+    declared = entry_points(group=group, name=name)
+    return next(iter(declared)).value if declared else name

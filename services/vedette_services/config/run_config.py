@@ -58,6 +58,11 @@ class RunConfig(BaseModel):
         where = self.evaluation.where
         return where == "actors" or (where == "auto" and self.env.is_declared)
 
+    @property
+    def evaluates_on_learner(self) -> bool:
+        """Return whether the learner plays evaluations, in environments of its own."""
+        return self.learner.eval_interval > 0 and not self.evaluates_on_actors
+
     @field_validator("agent", mode="before")
     @classmethod
     def _class_by_name(cls, given: Any) -> Any:  # what it is, is what is found out here

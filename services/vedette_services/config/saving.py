@@ -25,7 +25,7 @@ def write_config(config: RunConfig, path: Path, comment: str = "") -> None:
 def publish_config(config: RunConfig, path: Path, comment: str = "") -> None:
     """Write it for people: with its JSON schema beside it, by which editors complete and check.
 
-    On a full disk a run goes on without the schema.
+    On a full disk a run continues without the schema.
     """
     try:
         schema = json.dumps(config_schema(), indent=1) + "\n"

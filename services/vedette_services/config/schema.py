@@ -46,8 +46,8 @@ def config_schema() -> Schema:
 def part_schema(part: type[BaseModel]) -> Schema:
     """A part's schema with everything in place, and its docstrings as descriptions."""
     made = part.model_json_schema()
-    found: Schema = _resolved(made, made.get("$defs", {}))
-    return found
+    schema: Schema = _resolved(made, made.get("$defs", {}))
+    return schema
 
 
 def _resolved(value: Any, definitions: Mapping[str, Any]) -> Any:  # any JSON
@@ -69,11 +69,11 @@ def _resolved(value: Any, definitions: Mapping[str, Any]) -> Any:  # any JSON
 
 
 def _without(table: Mapping[str, Any], definitions: Mapping[str, Any]) -> Schema:
-    found = {
+    schema = {
         name: _resolved(inner, definitions)
         for name, inner in table.items()
         if name not in ("$defs", "required", "title")
     }
-    if isinstance(text := found.get("description"), str):  # a docstring: in one line of Markdown
-        found["description"] = " ".join(text.replace("``", "`").split())
-    return found
+    if isinstance(text := schema.get("description"), str):  # a docstring: in one line of Markdown
+        schema["description"] = " ".join(text.replace("``", "`").split())
+    return schema

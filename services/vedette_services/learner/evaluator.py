@@ -18,7 +18,7 @@ from vedette_rl.errors import CheckpointError, EnvironmentFaultError, Evaluation
 from vedette_rl.evaluation.evaluator import GreedyEvaluator
 from vedette_rl.storage.state_file import write_state
 from vedette_services.config.run_config import RunConfig
-from vedette_services.errors import EnvironmentProcessError
+from vedette_services.errors import EnvironmentProcessError, SettingError, foreign_error_message
 from vedette_services.host.env_workers import ProcessEnvs
 from vedette_services.host.exit_report import report_exit
 from vedette_services.host.logs import set_log_context, set_up_logging
@@ -256,12 +256,14 @@ class ModelEvaluation:
 
     def __init__(self, config: RunConfig, spaces: Spaces, run_id: str, best: Path) -> None:
         self._interval = config.learner.eval_interval
+        self._env_id = config.env.id
         settings = config.evaluation
         self._results = EvaluationResults(run_id, best, settings.seed)
         self._evaluator = GreedyEvaluator(
             config.env,
             settings.episodes,
             settings.seed,
+            side_by_side=settings.envs,
             max_episode_steps=settings.max_episode_steps,
             make_processes=ProcessEnvs,
         )
@@ -310,6 +312,7 @@ class ModelEvaluation:
             return False
         self._policy.sync_model(model)
         began = time.monotonic()
+        self._open_environments()
         try:
             evaluation = self._play(model.version, is_cancelled)
         except EvaluationCancelledError as error:
@@ -326,6 +329,25 @@ class ModelEvaluation:
         detail = f"{cut} ({time.monotonic() - began:.1f} s)"
         self._results.add(summarize_evaluation(evaluation, env_steps), epoch, model, detail)
         return True
+
+    def _open_environments(self) -> None:
+        """Make the environments, beside those of the actors.
+
+        Raises:
+            SettingError: they cannot be made; names the keys that help where there is no other one.
+        """
+        try:
+            self._evaluator.open()
+        except EnvironmentProcessError:
+            raise  # it says which process; one that was killed is made again
+        except Exception as error:
+            why = f"evaluations cannot make {self._env_id}: {foreign_error_message(error)}"
+            raise SettingError(
+                "evaluation.where",
+                why,
+                "where it exists once, set learner.eval_interval=0, or have actors of a host that "
+                "has another one play (evaluation.where=actors)",
+            ) from error
 
     def _play(self, version: int, is_cancelled: Callable[[], bool]) -> Evaluation:
         """Play all episodes; play them again in new environments where a process of theirs was

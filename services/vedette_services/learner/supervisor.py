@@ -374,7 +374,10 @@ class Supervisor:
         due = learning.evaluates and learning.opt_steps > 0
         if not due or status.eval.version == learning.opt_steps:
             return ""
-        return stop_conditions.missing_evaluation(by_managers=self._spec.config.evaluates_on_actors)
+        by_managers = self._spec.config.evaluates_on_actors
+        evaluator = self._children.get("evaluator")
+        cause = evaluator.exit_report.read() if evaluator and not by_managers else ""
+        return stop_conditions.missing_evaluation(by_managers=by_managers, cause=cause)
 
     def _wait_for_gateway(self, gateway: subprocess.Popen[bytes]) -> None:
         """Wait until the gateway has the last batches; it may continue to answer late managers."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,8 +15,6 @@ from vedette_protocol.limits import PAYLOAD_MAX_BYTES
 from vedette_rl.agents.exploration import exploration_ranks
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Policy, TdErrorPolicy
-from vedette_rl.envs.make import make_env, make_vector_environment
-from vedette_rl.envs.registry import find_episode_bound, find_spec, step_limit
 from vedette_rl.envs.spaces import Spaces, check_declared, transition_dtype
 from vedette_rl.errors import RlError
 from vedette_rl.import_by_name import import_by_name, is_import_name
@@ -31,9 +29,9 @@ from vedette_rl.replay.budget import (
 )
 from vedette_rl.replay.rows import MemoryRing
 from vedette_rl.replay.uniform import make_custom_replay
-from vedette_rl.steps.registry import make_step_processor, prepare_steps, step_processor
+from vedette_rl.steps.registry import make_step_processor, step_processor
 from vedette_services.config.contradictions import contradictions
-from vedette_services.config.probing import probe_spaces
+from vedette_services.config.probing import EnvironmentProbe
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import (
     SettingError,
@@ -41,8 +39,7 @@ from vedette_services.errors import (
     foreign_error_message,
     raise_errors,
 )
-from vedette_services.net.addresses import Address
-from vedette_services.net.keys import list_keys
+from vedette_services.host.env_probe import dtype_to_json
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.replay_layout import (
     ReplayLayout,
@@ -54,7 +51,7 @@ from vedette_services.run.start import Start
 from vedette_services.status.records import status_records_bytes
 
 
-def check_made(config: RunConfig, start: Start) -> None:
+def check_made(config: RunConfig, start: Start, probe: EnvironmentProbe) -> None:
     """Check that an environment that is played here can be made and has the declared spaces.
 
     Raises:
@@ -65,80 +62,27 @@ def check_made(config: RunConfig, start: Start) -> None:
     if start.in_process and config.evaluation.where == "actors":
         why = "one process evaluates by itself, between its steps"
         raise SettingError("evaluation.where", why, "set evaluation.where=auto")
-    if not env.is_declared or (config.evaluates_on_actors and not start.in_process):
+    if not env.is_declared or not (config.evaluates_on_learner or start.in_process):
         return
-    undeclared = env.model_copy(update={"observation": None, "action": None})
-    check_declared(env, probe_spaces(undeclared))
+    check_declared(env, probe.facts(env).spaces)
 
 
-_UNPLAYED = "where none plays any, the returns of their actors count"
-
-
-def check_trust(config: RunConfig, address: Address, keys: Path | None) -> tuple[str, ...]:
-    """Refuse evaluations by managers of which none could count; nothing where the learner plays.
-
-    Args:
-        address: where the learner will listen.
-        keys: folder of its keys; None: none.
-
-    Returns:
-        Lines for the user.
-
-    Raises:
-        SettingError: names the key and the fix.
-    """
-    trusted = config.evaluation.trusted
-    key = "evaluation.trusted"
-    if trusted and keys is None:
-        raise SettingError(key, "names keys, and the learner has none", "start it with --keys DIR")
-    if not (config.evaluates_on_actors and config.learner.eval_interval):
-        return ()
-    if keys is None and address.loopback:
-        all_count = "evaluations are played by the managers on this host, which all count"
-        return (f"{all_count}; {_UNPLAYED}",)
-    if keys is None:
-        raise SettingError(
-            "evaluation.where",
-            f"actors: without keys whoever reaches {address} could claim any return",
-            f"start with --keys DIR and name the evaluators' keys in {key}",
-        )
-    own, admitted = list_keys(keys)
-    keyed = {one.public.decode(): one.name for one in (own, *admitted)}
-    names = keyed | {name: name for name in keyed.values()}
-    known = [names[one] for one in trusted if one in names]
-    lines = [f"{key}: no key {one} is admitted" for one in trusted if one not in names]
-    stop = config.stop
-    if not trusted and stop.target_return is not None:
-        others = stop.max_opts or stop.max_env_steps or stop.max_seconds
-        if not others:
-            fix = f"name the evaluators' keys in {key} (`vedette keys list {keys}`)"
-            raise SettingError("stop.target_return", f"is never reached without {key}", fix)
-    if not known:
-        return (*lines, f"{key} names nobody: evaluations are shown, and decide nothing")
-    who = ", ".join(known)
-    return (*lines, f"evaluations are played by managers; those of {who} count; {_UNPLAYED}")
-
-
-def describe_evaluation_bound(config: RunConfig) -> str:
+def describe_evaluation_bound(config: RunConfig, probe: EnvironmentProbe) -> str:
     """Return where evaluations cut episodes that have no known limit; "" where they have one."""
     own = config.evaluation.max_episode_steps
     key = "evaluation.max_episode_steps"
-    if not config.learner.eval_interval or config.evaluates_on_actors:
+    if not config.evaluates_on_learner:
         return ""
-    env = config.env.for_evaluation()
-    if own is None:
-        if not env.is_vector_form and (env.max_episode_steps or find_spec(env).max_episode_steps):
-            return ""
-        with closing(make_env(env)) as made:
-            if step_limit(made):
-                return ""
-            bound = find_episode_bound(made)
-        return (
-            f"{env.id} names no time limit: training episodes end only when the environment ends "
-            f"them, evaluations cut theirs at {bound:,} steps (env.max_episode_steps bounds both, "
-            f"{key} evaluations)"
-        )
-    return f"evaluations cut episodes at {own:,} steps, by {key}"
+    if own is not None:
+        return f"evaluations cut episodes at {own:,} steps, by {key}"
+    facts = probe.facts(config.env)
+    if facts.has_limit:
+        return ""
+    return (
+        f"{config.env.id} names no time limit: training episodes end only when the environment "
+        f"ends them, evaluations cut theirs at {facts.episode_bound:,} steps "
+        f"(env.max_episode_steps bounds both, {key} evaluations)"
+    )
 
 
 def describe_schedule(config: RunConfig, begins_at: int) -> str:
@@ -230,19 +174,27 @@ def check_policy(config: RunConfig, spaces: Spaces) -> None:
         )
 
 
-def check_steps(config: RunConfig, spaces: Spaces) -> None:
+def check_steps(config: RunConfig, spaces: Spaces, probe: EnvironmentProbe) -> None:
     """Check that the step processor can be made for these transitions and, where the environment
     is here, prepared with it."""
     actors = config.actors
     agent = config.agent
+    name = actors.step_processor
     row = transition_dtype(spaces, configured_columns(config, spaces))
     arguments = agent.n_step, agent.discount, actors.envs_per_actor, row
-    name = actors.step_processor
     with _custom_part_errors("actors.step_processor", name):
-        made = make_step_processor(name, *arguments, her_goals=actors.her_goals)
-        if hasattr(made, "prepare") and not config.env.is_declared:
-            with closing(make_vector_environment(config.env, 1, config.seed)) as envs:
-                prepare_steps(made, envs, config.seed)
+        processor = make_step_processor(name, *arguments, her_goals=actors.her_goals)
+    if hasattr(processor, "prepare") and not config.env.is_declared:
+        made_of = {
+            "processor": name,
+            "n_step": agent.n_step,
+            "discount": agent.discount,
+            "envs": actors.envs_per_actor,
+            "row": dtype_to_json(row),
+            "her_goals": actors.her_goals,
+            "seed": config.seed,
+        }
+        probe.prepare(config.env, made_of)
 
 
 def check_custom_replay(config: RunConfig, layout: ReplayLayout) -> None:

@@ -93,6 +93,7 @@ class Playing:
             self.env,
             episodes or own.episodes,
             (own.seed + _OTHER_EPISODES) % _SEEDS if seed is None else seed,
+            side_by_side=own.envs,
             max_episode_steps=own.max_episode_steps,
             allow_import=self.allow_import,
             make_processes=ProcessEnvs,

@@ -7,7 +7,7 @@ from pathlib import Path
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.networks.config import NetworkConfig
 from vedette_rl.networks.observation import describe_input
-from vedette_services.config.probing import check_agent, environment_errors, probe_spaces
+from vedette_services.config.probing import EnvironmentProbe, check_agent, environment_errors
 from vedette_services.config.run_config import RunConfig
 from vedette_services.config.without_effect import settings_without_effect
 from vedette_services.errors import (
@@ -47,24 +47,43 @@ from vedette_services.run.start_plan import StartPlan
 
 
 @config_errors()
-def plan_start(config: RunConfig, out: Path, start: Start = RESUME, *, note: str = "") -> StartPlan:
+def plan_start(
+    config: RunConfig,
+    out: Path,
+    start: Start = RESUME,
+    *,
+    note: str = "",
+    probe: EnvironmentProbe | None = None,
+) -> StartPlan:
     """Decide what a start does, and refuse a run that cannot work, with the cheapest checks first.
 
-    Nothing changes. Imports torch only if a policy has to be built that needs it: one that sends
-    initial priorities, or has a custom network.
+    Nothing changes. The environment is made once, in a process that is gone at the end. Imports
+    torch only if a policy has to be built that needs it: one that sends initial priorities, or has
+    a custom network.
 
     Args:
         out: the run's directory, which need not exist yet.
         note: where the configuration comes from.
+        probe: that has loaded the configuration, perhaps by making the environment; who has opened
+            it closes it before a player makes one. None: one of its own.
 
     Raises:
         UsageError: one line that names the key and the fix.
     """
+    if probe is not None:
+        return _plan(config, out, start, note, probe)
+    with EnvironmentProbe() as opened:
+        return _plan(config, out, start, note, opened)
+
+
+def _plan(
+    config: RunConfig, out: Path, start: Start, note: str, probe: EnvironmentProbe
+) -> StartPlan:
     require_daemons("training")
     try:
         check_settings(config)
     except (SettingError, ManySettingsError) as error:
-        raise_errors([*error.errors, *environment_errors(config)])
+        raise_errors([*error.errors, *environment_errors(config, probe)])
     check_out(out)
     run = RunDirectory(out)
     run.check_free()
@@ -75,12 +94,12 @@ def plan_start(config: RunConfig, out: Path, start: Start = RESUME, *, note: str
     check_import_names(config)
     if why := missing_device(config.learner.device):
         raise SettingError("learner.device", why, "set learner.device=auto")
-    spaces = probe_spaces(config.env)
-    check_made(config, start)
+    spaces = probe.spaces(config.env)
+    check_made(config, start, probe)
     check_agent(config, spaces, learns=not start.custom_loop)
     check_policy(config, spaces)
     layout = replay_layout(config, spaces)
-    check_steps(config, spaces)
+    check_steps(config, spaces, probe)
     check_custom_replay(config, layout)
     check_batch(config, layout)
     point = check_resume(config, out, start, spaces, layout)
@@ -99,7 +118,7 @@ def plan_start(config: RunConfig, out: Path, start: Start = RESUME, *, note: str
         device = ""
         lines = lines[1:]
     described = [budget, *sources.lines, device, network, describe_repeats(config, layout), *lines]
-    described.append(describe_evaluation_bound(config))
+    described.append(describe_evaluation_bound(config, probe))
     if not start.custom_loop:
         described.append(describe_schedule(config, point.opt_steps or 0))
     described += settings_without_effect(config, observation, in_process=start.in_process)

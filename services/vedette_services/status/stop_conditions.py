@@ -78,10 +78,20 @@ STOPPED_EVALUATION = "the last evaluation was stopped"
 """The sentence about a last evaluation that the user did not wait for."""
 
 
-def missing_evaluation(*, by_managers: bool = False) -> str:
-    """Return the sentence about a last model that no evaluator whose result counts has played."""
+def missing_evaluation(*, by_managers: bool = False, cause: str = "") -> str:
+    """Return the sentence about a last model that no evaluator whose result counts has played.
+
+    Args:
+        cause: the error of the learner's own evaluator; "": none is known.
+    """
     if by_managers:
-        return f"no manager that counts has evaluated the last model: {_PLAY_LAST}"
+        return (
+            f"no manager that counts has evaluated the last model: {_PLAY_LAST}. Managers evaluate "
+            "in environments beside those of their actors: where there is no second one, "
+            "learner.eval_interval=0 leaves evaluations out"
+        )
+    if cause:
+        return f"the last evaluation failed ({cause}): {_PLAY_LAST}"
     return f"the last evaluation failed, or does not count: {_PLAY_LAST}"
 
 

@@ -10,7 +10,7 @@ import vedette_rl.agents
 import vedette_rl.core
 import vedette_rl.networks
 
-PAGE = (Path(__file__).parents[3] / "docs" / "how-to" / "your-own-agent.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "how-to" / "custom-agent.md").read_text()
 
 
 @pytest.mark.parametrize("index", [vedette_rl.agents, vedette_rl.networks])

@@ -20,7 +20,7 @@ from vedette_services.config import RunConfig, load_config, read_config, write_c
 from vedette_services.errors import ConfigError, SettingError
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import list_keys, make_keys
-from vedette_services.run.checks import check_trust
+from vedette_services.run.trust import check_trust
 
 BOX = {"space": "box", "shape": [4]}
 TWO = {"space": "discrete", "n": 2}

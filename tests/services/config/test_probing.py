@@ -12,13 +12,9 @@ import pytest
 from vedette_rl.envs import EnvConfig
 from vedette_services.config import RunConfig, load_config
 from vedette_services.config.loading import complete_config
-from vedette_services.config.probing import (
-    Shape,
-    StepCost,
-    choose_shape,
-    fit_stepping,
-    measure_step,
-)
+from vedette_services.config.probing import EnvironmentProbe
+from vedette_services.config.stepping import Shape, choose_shape, fit_stepping
+from vedette_services.host.step_cost import StepCost
 
 
 class Waiting(gym.Env[Any, Any]):
@@ -90,6 +86,11 @@ def test_only_steps_that_wait_side_by_side_add_up(
     assert cost.steps_per_s(8, stepping) == pytest.approx(steps_per_s)
 
 
+def measure_step(env: EnvConfig) -> StepCost | None:
+    with EnvironmentProbe() as probe:
+        return probe.step_cost(env)
+
+
 def test_a_step_that_waits_is_told_from_one_that_computes() -> None:
     waits = measure_step(EnvConfig(id=f"{__name__}:Waiting"))
     assert waits is not None
@@ -106,14 +107,17 @@ def test_a_step_that_waits_is_told_from_one_that_computes() -> None:
 def test_the_choice_is_in_the_configuration_and_in_one_line() -> None:
     own = f"{__name__}:Waiting"
     settings = ["agent.name=dqn", "env.kwargs.wait_s=0.02"]
-    found = load_config(env=own, settings=settings, environment={}, fit="here")
+    probe = EnvironmentProbe()
+    found = load_config(env=own, settings=settings, environment={}, fit="here", probe=probe)
     assert found.config.env.stepping == "threads"
     assert (found.config.actors.count, found.config.actors.envs_per_actor) == (2, 8)
     [line] = [line for line in found.decided if "env.stepping" in line]
     assert line.startswith(f"a step of {own} takes 2")
     assert "2 actors of 8 environments, stepped side by side in threads" in line
     before = Waiting.made
-    again = load_config(env=own, settings=[*settings, "seed=5"], environment={}, fit="elsewhere")
+    other = [*settings, "seed=5"]
+    again = load_config(env=own, settings=other, environment={}, fit="elsewhere", probe=probe)
+    probe.close()
     assert again.fitted.endswith(
         "each actor of 8 environments, stepped side by side in threads (env.stepping)"
     )
@@ -137,9 +141,11 @@ def test_in_one_process_one_actor_steps_all_environments_that_wait() -> None:
 
 def test_a_configuration_made_in_python_is_fitted_as_a_file_is() -> None:
     table = {"env": {"id": f"{__name__}:Waiting"}, "agent": {"name": "dqn"}}
-    made = complete_config(RunConfig.model_validate(table), "here")
+    with EnvironmentProbe() as probe:
+        made = complete_config(RunConfig.model_validate(table), "here", probe)
+        loaded = load_config(table=table, environment={}, fit="here", probe=probe)
     assert made.config.env.stepping == "threads"
-    assert made.decided[0] == load_config(table=table, environment={}, fit="here").decided[0]
+    assert made.decided[0] == loaded.decided[0]
 
 
 @pytest.mark.parametrize(
@@ -149,7 +155,8 @@ def test_nothing_is_chosen_where_it_is_said_or_cannot_be(setting: str) -> None:
     found = load_config(
         env=f"{__name__}:Waiting", agent="dqn", settings=[setting], environment={}
     ).config
-    assert fit_stepping(found, cores=2) == (found, "")
+    with EnvironmentProbe() as probe:
+        assert fit_stepping(found, probe, cores=2) == (found, "")
 
 
 def test_a_run_that_goes_on_keeps_how_it_steps(tmp_path: Path) -> None:

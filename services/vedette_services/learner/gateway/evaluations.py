@@ -21,6 +21,8 @@ from vedette_services.status.status import Eval
 EVALUATION_FAILED_REST_S = 30.0
 """A manager whose evaluation failed is not asked again for so long."""
 
+_FAILURES_EACH = 2  # an environment that exists once fails each time that a second one is made
+
 NO_EVALUATOR_S = 10.0
 """Without a trusted manager that plays evaluations for so long, the actors' returns count."""
 
@@ -141,6 +143,7 @@ class ActorEvaluations:
         self._due: int | None = None  # the version from which on the next evaluation is due
         self._shown_due = 0  # the same for evaluations that are only shown
         self._finished: CheckedEvaluation | None = None
+        self._failures = 0  # of evaluations, since one has ended well
         self._returns = (0, 0.0)  # episodes of trusted managers' actors, and the sum of returns
         self._logged: set[str] = set()
 
@@ -254,8 +257,9 @@ class ActorEvaluations:
         return finished
 
     def is_hopeless(self, now: float) -> bool:
-        """Return True if no manager can play, and none could for `NO_EVALUATOR_S`."""
-        return self._asked is None and now - self._evaluator_at > NO_EVALUATOR_S
+        """Return True if no manager can play: none for `NO_EVALUATOR_S`, or all failed twice."""
+        failed = self._failures >= _FAILURES_EACH * max(1, len(self._playing()))
+        return self._asked is None and (failed or now - self._evaluator_at > NO_EVALUATOR_S)
 
     @property
     def state(self) -> str:
@@ -322,6 +326,7 @@ class ActorEvaluations:
             EvaluationReportError: it is not as it was asked for.
         """
         if report.failed:
+            self._failures += 1
             self._withdraw(f"manager {asked.manager} cannot evaluate: {report.failed}", now)
             return
         model = asked.model or self._find_held(asked, report)
@@ -356,6 +361,7 @@ class ActorEvaluations:
     ) -> None:
         check_results(report, self._episodes)
         self._asked = None
+        self._failures = 0
         self._held = self._held[-1:]
         self._set_due(model.version, counts=counts)
         result = Eval(

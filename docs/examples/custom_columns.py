@@ -1,7 +1,7 @@
-"""A column of your own: how likely a policy took its actions, for a loss that corrects by it."""
+"""A custom column: how likely a policy took its actions, for a loss that corrects by it."""
 
 import numpy as np
-from own_agent import LinearAgent, LinearPolicy
+from custom_agent import LinearAgent, LinearPolicy
 
 import vedette
 from vedette_rl.agents import AgentConfig, AgentKind
@@ -48,14 +48,14 @@ def columns(config, spaces):
 
 
 Sampling = AgentKind(
-    "own_columns:Sampling", AgentConfig, build_agent, build_policy, columns=columns
+    "custom_columns:Sampling", AgentConfig, build_agent, build_policy, columns=columns
 )
 
 
 if __name__ == "__main__":
     result = vedette.train(
         env="CartPole-v1",
-        agent=AgentConfig(name="own_columns:Sampling", learning_rate=0.01),
+        agent=AgentConfig(name="custom_columns:Sampling", learning_rate=0.01),
         stop=vedette.StopConfig(max_opts=300),
         in_process=True,
     )

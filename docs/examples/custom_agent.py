@@ -1,4 +1,4 @@
-"""An agent of your own: the half that learns, the half that acts, and the kind that builds both."""
+"""A custom agent: the half that learns, the half that acts, and the kind that builds both."""
 
 import numpy as np
 import torch
@@ -54,7 +54,7 @@ class LinearAgent:
     def model_info(self):  # what travels to the actors: copies
         return ModelInfo(self.opt_steps, self.online.arrays())
 
-    def get_state(self):  # what a resumed run goes on from, and --init-from begins with: copies
+    def get_state(self):  # what a resumed run continues from, and --init-from begins with: copies
         return {
             "online": self.online.get(self.online.data),
             "target": self.target.get(self.target.data),
@@ -101,14 +101,14 @@ def build_policy(config, spaces, *, ranks, seed):
 
 
 # what `agent.name` names; check=... is a function that refuses spaces it cannot take
-Linear = AgentKind("own_agent:Linear", AgentConfig, build_agent, build_policy)
+Linear = AgentKind("custom_agent:Linear", AgentConfig, build_agent, build_policy)
 
 
 if __name__ == "__main__":
-    # In a terminal: vedette run --env CartPole-v1 --agent own_agent:Linear
+    # In a terminal: vedette run --env CartPole-v1 --agent custom_agent:Linear
     result = vedette.train(
         env="CartPole-v1",
-        agent=AgentConfig(name="own_agent:Linear", learning_rate=0.01, n_step=3),
+        agent=AgentConfig(name="custom_agent:Linear", learning_rate=0.01, n_step=3),
         learner=vedette.LearnerConfig(eval_interval=250),
         stop=vedette.StopConfig(max_opts=500),
         in_process=True,

@@ -1,4 +1,4 @@
-"""A recorder of your own: five methods, made with the run's directory."""
+"""A custom recorder: five methods, made with the run's directory."""
 
 import vedette
 
@@ -26,11 +26,11 @@ class Printer:
 
 
 if __name__ == "__main__":
-    # In a terminal: vedette run --set 'learner.recorders=["csv", "own_recorder:Printer"]'
+    # In a terminal: vedette run --set 'learner.recorders=["csv", "custom_recorder:Printer"]'
     result = vedette.train(
         env="CartPole-v1",
         learner=vedette.LearnerConfig(
-            recorders=("csv", "own_recorder:Printer"), flush_record_interval=100
+            recorders=("csv", "custom_recorder:Printer"), flush_record_interval=100
         ),
         stop=vedette.StopConfig(max_opts=500),
         in_process=True,

@@ -1,4 +1,4 @@
-"""`vedette.Actor` in a loop of its own beside an actor process, and in real time."""
+"""`vedette.Actor` in a custom loop beside an actor process, and in real time."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ from vedette_services.errors import NoAnswerError
 from vedette_services.host.processes import ONE_THREAD, python_module
 from vedette_services.status.client import StatusClient
 
-OWN_LOOP = "bench.own_loop"
+CUSTOM_LOOP = "bench.custom_loop"
 MANAGER = "actors"
-"""A word of its command line; an own loop has none."""
+"""A word of its command line; a custom loop has none."""
 
 STOP = signal.SIGSTOP
 GO = signal.SIGCONT
@@ -56,8 +56,8 @@ _SAID = re.compile(r"(\d+) steps, (\d+) periods missed, longest act ([\d.]+) ms,
 
 
 @dataclass(frozen=True, slots=True)
-class OwnLoopBench:
-    """Measures an actor of several environments, as a process and in a loop of its own, in turn on
+class CustomLoopBench:
+    """Measures an actor of several environments, as a process and in a custom loop, in turn on
     one core (the other one stands still), with the learner and the process's manager on the others;
     its processor time counts.
 
@@ -91,36 +91,41 @@ class OwnLoopBench:
                 "learner.eval_interval=0",
             ],
         ).config
-        found: dict[str, list[Any]] = {"process": [], "own": []}
+        measured_by_kind: dict[str, list[Any]] = {"process": [], "custom": []}
         with reserve_core() as core, learner_of(config) as (address, asker):
             alike = [f"{name}={value}" for name, value in ONE_THREAD.items()]  # an actor's, too
-            own = ["env", *alike, *python_module(OWN_LOOP, str(address), self.env, str(self.envs))]
+            loop = [
+                "env",
+                *alike,
+                *python_module(CUSTOM_LOOP, str(address), self.env, str(self.envs)),
+            ]
             with run_actors(address, 1):
                 _await_samples(asker, ACTOR)
                 _keep_acting_on(core, ACTOR)
-                with signalled(ACTOR, STOP, GO), running([own]):
+                with signalled(ACTOR, STOP, GO), running([loop]):
                     time.sleep(_WARM_S)  # what is under way comes in
-                    _await_samples(asker, OWN_LOOP)
-                    _keep_acting_on(core, OWN_LOOP)
+                    _await_samples(asker, CUSTOM_LOOP)
+                    _keep_acting_on(core, CUSTOM_LOOP)
                     for _ in range(self.rounds):
-                        found["own"].append(self._measure(asker, OWN_LOOP))
-                        with signalled(OWN_LOOP, STOP, GO), signalled(ACTOR, GO, STOP):
-                            found["process"].append(self._measure(asker, ACTOR))
-        rates = {kind: [one.per_s for one in rounds] for kind, rounds in found.items()}
+                        measured_by_kind["custom"].append(self._measure(asker, CUSTOM_LOOP))
+                        with signalled(CUSTOM_LOOP, STOP, GO), signalled(ACTOR, GO, STOP):
+                            measured_by_kind["process"].append(self._measure(asker, ACTOR))
+        rates = {kind: [one.per_s for one in rounds] for kind, rounds in measured_by_kind.items()}
         costs = {
-            kind: [one.rows / one.processor_s for one in rounds] for kind, rounds in found.items()
+            kind: [one.rows / one.processor_s for one in rounds]
+            for kind, rounds in measured_by_kind.items()
         }
         return {
             "env": self.env,
             "envs": self.envs,
             "rows": self.rows,
             **{f"{kind}_steps_per_s": summarize_rounds(rounds) for kind, rounds in rates.items()},
-            "ratio": ratio_of_rounds(rates["own"], rates["process"]),
+            "ratio": ratio_of_rounds(rates["custom"], rates["process"]),
             **{
                 f"{kind}_steps_per_processor_s": summarize_rounds(rounds)
                 for kind, rounds in costs.items()
             },
-            "processor_ratio": ratio_of_rounds(costs["own"], costs["process"]),
+            "processor_ratio": ratio_of_rounds(costs["custom"], costs["process"]),
         }
 
     def _measure(self, asker: StatusClient, module: str) -> Measured:
@@ -202,9 +207,9 @@ class RealTimeBench:
                 said, _ = playing.communicate(timeout=total_s + 60.0)
             process.terminate()
             process.wait(60.0)
-        found = _SAID.search(said)
-        assert found is not None, said
-        steps, missed, longest_ms, dropped = map(float, found.groups())
+        match = _SAID.search(said)
+        assert match is not None, said
+        steps, missed, longest_ms, dropped = map(float, match.groups())
         return {
             "kills": self.kills,
             "steps": int(steps),
@@ -219,7 +224,7 @@ def _started(command: list[str]) -> subprocess.Popen[bytes]:
 
 
 def play(learner: str, env: str, envs: int) -> None:
-    """Play until this process is killed: the simulator of `OwnLoopBench`."""
+    """Play until this process is killed: the simulator of `CustomLoopBench`."""
     config = EnvConfig(id=env, vectorization="loop", stepping="serial")
     group = make_group(config, envs)
     obs = group.layout.empty(envs)

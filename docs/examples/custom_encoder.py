@@ -1,4 +1,4 @@
-"""An encoder of your own in front of SAC's or IQN's layers: any nn.Module, by name."""
+"""A custom encoder in front of SAC's or IQN's layers: any nn.Module, by name."""
 
 import torch
 from torch import nn
@@ -17,10 +17,10 @@ class MyEncoder(nn.Module):
 
 
 if __name__ == "__main__":
-    # In a terminal: vedette run --env Pendulum-v1 --set agent.network=own_encoder:MyEncoder
+    # In a terminal: vedette run --env Pendulum-v1 --set agent.network=custom_encoder:MyEncoder
     result = vedette.train(
         env="Pendulum-v1",
-        agent=vedette.SAC(network="own_encoder:MyEncoder"),
+        agent=vedette.SAC(network="custom_encoder:MyEncoder"),
         evaluation=vedette.EvaluationConfig(episodes=2),
         learner=vedette.LearnerConfig(eval_interval=20, warmup_period=300),
         stop=vedette.StopConfig(max_opts=60),

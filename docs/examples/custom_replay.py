@@ -1,4 +1,4 @@
-"""A replay of your own: it draws newer samples more often."""
+"""A custom replay: it draws newer samples more often."""
 
 import vedette
 from vedette_rl.core import Sample
@@ -14,7 +14,7 @@ class Recent(UniformReplay):
         self.draws = draws
 
     def sample(self, batch_size):
-        oldest, inserted = self.rows.live()  # a writer goes on inserting meanwhile
+        oldest, inserted = self.rows.live()  # a writer keeps inserting meanwhile
         if oldest == inserted:
             raise EmptyReplayError
         numbers = self.rng.integers(oldest, inserted, (self.draws, batch_size)).max(axis=0)
@@ -26,7 +26,7 @@ class Recent(UniformReplay):
 if __name__ == "__main__":
     result = vedette.train(
         env="CartPole-v1",
-        replay=vedette.ReplayConfig(name="own_replay:Recent", kwargs={"draws": 3}),
+        replay=vedette.ReplayConfig(name="custom_replay:Recent", kwargs={"draws": 3}),
         stop=vedette.StopConfig(max_opts=200),
         in_process=True,
     )

@@ -1,4 +1,4 @@
-"""A step processor and an exploration of your own, by name."""
+"""A custom step processor and a custom exploration, by name."""
 
 import numpy as np
 
@@ -29,8 +29,8 @@ class Greedier:
 if __name__ == "__main__":
     result = vedette.train(
         env="CartPole-v1",
-        agent=vedette.DQN(exploration=vedette.ExplorationConfig(kind="own_steps:Greedier")),
-        actors=vedette.ActorsConfig(step_processor="own_steps:SignedRewards"),
+        agent=vedette.DQN(exploration=vedette.ExplorationConfig(kind="custom_steps:Greedier")),
+        actors=vedette.ActorsConfig(step_processor="custom_steps:SignedRewards"),
         stop=vedette.StopConfig(max_opts=200),
         in_process=True,
     )

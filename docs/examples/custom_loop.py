@@ -3,8 +3,8 @@
 The lines marked `# +` are all that it needs for that: in their place a loop of one process makes an
 environment, acts in it and adds what it saw to a buffer in its memory.
 
-    python own_loop.py                                             # terminal 1
-    vedette actors --learner 127.0.0.1 --allow-import own_loop     # terminal 2, or other hosts
+    python custom_loop.py                                             # terminal 1
+    vedette actors --learner 127.0.0.1 --allow-import custom_loop     # terminal 2, or other hosts
 """
 
 import time
@@ -31,7 +31,7 @@ class Args:
     alpha: float = 0.2
     policy_lr: float = 3e-4
     q_lr: float = 1e-3
-    run_dir: str = "runs/own_loop"  # +
+    run_dir: str = "runs/custom_loop"  # +
     bind: str = "127.0.0.1:5555"  # +
 
 
@@ -69,7 +69,7 @@ class Actor(nn.Module):
 
 
 class Policy:  # +
-    """How each actor acts: made there, on the arrays that the loop publishes."""  # +
+    """Acts in each actor: made there, on the arrays that the loop publishes."""  # +
 
     def __init__(self, spaces, seed):  # +
         torch.manual_seed(seed)  # +
@@ -109,7 +109,7 @@ def main(args):
     ratio = args.batch_size
     settings = {  # +
         "env": args.env_id,  # +
-        "agent": "own_loop:Policy",  # +
+        "agent": "custom_loop:Policy",  # +
         "replay": vedette.ReplayConfig(capacity=size, samples_per_insert=ratio),  # +
         "learner": vedette.LearnerConfig(warmup_period=args.learning_starts),  # +
     }  # +

@@ -1,0 +1,223 @@
+"""Makes an environment once to learn about it: the program of a `ProbeProcess`."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Callable
+from contextlib import closing
+from multiprocessing.connection import Connection
+from typing import Any, Protocol
+
+import numpy as np
+
+from vedette_rl.envs.config import EnvConfig
+from vedette_rl.envs.make import examine_environment, make_env, vector_of_one
+from vedette_rl.envs.registry import find_episode_bound, find_spec, step_limit
+from vedette_rl.envs.stored_spaces import spaces_to_json
+from vedette_rl.envs.vector_env import Env
+from vedette_rl.errors import RlError, UnknownEnvironmentError
+from vedette_rl.import_by_name import is_import_name
+from vedette_rl.steps.registry import make_step_processor, prepare_steps
+from vedette_services.errors import (
+    ConfigError,
+    SettingError,
+    UsageError,
+    config_error,
+    foreign_error_message,
+)
+from vedette_services.host.probe_process import EnvironmentNotFoundError, Json
+from vedette_services.host.processes import (
+    die_with_parent,
+    ignore_stop_signals,
+)
+from vedette_services.host.step_cost import measure_step
+
+log = logging.getLogger("vedette.config")
+
+
+class ProbeSession(Protocol):
+    """One environment, which is made once."""
+
+    def ask(self, command: Json) -> Json:
+        """Carry a command out; return its answer.
+
+        Raises:
+            ConfigError: the environment fails.
+        """
+        ...
+
+    def close(self) -> None:
+        """Close the environment; nothing of it is left."""
+        ...
+
+
+class LocalSession:
+    """Makes the environment in this process.
+
+    Args:
+        on_stage: told what is waited for from now on.
+    """
+
+    def __init__(
+        self, config: EnvConfig, *, on_stage: Callable[[str], None] = lambda stage: None
+    ) -> None:
+        self._config = config
+        self._on_stage = on_stage
+        self._env: Env | None = None
+
+    def ask(self, command: Json) -> Json:
+        match command["do"]:
+            case "examine":
+                return self._examine()
+            case "measure":
+                return self._measure()
+            case "prepare":
+                return self._prepare(command)
+            case other:
+                raise ValueError(f"no command {other!r}")
+
+    def close(self) -> None:
+        if self._env is not None:
+            self._env.close()
+        self._env = None
+
+    def _examine(self) -> Json:
+        env_id = self._config.id
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            try:
+                self._on_stage("made")
+                env = self._env = make_env(self._config, check=True)
+                self._on_stage("reset and stepped")
+                spaces = examine_environment(env, self._config)
+                bound = find_episode_bound(env)
+            except UnknownEnvironmentError as e:
+                raise EnvironmentNotFoundError("env.id", str(e)) from e
+            except RlError as e:
+                raise config_error(e, "env.id") from e
+            except UsageError:  # of a module that must not be imported: it says what to do
+                raise
+            except (Exception, SystemExit) as e:
+                why = foreign_error_message(e)
+                raise SettingError(
+                    "env.id",
+                    f"{env_id} fails when it is made, reset and stepped: {why}",
+                    "fix the environment; VEDETTE_TRACEBACK=1 shows where",
+                ) from e
+        return {
+            "spaces": spaces_to_json(spaces),
+            "episode_bound": bound,
+            "has_limit": step_limit(env) is not None,
+            "warnings": list(dict.fromkeys(str(warning.message) for warning in warned)),
+        }
+
+    def _measure(self) -> Json:
+        assert self._env is not None, "it was examined before"
+        self._on_stage("stepped, to measure a step")
+        if find_spec(self._config).entry_point is None:  # it is a vector only
+            return {"cost": None}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # they were told already
+            try:
+                cost = measure_step(self._env, lambda: make_env(self._config))
+            except Exception as error:  # noqa: BLE001 - it plays one after another then
+                log.debug("the step of %s was not measured: %s", self._config.id, error)
+                return {"cost": None}
+        return {"cost": [cost.seconds, cost.computes, cost.overlaps]}
+
+    def _prepare(self, command: Json) -> Json:
+        """Make a step processor and prepare it with the environment."""
+        assert self._env is not None, "it was examined before"
+        self._on_stage("prepared for its step processor")
+        name, seed = command["processor"], command["seed"]
+        try:
+            processor = make_step_processor(
+                name,
+                command["n_step"],
+                command["discount"],
+                command["envs"],
+                dtype_from_json(command["row"]),
+                her_goals=command["her_goals"],
+            )
+            prepare_steps(processor, vector_of_one(self._env, self._config, seed), seed)
+        except RlError as e:
+            raise config_error(e) from e
+        except Exception as e:
+            if not is_import_name(name):
+                raise
+            raise SettingError(
+                "actors.step_processor",
+                f"{name} fails when it is made: {foreign_error_message(e)}",
+                "fix it; VEDETTE_TRACEBACK=1 shows where",
+            ) from e
+        return {}
+
+
+def dtype_to_json(row: np.dtype[Any]) -> Any:
+    """The dtype of a row as JSON."""
+    return np.lib.format.dtype_to_descr(row)
+
+
+def dtype_from_json(text: Any) -> np.dtype[Any]:
+    """The dtype that `dtype_to_json` wrote."""
+    fields = [(name, kind, *(tuple(shape) for shape in shapes)) for name, kind, *shapes in text]
+    return np.lib.format.descr_to_dtype(fields)
+
+
+def error_to_json(error: BaseException) -> Json:
+    """An error of a session, for the process that asked."""
+    text = {"traceback": "".join(traceback.format_exception(error)), "text": str(error)}
+    match error:
+        case SettingError():
+            kind = "unknown" if isinstance(error, EnvironmentNotFoundError) else "setting"
+            return {**text, "kind": kind, "of": [error.key, error.why, error.fix]}
+        case ConfigError():
+            return {**text, "kind": "config"}
+        case UsageError():
+            return {**text, "kind": "usage"}
+        case _:
+            return {**text, "kind": "setting", "of": ["env.id", foreign_error_message(error), ""]}
+
+
+def _serve(pipe: Connection) -> None:
+    """Do what the pipe says until it is closed."""
+    config = EnvConfig.model_validate_json(pipe.recv_bytes())
+
+    def send(answer: Json) -> None:
+        pipe.send_bytes(json.dumps(answer).encode())
+
+    with closing(LocalSession(config, on_stage=lambda stage: send({"stage": stage}))) as session:
+        while True:
+            command = json.loads(pipe.recv_bytes())
+            try:
+                answer = session.ask(command)
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, it is sent
+                answer = {"error": error_to_json(error)}
+            send(answer)
+
+
+def main() -> None:
+    """`python -m vedette_services.host.env_probe PIPE OUTPUT`"""
+    die_with_parent()
+    ignore_stop_signals()
+    descriptor, output = map(int, sys.argv[1:])
+    for stream in (1, 2):
+        os.dup2(output, stream)
+    try:
+        with Connection(descriptor) as pipe:
+            _serve(pipe)
+    except (EOFError, OSError):
+        os._exit(0)  # whoever asked has heard enough; threads would keep the process
+    except Exception:  # noqa: BLE001 - of an environment that is closed; the asker says it
+        traceback.print_exc()
+    sys.stderr.flush()
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""Measures the time of an environment's step on this host."""
+
+from __future__ import annotations
+
+import logging
+import statistics
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from vedette_rl.envs.vector_env import Env, EnvGroup, SerialEnvs, ThreadedEnvs
+from vedette_services.host.system import count_waits
+
+log = logging.getLogger("vedette.config")
+
+SLOW_STEP_S = 0.0002
+"""Below it threads cost more than they gain, even where a step only waits."""
+_OVERLAP = 1.5  # two steps side by side take less than so many times one
+_STEPS = 10
+_SECONDS = 0.3
+_STEPS_LEAST = 3
+
+Stepping = Literal["serial", "threads", "processes"]
+
+
+@dataclass(frozen=True, slots=True)
+class StepCost:
+    """The cost of an environment's step on this host.
+
+    Args:
+        seconds: from call to return.
+        computes: it keeps a processor busy, and does not wait (for a server, a device).
+        overlaps: two threads of a process step two environments side by side.
+    """
+
+    seconds: float
+    computes: bool
+    overlaps: bool
+
+    @property
+    def waits(self) -> bool:
+        """Several environments side by side take no longer than one."""
+        return not self.computes and self.seconds >= SLOW_STEP_S
+
+    def steps_per_s(self, envs: int, stepping: Stepping) -> float:
+        """Return the most steps per second of an actor on one core, without what acting takes.
+
+        Args:
+            envs: environments of the actor.
+        """
+        return (envs if self.waits and stepping != "serial" else 1) / self.seconds
+
+    def describe(self) -> str:
+        """Say how long a step takes, and what it does meanwhile where that matters."""
+        does = "" if self.seconds < SLOW_STEP_S else ", computing" if self.computes else ", waiting"
+        return f"takes {1e3 * self.seconds:.2g} ms{does}"
+
+
+def measure_step(env: Env, make: Callable[[], Env]) -> StepCost:
+    """Measure a step of an environment by random actions.
+
+    Args:
+        env: the environment, which stays open.
+        make: makes another one. It is called only where a step is so slow that it may be worth its
+            while to step two side by side: then two more are made.
+    """
+    seconds, computes = _time_steps(SerialEnvs([env]))
+    if seconds < SLOW_STEP_S:
+        return StepCost(seconds, computes, overlaps=False)
+    try:
+        with closing(ThreadedEnvs(make, 2)) as both:
+            together, _ = _time_steps(both)
+    except Exception as error:  # noqa: BLE001 - it may well not bear threads
+        log.debug("%s does not step in threads: %s", env, error)
+        return StepCost(seconds, computes, overlaps=False)
+    return StepCost(seconds, computes, overlaps=together < _OVERLAP * seconds)
+
+
+def _time_steps(group: EnvGroup) -> tuple[float, bool]:
+    """Return the median seconds of a step of all of a group, of a processor where none waits; and
+    whether they were computing.
+    """
+    places = range(len(group))
+    space = group.action_space
+    space.seed(0)
+    obs = group.layout.empty(len(group))
+    no_seeds = [None] * len(group)
+    group.reset(places, [0, *range(1, len(group))], obs, places)
+    times: list[float] = []
+    busy = time.process_time()
+    waits = count_waits()
+    began = time.perf_counter()
+    while len(times) < _STEPS_LEAST or (len(times) < _STEPS and sum(times) < _SECONDS):
+        actions = np.array([space.sample() for _ in places], space.dtype)
+        started = time.perf_counter()
+        if group.step(actions, obs):
+            group.reset(places, no_seeds, obs, places)
+        times.append(time.perf_counter() - started)
+    wall = time.perf_counter() - began
+    busy = time.process_time() - busy
+    seconds = statistics.median(times)
+    # A busy host also makes a computing step last, but such a step never waits by itself.
+    waited = count_waits() - waits >= len(times)
+    if not waited:
+        seconds = min(seconds, busy / len(times))
+    return seconds, busy > 0.5 * wall or not waited
