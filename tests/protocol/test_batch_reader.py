@@ -40,7 +40,7 @@ def batches(draw: st.DrawFn) -> Batch:
     )
 
 
-def said(read: object, frames: list[Buffer]) -> object:
+def read_or_error(read: object, frames: list[Buffer]) -> object:
     assert callable(read)
     try:
         return read(frames)
@@ -53,7 +53,7 @@ def test_headers_alike_are_read_as_if_each_were_the_first(sent: list[Batch]) -> 
     reader = BatchReader()
     for batch in sent:
         frames = encode(batch)
-        assert said(reader.read, frames) == said(decode_up, frames)
+        assert read_or_error(reader.read, frames) == read_or_error(decode_up, frames)
 
 
 @given(batches())
@@ -68,14 +68,14 @@ def test_a_header_that_was_tampered_with_is_refused_as_ever(
 ) -> None:
     reader = BatchReader()
     for batch in sent:
-        said(reader.read, encode(batch))
+        read_or_error(reader.read, encode(batch))
         header, payload = encode(batch)
         tampered = bytearray(header)
         for _ in range(data.draw(st.integers(1, 2))):
             at = data.draw(st.integers(0, len(header) - 1))
             tampered[at] = data.draw(st.integers(0, 255))
         frames: list[Buffer] = [bytes(tampered), payload]
-        assert said(reader.read, frames) == said(decode_up, frames)
+        assert read_or_error(reader.read, frames) == read_or_error(decode_up, frames)
 
 
 @pytest.mark.parametrize("key", ["seq", "base", "actor", "epoch", "version", "env_steps"])

@@ -62,7 +62,7 @@ class Learner:
         self.duplicates = 0
         self.commits = [(0, 0, self.ledger.to_bytes())]
 
-    def take(self, frames: list[Buffer], now: float) -> None:
+    def receive(self, frames: list[Buffer], now: float) -> None:
         message = decode_up(frames)
         try:
             if isinstance(message, Report):
@@ -191,13 +191,13 @@ class Delivery(RuleBasedStateMachine):
         up = self.managers[name].up
         if up:
             frames = up[place % len(up)] if again else up.pop(place % len(up))
-            self.learner.take(frames, self.now)
+            self.learner.receive(frames, self.now)
 
     @rule(name=name)
     def all_arrive(self, name: str) -> None:
         up = self.managers[name].up
         while up:
-            self.learner.take(up.pop(0), self.now)
+            self.learner.receive(up.pop(0), self.now)
 
     @rule(name=name, seed=st.integers(0, 99), copies=st.integers(1, 2))
     def all_arrive_in_disorder(self, name: str, seed: int, copies: int) -> None:
@@ -206,7 +206,7 @@ class Delivery(RuleBasedStateMachine):
         up[:] = []
         random.Random(seed).shuffle(arriving)
         for frames in arriving:
-            self.learner.take(frames, self.now)
+            self.learner.receive(frames, self.now)
 
     @rule(name=name, place=place)
     def lose(self, name: str, place: int) -> None:

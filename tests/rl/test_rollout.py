@@ -117,7 +117,7 @@ def test_environments_that_others_step_give_the_same_transitions(kind: Any, once
         expected = whole(loop.step(), framed)
         action = other.act()
         obs, *outcome, _ = pushed.step(envs.action_to_environment(action))
-        step = other.take(envs.push(action, outcome[0], obs, *outcome[1:]))
+        step = other.on_step(envs.push(action, outcome[0], obs, *outcome[1:]))
         if step.begins.any():
             envs.begin(pushed.reset()[0])
             other.mark_begun(step.begins)

@@ -143,7 +143,7 @@ def manager() -> ManagerState:
     return state
 
 
-def hear(state: ManagerState, frames: list[bytes], now: float) -> list[Instruction]:
+def receive_control(state: ManagerState, frames: list[bytes], now: float) -> list[Instruction]:
     return state.on_control(decode_control(frames), now)
 
 
@@ -151,17 +151,17 @@ def hear(state: ManagerState, frames: list[bytes], now: float) -> list[Instructi
 def test_a_manager_plays_for_a_learner_of_another_release(peer: tuple[bool, bool]) -> None:
     state = manager()
     (new, old) = peer
-    hear(state, run_frames(new=new, old=old), 0.0)
-    started = hear(state, ack_frames(new=new, old=old), 0.1)
+    receive_control(state, run_frames(new=new, old=old), 0.0)
+    started = receive_control(state, ack_frames(new=new, old=old), 0.1)
     (start,) = (done for done in started if isinstance(done, StartActor))
     made = FinishedBatch(ROWS, 1, 3, bytes(SCHEMA.payload_bytes(ROWS)), env_steps=ROWS)
     (sent,) = state.on_batch(0, start.run, made, 0.2)
     assert isinstance(sent, SendBatches)
     header = msgpack.unpackb(bytes(encode(sent.batches[0])[0]))
     assert header == msgpack.unpackb(batch_frames(0)[0])
-    hear(state, ack_frames(new=new, old=old, contiguous=1), 0.3)
+    receive_control(state, ack_frames(new=new, old=old, contiguous=1), 0.3)
     assert state.has_room_for(0)
-    (refusal,) = hear(
+    (refusal,) = receive_control(
         state,
         [
             msgpack.packb(

@@ -135,17 +135,17 @@ class ProbeProcess:
             self._output = -1
 
 
-def error_from_json(found: Mapping[str, Any]) -> UsageError:
+def error_from_json(described: Mapping[str, Any]) -> UsageError:
     """The error that `error_to_json` wrote."""
     error: UsageError
-    match found["kind"]:
+    match described["kind"]:
         case "unknown":
-            error = EnvironmentNotFoundError(*found["of"])
+            error = EnvironmentNotFoundError(*described["of"])
         case "setting":
-            error = SettingError(*found["of"])
+            error = SettingError(*described["of"])
         case "config":
-            error = ConfigError(found["text"])
+            error = ConfigError(described["text"])
         case _:
-            error = UsageError(found["text"])
-    error.__cause__ = RuntimeError(f"in the environment's own process:\n{found['traceback']}")
+            error = UsageError(described["text"])
+    error.__cause__ = RuntimeError(f"in the environment's own process:\n{described['traceback']}")
     return error

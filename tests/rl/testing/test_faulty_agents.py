@@ -70,7 +70,7 @@ def contract(name: str, misreads: Misreads, mistells: Mistells = as_they_are) ->
     return Contract()
 
 
-def said_of(contract: AgentContract, *names: str) -> dict[str, str]:
+def messages_of_failed(contract: AgentContract, *names: str) -> dict[str, str]:
     """The contract's tests that fail, of these or of all, and what they say."""
     said = {}
     for name in names or [name for name in dir(contract) if name.startswith("test_")]:
@@ -82,7 +82,7 @@ def said_of(contract: AgentContract, *names: str) -> dict[str, str]:
 
 
 def failing(contract: AgentContract) -> list[str]:
-    return [*said_of(contract)]
+    return [*messages_of_failed(contract)]
 
 
 def right(batch: Batch, weights: Weights) -> tuple[Batch, Weights]:
@@ -147,15 +147,15 @@ OWN = "test_a_rows_td_error_is_its_own"
 def test_what_is_misread_is_found(
     agent: str, misreads: Misreads, fails: set[str], mistells: Mistells
 ) -> None:
-    assert fails == {*said_of(contract(agent, misreads, mistells), *fails)}
+    assert fails == {*messages_of_failed(contract(agent, misreads, mistells), *fails)}
 
 
 @pytest.mark.parametrize("agent", ACTIONS)
 def test_another_power_of_the_discount_is_found(agent: str) -> None:
     said = contract(agent, squared_steps)
-    assert [*said_of(said, GEOMETRIC, STATED)] == [GEOMETRIC, STATED]
+    assert [*messages_of_failed(said, GEOMETRIC, STATED)] == [GEOMETRIC, STATED]
     said.discount = None
-    assert [*said_of(said, GEOMETRIC, STATED)] == [GEOMETRIC]
+    assert [*messages_of_failed(said, GEOMETRIC, STATED)] == [GEOMETRIC]
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_no_other_test_fails_for_it(misreads: Misreads, fails: list[str]) -> Non
 def test_another_discount_than_it_says_is_found(agent: str) -> None:
     said = contract(agent, right)
     said.discount = 0.98
-    found = said_of(said, STATED, GEOMETRIC)
+    found = messages_of_failed(said, STATED, GEOMETRIC)
     assert [*found] == [STATED]
     assert found[STATED].startswith("eight more steps discount by 0.92")
     assert "not by 0.98**8 = 0.8508" in found[STATED]
@@ -183,7 +183,7 @@ def test_a_discount_that_falls_in_a_line_is_found(agent: str) -> None:
             faulty._agent.discounts = lambda n, ended: (1 - 0.01 * n).masked_fill(ended, 0.0)
             return faulty
 
-    assert {*said_of(Contract(), STATED, GEOMETRIC, DISCOUNTED)} == {STATED}
+    assert {*messages_of_failed(Contract(), STATED, GEOMETRIC, DISCOUNTED)} == {STATED}
 
 
 @pytest.mark.parametrize("agent", ACTIONS)
@@ -199,17 +199,17 @@ def test_a_discount_that_falls_in_a_line_is_found(agent: str) -> None:
     ids=["clipped", "squared", "root", "weighted", "another row's"],
 )
 def test_td_errors_told_wrong_are_found(agent: str, mistells: Mistells, fails: str) -> None:
-    assert fails in said_of(contract(agent, right, mistells), fails)
+    assert fails in messages_of_failed(contract(agent, right, mistells), fails)
 
 
 @pytest.mark.parametrize("agent", ACTIONS)
 def test_the_value_of_another_rows_next_obs_is_found(agent: str) -> None:
-    assert [*said_of(contract(agent, next_rows_obs), OWN, AFTER, GEOMETRIC)] == [OWN]
+    assert [*messages_of_failed(contract(agent, next_rows_obs), OWN, AFTER, GEOMETRIC)] == [OWN]
 
 
 @pytest.mark.parametrize("agent", ACTIONS)
 def test_an_agent_that_leaves_rewards_out_is_told_so(agent: str) -> None:
-    said = said_of(contract(agent, no_rewards), LINEAR, GEOMETRIC, WEIGHTED)
+    said = messages_of_failed(contract(agent, no_rewards), LINEAR, GEOMETRIC, WEIGHTED)
     assert "do rewards not count" in said[LINEAR]
     assert "do rewards not count" in said[GEOMETRIC]
     assert "another reward makes no difference" in said[WEIGHTED]
@@ -220,7 +220,10 @@ def test_rewards_may_be_scaled(agent: str, scale: float) -> None:
     def scaled(batch: Batch, weights: Weights) -> tuple[Batch, Weights]:
         return {**batch, "reward": scale * batch["reward"]}, weights
 
-    assert said_of(contract(agent, scaled), LINEAR, UNWEIGHTED, OWN, GEOMETRIC, STATED) == {}
+    assert (
+        messages_of_failed(contract(agent, scaled), LINEAR, UNWEIGHTED, OWN, GEOMETRIC, STATED)
+        == {}
+    )
 
 
 @pytest.mark.parametrize("agent", ["dqn", "sac"])

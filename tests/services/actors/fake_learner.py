@@ -167,7 +167,7 @@ class FakeLearner:
     def turn(self) -> None:
         """One round over the sockets."""
         if self._samples.poll(5):
-            self._take(self._samples.recv_multipart())
+            self._on_samples(self._samples.recv_multipart())
         for joined, answer in (
             (self._control, lambda topic: self._send(self._control, topic, self.run)),
             (self._models, lambda topic: self.publish(topic)),
@@ -212,7 +212,7 @@ class FakeLearner:
     def _send(self, socket: zmq.Socket[bytes], topic: bytes, message: Message) -> None:
         socket.send_multipart([topic, *encode(message)])
 
-    def _take(self, frames: list[bytes]) -> None:
+    def _on_samples(self, frames: list[bytes]) -> None:
         message = decode_up(frames)
         now = time.monotonic()
         if isinstance(message, Report):

@@ -35,7 +35,7 @@ def of(kind: type[T], instructions: Iterable[Instruction]) -> list[T]:
     return [instruction for instruction in instructions if isinstance(instruction, kind)]
 
 
-def said(instructions: Iterable[Instruction]) -> str:
+def logged_text(instructions: Iterable[Instruction]) -> str:
     return "\n".join(say.text for say in of(WriteLog, instructions))
 
 

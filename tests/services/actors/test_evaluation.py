@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from fake_learner import a_model as a_model_of
 from fake_learner import a_run, wait_for
-from manager_rig import RUN, Rig, a_model, last_report, of, said
+from manager_rig import RUN, Rig, a_model, last_report, logged_text, of
 
 from vedette_protocol.messages import EVALUATE, EvaluationReport, Run
 from vedette_protocol.model import pack_model
@@ -93,7 +93,7 @@ def test_a_process_that_ends_by_itself_is_reported_and_logged() -> None:
     evaluation = last_report(told).evaluation
     assert evaluation is not None
     assert evaluation.failed == "RuntimeError: no display"
-    assert "the evaluation of version 10 failed: RuntimeError: no display" in said(told)
+    assert "the evaluation of version 10 failed: RuntimeError: no display" in logged_text(told)
     assert of(PlayEvaluation, rig.ack(**ASKED)) == []
 
 
@@ -201,4 +201,4 @@ def test_a_process_that_cannot_play_says_why(
 def test_actors_go_on_where_only_the_evaluations_of_a_run_change() -> None:
     rig = Rig().joined()
     back = replace(RUN, learner=79, evaluation=SETTINGS)
-    assert "the actors go on" in said(rig.state.on_control(back, 1.0))
+    assert "the actors go on" in logged_text(rig.state.on_control(back, 1.0))

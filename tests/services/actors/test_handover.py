@@ -111,24 +111,24 @@ def test_a_queue_that_its_manager_does_not_empty_grows_no_further() -> None:
             count += 1
         return count
 
-    def look(takes: int) -> None:
+    def receive_and_wait(takes: int) -> None:
         for _ in range(takes):
             queue.receive()
         queue.wait_for_wakeup(0.0, 0.0)
 
-    look(0)  # nothing was there
+    receive_and_wait(0)  # nothing was there
     publish(queue, 0, 1)
-    look(1)  # nobody waited for room
+    receive_and_wait(1)  # nobody waited for room
     assert fill() == 16
-    look(16)
+    receive_and_wait(16)
     assert fill() == 32
-    look(32)
+    receive_and_wait(32)
     assert fill() == 64
-    look(64)
+    receive_and_wait(64)
     assert fill() == 64
-    look(60)  # as many as there is credit for
+    receive_and_wait(60)  # as many as there is credit for
     assert fill() == 12
-    look(1)
+    receive_and_wait(1)
     assert fill() == 1
     queue.close()
 

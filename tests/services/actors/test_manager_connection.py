@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from manager_rig import Rig, a_model, of, said, sent
+from manager_rig import Rig, a_model, logged_text, of, sent
 
 from vedette_services.actors.connection import ANNOUNCE_WAIT_S, STUCK_S
 from vedette_services.actors.instructions import (
@@ -124,7 +124,7 @@ def test_a_model_of_another_run_or_spec_is_never_stored() -> None:
     assert of(StoreModel, rig.state.on_model(a_model(9, run_id="r2"), 0.0)) == []
     refused = rig.state.on_model(a_model(9, spec="0" * 16), 0.0)
     assert of(StoreModel, refused) == []
-    assert "not acted on" in said(refused)
+    assert "not acted on" in logged_text(refused)
 
 
 def test_a_model_with_a_value_that_is_not_finite_is_never_stored() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from manager_rig import ROWS, Rig, last_report, of, said
+from manager_rig import ROWS, Rig, last_report, logged_text, of
 
 from vedette_protocol.messages import Batch, Stop
 from vedette_services.actors.actor_stats import ActorStats
@@ -23,10 +23,10 @@ def test_a_death_is_told_with_its_traceback_once_and_reported() -> None:
     rig = Rig().joined()
     rig.state.on_stats(0, ActorStats(state="playing", env_steps=9), 0.0)
     done = rig.exited(0, 1, "ValueError: no", "Traceback ...")
-    assert "actor 0 died: ValueError: no\nTraceback ..." in said(done)
+    assert "actor 0 died: ValueError: no\nTraceback ..." in logged_text(done)
     assert last_report(done).actors[0].error == "ValueError: no"
     assert of(StartActor, rig.tick(1.0)) == [StartActor(0, 10, 1, rig.run)]
-    assert "Traceback" not in said(rig.exited(0, 1, "ValueError: no", "Traceback ..."))
+    assert "Traceback" not in logged_text(rig.exited(0, 1, "ValueError: no", "Traceback ..."))
 
 
 def test_a_host_where_every_actor_dies_before_a_step_gives_up() -> None:
@@ -53,7 +53,7 @@ def test_an_environment_that_ends_its_process_with_status_3_refuses_nothing() ->
     rig = Rig(count=1).joined()
     done = rig.exited(0, 3)
     assert of(Exit, done) == []
-    assert "status 3 and no error: its environment's code ended the process" in said(done)
+    assert "status 3 and no error: its environment's code ended the process" in logged_text(done)
     assert of(StartActor, rig.tick(2.0))
 
 
@@ -65,7 +65,7 @@ def test_a_hanging_actor_is_killed() -> None:
         rig.ack()
     done = rig.tick(6.0)
     assert of(KillActor, done) == [KillActor(0)]
-    assert "made no step within 5 s" in said(done)
+    assert "made no step within 5 s" in logged_text(done)
 
 
 # Leaving
@@ -93,7 +93,7 @@ def test_a_stopped_learner_that_will_come_back_is_waited_for() -> None:
     rig = Rig().joined()
     done = rig.state.on_control(stop(final=False), 0.0)
     assert of(StopActors, done) == []
-    assert "waiting for it to come back" in said(done)
+    assert "waiting for it to come back" in logged_text(done)
 
 
 def test_the_end_of_another_run_is_not_ours() -> None:
@@ -108,7 +108,7 @@ def test_a_drain_is_bounded_and_says_what_is_lost() -> None:
     rig.exited(0)
     assert of(Exit, rig.tick(9.5)) == []
     done = rig.tick(10.5)
-    assert "4 samples are lost" in said(done)
+    assert "4 samples are lost" in logged_text(done)
     assert of(KillActor, done) == [KillActor(1)]
     assert of(Exit, done)[0].code == 0
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from manager_rig import ROWS, RUN, SCHEMA, Rig, last_report, of, said, sent
+from manager_rig import ROWS, RUN, SCHEMA, Rig, last_report, logged_text, of, sent
 
 from vedette_protocol.errors import MalformedError, VersionError
 from vedette_protocol.messages import Refusal
@@ -100,7 +100,7 @@ def test_a_learner_of_another_version_is_no_learner_of_ours() -> None:
     (end,) = of(Exit, Rig().state.on_invalid_message(VersionError(2, 1), 0.0))
     assert end.code == 3
     rig = Rig()
-    assert "refused" in said(rig.state.on_invalid_message(MalformedError("what"), 0.0))
+    assert "refused" in logged_text(rig.state.on_invalid_message(MalformedError("what"), 0.0))
     assert rig.state.on_invalid_message(MalformedError("what"), 1.0) == []
 
 
@@ -124,13 +124,13 @@ def test_a_manager_that_gives_up_tells_the_learner_why_before_it_leaves() -> Non
 def test_what_a_manager_waits_for_is_said() -> None:
     rig = Rig()
     rig.state.on_opened()
-    assert "nothing answers there yet" in said(rig.tick(4.0))
+    assert "nothing answers there yet" in logged_text(rig.tick(4.0))
     rig.state.on_opened()
     rig.state.on_connected(rig.now)
-    assert "connected and silent" in said(rig.tick(12.0))
+    assert "connected and silent" in logged_text(rig.tick(12.0))
     early = rig.ack(run_id="", incarnation=100, credit=0, reason="the learner is starting")
-    assert "announces no run yet: the learner is starting" in said(early)
-    assert not said(rig.ack(run_id="", credit=0, reason="the learner is starting"))
+    assert "announces no run yet: the learner is starting" in logged_text(early)
+    assert not logged_text(rig.ack(run_id="", credit=0, reason="the learner is starting"))
 
 
 # Samples
@@ -175,7 +175,7 @@ def test_a_learner_back_with_other_settings_gets_other_actors() -> None:
 def test_an_older_epoch_of_the_run_is_ignored() -> None:
     rig = Rig().joined()
     rig.state.on_control(replace(rig.run, epoch=3, learner=88), 1.0)
-    assert "ignored" in said(rig.state.on_control(replace(rig.run, epoch=2), 1.0))
+    assert "ignored" in logged_text(rig.state.on_control(replace(rig.run, epoch=2), 1.0))
 
 
 def test_what_the_socket_did_not_take_is_sent_at_the_next_turn() -> None:
@@ -213,7 +213,7 @@ def test_a_full_window_makes_actors_wait_or_drops_the_oldest() -> None:
 def test_an_ack_of_what_was_never_sent_frees_nothing() -> None:
     rig = Rig().joined()
     rig.batch()
-    assert "were ever sent" in said(rig.ack(contiguous=9))
+    assert "were ever sent" in logged_text(rig.ack(contiguous=9))
     assert last_report(rig.tick(2.0)).window_batches == 1
 
 
@@ -222,7 +222,7 @@ def test_why_there_is_no_credit_is_said_once_and_only_if_it_lasts() -> None:
     told = []
     for second in range(30):
         rig.tick(float(second))
-        told.append(said(rig.ack(credit=0, reason="warm-up")))
+        told.append(logged_text(rig.ack(credit=0, reason="warm-up")))
     assert not any(told[:10])
     assert len([text for text in told if "warm-up" in text]) == 1
 
@@ -230,25 +230,25 @@ def test_why_there_is_no_credit_is_said_once_and_only_if_it_lasts() -> None:
 def test_why_batches_are_rejected_is_said_once() -> None:
     rig = Rig().joined()
     why = "column 'reward' has a value that is not finite"
-    assert why in said(rig.ack(rejected_batches=1, rejected_reason=why))
-    assert said(rig.ack(rejected_batches=2, rejected_reason=why)) == ""
+    assert why in logged_text(rig.ack(rejected_batches=1, rejected_reason=why))
+    assert logged_text(rig.ack(rejected_batches=2, rejected_reason=why)) == ""
 
 
 def test_batches_that_come_after_the_runs_last_step_are_no_fault() -> None:
-    told = said(Rig().joined().ack(rejected_batches=1, rejected_reason=ENV_STEPS_REACHED))
+    told = logged_text(Rig().joined().ack(rejected_batches=1, rejected_reason=ENV_STEPS_REACHED))
     assert told == "the run has all its samples: stop.max_env_steps is reached"
 
 
 def test_another_start_of_the_learner_in_the_same_epoch_is_not_taken_for_an_older_one() -> None:
     rig = Rig().joined()
     back = replace(rig.run, learner=99)
-    told = said(rig.state.on_control(back, 1.0))
+    told = logged_text(rig.state.on_control(back, 1.0))
     assert "the learner is back (epoch 1); the actors go on" in told
     assert "ignored" not in told
     assert rig.state.on_control(back, 1.0) == []
     other = replace(back, learner=100, agent={**back.agent, "discount": 0.5})
     assert of(PrepareRun, rig.state.on_control(other, 2.0)) == [PrepareRun(other)]
-    older = said(rig.state.on_control(replace(other, epoch=0), 3.0))
+    older = logged_text(rig.state.on_control(replace(other, epoch=0), 3.0))
     assert "announces epoch 0 of a run that is at 1: ignored" in older
 
 
@@ -261,7 +261,7 @@ def test_another_run_begins_with_another_incarnation_and_an_empty_window() -> No
     old = rig.run
     rig.run = replace(RUN, run_id="r2", learner=99)
     done = rig.state.on_control(rig.run, 1.0)
-    assert "4 samples of the last are dropped" in said(done)
+    assert "4 samples of the last are dropped" in logged_text(done)
     assert len(of(KillActor, done)) == 2
     report = last_report(done)
     assert (report.run_id, report.incarnation, report.produced) == ("r2", 101, 0)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from fake_learner import FakeLearner, a_run, free_address
-from manager_rig import Rig, of, said
+from manager_rig import Rig, logged_text, of
 from test_manager import CODE, ManagerProcess
 
 from vedette_protocol.messages import Stop
@@ -49,8 +49,8 @@ def test_the_end_of_another_run_ends_a_manager_whose_own_learner_is_silent() -> 
     assert rig.state.on_control(over, rig.now) == []  # its own run goes on
     rig.tick(4.0)
     waiting = rig.state.on_control(dataclasses.replace(over, final=False), rig.now)
-    assert "ending" not in said(waiting)
-    assert "the run is over (max_opts)" in said(rig.state.on_control(over, rig.now))
+    assert "ending" not in logged_text(waiting)
+    assert "the run is over (max_opts)" in logged_text(rig.state.on_control(over, rig.now))
 
 
 # The address
@@ -59,9 +59,11 @@ def test_the_end_of_another_run_ends_a_manager_whose_own_learner_is_silent() -> 
 def test_an_address_that_cannot_be_found_out_is_the_reason_why_nobody_answers() -> None:
     rig = Rig()
     rig.state.on_unknown_address("host 'far' does not resolve")
-    assert "waiting for the learner at far:5555: host 'far' does not resolve" in said(rig.tick(5.0))
+    assert "waiting for the learner at far:5555: host 'far' does not resolve" in logged_text(
+        rig.tick(5.0)
+    )
     rig.state.on_opened()
-    assert "nothing answers there yet" in said(rig.tick(60.0))
+    assert "nothing answers there yet" in logged_text(rig.tick(60.0))
 
 
 def test_who_gives_up_on_a_name_that_does_not_resolve_says_so() -> None:

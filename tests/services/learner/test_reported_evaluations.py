@@ -86,7 +86,7 @@ class Passing:
         self.handover = EvaluationHandover(self.spec, self.seen)
         self.handover.schema = MODEL
 
-    def take(self) -> Eval:
+    def read_evaluation(self) -> Eval:
         self.evaluator.add_reported(self.evaluator._reported.read())
         return self.seen.read()
 
@@ -98,7 +98,7 @@ def test_evaluations_pass_one_by_one_and_the_best_keeps_its_model(tmp_path: Path
     assert passing.pass_on() == 2  # until the evaluator has taken the first
     for left, version, best in ((2, 10, 10), (1, 20, 20), (0, 30, 20)):
         assert passing.pass_on() == left
-        found = passing.take()
+        found = passing.read_evaluation()
         assert (found.version, found.best_version, found.played_by) == (version, best, "manager a")
     state, meta = read_state(passing.spec.run.best)
     assert (meta["version"], meta["return_mean"], meta["env_steps"]) == (20, 9.0, 7)
@@ -109,15 +109,15 @@ def test_evaluations_pass_one_by_one_and_the_best_keeps_its_model(tmp_path: Path
 def test_what_does_not_count_is_shown_and_changes_nothing_else(tmp_path: Path) -> None:
     passing = Passing(tmp_path, checked(10, 5.0), checked(20, 1e9, counts=False), checked(30, 4.0))
     passing.pass_on()
-    before = passing.take()
+    before = passing.read_evaluation()
     passing.pass_on()
-    found = passing.take()
+    found = passing.read_evaluation()
     assert (found.shown_return_mean, found.shown_version) == (1e9, 20)
     assert found.shown_by == "manager stranger"
     assert (found.return_mean, found.best_return_mean) == (5.0, before.best_return_mean)
     assert read_state(passing.spec.run.best)[1]["version"] == 10
     passing.pass_on()
-    found = passing.take()
+    found = passing.read_evaluation()
     assert (found.version, found.shown_version) == (30, 20)
 
 
@@ -126,7 +126,7 @@ def test_an_evaluator_that_was_killed_takes_the_last_one_again(tmp_path: Path) -
     passing.pass_on()
     passing.evaluator._writer.close()
     passing.evaluator = ReportedEvaluations(passing.spec)  # before the first was taken
-    assert passing.take().version == 10
+    assert passing.read_evaluation().version == 10
     assert passing.pass_on() == 0
 
 
@@ -139,8 +139,8 @@ def test_a_gateway_that_starts_again_waits_until_what_the_one_before_wrote_was_t
         assert passing.pass_on() == left
         passing.restart_gateway()
         assert passing.pass_on() == left, "the one before was not taken yet"
-        assert passing.take().version == version
-        assert (found := passing.take()).best_version == 10
+        assert passing.read_evaluation().version == version
+        assert (found := passing.read_evaluation()).best_version == 10
     assert found.shown_version == 20
     passing.restart_gateway()  # of an evaluation that was taken
     assert passing.pass_on() == 0
@@ -149,13 +149,13 @@ def test_a_gateway_that_starts_again_waits_until_what_the_one_before_wrote_was_t
 def test_a_gateway_that_was_killed_between_a_model_and_its_record_goes_on(tmp_path: Path) -> None:
     passing = Passing(tmp_path, checked(10, 5.0), checked(20, 4.0))
     passing.pass_on()
-    passing.take()
+    passing.read_evaluation()
     passing.handover._map().write_body(1, checked(20, 4.0).model.body)
     passing.restart_gateway()
     passing.evaluator._writer.close()
     passing.evaluator = ReportedEvaluations(passing.spec)  # it does not know what it took
     assert passing.pass_on() == 0
-    assert passing.take().version == 20
+    assert passing.read_evaluation().version == 20
 
 
 @pytest.mark.timeout(20)

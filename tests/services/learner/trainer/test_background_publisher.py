@@ -37,7 +37,7 @@ class HeldWriter(ModelMapWriter):
         self.written.append(info.version)
 
 
-def look_for(seconds: float, publisher: BackgroundPublisher) -> None:
+def poll_failures(seconds: float, publisher: BackgroundPublisher) -> None:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         publisher.raise_failure()
@@ -96,7 +96,7 @@ def test_a_model_that_cannot_be_written_is_told_before_the_next_one(tmp_path: Pa
     publisher.raise_failure()
     publisher.publish(ModelInfo(0, {"other": np.zeros(3, np.float32)}))
     with pytest.raises(ModelError, match="other"):
-        look_for(10, publisher)
+        poll_failures(10, publisher)
 
 
 def test_a_model_that_is_not_finite_reaches_nobody(tmp_path: Path) -> None:
