@@ -1,4 +1,5 @@
-"""The commands as functions; ``import vedette`` gives all of them.
+"""The commands as functions, and `Replay` for custom training loops; ``import vedette`` gives all
+of them.
 
 Errors are a `ServicesError` or `RlError`, whose text is the line that the command would print.
 """

@@ -1,7 +1,8 @@
 """Messages to frames and back. What is decoded is valid, or it is a `ProtocolError`.
 
 `encode` gives the frames without a topic, and the decoders take them without one: the owner of
-the socket puts the topic in front and takes it off.
+the socket puts the topic in front and takes it off. A batch's columns stay packed: `schema` packs,
+reads and checks them.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ def stop(
     \b
     vedette stop runs/cart
     """
-    from vedette_services.run.directory import stop_run
     from vedette_services.run.overview import describe_end
+    from vedette_services.run.stop import stop_run
 
     if stop_run(run, timeout):
         typer.echo(f"{run}: {describe_end(run, 'learner')}")

@@ -57,7 +57,8 @@ from vedette_services.run.sources import (
 from vedette_services.run.start_plan import StartPlan
 from vedette_services.simulation.hosts import GatewayHost, ManagerHost
 from vedette_services.simulation.network import MemoryNetwork, VirtualClock
-from vedette_services.status.records import GatewayStatus, TrainerStatus, assemble_status
+from vedette_services.status.assembly import assemble_status
+from vedette_services.status.records import GatewayStatus, TrainerStatus
 from vedette_services.status.status import Eval, Status
 from vedette_services.status.stop_conditions import (
     STOPPED_EVALUATION,

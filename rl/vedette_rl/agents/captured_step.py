@@ -40,7 +40,7 @@ from vedette_rl.device.host_copy import DeviceScalars
 log = logging.getLogger("vedette.trainer")
 
 Batch = Mapping[str, torch.Tensor]
-Replay = Callable[[], None]
+ReplayGraph = Callable[[], None]
 
 _WARM_STEPS = 3
 """Steps of each kind that run as they are before one is captured (PyTorch's notes on CUDA)."""
@@ -99,7 +99,7 @@ class Capture(Protocol):
         """
         ...
 
-    def record(self, work: Callable[[], None]) -> Replay:
+    def record(self, work: Callable[[], None]) -> ReplayGraph:
         """Record it without doing it; returns what does it.
 
         Raises:
@@ -144,7 +144,7 @@ class CudaCapture:
                 place = f"{warning.filename}:{warning.lineno}"
                 raise NotCapturableError(f"it waits for the device at {place}")
 
-    def record(self, work: Callable[[], None]) -> Replay:
+    def record(self, work: Callable[[], None]) -> ReplayGraph:
         """Capture it; see `Capture`."""
         graph = torch.cuda.CUDAGraph()
         for generator in self._generators:
@@ -160,7 +160,7 @@ class CudaCapture:
             for generator in (default, *self._generators):  # a failed capture leaves them capturing
                 generator.graphsafe_set_state(generator.clone_state())
             raise NotCapturableError(str(error).strip().partition("\n")[0]) from error
-        replay: Replay = graph.replay
+        replay: ReplayGraph = graph.replay
         return replay
 
 
@@ -184,7 +184,7 @@ class CapturedStep:
         self._what = what
         self._inputs: StaticBatch | None = None
         self._ran: dict[Due, int] = {}
-        self._replays: dict[Due, tuple[Replay, _Outputs]] = {}
+        self._replays: dict[Due, tuple[ReplayGraph, _Outputs]] = {}
         self.reason = ""
         """Why steps are not captured; "" while they are."""
 

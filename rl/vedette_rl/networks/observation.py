@@ -24,20 +24,11 @@ from vedette_rl.errors import (
 )
 from vedette_rl.import_by_name import is_import_name
 from vedette_rl.networks.config import NetworkConfig
+from vedette_rl.networks.convolutions import CONVOLUTIONS, Convolutions
 
 PixelShift = int | Literal["auto"]
 """Pixels by which images are shifted at random at most, or ``auto``: 4 of 84, in proportion."""
 
-Convolutions = tuple[tuple[int, int, int], ...]
-"""Of each layer: channels out, side of the kernel, stride. A ReLU follows each."""
-
-CONVOLUTIONS: dict[str, Convolutions] = {
-    "nature": ((32, 8, 4), (64, 4, 2), (64, 3, 1)),
-    "drq": ((32, 3, 2), (32, 3, 1), (32, 3, 1), (32, 3, 1)),
-    "small": ((32, 3, 2), (64, 3, 2)),
-}
-"""By name: of Mnih et al. 2015 (methods); of DrQ-v2 (arXiv:2107.09645, section 3.1); and for images
-that are too small for both."""
 
 PIXEL_SCALE = 1 / 255
 """What uint8 pixels are multiplied by, in torch, in numpy and in exported graphs."""

@@ -1,4 +1,4 @@
-"""The checkpoints of a run: a directory each, the newest few.
+"""The checkpoints of a run: a directory each, the newest few. `state_file` is their format.
 
 ::
 

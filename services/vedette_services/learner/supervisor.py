@@ -375,7 +375,8 @@ class Supervisor:
         if not due or status.eval.version == learning.opt_steps:
             return ""
         by_managers = self._spec.config.evaluates_on_actors
-        cause = "" if by_managers else self._children["evaluator"].exit_report.read()
+        evaluator = self._children.get("evaluator")
+        cause = evaluator.exit_report.read() if evaluator and not by_managers else ""
         return stop_conditions.missing_evaluation(by_managers=by_managers, cause=cause)
 
     def _wait_for_gateway(self, gateway: subprocess.Popen[bytes]) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from vedette_rl.errors import CheckpointError, LatestValueFormatError, MapSpaceError, OneWriterError
 from vedette_rl.storage.state_file import check_state
 from vedette_services.run.directory import LearnerSpec, RunDirectory
+from vedette_services.status.assembly import assemble_status
 from vedette_services.status.records import (
     B,
     GatewayStatus,
@@ -17,7 +18,6 @@ from vedette_services.status.records import (
     StatusRecordReader,
     StatusRecordWriter,
     TrainerStatus,
-    assemble_status,
     status_records_bytes,
 )
 from vedette_services.status.status import Eval, Status

@@ -7,40 +7,32 @@ restarts rereads it.
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from vedette_protocol.limits import PROTOCOL_VERSION
 from vedette_rl.storage.latest_value import (
     SLOTS,
     LatestValueReader,
     LatestValueWriter,
     latest_value_file_bytes,
 )
-from vedette_services.host.system import vedette_version
-from vedette_services.status.schema import decode, encode, merged
+from vedette_services.status.schema import decode, encode
 from vedette_services.status.status import (
     Checkpoint,
     Eval,
     Lag,
-    LimiterStatus,
     ManagerStatus,
     Rates,
     Refused,
     ReplayStatus,
     Samples,
     SourceStatus,
-    Status,
-    StopStatus,
     Time,
-    WindowStatus,
-    rollout_of,
 )
 
 if TYPE_CHECKING:  # `vedette status` needs no configuration
-    from vedette_services.config.run_config import RunConfig
+    pass
 
 GONE_AFTER_S = 10.0  # silence after which a manager is shown as gone; it may still come back
 
@@ -51,7 +43,7 @@ DISK_LAGS = (
 )
 
 # Parts of the status before anything was measured.
-_NO_SAMPLES = Samples(0, 0, 0, 0, 0, 0, 0)
+NO_SAMPLES = Samples(0, 0, 0, 0, 0, 0, 0)
 _NO_TIME = Time(0.0, 0.0, 0.0, 0.0)
 _NO_REPLAY = ReplayStatus(size=0, bytes=0)
 _NO_OPT_RATES, _NO_SAMPLE_RATES = Rates(opt_steps_per_sec=0.0), Rates(samples_per_sec=0.0)
@@ -209,118 +201,3 @@ class StatusRecordReader(Generic[B]):
             self._seq, data = newest
             self._record = decode(self._kind, data) or self._kind()
         return self._record
-
-
-# The status
-
-
-def assemble_status(
-    run_id: str,
-    config: RunConfig,
-    learning: TrainerStatus,
-    ingest: GatewayStatus,
-    evaluations: Eval,
-) -> Status:
-    """Make the status of a run from the records of its processes."""
-    samples = ingest.samples or _NO_SAMPLES
-    inserted = samples.inserted or 0
-    steps = learning.opt_steps
-    capacity = config.replay.capacity
-    window = config.actors
-    since_warmup = (inserted - config.learner.warmup_period) / config.actors.rows_per_step
-    return Status(
-        vedette=vedette_version(),
-        protocol=PROTOCOL_VERSION,
-        time_s=time.time(),
-        run_id=run_id,
-        env=config.env.id,
-        agent=config.agent.name,
-        epoch=learning.epoch,
-        version=steps,
-        opt_steps=steps,
-        env_steps=ingest.env_steps,
-        exit_reason=learning.exit_reason,
-        phase=learning.phase,
-        seconds=learning.seconds,
-        waits=describe_wait(learning, ingest, evaluations),
-        stop=StopStatus(**config.stop.model_dump()),
-        samples=samples,
-        rejected_reason=ingest.rejected_reason,
-        rates=merged(
-            Rates(samples_per_opt_step=inserted / max(1, steps)), learning.rates, ingest.rates
-        ),
-        time=learning.time,
-        replay=merged(ReplayStatus(capacity=capacity), ingest.replay),
-        sources=_sources(learning, ingest),
-        limiter=_limiter(learning, ingest, since_warmup),
-        lag=merged(learning.lag, ingest.lag),
-        rollout=rollout_of(ingest.managers),
-        eval=evaluations,
-        evaluating=ingest.evaluating,
-        garbage=ingest.garbage,
-        refused=ingest.refused,
-        record=learning.record,
-        checkpoint=learning.checkpoint,
-        unsaved=learning.unsaved,
-        rivals=ingest.rivals,
-        window_limits=WindowStatus(window.window_batches, window.window_bytes),
-        managers_present=sum(manager.is_present for manager in ingest.managers),
-        managers=ingest.managers,
-    )
-
-
-def describe_wait(
-    learning: TrainerStatus, ingest: GatewayStatus, evaluations: Eval | None = None
-) -> str:
-    """Return who waits and why, and what the disk cannot do; "" if all is well."""
-    if learning.phase == "done":
-        played = -1 if evaluations is None else evaluations.version
-        waits = learning.evaluates and played != learning.opt_steps
-        return f"the last evaluation: version {learning.opt_steps:,} is played" if waits else ""
-    disk = DISK_LAGS if (ingest.replay.disk_lag_s or 0.0) > DISK_LAG_S else ""
-    reasons = (_wait(learning, ingest), disk, _failing_checkpoint(learning.checkpoint))
-    return "; ".join(reason for reason in reasons if reason)
-
-
-def _failing_checkpoint(checkpoint: Checkpoint) -> str:
-    if not checkpoint.failing:
-        return ""
-    kept = "there is none"
-    if checkpoint.opt_steps is not None:
-        kept = f"the last is of optimization step {checkpoint.opt_steps:,}"
-    return f"no checkpoint can be written ({checkpoint.failing}), and {kept}"
-
-
-def _wait(learning: TrainerStatus, ingest: GatewayStatus) -> str:
-    if learning.phase == "starting":
-        what = "trainer builds its agent" if ingest.samples else "gateway opens the replay"
-        return f"the learner is starting: the {what}"
-    if learning.phase == "waiting":
-        present = sum(manager.is_present for manager in ingest.managers)
-        why = f"; batches are rejected: {ingest.rejected_reason}" if ingest.rejecting else ""
-        return f"{learning.waits}, {present} manager{'' if present == 1 else 's'} connected{why}"
-    return ingest.limiter_reason
-
-
-def _sources(learning: TrainerStatus, ingest: GatewayStatus) -> tuple[SourceStatus, ...]:
-    """Make the sources' part: the gateway has the sizes of those that grow, to their last row."""
-    sizes = ingest.source_sizes
-    return tuple(replace(s, size=sizes.get(s.name, s.size)) for s in learning.sources)
-
-
-def _limiter(learning: TrainerStatus, ingest: GatewayStatus, inserted: float) -> LimiterStatus:
-    """Make the limiter's part of the status; `inserted` counts samples since the warm-up, one of
-    each step."""
-    if learning.phase == "waiting":
-        state = "sample_waits"
-        reason = learning.waits
-    else:
-        reason = "" if learning.phase == "done" else ingest.limiter_reason
-        state = "insert_waits" if reason else "open"
-    return LimiterStatus(
-        samples_per_insert=learning.sampled / max(1.0, inserted),
-        state=state,
-        reason=reason,
-        sample_waits=int(state == "sample_waits"),
-        insert_waits=int(bool(ingest.limiter_reason) and learning.phase != "done"),
-    )

@@ -13,10 +13,10 @@ from gymnasium import spaces as s
 from vedette_rl.agents.dqn.config import DqnConfig
 from vedette_rl.agents.sac.config import SacConfig
 from vedette_rl.errors import InputError, NoImageError
+from vedette_rl.networks.convolutions import CONVOLUTIONS
 from vedette_rl.networks.encoder import ImageEncoder, RandomShift, build_encoder
 from vedette_rl.networks.numpy_nets import flatten_observation, numpy_encoder
 from vedette_rl.networks.observation import (
-    CONVOLUTIONS,
     BuiltInInput,
     CustomInput,
     Image,

@@ -141,9 +141,11 @@ def test_in_one_process_one_actor_steps_all_environments_that_wait() -> None:
 
 def test_a_configuration_made_in_python_is_fitted_as_a_file_is() -> None:
     table = {"env": {"id": f"{__name__}:Waiting"}, "agent": {"name": "dqn"}}
-    made = complete_config(RunConfig.model_validate(table), "here")
+    with EnvironmentProbe() as probe:
+        made = complete_config(RunConfig.model_validate(table), "here", probe)
+        loaded = load_config(table=table, environment={}, fit="here", probe=probe)
     assert made.config.env.stepping == "threads"
-    assert made.decided[0] == load_config(table=table, environment={}, fit="here").decided[0]
+    assert made.decided[0] == loaded.decided[0]
 
 
 @pytest.mark.parametrize(

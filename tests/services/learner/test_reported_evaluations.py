@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import gymnasium as gym
 import numpy as np
 import pytest
-from starts import spec_of  # of tests/support
 
 from vedette_protocol.column import Column
 from vedette_protocol.model import pack_model
 from vedette_protocol.schema import Schema
 from vedette_rl.core import ModelInfo, Record
+from vedette_rl.envs.spaces import Spaces
 from vedette_rl.recording.registry import TeeRecorder
 from vedette_rl.storage.state_file import read_state
 from vedette_services.config import RunConfig
@@ -23,7 +24,7 @@ from vedette_services.learner.gateway.evaluations import CheckedEvaluation, Publ
 from vedette_services.learner.supervisor import Supervisor
 from vedette_services.learner.trainer.run_recorder import CurveRecorder
 from vedette_services.net.addresses import Address
-from vedette_services.run.directory import RunDirectory
+from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.model_map import ModelMapWriter
 from vedette_services.status.records import (
     GatewayStatus,
@@ -37,6 +38,8 @@ MODEL = Schema((Column("w", "f4", (3,)),))
 CONFIG = RunConfig.model_validate(
     {"env": {"id": "nowhere:Env"}, "agent": {"name": "dqn"}, "evaluation": {"where": "actors"}}
 )
+SPACES = Spaces(gym.spaces.Box(-1.0, 1.0, (2,)), gym.spaces.Discrete(2))
+"""Of an environment that no process of the learner can make."""
 
 
 class Queue:
@@ -64,7 +67,7 @@ class Passing:
     def __init__(self, place: Path, *given: CheckedEvaluation) -> None:
         run = RunDirectory(place)
         run.make()
-        self.spec = spec_of(run, "r", CONFIG, Address())
+        self.spec = LearnerSpec(run, "r", CONFIG, SPACES, Address())
         self.queue = Queue(*given)
         self.evaluator = ReportedEvaluations(self.spec)
         self.seen = StatusRecordReader(run.evaluation_map, Eval)
@@ -84,7 +87,7 @@ class Passing:
         self.handover.schema = MODEL
 
     def take(self) -> Eval:
-        self.evaluator.take(self.evaluator._reported.read())
+        self.evaluator.add_reported(self.evaluator._reported.read())
         return self.seen.read()
 
 
@@ -230,7 +233,7 @@ def test_a_last_evaluation_that_does_not_count_is_not_played_again(
     ModelMapWriter(run.model_map, MODEL).write(1, ModelInfo(9, {"w": np.zeros(3, np.float32)}))
     done = TrainerStatus(epoch=1, phase="done", opt_steps=9)
     StatusRecordWriter(run.learning_map, TrainerStatus).write(done)
-    process = EvaluatorProcess(spec_of(run, "r", CONFIG, Address()))
+    process = EvaluatorProcess(LearnerSpec(run, "r", CONFIG, SPACES, Address()))
     process.run()
     assert process._evaluation.played == [9]  # type: ignore[attr-defined]  # the test's own
 
@@ -250,7 +253,7 @@ def test_the_end_says_why_the_last_model_has_no_evaluation(
     settings = CONFIG.evaluation.model_copy(update={"where": where})
     config = CONFIG.model_copy(update={"evaluation": settings})
     supervisor = Supervisor(
-        spec_of(run, run.ensure_id(), config, Address()), None, on_loaded=lambda: None
+        LearnerSpec(run, run.ensure_id(), config, SPACES, Address()), None, on_loaded=lambda: None
     )
     done = TrainerStatus(epoch=1, phase="done", opt_steps=9, exit_reason="max_opts")
     learning = StatusRecordWriter(run.learning_map, TrainerStatus)

@@ -25,8 +25,9 @@ from vedette_services.learner.gateway.fleet import Fleet
 from vedette_services.net import sockets
 from vedette_services.net.addresses import Address
 from vedette_services.prometheus import PREFIX, metrics
+from vedette_services.status.assembly import assemble_status
 from vedette_services.status.client import StatusClient
-from vedette_services.status.records import GatewayStatus, TrainerStatus, assemble_status
+from vedette_services.status.records import GatewayStatus, TrainerStatus
 from vedette_services.status.schema import (
     Count,
     Part,

@@ -2,8 +2,9 @@
 
 from dataclasses import replace
 
-from vedette_services.status.records import GatewayStatus, TrainerStatus, describe_wait
+from vedette_services.status.records import GatewayStatus, TrainerStatus
 from vedette_services.status.status import Checkpoint, Eval, ManagerStatus, ReplayStatus
+from vedette_services.status.wait_reason import describe_wait
 
 WAITING = TrainerStatus(phase="waiting", waits="learner waits: 0 of 64 warm-up samples")
 MANAGERS = (ManagerStatus(state="running"), ManagerStatus(state="gone"))

@@ -1,4 +1,8 @@
-"""Managers that the learner refuses: another key's id, an id in use, no place left."""
+"""Managers that the learner refuses: another key's id, an id in use, no place left.
+
+`vedette_protocol.ledger.Ledger.may_use` decides whether an id is another key's; the refusals are
+worded, limited and remembered here.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Policy lag: how much older than the newest model the samples are."""
+"""Policy lag: how much older than the newest model samples are when they arrive.
+
+The lag of the samples that are drawn is measured in `trainer.training_loop`.
+"""
 
 from __future__ import annotations
 

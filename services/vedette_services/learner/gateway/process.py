@@ -44,13 +44,13 @@ from vedette_services.run.replay_layout import (
     replay_layout,
 )
 from vedette_services.run.sources import open_interventions, sizes_of
+from vedette_services.status.assembly import assemble_status
 from vedette_services.status.records import (
     GatewayStatus,
     IngestProgress,
     StatusRecordReader,
     StatusRecordWriter,
     TrainerStatus,
-    assemble_status,
 )
 from vedette_services.status.schema import encode
 from vedette_services.status.status import Eval

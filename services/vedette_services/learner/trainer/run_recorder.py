@@ -19,11 +19,8 @@ from vedette_services.config.run_config import RunConfig
 from vedette_services.config.saving import config_table
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.provenance import read_provenance
-from vedette_services.status.records import (
-    GatewayStatus,
-    TrainerStatus,
-    assemble_status,
-)
+from vedette_services.status.assembly import assemble_status
+from vedette_services.status.records import GatewayStatus, TrainerStatus
 from vedette_services.status.schema import is_against_opt_steps, tagged
 from vedette_services.status.status import Eval
 

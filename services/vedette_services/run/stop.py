@@ -1,0 +1,48 @@
+"""Stops the learner of a run directory."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from pathlib import Path
+
+from vedette_services.errors import NotARunError, RunInUseError, ServicesError, UsageError
+from vedette_services.run.directory import RunDirectory
+
+
+def stop_run(directory: Path, timeout_s: float) -> bool:
+    """Ask the learner of a run, a process of this host, to stop, and wait for its end.
+
+    Returns:
+        False if no learner runs there.
+
+    Raises:
+        NotARunError: the directory holds no run.
+        UsageError: the learner is on another host, or of another user.
+        ServicesError: it has not ended within `timeout_s`.
+    """
+    run = RunDirectory(directory)
+    if not run.exists:
+        raise NotARunError(directory, "run.json")
+    holder = run.holder()
+    if holder is None:
+        return False
+    pid, host = holder
+    if host != socket.gethostname():
+        raise UsageError(f"{directory}: its learner is process {pid} on {host}; stop it there")
+    try:
+        if not run.is_locked_by(pid):
+            raise UsageError(f"{directory}: process {pid} does not hold its lock; try again")
+        os.kill(pid, signal.SIGTERM)
+    except PermissionError as error:
+        raise UsageError(f"{directory}: process {pid} is another user's") from error
+    except ProcessLookupError:
+        pass  # it has just ended
+    try:
+        run.check_free(timeout_s)
+    except RunInUseError as error:
+        raise ServicesError(
+            f"{directory}: process {pid} was asked to stop and has not ended after {timeout_s:g} s"
+        ) from error
+    return True

@@ -1,0 +1,106 @@
+"""Makes the status of a run from the status records of its processes."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from vedette_protocol.limits import PROTOCOL_VERSION
+from vedette_services.host.system import vedette_version
+from vedette_services.status.records import NO_SAMPLES, GatewayStatus, TrainerStatus
+from vedette_services.status.schema import merged
+from vedette_services.status.status import (
+    Eval,
+    LimiterStatus,
+    Rates,
+    ReplayStatus,
+    SourceStatus,
+    Status,
+    StopStatus,
+    WindowStatus,
+    rollout_of,
+)
+from vedette_services.status.wait_reason import describe_wait
+
+if TYPE_CHECKING:
+    from vedette_services.config.run_config import RunConfig
+
+
+def assemble_status(
+    run_id: str,
+    config: RunConfig,
+    learning: TrainerStatus,
+    ingest: GatewayStatus,
+    evaluations: Eval,
+) -> Status:
+    """Make the status of a run from the records of its processes."""
+    samples = ingest.samples or NO_SAMPLES
+    inserted = samples.inserted or 0
+    steps = learning.opt_steps
+    capacity = config.replay.capacity
+    window = config.actors
+    since_warmup = (inserted - config.learner.warmup_period) / config.actors.rows_per_step
+    return Status(
+        vedette=vedette_version(),
+        protocol=PROTOCOL_VERSION,
+        time_s=time.time(),
+        run_id=run_id,
+        env=config.env.id,
+        agent=config.agent.name,
+        epoch=learning.epoch,
+        version=steps,
+        opt_steps=steps,
+        env_steps=ingest.env_steps,
+        exit_reason=learning.exit_reason,
+        phase=learning.phase,
+        seconds=learning.seconds,
+        waits=describe_wait(learning, ingest, evaluations),
+        stop=StopStatus(**config.stop.model_dump()),
+        samples=samples,
+        rejected_reason=ingest.rejected_reason,
+        rates=merged(
+            Rates(samples_per_opt_step=inserted / max(1, steps)), learning.rates, ingest.rates
+        ),
+        time=learning.time,
+        replay=merged(ReplayStatus(capacity=capacity), ingest.replay),
+        sources=_sources(learning, ingest),
+        limiter=_limiter(learning, ingest, since_warmup),
+        lag=merged(learning.lag, ingest.lag),
+        rollout=rollout_of(ingest.managers),
+        eval=evaluations,
+        evaluating=ingest.evaluating,
+        garbage=ingest.garbage,
+        refused=ingest.refused,
+        record=learning.record,
+        checkpoint=learning.checkpoint,
+        unsaved=learning.unsaved,
+        rivals=ingest.rivals,
+        window_limits=WindowStatus(window.window_batches, window.window_bytes),
+        managers_present=sum(manager.is_present for manager in ingest.managers),
+        managers=ingest.managers,
+    )
+
+
+def _sources(learning: TrainerStatus, ingest: GatewayStatus) -> tuple[SourceStatus, ...]:
+    """Make the sources' part: the gateway has the sizes of those that grow, to their last row."""
+    sizes = ingest.source_sizes
+    return tuple(replace(s, size=sizes.get(s.name, s.size)) for s in learning.sources)
+
+
+def _limiter(learning: TrainerStatus, ingest: GatewayStatus, inserted: float) -> LimiterStatus:
+    """Make the limiter's part of the status; `inserted` counts samples since the warm-up, one of
+    each step."""
+    if learning.phase == "waiting":
+        state = "sample_waits"
+        reason = learning.waits
+    else:
+        reason = "" if learning.phase == "done" else ingest.limiter_reason
+        state = "insert_waits" if reason else "open"
+    return LimiterStatus(
+        samples_per_insert=learning.sampled / max(1.0, inserted),
+        state=state,
+        reason=reason,
+        sample_waits=int(state == "sample_waits"),
+        insert_waits=int(bool(ingest.limiter_reason) and learning.phase != "done"),
+    )

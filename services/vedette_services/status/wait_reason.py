@@ -1,0 +1,39 @@
+"""Why the learner or its actors wait: one sentence, from the status records."""
+
+from __future__ import annotations
+
+from vedette_services.status.records import DISK_LAG_S, DISK_LAGS, GatewayStatus, TrainerStatus
+from vedette_services.status.status import Checkpoint, Eval
+
+
+def describe_wait(
+    learning: TrainerStatus, ingest: GatewayStatus, evaluations: Eval | None = None
+) -> str:
+    """Return who waits and why, and what the disk cannot do; "" if all is well."""
+    if learning.phase == "done":
+        played = -1 if evaluations is None else evaluations.version
+        waits = learning.evaluates and played != learning.opt_steps
+        return f"the last evaluation: version {learning.opt_steps:,} is played" if waits else ""
+    disk = DISK_LAGS if (ingest.replay.disk_lag_s or 0.0) > DISK_LAG_S else ""
+    reasons = (_wait(learning, ingest), disk, _failing_checkpoint(learning.checkpoint))
+    return "; ".join(reason for reason in reasons if reason)
+
+
+def _failing_checkpoint(checkpoint: Checkpoint) -> str:
+    if not checkpoint.failing:
+        return ""
+    kept = "there is none"
+    if checkpoint.opt_steps is not None:
+        kept = f"the last is of optimization step {checkpoint.opt_steps:,}"
+    return f"no checkpoint can be written ({checkpoint.failing}), and {kept}"
+
+
+def _wait(learning: TrainerStatus, ingest: GatewayStatus) -> str:
+    if learning.phase == "starting":
+        what = "trainer builds its agent" if ingest.samples else "gateway opens the replay"
+        return f"the learner is starting: the {what}"
+    if learning.phase == "waiting":
+        present = sum(manager.is_present for manager in ingest.managers)
+        why = f"; batches are rejected: {ingest.rejected_reason}" if ingest.rejecting else ""
+        return f"{learning.waits}, {present} manager{'' if present == 1 else 's'} connected{why}"
+    return ingest.limiter_reason
