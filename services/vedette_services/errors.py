@@ -150,6 +150,35 @@ def config_errors(key: str = "", fix: str = "") -> Iterator[None]:
         raise config_error(error, key, fix) from error
 
 
+@contextmanager
+def custom_part_errors(
+    key: str, name: str, tried: str = "is made", what: str = "it"
+) -> Iterator[None]:
+    """Raise what a custom part raises as an error of the key that names it.
+
+    The errors of `vedette_rl` say enough, and a part of ours is not blamed.
+
+    Args:
+        key, name: the key, and the part that it names.
+        tried: what it fails at.
+        what: the part, as the fix says it.
+
+    Raises:
+        SettingError: it has failed.
+    """
+    try:
+        yield
+    except RlError:
+        raise
+    except Exception as error:
+        from vedette_rl.import_by_name import is_import_name  # it loads pydantic
+
+        if not is_import_name(name):
+            raise
+        why = f"{name} fails when it {tried}: {foreign_error_message(error)}"
+        raise SettingError(key, why, f"fix {what}; {TRACEBACK}=1 shows where") from error
+
+
 def raise_errors(errors: Sequence[SettingError]) -> None:
     """Raise all of them together; nothing where there is none.
 

@@ -3,7 +3,7 @@
 import pytest
 
 from vedette_rl.errors import DataSetError, NoImageError, RlError, UnknownNameError
-from vedette_services.errors import ConfigError, SettingError, config_errors
+from vedette_services.errors import ConfigError, SettingError, config_errors, custom_part_errors
 
 
 def line_of(error: RlError, key: str = "", fix: str = "") -> ConfigError:
@@ -38,3 +38,24 @@ def test_a_sentence_that_names_its_key_stays_as_it_is() -> None:
     line = line_of(UnknownNameError("agent.network", "mine:Net", "there is no module 'mine'"))
     assert not isinstance(line, SettingError)
     assert str(line) == "agent.network is 'mine:Net': there is no module 'mine'"
+
+
+def test_a_custom_part_that_fails_is_named_by_its_key_with_where_it_did() -> None:
+    with pytest.raises(SettingError) as raised, custom_part_errors("replay.name", "mine:Replay"):
+        raise ValueError("no rows")
+    assert str(raised.value).startswith(
+        "replay.name: mine:Replay fails when it is made: ValueError: no rows"
+    )
+    assert str(raised.value).endswith("; fix it; VEDETTE_TRACEBACK=1 shows where")
+
+
+def test_a_part_of_ours_that_fails_is_no_fault_of_the_configuration() -> None:
+    with pytest.raises(ValueError, match="no rows"), custom_part_errors("replay.name", "auto"):
+        raise ValueError("no rows")
+
+
+def test_an_error_that_a_custom_part_meets_in_ours_says_enough() -> None:
+    error = UnknownNameError("agent.network", "mine:Net", "there is no module 'mine'")
+    with pytest.raises(UnknownNameError) as raised, custom_part_errors("agent.network", "mine:Net"):
+        raise error
+    assert raised.value is error

@@ -21,13 +21,13 @@ from vedette_rl.envs.registry import find_episode_bound, find_spec, step_limit
 from vedette_rl.envs.stored_spaces import spaces_to_json
 from vedette_rl.envs.vector_env import Env
 from vedette_rl.errors import RlError, UnknownEnvironmentError
-from vedette_rl.import_by_name import is_import_name
 from vedette_rl.steps.registry import make_step_processor, prepare_steps
 from vedette_services.errors import (
     ConfigError,
     SettingError,
     UsageError,
-    config_error,
+    config_errors,
+    custom_part_errors,
     foreign_error_message,
 )
 from vedette_services.host.probe_process import EnvironmentNotFoundError, Json
@@ -95,7 +95,7 @@ class LocalSession:
 
     def _examine(self) -> Json:
         env_id = self._config.id
-        with warnings.catch_warnings(record=True) as warned:
+        with config_errors("env.id"), warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             try:
                 self._on_stage("made")
@@ -105,9 +105,7 @@ class LocalSession:
                 bound = find_episode_bound(env)
             except UnknownEnvironmentError as e:
                 raise EnvironmentNotFoundError("env.id", str(e)) from e
-            except RlError as e:
-                raise config_error(e, "env.id") from e
-            except UsageError:  # of a module that must not be imported: it says what to do
+            except (RlError, UsageError):  # the latter of a module that must not be imported
                 raise
             except (Exception, SystemExit) as e:
                 why = foreign_error_message(e)
@@ -143,7 +141,7 @@ class LocalSession:
         assert self._env is not None, "it was examined before"
         self._on_stage("prepared for its step processor")
         name, seed = command["processor"], command["seed"]
-        try:
+        with config_errors(), custom_part_errors("actors.step_processor", name):
             processor = make_step_processor(
                 name,
                 command["n_step"],
@@ -153,16 +151,6 @@ class LocalSession:
                 her_goals=command["her_goals"],
             )
             prepare_steps(processor, vector_of_one(self._env, self._config, seed), seed)
-        except RlError as e:
-            raise config_error(e) from e
-        except Exception as e:
-            if not is_import_name(name):
-                raise
-            raise SettingError(
-                "actors.step_processor",
-                f"{name} fails when it is made: {foreign_error_message(e)}",
-                "fix it; VEDETTE_TRACEBACK=1 shows where",
-            ) from e
         return {}
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +14,6 @@ from vedette_rl.agents.exploration import exploration_ranks
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Policy, TdErrorPolicy
 from vedette_rl.envs.spaces import Spaces, check_declared, transition_dtype
-from vedette_rl.errors import RlError
 from vedette_rl.import_by_name import import_by_name, is_import_name
 from vedette_rl.number_format import format_bytes
 from vedette_rl.replay.budget import (
@@ -36,7 +33,7 @@ from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import (
     SettingError,
     config_errors,
-    foreign_error_message,
+    custom_part_errors,
     raise_errors,
 )
 from vedette_services.host.env_probe import dtype_to_json
@@ -182,7 +179,7 @@ def check_steps(config: RunConfig, spaces: Spaces, probe: EnvironmentProbe) -> N
     name = actors.step_processor
     row = transition_dtype(spaces, configured_columns(config, spaces))
     arguments = agent.n_step, agent.discount, actors.envs_per_actor, row
-    with _custom_part_errors("actors.step_processor", name):
+    with custom_part_errors("actors.step_processor", name):
         processor = make_step_processor(name, *arguments, her_goals=actors.her_goals)
     if hasattr(processor, "prepare") and not config.env.is_declared:
         made_of = {
@@ -203,7 +200,7 @@ def check_custom_replay(config: RunConfig, layout: ReplayLayout) -> None:
     if not is_import_name(name):
         return
     rows = MemoryRing(layout.schema.row_dtype, 1)
-    with _custom_part_errors("replay.name", name):
+    with custom_part_errors("replay.name", name):
         make_custom_replay(config.replay, rows, np.random.default_rng(0))
 
 
@@ -217,30 +214,8 @@ def _build_policy(config: RunConfig, spaces: Spaces, own: tuple[str, str]) -> Po
     if key == "agent.network":
         tried = "is made and shown two observations"
         what = "the network"
-    with _custom_part_errors(key, name, tried, what):
+    with custom_part_errors(key, name, tried, what):
         return agent_kind(agent.name).build_policy(agent, spaces, ranks=ranks, seed=0)
-
-
-@contextmanager
-def _custom_part_errors(
-    key: str, name: str, tried: str = "is made", what: str = "it"
-) -> Iterator[None]:
-    """Raise what a custom part raises as an error of the key that names it; ours say enough.
-
-    Args:
-        key, name: of the part; one of ours is not blamed.
-        tried: what it fails at.
-        what: the part, as the fix says it.
-    """
-    try:
-        yield
-    except RlError:
-        raise
-    except Exception as e:
-        if not is_import_name(name):
-            raise
-        why = f"{name} fails when it {tried}: {foreign_error_message(e)}"
-        raise SettingError(key, why, f"fix {what}; VEDETTE_TRACEBACK=1 shows where") from e
 
 
 def check_batch(config: RunConfig, layout: ReplayLayout) -> None:
