@@ -12,6 +12,7 @@ class LocalProcess:
     """In place of a `ProbeProcess`."""
 
     def __init__(self, say: Any) -> None:
+        self.warnings: list[str] = []
         self._session: LocalSession | None = None
 
     def open(self, config: EnvConfig) -> None:
@@ -19,7 +20,11 @@ class LocalProcess:
 
     def ask(self, command: dict[str, Any]) -> dict[str, Any]:
         assert self._session is not None
-        return self._session.ask(command)
+        try:
+            return self._session.ask(command)
+        finally:
+            self.warnings += self._session.warnings
+            self._session.warnings = []
 
     def close(self) -> None:
         if self._session is not None:
