@@ -13,13 +13,18 @@ class LocalProcess:
 
     def __init__(self, say: Any) -> None:
         self._session: LocalSession | None = None
+        self.warnings: list[str] = []
 
     def open(self, config: EnvConfig) -> None:
         self._session = LocalSession(config)
 
     def ask(self, command: dict[str, Any]) -> dict[str, Any]:
         assert self._session is not None
-        return self._session.ask(command)
+        try:
+            return self._session.ask(command)
+        finally:
+            self.warnings += self._session.warnings
+            self._session.warnings = []
 
     def close(self) -> None:
         if self._session is not None:
