@@ -14,6 +14,7 @@ class LocalProcess:
     def __init__(self, say: Any) -> None:
         self.warnings: list[str] = []
         self._session: LocalSession | None = None
+        self.warnings: list[str] = []
 
     def open(self, config: EnvConfig) -> None:
         self._session = LocalSession(config)

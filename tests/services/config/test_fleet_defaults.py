@@ -152,18 +152,6 @@ def test_a_run_that_goes_on_keeps_what_was_chosen_for_it(tmp_path: Path) -> None
     assert exploration_of(again.config) == "linear"
 
 
-def test_a_run_of_version_0_2_keeps_its_ratio_and_its_ladder(tmp_path: Path) -> None:
-    saved = tmp_path / "config.toml"
-    old = loaded("agent.batch_size=32", "agent.exploration.kind=ladder", "actors.n_buffer=100")
-    write_config(old.config, saved)
-    text = saved.read_text()
-    saved.write_text(text.replace("samples_per_insert = 16.0\n", ""))
-    assert text != saved.read_text()
-    config = load_config(saved=saved, environment={}).config
-    assert (config.replay.samples_per_insert, config.actors.n_buffer) == (8.0, 100)
-    assert exploration_of(config) == "ladder"
-
-
 def test_a_marked_count_is_at_least_one_and_keeps_its_bound() -> None:
     mark = EnvSteps("a model every {}", 16, 1, most=50)
     assert [mark.opt_steps(n, 4.0) for n in (1, 16, 100, 1000)] == [4, 4, 25, 50]
