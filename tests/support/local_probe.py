@@ -12,7 +12,6 @@ class LocalProcess:
     """In place of a `ProbeProcess`."""
 
     def __init__(self, say: Any) -> None:
-        self.warnings: list[str] = []
         self._session: LocalSession | None = None
         self.warnings: list[str] = []
 
