@@ -50,9 +50,9 @@ class EnvironmentProbe:
     ::
 
         with EnvironmentProbe() as probe:
-            facts = probe.facts(config.env)         # made, reset, stepped once; it stays open
-            cost = probe.step_cost(config.env)
-            probe.prepare(config.env, command)
+            facts = probe.facts(env)                # made, reset, stepped once; it stays open
+            cost = probe.step_cost(env)
+            probe.prepare(env, command)
         ...                                         # it is closed: players may make theirs
 
     An environment whose name only this process knows (of a notebook, or registered by a script) is
