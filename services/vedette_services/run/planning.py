@@ -113,10 +113,7 @@ def _plan(
     if isinstance(config.agent, NetworkConfig) and isinstance(config.agent.network, str):
         observation = spaces.observation
         network = describe_input(config.agent, observation)
-    device = describe_device(config.learner.device)
-    if start.custom_loop:  # it has its own device, and weights that are not ours
-        device = ""
-        lines = lines[1:]
+    device = "" if start.custom_loop else describe_device(config.learner.device)
     described = [budget, *sources.lines, device, network, describe_repeats(config, layout), *lines]
     described.append(describe_evaluation_bound(config, probe))
     if not start.custom_loop:

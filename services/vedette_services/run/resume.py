@@ -88,7 +88,10 @@ class ResumePoint:
 
 
 def describe_resume(config: RunConfig, out: Path, start: Start, point: ResumePoint) -> list[str]:
-    """Describe where a start in this directory resumes, and each setting changed since the last."""
+    """Describe where a start in this directory resumes, and each setting changed since the last.
+
+    A custom loop has weights of its own: where they resume is not said.
+    """
     if start.fresh or not RunDirectory(out).exists:
         return []
     changes = [f"changed {change}" for change in point.changes]
@@ -99,13 +102,15 @@ def describe_resume(config: RunConfig, out: Path, start: Start, point: ResumePoi
         changes = _describe_recovery(replay_directory(config, out)) + changes
     if point.opt_steps is None:
         samples = "with an empty replay" if start.new_replay else "on the samples that are there"
-        return [f"no checkpoint in {out}: learns from the beginning, {samples}", *changes]
+        weights = f"no checkpoint in {out}: learns from the beginning, {samples}"
+        return changes if start.custom_loop else [weights, *changes]
     checkpoints = Checkpoints(RunDirectory(out).checkpoints, keep=1)
     for steps, why in checkpoints.unreadable_after(point.opt_steps):
         changes.insert(0, f"checkpoint {steps:,} is skipped: {why}")
-    line = f"goes on from optimization step {point.opt_steps:,} of the run in {out}"
-    there = not start.new_replay and (replay_directory(config, out) / COMMITS).exists()
-    return [line if there else f"{line}, with an empty replay", *changes]
+    weights = f"goes on from optimization step {point.opt_steps:,} of the run in {out}"
+    if start.new_replay or not (replay_directory(config, out) / COMMITS).exists():
+        weights += ", with an empty replay"
+    return changes if start.custom_loop else [weights, *changes]
 
 
 def begins_new_best(config: RunConfig, out: Path) -> bool:
