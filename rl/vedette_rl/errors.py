@@ -329,6 +329,10 @@ class EmptyReplayError(RlError):
         super().__init__("the replay is empty: wait for the warm-up before sampling")
 
 
+BEGIN_EMPTY = "begin an empty replay with --new-replay"
+"""The fix for a replay that cannot be used: weights and counts of its run go on."""
+
+
 class ReplayFormatError(RlError):
     """A replay on disk is torn, foreign, or of another format than asked for."""
 
@@ -342,9 +346,7 @@ class ReplayTornError(ReplayFormatError):
     """
 
     def __init__(self, path: Path, why: str) -> None:
-        super().__init__(
-            f"the replay's file {path} {why}: delete {path.parent} to begin an empty replay"
-        )
+        super().__init__(f"the replay's file {path} {why}: put a whole one back, or {BEGIN_EMPTY}")
         self.path = path
         self.why = why
 

@@ -92,7 +92,7 @@ def test_a_damaged_replay_is_refused_before_anything_starts(daemons: Daemons) ->
     run.start_learner()
     assert run.learner.wait(60.0) == 2
     (said,) = run.learner.log.removeprefix(before).splitlines()
-    assert said.endswith(f"delete {run.run / 'replay'} to begin an empty replay")
+    assert said.endswith("begin an empty replay with --new-replay")
     assert (run.run / "run.json").read_text() == epoch
 
 

@@ -28,7 +28,8 @@ def runs(
     vedette runs --json | jq 'select(.state == "running")'
     """
     from vedette.live import print_table
-    from vedette_services.run.overview import find_runs, read_overview
+    from vedette_services.run.finding import find_runs
+    from vedette_services.run.overview import read_overview
 
     overviews = [read_overview(path) for path in find_runs(directory)]
     overviews.sort(key=lambda run: run.began_s or 0.0)

@@ -49,18 +49,15 @@ def sweep(
 
     Several processes may work on one study, also on several hosts that share its directory.
     """
+    from vedette.sweep.directory import check_sweep_directory
     from vedette.sweep.study import Study
-    from vedette_services.run.checks import check_out
-    from vedette_services.run.overview import is_run
 
     path, more = split_arguments(arguments)
     if path is None:
         raise UsageError("vedette sweep: name the TOML file of a study")
     study = Study(path, [*(settings or []), *more])
     directory = out or Path("runs") / path.stem
-    if is_run(directory):
-        raise UsageError(f"--out {directory}: holds a run of its own; name another for a study")
-    check_out(directory)
+    check_sweep_directory(directory)
     _search(study, directory, jobs, in_process)
 
 

@@ -19,13 +19,8 @@ from vedette_rl.recording.reading import CurveReader, CurveTable
 from vedette_services.errors import RefusedError, error_message
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import FleetChanges, RunEvent
-from vedette_services.run.overview import (
-    RunOverview,
-    find_runs,
-    is_run,
-    is_running,
-    read_overview,
-)
+from vedette_services.run.finding import find_runs, is_run
+from vedette_services.run.overview import RunOverview, is_running, read_overview
 from vedette_services.status.client import StatusClient
 from vedette_services.status.schema import is_against_opt_steps, tagged
 from vedette_services.status.status import Status
@@ -61,9 +56,11 @@ class DirectorySource:
         self._overviews: dict[str, tuple[object, RunOverview]] = {}
         self._records: dict[str, tuple[object, RunRecord, CurveReader]] = {}
         self._paths = {_key(directory): directory}
-        self.only = next(iter(self._paths)) if is_run(directory) else ""
-        if not self.only:
+        self.only = ""
+        if not is_run(directory) or len(find_runs(directory)) > 1:
             self._list()
+        else:
+            self.only = next(iter(self._paths))
 
     def overviews(self) -> dict[str, RunOverview]:
         """List the runs, those that run first, then the newest.

@@ -45,7 +45,8 @@ from vedette_services.errors import SettingError
 from vedette_services.host.system import vedette_version
 from vedette_services.run.directory import REPORT_FILE, RunDirectory
 from vedette_services.run.events import FLEET_KINDS, RunEvent
-from vedette_services.run.overview import find_runs
+from vedette_services.run.finding import find_runs
+from vedette_services.run.run_files import check_report_file
 from vedette_services.status.schema import numbers
 from vedette_services.status.status import ManagerStatus, Status
 from vedette_services.status.text import actor_errors, wait_reason
@@ -89,6 +90,8 @@ def write_comparison(
     given = [Path(run) for run in runs]
     beside = given[0] if len(given) == 1 and given[0].is_dir() else Path()
     path = beside / REPORT_FILE if out is None else Path(out)
+    if out is None:
+        check_report_file(path)
     command = shlex.join(["vedette", "report", *map(str, given)])
     configurations = group_runs(_read(given))
     page = _render(configurations, command)

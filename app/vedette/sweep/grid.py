@@ -14,12 +14,13 @@ from typing import Any
 from vedette.local.daemons import daemon_command
 from vedette.reports.configurations import Configuration
 from vedette.reports.writing import write_comparison
+from vedette.sweep.directory import check_sweep_directory
 from vedette.sweep.jobs import Jobs, Say, Trial, TrialOutcome, describe_result
 from vedette_services.config import RunConfig
 from vedette_services.errors import DONE, UsageError
 from vedette_services.host.processes import StopSignals
+from vedette_services.run.finding import is_run
 from vedette_services.run.outcome import read_summary
-from vedette_services.run.overview import is_run
 from vedette_services.run.prepare import settings_to_resume
 from vedette_services.run.start import RESUME, Start
 from vedette_services.status.stop_conditions import is_over
@@ -51,11 +52,11 @@ def plan_trials(
         sweep: the values of each key.
 
     Raises:
-        UsageError: a key has no values, there are more than `TRIALS_MAX` trials, or `out` is a run.
+        UsageError: a key has no values, there are more than `TRIALS_MAX` trials, or `out` is a run
+            or holds files of somebody else.
         ConfigError: a combination is wrong.
     """
-    if is_run(out):
-        raise UsageError(f"--out {out}: holds a run of its own; name another for several")
+    check_sweep_directory(out)
     axes = [[(key, value) for value in values] for key, values in (sweep or {}).items()]
     empty = [key for key, values in (sweep or {}).items() if not values]
     if empty:

@@ -10,9 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vedette.local.daemons import READ_ALREADY, STOP_S, daemon_command, last_lines
+from vedette.sweep.directory import CONFIGURED, JOBS, is_trial_config
 from vedette_rl.number_format import format_clock, format_number
 from vedette_services.config import RunConfig, write_config
-from vedette_services.errors import DONE, FAILED, REFUSED, USAGE, describe_exit
+from vedette_services.errors import (
+    DONE,
+    FAILED,
+    REFUSED,
+    USAGE,
+    SettingError,
+    describe_exit,
+)
 from vedette_services.host.processes import StopSignals, end_children, pause, spawn
 from vedette_services.host.system import count_cores
 from vedette_services.run.outcome import read_summary
@@ -24,9 +32,6 @@ from vedette_services.status.text import status_line
 LINE_EVERY_S = 10.0
 _LOOK_S = 0.2
 _STOP_S = STOP_S + 10.0  # a run gives its own learner STOP_S
-LOGS = "sweep"
-"""Folder in the sweep's directory with the configuration and the log of each trial."""
-
 Say = Callable[[str], None]
 """Called with each line of progress."""
 
@@ -118,9 +123,12 @@ class Jobs:
 
     def start(self, trial: Trial) -> None:
         """Start a trial, which resumes a run that exists."""
-        config = self._out / LOGS / f"{_slug(trial)}.toml"
+        config = self._out / JOBS / f"{_slug(trial)}.toml"
         config.parent.mkdir(parents=True, exist_ok=True)
-        write_config(trial.config, config, f"what the sweep gave to {trial.name}")
+        if config.exists() and not is_trial_config(config):
+            fix = "rename it, or name another folder"
+            raise SettingError(f"--out {self._out}", f"{config} is not of a sweep", fix)
+        write_config(trial.config, config, f"{CONFIGURED} {trial.name}")
         argv = self._command(
             "run", str(config), "--complete", "--out", str(trial.out), *self._options
         )
@@ -197,7 +205,7 @@ class Jobs:
             self.line(f"{trial.name}: {status_line(status) if new else 'starting'}")
 
     def _log(self, trial: Trial) -> Path:
-        return self._out / LOGS / f"{_slug(trial)}.log"
+        return self._out / JOBS / f"{_slug(trial)}.log"
 
 
 def jobs_within(config: RunConfig, *, in_process: bool) -> int:

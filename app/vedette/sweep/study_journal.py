@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vedette.reports.configurations import flatten
+from vedette.sweep.directory import JOURNAL, STUDY_LOCK
 from vedette.sweep.study import Study
 from vedette_rl.storage.system import lock_file
 from vedette_services.errors import UsageError
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 POINTS = 20
 """Points of a run's budget at which trials are compared."""
 
-_JOURNAL = "study.journal"
 _NAME = "vedette"
 
 
@@ -37,7 +37,7 @@ def open_study(study: Study, out: Path) -> optuna.Study:
     from optuna.storages.journal import JournalFileBackend
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    _repair_journal(out / _JOURNAL)
+    _repair_journal(out / JOURNAL)
     points = POINTS * study.config.seeds
     samplers: dict[str, Callable[[], optuna.samplers.BaseSampler]] = {
         "tpe": lambda: optuna.samplers.TPESampler(constant_liar=True),
@@ -48,9 +48,9 @@ def open_study(study: Study, out: Path) -> optuna.Study:
         "hyperband": lambda: optuna.pruners.HyperbandPruner(max_resource=points),
         "none": optuna.pruners.NopPruner,
     }
-    with locked(out / "study.lock"):
+    with locked(out / STUDY_LOCK):
         opened = optuna.create_study(
-            storage=JournalStorage(JournalFileBackend(str(out / _JOURNAL))),
+            storage=JournalStorage(JournalFileBackend(str(out / JOURNAL))),
             sampler=samplers[study.config.sampler](),
             pruner=pruners[study.config.pruner](),
             study_name=_NAME,

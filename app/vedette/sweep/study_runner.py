@@ -18,6 +18,7 @@ import tomli_w
 
 from vedette.local.daemons import daemon_command
 from vedette.reports.record import EVALUATION
+from vedette.sweep.directory import JOURNAL, STUDY_LOCK
 from vedette.sweep.jobs import Jobs, Say, Trial, TrialOutcome
 from vedette.sweep.study import Study
 from vedette.sweep.study_journal import POINTS, Workers, locked, open_study
@@ -115,6 +116,9 @@ class StudyRunner:
         say: Say = lambda _: None,
         command: Callable[..., list[str]] = daemon_command,
     ) -> None:
+        if (out / BEST).exists() and not (out / JOURNAL).exists():
+            fix = "rename it, or name another folder"
+            raise SettingError(f"--out {out}", f"{out / BEST} is of no study", fix)
         out.mkdir(parents=True, exist_ok=True)
         self._file = study
         self._out = out
@@ -208,7 +212,7 @@ class StudyRunner:
         """Take over a trial whose process has died, or ask for a new one; None if all are taken."""
         import optuna
 
-        with locked(self._out / "study.lock"):
+        with locked(self._out / STUDY_LOCK):
             trials = self._study.get_trials(deepcopy=False)
             for one in trials:
                 worker = str(one.user_attrs.get("worker", ""))
@@ -287,7 +291,7 @@ class StudyRunner:
         from optuna.trial import TrialState
 
         self._active.remove(active)
-        with locked(self._out / "study.lock"):  # trials are taken over under it
+        with locked(self._out / STUDY_LOCK):  # trials are taken over under it
             if not self._is_taken(active):
                 if failure:
                     active.trial.set_user_attr("failure", failure)
@@ -356,7 +360,7 @@ class StudyRunner:
         """Write the best settings so far; returns the end of a line about them."""
         objective = self._file.config.objective
         seeds = self._file.config.seeds
-        with locked(self._out / "study.lock"):  # no process replaces it by an older best
+        with locked(self._out / STUDY_LOCK):  # no process replaces it by an older best
             best = self.best()
             if best is None:
                 return ""

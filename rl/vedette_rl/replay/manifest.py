@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from vedette_rl.core.columns import row_dtype
-from vedette_rl.errors import ReplayFormatError, ReplayTornError
+from vedette_rl.errors import BEGIN_EMPTY, ReplayFormatError, ReplayTornError
 from vedette_rl.storage.atomic_files import replace_file
 
 FORMAT = "vedette replay"
@@ -135,20 +135,17 @@ def read_manifest(directory: Path) -> Manifest:
     except FileNotFoundError as e:
         raise ReplayFormatError(f"{directory} holds no replay: there is no {MANIFEST}") from e
     except OSError as e:
-        fix = f"let this user read it, or delete {directory} to begin an empty replay"
+        fix = f"let this user read it, or {BEGIN_EMPTY}"
         raise ReplayFormatError(f"{path} cannot be read: {e.strerror}: {fix}") from e
     except (ValueError, RecursionError) as e:
         raise ReplayTornError(path, "is damaged (no JSON)") from e
     if not isinstance(content, dict) or content.pop("format", None) != FORMAT:
-        raise ReplayFormatError(
-            f"{path} is no replay's: name another directory, or delete {directory} to begin an "
-            "empty replay"
-        )
+        raise ReplayFormatError(f"{path} is no replay's: name another directory, or {BEGIN_EMPTY}")
     version = content.pop("version", None)
     if version != FORMAT_VERSION:
         raise ReplayFormatError(
             f"{path} has format version {version}, and this program reads {FORMAT_VERSION}: "
-            f"delete {directory} to begin an empty replay"
+            f"go on with a version that does, or {BEGIN_EMPTY}"
         )
     try:
         return _manifest(content)

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from vedette_rl.core.columns import Columns, empty_columns
-from vedette_rl.errors import ReplayFormatError, ReplayTornError
+from vedette_rl.errors import BEGIN_EMPTY, ReplayFormatError, ReplayTornError
 from vedette_rl.replay import ring_files
 from vedette_rl.replay.commits import COMMITS, NO_COMMIT, CommitWriter, last_commit
 from vedette_rl.replay.manifest import (
@@ -401,23 +401,22 @@ def _make(directory: Path, manifest: Manifest) -> None:
 
 def _compare(directory: Path, asked: Manifest, stored: Manifest, guard: int | None) -> None:
     """Refuse what is not what was asked for, naming the first difference."""
-    fix = f"delete {directory} to begin an empty replay"
     if stored.run_id != asked.run_id:
         raise ReplayFormatError(
             f"the replay in {directory} is of run {stored.run_id!r}, not {asked.run_id!r}: "
-            f"name another directory, or {fix}",
+            f"name another directory, or {BEGIN_EMPTY}",
             key="replay.directory",
         )
     if stored.capacity != asked.capacity:
         raise ReplayFormatError(
             f"the replay in {directory} has a capacity of {stored.capacity}, not {asked.capacity}: "
-            f"set replay.capacity={stored.capacity}, or {fix}",
+            f"set replay.capacity={stored.capacity}, or {BEGIN_EMPTY}",
             key="replay.capacity",
         )
     if guard is not None and stored.guard < guard:
         raise ReplayFormatError(
             f"the replay in {directory} takes {stored.guard} rows before a commit, and {guard} are "
-            f"asked: {fix}",
+            f"asked: {BEGIN_EMPTY}",
             key="actors.n_buffer",
             fix="or lower actors.n_buffer",
         )
@@ -434,7 +433,7 @@ def _compare(directory: Path, asked: Manifest, stored: Manifest, guard: int | No
             )
         key = "replay.frame_storage"
         raise ReplayFormatError(
-            f"{what}: {fix}",
+            f"{what}: {BEGIN_EMPTY}",
             key=key,
             fix=f"or go on with it by {key}={'auto' if stored.shared else 'plain'}",
         )

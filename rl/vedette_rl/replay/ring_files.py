@@ -58,6 +58,12 @@ def column_path(directory: Path, index: int, name: str) -> Path:
     return directory / f"{index:03d}-{re.sub(r'[^A-Za-z0-9_]+', '-', name)[:40]}.bin"
 
 
+def is_replay_file(name: str) -> bool:
+    """Return True for a name that a file of a replay has."""
+    is_part = _OURS.fullmatch(name) is not None
+    return name == MANIFEST or (is_part and name != "sources" and not name.endswith(".new"))
+
+
 def check_directory(directory: Path) -> None:
     """Refuse a directory that holds something else than a replay, or a part of one.
 

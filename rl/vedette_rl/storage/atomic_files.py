@@ -10,6 +10,7 @@ import contextlib
 import errno
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +20,7 @@ from vedette_rl.storage.system import reserve_space, sync_file
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors of a write for which the disk, or this user's share of it, has no room."""
 
-_UNFINISHED = (".*.new", ".*.old")
+_UNFINISHED = re.compile(r"\..+\.\d+\.(new|old)")
 
 
 @contextlib.contextmanager
@@ -63,6 +64,31 @@ def replace_file(path: Path, content: str | bytes, *, durable: bool = False) -> 
             sync_file(file.fileno())
     if durable:
         sync_directory(path.parent)
+
+
+def create_file(path: Path, content: str) -> None:
+    """Make a file, durably, unless there is one: one that another process makes meanwhile stays.
+
+    Raises:
+        OSError: naming `path`.
+    """
+    aside = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        with aside.open("wb") as file:
+            file.write(content.encode())
+            file.flush()
+            sync_file(file.fileno())
+        try:
+            os.link(aside, path)
+        except FileExistsError:
+            return
+        except OSError:  # a file system without links
+            aside.replace(path)
+        sync_directory(path.parent)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    finally:
+        _remove(aside)
 
 
 def replace_or_overwrite(path: Path, content: str | bytes) -> None:
@@ -145,8 +171,8 @@ def remove_directory(path: Path) -> None:
 def remove_unfinished(directory: Path) -> None:
     """Remove what killed processes left half written or half removed; only where one process writes
     at a time."""
-    for pattern in _UNFINISHED:
-        for path in directory.glob(pattern):
+    for path in directory.iterdir():
+        if _UNFINISHED.fullmatch(path.name):
             _remove(path)
 
 

@@ -37,15 +37,19 @@ from vedette_services.errors import (
     raise_errors,
 )
 from vedette_services.host.env_probe import dtype_to_json
-from vedette_services.run.directory import RunDirectory
+from vedette_services.run.directory import RUN_RECORD, RunDirectory
+from vedette_services.run.finding import SEED_FOLDER, find_runs
 from vedette_services.run.replay_layout import (
     ReplayLayout,
     configured_columns,
     make_run_limiter,
     replay_directory,
 )
+from vedette_services.run.run_files import entries_of_others
 from vedette_services.run.start import Start
 from vedette_services.status.records import status_records_bytes
+
+_FOLDERS_MAX = 2000  # into which a folder that is no run is searched for runs
 
 
 def check_made(config: RunConfig, start: Start, probe: EnvironmentProbe) -> None:
@@ -135,9 +139,45 @@ def check_import_names(config: RunConfig) -> None:
 
 
 def check_out(out: Path) -> None:
-    """Refuse a run directory that this user may not make or write.
+    """Refuse a directory that this user may not make or write, or that is not for one run: a run
+    takes a new or empty folder, or one that a run has made.
 
     Where the system refuses what the permissions allow, `RunDirectory.make` says so.
+
+    Raises:
+        SettingError: gives the reason.
+    """
+    check_writable(out)
+    run = RunDirectory(out)
+    run.check_parts()
+    if run.is_ours:
+        run.identity()  # of another program's run.json nothing may follow
+    elif out.is_dir() and (others := entries_of_others(out)):
+        runs = find_runs(out, _FOLDERS_MAX)
+        raise _refuse_runs(out, runs) if runs else _refuse_others(run, others)
+
+
+def _refuse_runs(out: Path, runs: list[Path]) -> SettingError:
+    """The refusal to run in a folder of runs."""
+    seeds = [run for run in runs if run.parent == out and SEED_FOLDER.fullmatch(run.name)]
+    again = f"add --seeds {len(seeds)}" if len(seeds) == len(runs) else "give the sweep's command"
+    why = f"it is a folder of {len(runs)} runs, such as {runs[0]}, and no run itself"
+    return SettingError(f"--out {out}", why, f"{again}, name one of them, or name another folder")
+
+
+def _refuse_others(run: RunDirectory, others: list[str]) -> SettingError:
+    """The refusal to run in a folder that holds files of somebody else, or a run without its
+    identity."""
+    more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+    why = f"it holds {others[0]!r}{more}, and no {RUN_RECORD} by which a run of ours is known"
+    fix = "name a new or an empty folder"
+    if run.newest_checkpoint() is not None:
+        fix += f"; of a run, {run.identity_fix()}"
+    return SettingError(f"--out {run.root}", why, fix)
+
+
+def check_writable(out: Path) -> None:
+    """Refuse a directory that this user may not make or write.
 
     Raises:
         SettingError: gives the reason.
@@ -150,7 +190,6 @@ def check_out(out: Path) -> None:
     # A system of no size, such as /proc, takes no folder whatever its permissions are.
     if not os.access(place, os.W_OK | os.X_OK) or not shutil.disk_usage(place).total:
         raise SettingError(f"--out {out}", f"{place} cannot be written", "name another folder")
-    RunDirectory(out).check_parts()
 
 
 def check_policy(config: RunConfig, spaces: Spaces) -> None:

@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vedette_protocol.account import SampleAccounting
-from vedette_rl.storage.atomic_files import json_text, replace_or_overwrite
+from vedette_rl.storage.atomic_files import create_file, json_text, replace_or_overwrite
 from vedette_rl.storage.system import lock_file
 from vedette_services.errors import (
     NotARunError,
     RunInUseError,
-    ServicesError,
     SettingError,
 )
 from vedette_services.host.system import has_open
@@ -30,6 +29,7 @@ if TYPE_CHECKING:  # `vedette status` needs no configuration
     from vedette_services.config.run_config import RunConfig
 
 REPORT_FILE = "report.html"
+RUN_RECORD = "run.json"
 
 _LOCK_WAIT_S = 10.0  # a learner that was asked to stop may still write its last checkpoint
 _CHECK_WAIT_S = 1.0  # the lock of a learner killed a moment ago is released within a second
@@ -59,7 +59,7 @@ class RunDirectory:
     ::
 
         config.toml  checkpoints/  best/  best-before/  replay/  tensorboard/  log/  summary.json
-        run.json     the run's id and epoch
+        run.json     the run's id and epoch; made first, so that the folder is known as a run's
         learner.json where its learner listens, while one does
         lock         held by the learner that runs here; contains its process id
         events.jsonl starts, managers that came and went, restarts
@@ -92,7 +92,7 @@ class RunDirectory:
         self.events_file = root / "events.jsonl"
         self.provenance_file = root / "provenance.json"
         self.report_file = root / REPORT_FILE
-        self._identity_file = root / "run.json"
+        self._identity_file = root / RUN_RECORD
         self._lock_file = root / "lock"
         self._lock: int | None = None
 
@@ -109,12 +109,18 @@ class RunDirectory:
     def make(self) -> None:
         """Make the directory and its folders, if they do not exist.
 
+        The run's identity comes first: by it a start that is killed from here on has left a folder
+        that is known as a run's.
+
         Raises:
             SettingError: it is not a directory or cannot be written.
         """
         try:
-            for place in (self.root, self.checkpoints, self.log, self.live):
-                place.mkdir(parents=True, exist_ok=True)
+            self.root.mkdir(parents=True, exist_ok=True)
+            if not self.is_ours:
+                create_file(self._identity_file, json_text(asdict(_new_identity())))
+            for place in (self.checkpoints, self.log, self.live):
+                place.mkdir(exist_ok=True)
         except OSError as error:
             there = self.root
             while not there.exists() and there != there.parent:
@@ -140,9 +146,21 @@ class RunDirectory:
                 raise SettingError(f"--out {self.root}", f"{part} is no {wanted}", fix)
 
     @property
-    def exists(self) -> bool:
-        """True if a run was started here before."""
+    def is_ours(self) -> bool:
+        """True if a start has made the directory, or taken an empty one: its files are a run's."""
         return self._identity_file.exists()
+
+    @property
+    def exists(self) -> bool:
+        """True if a run was started here before, and not only made or erased."""
+        if not self.is_ours:
+            return False
+        if self.config_file.exists():
+            return True
+        try:
+            return self.identity().epoch > 0
+        except SettingError:  # it is damaged: whoever needs it is told
+            return True
 
     def newest_checkpoint(self) -> int | None:
         """Return the optimization steps of the latest checkpoint; None if there is none."""
@@ -171,10 +189,10 @@ class RunDirectory:
             raise NotARunError(self.root, self._identity_file.name) from error
         except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
             raise SettingError(
-                str(self._identity_file), f"cannot be read: {error}", self._identity_fix()
+                str(self._identity_file), f"cannot be read: {error}", self.identity_fix()
             ) from error
 
-    def _identity_fix(self) -> str:
+    def identity_fix(self) -> str:
         """The content that ``run.json`` must have, as far as the newest checkpoint says it."""
         from vedette_rl.storage.checkpoints import Checkpoints  # brings numpy
 
@@ -189,9 +207,14 @@ class RunDirectory:
 
     def ensure_id(self, *, in_process: bool = False) -> str:
         """Return the run's id, made at its first start; this counts no epoch."""
-        if not self.exists:
-            self._write_identity(RunIdentity(secrets.token_hex(8), 0, in_process))
-        return self.identity().run_id
+        identity = self.identity() if self.is_ours else _new_identity()
+        if not self.is_ours or (identity.epoch == 0 and identity.in_process != in_process):
+            self._write_identity(replace(identity, in_process=in_process))
+        return identity.run_id
+
+    def begin_new_run(self) -> None:
+        """Replace the identity of a run that is erased by that of another."""
+        self._write_identity(_new_identity())
 
     def renew_id(self) -> None:
         """Give the run another id: batches of before are not of it any more."""
@@ -353,28 +376,8 @@ class LearnerSpec:
         )
 
 
-def erase(place: Path, last: str = "") -> None:
-    """Erase a file, or a folder with all that is in it; of a link the link, of a mount its content.
-
-    Args:
-        last: name of the file in the folder that is there until all others are gone.
-
-    Raises:
-        ServicesError: something is still there; names it.
-    """
-    try:
-        if place.is_symlink() or not place.is_dir():
-            place.unlink(missing_ok=True)
-            return
-        for inner in sorted(place.iterdir(), key=lambda inner: inner.name == last):
-            erase(inner)
-        if not place.is_mount():
-            place.rmdir()
-    except FileNotFoundError:
-        pass  # it has just gone
-    except OSError as error:
-        why, fix = error.strerror or str(error), "let this user delete it, or choose another --out"
-        raise ServicesError(f"{place} cannot be erased: {why}; {fix}") from error
+def _new_identity() -> RunIdentity:
+    return RunIdentity(secrets.token_hex(8), 0)
 
 
 def default_out(config: RunConfig) -> Path:

@@ -25,7 +25,7 @@ from vedette_services.config import RunConfig, read_config
 from vedette_services.config.loading import read_toml
 from vedette_services.errors import NotARunError, NotInRunError, UsageError
 from vedette_services.run.directory import RunDirectory
-from vedette_services.run.overview import find_runs
+from vedette_services.run.finding import find_runs
 from vedette_services.run.provenance import read_provenance
 from vedette_services.run.replay_layout import replay_directory
 from vedette_services.run.sources import source_directory

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
@@ -29,41 +27,7 @@ from vedette_services.status.stop_conditions import EXIT_REASONS, elapsed_second
 if TYPE_CHECKING:  # the reader of curves is slow to load
     from vedette_rl.recording.reading import Floats
 
-DEPTH_MAX = 3
-"""Folders between a directory and its runs: a sweep, its settings, its seeds."""
-
-_RUN_FILES = ("run.json", "summary.json", "events.jsonl")
 _POLL_S = 0.1
-
-
-def is_run(directory: Path) -> bool:
-    """Return True if a run was started in a directory."""
-    return any((directory / name).exists() for name in _RUN_FILES)
-
-
-def find_runs(directory: Path) -> list[Path]:
-    """Find the runs in a directory and below it, seed-2 before seed-10; none lies in another.
-
-    Raises:
-        NotARunError: there is no such directory.
-    """
-    if not directory.is_dir():
-        raise NotARunError(directory, "run")
-    found: list[Path] = []
-    for place, folders, _ in os.walk(directory):
-        path = Path(place)
-        if is_run(path):
-            found.append(path)
-            folders.clear()
-        elif len(path.relative_to(directory).parts) >= DEPTH_MAX:
-            folders.clear()
-        folders.sort(key=_natural_order)
-    return found
-
-
-def _natural_order(name: str) -> list[tuple[str, int]]:
-    """Split a name into texts, each with the number behind it."""
-    return [(text, int(number or 0)) for text, number in re.findall(r"(\D*)(\d*)", name)]
 
 
 @dataclass(frozen=True, slots=True)

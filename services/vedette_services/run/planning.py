@@ -38,6 +38,7 @@ from vedette_services.run.resume import (
     check_fresh,
     check_kind,
     check_resume,
+    describe_kept,
     describe_resume,
     has_decided,
 )
@@ -105,7 +106,7 @@ def _plan(
     point = check_resume(config, out, start, spaces, layout)
     sources = check_sources(config, out, spaces, new=start.empty_replay)
     budget = check_space(config, layout, out, sources.bytes)
-    lines = describe_resume(config, out, start, point)
+    lines = [*describe_kept(out, start), *describe_resume(config, out, start, point)]
     if point.opt_steps is None:
         lines += _describe_beginning(config, out, start, spaces)
     observation = None

@@ -10,18 +10,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from vedette_rl.replay.commits import COMMITS
 from vedette_rl.replay.manifest import MANIFEST
 from vedette_rl.storage.atomic_files import sync_directory
 from vedette_services.config.loading import read_config
 from vedette_services.config.saving import publish_config
-from vedette_services.run.directory import RunDirectory, erase
+from vedette_services.run.directory import REPORT_FILE, RunDirectory
 from vedette_services.run.events import EventFile, RunEvent
 from vedette_services.run.outcome import read_summary, summary_counts
-from vedette_services.run.replay_layout import make_counted_replay
+from vedette_services.run.replay_layout import make_counted_replay, replay_directory
 from vedette_services.run.resume import (
     NEW_BEST,
     NEW_REPLAY,
@@ -31,6 +32,7 @@ from vedette_services.run.resume import (
     saved_config,
 )
 from vedette_services.run.ring_stamp import read_counts
+from vedette_services.run.run_files import FILES, FOLDERS, erase_file, erase_written, is_report
 from vedette_services.run.sources import place_sources, stage_sources
 from vedette_services.run.start import Start
 from vedette_services.run.start_plan import StartPlan
@@ -61,7 +63,7 @@ def complete_change(out: Path) -> None:
         RunInUseError: a learner runs here.
     """
     run = RunDirectory(out)
-    if has_decided(run):
+    if run.is_ours and has_decided(run):
         run.lock()
         try:
             complete_decided(run)
@@ -76,7 +78,7 @@ def complete_decided(run: RunDirectory) -> None:
     """
     for decided in filter(Path.exists, (run.root / NEW_BEST, run.root / NEW_REPLAY)):
         if run.best.exists() and begins_new_best(read_config(decided), run.root):
-            erase(run.best_before)
+            erase_written(run.best_before)
             run.best.rename(run.best_before)
         if decided.name == NEW_REPLAY:
             _erase_replay(run)
@@ -87,18 +89,35 @@ def complete_decided(run: RunDirectory) -> None:
 def _erase_replay(run: RunDirectory) -> None:
     """Erase a run's replay; counts of samples go on, as of its last commit.
 
-    The run has another id from then on, so that no batch made with the settings of before is
-    inserted. The manifest goes last: by it a replay elsewhere is known to be the run's own.
+    The manifest goes last: by it a replay elsewhere is known to be the run's own.
+    """
+    places = [place for place in (run.replay, replay_elsewhere(run)) if place is not None]
+    _keep_counts(run, places)
+    for place in places:
+        erase_written(place, "replay", last=MANIFEST)
+    run.renew_id()
+
+
+def _keep_counts(run: RunDirectory, places: Iterable[Path] = ()) -> None:
+    """Note the newest counts that are known of a run whose replay goes, or is gone.
+
+    The run has another id once its replay is gone, so that no batch that was sent before is
+    inserted: the ledger that knew it is gone, too.
     """
     identity = run.identity()
-    places = [place for place in (run.replay, replay_elsewhere(run)) if place is not None]
     found = [read_counts(identity.run_id, place) for place in places]
     found += [identity.counted, summary_counts(run.root)]
     last = max(found, key=lambda counts: counts.env_steps)
     run.keep_counts(replace(last, in_flight=0, lost=last.lost + last.in_flight))
-    for place in places:
-        erase(place, last=MANIFEST)
-    run.renew_id()
+
+
+def _continue_without_replay(plan: StartPlan, run: RunDirectory) -> None:
+    """Let the counts of a run go on whose replay somebody has deleted."""
+    if (replay_directory(plan.config, run.root) / COMMITS).exists() or run.identity().epoch == 0:
+        return
+    _keep_counts(run)
+    if any(run.identity().counted.counts()):
+        run.renew_id()
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +160,7 @@ def prepare_start(plan: StartPlan, run: RunDirectory) -> PreparedStart:
     if not loads:
         save_settings()
     if run.exists and not start.in_process:
+        _continue_without_replay(plan, run)
         make_counted_replay(config, run, plan.layout)
     place_sources(config, run, staged)
     run_id = run.ensure_id(in_process=start.in_process)
@@ -163,19 +183,21 @@ def _change_events(plan: StartPlan, run: RunDirectory) -> Iterator[RunEvent]:
 
 
 def erase_run(run: RunDirectory) -> None:
-    """Erase the run in a directory, and its own replay in another directory.
+    """Erase the run in a directory, and its replay in another one: what a run writes, no more.
+
+    Another run begins: the folder is known as a run's all the time.
 
     Raises:
         ServicesError: something of it is still there.
     """
-    places = [run.root / NEW_BEST, run.root / NEW_REPLAY]  # first: nothing completes them any more
-    places += [run.checkpoints, run.best, run.best_before, run.replay, run.tensorboard, run.live]
-    places.append(run.root / "wandb")
-    elsewhere = replay_elsewhere(run)
-    if elsewhere is not None:
-        places.append(elsewhere)
-    places += [run.root / "run.json", run.summary_file, run.events_file]
-    places += [run.provenance_file, run.report_file]
-    recorded = ("records.csv", "records.jsonl", "mlflow.json", "wandb.json")
-    for place in (*places, *(run.root / name for name in recorded)):
-        erase(place)
+    for name in (NEW_BEST, NEW_REPLAY):  # first: nothing completes them any more
+        erase_file(run.root / name)
+    if elsewhere := replay_elsewhere(run):
+        erase_written(elsewhere, "replay")
+    for name in FOLDERS:
+        erase_written(run.root / name)
+    for name in FILES:
+        if name != REPORT_FILE or is_report(run.root / name):
+            erase_file(run.root / name)
+    run.begin_new_run()
+    erase_file(run.config_file)  # last: by it a replay elsewhere is found

@@ -37,6 +37,7 @@ from vedette_services.errors import (
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.replay_layout import ReplayLayout, replay_directory
 from vedette_services.run.ring_stamp import read_stamp
+from vedette_services.run.run_files import FOLDERS, foreign_files
 from vedette_services.run.start import Start
 from vedette_services.run.status_files import read_best
 
@@ -47,19 +48,34 @@ OTHER_RUN = "choose another --out, or erase the run with --fresh --force"
 
 
 def check_fresh(out: Path, start: Start) -> None:
-    """Refuse to erase a run without ``--force``.
+    """Refuse to erase a run without ``--force``, and a replay in which others have files.
 
     Raises:
         UsageError: ``--fresh`` for a directory that holds a run, without ``--force``.
+        SettingError: a new replay would not begin beside what stays.
     """
     run = RunDirectory(out)
     saved = run.newest_checkpoint()
-    if not start.fresh or start.force or not (run.exists or saved is not None):
-        return
-    steps = "" if saved is None else f" of {saved:,} optimization steps"
-    raise UsageError(
-        f"--fresh: {out} holds a run{steps}; add --force to erase it, or choose another --out"
-    )
+    if start.fresh and not start.force and (run.exists or saved is not None):
+        steps = "" if saved is None else f" of {saved:,} optimization steps"
+        raise UsageError(
+            f"--fresh: {out} holds a run{steps}; add --force to erase it, or choose another --out"
+        )
+    if start.empty_replay:
+        for place in filter(None, (run.replay, replay_elsewhere(run))):
+            others = foreign_files(place, "replay")
+            if others:
+                fix = "put it elsewhere"
+                raise SettingError(f"--out {out}", f"no run wrote {others[0]}", fix)
+
+
+def describe_kept(out: Path, start: Start) -> list[str]:
+    """Describe what lies in the folders of a run that is erased, and stays as no run wrote it."""
+    others = [file for name in FOLDERS for file in foreign_files(out / name)]
+    if not start.fresh or not others:
+        return []
+    more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+    return [f"--fresh: what no run wrote stays: {others[0]}{more}"]
 
 
 def saved_config(out: Path) -> Path | None:
@@ -307,24 +323,16 @@ def _check_place(config: RunConfig, run: RunDirectory) -> None:
         return
     with config_errors("replay.directory"):
         found = check_replay_directory(directory)
-    if found and directory == run.replay:
-        raise SettingError(
-            f"--out {run.root}",
-            "holds a replay, and no run.json that says whose",
-            f"put run.json back, name another folder, or delete {directory}",
-        )
     if found:
-        raise SettingError(
-            "replay.directory",
-            f"{directory} holds the replay of another run",
-            "name an empty directory, or delete this one",
-        )
+        why = f"{directory} holds the replay of another run"
+        raise SettingError("replay.directory", why, "name an empty directory")
 
 
 def replay_elsewhere(run: RunDirectory) -> Path | None:
+    """Return the directory of a run's replay that is not in the run's own; None: it has none."""
     try:
         directory = replay_directory(read_config(run.config_file), run.root)
         mine = read_manifest(directory).run_id == run.identity().run_id
     except (ConfigError, UsageError, ReplayFormatError):
         return None
-    return directory if mine else None
+    return directory if mine and directory != run.replay else None

@@ -40,8 +40,9 @@ from vedette_rl.replay.rows import Rows
 from vedette_rl.storage.atomic_files import replace_file, sync_directory
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import SettingError, config_error
-from vedette_services.run.directory import RunDirectory, erase
+from vedette_services.run.directory import RunDirectory
 from vedette_services.run.replay_layout import replay_directory
+from vedette_services.run.run_files import erase_written
 from vedette_services.run.source_data import (
     DataReading,
     data_files,
@@ -250,7 +251,10 @@ def place_sources(config: RunConfig, run: RunDirectory, staged: dict[str, Source
     for name in staged:
         directory = source_directory(config, run.root, name)
         directory.parent.mkdir(parents=True, exist_ok=True)
-        erase(directory)  # of a run that was erased
+        erase_written(directory, "source")  # of a run that was erased
+        if directory.exists():
+            why = f"{directory} holds files that no run wrote"
+            raise SettingError(f"replay.sources.{name}", why, "put them elsewhere")
         shutil.move(run.root / STAGED / name, directory)
         sync_directory(directory.parent)
     shutil.rmtree(run.root / STAGED, ignore_errors=True)

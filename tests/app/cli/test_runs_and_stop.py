@@ -17,8 +17,9 @@ from vedette.live import View
 from vedette_services.errors import SettingError
 from vedette_services.net.addresses import Address
 from vedette_services.run.directory import RunDirectory
+from vedette_services.run.finding import find_runs
 from vedette_services.run.learner_location import publish_location
-from vedette_services.run.overview import RunStatus, find_runs
+from vedette_services.run.overview import RunStatus
 from vedette_services.run.provenance import Start
 
 Run = Callable[..., tuple[int, str]]
@@ -124,11 +125,13 @@ def test_a_directory_without_runs_is_said(vedette: Run, tmp_path: Path) -> None:
     assert (status, text) == (2, "vedette: nowhere: there is no such folder\n")
 
 
-def test_nothing_inside_of_a_run_is_a_run(tmp_path: Path) -> None:
+def test_runs_below_a_run_are_found_and_nothing_in_its_own_folders(tmp_path: Path) -> None:
     outer = make_run(tmp_path / "a")
-    make_run(outer.root / "inner")
-    assert find_runs(tmp_path) == [outer.root]
-    assert find_runs(outer.root) == [outer.root]
+    inner = make_run(outer.root / "seed-1")
+    make_run(outer.checkpoints / "copied")
+    assert find_runs(tmp_path) == [outer.root, inner.root]
+    assert find_runs(outer.root) == [outer.root, inner.root]
+    assert find_runs(tmp_path, folders_max=2) == [outer.root]
 
 
 def test_runs_are_found_in_the_order_of_their_numbers(tmp_path: Path) -> None:

@@ -274,7 +274,7 @@ def test_a_torn_or_foreign_replay_is_refused_in_one_line(
     with pytest.raises(ReplayFormatError, match=why) as caught:
         open_ring(tmp_path)
     assert "\n" not in str(caught.value)
-    assert f"delete {tmp_path} to begin an empty replay" in str(caught.value)
+    assert "begin an empty replay with --new-replay" in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Whether a run directory can take a run; nothing is started here."""
 
 import errno
+import json
 import os
 import re
 import shutil
@@ -12,22 +13,25 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from configurations import configured
-from run_directories import new_run, untrained_agent
+from run_directories import new_run, untrained_agent, write_best_model
 from starts import lines_of_start, prepared
 
+from vedette_protocol.account import SampleAccounting
 from vedette_protocol.ledger import Ledger
 from vedette_rl.envs.make import probe_environment
 from vedette_rl.envs.spaces import describe_spaces, transition_dtype
+from vedette_rl.replay.commits import last_commit
 from vedette_rl.replay.ring import RingWriter
 from vedette_rl.replay.rows import default_guard
 from vedette_rl.storage.state_file import STATE_FILE, write_state
 from vedette_services.config import RunConfig, load_config, read_config, write_config
 from vedette_services.errors import ServicesError, SettingError, UsageError
 from vedette_services.run.directory import RunDirectory
+from vedette_services.run.finding import is_run
 from vedette_services.run.prepare import erase_run
 from vedette_services.run.replay_layout import replay_directory, ring_dtype
 from vedette_services.run.resume import NEW_REPLAY
-from vedette_services.run.ring_stamp import ActorNumbers, pack_stamp
+from vedette_services.run.ring_stamp import ActorNumbers, pack_stamp, read_stamp
 
 SMALL = ("replay.capacity=2000", "agent.hidden_sizes=[8,8]")
 
@@ -128,14 +132,134 @@ def test_what_is_erased_is_the_run_and_its_own_replay_wherever_it_lies(tmp_path:
         (tmp_path / "run" / file).write_text("mine")
     for file in ("report.html", "records.csv", "records.jsonl", "summary.json"):
         (tmp_path / "run" / file).write_text("of the run that is erased")
+    (tmp_path / "run" / "report.html").write_text("<p>Written by vedette 0.2.0")
     (tmp_path / "run" / NEW_REPLAY).write_text("no TOML: a start that does not erase is refused")
+    run_id = run.identity().run_id
     lines_of_start(config, run.root, fresh=True, force=True)
     erase_run(run)
     assert not elsewhere.exists()
     assert not run.exists
+    assert run.is_ours
+    assert run.identity().run_id != run_id
     assert not run.checkpoints.exists()
     left = {place.name for place in run.root.iterdir() if place.is_file()}
-    assert left == {"notes.txt", "records.txt", "config.toml"}
+    assert left == {"notes.txt", "records.txt", "run.json"}
+
+
+def test_what_no_run_wrote_is_neither_erased_nor_overwritten(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", config_of())
+    write_best_model(run.root, config_of())
+    mine = [
+        run.root / name
+        for name in (
+            *("checkpoints/mine.pt", "checkpoints/1234/mine.pt", "best/notes/a.txt"),
+            *("best-before/b.txt", "tensorboard/events.txt", "live/mine.pt", "log/mine.pt"),
+            *("wandb/notes.txt", "report.html", "replay.txt"),
+        )
+    ]
+    for file in mine:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("mine")
+    lines = lines_of_start(config_of(), run.root, fresh=True, force=True)
+    assert f"--fresh: what no run wrote stays: {mine[1]} and 6 more" in lines
+    prepared(config_of(), run, fresh=True)
+    assert [file.read_text() for file in mine] == ["mine"] * len(mine)
+    assert not (run.best / STATE_FILE).exists()
+    assert run.newest_checkpoint() is None
+
+
+@pytest.mark.parametrize("asked", [{"fresh": True, "force": True}, {"new_replay": True}])
+def test_a_replay_in_which_others_have_files_is_not_erased(
+    tmp_path: Path, asked: dict[str, bool]
+) -> None:
+    run = make_run(tmp_path, config_of())
+    mine = run.replay / "sources" / "demos" / "notes.txt"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("mine")
+    said = refusal(config_of(), tmp_path, **asked)
+    assert said == f"--out {tmp_path}: no run wrote {mine}; put it elsewhere"
+
+
+MINE = "# of another program\n[agent]\nlearning_rate = 1e-4\n"
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        *(["config.toml"], ["summary.json"], ["report.html"], ["lock"], ["src/a.py", "notes.txt"]),
+        [f"{folder}/mine.pt" for folder in ("checkpoints", "best", "replay", "live", "log")],
+    ],
+)
+@pytest.mark.parametrize("asked", [{}, {"fresh": True, "force": True}, {"new_replay": True}])
+def test_a_folder_of_somebody_else_takes_no_run(
+    tmp_path: Path, names: list[str], asked: dict[str, bool]
+) -> None:
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(MINE)
+    before = sorted(tmp_path.rglob("*"))
+    said = refusal(config_of(), tmp_path, **asked)
+    assert said.startswith(f"--out {tmp_path}: it holds '")
+    assert said.endswith("by which a run of ours is known; name a new or an empty folder")
+    assert sorted(tmp_path.rglob("*")) == before
+    assert all((tmp_path / name).read_text() == MINE for name in names)
+
+
+def test_an_empty_folder_of_a_disk_or_a_repository_takes_a_run(tmp_path: Path) -> None:
+    (tmp_path / "lost+found").mkdir()
+    for name in (".gitkeep", ".gitignore", ".DS_Store"):
+        (tmp_path / name).touch()
+    lines_of_start(config_of(), tmp_path)
+
+
+def test_a_start_that_is_killed_at_once_leaves_a_folder_that_takes_a_run(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path / "run")
+    run.make()
+    run_id = run.identity().run_id
+    run.lock()
+    run.unlock()
+    assert not run.exists
+    assert not is_run(run.root)
+    lines_of_start(config_of(), run.root)
+    lines_of_start(config_of(), run.root, fresh=True)
+    assert run.ensure_id(in_process=True) == run_id
+    assert run.identity().in_process
+
+
+def test_the_root_of_the_file_system_takes_no_run() -> None:
+    assert refusal(config_of(), Path("/")).startswith("--out /: it ")
+
+
+def test_a_folder_of_seeds_is_no_run_and_the_fix_is_named(tmp_path: Path) -> None:
+    for number in (1, 2, 3):
+        make_run(tmp_path / f"seed-{number}", config_of())
+    (tmp_path / "report.html").touch()
+    said = refusal(config_of(), tmp_path)
+    assert said == (
+        f"--out {tmp_path}: it is a folder of 3 runs, such as {tmp_path}/seed-1, and no run "
+        "itself; add --seeds 3, name one of them, or name another folder"
+    )
+    (tmp_path / "seed-3").rename(tmp_path / "other")
+    assert "give the sweep's command, name one" in refusal(config_of(), tmp_path)
+
+
+def test_counts_go_on_where_somebody_has_deleted_the_replay(tmp_path: Path) -> None:
+    run = make_run(tmp_path, config_of())
+    run.begin_epoch()
+    before = run.identity().run_id
+    samples = {"produced": 520, "inserted": 500, "in_flight": 8, "lost": 12}
+    run.summary_file.write_text(json.dumps({"env_steps": 510, "samples": samples}))
+    prepared(config_of(), run)
+    assert run.identity().run_id == before  # it has its replay
+    shutil.rmtree(run.replay)
+    prepared(config_of(), run)
+    again = run.identity()
+    assert again.run_id != before  # nothing that was sent before is inserted
+    assert again.counted == SampleAccounting(520, 500, lost=20, env_steps=510)
+    stamp = last_commit(run.replay).stamp
+    assert read_stamp(again.run_id, stamp, now=0.0)[0].accounting() == again.counted
+    prepared(config_of(), run)
+    assert run.identity() == again
 
 
 def test_what_cannot_be_erased_is_named_and_no_run_begins_on_it(
@@ -205,9 +329,8 @@ def test_a_damaged_replay_is_refused_by_its_file_and_the_fix(
         os.truncate(damaged, bytes_left)
     said = refusal(config_of(), tmp_path)
     assert said.startswith(f"the replay's file {damaged} {says}")
-    assert said.endswith(f": delete {damaged.parent} to begin an empty replay")
-    shutil.rmtree(damaged.parent)
-    lines_of_start(config_of(), tmp_path)
+    assert said.endswith(": put a whole one back, or begin an empty replay with --new-replay")
+    lines_of_start(config_of(), tmp_path, new_replay=True)
 
 
 def test_a_start_goes_on_from_the_newest_checkpoint_that_is_whole(tmp_path: Path) -> None:
@@ -251,7 +374,8 @@ def test_a_replay_without_its_runs_identity_is_refused_by_what_is_missing(tmp_pa
     make_run(tmp_path, config_of())
     (tmp_path / "run.json").unlink()
     said = refusal(config_of(), tmp_path)
-    assert said.startswith(f"--out {tmp_path}: holds a replay, and no run.json")
+    assert said.startswith(f"--out {tmp_path}: it holds 'checkpoints' and ")
+    assert 'of a run, put a whole one back, or write {"run_id"' in said
 
 
 @pytest.mark.parametrize("epoch", ["-5", str(2**70), "[]", '"x"'])
@@ -285,7 +409,7 @@ def test_the_commits_of_another_run_are_no_part_of_a_replay(tmp_path: Path) -> N
     ring.close()
     lines_of_start(config_of(), other.root)
     shutil.copy(other.replay / "commits", mine.replay)
-    assert "commits is no part of this replay: delete " in refusal(config_of(), mine.root)
+    assert "commits is no part of this replay: put a " in refusal(config_of(), mine.root)
 
 
 def test_a_run_that_goes_on_is_neither_taken_nor_erased(tmp_path: Path) -> None:

@@ -1,0 +1,60 @@
+"""The directory of a sweep: whose it is.
+
+A sweep writes runs into folders of their own, and `JOBS`, a study's journal and a report beside
+them. It takes a new or an empty folder, one of a sweep, or one in which runs lie.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from vedette_services.errors import SettingError
+from vedette_services.run.checks import check_writable
+from vedette_services.run.directory import REPORT_FILE
+from vedette_services.run.finding import find_runs, is_run
+from vedette_services.run.run_files import check_report_file, entries_of_others
+
+JOBS = "sweep"
+"""Folder in the sweep's directory with the configuration and the log of each trial."""
+
+JOURNAL = "study.journal"
+STUDY_LOCK = "study.lock"
+CONFIGURED = "what the sweep gave to"
+"""Begins the comment of each configuration in `JOBS`."""
+
+
+def check_sweep_directory(out: Path) -> None:
+    """Refuse a directory that cannot be written, or that is neither a sweep's nor empty.
+
+    Raises:
+        SettingError: gives the reason.
+    """
+    check_writable(out)
+    if not out.is_dir():
+        return
+    check_report_file(out / REPORT_FILE)
+    runs = find_runs(out)
+    if is_run(out) and runs == [out]:  # seeds that lie below a run go on
+        fix = "name another for several"
+        raise SettingError(f"--out {out}", "it holds a run of its own", fix)
+    others = entries_of_others(out)
+    if others and not runs and not _is_sweep(out):
+        more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+        why = f"it holds {others[0]!r}{more}, and no run of ours"
+        raise SettingError(f"--out {out}", why, "name a new or an empty folder")
+
+
+def _is_sweep(out: Path) -> bool:
+    """Return True for a sweep that was killed before its first run began."""
+    if (out / JOURNAL).exists() or (out / STUDY_LOCK).exists():
+        return True
+    return any(map(is_trial_config, (out / JOBS).glob("*.toml")))
+
+
+def is_trial_config(file: Path) -> bool:
+    """Return True for a configuration that a sweep has written."""
+    try:
+        with file.open("rb") as text:
+            return text.readline(200).startswith(f"# {CONFIGURED} ".encode())
+    except OSError:
+        return False

@@ -1,0 +1,54 @@
+"""Finds runs by their directories: in a folder, in the folders of a sweep, and below a run."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from pathlib import Path
+
+from vedette_services.errors import NotARunError
+from vedette_services.run.directory import RunDirectory
+from vedette_services.run.run_files import FOLDERS
+
+DEPTH_MAX = 3
+"""Folders between a directory and its runs: a sweep, its settings, its seeds."""
+
+SEED_FOLDER = re.compile(r"seed-\d+")
+"""The name of a run's folder in the folder of several seeds."""
+
+_FURTHER_FILES = ("summary.json", "events.jsonl")
+
+
+def is_run(directory: Path) -> bool:
+    """Return True if a run was started in a directory."""
+    further = any((directory / name).exists() for name in _FURTHER_FILES)
+    return further or RunDirectory(directory).exists
+
+
+def find_runs(directory: Path, folders_max: int | None = None) -> list[Path]:
+    """Find the runs in a directory and below it, below other runs too; seed-2 before seed-10.
+
+    Args:
+        folders_max: the number of folders to look into; None: all.
+
+    Raises:
+        NotARunError: there is no such directory.
+    """
+    if not directory.is_dir():
+        raise NotARunError(directory, "run")
+    found: list[Path] = []
+    for place, folders, _ in itertools.islice(os.walk(directory), folders_max):
+        path = Path(place)
+        if is_run(path):
+            found.append(path)
+            folders[:] = [name for name in folders if name not in (*FOLDERS, "log")]
+        if len(path.relative_to(directory).parts) >= DEPTH_MAX:
+            folders.clear()
+        folders.sort(key=_natural_order)
+    return found
+
+
+def _natural_order(name: str) -> list[tuple[str, int]]:
+    """Split a name into texts, each with the number behind it."""
+    return [(text, int(number or 0)) for text, number in re.findall(r"(\D*)(\d*)", name)]

@@ -1,0 +1,203 @@
+"""The record of what a run writes: by it a folder is known as a run's, and a run's files are known
+from those of others, which are never overwritten or erased.
+
+::
+
+    RunDirectory(out).is_ours          # it has the run.json that the first start wrote first
+    foreign_files(run.checkpoints)     # what lies there and no run wrote
+    erase_written(run.checkpoints)     # files of the run alone; the folder only where it is empty
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from vedette_rl.replay.ring_files import is_replay_file
+from vedette_services.errors import ServicesError, SettingError
+
+FILES = (
+    "config.schema.json",
+    "summary.json",
+    "events.jsonl",
+    "provenance.json",
+    "report.html",
+    "records.csv",
+    "records.jsonl",
+    "mlflow.json",
+    "wandb.json",
+)
+"""The files of a run that `--fresh --force` erases, beside its folders and its configuration. Another
+run takes `lock`, `learner.json` and `log/` over, and its own `run.json` replaces the old one."""
+
+_STATE = r"(state\.safetensors|meta\.json)"
+_WRITTEN = {
+    "checkpoints": rf"\d+(\.unreadable)?/{_STATE}",
+    "best": _STATE,
+    "best-before": _STATE,
+    "replay": "",  # `is_replay_file` knows
+    "tensorboard": r"events\.out\.tfevents\.[^/]+",
+    "live": r"[^/]+\.map|learner\.json|ranks\.[^/]+",
+    "source": "",
+    "wandb": r"((offline-)?run-[^/]+|latest-run)(/.*)?|debug[^/]*\.log|settings",
+}
+FOLDERS = tuple(name for name in _WRITTEN if name != "source")
+"""The folders of a run that `--fresh --force` erases."""
+
+_PATTERNS = {name: re.compile(pattern) for name, pattern in _WRITTEN.items()}
+_UNFINISHED = re.compile(r"(?:.*/)?\.[^/]+\.\d+\.(new|old)(/.*)?")
+_SOURCE = re.compile(r"sources/[^/]+/(?P<inner>.+)")
+_NO_MATTER = re.compile(r"lost\+found|\.gitkeep|\.gitignore|\.DS_Store|\.nfs[0-9a-f]+")
+_REPORT_MARK = b"Written by vedette "
+
+
+def is_written(folder: str, inner: str) -> bool:
+    """Return True for a file that a run writes into one of its folders.
+
+    Args:
+        folder: one of `FOLDERS`, or "source": one in ``replay/sources``.
+        inner: the file's path in it.
+    """
+    if _UNFINISHED.fullmatch(inner):  # half written or half removed when a process was killed
+        return True
+    if folder == "replay":
+        source = _SOURCE.fullmatch(inner)
+        return is_written("source", source["inner"]) if source else is_replay_file(inner)
+    if folder == "source":
+        return inner == "source.json" or is_replay_file(inner)
+    return _PATTERNS[folder].fullmatch(inner) is not None
+
+
+def files_below(place: Path) -> Iterator[Path]:
+    """Yield all files below a folder, and links, which are not followed; none where it is a link
+    or no folder.
+
+    Raises:
+        OSError: a folder cannot be read.
+    """
+    if place.is_symlink() or not place.is_dir():
+        return
+
+    def refuse(error: OSError) -> None:
+        raise error
+
+    for parent, folders, names in os.walk(place, onerror=refuse):
+        links = [name for name in folders if (Path(parent) / name).is_symlink()]
+        for name in sorted([*names, *links]):
+            yield Path(parent) / name
+
+
+def foreign_files(place: Path, kind: str = "") -> list[Path]:
+    """Return the files in a folder of a run that no run wrote: they stay where it is erased.
+
+    Args:
+        place: the folder.
+        kind: as `is_written` has it; "": the folder's name.
+    """
+    kind = kind or place.name
+    files = files_below(place)
+    return [file for file in files if not is_written(kind, file.relative_to(place).as_posix())]
+
+
+def erase_written(place: Path, kind: str = "", last: str = "") -> None:
+    """Erase what a run has written into one of its folders, and then the folder where nothing else
+    is in it; of a link the link, of a mount its content.
+
+    Args:
+        place: the folder.
+        kind: as `is_written` has it; "": the folder's name.
+        last: name of the file that is there until all others are gone.
+
+    Raises:
+        ServicesError: something of it is still there; names it.
+    """
+    kind = kind or place.name
+    if place.is_symlink() or not place.is_dir():
+        erase_file(place)
+        return
+    with _erasing(place):
+        files = sorted(files_below(place), key=lambda file: file.name == last)
+        for file in files:
+            if is_written(kind, file.relative_to(place).as_posix()):
+                file.unlink(missing_ok=True)
+        _remove_empty(place)
+
+
+def erase_file(file: Path) -> None:
+    """Erase a file or link; nothing where there is none.
+
+    Raises:
+        ServicesError: it is still there.
+    """
+    with _erasing(file):
+        file.unlink(missing_ok=True)
+
+
+@contextmanager
+def _erasing(place: Path) -> Iterator[None]:
+    """Raise what the disk refuses as an error that names what cannot be erased, and the fix."""
+    try:
+        yield
+    except FileNotFoundError:
+        pass  # it has just gone
+    except OSError as error:
+        why = error.strerror or str(error)
+        fix = "let this user delete it, or choose another --out"
+        raise ServicesError(f"{error.filename or place} cannot be erased: {why}; {fix}") from error
+
+
+def _remove_empty(place: Path) -> None:
+    """Remove the folders below one that are empty, and it itself."""
+    for parent, _, _ in os.walk(place, topdown=False):
+        folder = Path(parent)
+        if not any(folder.iterdir()) and not folder.is_mount():
+            folder.rmdir()
+
+
+# Folders that no run has
+
+
+def entries_of_others(out: Path) -> list[str]:
+    """Return the names in a folder in which a run cannot begin, as they are somebody's.
+
+    What every disk or repository has in an empty folder does not count, nor does a file that this
+    process prints into.
+    """
+    printed = [os.fstat(stream) for stream in (1, 2) if _is_regular_file(stream)]
+    return sorted(
+        entry.name
+        for entry in os.scandir(out)
+        if not _NO_MATTER.fullmatch(entry.name)
+        and not _UNFINISHED.fullmatch(entry.name)
+        and not any(os.path.samestat(entry.stat(follow_symlinks=False), one) for one in printed)
+    )
+
+
+def _is_regular_file(stream: int) -> bool:
+    try:
+        return stat.S_ISREG(os.fstat(stream).st_mode)
+    except OSError:  # it is closed
+        return False
+
+
+def is_report(page: Path) -> bool:
+    """Return True for a page that `vedette report` wrote."""
+    try:
+        return _REPORT_MARK in page.read_bytes()
+    except OSError:
+        return False
+
+
+def check_report_file(page: Path) -> None:
+    """Refuse to write a report over a file of its usual name that is none.
+
+    Raises:
+        SettingError: names the file and the fix.
+    """
+    if page.exists() and not is_report(page):
+        fix = "name another file with `vedette report --out`, or rename this one"
+        raise SettingError(str(page), "`vedette report` did not write this file", fix)
