@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import errno
 import itertools
+import os
 import secrets
 import socket
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Literal
 
 import zmq
 
@@ -24,6 +28,7 @@ from vedette_protocol.foreign_text import printable
 from vedette_protocol.limits import PROTOCOL_VERSION
 from vedette_protocol.messages import Run, Stop
 from vedette_rl.errors import RlError
+from vedette_rl.storage.system import lock_file
 from vedette_services.errors import (
     DONE,
     FAILED,
@@ -38,6 +43,8 @@ from vedette_services.net import sockets
 from vedette_services.net.addresses import Address
 from vedette_services.net.handshake import probe_mechanism, time_handshake
 from vedette_services.net.keys import ClientKeys
+from vedette_services.run.directory import RunDirectory
+from vedette_services.run.shared_locks import describe_local_locks
 from vedette_services.status.client import StatusClient
 from vedette_services.status.status import Status
 
@@ -54,6 +61,7 @@ _RUN_S = 5.0
 _MODEL_S = 15.0
 _ASKS = 10
 _CLOCK_OFF_S = 2.0
+_OWNER_S = 6.0  # to see a learner's record move on another host
 _SLOW_ROUND_TRIP_S = 0.3
 _WORTH_A_RATE = 1 << 20  # a smaller model says nothing of the link's rate
 
@@ -339,6 +347,59 @@ def _speed(env: EnvConfig, run: Run | None, count: int) -> Iterator[Finding]:
         f"{count * one:,.0f} of the {count} that `vedette actors` starts here; acting is not "
         "counted",
     )
+
+
+def examine_directory(out: Path) -> Iterator[Finding]:
+    """Check that a directory can hold a run, and that its locks keep a second learner away.
+
+    Args:
+        out: of a run, which may go on on another host; or an empty one.
+    """
+    check = "directory"
+    if not out.is_dir():
+        yield fail(check, f"{out} is no folder", "make it, or name one that is there")
+        return
+    file = out / f".lock.{os.getpid()}.new"
+    try:
+        with file.open("wb") as opened:
+            yield ok(check, f"{out} can be written")
+            yield _own_lock(opened)
+    except OSError as error:
+        yield fail(check, f"{out} cannot be written: {error.strerror}", "name another folder")
+        return
+    finally:
+        file.unlink(missing_ok=True)
+    fix = "mount it with locks that all hosts share"
+    if why := describe_local_locks(out):
+        yield warn("locks", f"other hosts do not see them: {why}", fix)
+    if (owner := RunDirectory(out).unseen_owner(_OWNER_S)) is not None:
+        yield fail("locks", f"{owner} has this run, and its lock is not seen here", fix)
+
+
+_HELD = 9
+_LOCK_IT = f"""
+import os, sys
+from vedette_rl.storage.system import lock_file
+try:
+    lock_file(os.open(sys.argv[1], os.O_RDWR))
+except BlockingIOError:
+    sys.exit({_HELD})
+"""
+"""What a second process runs: its exit status says if the first one's lock keeps it out."""
+
+
+def _own_lock(opened: IO[bytes]) -> Finding:
+    """Check that a lock of this process keeps another process of this host out."""
+    if not lock_file(opened.fileno()):
+        fix = "mount it with locks"
+        return warn("locks", "the file system has none: a second learner waits for a while", fix)
+    command = [sys.executable, "-c", _LOCK_IT, opened.name]
+    second = subprocess.run(command, capture_output=True, text=True, check=False)
+    if second.returncode == 0:
+        return fail("locks", "two processes of this host have one at once", "use another disk")
+    if second.returncode != _HELD:
+        return fail("locks", f"a second process cannot try one: {second.stderr.strip()[-200:]}")
+    return ok("locks", "one process of this host has it at a time")
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,10 @@
     │   └── SpecMismatchError, RunImportRefusedError, RunNotUnderstoodError,
     │       SpacesNotKnownError         this host, of a run
     ├── PortInUseError             1   a port of a learner is taken, or cannot be bound here
+    ├── RunLostError               1   a learner does not have its run any more
+    │   ├── RunMovedError              its directory was renamed, removed or replaced
+    │   └── RunTakenOverError      3   another learner has taken it over
+    ├── StoppedWaitingError        0   a start was stopped while it waited for a learner to end
     ├── NoAnswerError              1   nobody answers at an address; NoModelError: with a model
     ├── EvaluationReportError      1   a manager reports an evaluation that was not asked for so
     ├── RunOverError               1   a run has ended, so that no learner listens
@@ -291,6 +295,56 @@ class RunInUseError(UsageError):
         )
         self.directory = directory
         self.holder = holder
+
+
+class RunLostError(ServicesError):
+    """A learner does not have its run any more: nothing more of it may be written.
+
+    Args:
+        directory: the run's.
+        why: what has become of it.
+    """
+
+    def __init__(self, directory: Path, why: str) -> None:
+        super().__init__(f"{directory}: {why}")
+        self.directory = directory
+        self.why = why
+
+
+class RunMovedError(RunLostError):
+    """A run's directory was renamed, removed or replaced while its learner runs.
+
+    Args:
+        directory: the run's.
+        why: what has become of it.
+        now: where it is; None: nowhere, or that is not known.
+    """
+
+    def __init__(self, directory: Path, why: str, now: Path | None = None) -> None:
+        super().__init__(directory, f"{why} while its learner runs")
+        self.now = now
+
+
+class RunTakenOverError(RunLostError):
+    """Another learner has taken a run over. A start of this one would take it back.
+
+    Args:
+        directory: the run's.
+        owner: the other learner.
+    """
+
+    exit_status = REFUSED
+
+    def __init__(self, directory: Path, owner: str) -> None:
+        super().__init__(
+            directory, f"{owner} has taken the run over; this learner stops, and writes no more"
+        )
+
+
+class StoppedWaitingError(ServicesError):
+    """A start was asked to stop while it waited for the learner of before."""
+
+    exit_status = DONE
 
 
 class NoAnswerError(ServicesError):

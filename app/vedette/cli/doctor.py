@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from vedette.cli.actors import default_count
 from vedette.cli.options import AllowImport, Insecure, Keys, client_keys
 from vedette_services.errors import UsageError
+
+if TYPE_CHECKING:
+    from vedette.doctor import Finding
 
 
 def doctor(
@@ -31,6 +37,14 @@ def doctor(
         ),
     ] = None,
     allow_import: AllowImport = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Test this folder for runs: that it can be written, and that its locks are "
+            "shared. On a second host, name a run that goes on on the first.",
+        ),
+    ] = None,
 ) -> None:
     """Find out whether this host can play for a learner. A line a check, with the fix.
 
@@ -40,12 +54,14 @@ def doctor(
     vedette doctor --learner gpu.example.org --keys keys
     vedette doctor --learner gpu.example.org:5555 --insecure --allow-import my_pkg
     vedette doctor --env CartPole-v1                     without a learner
+    vedette doctor --out /shared/runs/one                the disk of a learner
     """
-    from vedette.doctor import Examination, examine_environment
+    from vedette.doctor import Examination, examine_directory, examine_environment
     from vedette_services.host.system import count_cores
     from vedette_services.run.learner_location import find_learner
 
     allowed = tuple(allow_import or ())
+    findings: Iterator[Finding] = iter(())
     if learner is not None:
         examination = Examination(
             find_learner(learner),
@@ -57,10 +73,14 @@ def doctor(
         findings = examination.findings()
     elif env is not None:
         findings = examine_environment(None, env, allowed, count_cores())
-    else:
-        raise UsageError("--learner HOST[:PORT] says which learner, --env ID an environment alone")
+    elif out is None:
+        raise UsageError(
+            "--learner HOST[:PORT] says which learner, --env ID an environment alone, --out DIR a "
+            "folder for runs"
+        )
     status = 0
-    for finding in findings:
+    of_directory = examine_directory(out) if out is not None else ()
+    for finding in itertools.chain(of_directory, findings):
         typer.echo(str(finding))
         status = status or finding.status
     raise typer.Exit(status)

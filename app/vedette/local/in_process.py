@@ -34,8 +34,9 @@ from vedette_services.actors.custom_actor import LocalModels
 from vedette_services.actors.handover import LocalHandover, SlotLayout, slot_layout
 from vedette_services.actors.instructions import StartActor, StoreModel
 from vedette_services.config.run_config import RunConfig
-from vedette_services.errors import ServicesError, UnsavedEndError
+from vedette_services.errors import RunTakenOverError, ServicesError, UnsavedEndError
 from vedette_services.host.processes import StopSignals
+from vedette_services.host.rate_limited_log import RateLimitedLog
 from vedette_services.learner.evaluator import ModelEvaluation
 from vedette_services.learner.gateway.flow_control import FlightLimits
 from vedette_services.learner.gateway.state import GatewayState
@@ -43,7 +44,12 @@ from vedette_services.learner.trainer.learner import Learner, make_replay
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import RunEventLog
 from vedette_services.run.model_map import MappedModel
-from vedette_services.run.outcome import describe_unsaved, exit_at_once, write_summary
+from vedette_services.run.outcome import (
+    describe_loss,
+    describe_unsaved,
+    exit_at_once,
+    write_summary,
+)
 from vedette_services.run.prepare import prepare_start
 from vedette_services.run.provenance import record_provenance
 from vedette_services.run.replay_layout import ReplayLayout, make_run_limiter, replay_layout
@@ -192,6 +198,7 @@ class InProcessRun:
         self._gave_up = False
         self._unevaluated = ""  # why the last model has no evaluation
         self._event_log = RunEventLog(run.events_file)
+        self._failures = RateLimitedLog()
         layout = replay_layout(config, spaces)
         self.ring = _memory_ring(config, layout)
         self._interventions = open_interventions(config, run.root, self.run_id, spaces, self.ring)
@@ -213,7 +220,9 @@ class InProcessRun:
         self._env_steps = self.learner.earlier.env_steps  # when the last model was published
         where = f"in one process on {host}"
         self._event_log.log_start(where, self.agent.opt_steps, self._env_steps)
-        self._evaluation = ModelEvaluation(config, spaces, self.run_id, run.best)
+        self._evaluation = ModelEvaluation(
+            config, spaces, self.run_id, run.best, check=run.check_held
+        )
         self._models = Schema.from_arrays(self.agent.model_info().arrays)
         self.clock = VirtualClock()
         network = MemoryNetwork(self.clock)
@@ -276,7 +285,8 @@ class InProcessRun:
             closing.callback(self._manager.kill)
             last = self.learner.train(self, lock_step(self.config), idle=self._play, tick_s=0.0)
             self.learner.close(last)
-        self._event_log.log("ended", "learner", last.exit_reason)
+        if self._run.find_loss() is None:
+            self._event_log.log("ended", "learner", last.exit_reason)
         return self._write_summary(ended=True)
 
     def _play(self) -> None:
@@ -346,12 +356,28 @@ class InProcessRun:
         if now >= self._next_show or done:
             self._next_show = now + _SHOW_EVERY_S
             self._refresh()
-            self._event_log.log_changes(status, self._gateway_status)
+            self._note_loss()
+            if self._run.loss is None:
+                self._event_log.log_changes(status, self._gateway_status)
             if not done:
                 self._view.show(self.status())
             if now >= self._next_summary:
                 self._next_summary = now + _SUMMARY_EVERY_S
                 self._write_summary()
+
+    def _note_loss(self) -> None:
+        """Say once that the run's directory was moved.
+
+        Raises:
+            RunTakenOverError: another learner has claimed the run.
+        """
+        loss = self._run.loss
+        if isinstance(loss, RunTakenOverError):
+            raise loss
+        if loss is None:
+            self._failures.reset("directory")
+        elif self._failures.first("directory"):
+            log.error("%s: no checkpoint is written, and the end will be no success", loss)
 
     def read_status(self, *, fresh: bool = False) -> tuple[GatewayStatus, Eval]:
         if fresh:
@@ -441,10 +467,10 @@ def run_in_process(plan: StartPlan, *, view: View | None = None, signals: bool =
     """
     config, run = plan.config, RunDirectory(plan.out)
     run.make()
-    run.lock()
+    shown = view or View()
     try:
+        run.lock()
         prepared = prepare_start(plan, run)
-        shown = view or View()
 
         def leave() -> None:
             shown.release()
@@ -455,7 +481,7 @@ def run_in_process(plan: StartPlan, *, view: View | None = None, signals: bool =
             status = InProcessRun(
                 config, plan.spaces, run, view=shown, stop=stop, on_loaded=prepared.save_settings
             ).train()
-        if why := describe_unsaved(plan.out, status):
+        if why := describe_loss(run.find_loss()) or describe_unsaved(plan.out, status):
             raise UnsavedEndError(why, status)
     finally:
         run.unlock()

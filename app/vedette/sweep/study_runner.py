@@ -25,7 +25,7 @@ from vedette.sweep.study_journal import POINTS, Workers, locked, open_study
 from vedette_rl.number_format import format_number
 from vedette_rl.recording.reading import read_curves
 from vedette_rl.storage.atomic_files import replace_file
-from vedette_services.errors import DONE, FAILED, ConfigError
+from vedette_services.errors import DONE, FAILED, ConfigError, SettingError
 from vedette_services.host.processes import StopSignals
 from vedette_services.run.outcome import read_summary
 from vedette_services.run.prepare import settings_to_resume

@@ -160,16 +160,23 @@ def same_disk(one: Path, other: Path) -> bool:
 
 def file_system(path: Path, root: Path = ROOT) -> str:
     """The type of file system that `path` is or would be on (``ext4``, ``tmpfs``); may be empty."""
+    return mount_of(path, root)[0]
+
+
+def mount_of(path: Path, root: Path = ROOT) -> tuple[str, tuple[str, ...]]:
+    """The type of file system that `path` is or would be on, and how it is mounted."""
     path = _nearest_existing(path).resolve()
     best = -1
     kind = ""
+    options: tuple[str, ...] = ()
     for line in _lines(root / "proc/self/mountinfo"):
         before, _, after = line.partition(" - ")
         point = Path(before.split(" ")[4].encode().decode("unicode_escape"))
         if path.is_relative_to(point) and len(point.parts) >= best:
             best = len(point.parts)
-            kind = after.split(" ")[0]
-    return kind
+            kind, _, of_disk = after.split(" ", 2)
+            options = (*before.split(" ")[5].split(","), *of_disk.split(","))
+    return kind, options
 
 
 def _nearest_existing(path: Path) -> Path:

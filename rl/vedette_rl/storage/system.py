@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import mmap
 import os
 from pathlib import Path
@@ -26,25 +27,37 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _SYSCTL_MAX_BYTES = 1024
 
 
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+
+
 def open_file(path: Path, *, writable: bool = False) -> int:
     """Open a file that is there, for reading and perhaps writing; children do not inherit it."""
     return os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | getattr(os, "O_BINARY", 0))
 
 
-def lock_file(file: int, *, shared: bool = False, wait: bool = False) -> None:
+def lock_file(file: int, *, shared: bool = False, wait: bool = False) -> bool:
     """Take the lock of an open file. Closing the file releases it.
-
-    Does nothing on Windows, where no process of ours writes what a lock protects.
 
     Args:
         wait: until it is free; only for locks that are held for a moment.
 
+    Returns:
+        False where there are no locks: on a file system of a network that keeps none, and on
+        Windows, where no process of ours writes what a lock protects.
+
     Raises:
         BlockingIOError: another process has it.
     """
-    if fcntl is not None:
-        kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+    if fcntl is None:
+        return False
+    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+    try:
         fcntl.flock(file, kind if wait else kind | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        return False
+    return True
 
 
 def reserve_space(file: int, size: int) -> None:

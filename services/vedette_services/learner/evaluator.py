@@ -18,7 +18,12 @@ from vedette_rl.errors import CheckpointError, EnvironmentFaultError, Evaluation
 from vedette_rl.evaluation.evaluator import GreedyEvaluator
 from vedette_rl.storage.state_file import write_state
 from vedette_services.config.run_config import RunConfig
-from vedette_services.errors import EnvironmentProcessError, SettingError, foreign_error_message
+from vedette_services.errors import (
+    EnvironmentProcessError,
+    RunMovedError,
+    SettingError,
+    foreign_error_message,
+)
 from vedette_services.host.env_workers import ProcessEnvs
 from vedette_services.host.exit_report import report_exit
 from vedette_services.host.logs import set_log_context, set_up_logging
@@ -49,7 +54,9 @@ class EvaluatorProcess:
 
     def __init__(self, spec: LearnerSpec) -> None:
         self._interval = spec.config.learner.eval_interval
-        self._evaluation = ModelEvaluation(spec.config, spec.spaces, spec.run_id, spec.run.best)
+        self._evaluation = ModelEvaluation(
+            spec.config, spec.spaces, spec.run_id, spec.run.best, check=spec.run.check_held
+        )
         self._models = ModelMapReader(spec.run.model_map)
         self._learning = StatusRecordReader(spec.run.learning_map, TrainerStatus)
         self._writer = StatusRecordWriter(spec.run.evaluation_map, Eval)
@@ -104,7 +111,9 @@ class ReportedEvaluations:
     def __init__(self, spec: LearnerSpec) -> None:
         run = spec.run
         self._interval = spec.config.learner.eval_interval
-        self._results = EvaluationResults(spec.run_id, run.best, spec.config.evaluation.seed)
+        self._results = EvaluationResults(
+            spec.run_id, run.best, spec.config.evaluation.seed, check=run.check_held
+        )
         self._reported = StatusRecordReader(run.reported_map, ReportedEvaluation)
         self._models = ModelMapReader(run.evaluated_map)
         self._learning = StatusRecordReader(run.learning_map, TrainerStatus)
@@ -154,6 +163,7 @@ def main() -> None:
     os.nice(_NICE)
     with report_exit():
         spec = LearnerSpec.read(Path(sys.argv[1]))
+        spec.hold_run()
         while spec.run.best.exists() and begins_new_best(spec.config, spec.run.root):
             time.sleep(_POLL_S)  # the best model is put away once the trainer has loaded
         (ReportedEvaluations if spec.config.evaluates_on_actors else EvaluatorProcess)(spec).run()
@@ -168,9 +178,13 @@ class EvaluationResults:
     Args:
         run_id, seed: noted beside the best model.
         best: the directory of the best model, perhaps of an earlier start of the run.
+        check: raises where the run is lost.
     """
 
-    def __init__(self, run_id: str, best: Path, seed: int) -> None:
+    def __init__(
+        self, run_id: str, best: Path, seed: int, *, check: Callable[[], None] = lambda: None
+    ) -> None:
+        self._check = check
         self._run_id = run_id
         self._best_directory = best
         self._seed = seed
@@ -237,8 +251,9 @@ class EvaluationResults:
             "played_by": evaluation.played_by,
         }
         try:
+            self._check()
             write_state(self._best_directory, {"model": dict(model.arrays)}, meta)
-        except CheckpointError as error:
+        except (CheckpointError, RunMovedError) as error:
             log.warning("%s; tried again after the next evaluation", error)
             return
         self._unwritten = None
@@ -252,13 +267,22 @@ class ModelEvaluation:
         spaces: the spaces of its environment.
         run_id: noted beside the best model.
         best: directory of the best model, perhaps of an earlier start of the run.
+        check: raises where the run is lost.
     """
 
-    def __init__(self, config: RunConfig, spaces: Spaces, run_id: str, best: Path) -> None:
+    def __init__(
+        self,
+        config: RunConfig,
+        spaces: Spaces,
+        run_id: str,
+        best: Path,
+        *,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
         self._interval = config.learner.eval_interval
         self._env_id = config.env.id
         settings = config.evaluation
-        self._results = EvaluationResults(run_id, best, settings.seed)
+        self._results = EvaluationResults(run_id, best, settings.seed, check=check)
         self._evaluator = GreedyEvaluator(
             config.env,
             settings.episodes,

@@ -37,6 +37,7 @@ from vedette_rl.storage.latest_value import read_latest_value
 from vedette_services.errors import (
     ReplayWaitError,
     ServicesError,
+    UnsavedEndError,
     UsageError,
     foreign_error_message,
 )
@@ -47,7 +48,7 @@ from vedette_services.net.addresses import Address
 from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.learner_location import publish_location
 from vedette_services.run.model_map import ModelMapWriter
-from vedette_services.run.outcome import read_summary
+from vedette_services.run.outcome import describe_loss, read_summary
 from vedette_services.run.provenance import record_provenance
 from vedette_services.run.replay_layout import make_run_limiter, replay_directory
 from vedette_services.run.sources import describe_sources, with_shares
@@ -111,10 +112,11 @@ class _GatewaySupervisor(Supervisor):
         if self._records.learning.read().phase != "done":
             self._stops["gateway"].set()
         self._wait_for_gateway(self._children["gateway"].process)
-        self._log_events()
         status = self._records.read()
-        self._event_log.log("ended", "learner", status.exit_reason)
+        self._log_end(status.exit_reason)
         self._write_summary(status, ended=True)
+        if why := describe_loss(self._spec.run.find_loss()):
+            raise UnsavedEndError(why, status)
 
 
 class RemoteReplay:

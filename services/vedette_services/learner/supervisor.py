@@ -20,6 +20,7 @@ from vedette_services.config.loading import read_config
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import (
     ChildFailedError,
+    RunTakenOverError,
     ServicesError,
     UnsavedEndError,
     UsageError,
@@ -43,7 +44,12 @@ from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.events import FleetSizeCheck, RunEventLog
 from vedette_services.run.learner_location import publish_location
 from vedette_services.run.model_map import holds_model
-from vedette_services.run.outcome import describe_unsaved, exit_at_once, write_summary
+from vedette_services.run.outcome import (
+    describe_loss,
+    describe_unsaved,
+    exit_at_once,
+    write_summary,
+)
 from vedette_services.run.prepare import prepare_start
 from vedette_services.run.provenance import record_provenance
 from vedette_services.run.replay_layout import replay_directory
@@ -152,8 +158,13 @@ class Supervisor:
             if not stop:
                 self._answer_late_managers(stop)
             return 0
+        except RunTakenOverError:
+            for child in self._children.values():
+                child.process.kill()  # nothing of theirs may be written any more
+            raise
         except ServicesError as error:
-            self._event_log.log("failed", "learner", str(error))
+            if self._spec.run.find_loss() is None:
+                self._event_log.log("failed", "learner", str(error))
             raise
         finally:
             self._end_children()
@@ -173,6 +184,8 @@ class Supervisor:
         progress.write(IngestProgress(env_steps))  # for the trainer until the gateway writes it
         progress.close()
         where = f"on {socket.gethostname()} at {spec.address}"
+        if run.taken_from is not None:
+            where += f", in place of {run.taken_from}, which still ran"
         self._event_log.log_start(where, run.newest_checkpoint() or 0, env_steps)
         if recovery is not None:
             run.remove_models()  # as torn as the replay was
@@ -182,6 +195,7 @@ class Supervisor:
     # Children
 
     def _start(self, name: str) -> None:
+        self._spec.run.check_held()
         arguments = [str(self._spec.run.root)]
         if name == "trainer":
             # every start of the trainer is an epoch: its models are newer than all before
@@ -213,7 +227,12 @@ class Supervisor:
         self._event_log.log_epoch(epoch, opt_steps)
 
     def _watch(self, stop: StopSignals) -> bool:
-        """Restart processes that died; False when the run is over or is to end."""
+        """Restart processes that died; False when the run is over or is to end.
+
+        Raises:
+            RunTakenOverError: another learner has claimed the run.
+        """
+        self._note_loss()
         phase = self._records.learning.read().phase
         if phase != "starting" and not self._has_loaded:
             self._has_loaded = True
@@ -234,6 +253,16 @@ class Supervisor:
                 continue  # evaluation is switched off, or it has played the last model
             self._restart(child, code)
         return not stop
+
+    def _note_loss(self) -> None:
+        """Say once that the run's directory was moved. Training goes on: it may come back."""
+        loss = self._spec.run.loss
+        if isinstance(loss, RunTakenOverError):
+            raise loss
+        if loss is None:
+            self._failures.reset("directory")
+        elif self._failures.first("directory"):
+            log.error("%s: no checkpoint is written, and the end will be no success", loss)
 
     def _limit_memory(self, gateway: _Child) -> None:
         """Restart a gateway that holds too much memory; this does not count as a crash."""
@@ -314,17 +343,17 @@ class Supervisor:
         if self._records.learning.read().phase != "done":
             self._stops["gateway"].set()  # the trainer died: the gateway does not know of the end
         self._wait_for_gateway(gateway)
-        self._log_events()
         # A trainer that was stopped before it began has no exit reason.
         reason = self._records.learning.read().exit_reason or "interrupted"
         status = replace(self._records.read(), exit_reason=reason, unevaluated=unevaluated)
-        self._event_log.log("ended", "learner", reason)
+        self._log_end(reason)
         self._write_summary(status, ended=True)
         if self._on_status:
             self._on_status(status)
         for line in final_report_lines(status):
             log.info(line)
-        if why := describe_unsaved(self._spec.run.root, status):
+        loss = describe_loss(self._spec.run.find_loss())
+        if why := loss or describe_unsaved(self._spec.run.root, status):
             raise UnsavedEndError(why, status)
 
     def _end_unbegun(self) -> None:
@@ -337,11 +366,10 @@ class Supervisor:
                 child.process.kill()
         self._stops["gateway"].set()
         self._wait_for_gateway(gateway)
-        self._log_events()
         status = replace(self._records.read(), exit_reason="interrupted")
         if not self._has_loaded:  # the best model of the earlier start still counts
             status = replace(status, eval=read_best(self._spec.run.best))
-        self._event_log.log("ended", "learner", status.exit_reason)
+        self._log_end(status.exit_reason)
         if is_open or not self._spec.run.summary_file.exists():
             self._write_summary(status, ended=True)
         if self._on_status:
@@ -398,7 +426,14 @@ class Supervisor:
 
     # The status
 
+    def _log_end(self, reason: str) -> None:
+        if self._spec.run.find_loss() is None:
+            self._log_events()
+            self._event_log.log("ended", "learner", reason)
+
     def _log_events(self) -> None:
+        if self._spec.run.loss is not None:
+            return
         self._event_log.log_changes(self._records.learning.read(), self._records.ingest.read())
 
     def _publish_status(self) -> None:
@@ -419,6 +454,8 @@ class Supervisor:
         return self._records.ingest.read().samples is not None
 
     def _write_summary(self, status: Status, *, ended: bool = False) -> None:
+        if self._spec.run.loss is not None:
+            return  # it is said already
         why = write_summary(self._spec.run.summary_file, status, ended=ended)
         if not why:
             self._failures.reset("summary")
@@ -455,14 +492,17 @@ def run_learner(
         RunInUseError: another learner runs here.
         PortInUseError: the address is taken.
         ChildFailedError: a process died and would die again.
+        RunMovedError: one died, and the run's directory is not where it was.
+        RunTakenOverError: another learner has claimed the run.
         UnsavedEndError: the run has ended, and its end could not be written.
         ServicesError: the port for metrics is taken.
     """
     stop = StopSignals(leave=lambda: exit_at_once(plan.out))
     run = RunDirectory(plan.out)
-    spec, on_loaded = prepare_run(plan, run, address, keys)
-    supervisor = Supervisor(spec, on_status, linger_s, on_loaded=on_loaded)
     with ExitStack() as ending_with_us:
+        ending_with_us.callback(run.unlock)
+        spec, on_loaded = prepare_run(plan, run, address, keys, stop)
+        supervisor = Supervisor(spec, on_status, linger_s, on_loaded=on_loaded)
         ending_with_us.enter_context(record_provenance(plan.config, run))
         ending_with_us.enter_context(publish_location(run, address, advertise))
         if metrics is not None:
@@ -473,24 +513,30 @@ def run_learner(
 
 
 def prepare_run(
-    plan: StartPlan, run: RunDirectory, address: Address, keys: Path | None
+    plan: StartPlan,
+    run: RunDirectory,
+    address: Address,
+    keys: Path | None,
+    stop: StopSignals | None = None,
 ) -> tuple[LearnerSpec, Callable[[], None]]:
     """Lock a run's directory, and make it ready for the processes of a start.
 
-    Args: as `run_learner` takes them.
+    Args: as `run_learner` takes them; `stop` ends a wait for the learner of before.
 
     Returns:
         What the processes are given; and what saves the settings, once the checkpoint has loaded.
     """
     raise_file_limit()
     run.make()
-    run.lock()
+    run.lock(lambda: bool(stop))
     check_ports(address)
     if not _continues_run(plan.config, run):
         run.remove_models()
     prepared = prepare_start(plan, run)
     folder = keys.absolute() if keys else None
-    spec = LearnerSpec(run, prepared.run_id, plan.config, plan.spaces, address, folder)
+    spec = LearnerSpec(
+        run, prepared.run_id, plan.config, plan.spaces, address, folder, run.claim_token
+    )
     spec.write()
     return spec, prepared.save_settings
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import re
 import secrets
 import socket
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,10 +21,23 @@ from vedette_rl.storage.system import lock_file
 from vedette_services.errors import (
     NotARunError,
     RunInUseError,
+    RunLostError,
     SettingError,
+    StoppedWaitingError,
 )
 from vedette_services.host.system import has_open
 from vedette_services.net.addresses import Address
+from vedette_services.run.claim import (
+    STILL_S,
+    WAIT_S,
+    YIELD_S,
+    YIELD_STILL_S,
+    ClaimRecord,
+    ClaimWatch,
+    Owner,
+    this_machine,
+)
+from vedette_services.run.hold import ClaimKeeper, RunHold
 
 if TYPE_CHECKING:  # `vedette status` needs no configuration
     from vedette_rl.envs.spaces import Spaces
@@ -31,9 +46,18 @@ if TYPE_CHECKING:  # `vedette status` needs no configuration
 REPORT_FILE = "report.html"
 RUN_RECORD = "run.json"
 
+log = logging.getLogger("vedette.learner")
+
+Stop = Callable[[], bool]
+"""True once a wait is to end."""
+
 _LOCK_WAIT_S = 10.0  # a learner that was asked to stop may still write its last checkpoint
 _CHECK_WAIT_S = 1.0  # the lock of a learner killed a moment ago is released within a second
 _LOCK_POLL_S = 0.1
+
+
+def _never() -> bool:
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +69,14 @@ class RunIdentity:
         epoch: starts of the trainer on this run; the first is 1.
         in_process: it runs in one process, with a replay in memory.
         counted: samples of the replays that were erased since it began.
+        owner: the learner that has claimed it last; None: one of an earlier version, or nobody.
     """
 
     run_id: str
     epoch: int
     in_process: bool = False
     counted: SampleAccounting = field(default_factory=SampleAccounting)
+    owner: Owner | None = None
 
 
 class RunDirectory:
@@ -62,6 +88,7 @@ class RunDirectory:
         run.json     the run's id and epoch; made first, so that the folder is known as a run's
         learner.json where its learner listens, while one does
         lock         held by the learner that runs here; contains its process id
+        claim        moves while that learner lives: for hosts to which its lock says nothing
         events.jsonl starts, managers that came and went, restarts
         provenance.json  what each start was made from
         report.html  written by `vedette report`
@@ -95,6 +122,11 @@ class RunDirectory:
         self._identity_file = root / RUN_RECORD
         self._lock_file = root / "lock"
         self._lock: int | None = None
+        self._claim_record = ClaimRecord(root / "claim")
+        self._hold: RunHold | None = None
+        self._keeper: ClaimKeeper | None = None
+        self.taken_from: Owner | None = None
+        """The learner that this process has taken the run over from, while that still lived."""
 
     def sent_map(self, config: RunConfig) -> Path:
         """The map of models as they travel: another one than `model_map` where that is float16."""
@@ -184,7 +216,8 @@ class RunDirectory:
                 raise ValueError(f"epoch {epoch} is none")
             counted = {name: int(count) for name, count in found.get("counted", {}).items()}
             of = str(found["run_id"]), epoch, in_process
-            return RunIdentity(*of, SampleAccounting(**counted))
+            owner = Owner.from_json(found.get("owner"))
+            return RunIdentity(*of, SampleAccounting(**counted), owner)
         except FileNotFoundError as error:
             raise NotARunError(self.root, self._identity_file.name) from error
         except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
@@ -214,7 +247,7 @@ class RunDirectory:
 
     def begin_new_run(self) -> None:
         """Replace the identity of a run that is erased by that of another."""
-        self._write_identity(_new_identity())
+        self._write_identity(replace(_new_identity(), owner=self._read_owner()))
 
     def renew_id(self) -> None:
         """Give the run another id: batches of before are not of it any more."""
@@ -232,6 +265,7 @@ class RunDirectory:
         return identity
 
     def _write_identity(self, identity: RunIdentity) -> None:
+        self.check_held()
         replace_or_overwrite(self._identity_file, json_text(asdict(identity)))
 
     def check_free(self, wait_s: float = _CHECK_WAIT_S) -> None:
@@ -250,11 +284,16 @@ class RunDirectory:
         finally:
             os.close(file)
 
-    def lock(self) -> None:
-        """Take the lock for this process until it ends; waits for a predecessor that ends.
+    def lock(self, stop: Stop = _never) -> None:
+        """Take the lock for this process until it ends, and claim the run; waits for a predecessor
+        that ends.
+
+        Args:
+            stop: true once the wait is to end.
 
         Raises:
             RunInUseError: another learner still runs here when the wait is over.
+            StoppedWaitingError: a stop was requested.
         """
         # No other user may open it: whoever can holds the lock as long as they like.
         file = os.open(self._lock_file, os.O_RDWR | os.O_CREAT, 0o600)
@@ -262,7 +301,8 @@ class RunDirectory:
             os.fchmod(file, 0o600)
         try:
             self._wait_for_lock(file, _LOCK_WAIT_S)
-        except RunInUseError:
+            self._claim(stop)
+        except BaseException:
             os.close(file)
             raise
         self._lock = file
@@ -270,11 +310,154 @@ class RunDirectory:
             os.ftruncate(file, 0)
             os.pwrite(file, f"{os.getpid()} {socket.gethostname()}\n".encode(), 0)
 
+    # The claim: see `vedette_services.run.claim`
+
+    def _claim(self, stop: Stop) -> None:
+        """Claim the run for this process, once the owner of before has ended, or has had its time.
+
+        Raises:
+            RunInUseError: that owner does not stop.
+            StoppedWaitingError: a stop was requested.
+        """
+        before = self._read_owner()
+        owner = Owner.of_this_process()
+        identity = replace(self.identity(), owner=owner)
+        if before is not None and self._wait_for_owner(before, stop):
+            log.warning("%s: taking the run over from %s, which still runs", self.root, before)
+            self._write_identity(identity)
+            self._wait_for_yield(before, stop)
+            self.taken_from = before
+        else:
+            self._write_identity(identity)
+        try:
+            self._claim_record.make(owner)
+        except OSError as error:  # a full disk
+            log.warning("%s not written: %s", self._claim_record.path, error.strerror or error)
+        self.hold(owner.token)
+        assert self._hold is not None  # it was just made
+        self._hold.check()  # two may have claimed it at once
+        self._keeper = ClaimKeeper(self._hold, self._claim_record, owner)
+
+    def _read_owner(self) -> Owner | None:
+        return self.identity().owner
+
+    def _wait_for_owner(self, before: Owner, stop: Stop) -> bool:
+        """Wait until an owner's run may be taken over; True if its record moves: it lives."""
+        record = self._claim_record
+        if before.has_ended or record.is_released(before):
+            return False
+        log.warning(
+            "%s: %s may still run here, and locks may not reach that far; waiting until its record "
+            "stands still for %g s, for %g s at most",
+            self.root,
+            before,
+            STILL_S,
+            WAIT_S,
+        )
+        watch = ClaimWatch(record.read(), time.monotonic())
+        while not watch.look(record.read(), time.monotonic()):
+            self._pause(before, stop)
+            if before.has_ended or record.is_released(before):
+                return False
+        return not watch.stands_still(time.monotonic())
+
+    def _wait_for_yield(self, before: Owner, stop: Stop) -> None:
+        """Wait until an owner that was replaced has stopped.
+
+        Raises:
+            RunInUseError: it goes on: it does not see that it was replaced.
+            StoppedWaitingError: a stop was requested.
+        """
+        record = self._claim_record
+        watch = ClaimWatch(record.read(), time.monotonic(), still_s=YIELD_STILL_S, wait_s=YIELD_S)
+        try:
+            while not watch.look(record.read(), time.monotonic()):
+                self._pause(before, stop)
+            if not watch.stands_still(time.monotonic()):
+                raise RunInUseError(self.root, str(before))
+        except BaseException:
+            self._write_identity(replace(self.identity(), owner=before))
+            raise
+
+    def owner_elsewhere(self) -> Owner | None:
+        """Return the owner of the run where that is another machine's and has not released it."""
+        try:
+            owner = self._read_owner()
+        except (NotARunError, SettingError):
+            return None
+        if owner is None or owner.machine == this_machine():
+            return None
+        return None if self._claim_record.is_released(owner) else owner
+
+    def unseen_owner(self, timeout_s: float) -> Owner | None:
+        """Return the run's owner if it lives though its lock seems to be free; else None.
+
+        Args:
+            timeout_s: how long its record may take to move.
+        """
+        if not self.is_ours or (owner := self._read_owner()) is None or owner.has_ended:
+            return None
+        try:
+            self.check_free(wait_s=0.0)
+        except RunInUseError:
+            return None
+        record = self._claim_record
+        now = time.monotonic()
+        watch = ClaimWatch(record.read(), now, wait_s=timeout_s)
+        while not watch.moves and not watch.look(record.read(), time.monotonic()):
+            time.sleep(_LOCK_POLL_S)
+        return owner if watch.moves else None
+
+    def _pause(self, before: Owner, stop: Stop) -> None:
+        if stop():
+            raise StoppedWaitingError(f"{self.root}: stopped while waiting for {before} to end")
+        time.sleep(_LOCK_POLL_S)
+
+    def hold(self, token: str) -> None:
+        """Check from now on, before each write, that the run is still that of this claim."""
+        self._hold = RunHold(self.root, token, self._read_owner)
+
+    def check_held(self, *, often: bool = False) -> None:
+        """Check that this process still has the run; nothing where it never had.
+
+        Args:
+            often: called all the time; checks now and then.
+
+        Raises:
+            RunMovedError: the directory is not where it was.
+            RunTakenOverError: another learner has claimed the run.
+        """
+        if self._hold is not None:
+            (self._hold.check_often if often else self._hold.check)()
+
+    @property
+    def claim_token(self) -> str:
+        """The token of this process's claim; "" where it has none."""
+        return self._hold.token if self._hold is not None else ""
+
+    def find_loss(self) -> RunLostError | None:
+        """Look whether this process still has the run; return why not."""
+        try:
+            self.check_held()
+        except RunLostError as error:
+            return error
+        return None
+
+    @property
+    def loss(self) -> RunLostError | None:
+        """Why this process has lost the run, as of the last look; None while it has not."""
+        return self._keeper.loss if self._keeper is not None else None
+
     def _wait_for_lock(self, file: int, wait_s: float, *, shared: bool = False) -> None:
         deadline = time.monotonic() + wait_s
         while True:
             try:
-                lock_file(file, shared=shared)
+                if not lock_file(file, shared=shared):
+                    log.warning(
+                        "%s: its file system keeps no locks; its claim alone keeps two learners "
+                        "apart",
+                        self.root,
+                    )
                 return
             except BlockingIOError as error:
                 if time.monotonic() >= deadline:
@@ -323,7 +506,13 @@ class RunDirectory:
         return f"process {pid}" + ("" if host == socket.gethostname() else f" on {host}")
 
     def unlock(self) -> None:
-        """Release the lock before this process ends."""
+        """Release claim and lock before this process ends."""
+        if self._keeper is not None:
+            self._keeper.end()
+            self._keeper = None
+        if self._hold is not None:
+            self._hold.close()
+            self._hold = None
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -338,6 +527,7 @@ class LearnerSpec:
             them.
         address: where the gateway binds.
         keys: folder of its keys; None: no encryption.
+        claim: the token of the supervisor's claim on the run; "" without one.
     """
 
     run: RunDirectory
@@ -346,6 +536,7 @@ class LearnerSpec:
     spaces: Spaces
     address: Address
     keys: Path | None = None
+    claim: str = ""
 
     def write(self) -> None:
         from vedette_rl.envs.stored_spaces import spaces_to_json  # brings gymnasium
@@ -356,6 +547,7 @@ class LearnerSpec:
             "keys": str(self.keys) if self.keys else None,
             "config": self.config.model_dump(mode="json"),
             "spaces": spaces_to_json(self.spaces),
+            "claim": self.claim,
         }
         replace_or_overwrite(self.run.spec_file, json_text(spec))
 
@@ -373,7 +565,13 @@ class LearnerSpec:
             spaces_from_json(spec["spaces"]),
             Address.parse(spec["address"]),
             Path(spec["keys"]) if spec.get("keys") else None,
+            spec.get("claim", ""),
         )
+
+    def hold_run(self) -> None:
+        """Have this process check, before each write, that the run is still its supervisor's."""
+        if self.claim:
+            self.run.hold(self.claim)
 
 
 def _new_identity() -> RunIdentity:

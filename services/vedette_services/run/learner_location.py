@@ -91,7 +91,8 @@ def publish_location(run: RunDirectory, bind: Address, advertise: str | None) ->
     try:
         yield
     finally:
-        run.location_file.unlink(missing_ok=True)
+        if run.find_loss() is None:  # else it is another learner's by now, or nowhere
+            run.location_file.unlink(missing_ok=True)
 
 
 def find_learner(text: str) -> Address:

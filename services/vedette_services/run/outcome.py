@@ -11,7 +11,7 @@ from vedette_protocol.account import SampleAccounting
 from vedette_rl.errors import LatestValueFormatError
 from vedette_rl.number_format import format_number
 from vedette_rl.storage.atomic_files import write_json
-from vedette_services.errors import FAILED
+from vedette_services.errors import FAILED, RunLostError, RunMovedError, RunTakenOverError
 from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.status_files import StatusReader
 from vedette_services.status.schema import decode
@@ -124,6 +124,18 @@ def describe_unsaved(out: Path, status: Status) -> str:
     return "; ".join(message)
 
 
+def describe_loss(loss: RunLostError | None) -> str:
+    """Describe what a run's end lacks whose directory is not where it was; "" if it is there.
+
+    Raises:
+        RunTakenOverError: another learner has the run.
+    """
+    if isinstance(loss, RunTakenOverError):
+        raise loss
+    now = loss.now if isinstance(loss, RunMovedError) else None
+    return "" if loss is None else f"{loss}" + (f"; {describe_resume_point(now)}" if now else "")
+
+
 def describe_resume_point(out: Path) -> str:
     """Describe where the same command resumes."""
     kept = RunDirectory(out).newest_checkpoint()
@@ -171,6 +183,8 @@ def startup_stage(run: RunDirectory, since: float) -> str:
         since: time of its start, in seconds since 1970: older files are of an earlier one.
     """
     if not _made(run.learning_map, since):
+        if owner := run.owner_elsewhere():
+            return f"the learner starts: it waits for {owner}, which may still run here"
         return "the learner starts: its process loads"
     if not _made(run.ingest_map, since):
         return "the learner starts: the gateway loads and opens the replay"

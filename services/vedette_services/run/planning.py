@@ -42,6 +42,7 @@ from vedette_services.run.resume import (
     describe_resume,
     has_decided,
 )
+from vedette_services.run.shared_locks import describe_local_locks
 from vedette_services.run.sources import check_sources
 from vedette_services.run.start import RESUME, Start
 from vedette_services.run.start_plan import StartPlan
@@ -106,7 +107,11 @@ def _plan(
     point = check_resume(config, out, start, spaces, layout)
     sources = check_sources(config, out, spaces, new=start.empty_replay)
     budget = check_space(config, layout, out, sources.bytes)
-    lines = [*describe_kept(out, start), *describe_resume(config, out, start, point)]
+    lines = [
+        *_describe_locks(out),
+        *describe_kept(out, start),
+        *describe_resume(config, out, start, point),
+    ]
     if point.opt_steps is None:
         lines += _describe_beginning(config, out, start, spaces)
     observation = None
@@ -122,6 +127,13 @@ def _plan(
     described += settings_without_effect(config, observation, in_process=start.in_process)
     known = tuple(filter(None, described))
     return StartPlan(config, out, start, spaces, point, sources.unread, known, note)
+
+
+def _describe_locks(out: Path) -> list[str]:
+    """Describe a disk on which the lock of a run does not keep another host's learner away."""
+    why = describe_local_locks(out)
+    consequence = "of a run that goes on there, a start here waits for a while, and takes it over"
+    return [f"{out}: other hosts do not see its lock ({why}): {consequence}"] if why else []
 
 
 def _describe_beginning(config: RunConfig, out: Path, start: Start, spaces: Spaces) -> list[str]:

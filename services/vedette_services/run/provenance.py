@@ -133,12 +133,18 @@ def record_provenance(config: RunConfig, run: RunDirectory) -> Iterator[None]:
     try:
         yield
     finally:
-        summary = read_summary(run.root)
-        mine = (summary.time_s or 0.0) >= start.began_s
-        hosts = sorted({manager.host for manager in summary.managers}) if mine else []
-        reason = (summary.exit_reason if mine else "") or "failed"
-        ended = replace(start, ended_s=time.time(), exit_reason=reason, hosts=tuple(hosts))
-        _write(run, [*starts, ended])
+        if run.find_loss() is None:
+            _record_end(run, starts, start)
+
+
+def _record_end(run: RunDirectory, starts: list[Start], start: Start) -> None:
+    """Record when and why a start ended; `starts` are those before it."""
+    summary = read_summary(run.root)
+    mine = (summary.time_s or 0.0) >= start.began_s
+    hosts = sorted({manager.host for manager in summary.managers}) if mine else []
+    reason = (summary.exit_reason if mine else "") or "failed"
+    ended = replace(start, ended_s=time.time(), exit_reason=reason, hosts=tuple(hosts))
+    _write(run, [*starts, ended])
 
 
 def describe_start(config: RunConfig) -> Start:

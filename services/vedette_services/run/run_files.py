@@ -31,8 +31,8 @@ FILES = (
     "mlflow.json",
     "wandb.json",
 )
-"""The files of a run that `--fresh --force` erases, beside its folders and its configuration. Another
-run takes `lock`, `learner.json` and `log/` over, and its own `run.json` replaces the old one."""
+"""The files of a run that `--fresh --force` erases, beside its folders and its configuration.
+Another run takes `lock`, `claim`, `learner.json` and `log/` over, and replaces `run.json`."""
 
 _STATE = r"(state\.safetensors|meta\.json)"
 _WRITTEN = {

@@ -11,6 +11,7 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -23,6 +24,7 @@ from vedette_rl.envs.spaces import ElementBounds
 from vedette_rl.errors import OneWriterError
 from vedette_rl.replay.frame_ring import open_writer
 from vedette_rl.replay.ring import RingWriter
+from vedette_services.errors import RunMovedError
 from vedette_services.host.exit_report import report_exit
 from vedette_services.host.logs import set_log_context, set_up_logging
 from vedette_services.host.processes import WakeupEvent, die_with_parent, ignore_stop_signals
@@ -166,6 +168,7 @@ class Gateway:
         if sockets.samples in ready and self._drain(now):
             self._receive_backoff.start(now)
         if self._state.dirty or self._ring.pending:
+            self._check_held()
             self._ring.commit(self._state.stamp())
             self._progress.write(IngestProgress(self._state.ledger.env_steps))
             if self._interventions:
@@ -180,6 +183,14 @@ class Gateway:
         if now >= self._next_tick:
             self._next_tick = now + _TICK_S
             self._tick(now)
+
+    def _check_held(self) -> None:
+        """Check that no other learner has taken the run over, before rows become visible.
+
+        Where its directory was moved the maps are still its own: rows go on into them.
+        """
+        with suppress(RunMovedError):
+            self._spec.run.check_held(often=True)
 
     def _wait_ms(self) -> int:
         if self._publisher.busy or self._model_map.has_new:
@@ -329,6 +340,7 @@ class Gateway:
             self._run_once()
         if final:
             self._state.end_run()
+        self._check_held()
         self._ring.commit(self._state.stamp())
         if self._interventions:
             self._interventions.close()
@@ -396,7 +408,9 @@ def main() -> None:
     set_up_logging()
     with report_exit():
         wakeup, stop = (WakeupEvent(argument) for argument in sys.argv[2:4])
-        Gateway(LearnerSpec.read(Path(sys.argv[1])), wakeup).run(stop)
+        spec = LearnerSpec.read(Path(sys.argv[1]))
+        spec.hold_run()
+        Gateway(spec, wakeup).run(stop)
 
 
 if __name__ == "__main__":

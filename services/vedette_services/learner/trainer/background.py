@@ -13,6 +13,7 @@ from vedette_rl.core import ModelInfo, State
 from vedette_rl.device.host_copy import settled
 from vedette_rl.errors import CheckpointError
 from vedette_rl.storage.checkpoints import Checkpoints, refuse_diverged
+from vedette_services.errors import RunMovedError
 from vedette_services.run.model_map import ModelMapWriter
 from vedette_services.status.status import Checkpoint
 
@@ -128,10 +129,20 @@ class CheckpointWriter:
     A full disk or a read-only directory is logged once, and the state is tried again after
     `retry_s`. Writes take at most `SHARE` of a processor, except after `close`. An agent that has
     diverged is not written: the next call raises an error that says so.
+
+    Args:
+        check: raises where the run is lost; one that was moved may come back.
     """
 
-    def __init__(self, checkpoints: Checkpoints, *, retry_s: float = _RETRY_S) -> None:
+    def __init__(
+        self,
+        checkpoints: Checkpoints,
+        *,
+        check: Callable[[], None] = lambda: None,
+        retry_s: float = _RETRY_S,
+    ) -> None:
         self._checkpoints = checkpoints
+        self._check = check
         self._why = ""  # the latest state is not on the disk; "" if it is
         self._failures = 0  # in a row
         self._newest = _newest(checkpoints)
@@ -171,8 +182,9 @@ class CheckpointWriter:
         try:
             state = settled(job.state)
             refuse_diverged(job.opt_steps, state.get("agent"))
+            self._check()
             self._checkpoints.save(job.opt_steps, state, job.meta, self._throttle)
-        except CheckpointError as error:
+        except (CheckpointError, RunMovedError) as error:
             if not self._why:
                 log.warning("%s; training goes on, and it is tried again", error)
             self._why = error.why

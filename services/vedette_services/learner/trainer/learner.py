@@ -189,7 +189,7 @@ class Learner:
             if source.return_mean is not None
         }:
             self._recorder.write(returns, self.agent.opt_steps)
-        self._checkpoint_writer = CheckpointWriter(self._checkpoints)
+        self._checkpoint_writer = CheckpointWriter(self._checkpoints, check=run.check_held)
         self._peers: Peers
 
     def _resume(self) -> int:

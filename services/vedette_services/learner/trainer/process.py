@@ -145,6 +145,7 @@ def main() -> None:
     wakeup, stop = (WakeupEvent(argument) for argument in sys.argv[3:5])
     set_log_context(epoch=epoch)
     spec = LearnerSpec.read(root)
+    spec.hold_run()
     if spec.config.learner.ranks == 1:
         with report_exit():
             Trainer(spec, epoch, wakeup, stop).run()
