@@ -153,7 +153,7 @@ def check_out(out: Path) -> None:
     if run.is_ours:
         run.identity()  # of another program's run.json nothing may follow
     elif out.is_dir() and (others := entries_of_others(out)):
-        runs = find_runs(out, _FOLDERS_MAX)
+        runs = [run for run in find_runs(out, _FOLDERS_MAX) if run != out]
         raise _refuse_runs(out, runs) if runs else _refuse_others(run, others)
 
 

@@ -13,8 +13,8 @@ host's.
 
 ::
 
-    watch = ClaimWatch(claim.read(), now)
-    while not watch.look(claim.read(), now):    # until it may take over
+    watch = ClaimWatch(record.read(), now, still_s=STILL_S, wait_s=WAIT_S)
+    while not watch.look(record.read(), now):       # until it may take over
         ...
 """
 
@@ -170,12 +170,11 @@ class ClaimWatch:
     Args:
         record: the owner's, as it is now.
         now: this process's own clock, in seconds.
-        still_s, wait_s: see `STILL_S` and `WAIT_S`.
+        still_s: a record that does not move for so long has no living owner.
+        wait_s: the longest wait for one that moves.
     """
 
-    def __init__(
-        self, record: str, now: float, *, still_s: float = STILL_S, wait_s: float = WAIT_S
-    ) -> None:
+    def __init__(self, record: str, now: float, *, still_s: float, wait_s: float) -> None:
         self._record = record
         self._moved_at = self._began_at = now
         self._still_s = still_s

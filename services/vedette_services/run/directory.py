@@ -187,7 +187,7 @@ class RunDirectory:
         """True if a run was started here before, and not only made or erased."""
         if not self.is_ours:
             return False
-        if self.config_file.exists():
+        if self.config_file.exists() or self.replay.exists() or _has_entries(self.checkpoints):
             return True
         try:
             return self.identity().epoch > 0
@@ -258,7 +258,12 @@ class RunDirectory:
         self._write_identity(replace(self.identity(), counted=counted))
 
     def begin_epoch(self) -> RunIdentity:
-        """Count one more start of the trainer."""
+        """Count one more start of the trainer.
+
+        Raises:
+            RunLostError: this process has lost the run.
+        """
+        self.check_held()
         last = self.identity()
         identity = replace(last, epoch=last.epoch + 1)
         self._write_identity(identity)
@@ -354,7 +359,7 @@ class RunDirectory:
             STILL_S,
             WAIT_S,
         )
-        watch = ClaimWatch(record.read(), time.monotonic())
+        watch = ClaimWatch(record.read(), time.monotonic(), still_s=STILL_S, wait_s=WAIT_S)
         while not watch.look(record.read(), time.monotonic()):
             self._pause(before, stop)
             if before.has_ended or record.is_released(before):
@@ -403,7 +408,7 @@ class RunDirectory:
             return None
         record = self._claim_record
         now = time.monotonic()
-        watch = ClaimWatch(record.read(), now, wait_s=timeout_s)
+        watch = ClaimWatch(record.read(), now, still_s=timeout_s, wait_s=timeout_s)
         while not watch.moves and not watch.look(record.read(), time.monotonic()):
             time.sleep(_LOCK_POLL_S)
         return owner if watch.moves else None
@@ -572,6 +577,13 @@ class LearnerSpec:
         """Have this process check, before each write, that the run is still its supervisor's."""
         if self.claim:
             self.run.hold(self.claim)
+
+
+def _has_entries(folder: Path) -> bool:
+    try:
+        return any(folder.iterdir())
+    except OSError:
+        return False
 
 
 def _new_identity() -> RunIdentity:

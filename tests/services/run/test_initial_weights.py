@@ -227,6 +227,7 @@ def test_arrays_that_the_new_agent_has_no_place_for_are_named(tmp_path: Path) ->
 def saved_model(out: Path, **agent: Any) -> Path:
     """A directory with a checkpoint and a best model, of which none has learned anything."""
     config = config_of(agent=agent)
+    new_run(out)
     agent = untrained_agent(config, seed=1)
     write_state(out / "checkpoints" / "5", {"agent": agent.get_state()}, {})
     write_state(out / "best", {"model": dict(agent.model_info().arrays)}, {"version": 5})
