@@ -433,6 +433,8 @@ class InProcessRun:
 
     def _write_summary(self, *, ended: bool = False) -> Status:
         status = replace(self.status(), unevaluated=self._unevaluated)
+        if self._run.find_loss() is not None:
+            return status  # it is said already
         if why := write_summary(self._run.summary_file, status, ended=ended):
             log.warning("summary.json not written: %s", why)
         return status
