@@ -21,7 +21,7 @@ TRAINS = (
     *("actors.count=1", "actors.envs_per_actor=2", "replay.capacity=2000"),
     "stop.max_seconds=120",
 )
-WAIT_S = 60.0
+WAIT_S = 180.0
 
 
 def wait_for(what: Callable[[], bool], who: subprocess.Popen[bytes]) -> None:

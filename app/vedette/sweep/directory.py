@@ -10,7 +10,7 @@ from pathlib import Path
 
 from vedette_services.errors import SettingError
 from vedette_services.run.checks import check_writable
-from vedette_services.run.directory import REPORT_FILE
+from vedette_services.run.directory import REPORT_FILE, RunDirectory
 from vedette_services.run.finding import find_runs, is_run
 from vedette_services.run.run_files import check_report_file, entries_of_others
 
@@ -45,7 +45,9 @@ def check_sweep_directory(out: Path) -> None:
 
 
 def _is_sweep(out: Path) -> bool:
-    """Return True for a sweep that was killed before its first run began."""
+    """Return True for a sweep that was killed before its first run began to train."""
+    if any(RunDirectory(place).is_ours for place in out.iterdir()):
+        return True
     if (out / JOURNAL).exists() or (out / STUDY_LOCK).exists():
         return True
     return any(map(is_trial_config, (out / JOBS).glob("*.toml")))

@@ -10,8 +10,9 @@ from configurations import configured
 from run_directories import new_run
 
 from vedette.sweep import parse_sweep, plan_trials
-from vedette_services.config import RunConfig, StopConfig
-from vedette_services.errors import ConfigError, UsageError
+from vedette.sweep.directory import CONFIGURED
+from vedette_services.config import RunConfig, StopConfig, write_config
+from vedette_services.errors import ConfigError, SettingError, UsageError
 from vedette_services.run.start import Start
 from vedette_services.status.schema import decode
 from vedette_services.status.status import Status
@@ -108,6 +109,36 @@ def test_a_sweep_that_cannot_work_is_refused_before_anything_starts(tmp_path: Pa
         plan_trials(configure, tmp_path, sweep={"agent.lerning_rate": ["1"]})
     (tmp_path / "run.json").touch()
     with pytest.raises(UsageError, match="holds a run of its own"):
+        plan_trials(configure, tmp_path)
+    new_run(
+        tmp_path / "seed-0", configure({}, None)
+    )
+    assert len(plan_trials(configure, tmp_path, seeds=2)) == 2
+
+
+def test_a_folder_of_somebody_else_takes_no_sweep(tmp_path: Path) -> None:
+    notes = tmp_path / "notes.txt"
+    notes.write_text("mine")
+    with pytest.raises(
+        SettingError, match=r"it holds 'notes\.txt', and no run of ours; name a new"
+    ):
+        plan_trials(configure, tmp_path)
+    new_run(tmp_path / "seed-0")
+    plan_trials(configure, tmp_path)  # notes beside runs
+    page = tmp_path / "report.html"
+    page.write_text("mine")
+    with pytest.raises(SettingError, match="did not write this file; name another file with"):
+        plan_trials(configure, tmp_path)
+    page.write_text("<footer>Written by vedette 0.2.0")
+    plan_trials(configure, tmp_path)
+
+
+def test_a_sweep_that_was_killed_before_its_first_run_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "sweep").mkdir()
+    write_config(configure({}, None), tmp_path / "sweep" / "seed-0.toml", f"{CONFIGURED} seed-0")
+    plan_trials(configure, tmp_path)
+    (tmp_path / "sweep" / "seed-0.toml").write_text("# mine")
+    with pytest.raises(SettingError, match="it holds 'sweep', and no run of ours"):
         plan_trials(configure, tmp_path)
 
 

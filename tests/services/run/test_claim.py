@@ -8,10 +8,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from configurations import configured
 from run_directories import new_run
 
 from vedette_services.errors import (
@@ -21,9 +23,12 @@ from vedette_services.errors import (
     SettingError,
     StoppedWaitingError,
 )
+from vedette_services.net.addresses import Address
 from vedette_services.run import claim, directory, hold
 from vedette_services.run.claim import ClaimRecord, ClaimWatch, Owner
 from vedette_services.run.directory import RunDirectory
+from vedette_services.run.learner_location import LearnerLocation, publish_location
+from vedette_services.run.provenance import record_provenance
 
 # The waits of this file's processes, which see no locks of each other
 BEAT_S = 0.02
@@ -278,6 +283,25 @@ def test_a_learner_of_an_earlier_version_has_taken_over_without_a_claim(run: Run
     (run.root / "run.json").write_text(f'{{"run_id": "{run.identity().run_id}", "epoch": 3}}')
     with pytest.raises(RunTakenOverError, match="a learner of an earlier version has taken"):
         run.check_held()
+
+
+def test_a_learner_that_was_replaced_leaves_what_the_other_says_of_itself(
+    run: RunDirectory,
+) -> None:
+    other = RunDirectory(run.root)
+    config = configured(env="CartPole-v1", agent="dqn")
+    run.lock()
+    with ExitStack() as of_other:
+        with record_provenance(config, run), publish_location(run, Address("::1", 6000), None):
+            other.lock()
+            of_other.callback(other.unlock)
+            of_other.enter_context(publish_location(other, Address("::1", 7000), None))
+            before = run.provenance_file.read_bytes()
+        assert run.provenance_file.read_bytes() == before
+        location = LearnerLocation.read(run)
+        assert location is not None
+        assert location.bind == "[::1]:7000"
+    assert not run.location_file.exists()
 
 
 # The directory

@@ -14,6 +14,7 @@ from vedette_rl.core import State
 from vedette_rl.errors import CheckpointError, RlError
 from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_rl.storage.state_file import Throttle, no_throttle, read_state
+from vedette_services.errors import RunMovedError, RunTakenOverError
 from vedette_services.learner.trainer.background import SHARE, CheckpointWriter
 
 
@@ -159,3 +160,38 @@ def test_a_close_ends_the_rest_of_a_write(tmp_path: Path) -> None:
     writer.save(1, {}, {})
     assert disk.worked.wait(30)
     assert writer.close(10) == ""
+
+
+def test_nothing_is_written_where_a_runs_directory_was_until_it_is_back(tmp_path: Path) -> None:
+    away = threading.Event()
+    tried = threading.Semaphore(0)
+
+    def check() -> None:
+        tried.release()
+        if away.is_set():
+            raise RunMovedError(tmp_path / "run", "it was removed")
+
+    disk = FailingDisk(tmp_path / "run" / "checkpoints", failures=0)
+    writer = CheckpointWriter(disk, check=check, retry_s=0.01)
+    away.set()
+    writer.save(7, {"x": np.arange(3)}, {})
+    for _ in range(3):
+        assert tried.acquire(timeout=10)
+    assert writer.status().failing == "it was removed while its learner runs"
+    assert not (tmp_path / "run").exists()
+    away.clear()
+    assert disk.wrote.wait(10)
+    assert writer.close(10) == ""
+    assert writer.status().opt_steps == 7
+
+
+def test_a_learner_that_was_replaced_writes_no_checkpoint(tmp_path: Path) -> None:
+    def check() -> None:
+        raise RunTakenOverError(tmp_path, "process 12 on gpu-2")
+
+    disk = FailingDisk(tmp_path, failures=0)
+    writer = CheckpointWriter(disk, check=check, retry_s=0.01)
+    writer.save(7, {"x": np.arange(3)}, {})
+    with pytest.raises(RunTakenOverError, match="process 12 on gpu-2 has taken the run over"):
+        writer.close(10)
+    assert disk.tries == 0
