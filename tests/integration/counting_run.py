@@ -84,7 +84,7 @@ class CountingRun:
         return self.learner
 
     def start_manager(
-        self, name: str, *, count: int = 1, to: Address | None = None, run_in: tuple[str, ...] = ()
+        self, name: str, *, count: int = 1, to: Address | str = "", run_in: tuple[str, ...] = ()
     ) -> Daemon:
         manager = self._daemons.start(
             name,

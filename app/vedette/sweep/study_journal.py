@@ -90,7 +90,9 @@ def _repair_journal(journal: Path) -> None:
 def locked(path: Path) -> Iterator[None]:
     """Hold the lock of a file, which its holders keep for a moment only."""
     with path.open("a") as file:
-        lock_file(file.fileno(), wait=True)
+        if not lock_file(file.fileno(), wait=True):
+            fix = "name a folder on another disk"
+            raise UsageError(f"--out {path.parent}: a study needs locks, and there are none; {fix}")
         yield
 
 
@@ -127,8 +129,10 @@ class Workers:
                 # both times are of the file system's clock
                 return path.stat().st_mtime > self._own.stat().st_mtime - self.stale_s
             with path.open("r+b") as file:  # NFS locks no file that is open for reading only
-                lock_file(file.fileno())
-                path.unlink()  # of a process that was killed
+                if lock_file(file.fileno()):
+                    path.unlink()  # of a process that was killed
+                else:
+                    return True
         except OSError as error:  # another process has the lock, or the file system does not tell
             return not isinstance(error, FileNotFoundError)
         return False

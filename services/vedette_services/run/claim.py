@@ -3,7 +3,8 @@
 ``run.json`` names the owner: the learner that started last. While it lives it moves the record in
 ``RUN/claim``. A start that finds another owner takes over
 
-* at once where the owner has released the run, or is a process of this machine that has ended;
+* at once where the owner has released the run, has ended as a process of this machine, or would
+  keep this process from the lock that it has;
 * where it cannot know, once the record has stood still for `STILL_S`;
 * of an owner whose record moves all the time, after `WAIT_S`.
 
@@ -59,23 +60,33 @@ class Owner:
         token: of its claim; made once for each.
         host: its name there.
         pid: its process.
-        machine: one start of a machine, and the process identifiers on it that `pid` is one of; ""
-            where the system does not tell.
+        boot: the start of its machine; "" where the system does not tell.
+        device: of its directory, as that start of the machine numbers them.
+        namespace: the process identifiers that `pid` is one of; "" where the system does not tell.
         began: when the process began, by that machine's count; 0 where it does not tell.
     """
 
     token: str
     host: str
     pid: int
-    machine: str = ""
+    boot: str = ""
+    device: int = 0
+    namespace: str = ""
     began: int = 0
 
     @classmethod
-    def of_this_process(cls) -> Owner:
-        """Return a new claim of this process."""
+    def of_this_process(cls, directory: Path) -> Owner:
+        """Return a new claim of this process on the run in a directory."""
         pid = os.getpid()
-        token = secrets.token_hex(8)
-        return cls(token, socket.gethostname(), pid, this_machine(), process_began(pid))
+        return cls(
+            secrets.token_hex(8),
+            socket.gethostname(),
+            pid,
+            this_boot(),
+            directory.stat().st_dev,
+            pid_namespace(),
+            process_began(pid),
+        )
 
     @classmethod
     def from_json(cls, value: Any) -> Owner | None:
@@ -87,7 +98,7 @@ class Owner:
         if value is None:
             return None
         found = cls(**{name: value[name] for name in cls.__dataclass_fields__})
-        if not isinstance(found.pid, int) or not isinstance(found.began, int):
+        if not all(type(number) is int for number in (found.pid, found.began, found.device)):
             raise ValueError("owner is none")
         return found
 
@@ -96,18 +107,27 @@ class Owner:
         return f"process {self.pid}" + ("" if here else f" on {self.host}")
 
     @property
+    def is_here(self) -> bool:
+        """True if it was started on this machine since that started."""
+        return bool(self.boot) and self.boot == this_boot()
+
+    @property
     def has_ended(self) -> bool:
         """True if it is a process of this machine that does not run any more."""
-        if not self.machine or self.machine != this_machine():
+        if not self.is_here or not self.namespace or self.namespace != pid_namespace():
             return False
         return self.pid == os.getpid() or has_ended(self.pid, self.began)
 
+    def would_hold_lock(self, directory: Path) -> bool:
+        """Return True if a process of this machine could not lock the directory while it lived: one
+        kernel knows all locks of one file system, whatever container has them."""
+        return self.is_here and self.device == directory.stat().st_dev
 
-def this_machine() -> str:
-    """Return what this start of the machine, and its process identifiers, are known by."""
+
+def this_boot() -> str:
+    """Return what this start of the machine is known by; "" where the system does not tell."""
     boot = boot_id()
-    namespace = pid_namespace()
-    return f"{boot.hex()} {namespace}" if any(boot) and namespace else ""
+    return boot.hex() if any(boot) else ""
 
 
 class ClaimRecord:

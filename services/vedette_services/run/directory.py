@@ -35,7 +35,6 @@ from vedette_services.run.claim import (
     ClaimRecord,
     ClaimWatch,
     Owner,
-    this_machine,
 )
 from vedette_services.run.hold import ClaimKeeper, RunHold
 
@@ -305,8 +304,13 @@ class RunDirectory:
         with contextlib.suppress(OSError):  # of another user, or on a system without modes
             os.fchmod(file, 0o600)
         try:
-            self._wait_for_lock(file, _LOCK_WAIT_S)
-            self._claim(stop)
+            is_locked = self._wait_for_lock(file, _LOCK_WAIT_S)
+            if not is_locked:
+                text = (
+                    "%s: its file system keeps no locks; its claim alone keeps two learners apart"
+                )
+                log.warning(text, self.root)
+            self._claim(stop, is_locked=is_locked)
         except BaseException:
             os.close(file)
             raise
@@ -317,23 +321,26 @@ class RunDirectory:
 
     # The claim: see `vedette_services.run.claim`
 
-    def _claim(self, stop: Stop) -> None:
+    def _claim(self, stop: Stop, *, is_locked: bool) -> None:
         """Claim the run for this process, once the owner of before has ended, or has had its time.
+
+        Args:
+            is_locked: this process has the lock.
 
         Raises:
             RunInUseError: that owner does not stop.
             StoppedWaitingError: a stop was requested.
         """
         before = self._read_owner()
-        owner = Owner.of_this_process()
-        identity = replace(self.identity(), owner=owner)
-        if before is not None and self._wait_for_owner(before, stop):
+        if before is not None and is_locked and before.would_hold_lock(self.root):
+            before = None
+        lives = before is not None and self._wait_for_owner(before, stop)
+        owner = Owner.of_this_process(self.root)
+        self._write_identity(replace(self.identity(), owner=owner))
+        if before is not None and lives:
             log.warning("%s: taking the run over from %s, which still runs", self.root, before)
-            self._write_identity(identity)
             self._wait_for_yield(before, stop)
             self.taken_from = before
-        else:
-            self._write_identity(identity)
         try:
             self._claim_record.make(owner)
         except OSError as error:  # a full disk
@@ -390,7 +397,7 @@ class RunDirectory:
             owner = self._read_owner()
         except (NotARunError, SettingError):
             return None
-        if owner is None or owner.machine == this_machine():
+        if owner is None or owner.is_here:
             return None
         return None if self._claim_record.is_released(owner) else owner
 
@@ -453,17 +460,16 @@ class RunDirectory:
         """Why this process has lost the run, as of the last look; None while it has not."""
         return self._keeper.loss if self._keeper is not None else None
 
-    def _wait_for_lock(self, file: int, wait_s: float, *, shared: bool = False) -> None:
+    def _wait_for_lock(self, file: int, wait_s: float, *, shared: bool = False) -> bool:
+        """Wait for the lock of a file; False where its file system keeps none.
+
+        Raises:
+            RunInUseError: another process has it when the wait is over.
+        """
         deadline = time.monotonic() + wait_s
         while True:
             try:
-                if not lock_file(file, shared=shared):
-                    log.warning(
-                        "%s: its file system keeps no locks; its claim alone keeps two learners "
-                        "apart",
-                        self.root,
-                    )
-                return
+                return lock_file(file, shared=shared)
             except BlockingIOError as error:
                 if time.monotonic() >= deadline:
                     raise RunInUseError(self.root, self._holder()) from error

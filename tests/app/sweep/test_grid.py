@@ -110,9 +110,7 @@ def test_a_sweep_that_cannot_work_is_refused_before_anything_starts(tmp_path: Pa
     (tmp_path / "run.json").touch()
     with pytest.raises(UsageError, match="holds a run of its own"):
         plan_trials(configure, tmp_path)
-    new_run(
-        tmp_path / "seed-0", configure({}, None)
-    )
+    new_run(tmp_path / "seed-0", configure({}, None))
     assert len(plan_trials(configure, tmp_path, seeds=2)) == 2
 
 

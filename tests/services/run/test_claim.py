@@ -42,7 +42,7 @@ import sys, time
 from pathlib import Path
 from vedette_services.errors import RunLostError
 from vedette_services.run import directory, hold
-directory.lock_file = lambda file, *, shared=False: True
+directory.lock_file = lambda file, *, shared=False: False
 hold.BEAT_S = {BEAT_S}
 run = directory.RunDirectory(Path(sys.argv[1]))
 if sys.argv[2] == "blind":
@@ -66,7 +66,7 @@ Start = Callable[..., "subprocess.Popen[str]"]
 @pytest.fixture(autouse=True)
 def no_shared_locks(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_lock(file: int, *, shared: bool = False) -> bool:
-        return True
+        return False
 
     monkeypatch.setattr(directory, "lock_file", no_lock)
     monkeypatch.setattr(hold, "BEAT_S", BEAT_S)
@@ -109,7 +109,7 @@ def start(run: RunDirectory) -> Iterator[Start]:
 
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have this process run on another machine than the owner."""
-    monkeypatch.setattr(claim, "this_machine", lambda: "another")
+    monkeypatch.setattr(claim, "this_boot", lambda: "another")
 
 
 def test_a_record_that_stands_still_has_no_owner() -> None:
@@ -135,15 +135,16 @@ def test_a_record_that_moved_once_is_looked_at_anew() -> None:
     assert watch.stands_still(59.0)
 
 
-def test_an_owner_of_this_machine_has_ended_once_its_process_has() -> None:
+def test_an_owner_of_this_machine_has_ended_once_its_process_has(tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    mine = Owner.of_this_process()
+    mine = Owner.of_this_process(tmp_path)
     began = claim.process_began(process.pid)
     owner = replace(mine, pid=process.pid, began=began)
     assert not owner.has_ended
     assert replace(owner, began=began + 1).has_ended  # its number is another's now
-    assert not replace(owner, machine="another").has_ended
-    assert not replace(owner, machine="").has_ended
+    assert not replace(owner, boot="another").has_ended
+    assert not replace(owner, boot="").has_ended
+    assert not replace(owner, namespace="of a container").has_ended
     process.kill()
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     assert owner.has_ended  # nobody has taken its exit status yet
@@ -151,8 +152,27 @@ def test_an_owner_of_this_machine_has_ended_once_its_process_has() -> None:
     assert owner.has_ended
 
 
+def test_an_owner_in_another_container_of_this_machine_would_hold_the_lock(
+    run: RunDirectory, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = start()
+    owner = run.identity().owner
+    assert owner is not None
+    assert owner.would_hold_lock(run.root)
+    assert not replace(owner, device=owner.device + 1).would_hold_lock(run.root)
+    assert not replace(owner, boot="another").would_hold_lock(run.root)
+    process.kill()
+    process.wait()
+    monkeypatch.setattr(claim, "pid_namespace", lambda: "of a container")
+    began = time.monotonic()
+    assert not owner.has_ended  # that cannot be told
+    monkeypatch.setattr(directory, "lock_file", lambda file, *, shared=False: True)
+    run.lock()
+    assert time.monotonic() - began < STILL_S
+
+
 def test_a_record_is_moved_in_place_and_says_that_it_was_released(tmp_path: Path) -> None:
-    owner = Owner.of_this_process()
+    owner = Owner.of_this_process(tmp_path)
     record = ClaimRecord(tmp_path / "claim")
     assert record.read() == ""
     with pytest.raises(FileNotFoundError):
