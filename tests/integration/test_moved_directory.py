@@ -49,6 +49,8 @@ def stop(process: subprocess.Popen[bytes]) -> int:
         process.kill()
 
 
+pytestmark = pytest.mark.timeout(600)
+
 MODES = [("--in-process",), pytest.param((), marks=pytest.mark.slow)]
 
 

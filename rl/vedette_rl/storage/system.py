@@ -48,16 +48,15 @@ def lock_file(file: int, *, shared: bool = False, wait: bool = False) -> bool:
     Raises:
         BlockingIOError: another process has it.
     """
-    if fcntl is None:
-        return False
-    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
-    try:
-        fcntl.flock(file, kind if wait else kind | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno not in _NO_LOCKS:
-            raise
-        return False
-    return True
+    if fcntl is not None:
+        kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+        try:
+            fcntl.flock(file, kind if wait else kind | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+            return False
+    return fcntl is not None
 
 
 def reserve_space(file: int, size: int) -> None:
