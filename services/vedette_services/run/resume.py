@@ -234,7 +234,7 @@ def _whole_checkpoint(run: RunDirectory) -> tuple[int | None, dict[str, str]]:
     if whole is None:
         return None, {}
     path, meta = whole
-    return int(path.name), meta["spaces"]
+    return int(path.name), meta.get("spaces", {})
 
 
 def _check_weights(config: RunConfig, run: RunDirectory, spaces: Spaces) -> None:
