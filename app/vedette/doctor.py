@@ -287,6 +287,7 @@ def examine_environment(
     from vedette_rl.envs.make import probe_environment
     from vedette_services.actors.actor import check_schema
     from vedette_services.actors.run_validation import validate_run
+    from vedette_services.config.peer_settings import read_peer_settings
 
     if run is None and env is None:
         yield warn("environment", "not looked at: there is no run", "--env ID builds one")
@@ -297,7 +298,7 @@ def examine_environment(
         else:
             assert run is not None
             validate_run(run, allow_import)  # refuses an import that is not allowed
-            config = EnvConfig.model_validate(dict(run.env))
+            config = read_peer_settings(EnvConfig, run.env)
         spaces = probe_environment(config)
         yield ok("environment", f"{config.id} can be built and stepped here")
         if run is not None:
@@ -317,9 +318,10 @@ def examine_environment(
 def _speed(env: EnvConfig, run: Run | None, count: int) -> Iterator[Finding]:
     """Measure the environment's steps per second here, and what that is for the host's actors."""
     from vedette_services.config.parts import ActorsConfig
+    from vedette_services.config.peer_settings import read_peer_settings
     from vedette_services.config.probing import EnvironmentProbe
 
-    actors = ActorsConfig() if run is None else ActorsConfig.model_validate(dict(run.actors))
+    actors = ActorsConfig() if run is None else read_peer_settings(ActorsConfig, run.actors)
     if run is not None and actors.count * actors.envs_per_actor <= 1:
         return  # it may be a robot, which must not be tried out
     if env.is_declared or env.is_vector_form:

@@ -17,6 +17,7 @@ from vedette_services.actors.evaluation import EvaluationProcess
 from vedette_services.actors.handover import HandoverReader, slot_layout
 from vedette_services.actors.instructions import StartActor
 from vedette_services.config.parts import ActorsConfig
+from vedette_services.config.peer_settings import read_peer_settings
 from vedette_services.host.processes import ONE_THREAD, python_module, spawn
 from vedette_services.run.model_map import ModelMapWriter
 
@@ -29,7 +30,7 @@ class ActorProcess:
     def __init__(self, order: StartActor, directory: Path, model_map: Path) -> None:
         self.index = order.index
         self.run = order.run
-        config = ActorsConfig.model_validate(dict(order.run.actors))
+        config = read_peer_settings(ActorsConfig, order.run.actors)
         self.handover = HandoverReader(slot_layout(order.run.schema, config), SLOTS)
         self._traceback_file = directory / f"actor-{order.index}.traceback"
         self._traceback_file.unlink(missing_ok=True)

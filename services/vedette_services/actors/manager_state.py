@@ -54,6 +54,7 @@ from vedette_services.actors.roster import Backoff, Roster
 from vedette_services.actors.run_validation import (
     can_continue,
     describe_run,
+    ignored_settings,
     is_newer,
     validate_run,
 )
@@ -199,6 +200,9 @@ class ManagerState:
         else:
             text = f"the learner is back (epoch {run.epoch}) with other settings"
             done = [WriteLog("info", text)]
+        if self._custom_loop and (ignored := ignored_settings(run)):
+            text = f"ignored, because no environment is made here: {', '.join(ignored)}"
+            done.append(WriteLog("info", text))
         self._run = run
         self._played_too = None
         self._first_actor = None

@@ -9,7 +9,7 @@ import pytest
 from manager_rig import ROWS, RUN, SCHEMA, Rig, last_report, logged_text, of, sent
 
 from vedette_protocol.errors import MalformedError, VersionError
-from vedette_protocol.messages import Refusal
+from vedette_protocol.messages import FEATURES, Refusal
 from vedette_services.actors.actor_spec import ActorSpec
 from vedette_services.actors.handover import FinishedBatch
 from vedette_services.actors.instructions import (
@@ -19,6 +19,8 @@ from vedette_services.actors.instructions import (
     SendBatches,
     StartActor,
 )
+from vedette_services.config.parts import ActorsConfig
+from vedette_services.errors import REFUSED
 from vedette_services.status.stop_conditions import ENV_STEPS_REACHED
 
 # Joining
@@ -250,6 +252,37 @@ def test_another_start_of_the_learner_in_the_same_epoch_is_not_taken_for_an_olde
     assert of(PrepareRun, rig.state.on_control(other, 2.0)) == [PrepareRun(other)]
     older = logged_text(rig.state.on_control(replace(other, epoch=0), 3.0))
     assert "announces epoch 0 of a run that is at 1: ignored" in older
+
+
+def test_a_learner_of_another_release_that_tells_the_same_is_not_taken_for_other_settings() -> None:
+    rig = Rig().joined()
+    defaults = ActorsConfig(n_buffer=ROWS).model_dump(mode="json")
+    back = replace(rig.run, learner=99, actors=defaults, agent={"name": "dqn", "double": False})
+    told = logged_text(rig.state.on_control(back, 1.0))
+    assert "the actors go on" in told  # `double` is the learner's alone
+    deeper = replace(back, learner=100, agent={"name": "dqn", "dueling": True})
+    assert "with other settings" in logged_text(rig.state.on_control(deeper, 2.0))
+
+
+def test_a_run_with_a_setting_of_a_newer_learner_is_refused_with_its_name() -> None:
+    rig = Rig()
+    run = replace(RUN, actors={**RUN.actors, "outbox": "/var/spool"})
+    (left,) = of(Exit, rig.state.on_control(run, 1.0))
+    assert left.code == REFUSED
+    assert "actors.outbox = '/var/spool': set there, and not known to vedette" in left.reason
+
+
+def test_evaluations_that_are_not_known_how_to_play_are_left_to_other_hosts() -> None:
+    rig = Rig()
+    rig.run = replace(RUN, evaluation={"episodes": 3, "lives": 5})
+    done = rig.state.on_control(rig.run, 0.0)
+    told = logged_text(done)
+    assert "evaluations are left to other hosts" in told
+    assert "evaluation.lives = 5" in told
+    rig.joined()
+    assert last_report(rig.tick(2.0)).features == ()
+    rig.run = replace(rig.run, run_id="r2", evaluation={"episodes": 3})
+    assert last_report(rig.state.on_control(rig.run, 3.0)).features == FEATURES
 
 
 # Another run
