@@ -7,7 +7,8 @@
     │   ├── ConfigError                what was configured cannot be done
     │   │   ├── SettingError           a key of the configuration, with the fix
     │   │   │   └── AddressError       a host and port
-    │   │   └── ManySettingsError      several of them, a line each
+    │   │   ├── ManySettingsError      several of them, a line each
+    │   │   └── NewerRunError          a newer version has written a run
     │   ├── KeysError                  key files that are missing, broken, or open to others
     │   ├── RunInUseError              another learner runs in a run directory
     │   ├── NotARunError               a folder that holds no run
@@ -200,6 +201,26 @@ class AddressError(SettingError):
     def __init__(self, text: str, why: str, fix: str = _FIX) -> None:
         super().__init__(f"address {text!r}", why, fix)
         self.text = text
+
+
+class NewerRunError(ConfigError):
+    """A newer version of Vedette has written a run.
+
+    Args:
+        saved: the run's configuration.
+        unknown: its keys that are not known here.
+        theirs, here: versions; "" where one is not known.
+    """
+
+    def __init__(self, saved: Path, unknown: Sequence[str], theirs: str, here: str) -> None:
+        made_by = f"{theirs}; " if theirs and theirs != here else ""
+        which = f"vedette {theirs}" if made_by else "that version"
+        super().__init__(
+            f"{saved}: made by a newer version of vedette ({made_by}{here or 'the one'} here does "
+            f"not know {', '.join(unknown)}); install {which}, or take out what you wrote yourself"
+        )
+        self.saved = saved
+        self.unknown = tuple(unknown)
 
 
 class KeysError(UsageError):
