@@ -23,6 +23,7 @@
     ├── HandoverError              1   an actor's shared memory holds nonsense
     ├── EnvironmentProcessError    1   an environment in a process of its own failed or died
     ├── ChildFailedError           1   a process of a daemon died and would die again
+    ├── StartRefusedError          1   the system starts no further process now
     ├── ReplayWaitError            1   a batch may not be drawn yet
     ├── UnsavedEndError            1   a run has ended, and its end is not on the disk
     └── DaemonFailedError          1, 2 or 3: a daemon that we started ended badly
@@ -65,6 +66,8 @@ _FILE_FIXES: dict[int | None, str] = {
     errno.EROFS: "choose a place that can be written",
     errno.EACCES: "let this user read and write it",
     errno.EPERM: "let this user read and write it",
+    errno.EMFILE: "raise the limit of open files (ulimit -n, systemd's LimitNOFILE)",
+    errno.ENFILE: "raise the host's limit of open files (fs.file-max)",
 }
 
 _BIND_FIXES: dict[int | None, str] = {
@@ -384,6 +387,21 @@ class ChildFailedError(ServicesError):
         self.name = name
         self.status = status
         self.report = words
+
+
+class StartRefusedError(ServicesError):
+    """The system starts no further process now.
+
+    Args:
+        name: the process that is not started.
+        limit: the limit that was met.
+        fix: what to do about it.
+    """
+
+    def __init__(self, name: str, limit: str, fix: str) -> None:
+        super().__init__(f"{name} cannot be started: {limit}; {fix}")
+        self.name = name
+        self.limit = limit
 
 
 class ReplayWaitError(ServicesError, TimeoutError):

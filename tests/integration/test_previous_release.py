@@ -21,6 +21,8 @@ from vedette_services.actors.actor_spec import SLOTS
 from vedette_services.config.parts import ActorsConfig
 from vedette_services.config.peer_settings import read_peer_settings, settings_for_peers
 
+pytestmark = pytest.mark.timeout(240)
+
 READ = """
 from pydantic import ValidationError
 from vedette_rl.agents.registry import BUILT_IN

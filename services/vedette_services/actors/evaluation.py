@@ -74,6 +74,7 @@ class EvaluationProcess:
         spec.write_text(json.dumps({**described, "seed": run.seed, "epoch": run.epoch}))
         self._process = spawn(
             python_module("vedette_services.actors.evaluation", str(spec)),
+            name="the evaluation",
             environment=ONE_THREAD,
         )
 

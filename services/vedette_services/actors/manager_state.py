@@ -382,6 +382,13 @@ class ManagerState:
             return [*done, *self._give_up(FAILED, f"{NO_ACTOR}: {why}", now)]
         return [*done, *self._start_due_actors(now), *self.send_report(now), *self._drained(now)]
 
+    def on_start_refused(self, index: int, why: str, now: float) -> list[Instruction]:
+        """The system started no process for an actor: it is tried again, ever more rarely."""
+        again_s = self._roster.on_start_refused(index, why, now)
+        text = f"{why} (tried again in {again_s:g} s)"
+        told = self._log.log("warning", f"start of actor {index}", text, now)
+        return [*told, *self.send_report(now), *self._drained(now)]
+
     def _start_due_actors(self, now: float) -> list[Instruction]:
         if self._run is None or self._first_actor is None:
             return []

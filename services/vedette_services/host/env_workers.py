@@ -124,6 +124,7 @@ class ProcessEnvs(EnvGroup):
             arguments = map(str, (theirs.fileno(), memory, i, len(self)))
             worker = spawn(
                 python_module("vedette_services.host.env_workers", *arguments),
+                name=f"environment {i}",
                 environment=ONE_THREAD,
                 pass_fds=(theirs.fileno(), memory),
             )

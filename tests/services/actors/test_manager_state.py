@@ -301,3 +301,23 @@ def test_another_run_begins_with_another_incarnation_and_an_empty_window() -> No
     late = FinishedBatch(ROWS, 1, 5, bytes(SCHEMA.payload_bytes(ROWS)))
     assert rig.state.on_batch(0, old, late, 1.0) == []
     assert last_report(rig.tick(3.0)).produced == 0
+
+
+# Limits of the host
+
+
+def test_an_actor_that_the_system_does_not_start_is_tried_again_ever_more_rarely() -> None:
+    rig = Rig(count=1).joined()
+    rig.state.on_actor_exited(0, -9, "", "", 1.0)
+    now, waits = 1.0, []
+    for _ in range(4):
+        while not (started := of(StartActor, rig.state.on_tick(now))):
+            now += 0.25
+        assert started[0].restarts == 1, "what was not started is no restart"
+        rig.state.on_connected(now)
+        done = rig.state.on_start_refused(0, "actor 0 cannot be started: the limit of", now)
+        waits.append(logged_text(done))
+        assert last_report(done).actors[0].error == "actor 0 cannot be started: the limit of"
+    assert waits[0].endswith("the limit of (tried again in 1 s)")
+    assert waits[2].endswith("(tried again in 4 s)")
+    assert not of(Exit, rig.state.on_tick(now))
