@@ -110,6 +110,7 @@ class RetiredError(ProtocolError):
         )
         self.manager = manager
         self.incarnation = incarnation
+        self.replaced = replaced
 
 
 class StampError(ProtocolError):

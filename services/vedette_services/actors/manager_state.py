@@ -17,6 +17,7 @@ from typing import assert_never
 
 from vedette_protocol.errors import AckError, ModelError, ProtocolError, VersionError
 from vedette_protocol.messages import (
+    NO_PLACE,
     Ack,
     Batch,
     ControlMessage,
@@ -163,7 +164,8 @@ class ManagerState:
                 done += self._on_stop(message, now)
             case Refusal(manager=self._identity.manager, incarnation=self._incarnation):
                 why = f"refused by the learner: {message.reason}{self._describe_loss()}"
-                done.append(Exit(REFUSED, why))
+                # A place may be free when its service manager starts it again.
+                done.append(Exit(FAILED if message.code == NO_PLACE else REFUSED, why))
             case Refusal() | Status():
                 pass
             case _:

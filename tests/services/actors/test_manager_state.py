@@ -91,6 +91,12 @@ def test_a_refusal_ends_the_manager_it_names_and_no_other() -> None:
     assert (end.code, "another m1 is here" in end.reason) == (3, True)
 
 
+def test_a_manager_for_which_there_is_no_place_may_be_started_again() -> None:
+    full = Refusal("m1", 100, "place", "the ledger is full")
+    (end,) = of(Exit, Rig().state.on_control(full, 0.0))
+    assert (end.code, "the ledger is full" in end.reason) == (1, True)
+
+
 def test_a_refused_manager_says_how_many_samples_are_lost_with_it() -> None:
     rig = Rig().joined()
     rig.batch()
