@@ -27,7 +27,6 @@ READ = """
 from pydantic import ValidationError
 from vedette_rl.agents.registry import BUILT_IN
 from vedette_rl.envs.config import EnvConfig
-from vedette_services.actors.actor_spec import SLOTS
 from vedette_services.config.parts import ActorsConfig
 kinds = {"ActorsConfig": ActorsConfig, "EnvConfig": EnvConfig}
 kinds |= {kind.config.__name__: kind.config for kind in BUILT_IN.values()}

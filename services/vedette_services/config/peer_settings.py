@@ -2,7 +2,7 @@
 
 ::
 
-    told = settings_for_peers(config.actors)                        # the learner's side
+    told = settings_for_peers(ActorsConfig(n_buffer=20))            # the learner's side
     actors = read_peer_settings(ActorsConfig, told)                 # an actor host's
 
 What is at its default is left out, so that a new key reaches only those that are to do something

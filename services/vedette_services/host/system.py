@@ -109,7 +109,7 @@ def keep_freed_memory() -> None:
 
 def limit_of(what: Literal["files", "processes"]) -> str:
     """Return this process's limit as a shell's ``ulimit`` shows it; "?" where there is none."""
-    if resource is None:
+    if not runs_daemons():
         return "?"
     kind = resource.RLIMIT_NOFILE if what == "files" else resource.RLIMIT_NPROC
     soft, _ = resource.getrlimit(kind)

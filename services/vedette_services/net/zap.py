@@ -30,7 +30,6 @@ _ENDPOINT = "inproc://zeromq.zap.01"
 _ANSWERS_A_TURN = 64
 _ADMITTED_NOW = b"200"
 _REFUSED = b"400"  # for good: a manager ends
-_TRY_AGAIN = b"300"  # ZAP's temporary error: a manager connects anew
 _ADMITTED_MAX = 10_000
 
 Signature = tuple[tuple[str, int, int, int], ...]
@@ -39,8 +38,9 @@ Signature = tuple[tuple[str, int, int, int], ...]
 class ZapHandler:
     """Answers by the list of admitted keys, which it rereads when its folder changes.
 
-    A folder that cannot be read admits whom it admitted last, and others are told to try again:
-    somebody may be replacing it. A removed key is admitted until the next look has missed it, too.
+    A folder that cannot be read admits whom it admitted last, and others get no answer: somebody
+    may be replacing it. A handshake without an answer ends after seconds and is tried again; one
+    that is refused ends a manager. A removed key is admitted until the next look misses it, too.
 
     Make it before the sockets it answers for.
 
@@ -50,7 +50,7 @@ class ZapHandler:
 
     def __init__(self, context: Context, keys: LearnerKeys, now: float) -> None:
         self._keys = keys
-        self.socket = context.socket(zmq.REP)
+        self.socket = context.socket(zmq.ROUTER)  # not REP, which owes an answer
         self.socket.setsockopt(zmq.LINGER, 0)
         self.socket.bind(_ENDPOINT)
         self._names: dict[bytes, str] = {}  # who is let in, by public key (32 bytes)
@@ -67,10 +67,11 @@ class ZapHandler:
         """Answer the requests that wait, a bounded number of them."""
         for _ in range(_ANSWERS_A_TURN):
             try:
-                request = self.socket.recv_multipart(zmq.NOBLOCK)
+                sender, empty, *request = self.socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
-            self.socket.send_multipart(self._answer(request))
+            if (answer := self._answer(request)) is not None:
+                self.socket.send_multipart([sender, empty, *answer])
 
     def poll_removed_keys(self, now: float) -> set[str]:
         """Names whose key is no longer the one that was let in; looks at the folder now and then.
@@ -104,8 +105,7 @@ class ZapHandler:
                 self._warn_at = now + WARN_EVERY_S
                 log.warning(
                     "the folder of admitted keys cannot be read (%s: %s): the keys of before are "
-                    "let in (%s), others are told to try again; put it back, and remove a key by "
-                    "its file",
+                    "let in (%s), others wait; put it back, and remove a key by its file",
                     self._keys.directory / ADMITTED,
                     self._unreadable,
                     ", ".join(sorted(set(self._names.values()))) or "none",
@@ -130,10 +130,11 @@ class ZapHandler:
     def close(self) -> None:
         self.socket.close(linger=0)
 
-    def _answer(self, request: list[bytes]) -> list[bytes]:
+    def _answer(self, request: list[bytes]) -> list[bytes] | None:
+        """Return the answer; None where there is none until the folder can be read."""
         version = request[0]
         request_id = request[1] if len(request) > 1 else b""
-        code = _TRY_AGAIN if self._unreadable else _REFUSED
+        code = _REFUSED
         message = b"not admitted"
         name = b""
         if len(request) == 7 and request[2] == ZAP_DOMAIN and request[5] == b"CURVE":
@@ -142,7 +143,9 @@ class ZapHandler:
                 code = _ADMITTED_NOW
                 message = b"admitted"
                 name = known.encode()
-        if code != _ADMITTED_NOW:
+        if code == _REFUSED and self._unreadable:
+            return None
+        if code == _REFUSED:
             self.refused += 1
             address = request[3].decode("ascii", "replace")[:64] if len(request) > 3 else "?"
             self.last_refused = f"key {_shown(request[-1])} from {address} is not admitted"
