@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import math
+import signal
 import socket
 import subprocess
 import time
@@ -21,11 +23,13 @@ from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import (
     ChildFailedError,
     ServicesError,
+    StartRefusedError,
     UnsavedEndError,
     UsageError,
     describe_exit,
 )
 from vedette_services.host.exit_report import ExitReportReader
+from vedette_services.host.limits import describe_limit
 from vedette_services.host.logs import set_log_context
 from vedette_services.host.processes import (
     StopSignals,
@@ -71,6 +75,8 @@ _GATEWAY_END_S = 15.0  # managers send their last batches
 _GATEWAY_POLL_S = 0.05
 _RESTARTS = 3  # of one process within _RESTART_WINDOW_S, before the learner gives up
 _RESTART_WINDOW_S = 300.0
+_REFUSED_STARTS = 12  # of a process by the system, before the learner gives up: 2 minutes
+_REFUSED_WAIT_S = 15.0  # the longest wait between two of them
 _STARTING_S = 20.0  # a process that crashes so early would crash again
 
 _MODULES = {
@@ -130,6 +136,8 @@ class Supervisor:
         self._polled_at = 0.0
         self._patience_s = max(spec.config.evaluation.episode_timeout_s, _STARTING_S)
         self._children: dict[str, _Child] = {}
+        # When a process that the system would not start is tried again, and how.
+        self._refused: dict[str, tuple[float, Callable[[], None]]] = {}
         self._wakeup = WakeupEvent()  # set by the trainer, cleared by the gateway: there is a model
         # No signal: those that others send to all processes at once must not end the trainer.
         self._stops = {"trainer": WakeupEvent(), "gateway": WakeupEvent()}
@@ -192,16 +200,48 @@ class Supervisor:
         events = [self._wakeup, self._stops[name]] if name in self._stops else []
         descriptors = [one for event in events for one in event.descriptors]
         arguments += [event.argument for event in events]
+        self._spawn(name, python_module(_MODULES[name], *arguments), descriptors)
+
+    def _spawn(self, name: str, command: list[str], descriptors: list[int], tries: int = 0) -> None:
+        """Start a process; where the system refuses to start it again, try that later.
+
+        Args:
+            tries: refused before.
+        """
         child = self._children.get(name)
-        command = python_module(_MODULES[name], *arguments)
         report = ExitReportReader()
-        descriptors.append(report.fileno())
-        process = spawn(command, environment=report.environment, pass_fds=descriptors)
+        try:
+            process = spawn(
+                command,
+                name=f"the {name}",
+                environment=report.environment,
+                pass_fds=[*descriptors, report.fileno()],
+            )
+        except StartRefusedError as error:
+            report.close_child_end()
+            report.close()
+            if child is None or tries == _REFUSED_STARTS:
+                raise
+            wait_s = min(2.0**tries, _REFUSED_WAIT_S)
+            log.warning("%s (tried again in %g s)", error, wait_s)
+            again = partial(self._spawn, name, command, descriptors, tries + 1)
+            self._refused[name] = time.monotonic() + wait_s, again
+            return
         report.close_child_end()
         if child:
             child.exit_report.close()
         restarts = child.restarts if child else []
         self._children[name] = _Child(name, process, report, time.monotonic(), restarts)
+
+    def _start_refused(self, name: str) -> bool:
+        """Return True for a process that the system would not start, and try it when it is due."""
+        if name not in self._refused:
+            return False
+        due, again = self._refused[name]
+        if time.monotonic() >= due:
+            del self._refused[name]
+            again()
+        return True
 
     def _announce(self, epoch: int) -> None:
         """Write the trainer's first status record, from its checkpoint, for its starting time."""
@@ -221,6 +261,8 @@ class Supervisor:
         if phase == "done":
             return False
         for name, child in list(self._children.items()):
+            if self._start_refused(name):
+                continue
             code = child.process.poll()
             if code is None:
                 if name == "gateway":
@@ -279,6 +321,8 @@ class Supervisor:
         crashed_early = now - child.started < _STARTING_S and code > 0
         if crashed_early or len(recent) >= _RESTARTS:
             raise ChildFailedError(child.name, code, cause)
+        if code == -signal.SIGINT and not cause:  # which they ignore, but not OpenBLAS's own
+            cause = f"perhaps it may start no thread: {describe_limit(errno.EAGAIN)}"
         how = describe_exit(code) + (f": {cause}" if cause else "")
         log.warning("the %s died (%s); starting it again", child.name, how)
         self._event_log.log("died", child.name, f"{how}; it is started again")
