@@ -247,7 +247,10 @@ def _add_bar(grid: Table, width: int, share: float, message: str) -> None:
 
 
 def _wait_style(status: Status) -> str:
-    """Amber only where somebody has to do something: sides that wait for each other are normal."""
+    """Colours only where somebody has to do something: sides that wait for each other are normal,
+    and a process that is hung is a fault."""
+    if status.heartbeat.hung:
+        return "red"
     unattended = status.managers_present == 0 and (elapsed_seconds(status) or 0.0) >= _NOBODY_S
     return "yellow" if unattended or status.checkpoint.failing else ""
 

@@ -23,7 +23,8 @@ from vedette_services.host.env_workers import ProcessEnvs
 from vedette_services.host.exit_report import report_exit
 from vedette_services.host.logs import set_log_context, set_up_logging
 from vedette_services.host.processes import die_with_parent, ignore_stop_signals
-from vedette_services.run.directory import LearnerSpec
+from vedette_services.learner.heartbeat import HeartbeatThread
+from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.finished import build_greedy_policy
 from vedette_services.run.model_map import MappedModel, ModelMapReader
 from vedette_services.run.resume import begins_new_best
@@ -47,7 +48,8 @@ _NICE = 5  # playing must not take the trainer's core
 class EvaluatorProcess:
     """Evaluates the latest model every `eval_interval` optimization steps."""
 
-    def __init__(self, spec: LearnerSpec) -> None:
+    def __init__(self, spec: LearnerSpec, mark_turn: Callable[[], None] = lambda: None) -> None:
+        self._mark_turn = mark_turn
         self._interval = spec.config.learner.eval_interval
         self._evaluation = ModelEvaluation(spec.config, spec.spaces, spec.run_id, spec.run.best)
         self._models = ModelMapReader(spec.run.model_map)
@@ -81,6 +83,7 @@ class EvaluatorProcess:
     def _show_progress(self) -> bool:
         """Write the status again, now and then and before a step: the supervisor ends an evaluator
         that stands still. No evaluation is cancelled by it."""
+        self._mark_turn()
         if (now := time.monotonic()) - self._written_at >= _PROGRESS_EVERY_S:
             self._written_at = now
             self._writer.write(self._evaluation.status)
@@ -101,7 +104,8 @@ class ReportedEvaluations:
     """Takes the evaluations that managers play, which the gateway has checked. It makes no
     environment."""
 
-    def __init__(self, spec: LearnerSpec) -> None:
+    def __init__(self, spec: LearnerSpec, mark_turn: Callable[[], None] = lambda: None) -> None:
+        self._mark_turn = mark_turn
         run = spec.run
         self._interval = spec.config.learner.eval_interval
         self._results = EvaluationResults(spec.run_id, run.best, spec.config.evaluation.seed)
@@ -116,6 +120,7 @@ class ReportedEvaluations:
         """Take evaluations until the last model's is here, or the gateway has ended."""
         taken = ReportedEvaluation()
         while self._interval:
+            self._mark_turn()
             learning = self._learning.read()
             ended = self._gateway.read().ended
             if (reported := self._reported.read()) != taken:
@@ -153,10 +158,13 @@ def main() -> None:
     set_up_logging()
     os.nice(_NICE)
     with report_exit():
-        spec = LearnerSpec.read(Path(sys.argv[1]))
+        run = RunDirectory(Path(sys.argv[1]))
+        heartbeat = HeartbeatThread(run.heartbeat_map("evaluator"))
+        spec = LearnerSpec.read(run.root)
         while spec.run.best.exists() and begins_new_best(spec.config, spec.run.root):
             time.sleep(_POLL_S)  # the best model is put away once the trainer has loaded
-        (ReportedEvaluations if spec.config.evaluates_on_actors else EvaluatorProcess)(spec).run()
+        kind = ReportedEvaluations if spec.config.evaluates_on_actors else EvaluatorProcess
+        kind(spec, heartbeat.mark_turn).run()
 
 
 log = logging.getLogger("vedette.evaluator")

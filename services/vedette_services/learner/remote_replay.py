@@ -41,6 +41,7 @@ from vedette_services.errors import (
     foreign_error_message,
 )
 from vedette_services.host.processes import StopSignals, WakeupEvent
+from vedette_services.learner.heartbeat import TurnRecord
 from vedette_services.learner.supervisor import Supervisor, prepare_run
 from vedette_services.learner.trainer.background import BackgroundPublisher
 from vedette_services.net.addresses import Address
@@ -184,6 +185,8 @@ class RemoteReplay:
         self._supervisor = _GatewaySupervisor(spec, on_loaded)
         self._status_record = StatusRecordWriter(spec.run.learning_map, TrainerStatus)
         opening.callback(self._status_record.close)
+        self._turns = TurnRecord(spec.run.heartbeat_map("trainer"), bounded=False)
+        opening.callback(self._turns.close)
         sources = describe_sources(self.config, self.run)
         self._learning = TrainerStatus(epoch, before.opt_steps, before.sampled, sources=sources)
         self._status_record.write(self._learning)
@@ -417,6 +420,7 @@ class RemoteReplay:
         now = time.monotonic()
         if now >= self._next_tick:
             self._next_tick = now + _TICK_S
+            self._turns.mark_turn()
             self._learning = self._now(phase=phase, waits=waits)
             self._status_record.write(self._learning)
 

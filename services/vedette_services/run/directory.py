@@ -101,6 +101,10 @@ class RunDirectory:
         short = config.learner.model_dtype == "float16"
         return self._short_model_map if short else self.model_map
 
+    def heartbeat_map(self, process: str) -> Path:
+        """The map of a process's heartbeat."""
+        return self.live / f"{process}.heartbeat"
+
     def remove_models(self) -> None:
         """Remove both maps of models."""
         for path in (self.model_map, self._short_model_map):

@@ -22,6 +22,7 @@ from vedette_services.run.learner_location import LearnerLocation
 from vedette_services.run.outcome import describe_resume_point, read_summary
 from vedette_services.run.provenance import read_provenance
 from vedette_services.status.client import StatusClient
+from vedette_services.status.heartbeats import SAID_S
 from vedette_services.status.schema import decode
 from vedette_services.status.status import Status
 from vedette_services.status.stop_conditions import EXIT_REASONS, elapsed_seconds, exit_sentence
@@ -34,6 +35,7 @@ DEPTH_MAX = 3
 
 _RUN_FILES = ("run.json", "summary.json", "events.jsonl")
 _POLL_S = 0.1
+_FRESH_S = 30.0  # a running learner writes its summary every few seconds
 
 
 def is_run(directory: Path) -> bool:
@@ -231,6 +233,15 @@ class RunStatus:
     def end(self) -> str:
         """A sentence on the run's end; "" while a learner runs."""
         return "" if is_running(self._run) else describe_end(self._directory)
+
+    @property
+    def silence_reason(self) -> str:
+        """Why the learner does not answer, as its supervisor has just written; "" if that is not
+        known."""
+        summary = read_summary(self._directory)
+        is_fresh = abs(time.time() - (summary.time_s or 0.0)) < _FRESH_S
+        stands = (summary.heartbeat.gateway_s or 0.0) >= SAID_S
+        return summary.waits if is_fresh and stands else ""
 
     def ask(self, timeout_s: float = 5.0) -> Status | None:
         """Return the status now; None if the learner does not answer within `timeout_s`."""

@@ -105,6 +105,10 @@ class Peers(Protocol):
         """Return True once the run was asked to end."""
         ...
 
+    def mark_turn(self) -> None:
+        """Note that this process works, while it waits for a disk."""
+        ...
+
 
 class EarlierStarts(NamedTuple):
     """Rows of earlier starts of a run whose replay was in memory."""
@@ -258,7 +262,8 @@ class Learner:
 
     def close(self, last: TrainerStatus) -> TrainerStatus:
         """Finish the last checkpoint, publish the last status and record the last evaluation."""
-        unsaved = self._checkpoint_writer.close(_LAST_SAVE_S)
+        # On a slow disk this takes long, and rightly.
+        unsaved = self._checkpoint_writer.close(_LAST_SAVE_S, self._peers.mark_turn)
         last = replace(self._over_all_starts(last), unsaved=unsaved)
         if last.unsaved:
             log.warning("the last checkpoint is not written: %s", last.unsaved)
