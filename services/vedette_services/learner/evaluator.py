@@ -42,6 +42,8 @@ _POLL_S = 0.05
 _PROGRESS_EVERY_S = 1.0
 _PLAYS = 3  # of one evaluation, until environments that die in it are an error
 _LOG_EVERY_S = 1.0  # a small network is evaluated many times a second
+_LOG_PART = 1000  # lines of a long run are this part of its time apart,
+_LOG_MOST_S = 60.0  # and at most so long
 _NICE = 5  # playing must not take the trainer's core
 
 
@@ -186,6 +188,7 @@ class EvaluationResults:
         """The last evaluation and the best one."""
         self._unwritten: tuple[Eval, int, ModelInfo] | None = None
         self._log_at = -math.inf
+        self._began = time.monotonic()
 
     def add(self, evaluation: Eval, epoch: int, model: ModelInfo, detail: str = "") -> None:
         """Update `status`; keep the model if it is the best.
@@ -217,9 +220,11 @@ class EvaluationResults:
 
     def _log(self, evaluation: Eval, detail: str) -> None:
         """Log an evaluation, at most one a second at the level of information."""
-        is_due = time.monotonic() >= self._log_at
+        now = time.monotonic()
+        is_due = now >= self._log_at
         if is_due:
-            self._log_at = time.monotonic() + _LOG_EVERY_S
+            part_s = min((now - self._began) / _LOG_PART, _LOG_MOST_S)
+            self._log_at = now + max(_LOG_EVERY_S, part_s)
         log.log(
             logging.INFO if is_due else logging.DEBUG,
             "version %d returns %.1f%s over %d episodes%s",

@@ -158,12 +158,14 @@ class RemoteReplay:
         self._pid = os.getpid()
         self._next_tick = self._wait_s = 0.0
         self._closed = False
+        self._ended = ""  # the exit reason, once the end is written
         self._models: BackgroundPublisher | None = None
         self._model_schema: Schema | None = None
         self._limiters: dict[int, Limiter] = {}
         with ExitStack() as opening:
             directory = RunDirectory(plan.out)
             opening.callback(directory.unlock)
+            opening.callback(self._empty_live)
             spec, on_loaded = prepare_run(plan, directory, address, keys)
             before = _last_status(directory)
             opening.enter_context(record_provenance(plan.config, directory))
@@ -468,6 +470,15 @@ class RemoteReplay:
             self._record_shares()
             self._learning = self._now(phase="done", waits="", exit_reason=reason)
             self._status_record.write(self._learning)
+            self._ended = reason
+
+    def _empty_live(self) -> None:
+        """Remove the maps after the end, but for that of the draws, which the next start counts."""
+        if not self._ended:
+            return
+        run = RunDirectory(self.run)
+        models = run.model_maps if self._ended == "interrupted" else ()
+        run.empty_live(run.learning_map, *models)
 
     def __enter__(self) -> Self:
         return self

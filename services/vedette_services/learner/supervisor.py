@@ -46,7 +46,12 @@ from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.events import FleetSizeCheck, RunEventLog
 from vedette_services.run.learner_location import publish_location
 from vedette_services.run.model_map import holds_model
-from vedette_services.run.outcome import describe_unsaved, exit_at_once, write_summary
+from vedette_services.run.outcome import (
+    describe_unsaved,
+    exit_at_once,
+    read_summary,
+    write_summary,
+)
 from vedette_services.run.prepare import prepare_start
 from vedette_services.run.provenance import record_provenance
 from vedette_services.run.replay_layout import replay_directory
@@ -543,7 +548,10 @@ def run_learner(
             from vedette_services.prometheus import serve_metrics
 
             ending_with_us.callback(serve_metrics(metrics, StatusReader(spec).read))
-        return supervisor.run(stop)
+        status = supervisor.run(stop)
+    is_over = read_summary(run.root).exit_reason != "interrupted"
+    run.empty_live(*(() if is_over else run.model_maps))
+    return status
 
 
 def prepare_run(

@@ -6,16 +6,17 @@ import math
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from vedette_services.config.loading import read_toml
 from vedette_services.errors import NotARunError, RunInUseError, SettingError
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import ClientKeys
+from vedette_services.run.active_time import run_seconds, start_spans
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import RunEvent, read_events
 from vedette_services.run.learner_location import LearnerLocation
@@ -25,10 +26,7 @@ from vedette_services.status.client import StatusClient
 from vedette_services.status.heartbeats import SAID_S
 from vedette_services.status.schema import decode
 from vedette_services.status.status import Status
-from vedette_services.status.stop_conditions import EXIT_REASONS, elapsed_seconds, exit_sentence
-
-if TYPE_CHECKING:  # the reader of curves is slow to load
-    from vedette_rl.recording.reading import Floats
+from vedette_services.status.stop_conditions import EXIT_REASONS, exit_sentence
 
 DEPTH_MAX = 3
 """Folders between a directory and its runs: a sweep, its settings, its seeds."""
@@ -122,40 +120,6 @@ def read_overview(directory: Path) -> RunOverview:
         starts[0].began_s if starts else (events[0].time_s if events else None),
         starts[-1].code if starts else "",
     )
-
-
-def start_spans(
-    events: Sequence[RunEvent], last_s: float, recorded: Sequence[Floats] = ()
-) -> list[tuple[float, float]]:
-    """Return begin and end of each start of a run, in seconds since 1970.
-
-    Args:
-        events: of the run.
-        last_s: when its status was written; 0: it has none.
-        recorded: the times of its curves: a start that was killed ends with its last record.
-    """
-    begins = [event.time_s for event in events if event.kind == "started"]
-    logged = [event.time_s for event in events if event.kind in ("ended", "failed")]
-    # a change of settings is logged before the start that it is for
-    known = [event.time_s for event in events if event.kind != "changed"] + [last_s]
-    found = []
-    for begin, following in zip(begins, [*begins[1:], math.inf], strict=False):
-        ends = [end for end in logged if begin <= end < following]
-        last = [
-            float(earlier.max()) for times in recorded if (earlier := times[times < following]).size
-        ]
-        end = ends[0] if ends else max(s for s in (*known, *last, begin) if s < following)
-        found.append((begin, max(begin, end)))
-    return found
-
-
-def run_seconds(spans: Sequence[tuple[float, float]], summary: Status) -> float | None:
-    """Return the duration of all starts; that of the last is the learner's own number."""
-    *earlier, last = spans or [(0.0, 0.0)]
-    seconds = elapsed_seconds(summary)
-    if seconds is None or (summary.time_s or 0.0) < last[0]:
-        seconds = last[1] - last[0] or None
-    return seconds if seconds is None else seconds + sum(end - begin for begin, end in earlier)
 
 
 def _text(config: Mapping[str, Any], part: str, key: str) -> str:

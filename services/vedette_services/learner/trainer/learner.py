@@ -41,6 +41,7 @@ from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import UsageError
 from vedette_services.host.system import keep_freed_memory
 from vedette_services.learner.trainer.background import CheckpointWriter
+from vedette_services.learner.trainer.record_pace import RecordPace
 from vedette_services.learner.trainer.run_recorder import (
     CurveRecorder,
     open_recorder,
@@ -51,6 +52,7 @@ from vedette_services.learner.trainer.training_loop import (
     TrainingLoop,
     sleep_briefly,
 )
+from vedette_services.run.active_time import read_active_seconds
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.initial_weights import WeightsSource
 from vedette_services.run.resume import load_checkpoint
@@ -186,7 +188,9 @@ class Learner:
         self._loader = make_loader(self.replay, config.agent.batch_size, device, copy_replay=copy)
         self._recorder = SurvivingRecorder(lambda: open_recorder(config, run.root))
         recorded = truncate_curves(run.tensorboard, self.agent.opt_steps)
-        self._curves = CurveRecorder(self._recorder, run_id, config, recorded)
+        self._pace = RecordPace(read_active_seconds(run), self._began)
+        self._curves = CurveRecorder(self._recorder, run_id, config, recorded, pace=self._pace)
+        self._unflushed: int | None = None  # the step of a flush that was not due yet
         if returns := {
             f"replay/return_{source.name}": source.return_mean
             for source in sources
@@ -257,6 +261,7 @@ class Learner:
                 self._loader.end()
             return last
         except BaseException:
+            self._flush_now()
             self._recorder.close()  # what was recorded until now stays
             raise
 
@@ -271,7 +276,8 @@ class Learner:
         self._peers.publish_status(replace(last, evaluates=evaluates))
         self._peers.end_evaluation(last.exit_reason)
         self._peers.publish_status(last)
-        self._curves.record(self._clock(), last, *self._peers.read_status())
+        self._flush_now()
+        self._curves.record(self._clock(), last, *self._peers.read_status(), is_last=True)
         self._recorder.close()
         return last
 
@@ -312,7 +318,15 @@ class Learner:
         self._recorder.store(record)
 
     def flush(self, opt_steps: int) -> None:
-        self._recorder.flush(opt_steps)
+        self._unflushed = opt_steps
+        if self._pace.is_due("losses", self._clock()):
+            self._flush_now()
+
+    def _flush_now(self) -> None:
+        """Write the means of what was recorded since the last flush, if one was put off."""
+        if self._unflushed is not None:
+            self._recorder.flush(self._unflushed)
+        self._unflushed = None
 
     def tick(self, learning: TrainerStatus) -> str:
         status = self._over_all_starts(learning)

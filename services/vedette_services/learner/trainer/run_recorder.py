@@ -17,6 +17,7 @@ from vedette_rl.recording.registry import TeeRecorder, make_recorders
 from vedette_rl.recording.tensorboard import purge_events
 from vedette_services.config.run_config import RunConfig
 from vedette_services.config.saving import config_table
+from vedette_services.learner.trainer.record_pace import RecordPace
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.provenance import read_provenance
 from vedette_services.status.assembly import assemble_status
@@ -111,11 +112,13 @@ _NO_EVALUATION = Eval(episodes=None)  # they have steps of their own
 
 
 class CurveRecorder:
-    """Writes the status into a recorder, once a second and at every evaluation.
+    """Writes the status into a recorder, at most once a second, and evaluations as they come.
 
-    An evaluation stands at the env steps of the model that was played.
+    An evaluation stands at the env steps of the model that was played. In a long run not every one
+    is recorded, but each that is the best until then, and the last.
 
     Args:
+        pace: says which are due; None: that of a run that begins at 0.
         before: the last records of earlier starts of the run. After a power failure the replay has
             fewer env steps, and a curve must not run backwards; an evaluation that was played
             before this start may have been recorded then.
@@ -127,7 +130,10 @@ class CurveRecorder:
         run_id: str,
         config: RunConfig,
         before: LastRecorded = LastRecorded(),  # noqa: B008 - it is not changed
+        *,
+        pace: RecordPace | None = None,
     ) -> None:
+        self._pace = pace or RecordPace(0.0, 0.0)
         self._recorder = recorder
         self._run_id = run_id
         self._config = config
@@ -138,13 +144,24 @@ class CurveRecorder:
         self._shown: tuple[int | None, str] = (None, "")
 
     def record(
-        self, now: float, learning: TrainerStatus, ingest: GatewayStatus, seen: Eval
+        self,
+        now: float,
+        learning: TrainerStatus,
+        ingest: GatewayStatus,
+        seen: Eval,
+        *,
+        is_last: bool = False,
     ) -> None:
-        """Write what is due; does nothing most of the time."""
+        """Write what is due; does nothing most of the time.
+
+        Args:
+            now: infinite: all is due.
+            is_last: no other evaluation follows.
+        """
         env_steps = self._env_steps = max(self._env_steps, ingest.env_steps)
         if self._before is not None:
             self._skip_recorded(self._before, seen)
-        if seen.version != self._evaluated:
+        if seen.version != self._evaluated and (is_last or self._is_evaluation_due(now, seen)):
             self._evaluated = seen.version
             counted = replace(seen, shown_return_mean=None)
             self._recorder.write(tagged(counted), max(self._first, seen.env_steps or 0))
@@ -152,7 +169,7 @@ class CurveRecorder:
             self._shown = seen.shown_version, seen.shown_by
             shown = Eval(episodes=None, shown_return_mean=seen.shown_return_mean)
             self._recorder.write(tagged(shown), env_steps)
-        if now >= self._next and ingest.env_steps:
+        if now >= self._next and ingest.env_steps and self._pace.is_due("status", now):
             self._next = now + _EVERY_S
             record = tagged(
                 assemble_status(self._run_id, self._config, learning, ingest, _NO_EVALUATION)
@@ -160,6 +177,10 @@ class CurveRecorder:
             if not learning.opt_steps:
                 del record["samples_per_opt_steps"]  # there is none yet
             self._recorder.write(record, env_steps)
+
+    def _is_evaluation_due(self, now: float, seen: Eval) -> bool:
+        is_best = seen.version == seen.best_version
+        return self._pace.is_due("evaluations", now) or is_best
 
     def _skip_recorded(self, before: LastRecorded, seen: Eval) -> None:
         """Pass over the evaluations that are there at the first call and were recorded before."""
