@@ -41,6 +41,7 @@ from vedette_services.errors import (
     foreign_error_message,
 )
 from vedette_services.host.processes import StopSignals, WakeupEvent
+from vedette_services.learner.disk_room import DiskRoom
 from vedette_services.learner.heartbeat import TurnRecord
 from vedette_services.learner.supervisor import Supervisor, prepare_run
 from vedette_services.learner.trainer.background import BackgroundPublisher
@@ -155,6 +156,7 @@ class RemoteReplay:
         self.address = address
         self._spaces = plan.spaces
         self._began = time.monotonic()
+        self._room = DiskRoom(RunDirectory(plan.out))
         self._pid = os.getpid()
         self._next_tick = self._wait_s = 0.0
         self._closed = False
@@ -432,6 +434,7 @@ class RemoteReplay:
         done = learning.opt_steps - self._first_batch
         return replace(
             learning,
+            disk=self._room.measure(time.monotonic()),
             seconds=seconds,
             rates=Rates(opt_steps_per_sec=done / seconds),
             time=Time(seconds - self._wait_s, 0.0, self._wait_s, seconds),

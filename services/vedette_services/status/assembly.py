@@ -85,6 +85,7 @@ def assemble_status(
         record=learning.record,
         checkpoint=learning.checkpoint,
         heartbeat=liveness.numbers,
+        disk=learning.disk,
         unsaved=learning.unsaved,
         rivals=ingest.rivals,
         window_limits=WindowStatus(window.window_batches, window.window_bytes),

@@ -20,6 +20,7 @@ from vedette_rl.storage.latest_value import (
 from vedette_services.status.schema import decode, encode
 from vedette_services.status.status import (
     Checkpoint,
+    Disk,
     Eval,
     Lag,
     ManagerStatus,
@@ -52,6 +53,7 @@ _NO_LAG = Lag(mean=0.0, p95=0.0, max=0.0, seconds_mean=0.0)
 _NONE_REFUSED = Refused(0, 0, 0, 0, 0, 0, 0, 0)
 _NO_CHECKPOINT = Checkpoint()
 _NO_EVALUATION = Eval()
+_NO_DISK = Disk()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,7 @@ class TrainerStatus:
         unsaved: the reason why the last checkpoint is not on the disk at the end; "" if it is.
         evaluates: the training is done, and the last model is being evaluated.
         sources: the named sources of samples.
+        disk: the room of the run's disk.
     """
 
     epoch: int = 0
@@ -89,6 +92,7 @@ class TrainerStatus:
     unsaved: str = ""
     evaluates: bool = False
     sources: tuple[SourceStatus, ...] = ()
+    disk: Disk = _NO_DISK
 
 
 @dataclass(frozen=True, slots=True)

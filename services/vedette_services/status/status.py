@@ -254,6 +254,16 @@ class Checkpoint(Part):
 
 
 @dataclass(frozen=True, slots=True)
+class Disk(Part):
+    """The disk of the run's directory. `short`: why records are not written, or ""."""
+
+    free_bytes: Count | None = gauge("free on the run's disk", "bytes")
+    total_bytes: Count | None = gauge("size of the run's disk", "bytes")
+    reserve_bytes: Count | None = gauge("kept free of records for the next checkpoints", "bytes")
+    short: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Heartbeats(Part):
     """Signs of life of the learner's processes. `reason`: which are hung and what holds them, or
     ""."""
@@ -372,6 +382,7 @@ class Status(Part):
     record: dict[str, float] = field(default_factory=dict)
     checkpoint: Checkpoint = Checkpoint()
     heartbeat: Heartbeats = Heartbeats()
+    disk: Disk = Disk()
     unsaved: str = ""
     unevaluated: str = ""
     rivals: str = ""

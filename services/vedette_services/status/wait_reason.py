@@ -27,7 +27,8 @@ def describe_wait(
         last = f"the last evaluation: version {learning.opt_steps:,} is played"
         return "; ".join([*still, *([last] if is_played else [])])
     disk = DISK_LAGS if (ingest.replay.disk_lag_s or 0.0) > DISK_LAG_S else ""
-    reasons = (*still, waits, disk, _failing_checkpoint(learning.checkpoint))
+    failing = _failing_checkpoint(learning.checkpoint)
+    reasons = (*still, waits, disk, failing, learning.disk.short)
     return "; ".join(reason for reason in reasons if reason)
 
 

@@ -40,6 +40,7 @@ from vedette_services.config.parts import LearnerConfig
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import UsageError
 from vedette_services.host.system import keep_freed_memory
+from vedette_services.learner.disk_room import DiskRoom
 from vedette_services.learner.trainer.background import CheckpointWriter
 from vedette_services.learner.trainer.record_pace import RecordPace
 from vedette_services.learner.trainer.run_recorder import (
@@ -186,7 +187,10 @@ class Learner:
         )
         copy = config.learner.copy_replay
         self._loader = make_loader(self.replay, config.agent.batch_size, device, copy_replay=copy)
-        self._recorder = SurvivingRecorder(lambda: open_recorder(config, run.root))
+        self._room = DiskRoom(run)
+        self._recorder = SurvivingRecorder(
+            lambda: open_recorder(config, run.root, lambda: self._room.is_short)
+        )
         recorded = truncate_curves(run.tensorboard, self.agent.opt_steps)
         self._pace = RecordPace(read_active_seconds(run), self._began)
         self._curves = CurveRecorder(self._recorder, run_id, config, recorded, pace=self._pace)
@@ -345,7 +349,7 @@ class Learner:
         )
 
     def _over_all_starts(self, learning: TrainerStatus) -> TrainerStatus:
-        """Add the rows that earlier starts drew, the seconds of this one, and the checkpoint."""
+        """Add the rows that earlier starts drew, the seconds of this one, checkpoint and disk."""
         sampled = learning.sampled + self.earlier.sampled
         return replace(
             learning,
@@ -353,6 +357,7 @@ class Learner:
             seconds=self._clock() - self._began,
             sampled=sampled,
             checkpoint=self._checkpoint_writer.status(),
+            disk=self._room.measure(self._clock()),
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -13,6 +13,8 @@ import numpy as np
 import tomli_w
 
 from vedette_rl.core import Recorder
+from vedette_rl.recording.file_recorder import FileRecorder
+from vedette_rl.recording.pausing_recorder import PausingRecorder
 from vedette_rl.recording.registry import TeeRecorder, make_recorders
 from vedette_rl.recording.tensorboard import purge_events
 from vedette_services.config.run_config import RunConfig
@@ -39,12 +41,15 @@ class HparamsRecorder(Protocol):
         ...
 
 
-def open_recorder(config: RunConfig, run: Path) -> Recorder:
+def open_recorder(
+    config: RunConfig, run: Path, is_paused: Callable[[], bool] = lambda: False
+) -> Recorder:
     """Open every recorder of `learner.recorders` behind one, and record the configuration as a
     text and, for recorders that take them, as hyperparameters.
 
     Args:
         run: the run's directory.
+        is_paused: True while recorders into files of the run are to write nothing.
 
     Raises:
         UnknownNameError: a name is not known, or names no `Recorder`.
@@ -55,7 +60,12 @@ def open_recorder(config: RunConfig, run: Path) -> Recorder:
     for recorder in recorders:
         if isinstance(recorder, HparamsRecorder):
             recorder.write_hparams(hyperparameters(table))
-    tee = TeeRecorder(recorders)
+    tee = TeeRecorder(
+        [
+            PausingRecorder(recorder, is_paused) if isinstance(recorder, FileRecorder) else recorder
+            for recorder in recorders
+        ]
+    )
     tee.write_text("config", tomli_w.dumps(table))
     for start in read_provenance(RunDirectory(run))[-1:]:
         tee.write_text("provenance", "\n".join(start.lines()))
