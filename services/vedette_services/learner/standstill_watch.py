@@ -6,7 +6,6 @@ import logging
 from enum import IntEnum
 from typing import NamedTuple
 
-from vedette_rl.number_format import format_clock
 from vedette_services.status.heartbeats import Standstill, restart_threshold
 
 
@@ -64,8 +63,8 @@ class StandstillWatch:
         if standstill.is_hung and self._stage < _Stage.HUNG:
             self._stage = _Stage.HUNG
             factor = restart_threshold(restarts) / standstill.overdue
-            left = format_clock(standstill.seconds * (factor - 1.0))
-            text = f"{standstill}; unless it goes on, it is started again in {left}"
+            left_s = standstill.seconds * (factor - 1.0)
+            text = f"{standstill}; unless it goes on, it is started again in {left_s:.0f} s"
             return Verdict((Line(logging.ERROR, text),))
         if self._stage is _Stage.NONE:
             self._stage = _Stage.SAID
@@ -77,6 +76,5 @@ class StandstillWatch:
         if self._stage is _Stage.NONE:
             return Verdict()
         self._stage = _Stage.NONE
-        stood = format_clock(self._seconds)
-        text = f"the {self._process} works again, after {stood} in which it stood still"
+        text = f"the {self._process} works again; it stood still for {self._seconds:.0f} s"
         return Verdict((Line(logging.INFO, text),))

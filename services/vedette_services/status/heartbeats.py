@@ -22,7 +22,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from vedette_rl.number_format import format_clock
 from vedette_services.status.records import Heartbeat, StatusRecordReader
 from vedette_services.status.status import Heartbeats
 
@@ -58,7 +57,7 @@ class Standstill:
         return self.overdue >= 1.0
 
     def __str__(self) -> str:
-        stood = f"the {self.process} has stood still for {format_clock(self.seconds)}"
+        stood = f"the {self.process} has stood still for {self.seconds:.0f} s"
         return f"{stood}: {self.reason}"
 
 

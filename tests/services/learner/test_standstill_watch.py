@@ -18,17 +18,17 @@ def lines(verdict: Verdict) -> list[tuple[int, str]]:
 def test_a_process_that_stands_still_is_said_once_then_louder_then_started_again() -> None:
     watch = StandstillWatch("trainer")
     assert lines(watch.judge(None, 0)) == []
-    said = "the trainer has stood still for 0:10: it is at x.py:3 f"
+    said = "the trainer has stood still for 10 s: it is at x.py:3 f"
     assert lines(watch.judge(still(10.0, 0.3), 0)) == [(logging.WARNING, said)]
     assert lines(watch.judge(still(11.0, 0.4), 0)) == []
     said = (
-        "the trainer has stood still for 0:30: it is at x.py:3 f; unless it goes on, it is started "
-        "again in 0:30"
+        "the trainer has stood still for 30 s: it is at x.py:3 f; unless it goes on, it is started "
+        "again in 30 s"
     )
     assert lines(watch.judge(still(30.0, 1.0), 0)) == [(logging.ERROR, said)]
     assert lines(watch.judge(still(59.0, 1.9), 0)) == []
     verdict = watch.judge(still(60.0, 2.0), 0)
-    assert verdict.restart == "the trainer has stood still for 1:00: it is at x.py:3 f"
+    assert verdict.restart == "the trainer has stood still for 60 s: it is at x.py:3 f"
     assert lines(watch.judge(None, 1)) == []  # another process now
 
 
@@ -36,14 +36,14 @@ def test_one_that_goes_on_is_said_to_work_again() -> None:
     watch = StandstillWatch("gateway")
     watch.judge(still(40.0, 1.3), 0)
     (line,) = watch.judge(None, 0).lines
-    assert line.text == "the gateway works again, after 0:40 in which it stood still"
+    assert line.text == "the gateway works again; it stood still for 40 s"
     assert lines(watch.judge(None, 0)) == []
 
 
 def test_after_restarts_that_brought_nothing_it_has_longer() -> None:
     watch = StandstillWatch("trainer")
     (line,) = watch.judge(still(60.0, 2.0), 1).lines
-    assert line.text.endswith("it is started again in 1:00")
+    assert line.text.endswith("it is started again in 60 s")
     assert not watch.judge(still(119.0, 3.9), 1).restart
     assert watch.judge(still(120.0, 4.0), 1).restart
 

@@ -45,23 +45,23 @@ def away(seconds: float, *, still: float | None = None, **more: object) -> Heart
         (Heartbeat(), 900.0, "", None),  # nobody was started
         (WORKS, 509.0, "", None),
         (STARTS, 900.0, "", None),  # the phase says that it starts
-        (STARTS, 520.0, "stopped", "0:20: its process is stopped (`kill -CONT 0` lets it go on)"),
-        (away(34.0), 500.0, "", f"0:34: it is at {AT}"),
-        (away(34.0), 500.0, "traced", "0:34: a debugger or tracer holds its process 7"),
-        (away(34.0, debugged=True), 500.0, "", f"0:34: a debugger is loaded in it, at {AT}"),
-        (away(34.0, compiles=True), 500.0, "", f"0:34: it compiles networks, at {AT}"),
+        (STARTS, 520.0, "stopped", "20 s: its process is stopped (`kill -CONT 0` lets it go on)"),
+        (away(34.0), 500.0, "", f"34 s: it is at {AT}"),
+        (away(34.0), 500.0, "traced", "34 s: a debugger or tracer holds its process 7"),
+        (away(34.0, debugged=True), 500.0, "", f"34 s: a debugger is loaded in it, at {AT}"),
+        (away(34.0, compiles=True), 500.0, "", f"34 s: it compiles networks, at {AT}"),
         (
             away(34.0),
             500.0,
             "uninterruptible",
-            f"0:34: its process waits for a disk or a driver, at {AT}",
+            f"34 s: its process waits for a disk or a driver, at {AT}",
         ),
-        (WORKS, 534.0, "", "0:34: its process gives no sign"),
+        (WORKS, 534.0, "", "34 s: its process gives no sign"),
         (
             away(34.0, bounded=False),
             500.0,
             "",
-            "0:34: the training loop has neither drawn a batch nor waited for one",
+            "34 s: the training loop has neither drawn a batch nor waited for one",
         ),
     ],
 )
@@ -152,13 +152,13 @@ def test_the_status_says_who_stands_still_and_shows_no_rate_of_before(tmp_path: 
     assert works.waits == "learner waits: 28 samples, 0 managers connected"
     assert works.rates.opt_steps_per_sec == 46.0
     still = status_at(512.0)
-    assert still.waits.startswith("the trainer has stood still for 0:12: its process is stopped")
+    assert still.waits.startswith("the trainer has stood still for 12 s: its process is stopped")
     assert "28 samples" not in still.waits
     assert (still.rates.opt_steps_per_sec, still.rates.samples_per_sec) == (0.0, 0.0)
     assert (still.heartbeat.hung, still.heartbeat.reason) == (0, "")
     hung = status_at(531.0)
     assert hung.heartbeat.hung == 3
-    assert hung.heartbeat.reason.startswith("the trainer has stood still for 0:31")
+    assert hung.heartbeat.reason.startswith("the trainer has stood still for 31 s")
     assert status_at(531.0, is_over=True).heartbeat.hung == 2
 
 
@@ -166,7 +166,7 @@ def test_a_trainer_that_stands_still_is_the_reason_and_not_what_it_waited_for() 
     learning = TrainerStatus(phase="waiting", waits="learner waits: 28 samples")
     still = Standstill("trainer", 12.0, "it is at x.py:3 f", 0.1)
     said = describe_wait(learning, GatewayStatus(), None, (still,))
-    assert said == "the trainer has stood still for 0:12: it is at x.py:3 f"
+    assert said == "the trainer has stood still for 12 s: it is at x.py:3 f"
     other = Standstill("gateway", 12.0, "it is at x.py:3 f", 0.1)
     said = describe_wait(learning, GatewayStatus(), None, (other,))
     assert said.endswith("; learner waits: 28 samples, 0 managers connected")
