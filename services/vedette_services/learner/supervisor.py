@@ -81,9 +81,7 @@ _GATEWAY_POLL_S = 0.05
 _RESTARTS = 3  # of one process within _RESTART_WINDOW_S, before the learner gives up
 _RESTART_WINDOW_S = 300.0
 _STARTING_S = 20.0  # a process that crashes so early would crash again
-_STANDSTILLS = (
-    3  # restarts of one process for standing still that bring nothing, before it gives up
-)
+_STANDSTILLS = 3  # restarts of one process for standing still, before the learner gives up
 _STANDSTILL_WINDOW_S = 6 * 3600.0
 _REPLACE_S = 5.0  # for a killed process to end
 
@@ -271,8 +269,8 @@ class Supervisor:
             if not self._spec.config.evaluates_on_actors:
                 self._limit_evaluation(child)
             return
-        if child.name == "gateway":
-            self._limit_memory(child)
+        if child.name == "gateway" and self._limit_memory(child):
+            return
         self._limit_standstill(child)
 
     def _limit_standstill(self, child: _Child) -> None:
@@ -300,16 +298,17 @@ class Supervisor:
         child.standstills[:] = [*recent, (now, saved)]
         self._replace(child)
 
-    def _limit_memory(self, gateway: _Child) -> None:
+    def _limit_memory(self, gateway: _Child) -> bool:
         """Restart a gateway that holds too much memory; this does not count as a crash."""
         held = private_bytes(gateway.process.pid)
         models = self._spec.run.model_map
         limit = gateway_memory_limit(models.stat().st_size if models.exists() else 0)
         if held <= limit:
-            return
+            return False
         text = "the gateway holds %d MiB, more than its %d: starting it again"
         log.warning(text, held >> 20, limit >> 20)
         self._replace(gateway)
+        return True
 
     def _limit_evaluation(self, evaluator: _Child) -> None:
         """Restart an evaluator that stands still, unless a debugger holds it.
