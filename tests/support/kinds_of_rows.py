@@ -1,4 +1,4 @@
-"""Rings whose rows say by their values which they are, and a machine for them."""
+"""Rings whose rows say by their values which they are, and a machine that starts again."""
 
 from __future__ import annotations
 
@@ -46,9 +46,11 @@ KINDS = {
 
 
 class Machine:
-    """A machine on which rings are synced when a test says so."""
+    """A machine that starts again, on which rings are synced when a test says so."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.starts = 1
+        monkeypatch.setattr(commits, "boot_id", lambda: self.starts.to_bytes(16, "big"))
         monkeypatch.setattr(commits, "STAMP_MAX_BYTES", 8192)
         monkeypatch.setattr(commits, "COMMIT_MAX_BYTES", 8192 + commits._RECORD.size)
         monkeypatch.setattr(RingSyncer, "start", lambda *_: None)

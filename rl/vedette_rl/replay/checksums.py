@@ -102,7 +102,6 @@ class BlockChecksums:
 
     Attributes:
         tail: of the entries that were added last.
-        error: the disk's, where entries could not be read; None: none.
     """
 
     def __init__(
@@ -118,7 +117,6 @@ class BlockChecksums:
         self._zeros = (0,) * self._columns
         self._views: list[memoryview] = []
         self.tail = Tail(0, self._zeros)
-        self.error: OSError | None = None
 
     # Writing
 
@@ -173,9 +171,9 @@ class BlockChecksums:
         begin, end = self._gap
         first = count - count % self._block
         self._set_gap(min(begin, first), min(end, first))
+        tail = Tail(count, self._sums(first, count))
         for slot in range(_HEADS):
-            self._clear_head(slot)
-        self._set_head(_COMMIT_HEADS[0], Tail(count, self._sums(first, count)))
+            self._set_head(slot, tail)
 
     def rewrite(self, begin: int, end: int) -> None:
         """Write entries once more, as they are, so that the next sync has to write them too.
@@ -195,6 +193,9 @@ class BlockChecksums:
         Args:
             count: entries of the commit that they are of.
             unknown: entries without a checksum count as whole.
+
+        Raises:
+            OSError: the disk does not let them be read.
         """
         while end > begin:
             block = (end - 1) // self._block
@@ -214,13 +215,7 @@ class BlockChecksums:
         if gap_begin <= begin < gap_end:
             return unknown
         expected = [self._block_sums(block)] if end - begin == self._block else self._heads(count)
-        if not expected:
-            return unknown
-        try:
-            return self._sums(begin, end) in expected
-        except OSError as error:
-            self.error = error
-            return False
+        return self._sums(begin, end) in expected
 
     # Parts of the file
 

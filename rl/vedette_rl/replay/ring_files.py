@@ -148,6 +148,14 @@ def read_floor(directory: Path) -> int:
         return floor
 
 
+def read_inserted(directory: Path) -> int:
+    """The rows inserted, as readers see them."""
+    with (directory / CURSOR).open("rb") as file:
+        file.seek(PAGE_BYTES)
+        inserted: int = _NUMBER.unpack(file.read(_NUMBER.size))[0]
+        return inserted
+
+
 def write_cursor(directory: Path, inserted: int, floor: int) -> None:
     """Write both numbers of ``cursor.bin``, where no writer runs. The disk has them then."""
     with (directory / CURSOR).open("r+b") as file:

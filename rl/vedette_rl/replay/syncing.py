@@ -47,7 +47,13 @@ from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
-from vedette_rl.errors import LatestValueFormatError, OneWriterError, ReplayTornError, RlError
+from vedette_rl.errors import (
+    LatestValueFormatError,
+    OneWriterError,
+    ReplayFormatError,
+    ReplayTornError,
+    RlError,
+)
 from vedette_rl.replay import commits, ring_files
 from vedette_rl.replay.checksums import CHECKSUMS, BlockChecksums, RingChecksums
 from vedette_rl.replay.commits import COMMITS, Commit, CommitWriter, last_commit
@@ -198,8 +204,10 @@ class RingSyncer:
         begin = (synced.inserted, synced.shared) if synced else (0, 0)
         checksums.rewrite(begin, (latest.inserted, latest.shared))
         self._synced = synced or latest
+        if self._synced[:2] == latest[:2]:
+            checksums.set_synced(checksums.tails, latest[:2])
         if synced is None or checksums.sync_failed:
-            self._checksums.set_synced(checksums.tails, latest[:2])
+            checksums.set_synced(checksums.tails, self._synced[:2])
             self.sync_columns()
             self._synced = latest
         self.extend()
@@ -384,14 +392,16 @@ class Recovery(NamedTuple):
 
     @property
     def holds(self) -> bool:
-        """True if the last commit is whole, and only its oldest rows are gone."""
+        """True if the last commit that is there is whole."""
         return self.last_commit is not None and self.commit.inserted == self.last_commit.inserted
 
     def __str__(self) -> str:
         if self.synced is None:
             return f"{self.why}, and {SYNCED} is missing or damaged: {_ALL_LOST}"
         kept = f"{self.commit.inserted - self.floor:,} rows kept"
-        if self.last_commit and self.last_commit.inserted >= self.commit.inserted:
+        if self.holds:
+            return f"{self.why}: goes on from its last commit, which is whole: {kept}"
+        if self.last_commit and self.last_commit.inserted > self.commit.inserted:
             lost = f", {self.last_commit.inserted - self.commit.inserted:,} lost"
         elif self.synced.bound < UNBOUNDED:  # the last commit itself is lost
             lost = f", at most {self.synced.bound - self.commit.inserted:,} lost"
@@ -406,6 +416,8 @@ _NOT_WHOLE = (
     "failed or went away, or the files are of different times)"
 )
 _SYNC_FAILED = "the disk failed while the replay was written"
+_STOPPED = "the machine stopped, or the run came from another one, while the replay was written"
+_OVERWRITTEN = "the replay was not closed, and some of its oldest rows may be overwritten"
 
 
 def find_recovery(directory: Path, manifest: Manifest) -> Recovery | None:
@@ -415,6 +427,7 @@ def find_recovery(directory: Path, manifest: Manifest) -> Recovery | None:
 
     Raises:
         ReplayTornError: a column's file is missing, cut short or another replay's.
+        ReplayFormatError: rows that were synced cannot be read.
     """
     synced = read_synced(directory)
     commit: Commit | None = None
@@ -426,12 +439,22 @@ def find_recovery(directory: Path, manifest: Manifest) -> Recovery | None:
         if synced and synced.closed and synced.commit.inserted == commit.inserted:
             return None
     ring_files.check_files(directory, manifest)
-    with contextlib.closing(_Evidence(directory, manifest, synced)) as evidence:
+    with (
+        _read_errors(directory),
+        contextlib.closing(_Evidence(directory, manifest, synced)) as evidence,
+    ):
         if commit is not None and (floor := evidence.floor_of(commit)) is not None:
-            if floor <= oldest_kept(directory, manifest, commit.inserted):
+            # It is whole. It may be older than the last one that was made.
+            if _has_stopped(commit, synced):
+                why = _STOPPED
+            elif ring_files.read_inserted(directory) > commit.inserted:
+                why = evidence.why
+            elif floor > oldest_kept(directory, manifest, commit.inserted):
+                why = _OVERWRITTEN
+            else:
                 return None
             point = CommitPoint(commit.inserted, 0, commit.stamp)
-            return Recovery(point, floor, commit, synced, evidence.why)
+            return Recovery(point, floor, commit, synced, why)
         if synced is None:
             point = (
                 CommitPoint(commit.inserted, 0, commit.stamp) if commit else CommitPoint(0, 0, b"")
@@ -492,6 +515,10 @@ def recover(
         return None
     if recovery.holds:
         ring_files.write_cursor(directory, recovery.commit.inserted, recovery.floor)
+        if recovery.synced:  # now of this start of the machine
+            record = SyncedFile(directory)
+            record.write(*recovery.synced[:3])
+            record.close()
         return recovery
     stamp = recovery.commit.stamp
     if (
@@ -521,9 +548,28 @@ def recover(
     return recovery
 
 
+def _has_stopped(commit: Commit, synced: SyncedCommit | None) -> bool:
+    """True if the machine has certainly started again since the replay was opened to write."""
+    before = synced.boot if synced else commit.boot
+    now = commits.boot_id()
+    return any(now) and any(before) and before != now
+
+
 def oldest_kept(directory: Path, manifest: Manifest, inserted: int) -> int:
     """The oldest row that a replay keeps of so many inserted ones."""
     return max(ring_files.read_floor(directory), inserted - manifest.capacity, 0)
+
+
+@contextlib.contextmanager
+def _read_errors(directory: Path) -> Iterator[None]:
+    """Raise what the disk refuses to read as an error of the replay."""
+    try:
+        yield
+    except OSError as error:
+        raise ReplayFormatError(
+            f"the replay in {directory} cannot be read: {error.strerror or error}: check the disk, "
+            f"or delete {directory} to begin an empty replay"
+        ) from error
 
 
 class _Evidence:
@@ -624,7 +670,10 @@ class _Evidence:
         overwritten = min(max(overwritten, oldest), synced)
         if sums is None:
             return overwritten if synced == count else None
-        lowest = sums.lowest_whole(synced, count, count)
+        try:
+            lowest = sums.lowest_whole(synced, count, count)
+        except OSError:  # what came since the last sync can be left, and nothing else
+            return None
         if lowest > synced:
             # Entries that were being appended may lie in the oldest ones' block.
             return lowest if synced == oldest and lowest <= sums.block_end(oldest) else None
