@@ -228,7 +228,7 @@ class Life:
         assert learner.epoch > self.epoch or learner.epoch == self.epoch
         self.epoch = learner.epoch
         if inserted < len(self.history) and self._knows_loss:
-            assert any(not found.holds for found in self.recoveries), "a loss is said"
+            assert self.recoveries, "a loss is said"
         assert all(map(str, self.recoveries))
         self.recoveries.clear()
         self._knows_loss = True
