@@ -5,6 +5,7 @@
     with FailingDisk(folder, chance) as disk:
         disk.fail_syncs(2)          # the next two syncs of files give EIO, and of what was changed
                                     # since the last one, some pages are never written
+        disk.lie(1)                 # the same of the next sync, which says that it succeeded
         disk.drop_pages()           # memory lets go of such pages: what is read is the disk's
         disk.full_after(7)          # the seventh call from now that takes room gives ENOSPC
         disk.fail_reads(True)       # reads of columns give EIO
@@ -39,6 +40,7 @@ class FailingDisk(RecordedDisk):
         super().__init__(root, chance)
         self._unwritten: dict[int, dict[int, bytes]] = {}  # of files: pages that count as written
         self._failing_syncs = 0
+        self._lying_syncs = 0
         self._reads_fail = False
         self._full_at: int | None = None
         self.calls = 0
@@ -49,6 +51,10 @@ class FailingDisk(RecordedDisk):
     def fail_syncs(self, syncs: int) -> None:
         """Let the next syncs of files fail."""
         self._failing_syncs = syncs
+
+    def lie(self, syncs: int) -> None:
+        """Let the next syncs of files say that they succeeded where they did not."""
+        self._lying_syncs = syncs
 
     def fail_reads(self, fail: bool) -> None:
         """Let reads of columns fail, or not."""
@@ -105,8 +111,10 @@ class FailingDisk(RecordedDisk):
     def _sync_file(self, number: int) -> None:
         now = self._read(number)
         unwritten = self._unwritten.setdefault(number, {})
-        if self._failing_syncs:
-            self._failing_syncs -= 1
+        lies = self._lying_syncs > 0
+        self._lying_syncs -= lies
+        if lies or self._failing_syncs:
+            self._failing_syncs -= not lies
             before = self._on_disk.get(number, b"")
             for page in range(-(-len(now) // PAGE_BYTES)):
                 content = _page(now, page)
@@ -114,6 +122,8 @@ class FailingDisk(RecordedDisk):
                 if content != _page(before, page) and self._chance.random() < 0.8:
                     unwritten[page] = content
             self._on_disk[number] = self._as_written(number)
+            if lies:
+                return
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         self._on_disk[number] = self._as_written(number)
         self._later[number] = []

@@ -34,6 +34,10 @@ DISK_ERRORS = (OSError, RlError, ServicesError)
 """What a failing disk may raise of us."""
 
 
+class KilledError(Exception):
+    """The process is killed here."""
+
+
 class Manager:
     """Sends batches of rows until they are acknowledged."""
 
@@ -172,6 +176,8 @@ class Life:
         self._copies = 0
         # False: a whole commit may be there that is older than the last, and nothing tells so.
         self._knows_loss = True
+        # Rows below are not promised: newer ones may have been written into their slots.
+        self._overwritten = 0
         self.managers = [Manager(number) for number in range(3)]
         self.history: list[int] = []
         self.synced = self.saved = self.epoch = 0
@@ -208,6 +214,31 @@ class Life:
         self.learner.kill()
         self.start()
 
+    def kill_in_commit(self) -> None:
+        """Kill it within a commit: its rows and their checksums are written, and it is not."""
+        ring = self.learner.ring
+        before = len(self.history), self.made
+        write = ring._commits.write
+
+        def killed(*_: object, **__: object) -> None:
+            raise KilledError
+
+        ring._commits.write = killed  # type: ignore[method-assign]  # this object's alone
+        with contextlib.suppress(KilledError):
+            self.insert()
+        ring._commits.write = write  # type: ignore[method-assign]
+        assert len(self.history) == before[0]
+        self.restart()
+
+    def come_from_older_release(self) -> None:
+        """End in good order, and have a replay as releases without checksums wrote it."""
+        self.learner.ring.close()
+        self.synced = len(self.history)
+        (self.root / "replay" / "checksums.bin").unlink()
+        self.disk.sync_folder(self.root / "replay")
+        self.start()
+        assert self.learner.ring.inserted == self.synced
+
     def restart_gateway(self) -> None:
         """Kill the one process that writes the replay, and start it again."""
         self.learner.kill()
@@ -220,12 +251,14 @@ class Life:
         self._check()
 
     def _check(self) -> None:
+        """What a start has found is what it must be."""
         learner = self.learner
         ring = learner.ring
         inserted = ring.inserted
         assert inserted >= self.synced, "synced rows are there"
+        assert ring.live()[0] <= max(0, inserted - CAPACITY, self._overwritten), "all of them"
         assert learner.opt_steps >= self.saved, "a saved checkpoint is there"
-        assert learner.epoch > self.epoch or learner.epoch == self.epoch
+        assert learner.epoch > self.epoch, "a start has a number of its own"
         self.epoch = learner.epoch
         if inserted < len(self.history) and self._knows_loss:
             assert self.recoveries, "a loss is said"
@@ -238,6 +271,11 @@ class Life:
         self.saved = learner.opt_steps
         self.check_rows()
         self.check_accounting()
+
+    def _note_bound(self) -> None:
+        """Note how far the writer may have come: this is what a loss of its pages may take."""
+        bound = self.learner.ring._syncer.bound
+        self._overwritten = max(self._overwritten, bound - CAPACITY - GUARD)
 
     def check_rows(self) -> None:
         """Every live row is the one that was inserted as this number, whole and once."""
@@ -326,12 +364,36 @@ class Life:
     def fail_sync(self) -> None:
         """Let a sync fail once and then succeed, with pages dropped before, between or later."""
         self.disk.fail_syncs(self.chance.randint(1, 4))
+        self._work_until_it_fails()
+        self.disk.fail_syncs(0)
+        self._go_on_after_failure()
+
+    def lie_and_fail(self) -> None:
+        """Let a sync succeed that has not written all, as a short write may, and the next fail."""
+        self.disk.lie(self.chance.randint(1, 6))
+        self.synced = self.saved = self.epoch = 0
+        for _ in range(3):
+            self._work_until_it_fails()
+        self.disk.lie(0)
+        self.insert()
+        self.disk.fail_syncs(1)
+        with contextlib.suppress(OSError):
+            self.sync()
+        self.disk.fail_syncs(0)
+        self.synced = self.saved = self.epoch = 0
+        self._overwritten = len(self.history)
+        self.disk.drop_pages()
+        self._go_on_after_failure()
+
+    def _work_until_it_fails(self) -> None:
         for _ in range(12):
             try:
                 self.work()
             except DISK_ERRORS:
                 break
-        self.disk.fail_syncs(0)
+
+    def _go_on_after_failure(self) -> None:
+        self._note_bound()
         if self.chance.random() < 0.5:
             self.disk.drop_pages()
         self.chance.choice((self.restart, self.restart_gateway))()
@@ -342,6 +404,7 @@ class Life:
 
     def lose_cache(self) -> None:
         """Lose what only memory has: the power fails, or a volume is detached and attached."""
+        self._note_bound()
         self.learner.kill()
         self._mount(self._image(self.disk.lose_power))
         self._knows_loss = self.chance.random() < 0.5
@@ -399,6 +462,7 @@ class Life:
         self.learner.kill()
         self._mount(image)
         self._knows_loss = False
+        self._overwritten = len(self.history)
         self.epoch = 0
         self.start()
 

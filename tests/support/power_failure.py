@@ -110,6 +110,10 @@ class RecordedDisk:
         """What all of a file is once all is written that was not yet."""
         return self._read(number)
 
+    def sync_folder(self, folder: Path) -> None:
+        """Bring a folder's entries to the disk."""
+        self._entries[self._know(folder)] = self._listed(folder)
+
     def _know(self, path: Path) -> int:
         number = path.stat().st_ino
         if number not in self._files:

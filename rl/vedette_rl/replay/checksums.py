@@ -36,6 +36,7 @@ import numpy as np
 from vedette_rl.errors import ReplayTornError
 from vedette_rl.replay import ring_files
 from vedette_rl.replay.manifest import Manifest
+from vedette_rl.storage.atomic_files import sync_directory
 from vedette_rl.storage.system import forget_pages, open_file, sync_mapped_file
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ BLOCK_ENTRIES = 1024
 
 _DTYPE = np.dtype("<u8")
 _NOTHING = (1 << 64) - 1
-"""The number of a head that is of no commit."""
+"""The number of a head that is of no commit; and the end of a gap that has none."""
 
 _COMMIT_HEADS = (0, 1)
 _SYNC_HEADS = (2, 3)
@@ -131,9 +132,10 @@ class BlockChecksums:
         self._views = list(maps)
         first = count - count % self._block
         self.tail = Tail(count, self._sums(first, count))
-        if self.tail.sums not in self._heads(count):
-            # They were written by a release without checksums.
-            self._set_gap(min(oldest - oldest % self._block, first), first)
+        gap_begin, gap_end = self.gap
+        if self.tail.sums not in self._heads(count):  # a release without checksums wrote them
+            gap_begin, gap_end = oldest - oldest % self._block, first
+        self.set_gap(min(gap_begin, first), min(gap_end, first))
         self._set_head(_COMMIT_HEADS[0], self.tail)
         self._clear_head(_COMMIT_HEADS[1])
 
@@ -158,19 +160,19 @@ class BlockChecksums:
         slot = _SYNC_HEADS[self._head_count(_SYNC_HEADS[0]) == before]
         self._set_head(slot, tail)
 
-    def fill_gap(self, below: int) -> None:
-        """Calculate what is missing for entries below a number, before they may be overwritten."""
-        begin, end = self._gap
+    def fill_gap(self, below: int) -> int:
+        """Calculate what is missing for entries below a number; where the gap begins then."""
+        begin, end = self.gap
         while begin < min(below, end):
             self._set_block(begin // self._block, self._sums(begin, begin + self._block))
             begin += self._block
-            self._set_gap(begin, end)
+        return begin
 
     def rewind(self, count: int) -> None:
         """Let `count` entries, which are whole, be the last ones."""
-        begin, end = self._gap
+        begin, end = self.gap
         first = count - count % self._block
-        self._set_gap(min(begin, first), min(end, first))
+        self.set_gap(min(begin, first), min(end, first))
         tail = Tail(count, self._sums(first, count))
         for slot in range(_HEADS):
             self._set_head(slot, tail)
@@ -211,7 +213,7 @@ class BlockChecksums:
     def _is_whole(self, block: int, count: int, *, unknown: bool) -> bool:
         begin = block * self._block
         end = min(begin + self._block, count)
-        gap_begin, gap_end = self._gap
+        gap_begin, gap_end = self.gap
         if gap_begin <= begin < gap_end:
             return unknown
         expected = [self._block_sums(block)] if end - begin == self._block else self._heads(count)
@@ -220,10 +222,12 @@ class BlockChecksums:
     # Parts of the file
 
     @property
-    def _gap(self) -> tuple[int, int]:
+    def gap(self) -> tuple[int, int]:
+        """The entries that have no checksums: [begin, end), whole blocks."""
         return self._words[0], self._words[1]
 
-    def _set_gap(self, begin: int, end: int) -> None:
+    def set_gap(self, begin: int, end: int) -> None:
+        """Let these entries be those without checksums."""
         self._words[0] = begin
         self._words[1] = end
 
@@ -337,8 +341,12 @@ class RingChecksums:
             return cls._mapped(directory, manifest, writable=True)
         except ReplayTornError:
             path.unlink(missing_ok=True)
-            ring_files.make_array(path, manifest.uid, _DTYPE, shape)
-            return cls._mapped(directory, manifest, writable=True)
+        ring_files.make_array(path, manifest.uid, _DTYPE, shape)
+        sync_directory(directory)
+        made = cls._mapped(directory, manifest, writable=True)
+        for ring in made._rings:
+            ring.set_gap(0, _NOTHING)
+        return made
 
     @classmethod
     def read(cls, directory: Path, manifest: Manifest) -> Self | None:
@@ -396,9 +404,19 @@ class RingChecksums:
             ring.set_synced(tail, count)
 
     def fill_gaps(self, *below: int) -> None:
-        """Calculate what is missing for rows and shared entries below these numbers."""
-        for ring, number in zip(self._rings, below, strict=False):
-            ring.fill_gap(number)
+        """Calculate what is missing for rows and shared entries that may soon be overwritten.
+
+        It is on the disk when this returns.
+
+        Args:
+            below: the numbers below which they are.
+        """
+        rings = list(zip(self._rings, below, strict=False))
+        begins = [ring.fill_gap(number) for ring, number in rings]
+        if any(begin != ring.gap[0] for (ring, _), begin in zip(rings, begins, strict=True)):
+            self.sync()  # before they count as known
+            for (ring, _), begin in zip(rings, begins, strict=True):
+                ring.set_gap(begin, ring.gap[1])
 
     def rewind(self, *counts: int) -> None:
         """Let these numbers of rows and shared entries be the last ones."""

@@ -401,13 +401,10 @@ class Recovery(NamedTuple):
         kept = f"{self.commit.inserted - self.floor:,} rows kept"
         if self.holds:
             return f"{self.why}: goes on from its last commit, which is whole: {kept}"
+        lost = "what came after it is lost"  # and with it the last commit, which knew how much
         if self.last_commit and self.last_commit.inserted > self.commit.inserted:
-            lost = f", {self.last_commit.inserted - self.commit.inserted:,} lost"
-        elif self.synced.bound < UNBOUNDED:  # the last commit itself is lost
-            lost = f", at most {self.synced.bound - self.commit.inserted:,} lost"
-        else:
-            lost = ""
-        return f"{self.why}: recovered to its last sync: {kept}{lost}"
+            lost = f"{self.last_commit.inserted - self.commit.inserted:,} lost"
+        return f"{self.why}: recovered to its last sync: {kept}, {lost}"
 
 
 _ALL_LOST = "its rows are lost, it begins empty"
