@@ -207,6 +207,8 @@ class Life:
     def start(self) -> None:
         """Start the learner, and check what it has found."""
         self.learner = Learner(self.root, self.recoveries.append)
+        assert self.learner.epoch > self.epoch, "a start has a number of its own"
+        self.epoch = self.learner.epoch
         self._check()
 
     def restart(self) -> None:
@@ -258,8 +260,6 @@ class Life:
         assert inserted >= self.synced, "synced rows are there"
         assert ring.live()[0] <= max(0, inserted - CAPACITY, self._overwritten), "all of them"
         assert learner.opt_steps >= self.saved, "a saved checkpoint is there"
-        assert learner.epoch > self.epoch, "a start has a number of its own"
-        self.epoch = learner.epoch
         if inserted < len(self.history) and self._knows_loss:
             assert self.recoveries, "a loss is said"
         assert all(map(str, self.recoveries))
@@ -482,3 +482,33 @@ def living(root: Path, machine: Machine, chance: random.Random) -> Iterator[Life
         yield life
     finally:
         life.close()
+
+
+FAULTS = (
+    "end_orderly",
+    "restart",
+    "restart_gateway",
+    "kill_in_commit",
+    "come_from_older_release",
+    "fail_sync",
+    "lie_and_fail",
+    "lose_cache",
+    "run_full",
+    "fail_reads",
+    "take_snapshot",
+    "put_back_snapshot",
+    "put_back_slow_copy",
+)
+"""All that happens to a life, by the names of its methods."""
+
+
+def live(root: Path, machine: Machine, seed: int, faults: tuple[str, ...]) -> Life:
+    """One life, with these faults in random order."""
+    chance = random.Random(seed)
+    root.mkdir()
+    with living(root, machine, chance) as life:
+        for _ in range(chance.randint(2, 6)):
+            for _ in range(chance.randint(0, 40)):
+                life.work()
+            getattr(life, chance.choice(faults))()
+    return life

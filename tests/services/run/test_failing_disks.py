@@ -4,40 +4,15 @@ After every fault: synced rows and saved checkpoints are there, no row is broken
 the accounting knows what is lost.
 """
 
-import random
+import importlib.util
+import subprocess
+import sys
 from pathlib import Path
 
+import disk_mutants  # beside this file
 import pytest
-from failing_life import Life, living
+from failing_life import FAULTS, live
 from kinds_of_rows import Machine
-
-FAULTS = (
-    "end_orderly",
-    "restart",
-    "restart_gateway",
-    "kill_in_commit",
-    "come_from_older_release",
-    "fail_sync",
-    "lie_and_fail",
-    "lose_cache",
-    "run_full",
-    "fail_reads",
-    "take_snapshot",
-    "put_back_snapshot",
-    "put_back_slow_copy",
-)
-
-
-def live(root: Path, machine: Machine, seed: int, faults: tuple[str, ...]) -> Life:
-    """One life, with these faults in random order."""
-    chance = random.Random(seed)
-    root.mkdir()
-    with living(root, machine, chance) as life:
-        for _ in range(chance.randint(2, 6)):
-            for _ in range(chance.randint(0, 40)):
-                life.work()
-            getattr(life, chance.choice(faults))()
-    return life
 
 
 @pytest.fixture
@@ -62,3 +37,22 @@ def test_runs_live_through_all_faults(tmp_path: Path, machine: Machine) -> None:
 def test_two_thousand_runs_live_through_all_faults(tmp_path: Path, machine: Machine) -> None:
     for seed in range(2000):
         live(tmp_path / str(seed), machine, 100_000 + seed, FAULTS)
+
+
+def test_every_mutation_is_one_of_the_code_as_it_is() -> None:
+    for mutation in disk_mutants.MUTATIONS.values():
+        spec = importlib.util.find_spec(mutation.module)
+        assert spec is not None
+        compile(mutation.mutate(spec), mutation.module, "exec")
+
+
+def test_a_mutation_is_found() -> None:
+    command = [sys.executable, disk_mutants.__file__, "0", "1"]
+    found = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert 0 < int(found.stdout) < 50
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3000)
+def test_every_mutation_is_found() -> None:
+    assert disk_mutants.main() == 0
