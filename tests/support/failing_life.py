@@ -16,12 +16,13 @@ import numpy as np
 from counting_rows import DTYPE, rows_of
 from failing_disk import FailingDisk
 from kinds_of_rows import Machine
+from power_failure import PowerFailure
 
 from vedette_protocol.messages import Batch, Report
 from vedette_rl.core.columns import empty_columns
 from vedette_rl.errors import ReplayRowsLostError, RlError
 from vedette_rl.replay.ring import RingWriter, recover_replay
-from vedette_rl.replay.syncing import Recovery
+from vedette_rl.replay.syncing import Recovery, read_synced
 from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_services.errors import ServicesError
 from vedette_services.run.directory import RunDirectory
@@ -104,9 +105,9 @@ class Learner:
         if loaded:
             weights = loaded.state["weights"]
             np.testing.assert_array_equal(weights, weights_at(self.opt_steps))
-        self.open_ring(recovers=True)
+        self.open_ring()
 
-    def open_ring(self, *, recovers: bool) -> None:
+    def open_ring(self) -> None:
         """Begin to write the replay, as the gateway does."""
         self.ring = RingWriter.open(
             self.run.replay,
@@ -115,7 +116,7 @@ class Learner:
             run_id=self.run_id,
             guard=GUARD,
             sync_interval_s=3600.0,
-            recovers=recovers,
+            recovers=False,
         )
         self.ledger, _ = read_stamp(self.run_id, self.ring.stamp, 0.0)
 
@@ -245,7 +246,7 @@ class Life:
         """Kill the one process that writes the replay, and start it again."""
         self.learner.kill()
         try:
-            self.learner.open_ring(recovers=False)
+            self.learner.open_ring()
         except ReplayRowsLostError:
             self.start()
             return
@@ -274,7 +275,8 @@ class Life:
 
     def _note_bound(self) -> None:
         """Note how far the writer may have come: this is what a loss of its pages may take."""
-        bound = self.learner.ring._syncer.bound
+        record = read_synced(self.root / "replay")
+        bound = max(self.learner.ring._syncer.bound, record.bound if record else 0)
         self._overwritten = max(self._overwritten, bound - CAPACITY - GUARD)
 
     def check_rows(self) -> None:
@@ -412,6 +414,17 @@ class Life:
             self._machine.starts += 1
         self.start()
 
+    def lose_cache_in_a_sync(self) -> None:
+        """The same where a sync would begin, also one of a start."""
+        self.disk.fail_power_after(int(1.3 ** self.chance.uniform(0, 14)))
+        with contextlib.suppress(PowerFailure):
+            for _ in range(30):
+                self.work()
+                if self.chance.random() < 0.2:
+                    self.restart()
+        self.disk.fail_power_after(None)
+        self.lose_cache()
+
     def run_full(self) -> None:
         """Have no room from some call on, until it is made."""
         self.disk.full_after(self.chance.randint(0, 12))
@@ -454,6 +467,8 @@ class Life:
             self.disk.note()
             for _ in range(self.chance.randint(0, 8)):
                 self.work()
+            if self.chance.random() < 0.2:
+                self.end_orderly()
         image = self._image(self.disk.copy_slowly)
         self.synced = self.saved = 0
         self._put_back(image)
@@ -493,6 +508,7 @@ FAULTS = (
     "fail_sync",
     "lie_and_fail",
     "lose_cache",
+    "lose_cache_in_a_sync",
     "run_full",
     "fail_reads",
     "take_snapshot",

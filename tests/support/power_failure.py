@@ -110,6 +110,10 @@ class RecordedDisk:
         """What all of a file is once all is written that was not yet."""
         return self._read(number)
 
+    def fail_power_after(self, syncs: int | None) -> None:
+        """Let the power fail after so many syncs; None: not by itself."""
+        self._syncs = syncs
+
     def sync_folder(self, folder: Path) -> None:
         """Bring a folder's entries to the disk."""
         self._entries[self._know(folder)] = self._listed(folder)

@@ -168,15 +168,6 @@ class BlockChecksums:
             begin += self._block
         return begin
 
-    def rewind(self, count: int) -> None:
-        """Let `count` entries, which are whole, be the last ones."""
-        begin, end = self.gap
-        first = count - count % self._block
-        self.set_gap(min(begin, first), min(end, first))
-        tail = Tail(count, self._sums(first, count))
-        for slot in range(_HEADS):
-            self._set_head(slot, tail)
-
     def rewrite(self, begin: int, end: int) -> None:
         """Write entries once more, as they are, so that the next sync has to write them too.
 
@@ -418,11 +409,6 @@ class RingChecksums:
             for (ring, _), begin in zip(rings, begins, strict=True):
                 ring.set_gap(begin, ring.gap[1])
 
-    def rewind(self, *counts: int) -> None:
-        """Let these numbers of rows and shared entries be the last ones."""
-        for ring, count in zip(self._rings, counts, strict=False):
-            ring.rewind(count)
-
     def rewrite(self, begins: tuple[int, int], ends: tuple[int, int]) -> None:
         """Write rows and shared entries once more, so that the next sync has to write them."""
         for ring, begin, end in zip(self._rings, begins, ends, strict=False):
@@ -433,6 +419,13 @@ class RingChecksums:
         for ring in self._rings:
             for file, _ in ring.files:
                 forget_pages(file)
+
+    def sync_all(self) -> None:
+        """Wait until the disk has the rows, and their checksums."""
+        for ring in self._rings:
+            for file, _ in ring.files:
+                sync_mapped_file(file)
+        self.sync()
 
     def sync(self) -> None:
         """Wait until the disk has the checksums."""

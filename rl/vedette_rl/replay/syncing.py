@@ -206,7 +206,7 @@ class RingSyncer:
         self._synced = synced or latest
         if self._synced[:2] == latest[:2]:
             checksums.set_synced(checksums.tails, latest[:2])
-        if synced is None or checksums.sync_failed:
+        if synced is None:
             checksums.set_synced(checksums.tails, self._synced[:2])
             self.sync_columns()
             self._synced = latest
@@ -508,15 +508,20 @@ def recover(
         ReplayTornError: as `find_recovery`.
     """
     recovery = find_recovery(directory, manifest)
-    if recovery is None:
-        return None
+    if recovery is not None:
+        _recover_to(recovery, directory, merge_stamps)
+    _settle_failed_sync(directory, manifest)
+    return recovery
+
+
+def _recover_to(recovery: Recovery, directory: Path, merge_stamps: MergeStamps | None) -> None:
     if recovery.holds:
         ring_files.write_cursor(directory, recovery.commit.inserted, recovery.floor)
         if recovery.synced:  # now of this start of the machine
             record = SyncedFile(directory)
             record.write(*recovery.synced[:3])
             record.close()
-        return recovery
+        return
     stamp = recovery.commit.stamp
     if (
         merge_stamps
@@ -534,15 +539,35 @@ def recover(
     commit.sync()
     commit.close()
     sync_directory(directory)
-    with contextlib.closing(RingChecksums.open(directory, manifest)) as checksums:
-        checksums.rewind(recovery.commit.inserted, recovery.commit.shared)
-        checksums.sync()
     record = SyncedFile(directory)
     record.write(
         recovery.commit._replace(stamp=stamp), recovery.commit.inserted, recovery.commit.shared
     )
     record.close()
-    return recovery
+
+
+def _settle_failed_sync(directory: Path, manifest: Manifest) -> None:
+    """After a sync that failed, bring what is whole to the disk.
+
+    Raises:
+        RlError: it fails again.
+    """
+    checksums = RingChecksums.read(directory, manifest)
+    if checksums is None:
+        return
+    checksums.close()
+    if not checksums.sync_failed:
+        return
+    synced = read_synced(directory)
+    shared = manifest.shared
+    begins, ends = (0, 0), (last_commit(directory).inserted, shared.all_entries if shared else 0)
+    if synced:
+        begins = synced.commit[:2]
+        ends = ends[0], min(synced.shared_bound, begins[1] + ends[1])
+    with sync_errors(directory), contextlib.closing(RingChecksums.open(directory, manifest)) as own:
+        own.rewrite(begins, ends)
+        own.sync_all()
+        own.sync_failed = False
 
 
 def _has_stopped(commit: Commit, synced: SyncedCommit | None) -> bool:

@@ -92,11 +92,6 @@ MUTATIONS = {
     "the floor is not kept": Mutation(
         _FILES, "_NUMBER.pack(floor), _FLOOR_AT)", "_NUMBER.pack(0), _FLOOR_AT)"
     ),
-    "the checksums are not rewound": Mutation(
-        _SYNCING,
-        "checksums.rewind(recovery.commit.inserted, recovery.commit.shared)",
-        "pass",
-    ),
     "a recovery keeps no row": Mutation(
         _SYNCING, "synced.commit, evidence.floor_of_sync()", "synced.commit, synced.commit.inserted"
     ),
@@ -180,9 +175,6 @@ MUTATIONS = {
         _ATOMIC,
         "        replace_file(path, data, durable=True)\n",
         "        replace_file(path, data)\n",
-    ),
-    "a full disk leaves a run without its number": Mutation(
-        _ATOMIC, "        if error.errno not in NO_ROOM or", "        if True or"
     ),
     "a checkpoint's file is not synced": Mutation(_STATE, "        sync_file(descriptor)\n", ""),
     "a checkpoint's name is not durable": Mutation(
