@@ -5,7 +5,7 @@
     with FailingDisk(folder, chance) as disk:
         disk.fail_syncs(2)          # the next two syncs of files give EIO, and of what was changed
                                     # since the last one, some pages are never written
-        disk.lie(1)                 # the same of the next sync, which says that it succeeded
+        disk.lie(1)                 # the same of the next sync of a column, which says that it is done
         disk.drop_pages()           # memory lets go of such pages: what is read is the disk's
         disk.full_after(7)          # the seventh call from now that takes room gives ENOSPC
         disk.fail_reads(True)       # reads of columns give EIO
@@ -53,7 +53,7 @@ class FailingDisk(RecordedDisk):
         self._failing_syncs = syncs
 
     def lie(self, syncs: int) -> None:
-        """Let the next syncs of files say that they succeeded where they did not."""
+        """Let the next syncs of columns say that they succeeded where they did not."""
         self._lying_syncs = syncs
 
     def fail_reads(self, fail: bool) -> None:
@@ -111,7 +111,7 @@ class FailingDisk(RecordedDisk):
     def _sync_file(self, number: int) -> None:
         now = self._read(number)
         unwritten = self._unwritten.setdefault(number, {})
-        lies = self._lying_syncs > 0
+        lies = self._lying_syncs > 0 and self._is_column(number)
         self._lying_syncs -= lies
         if lies or self._failing_syncs:
             self._failing_syncs -= not lies
@@ -128,6 +128,9 @@ class FailingDisk(RecordedDisk):
         self._on_disk[number] = self._as_written(number)
         self._later[number] = []
         self.meanwhile()
+
+    def _is_column(self, number: int) -> bool:
+        return Path(f"/proc/self/fd/{self._files[number]}").readlink().name[:3].isdecimal()
 
     def _as_written(self, number: int) -> bytes:
         """What all of a file is once all is written that counts as not written yet."""

@@ -384,7 +384,6 @@ class Life:
         self.disk.fail_syncs(0)
         self.synced = self.saved = self.epoch = 0
         self._overwritten = len(self.history)
-        self.disk.drop_pages()
         self._go_on_after_failure()
 
     def _work_until_it_fails(self) -> None:

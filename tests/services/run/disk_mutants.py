@@ -182,9 +182,6 @@ MUTATIONS = {
         "    sync_directory(directory.parent)\n    throttle()\n",
         "    throttle()\n",
     ),
-    "a checkpoint's bytes are not verified": Mutation(
-        _STATE, 'if metadata["crc32"] != _digest_of_file(path, metadata):', "if False:"
-    ),
 }
 
 
