@@ -10,14 +10,13 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vedette_rl.errors import LatestValueFormatError, OneWriterError
-from vedette_rl.replay.ring import recover_replay
+from vedette_rl.errors import LatestValueFormatError
 from vedette_services.config.loading import read_config
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import (
@@ -58,6 +57,7 @@ from vedette_services.run.outcome import (
 )
 from vedette_services.run.prepare import prepare_start
 from vedette_services.run.provenance import record_provenance
+from vedette_services.run.recovery import recover_once_released
 from vedette_services.run.replay_layout import replay_directory
 from vedette_services.run.resume import begins_new_best
 from vedette_services.run.ring_stamp import count_lost, read_env_steps
@@ -193,13 +193,11 @@ class Supervisor:
             self._turns.close()
 
     def _begin(self) -> None:
-        """Log the start; before the trainer maps it, recover the replay from a power failure."""
+        """Log the start; before the trainer maps the replay, recover it where its rows are lost."""
         spec = self._spec
         run = self._spec.run
         directory = replay_directory(spec.config, run.root)
-        recovery = None
-        with suppress(OneWriterError):  # an earlier gateway still ends: the new one will do it
-            recovery = recover_replay(directory, partial(count_lost, spec.run_id))
+        recovery = recover_once_released(directory, partial(count_lost, spec.run_id))
         env_steps = read_env_steps(spec.run_id, directory)
         progress = StatusRecordWriter(run.progress_map, IngestProgress)
         progress.write(IngestProgress(env_steps))  # for the trainer until the gateway writes it
@@ -207,7 +205,7 @@ class Supervisor:
         where = f"on {socket.gethostname()} at {spec.address}"
         self._event_log.log_start(where, run.newest_checkpoint() or 0, env_steps)
         if recovery is not None:
-            run.remove_models()  # as torn as the replay was
+            run.remove_models()  # as much lost as the replay's rows
             log.warning("the replay: %s", recovery)
             self._event_log.log("recovered", "replay", str(recovery))
 
