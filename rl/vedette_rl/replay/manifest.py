@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from vedette_rl.core.columns import row_dtype
-from vedette_rl.errors import BEGIN_EMPTY, ReplayFormatError, ReplayTornError
+from vedette_rl.errors import BEGIN_EMPTY, ReplayFormatError, ReplayTornError, other_format
 from vedette_rl.storage.atomic_files import replace_file
 
 FORMAT = "vedette replay"
@@ -143,10 +143,7 @@ def read_manifest(directory: Path) -> Manifest:
         raise ReplayFormatError(f"{path} is no replay's: name another directory, or {BEGIN_EMPTY}")
     version = content.pop("version", None)
     if version != FORMAT_VERSION:
-        raise ReplayFormatError(
-            f"{path} has format version {version}, and this program reads {FORMAT_VERSION}: "
-            f"go on with a version that does, or {BEGIN_EMPTY}"
-        )
+        raise ReplayFormatError(f"{path}: {other_format(version, FORMAT_VERSION)}")
     try:
         return _manifest(content)
     except (KeyError, TypeError, ValueError) as e:

@@ -41,7 +41,7 @@ _WRITTEN = {
     "best-before": _STATE,
     "replay": "",  # `is_replay_file` knows
     "tensorboard": r"events\.out\.tfevents\.[^/]+",
-    "live": r"[^/]+\.map|learner\.json|ranks\.[^/]+",
+    "live": r"[^/]+\.(map|heartbeat)|learner\.json|ranks\.[^/]+",
     "source": "",
     "wandb": r"((offline-)?run-[^/]+|latest-run)(/.*)?|debug[^/]*\.log|settings",
 }
