@@ -48,6 +48,7 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray
 
 from vedette_rl.errors import (
+    BEGIN_EMPTY,
     LatestValueFormatError,
     OneWriterError,
     ReplayFormatError,
@@ -590,7 +591,7 @@ def _read_errors(directory: Path) -> Iterator[None]:
     except OSError as error:
         raise ReplayFormatError(
             f"the replay in {directory} cannot be read: {error.strerror or error}: check the disk, "
-            f"or delete {directory} to begin an empty replay"
+            f"or {BEGIN_EMPTY}"
         ) from error
 
 
