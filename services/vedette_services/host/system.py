@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
+from typing import Literal
 
 from vedette_rl.storage.system import sysctl_text
 from vedette_services.errors import UsageError
@@ -104,6 +105,15 @@ def keep_freed_memory() -> None:
     # Some versions take no threshold above 32 MiB.
     libc.mallopt(_M_MMAP_THRESHOLD, 1 << 30) or libc.mallopt(_M_MMAP_THRESHOLD, 1 << 25)
     libc.mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+
+
+def limit_of(what: Literal["files", "processes"]) -> str:
+    """Return this process's limit as a shell's ``ulimit`` shows it; "?" where there is none."""
+    if not runs_daemons():
+        return "?"
+    kind = resource.RLIMIT_NOFILE if what == "files" else resource.RLIMIT_NPROC
+    soft, _ = resource.getrlimit(kind)
+    return "unlimited" if soft == resource.RLIM_INFINITY else str(soft)
 
 
 def raise_file_limit() -> None:

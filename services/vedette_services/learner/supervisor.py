@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import math
+import signal
 import socket
 import subprocess
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vedette_rl.errors import LatestValueFormatError, OneWriterError
-from vedette_rl.replay.ring import recover_replay
+from vedette_rl.errors import LatestValueFormatError
 from vedette_services.config.loading import read_config
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import (
     ChildFailedError,
     ChildHungError,
     ServicesError,
+    StartRefusedError,
     UnsavedEndError,
     UsageError,
     describe_exit,
 )
 from vedette_services.host.exit_report import ExitReportReader
+from vedette_services.host.limits import describe_limit
 from vedette_services.host.logs import set_log_context
 from vedette_services.host.processes import (
     StopSignals,
@@ -54,6 +57,7 @@ from vedette_services.run.outcome import (
 )
 from vedette_services.run.prepare import prepare_start
 from vedette_services.run.provenance import record_provenance
+from vedette_services.run.recovery import recover_once_released
 from vedette_services.run.replay_layout import replay_directory
 from vedette_services.run.resume import begins_new_best
 from vedette_services.run.ring_stamp import count_lost, read_env_steps
@@ -80,6 +84,8 @@ _GATEWAY_END_S = 15.0  # managers send their last batches
 _GATEWAY_POLL_S = 0.05
 _RESTARTS = 3  # of one process within _RESTART_WINDOW_S, before the learner gives up
 _RESTART_WINDOW_S = 300.0
+_REFUSED_STARTS = 12  # of a process by the system, before the learner gives up: 2 minutes
+_REFUSED_WAIT_S = 15.0  # the longest wait between two of them
 _STARTING_S = 20.0  # a process that crashes so early would crash again
 _STANDSTILLS = 3  # restarts of one process for standing still, before the learner gives up
 _STANDSTILL_WINDOW_S = 6 * 3600.0
@@ -150,6 +156,8 @@ class Supervisor:
         self._polled_at = 0.0
         self._patience_s = max(spec.config.evaluation.episode_timeout_s, _STARTING_S)
         self._children: dict[str, _Child] = {}
+        # When a process that the system would not start is tried again, and how.
+        self._refused: dict[str, tuple[float, Callable[[], None]]] = {}
         self._turns = TurnRecord(run.heartbeat_map("supervisor"))
         self._pauses = OwnPauses()
         self._watches = {name: StandstillWatch(name) for name in self.processes}
@@ -185,13 +193,11 @@ class Supervisor:
             self._turns.close()
 
     def _begin(self) -> None:
-        """Log the start; before the trainer maps it, recover the replay from a power failure."""
+        """Log the start; before the trainer maps the replay, recover it where its rows are lost."""
         spec = self._spec
         run = self._spec.run
         directory = replay_directory(spec.config, run.root)
-        recovery = None
-        with suppress(OneWriterError):  # an earlier gateway still ends: the new one will do it
-            recovery = recover_replay(directory, partial(count_lost, spec.run_id))
+        recovery = recover_once_released(directory, partial(count_lost, spec.run_id))
         env_steps = read_env_steps(spec.run_id, directory)
         progress = StatusRecordWriter(run.progress_map, IngestProgress)
         progress.write(IngestProgress(env_steps))  # for the trainer until the gateway writes it
@@ -199,7 +205,7 @@ class Supervisor:
         where = f"on {socket.gethostname()} at {spec.address}"
         self._event_log.log_start(where, run.newest_checkpoint() or 0, env_steps)
         if recovery is not None:
-            run.remove_models()  # as torn as the replay was
+            run.remove_models()  # as much lost as the replay's rows
             log.warning("the replay: %s", recovery)
             self._event_log.log("recovered", "replay", str(recovery))
 
@@ -216,17 +222,49 @@ class Supervisor:
         events = [self._wakeup, self._stops[name]] if name in self._stops else []
         descriptors = [one for event in events for one in event.descriptors]
         arguments += [event.argument for event in events]
+        self._spawn(name, python_module(_MODULES[name], *arguments), descriptors)
+
+    def _spawn(self, name: str, command: list[str], descriptors: list[int], tries: int = 0) -> None:
+        """Start a process; where the system refuses to start it again, try that later.
+
+        Args:
+            tries: refused before.
+        """
         child = self._children.get(name)
         announce_start(self._spec.run.heartbeat_map(name))
-        command = python_module(_MODULES[name], *arguments)
         report = ExitReportReader()
-        descriptors.append(report.fileno())
-        process = spawn(command, environment=report.environment, pass_fds=descriptors)
+        try:
+            process = spawn(
+                command,
+                name=f"the {name}",
+                environment=report.environment,
+                pass_fds=[*descriptors, report.fileno()],
+            )
+        except StartRefusedError as error:
+            report.close_child_end()
+            report.close()
+            if child is None or tries == _REFUSED_STARTS:
+                raise
+            wait_s = min(2.0**tries, _REFUSED_WAIT_S)
+            log.warning("%s (tried again in %g s)", error, wait_s)
+            again = partial(self._spawn, name, command, descriptors, tries + 1)
+            self._refused[name] = time.monotonic() + wait_s, again
+            return
         report.close_child_end()
         if child:
             child.exit_report.close()
         before = (child.restarts, child.standstills) if child else ()
         self._children[name] = _Child(name, process, report, time.monotonic(), *before)
+
+    def _start_refused(self, name: str) -> bool:
+        """Return True for a process that the system would not start, and try it when it is due."""
+        if name not in self._refused:
+            return False
+        due, again = self._refused[name]
+        if time.monotonic() >= due:
+            del self._refused[name]
+            again()
+        return True
 
     def _announce(self, epoch: int) -> None:
         """Write the trainer's first status record, from its checkpoint, for its starting time."""
@@ -248,6 +286,8 @@ class Supervisor:
         if phase == "done":
             return False
         for name, child in list(self._children.items()):
+            if self._start_refused(name):
+                continue
             code = child.process.poll()
             if code is None:
                 if not child.killed:
@@ -355,6 +395,8 @@ class Supervisor:
         crashed_early = now - child.started < _STARTING_S and code > 0
         if crashed_early or len(recent) >= _RESTARTS:
             raise ChildFailedError(child.name, code, cause)
+        if code == -signal.SIGINT and not cause:  # which they ignore, but not OpenBLAS's own
+            cause = f"perhaps it may start no thread: {describe_limit(errno.EAGAIN)}"
         how = describe_exit(code) + (f": {cause}" if cause else "")
         log.warning("the %s died (%s); starting it again", child.name, how)
         self._event_log.log("died", child.name, f"{how}; it is started again")

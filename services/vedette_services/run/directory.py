@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vedette_protocol.account import SampleAccounting
-from vedette_rl.storage.atomic_files import json_text, replace_or_overwrite
+from vedette_rl.storage.atomic_files import json_text, replace_or_overwrite, sync_directory
 from vedette_rl.storage.system import lock_file
 from vedette_services.errors import (
     NotARunError,
@@ -123,14 +123,18 @@ class RunDirectory:
                     path.unlink(missing_ok=True)
 
     def make(self) -> None:
-        """Make the directory and its folders, if they do not exist.
+        """Make the directory and its folders, if they do not exist; the disk has their names then.
 
         Raises:
             SettingError: it is not a directory or cannot be written.
         """
+        places = (self.root, self.checkpoints, self.log, self.live)
+        new = [path for path in (*places, *self.root.parents) if not path.exists()]
         try:
-            for place in (self.root, self.checkpoints, self.log, self.live):
+            for place in places:
                 place.mkdir(parents=True, exist_ok=True)
+            for folder in {path.parent for path in new}:
+                sync_directory(folder)
         except OSError as error:
             there = self.root
             while not there.exists() and there != there.parent:

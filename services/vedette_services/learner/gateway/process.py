@@ -383,6 +383,7 @@ def _open_ring(spec: LearnerSpec, layout: ReplayLayout) -> RingWriter:
         guard=layout.guard,
         shared=layout.shared,
         sync_interval_s=spec.config.replay.sync_interval_s,
+        recovers=False,  # the trainer may have it mapped; the supervisor has recovered it
     )
 
 
