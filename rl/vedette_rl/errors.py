@@ -22,6 +22,7 @@
     ├── DataSetError               recorded data
     ├── ReplayFormatError          a replay on disk that is another than asked for
     │   └── ReplayTornError            or whose file is damaged
+    ├── ReplayRowsLostError        a replay on disk whose last rows are lost while it is in use
     ├── ReplayBudgetError, ReplayOverrunError, EmptyReplayError     a replay's size
     ├── LatestValueFormatError, MapSpaceError, OneWriterError     maps and files of processes
     ├── RecordingError             a record cannot be written
@@ -378,6 +379,23 @@ class ReplayTornError(ReplayFormatError):
             f"the replay's file {path} {why}: delete {path.parent} to begin an empty replay"
         )
         self.path = path
+        self.why = why
+
+
+class ReplayRowsLostError(RlError):
+    """The last rows of a replay are lost, and it cannot be recovered beneath its readers.
+
+    Args:
+        directory: the replay's.
+        why: what was found.
+    """
+
+    def __init__(self, directory: Path, why: str) -> None:
+        super().__init__(
+            f"the replay in {directory} is in use: {why}: check the disk, and start the learner "
+            "again, which recovers the replay"
+        )
+        self.directory = directory
         self.why = why
 
 

@@ -24,6 +24,8 @@
     ├── EnvironmentProcessError    1   an environment in a process of its own failed or died
     ├── ChildFailedError           1   a process of a daemon died and would die again
     ├── StartRefusedError          1   the system starts no further process now
+    ├── HungError                  1   a process of a learner that answers stands still
+    │   └── ChildHungError             again and again, so that the learner gives up
     ├── ReplayWaitError            1   a batch may not be drawn yet
     ├── UnsavedEndError            1   a run has ended, and its end is not on the disk
     └── DaemonFailedError          1, 2 or 3: a daemon that we started ended badly
@@ -402,6 +404,28 @@ class StartRefusedError(ServicesError):
         super().__init__(f"{name} cannot be started: {limit}; {fix}")
         self.name = name
         self.limit = limit
+
+
+class HungError(ServicesError):
+    """A process of a learner stands still; the sentence is the status's."""
+
+
+class ChildHungError(HungError):
+    """A process of a daemon stands still again and again.
+
+    Args:
+        name: of the process.
+        restarts: that brought nothing.
+        standstill: a sentence on the last one.
+    """
+
+    def __init__(self, name: str, restarts: int, standstill: str) -> None:
+        super().__init__(
+            f"{standstill}; {restarts} restarts of the {name} brought nothing: what holds it is "
+            "outside this program (a driver, a disk, an agent's code), or is too slow for it"
+        )
+        self.name = name
+        self.restarts = restarts
 
 
 class ReplayWaitError(ServicesError, TimeoutError):

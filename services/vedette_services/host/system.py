@@ -179,6 +179,22 @@ def private_bytes(pid: int) -> int:
     return 0
 
 
+_STATES = {"T": "stopped", "t": "traced", "D": "uninterruptible"}
+
+
+def process_state(pid: int) -> str:
+    """Return ``stopped``, ``traced`` or ``uninterruptible`` if a process's main thread is that.
+
+    Else, and where it cannot be told, it is "". A process that a tracer holds counts as traced,
+    whichever state it shows.
+    """
+    lines = read_text(PROCESSES / str(pid) / "status").splitlines()
+    fields = dict(line.partition(":")[::2] for line in lines)
+    if int(fields.get("TracerPid", "0")):
+        return "traced"
+    return _STATES.get(fields.get("State", "").strip()[:1], "")
+
+
 def has_open(pid: int, file: os.stat_result) -> bool:
     """Return True if a process has a file open, or where that cannot be told.
 

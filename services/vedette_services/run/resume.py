@@ -23,7 +23,7 @@ from vedette_rl.errors import (
 from vedette_rl.replay.commits import COMMITS
 from vedette_rl.replay.manifest import read_manifest
 from vedette_rl.replay.ring import check_replay_directory, check_ring
-from vedette_rl.replay.syncing import find_recovery
+from vedette_rl.replay.syncing import find_recovery_at_rest
 from vedette_rl.storage.checkpoints import Checkpoints, LoadedCheckpoint, find_not_finite
 from vedette_services.config.changes import ChangedSetting, changed_settings
 from vedette_services.config.loading import command_again, read_config
@@ -137,7 +137,7 @@ def _describe_recovery(directory: Path) -> list[str]:
     """Describe what a power failure has left of the replay."""
     if not check_replay_directory(directory):
         return []
-    recovery = find_recovery(directory, read_manifest(directory))
+    recovery = find_recovery_at_rest(directory, read_manifest(directory))
     return [f"the replay: {recovery}"] if recovery else []
 
 
