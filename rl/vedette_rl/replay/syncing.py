@@ -631,7 +631,7 @@ class _Evidence:
             return None
         oldest = oldest_kept(self._directory, manifest, count)
         floor = self._lowest_whole(
-            self._checksums and self._checksums.rows,
+            self._checksums.rows if self._checksums else None,
             _Span(oldest, synced.commit.inserted if synced else 0, count),
             (synced.bound if synced else UNBOUNDED) - manifest.physical_rows,
         )
@@ -642,7 +642,7 @@ class _Evidence:
         shared_count = int(spans[(count - 1) % len(spans), 1])
         oldest = max(int(spans[floor % len(spans), 0]), shared_count - shared.capacity)
         lowest = self._lowest_whole(
-            self._checksums and self._checksums.shared,
+            self._checksums.shared if self._checksums else None,
             _Span(oldest, synced.commit.shared if synced else 0, shared_count),
             (synced.shared_bound if synced else UNBOUNDED) - shared.all_entries,
         )
@@ -714,7 +714,7 @@ class _Span(NamedTuple):
 
     oldest: int
     synced: int
-    count: int
+    end: int
 
 
 def _first_row_with(spans: NDArray[Any], entry: int, begin: int, end: int) -> int:
