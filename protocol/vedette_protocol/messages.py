@@ -4,7 +4,8 @@ Managers send `Batch` and `Report` (PUSH to PULL). The learner publishes `Run`, 
 `Refusal` and `Status` on the control channel and `ModelChunk` on the model channel (XPUB to SUB).
 
 Another message is another class here and in the union of its channel at the end of this file, and
-a case in the `match` that handles it.
+a case in the `match` that handles it. It is sent to peers that list its feature in `FEATURES`:
+those of earlier releases refuse a kind that they do not know.
 
 Rows are transitions, or whatever the schema says a row is. `produced`, `inserted`, `dropped` and
 `rejected` count rows; sequence numbers, `contiguous` and `extras` count batches.

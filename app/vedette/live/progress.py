@@ -75,7 +75,8 @@ class ProgressTracker:
 
     def _read_records(self, run: Path) -> None:
         """Begin with what is recorded of a run."""
-        if not any((run / name).exists() for name in ("tensorboard", "records.jsonl")):
+        recorded = ("tensorboard", "records.jsonl", "records.csv")
+        if not any((run / name).exists() for name in recorded):
             return
         from vedette_rl.recording.reading import read_curves  # slow to load
 

@@ -181,7 +181,7 @@ class Checkpoints:
             newest = failed[0]
             why = (
                 f"{newest.why}; no other can be read: put a whole one back, or move {self.root} "
-                "aside to learn anew on the samples that are there"
+                "aside to learn again from the samples that are there"
             )
             raise CheckpointError(newest.path, "read", why)
         return None

@@ -26,7 +26,7 @@ from vedette_protocol.messages import EvaluationReport, Run
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Evaluation
 from vedette_rl.envs.config import EnvConfig
-from vedette_rl.envs.make import group_spaces
+from vedette_rl.envs.make import described_spaces
 from vedette_rl.evaluation.evaluator import GreedyEvaluator
 from vedette_rl.storage.latest_value import LatestValueReader, LatestValueWriter
 from vedette_services.actors.instructions import (
@@ -135,7 +135,7 @@ class EvaluationPlayer:
             max_episode_steps=settings.max_episode_steps,
             make_processes=ProcessEnvs,
         )
-        spaces = group_spaces(self._evaluator.open(), env)
+        spaces = described_spaces(self._evaluator.open().description, env)
         check_env(env, spaces)
         kind = agent_kind(spec["agent"]["name"])
         self._policy = kind.build_policy(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from vedette_protocol.messages import FEATURES, Ack, EvaluationReport, Report, Run
+from vedette_protocol.messages import EVALUATE, Ack, EvaluationReport, Report, Run
 from vedette_services.actors.instructions import (
     Instruction,
     PlayEvaluation,
@@ -85,7 +85,7 @@ class EvaluationState:
         return report.return_mean is not None or bool(report.failed)
 
     def complete(self, report: Report) -> Report:
-        """Return a manager's report with the evaluation, and with what this host can do."""
+        """Return a manager's report with the evaluation, and with the feature."""
         if not self._plays:
             return report
-        return replace(report, features=FEATURES, evaluation=self._report)
+        return replace(report, features=(*report.features, EVALUATE), evaluation=self._report)

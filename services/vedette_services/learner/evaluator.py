@@ -358,7 +358,7 @@ class ModelEvaluation:
             except EnvironmentProcessError as error:
                 if not error.killed:
                     raise
-                log.warning("%s; version %d is evaluated anew", error, version)
+                log.warning("%s; version %d is evaluated again", error, version)
                 self._evaluator.close()
         return self._evaluator.evaluate(self._policy, version, is_cancelled=is_cancelled)
 

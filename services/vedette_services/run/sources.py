@@ -213,7 +213,7 @@ def _known(config: RunConfig, out: Path, name: str) -> SourceRecord | None:
         raise DataSetError(
             data,
             f"it is not what the run in {out} has read: that was {record}",
-            "put it back as it was, begin the replay anew with --new-replay, or choose another "
+            "put it back as it was, begin an empty replay with --new-replay, or choose another "
             "--out",
         )
     return record

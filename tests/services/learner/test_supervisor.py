@@ -107,7 +107,7 @@ def test_an_evaluation_is_played_anew_where_an_environments_process_was_killed(
     evaluation = model_evaluation(signalled(signal.SIGKILL, tmp_path / "once"), tmp_path)
     assert evaluation.evaluate(1, model(), 160)
     (said, *_) = caplog.messages
-    assert said == "an environment's process ended: signal 9; version 40 is evaluated anew"
+    assert said == "an environment's process ended: signal 9; version 40 is evaluated again"
     evaluation.close()
 
 

@@ -269,7 +269,7 @@ def test_checkpoints_of_which_none_is_whole_are_refused_by_the_newest(tmp_path: 
     said = refusal(config_of(), tmp_path)
     assert said.startswith(f"cannot read checkpoint {damaged}: it is damaged")
     assert said.endswith(
-        f"move {run.checkpoints} aside to learn anew on the samples that are there"
+        f"move {run.checkpoints} aside to learn again from the samples that are there"
     )
     lines_of_start(config_of(), tmp_path, fresh=True, force=True)
     damaged.write_bytes(whole)

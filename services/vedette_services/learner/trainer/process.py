@@ -269,7 +269,7 @@ def _priorities(spec: LearnerSpec, ring: RingReader) -> NDArray[np.float64] | No
     try:
         return open_priorities(ring)
     except ReplayTornError as error:
-        log.warning("%s %s: priorities begin anew, all samples count as new", error.path, error.why)
+        log.warning("%s %s: priorities are empty; all samples count as new", error.path, error.why)
         error.path.unlink()
         return open_priorities(ring)
 
