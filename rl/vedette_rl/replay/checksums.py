@@ -197,6 +197,10 @@ class BlockChecksums:
             end = block * self._block
         return begin
 
+    def block_begin(self, entry: int) -> int:
+        """The first entry of the block of this one."""
+        return entry - entry % self._block
+
     def block_end(self, entry: int) -> int:
         """The first entry behind the block of this one."""
         return entry - entry % self._block + self._block

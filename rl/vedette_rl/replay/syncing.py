@@ -663,19 +663,18 @@ class _Evidence:
         oldest = oldest_kept(self._directory, manifest, count)
         floor = min(count, max(oldest, synced.bound - manifest.physical_rows))
         if self._checksums:
-            floor = self._checksums.rows.lowest_whole(floor, count, count, unknown=True)
+            overwritten = synced.bound - manifest.physical_rows
+            floor = self._lowest_synced(self._checksums.rows, floor, count, overwritten)
         shared = manifest.shared
         if shared is None or floor == count:
             return floor
         spans = self._frame_spans()
         shared_count = synced.commit.shared
-        lowest = synced.shared_bound - shared.all_entries
-        floor = _first_row_with(spans, lowest, floor, count)
+        overwritten = synced.shared_bound - shared.all_entries
+        floor = _first_row_with(spans, overwritten, floor, count)
         if self._checksums and self._checksums.shared and floor < count:
             oldest = int(spans[floor % len(spans), 0])
-            lowest = self._checksums.shared.lowest_whole(
-                oldest, shared_count, shared_count, unknown=True
-            )
+            lowest = self._lowest_synced(self._checksums.shared, oldest, shared_count, overwritten)
             floor = _first_row_with(spans, lowest, floor, count)
         return floor
 
@@ -703,6 +702,18 @@ class _Evidence:
         if self.sync_failed:
             floor = sums.lowest_whole(overwritten, synced, count, unknown=True)
         return sums.lowest_whole(oldest, floor, count) if floor == overwritten else floor
+
+    def _lowest_synced(self, sums: BlockChecksums, begin: int, end: int, overwritten: int) -> int:
+        """The first of synced entries from which on all are whole.
+
+        Args:
+            overwritten: the slots of entries below may hold newer ones.
+        """
+        lowest = sums.lowest_whole(begin, end, end, unknown=True)
+        if sums.block_begin(begin) < overwritten and not self.sync_failed:
+            # Newer entries may lie in the first block, so it cannot be verified.
+            return begin if lowest <= sums.block_end(begin) else lowest
+        return lowest
 
     def _frame_spans(self) -> NDArray[Any]:
         mapped = ring_files.map_columns(self._directory, self._manifest, writable=False)
