@@ -484,6 +484,7 @@ def find_doubt(directory: Path, manifest: Manifest) -> str:
     Raises:
         ReplayTornError: as `find_recovery`.
     """
+    ring_files.check_files(directory, manifest)
     with contextlib.closing(_Evidence(directory, manifest, None)) as evidence:
         if evidence.sync_failed:
             return evidence.why
@@ -552,6 +553,7 @@ def _settle_failed_sync(directory: Path, manifest: Manifest) -> None:
     Raises:
         RlError: it fails again.
     """
+    ring_files.check_files(directory, manifest)
     checksums = RingChecksums.read(directory, manifest)
     if checksums is None:
         return
@@ -688,6 +690,7 @@ class _Evidence:
         """
         oldest, synced, count = span
         synced = min(max(synced, oldest), count)
+        reached = overwritten
         overwritten = min(max(overwritten, oldest), synced)
         if sums is None:
             return overwritten if synced == count else None
@@ -697,7 +700,8 @@ class _Evidence:
             return None
         if lowest > synced:
             # Entries that were being appended may lie in the oldest ones' block.
-            return lowest if synced == oldest and lowest <= sums.block_end(oldest) else None
+            shared_block = synced == oldest and sums.block_begin(oldest) < reached
+            return lowest if shared_block and lowest <= sums.block_end(oldest) else None
         floor = overwritten
         if self.sync_failed:
             floor = sums.lowest_whole(overwritten, synced, count, unknown=True)
