@@ -63,6 +63,9 @@ EVALUATE: Final = "evaluate"
 FEATURES: Final[tuple[str, ...]] = (EVALUATE,)
 """What this side can do beyond version 2. A side uses only what the other one lists, too."""
 
+NO_PLACE: Final = "place"
+"""The code of a refusal that passes: the learner has no place for this manager now."""
+
 ActorIndex: TypeAlias = Annotated[int, integer(0, ACTOR_MAX)]
 Features: TypeAlias = Annotated[tuple[str, ...], ids(FEATURES_MAX)]
 WireSchema: TypeAlias = Annotated[
@@ -323,10 +326,11 @@ class Stop:
 @message("refusal", "control")
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The learner refuses this manager, which ends with exit status 3.
+    """The learner refuses this manager, which ends.
 
     Args:
-        code: ``version`` or ``id``; a manager ends whatever it is.
+        code: ``version`` or ``id``, for good; or ``place``, so that it may start again. A manager
+            ends whatever it is.
     """
 
     manager: Id

@@ -18,6 +18,7 @@
     ├── ImportNotAllowedError      a module that this host does not import for others
     ├── RowColumnError, CustomPartError, HindsightError     rows, and what makes them
     ├── ModelMismatchError, PolicyFileError, CheckpointError     weights
+    │   └── CheckpointFormatError
     ├── DataSetError               recorded data
     ├── ReplayFormatError          a replay on disk that is another than asked for
     │   └── ReplayTornError            or whose file is damaged
@@ -279,6 +280,26 @@ class TakeoverError(InputError):
         self.why = why
 
 
+def other_format(found: object, ours: int) -> str:
+    """Describe the format of a file that this release does not read, with the fix.
+
+    Args:
+        found: what the file says that its format is.
+        ours: the format that this release reads.
+    """
+    if type(found) is int and found > ours:
+        return (
+            f"made by a newer version of vedette (its format is {found}, and {ours} is read here): "
+            "install that version"
+        )
+    if type(found) is int:
+        return (
+            f"made by an older version of vedette (its format is {found}, and {ours} is read here):"
+            " take that version for it"
+        )
+    return f"its format is {found!r}, and {ours} is read here"
+
+
 class CheckpointError(RlError):
     """A state cannot be written or read."""
 
@@ -286,6 +307,17 @@ class CheckpointError(RlError):
         super().__init__(f"cannot {what} checkpoint {path}: {why}")
         self.path = path
         self.why = why
+
+
+class CheckpointFormatError(CheckpointError):
+    """A checkpoint is whole, and of a format that is not read here: no older one takes its place.
+
+    Args:
+        found: the format that it names.
+    """
+
+    def __init__(self, path: Path, found: object, ours: int) -> None:
+        super().__init__(path, "read", other_format(found, ours))
 
 
 class PolicyFileError(RlError):

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from vedette_rl.core import State
-from vedette_rl.errors import CheckpointError, RlError
+from vedette_rl.errors import CheckpointError, CheckpointFormatError, RlError
 from vedette_rl.storage.atomic_files import remove_directory, remove_unfinished
 from vedette_rl.storage.state_file import (
     STATE_FILE,
@@ -175,6 +175,8 @@ class Checkpoints:
         for path in reversed(self.list()):
             try:
                 return path, read(path), tuple(map(str, failed))
+            except CheckpointFormatError:
+                raise  # it is whole: going on from an older one would lose what came between
             except CheckpointError as e:
                 failed += (e,)
         if failed:

@@ -36,6 +36,7 @@ from vedette_services.config.fleet_defaults import (
 )
 from vedette_services.config.plugins import expand_plugin_names
 from vedette_services.config.presets import preset_agent, read_preset
+from vedette_services.config.release import check_release
 from vedette_services.config.run_config import RunConfig
 from vedette_services.config.settings import (
     ENVIRONMENT,
@@ -155,7 +156,10 @@ def load_config(
         layers.insert(0, Layer(str(saved), _read_saved(saved)))
         return _with_saved(layers[0].table, given, fit, probe)
     except (SettingError, ManySettingsError) as e:
-        raise_errors(add_sources(e, layers))
+        errors = add_sources(e, layers)
+        if saved is not None:
+            check_release(saved, errors)
+        raise_errors(errors)
         raise
 
 
@@ -169,7 +173,9 @@ def read_config(path: Path) -> RunConfig:
     try:
         return config_from_table(table)
     except (SettingError, ManySettingsError) as e:
-        raise_errors(add_sources(e, [Layer(str(path), table)]))
+        errors = add_sources(e, [Layer(str(path), table)])
+        check_release(path, errors)
+        raise_errors(errors)
         raise
 
 

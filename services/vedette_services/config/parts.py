@@ -150,7 +150,7 @@ class LearnerConfig(SettingsPart):
     record_compute_cost_interval: int = Field(default=500, ge=0)
     """between records of `average_opt_time` and its like."""
     flush_record_interval: int = Field(default=500, ge=0)
-    """between flushes of the recorder."""
+    """between flushes of the recorder; in a long run at least 1/5,000 of its time apart."""
     keep_checkpoints: int = Field(default=3, ge=1)
     """older ones are removed."""
     recorders: tuple[RecorderName, ...] = ("tensorboard",)

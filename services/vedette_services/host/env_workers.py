@@ -132,6 +132,7 @@ class ProcessEnvs(EnvGroup):
             arguments = map(str, (theirs.fileno(), memory, i, self._count))
             worker = spawn(
                 python_module("vedette_services.host.env_workers", *arguments),
+                name=f"environment {i}",
                 environment=ONE_THREAD,
                 pass_fds=(theirs.fileno(), memory),
             )

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vedette_protocol.errors import StampError
+from vedette_protocol.errors import LedgerFormatError, StampError
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Agent
 from vedette_rl.envs.spaces import Spaces, describe_spaces
@@ -18,6 +18,7 @@ from vedette_rl.errors import (
     ModelMismatchError,
     ReplayFormatError,
     ReplayTornError,
+    other_format,
 )
 from vedette_rl.replay.commits import COMMITS
 from vedette_rl.replay.manifest import read_manifest
@@ -295,6 +296,8 @@ def _check_replay(config: RunConfig, directory: Path, run_id: str, layout: Repla
     )
     try:
         read_stamp(run_id, stamp, now=0.0)
+    except LedgerFormatError as e:
+        raise ReplayFormatError(f"{directory / COMMITS}: {other_format(e.found, e.ours)}") from e
     except StampError as e:
         raise ReplayTornError(directory / COMMITS, "is no part of this replay") from e
 

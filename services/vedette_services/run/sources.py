@@ -102,7 +102,9 @@ def read_record(directory: Path) -> SourceRecord | None:
     """
     try:
         content = json.loads((directory / RECORD).read_text("utf-8"))
-        return SourceRecord(**content)
+        names = SourceRecord.__dataclass_fields__  # a newer release may say more
+        known = {name: content[name] for name in names if name in content}
+        return SourceRecord(**known)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError, TypeError) as e:
