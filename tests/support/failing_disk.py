@@ -5,7 +5,7 @@
     with FailingDisk(folder, chance) as disk:
         disk.fail_syncs(2)          # the next two syncs of files give EIO, and of what was changed
                                     # since the last one, some pages are never written
-        disk.lie(1)                 # the same of the next sync of a column, which says that it is done
+        disk.lie(1)                 # the same of the next sync of a column, which succeeds
         disk.drop_pages()           # memory lets go of such pages: what is read is the disk's
         disk.full_after(7)          # the seventh call from now that takes room gives ENOSPC
         disk.fail_reads(True)       # reads of columns give EIO

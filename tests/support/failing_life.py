@@ -21,6 +21,7 @@ from power_failure import PowerFailure
 from vedette_protocol.messages import Batch, Report
 from vedette_rl.core.columns import empty_columns
 from vedette_rl.errors import ReplayRowsLostError, RlError
+from vedette_rl.replay.checksums import block_entries
 from vedette_rl.replay.ring import RingWriter, recover_replay
 from vedette_rl.replay.syncing import Recovery, read_synced
 from vedette_rl.storage.checkpoints import Checkpoints
@@ -395,6 +396,8 @@ class Life:
 
     def _go_on_after_failure(self) -> None:
         self._note_bound()
+        # After a failed sync, rows that share a block with overwritten ones are left out.
+        self._overwritten += block_entries(GUARD)
         if self.chance.random() < 0.5:
             self.disk.drop_pages()
         self.chance.choice((self.restart, self.restart_gateway))()
@@ -439,6 +442,7 @@ class Life:
 
     def fail_reads(self) -> None:
         """Fail to read rows at a start; then be well again."""
+        self._note_bound()
         self.learner.kill()
         self.disk.fail_reads(True)
         with contextlib.suppress(*DISK_ERRORS):

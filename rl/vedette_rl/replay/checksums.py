@@ -62,11 +62,11 @@ class Tail(NamedTuple):
     """Checksums of the entries of a block that is not full.
 
     Args:
-        count: entries since the run began.
+        end: entries since the run began.
         sums: a checksum for each column.
     """
 
-    count: int
+    end: int
     sums: tuple[int, ...]
 
 
@@ -151,7 +151,7 @@ class BlockChecksums:
                 self._set_block(end // self._block - 1, sums)
                 sums = self._zeros
             at = end
-        slot = _COMMIT_HEADS[self._head_count(_COMMIT_HEADS[0]) == self.tail.count]
+        slot = _COMMIT_HEADS[self._head_count(_COMMIT_HEADS[0]) == self.tail.end]
         self.tail = Tail(count, sums)
         self._set_head(slot, self.tail)
 
@@ -197,6 +197,10 @@ class BlockChecksums:
             end = block * self._block
         return begin
 
+    def block_begin(self, entry: int) -> int:
+        """The first entry of the block of this one."""
+        return entry - entry % self._block
+
     def block_end(self, entry: int) -> int:
         """The first entry behind the block of this one."""
         return entry - entry % self._block + self._block
@@ -241,7 +245,7 @@ class BlockChecksums:
         at = self._head_at(slot)
         self._words[at] = _NOTHING
         self._words[at + 1 : at + 1 + self._columns] = memoryview(array("Q", tail.sums))
-        self._words[at] = tail.count
+        self._words[at] = tail.end
 
     def _clear_head(self, slot: int) -> None:
         self._words[self._head_at(slot)] = _NOTHING

@@ -485,6 +485,7 @@ def find_doubt(directory: Path, manifest: Manifest) -> str:
     Raises:
         ReplayTornError: as `find_recovery`.
     """
+    ring_files.check_files(directory, manifest)
     with contextlib.closing(_Evidence(directory, manifest, None)) as evidence:
         if evidence.sync_failed:
             return evidence.why
@@ -553,6 +554,7 @@ def _settle_failed_sync(directory: Path, manifest: Manifest) -> None:
     Raises:
         RlError: it fails again.
     """
+    ring_files.check_files(directory, manifest)
     checksums = RingChecksums.read(directory, manifest)
     if checksums is None:
         return
@@ -632,7 +634,7 @@ class _Evidence:
             return None
         oldest = oldest_kept(self._directory, manifest, count)
         floor = self._lowest_whole(
-            self._checksums and self._checksums.rows,
+            self._checksums.rows if self._checksums else None,
             _Span(oldest, synced.commit.inserted if synced else 0, count),
             (synced.bound if synced else UNBOUNDED) - manifest.physical_rows,
         )
@@ -643,7 +645,7 @@ class _Evidence:
         shared_count = int(spans[(count - 1) % len(spans), 1])
         oldest = max(int(spans[floor % len(spans), 0]), shared_count - shared.capacity)
         lowest = self._lowest_whole(
-            self._checksums and self._checksums.shared,
+            self._checksums.shared if self._checksums else None,
             _Span(oldest, synced.commit.shared if synced else 0, shared_count),
             (synced.shared_bound if synced else UNBOUNDED) - shared.all_entries,
         )
@@ -664,19 +666,18 @@ class _Evidence:
         oldest = oldest_kept(self._directory, manifest, count)
         floor = min(count, max(oldest, synced.bound - manifest.physical_rows))
         if self._checksums:
-            floor = self._checksums.rows.lowest_whole(floor, count, count, unknown=True)
+            overwritten = synced.bound - manifest.physical_rows
+            floor = self._lowest_synced(self._checksums.rows, floor, count, overwritten)
         shared = manifest.shared
         if shared is None or floor == count:
             return floor
         spans = self._frame_spans()
         shared_count = synced.commit.shared
-        lowest = synced.shared_bound - shared.all_entries
-        floor = _first_row_with(spans, lowest, floor, count)
+        overwritten = synced.shared_bound - shared.all_entries
+        floor = _first_row_with(spans, overwritten, floor, count)
         if self._checksums and self._checksums.shared and floor < count:
             oldest = int(spans[floor % len(spans), 0])
-            lowest = self._checksums.shared.lowest_whole(
-                oldest, shared_count, shared_count, unknown=True
-            )
+            lowest = self._lowest_synced(self._checksums.shared, oldest, shared_count, overwritten)
             floor = _first_row_with(spans, lowest, floor, count)
         return floor
 
@@ -690,6 +691,7 @@ class _Evidence:
         """
         oldest, synced, count = span
         synced = min(max(synced, oldest), count)
+        reached = overwritten
         overwritten = min(max(overwritten, oldest), synced)
         if sums is None:
             return overwritten if synced == count else None
@@ -699,11 +701,24 @@ class _Evidence:
             return None
         if lowest > synced:
             # Entries that were being appended may lie in the oldest ones' block.
-            return lowest if synced == oldest and lowest <= sums.block_end(oldest) else None
+            shared_block = synced == oldest and sums.block_begin(oldest) < reached
+            return lowest if shared_block and lowest <= sums.block_end(oldest) else None
         floor = overwritten
         if self.sync_failed:
             floor = sums.lowest_whole(overwritten, synced, count, unknown=True)
         return sums.lowest_whole(oldest, floor, count) if floor == overwritten else floor
+
+    def _lowest_synced(self, sums: BlockChecksums, begin: int, end: int, overwritten: int) -> int:
+        """The first of synced entries from which on all are whole.
+
+        Args:
+            overwritten: the slots of entries below may hold newer ones.
+        """
+        lowest = sums.lowest_whole(begin, end, end, unknown=True)
+        if sums.block_begin(begin) < overwritten and not self.sync_failed:
+            # Newer entries may lie in the first block, so it cannot be verified.
+            return begin if lowest <= sums.block_end(begin) else lowest
+        return lowest
 
     def _frame_spans(self) -> NDArray[Any]:
         mapped = ring_files.map_columns(self._directory, self._manifest, writable=False)
@@ -715,7 +730,7 @@ class _Span(NamedTuple):
 
     oldest: int
     synced: int
-    count: int
+    end: int
 
 
 def _first_row_with(spans: NDArray[Any], entry: int, begin: int, end: int) -> int:

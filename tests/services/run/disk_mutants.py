@@ -143,7 +143,7 @@ MUTATIONS = {
     ),
     "the last commit's checksums are overwritten": Mutation(
         _CHECKSUMS,
-        "slot = _COMMIT_HEADS[self._head_count(_COMMIT_HEADS[0]) == self.tail.count]",
+        "slot = _COMMIT_HEADS[self._head_count(_COMMIT_HEADS[0]) == self.tail.end]",
         "slot = _COMMIT_HEADS[0]",
     ),
     "missing checksums are not calculated": Mutation(
