@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vedette.cli.options import Insecure, Keys, Learner, chosen_id, client_keys
+from vedette.cli.output import say
 from vedette_services.errors import NoAnswerError, ServicesError
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def status(
                 return
             _print_status(answer, manager, run, as_json=as_json)
             if asker.end and not as_json:
-                typer.echo(asker.end)
+                say(asker.end)
             if not watch:
                 return
             time.sleep(WATCH_EVERY_S)
@@ -91,7 +92,7 @@ def _print_status(answer: bytes, manager: str | None, run: Path | None, *, as_js
     elif only is None:
         print_once(status, run=run)
     else:
-        typer.echo(f"{only.id} is {only.state}, heard of {only.last_seen_s} s ago")
+        say(f"{only.id} is {only.state}, heard of {only.last_seen_s} s ago")
 
 
 def _asker(run: Path | None, learner: str, keys: ClientKeys | None) -> StatusClient | RunStatus:
@@ -115,7 +116,7 @@ def _refuse_silence(asker: StatusClient | RunStatus, timeout_s: float) -> None:
     if not asker.end:
         fix = f"`vedette doctor --learner {asker.address}` says why" if asker.address else ""
         raise NoAnswerError(asker.address or "its address", timeout_s, fix)
-    typer.echo(asker.end)
+    say(asker.end)
 
 
 def _find_manager(status: Status, manager: str) -> ManagerStatus:
@@ -136,7 +137,7 @@ def _watch(asker: StatusClient | RunStatus, timeout_s: float, run: Path | None =
     from vedette.live import view_for
 
     if asker.address:
-        typer.echo(f"asking the learner at {asker.address}", err=True)
+        say(f"asking the learner at {asker.address}", err=True)
     ended = ""
     with view_for(whole=True, run=run) as view:
         try:

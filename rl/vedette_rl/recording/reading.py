@@ -7,12 +7,14 @@ import json
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from io import TextIOWrapper
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.recording.tensorboard import iterate_records, parse_event
+from vedette_rl.storage.regular_files import open_regular
 
 _HALF_WRITTEN_BYTES = 64 << 10
 """A writer may not have finished its last bytes; more at the end of a file is damage."""
@@ -242,7 +244,7 @@ class _EventFiles:
         return True
 
     def _read_on(self, path: Path, file: _EventFile) -> None:
-        with path.open("rb") as opened:
+        with open_regular(path) as opened:
             opened.seek(file.offset)
             data = opened.read()
         file.size = file.offset + len(data)
@@ -270,13 +272,13 @@ def _damage(path: Path, file: _EventFile) -> Iterator[str]:
 def _read_jsonl(path: Path) -> tuple[CurveTable, list[str]]:
     table = CurveTable()
     broken = 0
-    with path.open(encoding="utf-8", errors="replace") as file:
+    with TextIOWrapper(open_regular(path), "utf-8", "replace") as file:
         for line in file:
             try:
                 record = json.loads(line)
                 if "text" not in record:
                     _add_record(record, table)
-            except (ValueError, TypeError, KeyError, OverflowError):
+            except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
                 broken += 1
     return table, _broken_lines(broken)
 
@@ -291,7 +293,7 @@ def _add_record(record: dict[str, object], into: CurveTable) -> None:
 def _read_csv(path: Path) -> tuple[CurveTable, list[str]]:
     table = CurveTable()
     broken = 0
-    with path.open(encoding="utf-8", errors="replace", newline="") as file:
+    with TextIOWrapper(open_regular(path), "utf-8", "replace", newline="") as file:
         rows = csv.reader(line.replace("\0", "") for line in file)
         next(rows, None)  # the names of the columns
         for row in rows:
