@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Literal
 
 import zmq
 
+from vedette_protocol import topics
 from vedette_protocol.codec import decode_control, decode_model
 from vedette_protocol.errors import ProtocolError
 from vedette_protocol.foreign_text import printable
@@ -38,6 +39,7 @@ from vedette_services.net import sockets
 from vedette_services.net.addresses import Address
 from vedette_services.net.handshake import probe_mechanism, time_handshake
 from vedette_services.net.keys import ClientKeys
+from vedette_services.net.small_packets import SEGMENT_BYTES, SmallPackets
 from vedette_services.status.client import StatusClient
 from vedette_services.status.status import Status
 
@@ -55,6 +57,11 @@ _MODEL_S = 15.0
 _ASKS = 10
 _CLOCK_OFF_S = 2.0
 _SLOW_ROUND_TRIP_S = 0.3
+_QUESTIONS = 60  # of 66 bytes: more than two packets of 1,500 bytes
+_MTU_FIX = (
+    "lower the MTU of this host's interface (ip link set dev IFACE mtu 1280), or let ICMP "
+    '"fragmentation needed" through: VPNs and tunnels carry less than 1,500 bytes'
+)
 _WORTH_A_RATE = 1 << 20  # a smaller model says nothing of the link's rate
 
 
@@ -110,12 +117,12 @@ class Examination:
             with StatusClient(address, self._keys) as asker:
                 status = asker.ask(_ANSWER_S)
                 if status is None:
-                    fix = "look at the learner's log; `vedette status` asks the same question"
-                    yield fail("status", f"no answer within {_ANSWER_S:g} s", fix)
+                    yield self._unanswered(address)
                     return
                 yield ok("key", "accepted" if self._keys else "none is asked for (--insecure)")
                 yield from _versions(status)
                 yield from self._link(asker)
+            yield self._large_messages(address)
         except RefusedError as error:
             yield refused("key", str(error))
             return
@@ -191,6 +198,46 @@ class Examination:
         else:
             yield ok("round trip", message)
 
+    def _unanswered(self, address: Address) -> Finding:
+        """Find out why there is no answer: a learner that hangs, or a network that drops it."""
+        with SmallPackets(address) as relay, StatusClient(relay.address, self._keys) as asker:
+            arrives = asker.ask(_ANSWER_S) is not None
+        if arrives:
+            return fail(
+                "status",
+                f"the answer arrives in packets of {SEGMENT_BYTES} bytes, and not in full-size "
+                f"ones within {_ANSWER_S:g} s: something on the way drops large packets",
+                _MTU_FIX,
+            )
+        fix = "look at the learner's log; `vedette status` asks the same question"
+        return fail("status", f"no answer within {_ANSWER_S:g} s", fix)
+
+    def _large_messages(self, address: Address) -> Finding:
+        """Send what fills several packets: many questions for the status at once.
+
+        The one that is asked last is answered only if all of them have arrived.
+        """
+        topics_asked = [topics.status_topic(secrets.token_hex(32)) for _ in range(_QUESTIONS)]
+        sent = sum(map(len, topics_asked))
+        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        deadline = time.monotonic() + _ANSWER_S
+        unanswered = set(topics_asked)
+        try:
+            with sockets.control_sub(context, address, *topics_asked, keys=self._keys) as control:
+                while unanswered and (left := deadline - time.monotonic()) > 0:
+                    if control.poll(int(left * 1000) + 1):
+                        unanswered.discard(control.recv_multipart()[0])
+        finally:
+            context.destroy(linger=0)
+        if unanswered:
+            return fail(
+                "large messages",
+                f"{sent:,} bytes at once do not reach it within {_ANSWER_S:g} s, and short "
+                "messages do: something on the way drops large packets",
+                _MTU_FIX,
+            )
+        return ok("large messages", f"{sent:,} bytes at once reach it, and its answers come back")
+
     # Run
 
     def _run_and_environment(self, address: Address, status: Status) -> Iterator[Finding]:
@@ -219,9 +266,9 @@ class Examination:
         self, context: zmq.Context[zmq.Socket[bytes]], address: Address, me: str
     ) -> Run | Stop | None:
         """Ask for the run as a manager does; None if there is none yet."""
-        topics = sockets.manager_subscriptions(me)
+        subscribed = sockets.manager_subscriptions(me)
         deadline = time.monotonic() + _RUN_S
-        with sockets.control_sub(context, address, *topics, keys=self._keys) as control:
+        with sockets.control_sub(context, address, *subscribed, keys=self._keys) as control:
             while (left := deadline - time.monotonic()) > 0:
                 if control.poll(int(left * 1000) + 1):
                     message = decode_control(control.recv_multipart()[1:])
@@ -287,6 +334,7 @@ def examine_environment(
     from vedette_rl.envs.make import probe_environment
     from vedette_services.actors.actor import check_schema
     from vedette_services.actors.run_validation import validate_run
+    from vedette_services.config.peer_settings import read_peer_settings
 
     if run is None and env is None:
         yield warn("environment", "not looked at: there is no run", "--env ID builds one")
@@ -297,7 +345,7 @@ def examine_environment(
         else:
             assert run is not None
             validate_run(run, allow_import)  # refuses an import that is not allowed
-            config = EnvConfig.model_validate(dict(run.env))
+            config = read_peer_settings(EnvConfig, run.env)
         spaces = probe_environment(config)
         yield ok("environment", f"{config.id} can be built and stepped here")
         if run is not None:
@@ -317,9 +365,10 @@ def examine_environment(
 def _speed(env: EnvConfig, run: Run | None, count: int) -> Iterator[Finding]:
     """Measure the environment's steps per second here, and what that is for the host's actors."""
     from vedette_services.config.parts import ActorsConfig
+    from vedette_services.config.peer_settings import read_peer_settings
     from vedette_services.config.probing import EnvironmentProbe
 
-    actors = ActorsConfig() if run is None else ActorsConfig.model_validate(dict(run.actors))
+    actors = ActorsConfig() if run is None else read_peer_settings(ActorsConfig, run.actors)
     if run is not None and actors.count * actors.envs_per_actor <= 1:
         return  # it may be a robot, which must not be tried out
     if env.is_declared or env.is_vector_form:

@@ -269,7 +269,7 @@ static void on_failed_handshake(vedette *v) {
         vd_set_error(v, "the learner at %s:%d runs without keys, so that it cannot be told from another; start it with "
                         "--keys, or give no keys here if you trust the network", v->host, v->port);
     else if (v->refused > 1)
-        vd_set_error(v, "the learner at %s:%d has another key than learner.toml says; copy this host's folder anew "
+        vd_set_error(v, "the learner at %s:%d has another key than learner.toml says; copy this host's folder again "
                         "from the learner's --keys folder", v->host, v->port);
 }
 

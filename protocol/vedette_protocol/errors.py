@@ -11,6 +11,7 @@
     ├── LedgerFullError       more managers at once than the ledger keeps
     ├── RetiredError          a message of an incarnation that the ledger has closed
     └── StampError            bytes that are not a ledger
+        └── LedgerFormatError     a ledger of another format
     WindowFullError           a batch was added to a full window: an error of the caller
 """
 
@@ -109,6 +110,7 @@ class RetiredError(ProtocolError):
         )
         self.manager = manager
         self.incarnation = incarnation
+        self.replaced = replaced
 
 
 class StampError(ProtocolError):
@@ -116,6 +118,19 @@ class StampError(ProtocolError):
 
     def __init__(self, why: str) -> None:
         super().__init__(f"the ledger cannot be read: {why}")
+
+
+class LedgerFormatError(StampError):
+    """A ledger of another format.
+
+    Args:
+        found, ours: the format that it names, and the one that is read here.
+    """
+
+    def __init__(self, found: object, ours: int) -> None:
+        super().__init__(f"its format is {found!r}, expected {ours}")
+        self.found = found
+        self.ours = ours
 
 
 class WindowFullError(Exception):

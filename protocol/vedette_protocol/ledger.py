@@ -26,7 +26,13 @@ from vedette_protocol.account import (
     SampleAccounting,
     check_count,
 )
-from vedette_protocol.errors import LedgerFullError, MalformedError, RetiredError, StampError
+from vedette_protocol.errors import (
+    LedgerFormatError,
+    LedgerFullError,
+    MalformedError,
+    RetiredError,
+    StampError,
+)
 from vedette_protocol.limits import (
     EXTRAS_MAX,
     OLD_ACCOUNTS_MAX,
@@ -83,8 +89,10 @@ class Ledger:
         """
         try:
             value = unpack(stamp, STAMP_MAX_BYTES)
-            if type(value) is not list or not value or value[0] != _FORMAT:
-                raise StampError(f"expected format {_FORMAT}")
+            if type(value) is not list or not value:
+                raise StampError(f"expected a list of format {_FORMAT}")
+            if value[0] != _FORMAT:
+                raise LedgerFormatError(value[0], _FORMAT)
             _, run_id, next_number, closed, retired, packed = value
             entries = [ManagerEntry.from_bytes(blob) for blob in packed]
             ledger = cls(str(run_id), SampleAccounting.from_wire(closed))

@@ -4,7 +4,8 @@ Managers send `Batch` and `Report` (PUSH to PULL). The learner publishes `Run`, 
 `Refusal` and `Status` on the control channel and `ModelChunk` on the model channel (XPUB to SUB).
 
 Another message is another class here and in the union of its channel at the end of this file, and
-a case in the `match` that handles it.
+a case in the `match` that handles it. It is sent to peers that list its feature in `FEATURES`:
+those of earlier releases refuse a kind that they do not know.
 
 Rows are transitions, or whatever the schema says a row is. `produced`, `inserted`, `dropped` and
 `rejected` count rows; sequence numbers, `contiguous` and `extras` count batches.
@@ -61,6 +62,9 @@ EVALUATE: Final = "evaluate"
 
 FEATURES: Final[tuple[str, ...]] = (EVALUATE,)
 """What this side can do beyond version 2. A side uses only what the other one lists, too."""
+
+NO_PLACE: Final = "place"
+"""The code of a refusal that passes: the learner has no place for this manager now."""
 
 ActorIndex: TypeAlias = Annotated[int, integer(0, ACTOR_MAX)]
 Features: TypeAlias = Annotated[tuple[str, ...], ids(FEATURES_MAX)]
@@ -322,10 +326,11 @@ class Stop:
 @message("refusal", "control")
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The learner refuses this manager, which ends with exit status 3.
+    """The learner refuses this manager, which ends.
 
     Args:
-        code: ``version`` or ``id``; a manager ends whatever it is.
+        code: ``version`` or ``id``, for good; or ``place``, so that it may start again. A manager
+            ends whatever it is.
     """
 
     manager: Id

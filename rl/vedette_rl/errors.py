@@ -18,10 +18,12 @@
     ├── ImportNotAllowedError      a module that this host does not import for others
     ├── RowColumnError, CustomPartError, HindsightError     rows, and what makes them
     ├── ModelMismatchError, PolicyFileError, CheckpointError     weights
+    │   └── CheckpointFormatError
     ├── DivergedError              weights that are not finite, or do not move any more
     ├── DataSetError               recorded data
     ├── ReplayFormatError          a replay on disk that is another than asked for
     │   └── ReplayTornError            or whose file is damaged
+    ├── ReplayRowsLostError        a replay on disk whose last rows are lost while it is in use
     ├── ReplayBudgetError, ReplayOverrunError, EmptyReplayError     a replay's size
     ├── LatestValueFormatError, MapSpaceError, OneWriterError     maps and files of processes
     ├── RecordingError             a record cannot be written
@@ -296,6 +298,26 @@ class TakeoverError(InputError):
         self.why = why
 
 
+def other_format(found: object, ours: int) -> str:
+    """Describe the format of a file that this release does not read, with the fix.
+
+    Args:
+        found: what the file says that its format is.
+        ours: the format that this release reads.
+    """
+    if type(found) is int and found > ours:
+        return (
+            f"made by a newer version of vedette (its format is {found}, and {ours} is read here): "
+            "install that version"
+        )
+    if type(found) is int:
+        return (
+            f"made by an older version of vedette (its format is {found}, and {ours} is read here):"
+            " take that version for it"
+        )
+    return f"its format is {found!r}, and {ours} is read here"
+
+
 class CheckpointError(RlError):
     """A state cannot be written or read."""
 
@@ -303,6 +325,17 @@ class CheckpointError(RlError):
         super().__init__(f"cannot {what} checkpoint {path}: {why}")
         self.path = path
         self.why = why
+
+
+class CheckpointFormatError(CheckpointError):
+    """A checkpoint is whole, and of a format that is not read here: no older one takes its place.
+
+    Args:
+        found: the format that it names.
+    """
+
+    def __init__(self, path: Path, found: object, ours: int) -> None:
+        super().__init__(path, "read", other_format(found, ours))
 
 
 class PolicyFileError(RlError):
@@ -364,6 +397,23 @@ class ReplayTornError(ReplayFormatError):
             f"the replay's file {path} {why}: delete {path.parent} to begin an empty replay"
         )
         self.path = path
+        self.why = why
+
+
+class ReplayRowsLostError(RlError):
+    """The last rows of a replay are lost, and it cannot be recovered beneath its readers.
+
+    Args:
+        directory: the replay's.
+        why: what was found.
+    """
+
+    def __init__(self, directory: Path, why: str) -> None:
+        super().__init__(
+            f"the replay in {directory} is in use: {why}: check the disk, and start the learner "
+            "again, which recovers the replay"
+        )
+        self.directory = directory
         self.why = why
 
 

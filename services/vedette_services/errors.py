@@ -7,7 +7,8 @@
     │   ├── ConfigError                what was configured cannot be done
     │   │   ├── SettingError           a key of the configuration, with the fix
     │   │   │   └── AddressError       a host and port
-    │   │   └── ManySettingsError      several of them, a line each
+    │   │   ├── ManySettingsError      several of them, a line each
+    │   │   └── NewerRunError          a newer version has written a run
     │   ├── KeysError                  key files that are missing, broken, or open to others
     │   ├── RunInUseError              another learner runs in a run directory
     │   ├── NotARunError               a folder that holds no run
@@ -23,6 +24,9 @@
     ├── HandoverError              1   an actor's shared memory holds nonsense
     ├── EnvironmentProcessError    1   an environment in a process of its own failed or died
     ├── ChildFailedError           1   a process of a daemon died and would die again
+    ├── StartRefusedError          1   the system starts no further process now
+    ├── HungError                  1   a process of a learner that answers stands still
+    │   └── ChildHungError             again and again, so that the learner gives up
     ├── ReplayWaitError            1   a batch may not be drawn yet
     ├── UnsavedEndError            1   a run has ended, and its end is not on the disk
     └── DaemonFailedError          1, 2 or 3: a daemon that we started ended badly
@@ -65,6 +69,8 @@ _FILE_FIXES: dict[int | None, str] = {
     errno.EROFS: "choose a place that can be written",
     errno.EACCES: "let this user read and write it",
     errno.EPERM: "let this user read and write it",
+    errno.EMFILE: "raise the limit of open files (ulimit -n, systemd's LimitNOFILE)",
+    errno.ENFILE: "raise the host's limit of open files (fs.file-max)",
 }
 
 _BIND_FIXES: dict[int | None, str] = {
@@ -201,6 +207,26 @@ class AddressError(SettingError):
     def __init__(self, text: str, why: str, fix: str = _FIX) -> None:
         super().__init__(f"address {text!r}", why, fix)
         self.text = text
+
+
+class NewerRunError(ConfigError):
+    """A newer version of Vedette has written a run.
+
+    Args:
+        saved: the run's configuration.
+        unknown: its keys that are not known here.
+        theirs, here: versions; "" where one is not known.
+    """
+
+    def __init__(self, saved: Path, unknown: Sequence[str], theirs: str, here: str) -> None:
+        made_by = f"{theirs}; " if theirs and theirs != here else ""
+        which = f"vedette {theirs}" if made_by else "that version"
+        super().__init__(
+            f"{saved}: made by a newer version of vedette ({made_by}{here or 'the one'} here does "
+            f"not know {', '.join(unknown)}); install {which}, or take out what you wrote yourself"
+        )
+        self.saved = saved
+        self.unknown = tuple(unknown)
 
 
 class KeysError(UsageError):
@@ -386,6 +412,43 @@ class ChildFailedError(ServicesError):
         self.name = name
         self.status = status
         self.report = words
+
+
+class StartRefusedError(ServicesError):
+    """The system starts no further process now.
+
+    Args:
+        name: the process that is not started.
+        limit: the limit that was met.
+        fix: what to do about it.
+    """
+
+    def __init__(self, name: str, limit: str, fix: str) -> None:
+        super().__init__(f"{name} cannot be started: {limit}; {fix}")
+        self.name = name
+        self.limit = limit
+
+
+class HungError(ServicesError):
+    """A process of a learner stands still; the sentence is the status's."""
+
+
+class ChildHungError(HungError):
+    """A process of a daemon stands still again and again.
+
+    Args:
+        name: of the process.
+        restarts: that brought nothing.
+        standstill: a sentence on the last one.
+    """
+
+    def __init__(self, name: str, restarts: int, standstill: str) -> None:
+        super().__init__(
+            f"{standstill}; {restarts} restarts of the {name} brought nothing: what holds it is "
+            "outside this program (a driver, a disk, an agent's code), or is too slow for it"
+        )
+        self.name = name
+        self.restarts = restarts
 
 
 class ReplayWaitError(ServicesError, TimeoutError):

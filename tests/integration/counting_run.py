@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from daemons import START_S, Daemon, Daemons, balances, flows, free_address, status
+from daemons import ROOT, START_S, Daemon, Daemons, balances, flows, free_address, status
 from proof import Proof, prove
 
 from vedette_services.net.addresses import Address
@@ -37,6 +37,7 @@ class CountingRun:
         env: what is played.
         agent: what would learn.
         allow: packages that managers import.
+        source: the checkout whose learner runs.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class CountingRun:
         env: str = "counting_env:Count-v0",
         agent: str = "dqn",
         allow: tuple[str, ...] = ("counting_env",),
+        source: Path = ROOT,
     ) -> None:
         self._env = env
         self._agent = agent
@@ -61,9 +63,9 @@ class CountingRun:
         self.tally.mkdir()
         self.address = bind or free_address()
         self.managers: list[Daemon] = []
-        self.learner = self.start_learner()
+        self.learner = self.start_learner(source)
 
-    def start_learner(self) -> Daemon:
+    def start_learner(self, source: Path = ROOT) -> Daemon:
         """Start it, or start it again on what it left."""
         self.learner = self._daemons.start(
             "learner",
@@ -80,11 +82,18 @@ class CountingRun:
             *SETTINGS,
             f"env.kwargs.tally={self.tally}",
             *self._settings,
+            source=source,
         )
         return self.learner
 
     def start_manager(
-        self, name: str, *, count: int = 1, to: Address | None = None, run_in: tuple[str, ...] = ()
+        self,
+        name: str,
+        *,
+        count: int = 1,
+        to: Address | None = None,
+        run_in: tuple[str, ...] = (),
+        source: Path = ROOT,
     ) -> Daemon:
         manager = self._daemons.start(
             name,
@@ -98,6 +107,7 @@ class CountingRun:
             *self._allowed,
             *self._secured,
             run_in=run_in,
+            source=source,
         )
         self.managers.append(manager)
         return manager

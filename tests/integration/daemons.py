@@ -61,13 +61,16 @@ class Daemons:
     def __exit__(self, *_: object) -> None:
         self.end()
 
-    def start(self, name: str, *arguments: object, run_in: Sequence[str] = ()) -> Daemon:
+    def start(
+        self, name: str, *arguments: object, run_in: Sequence[str] = (), source: Path = ROOT
+    ) -> Daemon:
         """Start ``vedette ARGUMENTS``; its output goes to ``NAME.log``, appended.
 
         Args:
             run_in: a command line to run it under, such as ``ip netns exec NAME``.
+            source: the checkout whose packages run.
         """
-        daemon = Daemon(name, self, [*run_in, *vedette(*arguments)])
+        daemon = Daemon(name, self, [*run_in, *vedette(*arguments)], source)
         self.started.append(daemon)
         return daemon
 
@@ -106,14 +109,14 @@ class Daemons:
 class Daemon:
     """One `vedette` command in a session of its own."""
 
-    def __init__(self, name: str, house: Daemons, argv: Sequence[str]) -> None:
+    def __init__(self, name: str, house: Daemons, argv: Sequence[str], source: Path = ROOT) -> None:
         self.name = name
         self.house = house
         self.log_file = house.place / f"{name}.log"
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(
                 list(argv),
-                env=environment(house.mark),
+                env=environment(house.mark, source),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -181,9 +184,9 @@ def vedette(*arguments: object) -> list[str]:
     return [sys.executable, "-m", "vedette.cli", *map(str, arguments)]
 
 
-def environment(mark: str) -> dict[str, str]:
+def environment(mark: str, source: Path = ROOT) -> dict[str, str]:
     """Of every daemon: our packages and the tests' own can be imported, one thread each."""
-    path = [str(HERE), *(str(ROOT / room) for room in ("protocol", "rl", "services"))]
+    path = [str(HERE), *(str(source / room) for room in ("protocol", "rl", "services", "app"))]
     return {
         **{k: v for k, v in os.environ.items() if not k.startswith("VEDETTE_")},
         "PYTHONPATH": os.pathsep.join(path),

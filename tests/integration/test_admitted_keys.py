@@ -135,3 +135,22 @@ def test_a_key_that_is_added_is_let_in_without_a_restart(
     add_key(folder, "c")
     wait_for(lambda: "key c is let in" in gateway.log, "word of it", LOOKED_WITHIN_S)
     manager("c", "late").send_some(2)
+
+
+def test_a_gateway_that_starts_while_the_folder_is_missing_tells_nobody_to_give_up(
+    gateway: GatewayProcess, folder: Path, manager: Callable[..., HonestManager]
+) -> None:
+    """Its client is not let in, is not refused for good either, and connects by itself once the
+    folder is back; `StatusClient` raises where a manager ends with 3."""
+    gateway.status()
+    admitted = folder / "admitted"
+    admitted.rename(folder / "away")
+    gateway.end()
+    gateway.start()
+    wait_for(lambda: "others wait" in gateway.log, "a warning")
+    waits = manager("a", "waits")
+    with StatusClient(gateway.address, ClientKeys.read(folder / "hosts" / "b")) as asker:
+        assert asker.ask(3.0) is None
+        (folder / "away").rename(admitted)
+        assert asker.ask(20) is not None
+    waits.send_some(2)

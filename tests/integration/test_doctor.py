@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import socket
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -66,6 +66,7 @@ def test_a_host_that_can_take_part_is_told_so(
         "version",
         "clock",
         "round trip",
+        "large messages",
         "run",
         "model",
         "environment",
@@ -225,3 +226,91 @@ def test_a_learner_of_another_protocol_is_refused_at_once() -> None:
         context.term()
     assert found.status == 3
     assert "protocol version 3" in found.message
+
+
+class BlackHole:
+    """A road to a learner's control port that swallows packets over 1,000 bytes and says nothing.
+
+    Who takes no more than that in a packet, as its greeting says, gets everything.
+
+    Args:
+        way: the direction in which they are swallowed.
+    """
+
+    LARGEST = 1000
+
+    def __init__(self, learner: Address, way: Literal["up", "down"]) -> None:
+        self._way = way
+        self._learner = learner
+        self._ends: list[socket.socket] = []
+        self._threads: list[threading.Thread] = []
+        while True:
+            self.address = Address("127.0.0.1", free_port())
+            with suppress(OSError):
+                self._listeners = [
+                    socket.create_server(("127.0.0.1", self.address.port + k)) for k in range(3)
+                ]
+                break
+        for k, listener in enumerate(self._listeners):
+            self._start(self._serve, k, listener)
+
+    def _start(self, task: Callable[..., None], *arguments: object) -> None:
+        thread = threading.Thread(target=task, args=arguments)
+        self._threads.append(thread)
+        thread.start()
+
+    def close(self) -> None:
+        for each in (*self._listeners, *self._ends):
+            with suppress(OSError):  # it is closed
+                each.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join(5)
+        for each in (*self._listeners, *self._ends):
+            each.close()
+
+    def _serve(self, above: int, listener: socket.socket) -> None:
+        with suppress(OSError):  # until it is closed
+            while True:
+                near, _ = listener.accept()
+                far = socket.create_connection((self._learner.host, self._learner.port + above))
+                self._ends += [near, far]
+                takes = near.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG)
+                small = takes <= self.LARGEST
+                for way, source, sink in (("up", near, far), ("down", far, near)):
+                    narrow = way == self._way and above == 1 and not small
+                    self._start(self._carry, source, sink, narrow)
+
+    def _carry(self, source: socket.socket, sink: socket.socket, narrow: bool) -> None:
+        with suppress(OSError):
+            while data := source.recv(65_536):
+                if narrow and len(data) > self.LARGEST:
+                    return  # sent again and again, and nothing behind it comes through
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
+
+
+@pytest.mark.parametrize(
+    ("way", "check", "said"),
+    [
+        ("down", "status", "the answer arrives in packets of 536 bytes, and not in full-size ones"),
+        ("up", "large messages", "bytes at once do not reach it within 2 s, and short messages do"),
+    ],
+)
+def test_a_network_that_swallows_large_packets_is_named(
+    gateway: GatewayProcess,
+    monkeypatch: pytest.MonkeyPatch,
+    way: Literal["up", "down"],
+    check: str,
+    said: str,
+) -> None:
+    keys = ClientKeys.read(gateway.run.root.parent / "keys" / "hosts" / "a")
+    monkeypatch.setattr("vedette.doctor._ANSWER_S", 2.0)
+    road = BlackHole(gateway.address, way)
+    try:
+        found = worst(looked(road.address, keys))
+    finally:
+        road.close()
+    assert (found.check, found.status) == (check, 1)
+    assert said in found.message
+    assert "something on the way drops large packets" in found.message
+    assert "mtu 1280" in found.fix

@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 
 import pytest
-from counting_run import SETTINGS, CountingRun
 from daemons import (
     HERE,
     Daemon,
@@ -21,47 +20,11 @@ from daemons import (
     kill_child,
     wait_for,
 )
+from loop_run import LoopRun
 
 import vedette
 
 pytestmark = pytest.mark.timeout(240)
-
-RATE = 8.0
-WARMUP = 500
-
-
-class LoopRun(CountingRun):
-    """Counting environments that feed the loop of `replay_loop`."""
-
-    def __init__(self, daemons: Daemons, *settings: str) -> None:
-        drawn = (
-            f"learner.warmup_period={WARMUP}",
-            f"replay.samples_per_insert={RATE}",
-            "agent.batch_size=64",
-        )
-        super().__init__(
-            daemons, *drawn, *settings, agent="", allow=("counting_env", "replay_loop")
-        )
-
-    def start_learner(self) -> Daemon:
-        self.learner = Daemon(
-            "loop",
-            self._daemons,
-            [
-                *(sys.executable, str(HERE / "replay_loop.py"), str(self.run), str(self.address)),
-                *(*SETTINGS, f"env.kwargs.tally={self.tally}", *self._settings),
-            ],
-        )
-        self._daemons.started.append(self.learner)
-        return self.learner
-
-    def assert_nothing_was_lost(self) -> dict[str, int]:
-        """The limiter held, too."""
-        accounting = super().assert_nothing_was_lost()
-        drawn_per_insert: float = self.summary["limiter"]["samples_per_insert"]
-        after_warmup = accounting["inserted"] - WARMUP
-        assert drawn_per_insert * after_warmup <= RATE * (after_warmup + 0.1 * WARMUP)
-        return accounting
 
 
 @pytest.mark.slow

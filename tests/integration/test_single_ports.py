@@ -39,7 +39,7 @@ def test_each_of_the_three_ports_may_be_cut_alone(daemons: Daemons) -> None:
             took = time.monotonic() - began
             print(f"port {port}: flow again after {took:.1f} s")
             assert took < BACK_S
-        assert "connecting anew" in manager.log  # of control: silence makes every socket anew
+        assert "connecting again" in manager.log  # of control: silence makes every socket anew
         wait_for(lambda: steps_of(run, "late") > 0, "steps of the late manager")
         run.assert_nothing_was_lost()
 

@@ -77,7 +77,7 @@ def test_checkpoints_of_which_none_can_be_read_are_refused_before_the_start(
     assert states
     (said,) = run.learner.log.removeprefix(before).splitlines()
     assert said.startswith("vedette: cannot read checkpoint ")
-    assert said.endswith("aside to learn anew on the samples that are there")
+    assert said.endswith("aside to learn again from the samples that are there")
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgpack  # type: ignore[import-untyped]  # it ships no types
 import pytest
+from golden_frames import channel_of
 from hypothesis import example, given
 from hypothesis import strategies as st
 from wire_examples import EXAMPLES, SCHEMA, example_batch
@@ -19,19 +20,19 @@ from vedette_protocol.codec import decode_control, decode_model, decode_up, enco
 from vedette_protocol.errors import MalformedError, ProtocolError, Sender, VersionError
 from vedette_protocol.limits import CHUNK_MAX_BYTES, HEADER_MAX_BYTES, PAYLOAD_MAX_BYTES
 from vedette_protocol.messages import Buffer, Report
+from vedette_protocol.wire import CODECS
 
 Decoder = Callable[[Sequence[Buffer]], object]
 
-DECODERS: dict[str, Decoder] = {
-    "batch": decode_up,
-    "report": decode_up,
-    "run": decode_control,
-    "ack": decode_control,
-    "stop": decode_control,
-    "refusal": decode_control,
-    "status": decode_control,
-    "model": decode_model,
+BY_CHANNEL: dict[str, Decoder] = {
+    "samples": decode_up,
+    "control": decode_control,
+    "models": decode_model,
 }
+DECODERS: dict[str, Decoder] = {
+    codec.kind: BY_CHANNEL[channel_of(EXAMPLES[codec.kind])] for codec in CODECS.values()
+}
+"""Of every kind of message."""
 
 WRONG = [
     *(None, True, False, 1.5, float("nan"), float("inf"), b"bytes", [], {}, [1], {"a": 1}),

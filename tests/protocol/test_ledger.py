@@ -12,7 +12,13 @@ from wire_examples import REPORT, example_batch
 
 from vedette_protocol.account import SampleAccounting
 from vedette_protocol.codec import decode_control, encode
-from vedette_protocol.errors import LedgerFullError, RetiredError, Sender, StampError
+from vedette_protocol.errors import (
+    LedgerFormatError,
+    LedgerFullError,
+    RetiredError,
+    Sender,
+    StampError,
+)
 from vedette_protocol.ledger import Ledger
 from vedette_protocol.limits import (
     ACCOUNTS_MAX,
@@ -421,6 +427,13 @@ def test_the_stamp_follows_every_change() -> None:
 def test_bytes_that_are_no_ledger_are_refused(stamp: bytes) -> None:
     with pytest.raises(StampError, match="the ledger cannot be read"):
         Ledger.from_bytes(stamp, 0.0)
+
+
+@pytest.mark.parametrize("written", [1, 3])
+def test_a_ledger_of_another_format_says_which(written: int) -> None:
+    with pytest.raises(LedgerFormatError) as refused:
+        Ledger.from_bytes(pack([written, RUN, 0, [0] * 8, [], []]), 0.0)
+    assert (refused.value.found, refused.value.ours) == (written, 2)
 
 
 @given(st.integers(0, 400), st.integers(0, 255))

@@ -59,6 +59,8 @@ SAID: dict[str, Any] = {
     "time": {"training_s": 2.0, "optimizing_s": 1.0, "sampling_s": 0.5, "waiting_s": 0.2},
     "replay": {"size": 900, "capacity": 5000, "bytes": 90_000, "disk_lag_s": 2.5},
     "limiter": {"samples_per_insert": 8.0, "state": "open", "reason": ""},
+    "disk": {"free_bytes": 5000, "total_bytes": 90_000, "reserve_bytes": 800, "short": ""},
+    "heartbeat": {"trainer_s": 0.5, "gateway_s": 0.1, "hung": 0, "reason": ""},
     "lag": {"mean": 1.0, "p95": 2.0, "max": 3.0, "seconds_mean": 0.1},
     "eval": {"return_mean": None, "best_return_mean": 20.5},
     "garbage": 0,
@@ -177,7 +179,8 @@ def test_every_alert_is_of_numbers_that_are_there_and_says_what_is_wrong() -> No
     text = (ROOT / "deploy" / "prometheus" / "vedette.rules.yml").read_text()
     (group,) = yaml.safe_load(text)["groups"]
     alerts = {rule["alert"]: rule for rule in group["rules"]}
-    assert {"VedetteCheckpointFails", "VedetteCheckpointOld"} < alerts.keys()
+    named = {"VedetteCheckpointFails", "VedetteCheckpointOld", "VedetteStandsStill"}
+    assert named | {"VedetteDiskFull"} < alerts.keys()
     for rule in alerts.values():
         assert rule["labels"]["severity"] in ("critical", "warning")
         assert rule["annotations"]["summary"]

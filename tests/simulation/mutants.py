@@ -2,41 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
-from dataclasses import dataclass
-from importlib.machinery import ModuleSpec
 from pathlib import Path
 from statistics import median
 
+sys.path.append(str(Path(__file__).parents[1] / "support"))  # where this runs as a program
+
+from mutation import Mutation
+
 _REPEATS = 5  # searches, each from another seed on
 _SEEDS_MAX = 400
-
-
-@dataclass(frozen=True, slots=True)
-class Mutation:
-    """A fault put into the code: `old`, which is there once, becomes `new`."""
-
-    module: str
-    old: str
-    new: str
-
-    def install(self) -> None:
-        """Import the module with the fault; call before anything else imports it."""
-        spec = importlib.util.find_spec(self.module)
-        assert spec is not None
-        source = self.mutate(spec)
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[self.module] = module
-        exec(compile(source, str(spec.origin), "exec"), module.__dict__)
-
-    def mutate(self, spec: ModuleSpec) -> str:
-        """Return the module's source with the fault."""
-        assert spec.origin is not None
-        source = Path(spec.origin).read_text()
-        assert source.count(self.old) == 1, f"{self.module} has not exactly one {self.old!r}"
-        return source.replace(self.old, self.new)
 
 
 _WINDOW = "vedette_protocol.send_window"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from simulated_fleet import SimulatedFleet
 
 _LINES = {
-    "silence": ("waiting for the learner at ", "no word from ", "connecting anew to "),
+    "silence": ("waiting for the learner at ", "no word from ", "connecting again to "),
     "credit": ("the learner takes no samples now: ",),
     "starting": ("the learner at memory is there and announces no run yet: ",),
     "rejected": ("the learner rejects batches of this manager: ", "the run has all its samples: "),

@@ -11,7 +11,7 @@ import typer
 
 from vedette.cli.options import Insecure, Keys, Learner, chosen_id, client_keys
 from vedette.cli.output import say
-from vedette_services.errors import NoAnswerError, ServicesError
+from vedette_services.errors import HungError, NoAnswerError, ServicesError
 
 if TYPE_CHECKING:
     from vedette_services.net.keys import ClientKeys
@@ -49,6 +49,8 @@ def status(
 ) -> None:
     """Show how a run is doing. Steps, returns, samples, lag, managers, who waits for what.
 
+    Status 1 if no learner answers, or if one of its processes is hung.
+
     \b
     vedette status
     vedette status runs/cart
@@ -67,16 +69,18 @@ def status(
             if answer is None:
                 _refuse_silence(asker, timeout)
                 return
-            _print_status(answer, manager, run, as_json=as_json)
+            answered = _print_status(answer, manager, run, as_json=as_json)
             if asker.end and not as_json:
                 say(asker.end)
             if not watch:
+                if answered.heartbeat.hung and manager is None and not asker.end:
+                    raise HungError(answered.heartbeat.reason)
                 return
             time.sleep(WATCH_EVERY_S)
 
 
-def _print_status(answer: bytes, manager: str | None, run: Path | None, *, as_json: bool) -> None:
-    """Print a status, or what it says about one manager.
+def _print_status(answer: bytes, manager: str | None, run: Path | None, *, as_json: bool) -> Status:
+    """Print a status, or what it says about one manager; returns it.
 
     Raises:
         ServicesError: the learner does not know it, or counts it as gone.
@@ -93,6 +97,7 @@ def _print_status(answer: bytes, manager: str | None, run: Path | None, *, as_js
         print_once(status, run=run)
     else:
         say(f"{only.id} is {only.state}, heard of {only.last_seen_s} s ago")
+    return status
 
 
 def _asker(run: Path | None, learner: str, keys: ClientKeys | None) -> StatusClient | RunStatus:
@@ -115,7 +120,7 @@ def _refuse_silence(asker: StatusClient | RunStatus, timeout_s: float) -> None:
     """
     if not asker.end:
         fix = f"`vedette doctor --learner {asker.address}` says why" if asker.address else ""
-        raise NoAnswerError(asker.address or "its address", timeout_s, fix)
+        raise NoAnswerError(asker.address or "its address", timeout_s, asker.silence_reason or fix)
     say(asker.end)
 
 

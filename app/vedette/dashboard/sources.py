@@ -41,6 +41,7 @@ SILENT_S = 10.0
 
 _RECORDS_MAX = 40  # runs whose curves are kept in memory
 _POINTS_MAX = 20_000  # of a curve in memory, at even distances
+_READ_BYTES = 64 << 20  # of the records of a run, at its first page; what is added later is read
 _EVENTS_MAX = 500
 _STEP_END = 1 << 63  # of a `Curve`; a status may hold a larger number
 
@@ -96,7 +97,7 @@ class DirectorySource:
         version = self.version(key)
         known, record, reader = self._records.pop(key, (None, None, None))
         if record is None or known != version:
-            reader = reader or CurveReader(self._paths[key], _POINTS_MAX)
+            reader = reader or CurveReader(self._paths[key], _POINTS_MAX, _READ_BYTES)
             record = read_record(self._paths[key], reader)
         assert reader is not None  # it comes with the record
         self._records[key] = version, record, reader  # the last one used

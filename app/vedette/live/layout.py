@@ -247,9 +247,12 @@ def _add_bar(grid: Table, width: int, share: float, message: str) -> None:
 
 
 def _wait_style(status: Status) -> str:
-    """Amber only where somebody has to do something: sides that wait for each other are normal."""
+    """Colours only where somebody has to do something: sides that wait for each other are normal,
+    and a process that is hung is a fault."""
+    if status.heartbeat.hung:
+        return "red"
     unattended = status.managers_present == 0 and (elapsed_seconds(status) or 0.0) >= _NOBODY_S
-    return "yellow" if unattended or status.checkpoint.failing else ""
+    return "yellow" if unattended or status.checkpoint.failing or status.disk.short else ""
 
 
 _ACTORS = 64

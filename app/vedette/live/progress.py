@@ -19,6 +19,9 @@ PACE_S = 60.0
 TREND = 10
 """Evaluations, the last ones, of which the trend is computed."""
 
+_READ_BYTES = 8 << 20
+"""Of the records of a long run, so much is read, at even distances: within about a second."""
+
 _TREND_LEAST = 4
 _COLUMNS_EACH = 4
 _BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -75,11 +78,12 @@ class ProgressTracker:
 
     def _read_records(self, run: Path) -> None:
         """Begin with what is recorded of a run."""
-        if not any((run / name).exists() for name in ("tensorboard", "records.jsonl")):
+        recorded = ("tensorboard", "records.jsonl", "records.csv")
+        if not any((run / name).exists() for name in recorded):
             return
         from vedette_rl.recording.reading import read_curves  # slow to load
 
-        curves = read_curves(run).curves
+        curves = read_curves(run, bytes_max=_READ_BYTES).curves
         if evaluated := curves.get("eval/mean_reward"):
             self._evaluations.extend(map(float, evaluated.values))
             self._first_return = float(evaluated.values[0])

@@ -25,6 +25,8 @@ if TYPE_CHECKING:  # rich is loaded only where there is a terminal to draw on
     from rich.live import Live
 
 LINE_EVERY_S = 5.0
+LINE_PART = 1000
+LINE_MOST_S = 60.0
 EVALUATION_EVERY_S = 1.0
 """Least time between two evaluations that are printed."""
 PIPE_WIDTH = 120
@@ -61,6 +63,9 @@ class View:
 class LineView(View):
     """Prints a line every few seconds, and one for each evaluation.
 
+    After some hours lines are 1/`LINE_PART` of the time apart, at most a minute: a log of months is
+    read, too.
+
     Args:
         every_s: seconds between lines.
         out: the output; None: the standard output.
@@ -93,7 +98,7 @@ class LineView(View):
             self.print_line(evaluation_line(status))
         now = self._now()
         self._heard = self._heard if status is None else now
-        if now - self._last < self._every_s:
+        if now - self._last < max(self._every_s, self._part_s(now)):
             return
         self._last = now
         if status is not None:
@@ -105,9 +110,12 @@ class LineView(View):
 
     def _is_evaluation_due(self) -> bool:
         now = self._now()
-        is_due = now - self._last_evaluation >= EVALUATION_EVERY_S
+        is_due = now - self._last_evaluation >= max(EVALUATION_EVERY_S, self._part_s(now))
         self._last_evaluation = now if is_due else self._last_evaluation
         return is_due
+
+    def _part_s(self, now: float) -> float:
+        return min((now - self._began) / LINE_PART, LINE_MOST_S)
 
     def print_line(self, text: str) -> None:
         """Print a line with the time since the beginning."""

@@ -266,6 +266,7 @@ class LocalRun:
         environment.update(report.environment)
         self._children[name] = spawn(
             argv,
+            name=f"the {name}",
             environment=environment,
             log=self._log(name),
             pass_fds=[report.fileno(), *([] if plan is None else [plan])],

@@ -378,6 +378,9 @@ class InProcessRun:
         while self._manager.exit is None:
             self._pass_time(_WAIT_S)
 
+    def mark_turn(self) -> None:
+        """Do nothing: no other process watches this one."""
+
     def is_stopped(self) -> bool:
         return bool(self._stop)
 

@@ -20,16 +20,19 @@ from vedette_rl.number_format import format_time
 from vedette_rl.recording.reading import Curve, CurveReader, Floats
 from vedette_services.config.loading import read_toml
 from vedette_services.errors import NotARunError, SettingError
+from vedette_services.run.active_time import run_seconds, start_spans
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import RunEvent, read_events
 from vedette_services.run.outcome import read_summary
-from vedette_services.run.overview import is_running, run_seconds, start_spans
+from vedette_services.run.overview import is_running
 from vedette_services.run.provenance import read_provenance
 from vedette_services.status.schema import is_against_opt_steps
 from vedette_services.status.status import Status
 from vedette_services.status.stop_conditions import exit_sentence
 
 EVALUATION = "eval/mean_reward"
+READ_BYTES = 128 << 20
+"""Of larger records parts at even distances are read, and the page says so."""
 BASELINE_COLUMNS = ("label", "seed", "env_steps", "opt_steps", "wall_s", "return_mean")
 
 
@@ -184,7 +187,7 @@ def read_record(directory: Path, curves_of: CurveReader | None = None) -> RunRec
     summary = read_summary(directory)
     if summary == Status() and run.summary_file.exists():
         notes.append("summary.json holds no summary")
-    recorded = (curves_of or CurveReader(directory)).read()
+    recorded = (curves_of or CurveReader(directory, bytes_max=READ_BYTES)).read()
     notes += recorded.damage
     events, provenance = _events(run, notes), _provenance(run, notes)
     running = is_running(run)

@@ -17,6 +17,7 @@ from vedette_rl.core.agent_config import (
 )
 from vedette_rl.networks.config import HiddenSizes, NetworkConfig, Widths
 from vedette_rl.networks.layers import Architecture, CriticArchitecture
+from vedette_rl.settings.for_peers import LEARNER_ONLY
 from vedette_rl.settings.part import SettingsPart
 from vedette_rl.settings.stored import (
     IN_WEIGHTS,
@@ -112,9 +113,9 @@ class ActorCriticConfig(NetworkConfig):
     """samples an optimization step draws (256)."""
     learning_rate: LearningRate = 3e-4
     """of Adam, for the policy and the critics (3e-4)."""
-    adam_eps: PositiveFloat = 1e-8
+    adam_eps: Annotated[PositiveFloat, LEARNER_ONLY] = 1e-8
     """Adam's epsilon (1e-8: Adam's own)."""
-    weight_decay: NonNegativeFloat = 0.0
+    weight_decay: Annotated[NonNegativeFloat, LEARNER_ONLY] = 0.0
     """of AdamW (Loshchilov & Hutter 2019, arXiv:1711.05101); 0 is Adam."""
     hidden_sizes: HiddenSizes = (256, 256)
     """of the policy (256, 256)."""
@@ -126,35 +127,35 @@ class ActorCriticConfig(NetworkConfig):
     (SAC-AE, arXiv:1910.01741; DrQ-v2). False: it learns its own."""
     policy_architecture: Annotated[Architecture, IN_WEIGHTS] = "mlp"
     """of the policy: ``mlp``, or as `critic_architecture`."""
-    critic_hidden_sizes: Annotated[Widths, IN_WEIGHTS] = ()
+    critic_hidden_sizes: Annotated[Widths, IN_WEIGHTS, LEARNER_ONLY] = ()
     """of each critic; none: as the policy's."""
-    critic_architecture: Annotated[CriticArchitecture, IN_WEIGHTS] = "mlp"
+    critic_architecture: Annotated[CriticArchitecture, IN_WEIGHTS, LEARNER_ONLY] = "mlp"
     """of each critic: ``mlp``; ``layer_norm`` normalises hidden layers before their ReLU (DroQ,
     arXiv:2110.02034, without its dropout); ``residual`` has a normalised residual block for each
     hidden size, which must be equal (SimBa, arXiv:2410.09754); ``batch_norm`` normalises each
     layer's input over the batch and does without target critics (CrossQ, arXiv:1902.05605)."""
-    n_critics: Annotated[int, Field(ge=1, le=1_000), IN_WEIGHTS] = 2
+    n_critics: Annotated[int, Field(ge=1, le=1_000), IN_WEIGHTS, LEARNER_ONLY] = 2
     """Q-functions, of which the smallest counts (2: TD3, arXiv:1802.09477)."""
-    critics_in_target: Annotated[int, Field(ge=0)] = 0
+    critics_in_target: Annotated[int, Field(ge=0), LEARNER_ONLY] = 0
     """of these, how many are drawn at random for each target, whose smallest counts; the policy
     then follows the mean of all (2 of 10: REDQ, arXiv:2101.05982). 0: all, without a draw."""
-    n_quantiles: Annotated[Quantiles, IN_WEIGHTS] = 1
+    n_quantiles: Annotated[Quantiles, IN_WEIGHTS, LEARNER_ONLY] = 1
     """quantiles of the return that each critic learns by the quantile Huber loss; 1 learns its mean
     (25: TQC, arXiv:2005.04269)."""
-    dropped_quantiles: Annotated[int, Field(ge=0)] = 0
+    dropped_quantiles: Annotated[int, Field(ge=0), LEARNER_ONLY] = 0
     """of these, how many of each critic the target leaves out, the largest of all critics' (2 of
     25: TQC)."""
-    loss: Literal["mse", "huber"] = "mse"
+    loss: Annotated[Literal["huber", "mse"], LEARNER_ONLY] = "mse"
     """of the critics where they learn means; ``mse`` is without the factor 1/2, which Adam does not
     see (`max_grad_norm` does); ``huber`` is border's SmoothL1."""
-    policy_delay: PositiveInt = 1
+    policy_delay: Annotated[PositiveInt, LEARNER_ONLY] = 1
     """optimization steps of the critics to one of the policy (2: TD3; 3: CrossQ,
     arXiv:1902.05605)."""
-    tau: PositiveFraction = 0.005
+    tau: Annotated[PositiveFraction, LEARNER_ONLY] = 0.005
     """how far an update moves the target networks (5e-3)."""
-    target_update_interval: PositiveInt = 1
+    target_update_interval: Annotated[PositiveInt, LEARNER_ONLY] = 1
     """optimization steps between two of these updates (1)."""
-    max_grad_norm: NonNegativeFloat = 0.0
+    max_grad_norm: Annotated[NonNegativeFloat, LEARNER_ONLY] = 0.0
     """clip the norm of each gradient to this; 0 is off (the paper's)."""
     uniform_warmup: bool = True
     """act uniformly at random on an untrained model (version 0), as the authors' code does for its

@@ -45,8 +45,8 @@ class Step:
             the new episode where one ended.
         valid: ``(E,)`` bool; False where a row is no transition (the reset step of Gymnasium's
             NEXT_STEP autoreset).
-        extra: further columns of the transitions that begin here ``(E, *shape)``, as the agent
-            declares them.
+        extra: further columns of the transitions that begin here ``(E, *shape)``: those that the
+            agent declares, and `INTERVENED`.
     """
 
     obs: Columns

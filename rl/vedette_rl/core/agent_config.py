@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import ConfigDict, Field, PositiveInt, model_validator
 
+from vedette_rl.settings.for_peers import LEARNER_ONLY
 from vedette_rl.settings.part import SettingsPart
 from vedette_rl.settings.stored import (
     IN_SAMPLES,
@@ -52,16 +53,16 @@ class AgentConfig(SettingsPart):
 
     name: Annotated[str, IN_WEIGHTS]
     """the registry's name of the agent, or ``module:Name``."""
-    batch_size: PositiveInt = 32
+    batch_size: Annotated[PositiveInt, LEARNER_ONLY] = 32
     """samples an optimization step draws (32: Mnih et al. 2015, table 1)."""
     discount: Annotated[Fraction, IN_SAMPLES_SUMS] = 0.99
     """gamma, per environment step (0.99: Mnih et al. 2015, table 1)."""
     n_step: Annotated[int, Field(ge=1, le=255), IN_SAMPLES] = 1
     """steps a transition spans before it bootstraps (1: one-step TD; 3 in Ape-X and Rainbow). The
     step processor sums the rewards; the agent discounts by the transition's own ``n_steps``."""
-    learning_rate: LearningRate = 1e-4
+    learning_rate: Annotated[LearningRate, LEARNER_ONLY] = 1e-4
     """Adam's step size."""
-    schedule: ScheduleConfig = ScheduleConfig()
+    schedule: Annotated[ScheduleConfig, LEARNER_ONLY] = ScheduleConfig()
     """how all learning rates change over the run."""
 
     @classmethod

@@ -14,6 +14,7 @@ import numpy as np
 from gymnasium.wrappers import FrameStackObservation
 
 from vedette_rl.envs.config import EnvConfig, WrapperConfig
+from vedette_rl.envs.description import EnvDescription, describe_environment
 from vedette_rl.envs.known_wrappers import is_known_wrapper
 from vedette_rl.envs.layout import ObservationLayout, RewardTransform, read_flags
 from vedette_rl.envs.native_vector_env import (
@@ -237,9 +238,7 @@ def examine_environment(env: Env, config: EnvConfig) -> Spaces:
         CustomNetworkError: a network of its `FrozenEncoder` has random weights.
     """
     _refuse_random_weights(env)
-    spaces = agent_spaces(
-        env.observation_space, env.action_space, stack=count_stacked_frames(env, config)
-    )
+    spaces = described_spaces(describe_environment(env), config)
     layout = ObservationLayout(env.observation_space)
     env.action_space.seed(0)
     with np.errstate(over="ignore"):  # what float32 cannot hold is found below
@@ -259,14 +258,14 @@ def vector_of_one(env: Env, config: EnvConfig, seed: int) -> VectorEnvironment:
     return LoopVectorEnv(SerialEnvs([env]), seed=seed, rewards=rewards)
 
 
-def group_spaces(group: EnvGroup, config: EnvConfig) -> Spaces:
+def described_spaces(env: EnvDescription, config: EnvConfig) -> Spaces:
     """The spaces of environments that are made, as agents see them.
 
     Raises:
         SpaceLayoutError: transitions of these spaces have no columns.
     """
-    stack = count_stacked_frames(group.example, config)
-    return agent_spaces(group.observation_space, group.action_space, stack=stack)
+    stack = count_stacked_frames(env, config)
+    return agent_spaces(env.observation_space, env.action_space, stack=stack)
 
 
 def _refuse_random_weights(env: Env) -> None:
@@ -328,7 +327,7 @@ def _wrap(
         raise UnknownEnvironmentError(config.id, f"wrapper {wrapper.name!r}: {e}") from e
 
 
-def count_stacked_frames(env: gym.Env[Any, Any], config: EnvConfig) -> int:
+def count_stacked_frames(env: EnvDescription, config: EnvConfig) -> int:
     """The number of frames that an observation of `env` is a stack of; 0: of none, or unknown.
 
     Gymnasium's `FrameStackObservation` is found wherever it is, and ALE's vector form stacks, too.
@@ -337,14 +336,6 @@ def count_stacked_frames(env: gym.Env[Any, Any], config: EnvConfig) -> int:
     if not isinstance(space, gym.spaces.Box) or len(space.shape) < 2:
         return 0
     frames = space.shape[0]
-    if frames > 1 and frames in (_wrapped_stack(env), config.stack):
+    if frames > 1 and frames in (env.wrapped_stack, config.stack):
         return frames
-    return 0
-
-
-def _wrapped_stack(env: gym.Env[Any, Any]) -> int:
-    while isinstance(env, gym.Wrapper):
-        if isinstance(env, FrameStackObservation):
-            return env.stack_size
-        env = env.env
     return 0

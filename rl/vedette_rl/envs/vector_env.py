@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from vedette_rl.core import Columns, Step
 from vedette_rl.core.columns import INTERVENED, copy_columns
+from vedette_rl.envs.description import EnvDescription, describe_environment
 from vedette_rl.envs.layout import (
     ActionConverter,
     Intervention,
@@ -25,7 +26,6 @@ from vedette_rl.envs.layout import (
     find_intervention,
     read_flags,
 )
-from vedette_rl.envs.registry import find_episode_bound
 from vedette_rl.envs.spaces import agent_spaces
 
 Env = gym.Env[Any, Any]
@@ -219,21 +219,17 @@ class EnvGroup:
     belong to the object that holds the group, so that they are the same for all subclasses.
 
     Args:
-        example: one of them.
+        description: of each.
         count: E.
     """
 
-    def __init__(self, example: Env, count: int) -> None:
-        self.example = example
-        self.observation_space = example.observation_space
-        self.action_space = example.action_space
-        self.episode_bound = find_episode_bound(example)
-        self.layout = ObservationLayout(self.observation_space)
+    def __init__(self, description: EnvDescription, count: int) -> None:
+        self.description = description
+        self.layout = ObservationLayout(description.observation_space)
         self.reward = np.zeros(count, np.float64)
         """True rewards of the last step, from row 0 on."""
         self.terminated = np.zeros(count, np.bool_)
         self.truncated = np.zeros(count, np.bool_)
-        self._flagged = False  # a flag may be set
         self.interventions: list[Intervention] = []
         """Of the last step."""
 
@@ -261,9 +257,36 @@ class EnvGroup:
         """
         raise NotImplementedError
 
+    def attribute(self, name: str) -> Any:
+        """An attribute of one of them, or of an environment that is made for it.
+
+        Raises:
+            AttributeError: they have none of this name.
+        """
+        raise NotImplementedError
+
     def close(self) -> None:
         """Close the environments."""
         raise NotImplementedError
+
+    def _note(self, error: BaseException, i: int, env: object = "") -> None:
+        error.add_note(f"in environment {i} of {len(self)}{f': {env}' if env else ''}")
+
+
+class _LocalEnvs(EnvGroup):
+    """Environments of this process.
+
+    Args:
+        envs: E environments of the same spaces.
+    """
+
+    def __init__(self, envs: Sequence[Env]) -> None:
+        super().__init__(describe_environment(envs[0]), len(envs))
+        self.envs = list(envs)
+        self._flagged = False  # a flag may be set
+
+    def attribute(self, name: str) -> Any:
+        return self.envs[0].get_wrapper_attr(name)
 
     def _write(self, results: Sequence[tuple[Any, ...]], obs: Columns) -> bool:
         """Write what the environments returned. One assignment a column: a place at a time costs
@@ -281,7 +304,7 @@ class EnvGroup:
             ]
         self.layout.write_rows(obs, seen)
         self.reward[:count] = reward
-        terminated, truncated = read_flags(self.example, terminated, truncated)
+        terminated, truncated = read_flags(self.envs[0], terminated, truncated)
         ended = True in terminated or True in truncated
         if ended or self._flagged:
             self.terminated[:count] = terminated
@@ -289,11 +312,8 @@ class EnvGroup:
             self._flagged = ended or count < len(self)  # rows behind keep what they had
         return ended
 
-    def _note(self, error: BaseException, i: int, env: object = "") -> None:
-        error.add_note(f"in environment {i} of {len(self)}{f': {env}' if env else ''}")
 
-
-class SerialEnvs(EnvGroup):
+class SerialEnvs(_LocalEnvs):
     """Steps environments one after another.
 
     Args:
@@ -301,8 +321,7 @@ class SerialEnvs(EnvGroup):
     """
 
     def __init__(self, envs: Sequence[Env]) -> None:
-        super().__init__(envs[0], len(envs))
-        self.envs = list(envs)
+        super().__init__(envs)
         self._steps = [env.step for env in envs]
 
     def reset(
@@ -334,7 +353,7 @@ Call = tuple[int, Callable[[], Any]]
 _CLOSE_S = 10.0
 
 
-class ThreadedEnvs(EnvGroup):
+class ThreadedEnvs(_LocalEnvs):
     """Steps environments side by side, each in a thread of its own.
 
     This gains time where a step waits, or computes without Python's global lock. An environment is
@@ -361,7 +380,7 @@ class ThreadedEnvs(EnvGroup):
         except BaseException:
             self.close()
             raise
-        super().__init__(self.envs[0], count)
+        super().__init__(self.envs)
 
     def _serve(self, i: int) -> None:
         while (call := self._calls[i].get()) is not None:
@@ -458,7 +477,8 @@ class LoopVectorEnv(VectorEnvironment):
         self, envs: EnvGroup | Sequence[Env], *, seed: int, rewards: RewardTransform | None = None
     ):
         group = envs if isinstance(envs, EnvGroup) else SerialEnvs(envs)
-        super().__init__(group.observation_space, group.action_space, len(group), rewards)
+        env = group.description
+        super().__init__(env.observation_space, env.action_space, len(group), rewards)
         self.group = group
         words = np.random.SeedSequence(seed).generate_state(len(group))
         self._seeds: list[int | None] = [int(word >> 1) for word in words]  # some want 31 bits
@@ -500,7 +520,7 @@ class LoopVectorEnv(VectorEnvironment):
 
     def attribute(self, name: str) -> Any:
         try:
-            return self.group.example.get_wrapper_attr(name)
+            return self.group.attribute(name)
         except AttributeError:
             return None
 

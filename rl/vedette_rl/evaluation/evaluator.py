@@ -97,7 +97,7 @@ class GreedyEvaluator:
             EnvironmentFaultError: rewards are not finite; a mean of them could not be compared.
         """
         group = self.open()
-        bound = self._bound or group.episode_bound
+        bound = self._bound or group.description.episode_bound
         table = _EpisodeTable(group, self._seed, self._episodes, bound)
         act = act_of(policy)
         ended = 0
@@ -166,7 +166,7 @@ class _EpisodeTable:
         self._begun = 0
         self._playing = [_NONE] * len(group)  # the episode at each place
         self._begin(range(len(group)))
-        self._form = ActionConverter(group.action_space, len(group))
+        self._form = ActionConverter(group.description.action_space, len(group))
 
     def __len__(self) -> int:
         return len(self._playing)
@@ -230,4 +230,4 @@ class _EpisodeTable:
     def _give_up_last(self) -> None:
         while self._playing and self._playing[-1] == _NONE:
             self._playing.pop()
-        self._form = ActionConverter(self._group.action_space, len(self._playing))
+        self._form = ActionConverter(self._group.description.action_space, len(self._playing))

@@ -26,7 +26,7 @@ from vedette_rl.core.learning import ModelInfo
 from vedette_rl.envs.layout import ActionConverter, ObservationLayout
 from vedette_rl.envs.spaces import ObservationColumn, Spaces, agent_spaces
 from vedette_rl.envs.stored_spaces import space_from_json, space_to_json
-from vedette_rl.errors import PolicyFileError, SpaceLayoutError
+from vedette_rl.errors import PolicyFileError, SpaceLayoutError, other_format
 from vedette_rl.import_by_name import find_import_names
 from vedette_rl.storage.regular_files import open_regular, parse_json
 
@@ -162,6 +162,9 @@ def read_policy(path: str | Path, *, allow_import: Allowed = False) -> PolicyFil
     except ValidationError as e:
         first = e.errors(include_url=False)[0]
         key = ".".join(map(str, first["loc"]))
+        if first["type"] == "extra_forbidden":
+            why = f"made by a newer version of vedette: agent.{key} is not known here"
+            raise PolicyFileError(path, f"{why}: install that version") from e
         raise PolicyFileError(path, f"its agent's {key}: {first['msg']}") from e
     except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as e:
         raise PolicyFileError(path, f"it is torn or foreign ({e})") from e
@@ -204,8 +207,10 @@ def _policy_file(
     path: Path, header: str, arrays: dict[str, NDArray[Any]], *, allow_import: Allowed
 ) -> PolicyFile:
     text = parse_json(header)
-    if text["format"] != FORMAT or text["format_version"] != FORMAT_VERSION:
-        raise ValueError(f"{text['format']!r}, version {text['format_version']}")
+    if text["format"] != FORMAT:
+        raise ValueError(repr(text["format"]))
+    if text["format_version"] != FORMAT_VERSION:
+        raise PolicyFileError(path, other_format(text["format_version"], FORMAT_VERSION))
     name = str(text["agent"]["name"])
     for imported in find_import_names(text["agent"]):  # the agent, its network, its exploration
         package = imported.partition(":")[0].partition(".")[0]

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from vedette_rl.core.agent_config import AgentConfig
 from vedette_rl.import_by_name import choice_or_import
+from vedette_rl.settings.for_peers import LEARNER_ONLY
 from vedette_rl.settings.stored import IN_WEIGHTS
 
 Width = Annotated[int, Field(ge=1, le=16_384)]  # two such layers: 1.1 GB of weights
@@ -53,7 +54,7 @@ class NetworkConfig(AgentConfig):
     """features of everything beside the images, ``tanh(norm(linear(vector)))`` (64: SERL)."""
     shared_cnn: Annotated[bool, IN_WEIGHTS] = False
     """all images go through the same weights; they must have one shape."""
-    random_shift: Annotated[int, Field(ge=0)] | Literal["auto"] = 0
+    random_shift: Annotated[Annotated[int, Field(ge=0)] | Literal["auto"], LEARNER_ONLY] = 0
     """shift each image of a batch at random by up to this many pixels, of ``obs`` and of
     ``next_obs``; 0 is off; ``auto`` is a 21st of the image's shorter side (4 pixels of 84: DrQ-v2,
     arXiv:2107.09645)."""

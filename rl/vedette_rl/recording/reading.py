@@ -7,13 +7,15 @@ import json
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from io import TextIOWrapper
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vedette_rl.recording.tensorboard import iterate_records, parse_event
+from vedette_rl.number_format import format_bytes
+from vedette_rl.recording.spread_reading import iterate_lines, shares, spread_spans
+from vedette_rl.recording.tensorboard import find_record, iterate_records, parse_event
 from vedette_rl.storage.regular_files import open_regular
 
 _HALF_WRITTEN_BYTES = 64 << 10
@@ -56,7 +58,7 @@ class RecordedCurves:
     damage: tuple[str, ...] = ()
 
 
-def read_curves(run: Path) -> RecordedCurves:
+def read_curves(run: Path, *, bytes_max: int | None = None) -> RecordedCurves:
     """The curves of a run, from the first of its records that has any.
 
     A run that went on from an earlier step has recorded some steps twice: the later start counts.
@@ -64,8 +66,9 @@ def read_curves(run: Path) -> RecordedCurves:
     Args:
         run: the run's directory, with ``tensorboard/``, ``records.jsonl`` or ``records.csv``; it
             may be written to meanwhile.
+        bytes_max: as `CurveReader` has it.
     """
-    return CurveReader(run).read()
+    return CurveReader(run, bytes_max=bytes_max).read()
 
 
 class CurveReader:
@@ -76,11 +79,16 @@ class CurveReader:
     Args:
         run: the run's directory.
         rows_max: values of a name in event files that are kept in memory; None: all.
+        bytes_max: of larger records, parts at even distances are read, so many bytes together;
+            None: all. What is left out is in `RecordedCurves.damage`.
     """
 
-    def __init__(self, run: Path, rows_max: int | None = None) -> None:
+    def __init__(
+        self, run: Path, rows_max: int | None = None, bytes_max: int | None = None
+    ) -> None:
         self._run = run
-        self._event_files = _EventFiles(run / "tensorboard", rows_max)
+        self._bytes_max = bytes_max
+        self._event_files = _EventFiles(run / "tensorboard", rows_max, bytes_max)
 
     def read(self) -> RecordedCurves:
         """Return all curves as they are now."""
@@ -100,8 +108,8 @@ class CurveReader:
 
     def _sources(self) -> Iterator[tuple[str, Callable[[Path], tuple[CurveTable, list[str]]]]]:
         yield "tensorboard", lambda _: self._event_files.read()
-        yield "records.jsonl", _read_jsonl
-        yield "records.csv", _read_csv
+        yield "records.jsonl", partial(_read_jsonl, bytes_max=self._bytes_max)
+        yield "records.csv", partial(_read_csv, bytes_max=self._bytes_max)
 
 
 @dataclass(slots=True)
@@ -195,20 +203,22 @@ def _joined(parts: Sequence[tuple[NDArray[np.int64], Curve]]) -> Curve:
 
 @dataclass(slots=True)
 class _EventFile:
-    """An event file, as far as it was read: to `offset` of `size` bytes."""
+    """An event file, as far as it was read: to `offset` of `size` bytes, but for `skipped`."""
 
     inode: int
     size: int = 0
     offset: int = 0
     broken: int = 0
+    skipped: int = 0
 
 
 class _EventFiles:
     """The event files of a directory, read on from where the last reading ended."""
 
-    def __init__(self, directory: Path, rows_max: int | None) -> None:
+    def __init__(self, directory: Path, rows_max: int | None, bytes_max: int | None) -> None:
         self._directory = directory
         self._rows_max = rows_max
+        self._bytes_max = bytes_max
         self._files: dict[Path, _EventFile] = {}
         self._found = CurveTable(rows_max)
 
@@ -220,16 +230,21 @@ class _EventFiles:
         except OSError as error:
             failures.append(f"cannot be read: {error.strerror or error}")
         damage = [line for path, file in self._files.items() for line in _damage(path, file)]
-        return self._found, failures + damage
+        skipped = sum(file.skipped for file in self._files.values())
+        size = sum(file.size for file in self._files.values())
+        return self._found, failures + damage + _describe_skipped(skipped, size)
 
     def _read_all(self, paths: Sequence[Path]) -> None:
         if not self._goes_on(paths):
             self._files = {}
             self._found = CurveTable(self._rows_max)
-        for path in paths:
-            known = self._files.setdefault(path, _EventFile(path.stat().st_ino))
-            if path.stat().st_size != known.size:
-                self._read_on(path, known)
+        known = [self._files.setdefault(p, _EventFile(p.stat().st_ino)) for p in paths]
+        sizes = [path.stat().st_size for path in paths]
+        unread = [size - file.offset for file, size in zip(known, sizes, strict=True)]
+        parts = shares(unread, self._bytes_max)
+        for path, file, size, part in zip(paths, known, sizes, parts, strict=True):
+            if size != file.size:
+                self._read_on(path, file, size, part)
 
     def _goes_on(self, paths: Sequence[Path]) -> bool:
         """Return True if nothing but the end of the last file, and new files, have come."""
@@ -243,11 +258,18 @@ class _EventFiles:
                 return False
         return True
 
-    def _read_on(self, path: Path, file: _EventFile) -> None:
+    def _read_on(self, path: Path, file: _EventFile, size: int, bytes_max: int | None) -> None:
         with open_regular(path) as opened:
-            opened.seek(file.offset)
-            data = opened.read()
-        file.size = file.offset + len(data)
+            for begin, end in spread_spans(file.offset, size, bytes_max):
+                opened.seek(begin)
+                data = opened.read(end - begin)
+                first = find_record(data) if begin > file.offset else 0
+                file.skipped += begin + first - file.offset
+                file.offset = begin + first
+                file.size = begin + len(data)
+                self._add_records(data[first:], file)
+
+    def _add_records(self, data: bytes, file: _EventFile) -> None:
         for record in iterate_records(data):
             file.offset += len(record)
             event = parse_event(record)
@@ -269,18 +291,42 @@ def _damage(path: Path, file: _EventFile) -> Iterator[str]:
         yield f"{path.name} is damaged, its last {left:,} bytes are left out"
 
 
-def _read_jsonl(path: Path) -> tuple[CurveTable, list[str]]:
+def _describe_skipped(skipped: int, size: int) -> list[str]:
+    """A line on what was left out of large records."""
+    if not skipped:
+        return []
+    percent = max(1.0, 100.0 * (size - skipped) / size)
+    return [
+        f"{format_bytes(size)} of records: {percent:.0f} % of them are read, in parts at even "
+        "distances; curves have gaps between these"
+    ]
+
+
+def _lines_of(path: Path, bytes_max: int | None) -> tuple[Iterator[str], list[str]]:
+    """Return the lines of a file, or of parts of a large one, and what is said of that."""
+    size = path.stat().st_size
+    spans = spread_spans(0, size, bytes_max)
+
+    def lines() -> Iterator[str]:
+        with open_regular(path) as file:
+            for line in iterate_lines(file, spans):
+                yield line.decode("utf-8", "replace")
+
+    return lines(), _describe_skipped(size - sum(end - begin for begin, end in spans), size)
+
+
+def _read_jsonl(path: Path, bytes_max: int | None) -> tuple[CurveTable, list[str]]:
     table = CurveTable()
     broken = 0
-    with TextIOWrapper(open_regular(path), "utf-8", "replace") as file:
-        for line in file:
-            try:
-                record = json.loads(line)
-                if "text" not in record:
-                    _add_record(record, table)
-            except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
-                broken += 1
-    return table, _broken_lines(broken)
+    lines, notes = _lines_of(path, bytes_max)
+    for line in lines:
+        try:
+            record = json.loads(line)
+            if "text" not in record:
+                _add_record(record, table)
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+            broken += 1
+    return table, _broken_lines(broken) + notes
 
 
 def _add_record(record: dict[str, object], into: CurveTable) -> None:
@@ -290,19 +336,19 @@ def _add_record(record: dict[str, object], into: CurveTable) -> None:
         into.add([*record], step, time_s, values)
 
 
-def _read_csv(path: Path) -> tuple[CurveTable, list[str]]:
+def _read_csv(path: Path, bytes_max: int | None) -> tuple[CurveTable, list[str]]:
     table = CurveTable()
     broken = 0
-    with TextIOWrapper(open_regular(path), "utf-8", "replace", newline="") as file:
-        rows = csv.reader(line.replace("\0", "") for line in file)
-        next(rows, None)  # the names of the columns
-        for row in rows:
-            try:
-                time_s, step, name, value = row
-                table.add([name], int(step), float(time_s), [float(value)])
-            except (ValueError, OverflowError):
-                broken += 1
-    return table, _broken_lines(broken)
+    lines, notes = _lines_of(path, bytes_max)
+    rows = csv.reader(line.replace("\0", "") for line in lines)
+    next(rows, None)  # the names of the columns
+    for row in rows:
+        try:
+            time_s, step, name, value = row
+            table.add([name], int(step), float(time_s), [float(value)])
+        except (ValueError, OverflowError):
+            broken += 1
+    return table, _broken_lines(broken) + notes
 
 
 def _broken_lines(count: int) -> list[str]:

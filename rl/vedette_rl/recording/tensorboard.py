@@ -21,6 +21,9 @@ import tensorboard.compat.proto.summary_pb2 as summaries  # type: ignore[import-
 import tensorboard.compat.proto.tensor_pb2 as tensors  # type: ignore[import-untyped]  # likewise
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # ships no types
 from tensorboard.compat.proto.types_pb2 import DT_STRING  # type: ignore[import-untyped]  # likewise
+from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import (  # type: ignore[import-untyped]  # likewise
+    masked_crc32c,
+)
 from tensorboard.plugins.text.metadata import (  # type: ignore[import-untyped]  # likewise
     create_summary_metadata,
 )
@@ -166,6 +169,26 @@ def iterate_records(data: bytes) -> Iterator[bytes]:
             return
         yield data[begin:end]
         begin = end
+
+
+_SMALL = b"\0" * 5  # the high bytes of a length below 16 MiB
+
+
+def find_record(data: bytes) -> int:
+    """Return where the first record begins in a part of an event file; its end if none does.
+
+    A record begins with its length and a checksum of that.
+    """
+    found = data.find(_SMALL)
+    while found >= 0:
+        begin = found - 3
+        head = data[begin : begin + _LENGTH_BYTES] if begin >= 0 else b""
+        if len(head) == _LENGTH_BYTES:
+            checksum = int.from_bytes(head[8:], "little")
+            if masked_crc32c(head[:8]) == checksum:
+                return begin
+        found = data.find(_SMALL, found + 1)
+    return len(data)
 
 
 def parse_event(record: bytes) -> Any:  # an untyped Event

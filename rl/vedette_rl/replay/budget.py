@@ -12,6 +12,7 @@ import numpy as np
 
 from vedette_rl.errors import ReplayBudgetError
 from vedette_rl.number_format import format_bytes
+from vedette_rl.replay.checksums import checksums_file_bytes
 from vedette_rl.replay.commits import COMMIT_MAX_BYTES, COMMIT_SLOTS
 from vedette_rl.replay.manifest import SharedSpec
 from vedette_rl.replay.ring_files import PAGE_BYTES
@@ -79,8 +80,11 @@ def replay_space(
         + latest_value_file_bytes(COMMIT_MAX_BYTES, COMMIT_SLOTS)
         + synced_file_bytes()
     )
+    rings = [(capacity + guard, guard, len(row_dtype.fields))]
     if shared is not None:
+        rings.append((shared.all_entries, shared.guard, len(shared.columns)))
         rows_bytes += shared.total_bytes + PAGE_BYTES * len(shared.columns)
+    rows_bytes += checksums_file_bytes(rings)
     return ReplaySpace(rows_bytes, tree_bytes(capacity) if prioritized else 0, capacity)
 
 

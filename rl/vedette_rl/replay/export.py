@@ -17,7 +17,7 @@ from vedette_rl.replay.commits import last_commit
 from vedette_rl.replay.frame_ring import FrameRows
 from vedette_rl.replay.manifest import Manifest, read_manifest
 from vedette_rl.replay.rows import Rows
-from vedette_rl.replay.syncing import find_recovery
+from vedette_rl.replay.syncing import find_recovery, find_recovery_at_rest
 
 PIECE_BYTES = 16 << 20
 
@@ -81,7 +81,8 @@ class LiveRows:
         except OSError as e:
             raise ReplayFormatError(f"{self.directory} cannot be read: {e.strerror}") from e
         try:
-            torn = find_recovery(self.directory, self.manifest)
+            look = find_recovery if locked else find_recovery_at_rest
+            torn = look(self.directory, self.manifest)
             last = torn.commit if torn else last_commit(self.directory)
             self.inserted = last.inserted
             self.stamp = last.stamp

@@ -259,6 +259,7 @@ def open_writer(
     guard: int | None = None,
     shared: SharedSpec | None = None,
     sync_interval_s: float = 0.0,
+    recovers: bool = True,
 ) -> RingWriter:
     """The writing end of a replay, with or without frames: see `RingWriter.open`."""
     kind = RingWriter if shared is None else FrameRingWriter
@@ -270,6 +271,7 @@ def open_writer(
         guard=guard,
         shared=shared,
         sync_interval_s=sync_interval_s,
+        recovers=recovers,
     )
 
 

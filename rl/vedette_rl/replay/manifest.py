@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from vedette_rl.core.columns import row_dtype
-from vedette_rl.errors import ReplayFormatError, ReplayTornError
+from vedette_rl.errors import ReplayFormatError, ReplayTornError, other_format
 from vedette_rl.storage.atomic_files import replace_file
 from vedette_rl.storage.regular_files import open_regular, parse_json
 
@@ -147,10 +147,7 @@ def read_manifest(directory: Path) -> Manifest:
         )
     version = content.pop("version", None)
     if version != FORMAT_VERSION:
-        raise ReplayFormatError(
-            f"{path} has format version {version}, and this program reads {FORMAT_VERSION}: "
-            f"delete {directory} to begin an empty replay"
-        )
+        raise ReplayFormatError(f"{path}: {other_format(version, FORMAT_VERSION)}")
     try:
         return _manifest(content)
     except (KeyError, TypeError, ValueError) as e:

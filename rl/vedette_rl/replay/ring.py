@@ -15,9 +15,10 @@
 
 Data is written first, then the commit (a value of `vedette_rl.storage.latest_value`, which is there
 whole or not at all), then the cursor that readers poll. So ``kill -9`` at any instruction leaves
-the rows and the stamp of the last commit. A power failure is another matter: pages reach the disk
-in any order. So the rows are synced from time to time (`vedette_rl.replay.syncing`), and a replay
-that was not closed and is found by a machine that has started since is recovered to the last sync.
+the rows and the stamp of the last commit, as long as the system's memory has them. If that is lost
+before the disk has them, pages are there in any mixture. So the rows are synced from time to time
+(`vedette_rl.replay.syncing`), and a replay that was not closed, and whose rows are not those of
+their checksums (`vedette_rl.replay.checksums`), is recovered to the last sync.
 """
 
 from __future__ import annotations
@@ -32,8 +33,9 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from vedette_rl.core.columns import Columns, empty_columns
-from vedette_rl.errors import ReplayFormatError, ReplayTornError
+from vedette_rl.errors import ReplayFormatError, ReplayRowsLostError, ReplayTornError
 from vedette_rl.replay import ring_files
+from vedette_rl.replay.checksums import RingChecksums
 from vedette_rl.replay.commits import COMMITS, NO_COMMIT, CommitWriter, last_commit
 from vedette_rl.replay.manifest import (
     MANIFEST,
@@ -50,9 +52,11 @@ from vedette_rl.replay.syncing import (
     MergeStamps,
     Recovery,
     RingSyncer,
-    find_recovery,
+    find_doubt,
+    find_recovery_at_rest,
     read_synced,
     recover,
+    sync_errors,
 )
 from vedette_rl.storage.atomic_files import remove_unfinished, sync_directory
 from vedette_rl.storage.latest_value import MemoryFence
@@ -64,15 +68,23 @@ if TYPE_CHECKING:
 class RingWriter(RowAppender):
     """The writing end. Made by `RingWriter.open`."""
 
-    def __init__(self, directory: Path, manifest: Manifest, commits: CommitWriter) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        manifest: Manifest,
+        commits: CommitWriter,
+        checksums: RingChecksums,
+    ) -> None:
         mapped = ring_files.map_columns(directory, manifest, writable=True)
         inserted = commits.last.inserted
         self.stamp = commits.last.stamp
         super().__init__(mapped.columns, manifest.capacity, inserted)
         self.manifest = manifest
         self.shared = mapped.shared
+        self._directory = directory
         self._maps = mapped.maps
         self._commits = commits
+        self._checksums = checksums
         self._held = ExitStack()
         self._cursor = ring_files.map_cursor(directory, manifest, writable=True)
         self._cursor[0] = inserted  # a writer killed between commit and cursor left it behind
@@ -90,10 +102,11 @@ class RingWriter(RowAppender):
         guard: int | None = None,
         shared: SharedSpec | None = None,
         sync_interval_s: float = 0.0,
+        recovers: bool = True,
     ) -> Self:
         """Open a run's replay, or make an empty one. Its space on disk is taken now.
 
-        One that a power failure has torn is recovered to its last sync.
+        One whose last rows are lost is recovered to its last sync.
 
         Args:
             directory: the ring's directory; it is made if it is missing.
@@ -105,9 +118,11 @@ class RingWriter(RowAppender):
             shared: the columns that its rows share (`vedette_rl.replay.frame_ring`). A replay keeps
                 as many entries as it was made with.
             sync_interval_s: seconds between two syncs; 0: only when it is closed.
+            recovers: False: readers have it mapped, so it must not be recovered beneath them.
 
         Raises:
             ReplayFormatError: torn, foreign, or of another run, capacity or columns.
+            ReplayRowsLostError: its last rows are lost, and it is not to be recovered.
             ReplayBudgetError: the disk has no room.
             OneWriterError: another process has it open.
         """
@@ -120,10 +135,16 @@ class RingWriter(RowAppender):
                 _make(directory, asked)
             manifest = read_manifest(directory)
             _compare(directory, asked, manifest, guard)
-            recover(directory, manifest)
+            if recovers:
+                recover(directory, manifest)
+            elif why := find_doubt(directory, manifest):
+                raise ReplayRowsLostError(directory, why)
             commits = CommitWriter(directory)
             held.callback(commits.close)
-            writer = cls(directory, manifest, commits)
+            ring_files.check_files(directory, manifest)
+            checksums = RingChecksums.open(directory, manifest)
+            held.callback(checksums.close)
+            writer = cls(directory, manifest, commits, checksums)
             writer._begin_to_sync(directory, sync_interval_s)
             held.callback(writer._syncer.close)
             writer._held = held.pop_all()
@@ -148,10 +169,11 @@ class RingWriter(RowAppender):
         """Wait until the disk has what was committed, and close. Pending rows are dropped."""
         self._pending = 0
         self._syncer.stop()
-        self._syncer.sync_columns()  # before the commit that says that the disk has them
-        self._commit(self.stamp, synced=True)
-        self._commits.sync()
-        self._syncer.record_end()
+        with sync_errors(self._directory):
+            self._syncer.sync_columns()  # before the commit that says that the disk has them
+            self._commit(self.stamp, synced=True)
+            self._commits.sync()
+            self._syncer.record_end()
         self._held.close()
 
     def release_memory(self) -> None:
@@ -169,7 +191,20 @@ class RingWriter(RowAppender):
         before = read_synced(directory)
         point = CommitPoint(last.inserted, self._shared_appended, self.stamp)
         synced = point if last.synced else before and before.commit
-        self._syncer = RingSyncer(directory, self.manifest, point, synced, bounded=interval_s > 0.0)
+        shared = self.manifest.shared
+        oldest_shared = point.shared - shared.capacity if shared else 0
+        with sync_errors(directory):
+            self._checksums.begin(
+                self._maps, (point.inserted, point.shared), (self.live()[0], max(0, oldest_shared))
+            )
+            self._syncer = RingSyncer(
+                directory,
+                self.manifest,
+                point,
+                synced,
+                self._checksums,
+                bounded=interval_s > 0.0,
+            )
         self._allow_rows()
         if interval_s:
             self._syncer.start(interval_s)
@@ -179,6 +214,7 @@ class RingWriter(RowAppender):
 
     def _commit(self, stamp: Buffer, *, synced: bool) -> None:
         inserted = self._inserted + self._pending
+        self._checksums.add(inserted, self._shared_appended)
         # `write` contains memory fences, so the rows, too, are visible before the cursor is.
         self._commits.write(inserted, stamp, synced=synced)
         self._cursor[0] = inserted
@@ -233,7 +269,7 @@ class MarkedRows:
         self._rows = rows
         self.ring = ring
         self._mark = mark
-        # a power failure, or a replay in memory, may have fewer rows than were looked at
+        # a recovery, or a replay in memory, may have fewer rows than were looked at
         self._seen = min(int.from_bytes(ring.stamp, "little"), rows.inserted)
 
     def follow(self) -> None:
@@ -313,12 +349,12 @@ def check_ring(
         directory, new_manifest(row_dtype, capacity, guard or 1, run_id, shared), manifest, guard
     )
     ring_files.check_files(directory, manifest)
-    recovery = find_recovery(directory, manifest)
+    recovery = find_recovery_at_rest(directory, manifest)
     return recovery.commit.stamp if recovery else last_commit(directory).stamp
 
 
 def recover_replay(directory: Path, merge_stamps: MergeStamps | None = None) -> Recovery | None:
-    """Recover a replay before a process maps it, if a power failure has torn it.
+    """Recover a replay before a process maps it, if its last rows are lost.
 
     Args:
         merge_stamps: as `vedette_rl.replay.syncing.recover` has it.
@@ -331,8 +367,6 @@ def recover_replay(directory: Path, merge_stamps: MergeStamps | None = None) -> 
         OneWriterError: a process writes it.
     """
     if not check_replay_directory(directory):
-        return None
-    if find_recovery(directory, read_manifest(directory)) is None:
         return None
     with ExitStack() as held:
         held.callback(os.close, _prepare(directory))

@@ -8,6 +8,7 @@
     DIR/cursor.bin          rows inserted, and the first that is not gone, for readers
     DIR/commits             rows inserted and the stamp, as one latest value
     DIR/synced              the last commit that is on the disk: what a power failure leaves
+    DIR/checksums.bin       of the rows: the evidence that those committed since are whole
     DIR/priorities.bin      the trainer's, where replay is prioritized
     DIR/lock                held by the writer
 """
@@ -49,7 +50,7 @@ CURSOR_DTYPE = np.dtype("<u8")
 
 _MAGIC = b"vdtrepl1"
 _OURS = re.compile(
-    r"\d{3}-[\w-]*\.bin|cursor\.bin|priorities\.bin|commits|synced|lock|sources|.*\.new"
+    r"\d{3}-[\w-]*\.bin|cursor\.bin|checksums\.bin|priorities\.bin|commits|synced|lock|sources|.*\.new"
 )
 
 
@@ -145,6 +146,14 @@ def read_floor(directory: Path) -> int:
         file.seek(_FLOOR_AT)
         floor: int = _NUMBER.unpack(file.read(_NUMBER.size))[0]
         return floor
+
+
+def read_inserted(directory: Path) -> int:
+    """The rows inserted, as readers see them."""
+    with (directory / CURSOR).open("rb") as file:
+        file.seek(PAGE_BYTES)
+        inserted: int = _NUMBER.unpack(file.read(_NUMBER.size))[0]
+        return inserted
 
 
 def write_cursor(directory: Path, inserted: int, floor: int) -> None:

@@ -1,27 +1,37 @@
-"""Syncs a ring to the disk while it is written, and records what a power failure cannot take.
+"""Syncs a ring to the disk while it is written, and records what a lost page cache cannot take.
 
-A power failure leaves each page that was changed since the last sync as it was or as it became. The
-writer changes only the slots of new rows. So rows that were synced are whole after a power failure,
-but for those whose slots newer rows may have taken. ``synced`` therefore says two things::
+What was written since the last sync may be in memory alone. It is lost with the machine's power,
+with a volume that is detached, with a write that fails: each page is then as it was at the sync, or
+as it was at any time since. The writer changes only the slots of new rows. So rows that were synced
+are whole then, but for those whose slots newer rows may have taken. ``synced`` therefore says two
+things::
 
     inserted, stamp     a commit whose rows are on the disk
     bound               no row of this number or above has been written
 
 Both are on the disk before the writer goes beyond the bound before. Row ``i`` lies where row
-``i - physical_rows`` lay, so after a power failure the rows from ``bound - physical_rows`` to
-``inserted`` are whole: `recover` keeps these. Frames that rows share are bounded likewise.
+``i - physical_rows`` lay, so the rows from ``bound - physical_rows`` to ``inserted`` are whole.
+Frames that rows share are bounded likewise.
+
+A writer that ended without `record_end` was killed, or the memory of what it wrote may be gone. The
+rows themselves say which: those that came after the last sync, and those whose slots may have been
+taken, must have their checksums (`vedette_rl.replay.checksums`). Then the last commit holds, and
+nothing is lost. Else `recover` goes back to the last sync.
+
+A sync that failed is remembered. After it memory is not evidence either, because the system takes
+the pages that it could not write for written: they are read from the disk, all of them.
 
 ::
 
-    syncer = RingSyncer(directory, manifest, latest, synced, bounded=True)
+    syncer = RingSyncer(directory, manifest, latest, synced, checksums, bounded=True)
     syncer.start(5.0)                  # two threads: the writer never waits for the rows' sync
     while batches:
         append(rows)                   # below syncer.bound
         syncer.on_commit(commit)
     syncer.stop(); syncer.sync_columns(); syncer.record_end(); syncer.close()
 
-What was committed after the last sync is then gone, for rows and stamp alike. The oldest rows may
-be gone too: those whose slots the writer may have taken since.
+After a recovery, what was committed after the last sync is gone, for rows and stamp alike. The
+oldest rows may be gone too: those whose slots the writer may have taken since.
 """
 
 from __future__ import annotations
@@ -31,15 +41,24 @@ import contextlib
 import os
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from vedette_rl.errors import LatestValueFormatError, ReplayTornError, RlError
+from numpy.typing import NDArray
+
+from vedette_rl.errors import (
+    LatestValueFormatError,
+    OneWriterError,
+    ReplayFormatError,
+    ReplayTornError,
+    RlError,
+)
 from vedette_rl.replay import commits, ring_files
+from vedette_rl.replay.checksums import CHECKSUMS, BlockChecksums, RingChecksums
 from vedette_rl.replay.commits import COMMITS, Commit, CommitWriter, last_commit
 from vedette_rl.replay.frame_stacks import FRAME_SPANS
-from vedette_rl.replay.manifest import Manifest
+from vedette_rl.replay.manifest import Manifest, SharedSpec
 from vedette_rl.replay.ring_files import column_files
 from vedette_rl.storage.atomic_files import sync_directory
 from vedette_rl.storage.latest_value import (
@@ -124,6 +143,10 @@ class SyncedFile:
             self._map = LatestValueWriter(path, size, SYNCED_SLOTS, durable=True, torn=True)
         if made:
             sync_directory(directory)
+        # The next record overwrites the one before the last: the last one must be on the disk, also
+        # where the sync of it has failed.
+        self._map.rewrite()
+        self._map.sync()
         self._boot = commits.boot_id()
 
     def write(self, commit: CommitPoint, bound: int, shared_bound: int) -> None:
@@ -144,6 +167,7 @@ class RingSyncer:
         directory, manifest: the ring's directory and manifest.
         latest: the ring's last commit.
         synced: the last commit that is on the disk; None: the columns are synced now.
+        checksums: of the rows, up to `latest`.
         bounded: False: the ring is not synced while it is written, and has no bound.
 
     Attributes:
@@ -157,18 +181,19 @@ class RingSyncer:
         manifest: Manifest,
         latest: CommitPoint,
         synced: CommitPoint | None,
+        checksums: RingChecksums,
         *,
         bounded: bool,
     ) -> None:
         self._directory = directory
-        self._guard = manifest.guard
-        self._shared_guard = manifest.shared.guard if manifest.shared else 0
-        self._files = [
-            open_file(path, writable=True) for _, path, *_ in column_files(directory, manifest)
-        ]
+        self._manifest = manifest
+        self._checksums = checksums
+        # Opened before anything is written: each reports the failures since.
+        paths = [path for _, path, *_ in column_files(directory, manifest)]
+        self._files = [open_file(path, writable=True) for path in (*paths, directory / CHECKSUMS)]
         self._record = SyncedFile(directory)
         self._bounded = bounded
-        self._latest = latest
+        self._last = latest, checksums.tails  # the last commit, and the checksums that are its
         self._rate = (0, 0)  # rows, and shared entries, of the last interval
         self._record_lock = threading.Lock()
         self._stopped = threading.Event()
@@ -176,10 +201,20 @@ class RingSyncer:
         self._threads: list[threading.Thread] = []
         self._failure: OSError | None = None
         self.bound = self.shared_bound = 0
-        if synced is None:
-            self.sync_columns()
+        begin = (synced.inserted, synced.shared) if synced else (0, 0)
+        checksums.rewrite(begin, (latest.inserted, latest.shared))
         self._synced = synced or latest
+        if self._synced[:2] == latest[:2]:
+            checksums.set_synced(checksums.tails, latest[:2])
+        if synced is None:
+            checksums.set_synced(checksums.tails, self._synced[:2])
+            self.sync_columns()
+            self._synced = latest
         self.extend()
+
+    @property
+    def _latest(self) -> CommitPoint:
+        return self._last[0]
 
     def start(self, interval_s: float) -> None:
         """Begin to sync every `interval_s` seconds, beside the writer."""
@@ -194,7 +229,7 @@ class RingSyncer:
         Raises:
             RlError: the disk has failed, so a power failure could take what is written.
         """
-        self._latest = commit
+        self._last = commit, self._checksums.tails
         if commit.inserted >= self._extend_at or commit.shared >= self._shared_extend_at:
             self._short.set()
         self.raise_failure()
@@ -206,18 +241,15 @@ class RingSyncer:
             RlError: as `on_commit`.
         """
         if self._failure is not None:
-            raise RlError(
-                f"the replay in {self._directory} cannot be synced: "
-                f"{self._failure.strerror or self._failure}: check the disk, or name another as "
-                "replay.directory"
-            ) from self._failure
+            raise sync_error(self._directory, self._failure) from self._failure
 
     def sync(self) -> None:
         """Bring the last commit to the disk, with its rows, then record it."""
-        latest = self._latest  # read first: rows that are committed meanwhile may not be synced
+        latest, tails = self._last  # read first: rows committed meanwhile may not be synced
         before = self._synced
         if latest is before:
             return
+        self._checksums.set_synced(tails, before[:2])
         self.sync_columns()
         with self._record_lock:
             self._rate = latest.inserted - before.inserted, latest.shared - before.shared
@@ -249,38 +281,38 @@ class RingSyncer:
             os.close(file)
 
     def sync_columns(self) -> None:
-        """Wait until the disk has what was written to the columns."""
-        for file in self._files:
-            sync_mapped_file(file)
+        """Wait until the disk has what was written to the columns, and their checksums."""
+        try:
+            for file in self._files:
+                sync_mapped_file(file)
+        except OSError:
+            self._checksums.sync_failed = True
+            raise
+        self._checksums.sync_failed = False
 
     def _write_record(self) -> None:
         latest = self._latest
         synced = self._synced
+        manifest = self._manifest
+        shared = manifest.shared
+        bound = shared_bound = self._extend_at = self._shared_extend_at = UNBOUNDED
         if self._bounded:
-            reach = self._reach(latest.inserted - synced.inserted, self._rate[0], self._guard)
-            shared_reach = self._reach(
-                latest.shared - synced.shared, self._rate[1], self._shared_guard
+            since = latest.inserted - synced.inserted
+            bound, self._extend_at = _bound(
+                latest.inserted, max(since, self._rate[0]), manifest, self.bound
             )
-            bound, shared_bound = latest.inserted + reach, latest.shared + shared_reach
-            # A bound never falls: the writer may be at the last one.
-            bound, shared_bound = max(bound, self.bound), max(shared_bound, self.shared_bound)
-            self._extend_at = bound - 2 * reach // 3
-            self._shared_extend_at = shared_bound - 2 * shared_reach // 3
-        else:
-            bound = shared_bound = self._extend_at = self._shared_extend_at = UNBOUNDED
+        if self._bounded and shared:
+            since = latest.shared - synced.shared
+            shared_bound, self._shared_extend_at = _bound(
+                latest.shared, max(since, self._rate[1]), shared, self.shared_bound
+            )
+        # From then on the entries in the slots below the bound have to be verified.
+        self._checksums.fill_gaps(
+            bound - manifest.physical_rows, shared_bound - shared.all_entries if shared else 0
+        )
         self._record.write(synced, bound, shared_bound)
         # Only now: no row above a bound is written before the disk has that bound.
         self.bound, self.shared_bound = bound, shared_bound
-
-    @staticmethod
-    def _reach(since: int, rate: int, guard: int) -> int:
-        """Rows from the last commit to the bound.
-
-        Two thirds of them are left when the bound is raised again: at least the guard, the most
-        that is appended before the next commit. Where half an interval's rows are more, it is
-        these: after a power failure the slots of all rows below the bound count as overwritten.
-        """
-        return max(3 * guard // 2 + 1, since // 2, rate // 2)
 
     def _sync_often(self, interval_s: float) -> None:
         try:
@@ -298,6 +330,40 @@ class RingSyncer:
             self._failure = error
 
 
+def _bound(latest: int, interval: int, ring: Manifest | SharedSpec, before: int) -> tuple[int, int]:
+    """A bound above the last commit's entries, and the entry from which on it is to be raised.
+
+    The slots of all entries below the bound count as overwritten where the page cache is lost. So
+    it is near: what half an interval brings, or a guard, the most that is appended before the next
+    commit, and a quarter of a small ring. When it is raised, a guard is left, or two thirds.
+
+    Args:
+        interval: entries that an interval brings.
+        before: the bound until now: it never falls, as the writer may be at it.
+    """
+    guard = ring.guard
+    reach = max(guard + min(guard // 2 + 1, max(1, ring.capacity // 4)), interval // 2)
+    bound = max(latest + reach, before)
+    return bound, bound - max(guard, 2 * reach // 3)
+
+
+def sync_error(directory: Path, error: OSError) -> RlError:
+    """The error of a replay whose disk does not take it."""
+    return RlError(
+        f"the replay in {directory} cannot be synced: {error.strerror or error}: check the disk, "
+        "or name another as replay.directory"
+    )
+
+
+@contextlib.contextmanager
+def sync_errors(directory: Path) -> Iterator[None]:
+    """Raise what the disk reports as an error of the replay."""
+    try:
+        yield
+    except OSError as error:
+        raise sync_error(directory, error) from error
+
+
 # Recovery
 
 
@@ -310,56 +376,126 @@ class Recovery(NamedTuple):
     """A state to recover a replay to.
 
     Args:
-        commit: the last that is on the disk.
+        commit: the last one that is whole.
         floor: rows below are gone.
         last_commit: the last one that is there, whose rows may be torn; None: it is torn itself.
-        synced: False: nothing says which rows were synced, so all are gone.
+        synced: the record of the last sync; None: nothing says which rows were synced, so all
+            are gone.
+        why: what was found.
     """
 
     commit: CommitPoint
     floor: int
     last_commit: Commit | None
-    synced: bool
+    synced: SyncedCommit | None
+    why: str
+
+    @property
+    def holds(self) -> bool:
+        """True if the last commit that is there is whole."""
+        return self.last_commit is not None and self.commit.inserted == self.last_commit.inserted
 
     def __str__(self) -> str:
-        kept = self.commit.inserted - self.floor
-        why = "the machine stopped, or the run came from another one, while the replay was written"
-        if not self.synced:
-            return f"{why}, and {SYNCED} is missing or damaged: its rows are lost, it begins empty"
-        rows_lost = (
-            max(0, self.last_commit.inserted - self.commit.inserted) if self.last_commit else 0
-        )
-        lost = f", {rows_lost:,} lost" if self.last_commit else ""
-        return f"{why}: recovered to its last sync: {kept:,} rows kept{lost}"
+        if self.synced is None:
+            return f"{self.why}, and {SYNCED} is missing or damaged: {_ALL_LOST}"
+        kept = f"{self.commit.inserted - self.floor:,} rows kept"
+        if self.holds:
+            return f"{self.why}: goes on from its last commit, which is whole: {kept}"
+        lost = "what came after it is lost"  # and with it the last commit, which knew how much
+        if self.last_commit and self.last_commit.inserted > self.commit.inserted:
+            lost = f"{self.last_commit.inserted - self.commit.inserted:,} lost"
+        return f"{self.why}: recovered to its last sync: {kept}, {lost}"
+
+
+_ALL_LOST = "its rows are lost, it begins empty"
+_NOT_WHOLE = (
+    "the replay was not closed, and not all of its rows are there (the machine stopped, the disk "
+    "failed or went away, or the files are of different times)"
+)
+_SYNC_FAILED = "the disk failed while the replay was written"
+_STOPPED = "the machine stopped, or the run came from another one, while the replay was written"
+_OVERWRITTEN = "the replay was not closed, and some of its oldest rows may be overwritten"
 
 
 def find_recovery(directory: Path, manifest: Manifest) -> Recovery | None:
     """The state that `recover` will make; None where the last commit holds. Changes nothing.
 
+    No writer may run: its lock is held, or `find_recovery_at_rest` is called.
+
     Raises:
         ReplayTornError: a column's file is missing, cut short or another replay's.
+        ReplayFormatError: rows that were synced cannot be read.
     """
     synced = read_synced(directory)
     commit: Commit | None = None
-    with contextlib.suppress(ReplayTornError):  # a power failure may have torn it, too
+    with contextlib.suppress(ReplayTornError):  # lost pages may have torn it, too
         commit = last_commit(directory)
     if commit is not None:
-        closed, boot = (synced.closed, synced.boot) if synced else (commit.synced, commit.boot)
-        # In the same start of the machine the page cache is taken to have kept every write.
-        if closed or _is_this_start(boot):
+        if synced is None and commit.synced:
+            return None
+        if synced and synced.closed and synced.commit.inserted == commit.inserted:
             return None
     ring_files.check_files(directory, manifest)
-    if synced is None:
-        point = CommitPoint(commit.inserted, 0, commit.stamp) if commit else CommitPoint(0, 0, b"")
-        return Recovery(point, point.inserted, commit, synced=False)
-    floor = _first_whole_row(directory, manifest, synced)
-    return Recovery(synced.commit, floor, commit, synced=True)
+    with (
+        _read_errors(directory),
+        contextlib.closing(_Evidence(directory, manifest, synced)) as evidence,
+    ):
+        if commit is not None and (floor := evidence.floor_of(commit)) is not None:
+            # It is whole. It may be older than the last one that was made.
+            if _has_stopped(commit, synced):
+                why = _STOPPED
+            elif ring_files.read_inserted(directory) > commit.inserted:
+                why = evidence.why
+            elif floor > oldest_kept(directory, manifest, commit.inserted):
+                why = _OVERWRITTEN
+            else:
+                return None
+            point = CommitPoint(commit.inserted, 0, commit.stamp)
+            return Recovery(point, floor, commit, synced, why)
+        if synced is None:
+            point = (
+                CommitPoint(commit.inserted, 0, commit.stamp) if commit else CommitPoint(0, 0, b"")
+            )
+            return Recovery(point, point.inserted, commit, None, evidence.why)
+        return Recovery(synced.commit, evidence.floor_of_sync(), commit, synced, evidence.why)
+
+
+def find_recovery_at_rest(directory: Path, manifest: Manifest) -> Recovery | None:
+    """The same where a writer may run: then its last commit holds.
+
+    Raises:
+        ReplayTornError: as `find_recovery`.
+    """
+    try:
+        lock = ring_files.lock_directory(directory, shared=True)
+    except OneWriterError:
+        return None
+    except FileNotFoundError:  # nobody has written to this copy
+        return find_recovery(directory, manifest)
+    try:
+        return find_recovery(directory, manifest)
+    finally:
+        os.close(lock)
+
+
+def find_doubt(directory: Path, manifest: Manifest) -> str:
+    """Why a replay that readers have mapped cannot be written further; "" where it can.
+
+    Raises:
+        ReplayTornError: as `find_recovery`.
+    """
+    with contextlib.closing(_Evidence(directory, manifest, None)) as evidence:
+        if evidence.sync_failed:
+            return evidence.why
+    recovery = find_recovery(directory, manifest)
+    # A writer that was killed has overwritten no row that its readers draw.
+    return "" if recovery is None or recovery.holds else recovery.why
 
 
 def recover(
     directory: Path, manifest: Manifest, merge_stamps: MergeStamps | None = None
 ) -> Recovery | None:
-    """Make a replay whole that a power failure has torn; its lock must be held.
+    """Make a replay whole whose last rows are lost; its lock must be held.
 
     Args:
         merge_stamps: makes the stamp from that of the synced commit and from that of a later one,
@@ -372,8 +508,20 @@ def recover(
         ReplayTornError: as `find_recovery`.
     """
     recovery = find_recovery(directory, manifest)
-    if recovery is None:
-        return None
+    if recovery is not None:
+        _recover_to(recovery, directory, merge_stamps)
+    _settle_failed_sync(directory, manifest)
+    return recovery
+
+
+def _recover_to(recovery: Recovery, directory: Path, merge_stamps: MergeStamps | None) -> None:
+    if recovery.holds:
+        ring_files.write_cursor(directory, recovery.commit.inserted, recovery.floor)
+        if recovery.synced:  # now of this start of the machine
+            record = SyncedFile(directory)
+            record.write(*recovery.synced[:3])
+            record.close()
+        return
     stamp = recovery.commit.stamp
     if (
         merge_stamps
@@ -396,25 +544,180 @@ def recover(
         recovery.commit._replace(stamp=stamp), recovery.commit.inserted, recovery.commit.shared
     )
     record.close()
-    return recovery
 
 
-def _is_this_start(boot: bytes) -> bool:
-    """True if the machine has not started since, or cannot tell."""
+def _settle_failed_sync(directory: Path, manifest: Manifest) -> None:
+    """After a sync that failed, bring what is whole to the disk.
+
+    Raises:
+        RlError: it fails again.
+    """
+    checksums = RingChecksums.read(directory, manifest)
+    if checksums is None:
+        return
+    checksums.close()
+    if not checksums.sync_failed:
+        return
+    synced = read_synced(directory)
+    shared = manifest.shared
+    begins, ends = (0, 0), (last_commit(directory).inserted, shared.all_entries if shared else 0)
+    if synced:
+        begins = synced.commit[:2]
+        ends = ends[0], min(synced.shared_bound, begins[1] + ends[1])
+    with sync_errors(directory), contextlib.closing(RingChecksums.open(directory, manifest)) as own:
+        own.rewrite(begins, ends)
+        own.sync_all()
+        own.sync_failed = False
+
+
+def _has_stopped(commit: Commit, synced: SyncedCommit | None) -> bool:
+    """True if the machine has certainly started again since the replay was opened to write."""
+    before = synced.boot if synced else commit.boot
     now = commits.boot_id()
-    return boot == now or not any(now)
+    return any(now) and any(before) and before != now
 
 
-def _first_whole_row(directory: Path, manifest: Manifest, synced: SyncedCommit) -> int:
-    """The first of the synced rows whose slot, and whose frames', no newer one may have taken."""
-    inserted = synced.commit.inserted
-    oldest = max(ring_files.read_floor(directory), inserted - manifest.capacity, 0)
-    floor = min(inserted, max(oldest, synced.bound - manifest.physical_rows))
-    if manifest.shared is None:
+def oldest_kept(directory: Path, manifest: Manifest, inserted: int) -> int:
+    """The oldest row that a replay keeps of so many inserted ones."""
+    return max(ring_files.read_floor(directory), inserted - manifest.capacity, 0)
+
+
+@contextlib.contextmanager
+def _read_errors(directory: Path) -> Iterator[None]:
+    """Raise what the disk refuses to read as an error of the replay."""
+    try:
+        yield
+    except OSError as error:
+        raise ReplayFormatError(
+            f"the replay in {directory} cannot be read: {error.strerror or error}: check the disk, "
+            f"or delete {directory} to begin an empty replay"
+        ) from error
+
+
+class _Evidence:
+    """The rows of a replay that nobody writes, held against their checksums.
+
+    Args:
+        directory, manifest: the replay's.
+        synced: the record of its last sync.
+
+    Attributes:
+        sync_failed: a sync has failed, and none has succeeded since.
+        why: what is wrong with it.
+    """
+
+    def __init__(self, directory: Path, manifest: Manifest, synced: SyncedCommit | None) -> None:
+        self._directory = directory
+        self._manifest = manifest
+        self._synced = synced
+        self._checksums = RingChecksums.read(directory, manifest)
+        self.sync_failed = self._checksums is not None and self._checksums.sync_failed
+        self.why = _SYNC_FAILED if self.sync_failed else _NOT_WHOLE
+        if self.sync_failed and self._checksums:
+            self._checksums.forget_pages()
+
+    def close(self) -> None:
+        """Close the files."""
+        if self._checksums:
+            self._checksums.close()
+
+    def floor_of(self, commit: Commit) -> int | None:
+        """The first row of a commit that is whole, as all rows behind it are; None: not all of its
+        last rows are."""
+        manifest = self._manifest
+        count = commit.inserted
+        synced = self._synced
+        if synced and count < synced.commit.inserted:  # the page cache is lost, and this with it
+            return None
+        oldest = oldest_kept(self._directory, manifest, count)
+        floor = self._lowest_whole(
+            self._checksums and self._checksums.rows,
+            _Span(oldest, synced.commit.inserted if synced else 0, count),
+            (synced.bound if synced else UNBOUNDED) - manifest.physical_rows,
+        )
+        shared = manifest.shared
+        if floor is None or shared is None or floor == count:
+            return floor
+        spans = self._frame_spans()
+        shared_count = int(spans[(count - 1) % len(spans), 1])
+        oldest = max(int(spans[floor % len(spans), 0]), shared_count - shared.capacity)
+        lowest = self._lowest_whole(
+            self._checksums and self._checksums.shared,
+            _Span(oldest, synced.commit.shared if synced else 0, shared_count),
+            (synced.shared_bound if synced else UNBOUNDED) - shared.all_entries,
+        )
+        if lowest is None or lowest <= oldest:
+            return floor if lowest is not None else None
+        return _first_row_with(spans, lowest, floor, count)
+
+    def floor_of_sync(self) -> int:
+        """The first row of the last sync that is whole, as all rows behind it are.
+
+        No newer row may have taken its slot, or those of its frames. A disk that has lost what
+        came later may not have kept its word on these either, so they are verified too.
+        """
+        synced = self._synced
+        assert synced is not None, "there was a sync"
+        manifest = self._manifest
+        count = synced.commit.inserted
+        oldest = oldest_kept(self._directory, manifest, count)
+        floor = min(count, max(oldest, synced.bound - manifest.physical_rows))
+        if self._checksums:
+            floor = self._checksums.rows.lowest_whole(floor, count, count, unknown=True)
+        shared = manifest.shared
+        if shared is None or floor == count:
+            return floor
+        spans = self._frame_spans()
+        shared_count = synced.commit.shared
+        lowest = synced.shared_bound - shared.all_entries
+        floor = _first_row_with(spans, lowest, floor, count)
+        if self._checksums and self._checksums.shared and floor < count:
+            oldest = int(spans[floor % len(spans), 0])
+            lowest = self._checksums.shared.lowest_whole(
+                oldest, shared_count, shared_count, unknown=True
+            )
+            floor = _first_row_with(spans, lowest, floor, count)
         return floor
-    first_entry = synced.shared_bound - manifest.shared.all_entries
-    mapped = ring_files.map_columns(directory, manifest, writable=False)
-    spans = mapped.columns[FRAME_SPANS]
-    rows = manifest.physical_rows
-    numbers = range(floor, inserted)
-    return floor + bisect.bisect_left(numbers, first_entry, key=lambda i: spans[i % rows, 0])
+
+    def _lowest_whole(
+        self, sums: BlockChecksums | None, span: _Span, overwritten: int
+    ) -> int | None:
+        """The first entry from which on all are whole; None: not all that must be are.
+
+        Args:
+            overwritten: the slots of entries below may hold newer ones.
+        """
+        oldest, synced, count = span
+        synced = min(max(synced, oldest), count)
+        overwritten = min(max(overwritten, oldest), synced)
+        if sums is None:
+            return overwritten if synced == count else None
+        try:
+            lowest = sums.lowest_whole(synced, count, count)
+        except OSError:  # what came since the last sync can be left, and nothing else
+            return None
+        if lowest > synced:
+            # Entries that were being appended may lie in the oldest ones' block.
+            return lowest if synced == oldest and lowest <= sums.block_end(oldest) else None
+        floor = overwritten
+        if self.sync_failed:
+            floor = sums.lowest_whole(overwritten, synced, count, unknown=True)
+        return sums.lowest_whole(oldest, floor, count) if floor == overwritten else floor
+
+    def _frame_spans(self) -> NDArray[Any]:
+        mapped = ring_files.map_columns(self._directory, self._manifest, writable=False)
+        return mapped.columns[FRAME_SPANS]
+
+
+class _Span(NamedTuple):
+    """Entries of a ring: the oldest that is kept, those that were synced, and all."""
+
+    oldest: int
+    synced: int
+    count: int
+
+
+def _first_row_with(spans: NDArray[Any], entry: int, begin: int, end: int) -> int:
+    """The first row from `begin` to `end` whose shared entries are not below a number."""
+    numbers = range(begin, end)
+    return begin + bisect.bisect_left(numbers, entry, key=lambda i: int(spans[i % len(spans), 0]))

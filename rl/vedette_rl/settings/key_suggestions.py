@@ -34,6 +34,9 @@ class KnownKeys:
         return KnownKeys(tuple(keys), {**self.synonyms, **other.synonyms})
 
 
+UNKNOWN_KEY = "unknown key"
+"""What is wrong with a key that does not exist."""
+
 _OPTIONS = ("bind", "keys", "insecure", "out", "fresh", "force", "new_replay", "in_process")
 """Options of commands that are taken for settings."""
 
@@ -49,15 +52,15 @@ def unknown_key(
     """
     if (name := key.rpartition(".")[2].replace("-", "_")) in _OPTIONS:
         option = f"--{name.replace('_', '-')}"
-        return WrongSetting(key, "unknown key", f"it is the option {option} of a command")
+        return WrongSetting(key, UNKNOWN_KEY, f"it is the option {option} of a command")
     near = nearest(key, known)
     if near:
-        return WrongSetting(key, "unknown key", f"did you mean {near}?")
+        return WrongSetting(key, UNKNOWN_KEY, f"did you mean {near}?")
     meant, names = _agents_with(key, agents or {})
     if names:
         having = f"agents that have {meant.removeprefix('agent.')}: {', '.join(names)}"
-        return WrongSetting(key, "unknown key", having)
-    return WrongSetting(key, "unknown key", f"`vedette config` lists all {len(known.keys)} keys")
+        return WrongSetting(key, UNKNOWN_KEY, having)
+    return WrongSetting(key, UNKNOWN_KEY, f"`vedette config` lists all {len(known.keys)} keys")
 
 
 def _agents_with(key: str, agents: Mapping[str, KnownKeys]) -> tuple[str, list[str]]:

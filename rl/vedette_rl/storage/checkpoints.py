@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from vedette_rl.core import State
-from vedette_rl.errors import CheckpointError, DivergedError
+from vedette_rl.errors import CheckpointError, CheckpointFormatError, DivergedError
 from vedette_rl.storage.atomic_files import remove_directory, remove_unfinished
 from vedette_rl.storage.state_file import (
     STATE_FILE,
@@ -175,13 +175,15 @@ class Checkpoints:
         for path in reversed(self.list()):
             try:
                 return path, read(path), tuple(map(str, failed))
+            except CheckpointFormatError:
+                raise  # it is whole: going on from an older one would lose what came between
             except CheckpointError as e:
                 failed += (e,)
         if failed:
             newest = failed[0]
             why = (
                 f"{newest.why}; no other can be read: put a whole one back, or move {self.root} "
-                "aside to learn anew on the samples that are there"
+                "aside to learn again from the samples that are there"
             )
             raise CheckpointError(newest.path, "read", why)
         return None

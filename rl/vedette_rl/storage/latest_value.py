@@ -257,6 +257,17 @@ class LatestValueWriter:
             to += piece.nbytes
         return _checksum(seq, length, data) if self._slots.summed else 0
 
+    def rewrite(self) -> None:
+        """Write the newest value once more, as it is, so that the next sync has to write it.
+
+        A value whose write has failed counts as written.
+        """
+        slots = self._slots
+        at = slots.word(self._seq) * 8
+        length = SLOT_HEAD_BYTES + min(slots.words[at // 8 + 1], slots.max_bytes)
+        os.pwrite(self._file, slots.map[at : at + length], at)
+        os.pwrite(self._file, slots.map[:HEADER_BYTES], 0)
+
     def sync(self) -> None:
         """Wait until the disk has what was written: needed against a power cut, not a kill."""
         sync_mapped_file(self._file)

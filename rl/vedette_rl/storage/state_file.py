@@ -34,14 +34,14 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from vedette_rl.core import State
-from vedette_rl.errors import CheckpointError
+from vedette_rl.errors import CheckpointError, CheckpointFormatError
 from vedette_rl.storage.atomic_files import remove_unfinished, replacing, sync_directory
 from vedette_rl.storage.regular_files import open_regular, parse_json
 from vedette_rl.storage.system import sync_file
 
 STATE_FILE = "state.safetensors"
 META_FILE = "meta.json"
-FORMAT = "2"
+FORMAT = 2
 _PARTS_MAX = 1024  # of one gathered write: Linux's IOV_MAX
 
 Parts = list[memoryview]
@@ -132,8 +132,11 @@ def _whole_metadata(path: Path) -> dict[str, str]:
         pass
     with safe_open(path, framework="numpy") as file:
         metadata: dict[str, str] = file.metadata() or {}
-    if metadata.get("format") != FORMAT:
-        raise CheckpointError(path, "read", f"its format is {metadata.get('format')!r}")
+    written = metadata.get("format")
+    if written is None or not (written.isascii() and written.isdecimal()):
+        raise CheckpointError(path, "read", f"its format is {written!r}")
+    if int(written) != FORMAT:
+        raise CheckpointFormatError(path, int(written), FORMAT)
     if metadata["crc32"] != _digest_of_file(path, metadata):
         raise CheckpointError(path, "read", "it is damaged: its bytes are not what was written")
     return metadata
@@ -165,7 +168,11 @@ def _files(state: State, meta: Mapping[str, Any]) -> dict[str, Parts]:
     leaves: Leaves = {}
     tree = _split(state, "", leaves)
     pairs = [f"{json.dumps(str(key))}: {json.dumps(value)}" for key, value in meta.items()]
-    metadata = {"format": FORMAT, "state": json.dumps(tree), "meta": "{" + ", ".join(pairs) + "}"}
+    metadata = {
+        "format": str(FORMAT),
+        "state": json.dumps(tree),
+        "meta": "{" + ", ".join(pairs) + "}",
+    }
     metadata["crc32"] = _digest(metadata, [leaf.data.data for leaf in leaves.values()])
     readable = "{\n  " + ",\n  ".join(pairs) + "\n}\n"
     return {STATE_FILE: _safetensors(leaves, metadata), META_FILE: [memoryview(readable.encode())]}

@@ -81,6 +81,17 @@ def sync_mapped_file(file: int) -> None:
     sync_file(file)
 
 
+def forget_pages(file: int) -> None:
+    """Let memory forget what it holds of a file and the disk has, so that the disk is read.
+
+    Pages that another process has mapped stay, and all do on systems without such a call.
+    """
+    if hasattr(os, "posix_fadvise"):
+        with contextlib.suppress(OSError):  # what cannot be written stays in memory
+            os.fdatasync(file)
+        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+
+
 def boot_id() -> bytes:
     """Return the identifier of this start of the machine: 16 bytes, all zero where it has none."""
     try:

@@ -50,7 +50,9 @@ from vedette_services.actors.batching import (
 )
 from vedette_services.actors.faults import refuses_faults
 from vedette_services.actors.handover import HandoverWriter, slot_layout
+from vedette_services.actors.run_validation import SPACES
 from vedette_services.config.parts import ActorsConfig
+from vedette_services.config.peer_settings import read_peer_settings
 from vedette_services.errors import (
     FAILED,
     REFUSED,
@@ -289,9 +291,9 @@ def build_actor(
         UnknownEnvironmentError, UnknownAgentError, UnsupportedSpaceError: as they say.
     """
     schema = Schema.from_wire(spec.schema)
-    of_run = ActorsConfig.model_validate(spec.actors)
+    of_run = read_peer_settings(ActorsConfig, spec.actors)
     env_seed, exploration_seed, steps_seed = spec.seeds()
-    env = EnvConfig.model_validate(spec.env)
+    env = read_peer_settings(EnvConfig, spec.env, needed=None if vector_env is None else SPACES)
     if vector_env is None:
         count = of_run.envs_per_actor
         vector_env = make_vector_environment(env, count, env_seed, make_processes=ProcessEnvs)
@@ -299,7 +301,7 @@ def build_actor(
     envs = len(vector_env)
     actors = of_run.model_copy(update={"envs_per_actor": envs})
     kind = agent_kind(spec.agent["name"])
-    agent = kind.config.model_validate(spec.agent)
+    agent = read_peer_settings(kind.config, spec.agent)
     check_schema(
         vector_env.spaces, schema, schema_columns(schema, agent, actors, vector_env.spaces)
     )
@@ -329,7 +331,8 @@ def actor_of_a_process(spec: ActorSpec) -> ActorLoop:
 
     Raises: as `build_actor`.
     """
-    layout = slot_layout(Schema.from_wire(spec.schema), ActorsConfig.model_validate(spec.actors))
+    schema = Schema.from_wire(spec.schema)
+    layout = slot_layout(schema, read_peer_settings(ActorsConfig, spec.actors))
     handover = HandoverWriter(spec.memory_fd, spec.socket_fd, layout, spec.slots)
     latest_stats = LatestValueWriter(spec.stats_map, STATS_MAX_BYTES)
     latest_stats.write(ActorStats().to_bytes())

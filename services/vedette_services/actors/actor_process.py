@@ -17,6 +17,8 @@ from vedette_services.actors.evaluation import EvaluationProcess
 from vedette_services.actors.handover import HandoverReader, slot_layout
 from vedette_services.actors.instructions import StartActor
 from vedette_services.config.parts import ActorsConfig
+from vedette_services.config.peer_settings import read_peer_settings
+from vedette_services.host.limits import start_refused
 from vedette_services.host.processes import ONE_THREAD, python_module, spawn
 from vedette_services.run.model_map import ModelMapWriter
 
@@ -29,7 +31,7 @@ class ActorProcess:
     def __init__(self, order: StartActor, directory: Path, model_map: Path) -> None:
         self.index = order.index
         self.run = order.run
-        config = ActorsConfig.model_validate(dict(order.run.actors))
+        config = read_peer_settings(ActorsConfig, order.run.actors)
         self.handover = HandoverReader(slot_layout(order.run.schema, config), SLOTS)
         self._traceback_file = directory / f"actor-{order.index}.traceback"
         self._traceback_file.unlink(missing_ok=True)
@@ -48,11 +50,16 @@ class ActorProcess:
         )
         spec_file = directory / f"actor-{order.index}.json"
         spec_file.write_bytes(spec.to_json())
-        self._process = spawn(
-            python_module("vedette_services.actors.actor", str(spec_file)),
-            environment=ONE_THREAD,
-            pass_fds=self.handover.pass_fds,
-        )
+        try:
+            self._process = spawn(
+                python_module("vedette_services.actors.actor", str(spec_file)),
+                name=f"actor {order.index}",
+                environment=ONE_THREAD,
+                pass_fds=self.handover.pass_fds,
+            )
+        except BaseException:
+            self.close()
+            raise
         self.handover.close_child_ends()
 
     def poll(self) -> None:
@@ -132,9 +139,18 @@ class ActorProcesses:
             actor.handover.announce_model()
 
     def start(self, order: StartActor) -> ActorProcess:
-        """Start an actor on the run prepared last."""
+        """Start an actor on the run prepared last.
+
+        Raises:
+            StartRefusedError: a limit of processes, descriptors or memory is reached.
+        """
         assert self._model_map is not None, "a run is prepared before its actors start"
-        return ActorProcess(order, self._directory, self._model_map[0])
+        try:
+            return ActorProcess(order, self._directory, self._model_map[0])
+        except OSError as error:  # no descriptor for what is shared with it
+            if refused := start_refused(f"actor {order.index}", error):
+                raise refused from error
+            raise
 
     def start_evaluation(self, run: Run) -> EvaluationProcess:
         """Start the process that plays the evaluations of a run."""

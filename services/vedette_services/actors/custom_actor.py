@@ -33,7 +33,9 @@ from vedette_services.actors.actor_stats import ActorStats
 from vedette_services.actors.evaluation import with_result
 from vedette_services.actors.handover import LocalHandover, slot_layout
 from vedette_services.actors.instructions import PlayEvaluation, StartActor
+from vedette_services.actors.run_validation import SPACES
 from vedette_services.config.parts import ActorsConfig, EvaluationConfig
+from vedette_services.config.peer_settings import read_peer_settings
 from vedette_services.errors import REFUSED, SpacesNotKnownError, SpecMismatchError
 from vedette_services.run.model_map import MappedModel
 
@@ -78,7 +80,7 @@ class CustomActor:
         self.index = order.index
         self.run = order.run
         self.envs = envs
-        config = ActorsConfig.model_validate(dict(order.run.actors))
+        config = read_peer_settings(ActorsConfig, order.run.actors)
         layout = slot_layout(order.run.schema, config)
         slots = max(_SLOTS, min(_MOST_SLOTS, _MOST_BYTES // layout.bytes))
         self.handover = LocalHandover(layout, slots, waits=on_full == "block")
@@ -185,11 +187,11 @@ class GreedyEpisodes:
         self.order = order
         run = order.run
         model = order.model
-        settings = EvaluationConfig.model_validate(dict(run.evaluation))
+        settings = read_peer_settings(EvaluationConfig, run.evaluation)
         self._settings = settings
         self._longest = settings.max_episode_steps
         kind = agent_kind(str(run.agent["name"]))
-        agent = kind.config.model_validate(dict(run.agent))
+        agent = read_peer_settings(kind.config, run.agent)
         ranks = np.zeros(len(envs))
         policy = kind.build_policy(agent, envs.spaces, ranks=ranks, seed=run.seed)
         policy.sync_model(
@@ -311,8 +313,8 @@ class CustomLoop:
     def start(self, order: StartActor) -> CustomActor:
         """Make the actor; one that cannot be made has ended."""
         run = order.run
-        env = EnvConfig.model_validate(dict(run.env))
-        config = ActorsConfig.model_validate(dict(run.actors))
+        env = read_peer_settings(EnvConfig, run.env, needed=SPACES)
+        config = read_peer_settings(ActorsConfig, run.actors)
         try:
             observation, action = self._find_spaces(env)
             rewards = RewardTransform(env.reward_scale, env.reward_clip)
@@ -373,7 +375,7 @@ class FailedActor(CustomActor):
         self.index = order.index
         self.run = order.run
         self._told = None
-        config = ActorsConfig.model_validate(dict(order.run.actors))
+        config = read_peer_settings(ActorsConfig, order.run.actors)
         self.handover = LocalHandover(slot_layout(order.run.schema, config), 1)
         self._exit = REFUSED, describe_cause(error)
 

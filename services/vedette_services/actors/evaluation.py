@@ -26,13 +26,14 @@ from vedette_protocol.messages import EvaluationReport, Run
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Evaluation
 from vedette_rl.envs.config import EnvConfig
-from vedette_rl.envs.make import group_spaces
+from vedette_rl.envs.make import described_spaces
 from vedette_rl.evaluation.evaluator import GreedyEvaluator
 from vedette_rl.storage.latest_value import LatestValueReader, LatestValueWriter
 from vedette_services.actors.instructions import (
     PlayEvaluation,
 )
 from vedette_services.config.parts import EvaluationConfig
+from vedette_services.config.peer_settings import read_peer_settings
 from vedette_services.errors import describe_exit
 from vedette_services.host.env_workers import ProcessEnvs
 from vedette_services.host.logs import set_log_context, set_up_logging
@@ -73,6 +74,7 @@ class EvaluationProcess:
         spec.write_text(json.dumps({**described, "seed": run.seed, "epoch": run.epoch}))
         self._process = spawn(
             python_module("vedette_services.actors.evaluation", str(spec)),
+            name="the evaluation",
             environment=ONE_THREAD,
         )
 
@@ -125,8 +127,8 @@ class EvaluationPlayer:
     def __init__(self, spec: Mapping[str, Any], directory: Path) -> None:
         from vedette_services.actors.actor import check_env, limit_torch_threads
 
-        env = EnvConfig.model_validate(spec["env"])
-        settings = EvaluationConfig.model_validate(spec["evaluation"])
+        env = read_peer_settings(EnvConfig, spec["env"])
+        settings = read_peer_settings(EvaluationConfig, spec["evaluation"])
         self._evaluator = GreedyEvaluator(
             env,
             settings.episodes,
@@ -135,12 +137,11 @@ class EvaluationPlayer:
             max_episode_steps=settings.max_episode_steps,
             make_processes=ProcessEnvs,
         )
-        spaces = group_spaces(self._evaluator.open(), env)
+        spaces = described_spaces(self._evaluator.open().description, env)
         check_env(env, spaces)
         kind = agent_kind(spec["agent"]["name"])
-        self._policy = kind.build_policy(
-            kind.config.model_validate(spec["agent"]), spaces, ranks=np.zeros(1), seed=spec["seed"]
-        )
+        agent = read_peer_settings(kind.config, spec["agent"])
+        self._policy = kind.build_policy(agent, spaces, ranks=np.zeros(1), seed=spec["seed"])
         limit_torch_threads()
         self._models = ModelMapReader(directory / "evaluation.model.map")
         self._orders = LatestValueReader(directory / "evaluation.orders.map")

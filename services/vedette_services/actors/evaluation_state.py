@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from vedette_protocol.messages import FEATURES, Ack, EvaluationReport, Report, Run
+from vedette_protocol.messages import EVALUATE, Ack, EvaluationReport, Report, Run
 from vedette_services.actors.instructions import (
     Instruction,
     PlayEvaluation,
     StopEvaluation,
     StoreModel,
+    WriteLog,
 )
+from vedette_services.config.parts import EvaluationConfig
+from vedette_services.config.peer_settings import read_peer_settings
+from vedette_services.errors import RunNotUnderstoodError
 
 _KEPT_SHARE = 0.125
 
@@ -23,7 +27,8 @@ class EvaluationState:
     """
 
     def __init__(self, *, plays: bool) -> None:
-        self._plays = plays
+        self._can_play = plays
+        self._plays = plays  # those of the run
         self._request = 0  # of the last ack; 0: no evaluation is asked for
         self._least = (0, 0)  # the least epoch and version to be played
         self._run: Run | None = None
@@ -43,7 +48,19 @@ class EvaluationState:
         self._newest = None
         self._request = 0
         self._report = None
-        return [StopEvaluation()]
+        return [StopEvaluation(), *self._check_settings(run)]
+
+    def _check_settings(self, run: Run) -> list[Instruction]:
+        """Leave evaluations to others where this host does not know how they are to be played."""
+        self._plays = self._can_play
+        if not self._plays or not run.evaluation:
+            return []
+        try:
+            read_peer_settings(EvaluationConfig, run.evaluation)
+        except RunNotUnderstoodError as error:
+            self._plays = False
+            return [WriteLog("warning", f"evaluations are left to other hosts: {error}")]
+        return []
 
     def continue_run(self, run: Run) -> list[Instruction]:
         """Go on for a learner that is back, unless its evaluations have other settings now."""
@@ -85,7 +102,7 @@ class EvaluationState:
         return report.return_mean is not None or bool(report.failed)
 
     def complete(self, report: Report) -> Report:
-        """Return a manager's report with the evaluation, and with what this host can do."""
+        """Return a manager's report with the evaluation, and with the feature."""
         if not self._plays:
             return report
-        return replace(report, features=FEATURES, evaluation=self._report)
+        return replace(report, features=(*report.features, EVALUATE), evaluation=self._report)

@@ -50,6 +50,7 @@ from vedette_services.errors import (
     RefusedError,
     RunOverError,
     ServicesError,
+    StartRefusedError,
 )
 from vedette_services.host.logs import set_log_context
 from vedette_services.host.processes import PrivateDirectory, StopSignals
@@ -339,6 +340,17 @@ class Manager(Generic[A]):
             self._stop_evaluation()
         self._execute_all(self._state.on_evaluation(progress, now))
 
+    def _play_evaluation(self, order: PlayEvaluation, run: Run) -> None:
+        try:
+            self._evaluation = self._evaluation or self._host.start_evaluation(run)
+        except StartRefusedError as error:
+            model = order.model
+            failed = EvaluationReport(order.request, model.epoch, model.version, failed=str(error))
+            self._execute_all(self._state.on_evaluation(failed, time.monotonic()))
+            return
+        if self._evaluation is not None:
+            self._evaluation.play(order)
+
     def _stop_evaluation(self) -> None:
         if self._evaluation is not None:
             self._evaluation.kill(_KILL_WAIT_S)
@@ -365,11 +377,13 @@ class Manager(Generic[A]):
             case StoreModel(epoch, version, body):
                 self._host.store_model(epoch, version, body, self._actors.values())
             case StartActor(index):
-                self._actors[index] = self._host.start(instruction)
+                try:
+                    self._actors[index] = self._host.start(instruction)
+                except StartRefusedError as error:
+                    now = time.monotonic()
+                    self._execute_all(self._state.on_start_refused(index, str(error), now))
             case PlayEvaluation(run):
-                self._evaluation = self._evaluation or self._host.start_evaluation(run)
-                if self._evaluation is not None:
-                    self._evaluation.play(instruction)
+                self._play_evaluation(instruction, run)
             case StopEvaluation():
                 self._stop_evaluation()
             case StopActors():

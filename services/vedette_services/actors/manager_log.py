@@ -45,12 +45,12 @@ class ManagerLog:
     ) -> list[Instruction]:
         """The sockets are made again."""
         if not connection.silent:
-            return self.log("warning", "silence", f"connecting anew to {self._where}", now)
+            return self.log("warning", "silence", f"connecting again to {self._where}", now)
         if not connection.ever_received:
             nothing = "nothing answers there yet; `vedette doctor` says how far one gets"
             why = "it is connected and silent" if connected else self.address_error or nothing
             return self.log("info", "silence", f"waiting for {self._where}: {why}", now)
-        text = f"no word from {self._where}: connecting anew until it answers"
+        text = f"no word from {self._where}: connecting again until it answers"
         return self.log("warning", "silence", text, now)
 
     def log_no_credit(self, ack: Ack, now: float) -> list[Instruction]:

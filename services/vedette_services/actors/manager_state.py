@@ -17,6 +17,7 @@ from typing import assert_never
 
 from vedette_protocol.errors import AckError, ModelError, ProtocolError, VersionError
 from vedette_protocol.messages import (
+    NO_PLACE,
     Ack,
     Batch,
     ControlMessage,
@@ -54,6 +55,7 @@ from vedette_services.actors.roster import Backoff, Roster
 from vedette_services.actors.run_validation import (
     can_continue,
     describe_run,
+    ignored_settings,
     is_newer,
     validate_run,
 )
@@ -162,7 +164,8 @@ class ManagerState:
                 done += self._on_stop(message, now)
             case Refusal(manager=self._identity.manager, incarnation=self._incarnation):
                 why = f"refused by the learner: {message.reason}{self._describe_loss()}"
-                done.append(Exit(REFUSED, why))
+                # A place may be free when its service manager starts it again.
+                done.append(Exit(FAILED if message.code == NO_PLACE else REFUSED, why))
             case Refusal() | Status():
                 pass
             case _:
@@ -199,6 +202,9 @@ class ManagerState:
         else:
             text = f"the learner is back (epoch {run.epoch}) with other settings"
             done = [WriteLog("info", text)]
+        if self._custom_loop and (ignored := ignored_settings(run)):
+            text = f"ignored, because no environment is made here: {', '.join(ignored)}"
+            done.append(WriteLog("info", text))
         self._run = run
         self._played_too = None
         self._first_actor = None
@@ -377,6 +383,13 @@ class ManagerState:
         if self._roster.is_hopeless and not self._leaving:
             return [*done, *self._give_up(FAILED, f"{NO_ACTOR}: {why}", now)]
         return [*done, *self._start_due_actors(now), *self.send_report(now), *self._drained(now)]
+
+    def on_start_refused(self, index: int, why: str, now: float) -> list[Instruction]:
+        """The system started no process for an actor: it is tried again, ever more rarely."""
+        again_s = self._roster.on_start_refused(index, why, now)
+        text = f"{why} (tried again in {again_s:g} s)"
+        told = self._log.log("warning", f"start of actor {index}", text, now)
+        return [*told, *self.send_report(now), *self._drained(now)]
 
     def _start_due_actors(self, now: float) -> list[Instruction]:
         if self._run is None or self._first_actor is None:

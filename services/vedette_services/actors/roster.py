@@ -104,6 +104,20 @@ class Roster:
         actor.stats = ActorStats()
         actor.why_killed = ""
 
+    def on_start_refused(self, index: int, why: str, now: float) -> float:
+        """The system started no process for the actor, which is no death of it.
+
+        Returns:
+            Seconds until it is tried again.
+        """
+        actor = self.actors[index]
+        actor.state = "empty"
+        actor.processes -= 1
+        actor.error = why
+        actor.backoff_s = self._backoff.after(actor.backoff_s)
+        actor.start_at = now + actor.backoff_s
+        return actor.backoff_s
+
     def on_stats(self, index: int, stats: ActorStats, now: float) -> None:
         """The actor's process published its statistics."""
         actor = self.actors[index]

@@ -6,19 +6,27 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from pydantic import ValidationError
-
 from vedette_protocol.foreign_text import printable
 from vedette_protocol.limits import PAYLOAD_MAX_BYTES
 from vedette_protocol.messages import Ack, Run
 from vedette_rl.envs.config import UNNAMED, EnvConfig
 from vedette_services.config.imported_names import imported_names, package_of
 from vedette_services.config.parts import ActorsConfig
+from vedette_services.config.peer_settings import (
+    built_in_config,
+    check_agent_settings,
+    read_peer_settings,
+    same_for_peers,
+    unneeded_peer_settings,
+)
 from vedette_services.errors import (
     RefusedError,
     RunImportRefusedError,
     RunNotUnderstoodError,
 )
+
+SPACES = ("observation", "action")
+"""Of the environment's settings, those that a host needs which makes no environment."""
 
 
 def validate_run(
@@ -35,11 +43,9 @@ def validate_run(
         RunNotUnderstoodError: its settings are not those of this version, or its batches do not
             travel.
     """
-    try:
-        config = ActorsConfig.model_validate(dict(run.actors))
-        env = EnvConfig.model_validate(dict(run.env))
-    except ValidationError as error:
-        raise RunNotUnderstoodError(_first_problem(error)) from error
+    config = read_peer_settings(ActorsConfig, run.actors)
+    env = read_peer_settings(EnvConfig, run.env, needed=None if makes_envs else SPACES)
+    check_agent_settings(run.agent)
     if makes_envs and env.is_declared and env.id == UNNAMED:
         raise RefusedError(
             "the learner's run names no environment: set env.id there, or play it from a simulator "
@@ -58,11 +64,37 @@ def validate_run(
     return config
 
 
+def ignored_settings(run: Run) -> list[str]:
+    """Settings that are not known here, nor needed where no environment is made."""
+    return unneeded_peer_settings(EnvConfig, run.env, SPACES)
+
+
 def can_continue(run: Run, other: Run) -> bool:
     """Return whether actors of one run may continue for the other: only the learner's start
-    differs, or its evaluations."""
-    same = replace(run, epoch=other.epoch, learner=other.learner, features=other.features)
-    return replace(same, evaluation=other.evaluation) == other
+    differs, its evaluations, or what its release tells of settings at their default."""
+    same = replace(
+        run,
+        epoch=other.epoch,
+        learner=other.learner,
+        features=other.features,
+        evaluation=other.evaluation,
+        env=other.env,
+        agent=other.agent,
+        actors=other.actors,
+    )
+    return same == other and _same_settings(run, other)
+
+
+def _same_settings(run: Run, other: Run) -> bool:
+    """Return whether actors make and do the same by the settings of both."""
+    agent = built_in_config(run.agent)
+    if agent is None and run.agent != other.agent:
+        return False
+    return (
+        same_for_peers(EnvConfig, run.env, other.env)
+        and same_for_peers(ActorsConfig, run.actors, other.actors)
+        and (agent is None or same_for_peers(agent, run.agent, other.agent))
+    )
 
 
 def is_newer(ack: Ack, run: Run) -> bool:
@@ -76,11 +108,6 @@ def describe_run(run: Run) -> str:
     """The run in a few words, for the log."""
     agent, env = run.agent.get("name", "an agent"), run.env.get("id", "an environment")
     return printable(f"{agent} on {env}")
-
-
-def _first_problem(error: ValidationError) -> str:
-    problem = error.errors(include_url=False)[0]
-    return f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
 
 
 def check_imports(

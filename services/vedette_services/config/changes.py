@@ -47,7 +47,7 @@ class ChangedSetting:
         in_weights = "weights" in self.stored_in & stored
         made_with = "" if in_weights else "samples made with "
         erase = "erase it with --fresh --force"
-        fix = erase if in_weights else "begin its replay anew with --new-replay"
+        fix = erase if in_weights else "begin an empty replay with --new-replay"
         return SettingError(
             self.key,
             f"the run in {out} has {made_with}{self.before}, not {self.now}",

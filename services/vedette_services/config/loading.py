@@ -39,6 +39,7 @@ from vedette_services.config.import_permission import check_run_imports
 from vedette_services.config.imported_names import imported_names
 from vedette_services.config.plugins import expand_plugin_names
 from vedette_services.config.presets import preset_agent, read_preset
+from vedette_services.config.release import check_release
 from vedette_services.config.run_config import RunConfig
 from vedette_services.config.settings import (
     ENVIRONMENT,
@@ -165,7 +166,10 @@ def load_config(
         check_run_imports(saved.parent, merged, allow_import, frozenset(imported_names(given)))
         return _with_saved(layers[0].table, given, fit, probe)
     except (SettingError, ManySettingsError) as e:
-        raise_errors(add_sources(e, layers))
+        errors = add_sources(e, layers)
+        if saved is not None:
+            check_release(saved, errors)
+        raise_errors(errors)
         raise
 
 
@@ -188,7 +192,9 @@ def read_config(path: Path, *, allow_import: Collection[str] | None = None) -> R
     try:
         return config_from_table(table)
     except (SettingError, ManySettingsError) as e:
-        raise_errors(add_sources(e, [Layer(str(path), table)]))
+        errors = add_sources(e, [Layer(str(path), table)])
+        check_release(path, errors)
+        raise_errors(errors)
         raise
 
 

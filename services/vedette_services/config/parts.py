@@ -11,13 +11,14 @@ from vedette_rl.agents.config import EnvSteps
 from vedette_rl.import_by_name import choice_or_import, is_import_name
 from vedette_rl.settings.part import SettingsPart
 from vedette_rl.settings.stored import IN_BEST, IN_SAMPLES
+from vedette_services.config.plugins import OURS
 
 MIB = 1 << 20
 DEVICES = r"^(auto|cpu|mps|cuda(:\d{1,3})?)$"
 SAVED_MODEL = r"^(best|latest|\d{1,18})$"
 KEY_OR_NAME = r"^([0-9a-zA-Z.\-:+=^!/*?#-&<>()\[\]{}@]{40}|[A-Za-z0-9][A-Za-z0-9._\-]{0,63})$"
 """A public key in Z85, or the name of one, as `vedette_services.net.keys.NAME` has it."""
-RecorderName = Annotated[str, choice_or_import("tensorboard", "csv", "jsonl", "mlflow", "wandb")]
+RecorderName = Annotated[str, choice_or_import(*OURS["vedette.recorders"])]
 
 
 class ActorsConfig(SettingsPart):
@@ -44,7 +45,9 @@ class ActorsConfig(SettingsPart):
     environments, at least 16 for all actors together, and up to twelve steps in a large fleet. If
     the environment's configuration stacks frames, it is as many as it takes for the frames at a
     batch's edges, which are in two batches, to be 8 % of its own."""
-    step_processor: Annotated[str, choice_or_import("n_step", "her"), IN_SAMPLES] = "n_step"
+    step_processor: Annotated[
+        str, choice_or_import(*OURS["vedette.step_processors"]), IN_SAMPLES
+    ] = "n_step"
     """what makes transitions of steps: ``n_step``, by `agent.n_step`; ``her``, each episode as it
     was and with goals that were reached in it (Andrychowicz et al. 2017), for environments of
     goals; or ``module:Name`` of your own, made as `vedette_rl.steps.n_step.NStep` is."""
@@ -147,7 +150,7 @@ class LearnerConfig(SettingsPart):
     record_compute_cost_interval: int = Field(default=500, ge=0)
     """between records of `average_opt_time` and its like."""
     flush_record_interval: int = Field(default=500, ge=0)
-    """between flushes of the recorder."""
+    """between flushes of the recorder; in a long run at least 1/5,000 of its time apart."""
     keep_checkpoints: int = Field(default=3, ge=1)
     """older ones are removed."""
     recorders: tuple[RecorderName, ...] = ("tensorboard",)

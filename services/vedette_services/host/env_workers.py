@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from vedette_rl.core import Columns
 from vedette_rl.envs.config import EnvConfig
+from vedette_rl.envs.description import EnvDescription, describe_environment
 from vedette_rl.envs.layout import (
     ObservationLayout,
     executed_action,
@@ -73,7 +74,7 @@ class _Shared:
     intervened: NDArray[Any]
 
     @classmethod
-    def of(cls, env: Env, count: int, descriptor: int) -> _Shared:
+    def of(cls, env: EnvDescription, count: int, descriptor: int) -> _Shared:
         """Map the file of `descriptor`, which is made as large as it must be."""
         obs = ObservationLayout(env.observation_space).empty(count)
         action = np.empty((count, *(env.action_space.shape or ())), env.action_space.dtype)
@@ -93,8 +94,8 @@ class _Shared:
 class ProcessEnvs(EnvGroup):
     """Steps environments side by side, each in a process of its own.
 
-    Its process's main thread must make it (see `spawn`). An environment is also made here, for its
-    spaces and attributes; it plays nothing.
+    Its process's main thread must make it (see `spawn`). No environment is made in this process,
+    unless an attribute of one is asked for.
 
     Args:
         config: the environments' configuration.
@@ -102,28 +103,36 @@ class ProcessEnvs(EnvGroup):
     """
 
     def __init__(self, config: EnvConfig, count: int) -> None:
-        super().__init__(make_env(config), count)
-        memory = anonymous_file("environments")
-        self._shared = _Shared.of(self.example, count, memory)
+        self._config = config
+        self._count = count
+        self._example: Env | None = None
         self._pipes: list[Connection] = []
         self._workers: list[subprocess.Popen[bytes]] = []
+        memory = anonymous_file("environments")
         try:
             for i in range(count):
                 self._start(i, memory)
                 self._pipes[i].send_bytes(config.model_dump_json().encode())
-            self._collect(range(count), _MADE)
+            answers = self._collect(range(count), _MADE)
+            description = EnvDescription.from_json(json.loads(answers[0]))
+            super().__init__(description, count)
+            self._shared = _Shared.of(description, count, memory)
         except BaseException:
             self._kill()
             raise
         finally:
             os.close(memory)
 
+    def __len__(self) -> int:
+        return self._count
+
     def _start(self, i: int, memory: int) -> None:
         ours, theirs = Pipe()
         with theirs:
-            arguments = map(str, (theirs.fileno(), memory, i, len(self)))
+            arguments = map(str, (theirs.fileno(), memory, i, self._count))
             worker = spawn(
                 python_module("vedette_services.host.env_workers", *arguments),
+                name=f"environment {i}",
                 environment=ONE_THREAD,
                 pass_fds=(theirs.fileno(), memory),
             )
@@ -163,12 +172,16 @@ class ProcessEnvs(EnvGroup):
         except OSError as error:
             raise self._died(i) from error
 
-    def _collect(self, which: Sequence[int], expected: bytes) -> None:
+    def _collect(self, which: Sequence[int], expected: bytes) -> dict[int, bytes]:
         """Take the answers of workers as they come; raise the first error.
 
         An actor that waits here for too long is killed by its manager.
+
+        Returns:
+            What follows the expected word, of each.
         """
         waiting = {self._pipes[i]: i for i in which}
+        answers: dict[int, bytes] = {}
         while waiting:
             for pipe in wait(list(waiting)):
                 i = waiting.pop(cast(Connection, pipe))
@@ -176,8 +189,10 @@ class ProcessEnvs(EnvGroup):
                     answer = self._pipes[i].recv_bytes()
                 except (EOFError, OSError) as error:
                     raise self._died(i) from error
-                if answer != expected:
+                if not answer.startswith(expected):
                     raise self._failed(i, answer.removeprefix(_FAILED).decode())
+                answers[i] = answer.removeprefix(expected)
+        return answers
 
     def _failed(self, i: int, text: str) -> EnvironmentProcessError:
         cause, _, rest = text.partition("\n")
@@ -195,6 +210,12 @@ class ProcessEnvs(EnvGroup):
         self._note(error, i)
         return error
 
+    def attribute(self, name: str) -> Any:
+        """Of an environment that is made here for it: a method cannot be called in a worker."""
+        if self._example is None:
+            self._example = make_env(self._config)
+        return self._example.get_wrapper_attr(name)
+
     def close(self) -> None:
         for pipe in self._pipes:
             with suppress(OSError):  # its worker is dead
@@ -211,7 +232,8 @@ class ProcessEnvs(EnvGroup):
         wait_all(self._workers, _EXIT_S)
         self._pipes = []
         self._workers = []
-        self.example.close()
+        if self._example is not None:
+            self._example.close()
 
 
 class _Worker:
@@ -221,12 +243,13 @@ class _Worker:
         self._pipe = pipe
         self._i = i
         self._env = make_env(EnvConfig.model_validate_json(pipe.recv_bytes()))
-        self._shared = _Shared.of(self._env, count, memory)
+        self._about = describe_environment(self._env)
+        self._shared = _Shared.of(self._about, count, memory)
         self._layout = ObservationLayout(self._env.observation_space)
 
     def serve(self) -> None:
         """Do what the pipe says until it says close."""
-        self._pipe.send_bytes(_MADE)
+        self._pipe.send_bytes(_MADE + json.dumps(self._about.to_json()).encode())
         while (command := self._pipe.recv_bytes()) != _CLOSE:
             if command == _STEP:
                 self._step()

@@ -60,6 +60,7 @@ class ProbeProcess:
                 python_module(
                     "vedette_services.host.env_probe", str(theirs.fileno()), str(self._output)
                 ),
+                name="the environment's probe",
                 environment=ONE_THREAD,
                 pass_fds=(theirs.fileno(), self._output),
                 own_group=True,

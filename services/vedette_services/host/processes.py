@@ -25,6 +25,7 @@ from typing import IO, Any
 
 from vedette_rl.module_search import add_search_folder, search_folders
 from vedette_rl.storage.system import lock_file
+from vedette_services.host.limits import start_refused
 from vedette_services.host.system import kill_with_parent, nonblocking_pipe
 
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
@@ -49,6 +50,7 @@ def python_module(module: str, *arguments: str) -> list[str]:
 def spawn(
     argv: Sequence[str],
     *,
+    name: str = "a process",
     environment: Mapping[str, str] | None = None,
     log: Path | None = None,
     pass_fds: Sequence[int] = (),
@@ -57,10 +59,14 @@ def spawn(
     """Start a child that dies with this process (it must call `die_with_parent` first thing).
 
     Args:
+        name: the process, as messages call it.
         environment: variables set on top of ours.
         log: file that takes its stdout and stderr; ours where None.
         own_group: a terminal's Ctrl-C, which goes to a whole process group, does not reach it; not
             even while Python itself starts, when it would end with a traceback.
+
+    Raises:
+        StartRefusedError: a limit of processes, descriptors or memory is reached.
     """
     output: IO[bytes] | None = log.open("ab") if log is not None else None
     try:
@@ -78,6 +84,10 @@ def spawn(
             pass_fds=tuple(pass_fds),
             process_group=0 if own_group else None,
         )
+    except OSError as error:
+        if refused := start_refused(name, error):
+            raise refused from error
+        raise
     finally:
         if output is not None:
             output.close()

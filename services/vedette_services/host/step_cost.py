@@ -85,7 +85,7 @@ def _time_steps(group: EnvGroup) -> tuple[float, bool]:
     whether they were computing.
     """
     places = range(len(group))
-    space = group.action_space
+    space = group.description.action_space
     space.seed(0)
     obs = group.layout.empty(len(group))
     no_seeds = [None] * len(group)

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
+from typing import Literal
 
 from vedette_rl.storage.system import sysctl_text
 from vedette_services.errors import UsageError
@@ -106,6 +107,15 @@ def keep_freed_memory() -> None:
     libc.mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
 
 
+def limit_of(what: Literal["files", "processes"]) -> str:
+    """Return this process's limit as a shell's ``ulimit`` shows it; "?" where there is none."""
+    if not runs_daemons():
+        return "?"
+    kind = resource.RLIMIT_NOFILE if what == "files" else resource.RLIMIT_NPROC
+    soft, _ = resource.getrlimit(kind)
+    return "unlimited" if soft == resource.RLIM_INFINITY else str(soft)
+
+
 def raise_file_limit() -> None:
     """Raise the limit of open files: a flood of connections must leave some for our own files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -167,6 +177,22 @@ def private_bytes(pid: int) -> int:
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) << 10
     return 0
+
+
+_STATES = {"T": "stopped", "t": "traced", "D": "uninterruptible"}
+
+
+def process_state(pid: int) -> str:
+    """Return ``stopped``, ``traced`` or ``uninterruptible`` if a process's main thread is that.
+
+    Else, and where it cannot be told, it is "". A process that a tracer holds counts as traced,
+    whichever state it shows.
+    """
+    lines = read_text(PROCESSES / str(pid) / "status").splitlines()
+    fields = dict(line.partition(":")[::2] for line in lines)
+    if int(fields.get("TracerPid", "0")):
+        return "traced"
+    return _STATES.get(fields.get("State", "").strip()[:1], "")
 
 
 def has_open(pid: int, file: os.stat_result) -> bool:

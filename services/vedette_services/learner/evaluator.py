@@ -23,7 +23,8 @@ from vedette_services.host.env_workers import ProcessEnvs
 from vedette_services.host.exit_report import report_exit
 from vedette_services.host.logs import set_log_context, set_up_logging
 from vedette_services.host.processes import die_with_parent, ignore_stop_signals
-from vedette_services.run.directory import LearnerSpec
+from vedette_services.learner.heartbeat import HeartbeatThread
+from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.finished import build_greedy_policy
 from vedette_services.run.model_map import MappedModel, ModelMapReader
 from vedette_services.run.resume import begins_new_best
@@ -41,13 +42,16 @@ _POLL_S = 0.05
 _PROGRESS_EVERY_S = 1.0
 _PLAYS = 3  # of one evaluation, until environments that die in it are an error
 _LOG_EVERY_S = 1.0  # a small network is evaluated many times a second
+_LOG_PART = 1000  # lines of a long run are this part of its time apart,
+_LOG_MOST_S = 60.0  # and at most so long
 _NICE = 5  # playing must not take the trainer's core
 
 
 class EvaluatorProcess:
     """Evaluates the latest model every `eval_interval` optimization steps."""
 
-    def __init__(self, spec: LearnerSpec) -> None:
+    def __init__(self, spec: LearnerSpec, mark_turn: Callable[[], None] = lambda: None) -> None:
+        self._mark_turn = mark_turn
         self._interval = spec.config.learner.eval_interval
         self._evaluation = ModelEvaluation(spec.config, spec.spaces, spec.run_id, spec.run.best)
         self._models = ModelMapReader(spec.run.model_map)
@@ -81,6 +85,7 @@ class EvaluatorProcess:
     def _show_progress(self) -> bool:
         """Write the status again, now and then and before a step: the supervisor ends an evaluator
         that stands still. No evaluation is cancelled by it."""
+        self._mark_turn()
         if (now := time.monotonic()) - self._written_at >= _PROGRESS_EVERY_S:
             self._written_at = now
             self._writer.write(self._evaluation.status)
@@ -101,7 +106,8 @@ class ReportedEvaluations:
     """Takes the evaluations that managers play, which the gateway has checked. It makes no
     environment."""
 
-    def __init__(self, spec: LearnerSpec) -> None:
+    def __init__(self, spec: LearnerSpec, mark_turn: Callable[[], None] = lambda: None) -> None:
+        self._mark_turn = mark_turn
         run = spec.run
         self._interval = spec.config.learner.eval_interval
         self._results = EvaluationResults(spec.run_id, run.best, spec.config.evaluation.seed)
@@ -116,6 +122,7 @@ class ReportedEvaluations:
         """Take evaluations until the last model's is here, or the gateway has ended."""
         taken = ReportedEvaluation()
         while self._interval:
+            self._mark_turn()
             learning = self._learning.read()
             ended = self._gateway.read().ended
             if (reported := self._reported.read()) != taken:
@@ -153,10 +160,13 @@ def main() -> None:
     set_up_logging()
     os.nice(_NICE)
     with report_exit():
-        spec = LearnerSpec.read(Path(sys.argv[1]))
+        run = RunDirectory(Path(sys.argv[1]))
+        heartbeat = HeartbeatThread(run.heartbeat_map("evaluator"))
+        spec = LearnerSpec.read(run.root)
         while spec.run.best.exists() and begins_new_best(spec.config, spec.run.root):
             time.sleep(_POLL_S)  # the best model is put away once the trainer has loaded
-        (ReportedEvaluations if spec.config.evaluates_on_actors else EvaluatorProcess)(spec).run()
+        kind = ReportedEvaluations if spec.config.evaluates_on_actors else EvaluatorProcess
+        kind(spec, heartbeat.mark_turn).run()
 
 
 log = logging.getLogger("vedette.evaluator")
@@ -178,6 +188,7 @@ class EvaluationResults:
         """The last evaluation and the best one."""
         self._unwritten: tuple[Eval, int, ModelInfo] | None = None
         self._log_at = -math.inf
+        self._began = time.monotonic()
 
     def add(self, evaluation: Eval, epoch: int, model: ModelInfo, detail: str = "") -> None:
         """Update `status`; keep the model if it is the best.
@@ -209,9 +220,11 @@ class EvaluationResults:
 
     def _log(self, evaluation: Eval, detail: str) -> None:
         """Log an evaluation, at most one a second at the level of information."""
-        is_due = time.monotonic() >= self._log_at
+        now = time.monotonic()
+        is_due = now >= self._log_at
         if is_due:
-            self._log_at = time.monotonic() + _LOG_EVERY_S
+            part_s = min((now - self._began) / _LOG_PART, _LOG_MOST_S)
+            self._log_at = now + max(_LOG_EVERY_S, part_s)
         log.log(
             logging.INFO if is_due else logging.DEBUG,
             "version %d returns %.1f%s over %d episodes%s",
@@ -358,7 +371,7 @@ class ModelEvaluation:
             except EnvironmentProcessError as error:
                 if not error.killed:
                     raise
-                log.warning("%s; version %d is evaluated anew", error, version)
+                log.warning("%s; version %d is evaluated again", error, version)
                 self._evaluator.close()
         return self._evaluator.evaluate(self._policy, version, is_cancelled=is_cancelled)
 

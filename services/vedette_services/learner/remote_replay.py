@@ -41,6 +41,8 @@ from vedette_services.errors import (
     foreign_error_message,
 )
 from vedette_services.host.processes import StopSignals, WakeupEvent
+from vedette_services.learner.disk_room import DiskRoom
+from vedette_services.learner.heartbeat import TurnRecord
 from vedette_services.learner.supervisor import Supervisor, prepare_run
 from vedette_services.learner.trainer.background import BackgroundPublisher
 from vedette_services.net.addresses import Address
@@ -154,15 +156,18 @@ class RemoteReplay:
         self.address = address
         self._spaces = plan.spaces
         self._began = time.monotonic()
+        self._room = DiskRoom(RunDirectory(plan.out))
         self._pid = os.getpid()
         self._next_tick = self._wait_s = 0.0
         self._closed = False
+        self._ended = ""  # the exit reason, once the end is written
         self._models: BackgroundPublisher | None = None
         self._model_schema: Schema | None = None
         self._limiters: dict[int, Limiter] = {}
         with ExitStack() as opening:
             directory = RunDirectory(plan.out)
             opening.callback(directory.unlock)
+            opening.callback(self._empty_live)
             spec, on_loaded = prepare_run(plan, directory, address, keys)
             before = _last_status(directory)
             opening.enter_context(record_provenance(plan.config, directory))
@@ -184,6 +189,8 @@ class RemoteReplay:
         self._supervisor = _GatewaySupervisor(spec, on_loaded)
         self._status_record = StatusRecordWriter(spec.run.learning_map, TrainerStatus)
         opening.callback(self._status_record.close)
+        self._turns = TurnRecord(spec.run.heartbeat_map("trainer"), bounded=False)
+        opening.callback(self._turns.close)
         sources = describe_sources(self.config, self.run)
         self._learning = TrainerStatus(epoch, before.opt_steps, before.sampled, sources=sources)
         self._status_record.write(self._learning)
@@ -417,6 +424,7 @@ class RemoteReplay:
         now = time.monotonic()
         if now >= self._next_tick:
             self._next_tick = now + _TICK_S
+            self._turns.mark_turn()
             self._learning = self._now(phase=phase, waits=waits)
             self._status_record.write(self._learning)
 
@@ -426,6 +434,7 @@ class RemoteReplay:
         done = learning.opt_steps - self._first_batch
         return replace(
             learning,
+            disk=self._room.measure(time.monotonic()),
             seconds=seconds,
             rates=Rates(opt_steps_per_sec=done / seconds),
             time=Time(seconds - self._wait_s, 0.0, self._wait_s, seconds),
@@ -464,6 +473,15 @@ class RemoteReplay:
             self._record_shares()
             self._learning = self._now(phase="done", waits="", exit_reason=reason)
             self._status_record.write(self._learning)
+            self._ended = reason
+
+    def _empty_live(self) -> None:
+        """Remove the maps after the end, but for that of the draws, which the next start counts."""
+        if not self._ended:
+            return
+        run = RunDirectory(self.run)
+        models = run.model_maps if self._ended == "interrupted" else ()
+        run.empty_live(run.learning_map, *models)
 
     def __enter__(self) -> Self:
         return self

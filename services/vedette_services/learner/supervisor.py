@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import math
+import signal
 import socket
 import subprocess
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vedette_rl.errors import LatestValueFormatError, OneWriterError
-from vedette_rl.replay.ring import recover_replay
+from vedette_rl.errors import LatestValueFormatError
 from vedette_services.config.loading import read_config
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import (
     ChildFailedError,
+    ChildHungError,
     ServicesError,
+    StartRefusedError,
     UnsavedEndError,
     UsageError,
     describe_exit,
 )
 from vedette_services.host.exit_report import ExitReportReader
+from vedette_services.host.limits import describe_limit
 from vedette_services.host.logs import set_log_context
 from vedette_services.host.processes import (
     StopSignals,
@@ -37,21 +41,30 @@ from vedette_services.host.processes import (
     wait_all,
 )
 from vedette_services.host.rate_limited_log import RateLimitedLog
-from vedette_services.host.system import private_bytes, raise_file_limit
+from vedette_services.host.system import private_bytes, process_state, raise_file_limit
+from vedette_services.learner.heartbeat import TurnRecord, announce_start
+from vedette_services.learner.standstill_watch import StandstillWatch
 from vedette_services.net.addresses import Address, check_ports
 from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.events import FleetSizeCheck, RunEventLog
 from vedette_services.run.learner_location import publish_location
 from vedette_services.run.model_map import holds_model
-from vedette_services.run.outcome import describe_unsaved, exit_at_once, write_summary
+from vedette_services.run.outcome import (
+    describe_unsaved,
+    exit_at_once,
+    read_summary,
+    write_summary,
+)
 from vedette_services.run.prepare import prepare_start
 from vedette_services.run.provenance import record_provenance
+from vedette_services.run.recovery import recover_once_released
 from vedette_services.run.replay_layout import replay_directory
 from vedette_services.run.resume import begins_new_best
 from vedette_services.run.ring_stamp import count_lost, read_env_steps
 from vedette_services.run.start_plan import StartPlan
 from vedette_services.run.status_files import StatusReader, clear_status_records, read_best
 from vedette_services.status import stop_conditions
+from vedette_services.status.heartbeats import OwnPauses
 from vedette_services.status.records import IngestProgress, StatusRecordWriter, TrainerStatus
 from vedette_services.status.status import Checkpoint, Eval, Status
 from vedette_services.status.text import final_report_lines
@@ -71,7 +84,12 @@ _GATEWAY_END_S = 15.0  # managers send their last batches
 _GATEWAY_POLL_S = 0.05
 _RESTARTS = 3  # of one process within _RESTART_WINDOW_S, before the learner gives up
 _RESTART_WINDOW_S = 300.0
+_REFUSED_STARTS = 12  # of a process by the system, before the learner gives up: 2 minutes
+_REFUSED_WAIT_S = 15.0  # the longest wait between two of them
 _STARTING_S = 20.0  # a process that crashes so early would crash again
+_STANDSTILLS = 3  # restarts of one process for standing still, before the learner gives up
+_STANDSTILL_WINDOW_S = 6 * 3600.0
+_REPLACE_S = 5.0  # for a killed process to end
 
 _MODULES = {
     "gateway": "vedette_services.learner.gateway.process",
@@ -93,6 +111,14 @@ class _Child:
     exit_report: ExitReportReader
     started: float
     restarts: list[_Restart] = field(default_factory=list)
+    standstills: list[_Restart] = field(default_factory=list)  # restarts for standing still
+    killed: bool = False  # by us, to be started again once it has ended
+
+    def recent_standstills(self, now: float, saved: int) -> list[_Restart]:
+        """Return the restarts for standing still of the last hours; of a trainer also those that
+        began at the checkpoint `saved`, from which it has come no further."""
+        stuck = saved if self.name == "trainer" else None
+        return [r for r in self.standstills if now - r[0] < _STANDSTILL_WINDOW_S or r[1] == stuck]
 
     def recent_restarts(self, now: float, code: int, saved: int) -> list[_Restart]:
         """Return the restarts of the last minutes.
@@ -130,6 +156,11 @@ class Supervisor:
         self._polled_at = 0.0
         self._patience_s = max(spec.config.evaluation.episode_timeout_s, _STARTING_S)
         self._children: dict[str, _Child] = {}
+        # When a process that the system would not start is tried again, and how.
+        self._refused: dict[str, tuple[float, Callable[[], None]]] = {}
+        self._turns = TurnRecord(run.heartbeat_map("supervisor"))
+        self._pauses = OwnPauses()
+        self._watches = {name: StandstillWatch(name) for name in self.processes}
         self._wakeup = WakeupEvent()  # set by the trainer, cleared by the gateway: there is a model
         # No signal: those that others send to all processes at once must not end the trainer.
         self._stops = {"trainer": WakeupEvent(), "gateway": WakeupEvent()}
@@ -159,15 +190,14 @@ class Supervisor:
             self._end_children()
             for event in (self._wakeup, *self._stops.values()):
                 event.close()
+            self._turns.close()
 
     def _begin(self) -> None:
-        """Log the start; before the trainer maps it, recover the replay from a power failure."""
+        """Log the start; before the trainer maps the replay, recover it where its rows are lost."""
         spec = self._spec
         run = self._spec.run
         directory = replay_directory(spec.config, run.root)
-        recovery = None
-        with suppress(OneWriterError):  # an earlier gateway still ends: the new one will do it
-            recovery = recover_replay(directory, partial(count_lost, spec.run_id))
+        recovery = recover_once_released(directory, partial(count_lost, spec.run_id))
         env_steps = read_env_steps(spec.run_id, directory)
         progress = StatusRecordWriter(run.progress_map, IngestProgress)
         progress.write(IngestProgress(env_steps))  # for the trainer until the gateway writes it
@@ -175,7 +205,7 @@ class Supervisor:
         where = f"on {socket.gethostname()} at {spec.address}"
         self._event_log.log_start(where, run.newest_checkpoint() or 0, env_steps)
         if recovery is not None:
-            run.remove_models()  # as torn as the replay was
+            run.remove_models()  # as much lost as the replay's rows
             log.warning("the replay: %s", recovery)
             self._event_log.log("recovered", "replay", str(recovery))
 
@@ -192,16 +222,49 @@ class Supervisor:
         events = [self._wakeup, self._stops[name]] if name in self._stops else []
         descriptors = [one for event in events for one in event.descriptors]
         arguments += [event.argument for event in events]
+        self._spawn(name, python_module(_MODULES[name], *arguments), descriptors)
+
+    def _spawn(self, name: str, command: list[str], descriptors: list[int], tries: int = 0) -> None:
+        """Start a process; where the system refuses to start it again, try that later.
+
+        Args:
+            tries: refused before.
+        """
         child = self._children.get(name)
-        command = python_module(_MODULES[name], *arguments)
+        announce_start(self._spec.run.heartbeat_map(name))
         report = ExitReportReader()
-        descriptors.append(report.fileno())
-        process = spawn(command, environment=report.environment, pass_fds=descriptors)
+        try:
+            process = spawn(
+                command,
+                name=f"the {name}",
+                environment=report.environment,
+                pass_fds=[*descriptors, report.fileno()],
+            )
+        except StartRefusedError as error:
+            report.close_child_end()
+            report.close()
+            if child is None or tries == _REFUSED_STARTS:
+                raise
+            wait_s = min(2.0**tries, _REFUSED_WAIT_S)
+            log.warning("%s (tried again in %g s)", error, wait_s)
+            again = partial(self._spawn, name, command, descriptors, tries + 1)
+            self._refused[name] = time.monotonic() + wait_s, again
+            return
         report.close_child_end()
         if child:
             child.exit_report.close()
-        restarts = child.restarts if child else []
-        self._children[name] = _Child(name, process, report, time.monotonic(), restarts)
+        before = (child.restarts, child.standstills) if child else ()
+        self._children[name] = _Child(name, process, report, time.monotonic(), *before)
+
+    def _start_refused(self, name: str) -> bool:
+        """Return True for a process that the system would not start, and try it when it is due."""
+        if name not in self._refused:
+            return False
+        due, again = self._refused[name]
+        if time.monotonic() >= due:
+            del self._refused[name]
+            again()
+        return True
 
     def _announce(self, epoch: int) -> None:
         """Write the trainer's first status record, from its checkpoint, for its starting time."""
@@ -214,6 +277,8 @@ class Supervisor:
 
     def _watch(self, stop: StopSignals) -> bool:
         """Restart processes that died; False when the run is over or is to end."""
+        self._turns.mark_turn()
+        self._pauses.note(time.monotonic())
         phase = self._records.learning.read().phase
         if phase != "starting" and not self._has_loaded:
             self._has_loaded = True
@@ -221,12 +286,15 @@ class Supervisor:
         if phase == "done":
             return False
         for name, child in list(self._children.items()):
+            if self._start_refused(name):
+                continue
             code = child.process.poll()
             if code is None:
-                if name == "gateway":
-                    self._limit_memory(child)
-                elif name == "evaluator" and not self._spec.config.evaluates_on_actors:
-                    self._limit_standstill(child)
+                if not child.killed:
+                    self._limit(child)
+                continue
+            if child.killed:
+                self._start(name)
                 continue
             if name == "trainer" and code == 0:
                 return False
@@ -235,20 +303,59 @@ class Supervisor:
             self._restart(child, code)
         return not stop
 
-    def _limit_memory(self, gateway: _Child) -> None:
+    def _limit(self, child: _Child) -> None:
+        """Restart a process that holds too much memory, or stands still for too long."""
+        if child.name == "evaluator":
+            if not self._spec.config.evaluates_on_actors:
+                self._limit_evaluation(child)
+            return
+        if child.name == "gateway" and self._limit_memory(child):
+            return
+        self._limit_standstill(child)
+
+    def _limit_standstill(self, child: _Child) -> None:
+        """Say that a trainer or a gateway stands still, and restart it if that is more than it
+        rightly may. This does not count as a crash.
+
+        Raises:
+            ChildHungError: restarts bring nothing.
+        """
+        now = time.monotonic()
+        saved = self._spec.run.newest_checkpoint() or 0 if child.standstills else 0
+        recent = child.recent_standstills(now, saved)
+        still = self._records.heartbeats.standstill(child.name, now, self._pauses.since)
+        verdict = self._watches[child.name].judge(still, len(recent))
+        for line in verdict.lines:
+            log.log(line.level, "%s", line.text)
+        if not verdict.restart:
+            return
+        if len(recent) >= _STANDSTILLS:
+            child.process.kill()
+            raise ChildHungError(child.name, len(recent), verdict.restart)
+        log.error("%s; starting it again", verdict.restart)
+        self._event_log.log("died", child.name, f"{verdict.restart}; it is started again")
+        saved = self._spec.run.newest_checkpoint() or 0
+        child.standstills[:] = [*recent, (now, saved)]
+        self._replace(child)
+
+    def _limit_memory(self, gateway: _Child) -> bool:
         """Restart a gateway that holds too much memory; this does not count as a crash."""
         held = private_bytes(gateway.process.pid)
         models = self._spec.run.model_map
         limit = gateway_memory_limit(models.stat().st_size if models.exists() else 0)
         if held <= limit:
-            return
+            return False
         text = "the gateway holds %d MiB, more than its %d: starting it again"
         log.warning(text, held >> 20, limit >> 20)
         self._replace(gateway)
+        return True
 
-    def _limit_standstill(self, evaluator: _Child) -> None:
-        """Restart an evaluator that stands still; this does not count as a crash. The limit doubles
-        each time, as environments may be slow to make; a pause of this process does not count."""
+    def _limit_evaluation(self, evaluator: _Child) -> None:
+        """Restart an evaluator that stands still, unless a debugger holds it.
+
+        This does not count as a crash. The limit doubles each time, as environments may be slow to
+        make; a pause of this process does not count.
+        """
         seen = self._records.evaluations.read()
         now = time.monotonic()
         if seen is not self._evaluation or not self._has_loaded:
@@ -256,7 +363,7 @@ class Supervisor:
             self._stood_s = 0.0
         self._stood_s += min(now - self._polled_at, _POLL_MAX_S)
         self._polled_at = now
-        if self._stood_s <= self._patience_s:
+        if self._stood_s <= self._patience_s or self._is_debugged(evaluator):
             return
         why = f"no step for {self._patience_s:g} s (evaluation.episode_timeout_s)"
         self._patience_s = 2.0 * self._patience_s
@@ -265,9 +372,18 @@ class Supervisor:
         self._event_log.log("died", "evaluator", f"it stood still, {why}; it is started again")
         self._replace(evaluator)
 
+    def _is_debugged(self, child: _Child) -> bool:
+        debugged = self._records.heartbeats.read(child.name).debugged
+        return debugged or process_state(child.process.pid) == "traced"
+
     def _replace(self, child: _Child) -> None:
+        """Kill a process and start it again; one that does not end yet, once it has."""
         child.process.kill()
-        wait_all([child.process], 5.0)
+        child.killed = True
+        if wait_all([child.process], _REPLACE_S):
+            text = "the %s does not end: it waits for a disk or a driver that does not answer"
+            log.error(text, child.name)
+            return
         self._start(child.name)
 
     def _restart(self, child: _Child, code: int) -> None:
@@ -279,6 +395,8 @@ class Supervisor:
         crashed_early = now - child.started < _STARTING_S and code > 0
         if crashed_early or len(recent) >= _RESTARTS:
             raise ChildFailedError(child.name, code, cause)
+        if code == -signal.SIGINT and not cause:  # which they ignore, but not OpenBLAS's own
+            cause = f"perhaps it may start no thread: {describe_limit(errno.EAGAIN)}"
         how = describe_exit(code) + (f": {cause}" if cause else "")
         log.warning("the %s died (%s); starting it again", child.name, how)
         self._event_log.log("died", child.name, f"{how}; it is started again")
@@ -354,6 +472,7 @@ class Supervisor:
         why = ""
         if stop_conditions.is_evaluated(self._records.learning.read().exit_reason or "interrupted"):
             while not why and wait_all([evaluator], _POLL_S):
+                self._turns.mark_turn()
                 self._publish_status()
                 if stop:
                     why = stop_conditions.STOPPED_EVALUATION
@@ -394,6 +513,7 @@ class Supervisor:
             how_long = "" if math.isinf(self._linger_s) else f" for {self._linger_s:g} s"
             log.info("telling managers that come late%s; Ctrl-C ends that", how_long)
         while not stop and time.monotonic() < deadline and gateway.poll() is None:
+            self._turns.mark_turn()
             pause(stop, min(_POLL_S, deadline - time.monotonic()))
 
     # The status
@@ -469,7 +589,10 @@ def run_learner(
             from vedette_services.prometheus import serve_metrics
 
             ending_with_us.callback(serve_metrics(metrics, StatusReader(spec).read))
-        return supervisor.run(stop)
+        status = supervisor.run(stop)
+    is_over = read_summary(run.root).exit_reason != "interrupted"
+    run.empty_live(*(() if is_over else run.model_maps))
+    return status
 
 
 def prepare_run(

@@ -97,7 +97,7 @@ class HandshakeMonitor:
             )
         if mechanism == "CURVE" and keys is not None and self._failed >= _IN_A_ROW:
             return (
-                f"{learner} has another key than learner.toml says; copy this host's folder anew "
+                f"{learner} has another key than learner.toml says; copy this host's folder again "
                 "from the learner's --keys folder"
             )
         return ""

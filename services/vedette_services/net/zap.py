@@ -23,8 +23,13 @@ log = logging.getLogger("vedette.gateway")
 POLL_EVERY_S = 1.0
 """The time from one look at the folder of admitted keys to the next."""
 
+WARN_EVERY_S = 30.0
+"""While that folder is missing."""
+
 _ENDPOINT = "inproc://zeromq.zap.01"
 _ANSWERS_A_TURN = 64
+_ADMITTED_NOW = b"200"
+_REFUSED = b"400"  # for good: a manager ends
 _ADMITTED_MAX = 10_000
 
 Signature = tuple[tuple[str, int, int, int], ...]
@@ -32,6 +37,10 @@ Signature = tuple[tuple[str, int, int, int], ...]
 
 class ZapHandler:
     """Answers by the list of admitted keys, which it rereads when its folder changes.
+
+    A folder that cannot be read admits whom it admitted last, and others get no answer: somebody
+    may be replacing it. A handshake without an answer ends after seconds and is tried again; one
+    that is refused ends a manager. A removed key is admitted until the next look misses it, too.
 
     Make it before the sockets it answers for.
 
@@ -41,11 +50,14 @@ class ZapHandler:
 
     def __init__(self, context: Context, keys: LearnerKeys, now: float) -> None:
         self._keys = keys
-        self.socket = context.socket(zmq.REP)
+        self.socket = context.socket(zmq.ROUTER)  # not REP, which owes an answer
         self.socket.setsockopt(zmq.LINGER, 0)
         self.socket.bind(_ENDPOINT)
-        self._signature = _folder_signature(keys.directory) or ()
         self._names: dict[bytes, str] = {}  # who is let in, by public key (32 bytes)
+        self._missed: dict[bytes, str] = {}  # of these, those that the last look did not find
+        self._unreadable = ""  # why the folder cannot be read; "" while it can
+        self._warn_at = now
+        self._signature = self._look(now) or ()
         self._names = self._read()
         self._look_at = now + POLL_EVERY_S
         self.refused = 0
@@ -55,10 +67,11 @@ class ZapHandler:
         """Answer the requests that wait, a bounded number of them."""
         for _ in range(_ANSWERS_A_TURN):
             try:
-                request = self.socket.recv_multipart(zmq.NOBLOCK)
+                sender, empty, *request = self.socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
-            self.socket.send_multipart(self._answer(request))
+            if (answer := self._answer(request)) is not None:
+                self.socket.send_multipart([sender, empty, *answer])
 
     def poll_removed_keys(self, now: float) -> set[str]:
         """Names whose key is no longer the one that was let in; looks at the folder now and then.
@@ -68,15 +81,41 @@ class ZapHandler:
         if now < self._look_at:
             return set()
         self._look_at = now + POLL_EVERY_S
-        signature = _folder_signature(self._keys.directory)
-        if signature is None or signature == self._signature:
+        signature = self._look(now)
+        if signature is None or (signature == self._signature and not self._missed):
             return set()
         before = self._names
         self._signature = signature
-        self._names = self._read()
+        found = self._read()
+        missed = {key: name for key, name in before.items() if key not in found}
+        # Missed once, a file may be in the middle of being replaced.
+        self._missed = {key: name for key, name in missed.items() if key not in self._missed}
+        self._names = {**self._missed, **found}
         for name in sorted(set(self._names.values()) - set(before.values())):
             log.info("key %s is let in from now on", name)
         return {name for key, name in before.items() if self._names.get(key) != name}
+
+    def _look(self, now: float) -> Signature | None:
+        """Look at the folder; None where it cannot be read. Warns while it cannot."""
+        try:
+            signature = _folder_signature(self._keys.directory)
+        except OSError as error:
+            self._unreadable = error.strerror or str(error)
+            if now >= self._warn_at:
+                self._warn_at = now + WARN_EVERY_S
+                log.warning(
+                    "the folder of admitted keys cannot be read (%s: %s): the keys of before are "
+                    "let in (%s), others wait; put it back, and remove a key by its file",
+                    self._keys.directory / ADMITTED,
+                    self._unreadable,
+                    ", ".join(sorted(set(self._names.values()))) or "none",
+                )
+            return None
+        if signature is not None and self._unreadable:
+            log.info("the folder of admitted keys is there again")
+            self._unreadable = ""
+            self._warn_at = now
+        return signature
 
     @property
     def names(self) -> frozenset[str]:
@@ -91,19 +130,22 @@ class ZapHandler:
     def close(self) -> None:
         self.socket.close(linger=0)
 
-    def _answer(self, request: list[bytes]) -> list[bytes]:
+    def _answer(self, request: list[bytes]) -> list[bytes] | None:
+        """Return the answer; None where there is none until the folder can be read."""
         version = request[0]
         request_id = request[1] if len(request) > 1 else b""
-        code = b"400"
+        code = _REFUSED
         message = b"not admitted"
         name = b""
         if len(request) == 7 and request[2] == ZAP_DOMAIN and request[5] == b"CURVE":
             known = self._names.get(request[6])
             if known is not None:
-                code = b"200"
+                code = _ADMITTED_NOW
                 message = b"admitted"
                 name = known.encode()
-        if code != b"200":
+        if code == _REFUSED and self._unreadable:
+            return None
+        if code == _REFUSED:
             self.refused += 1
             address = request[3].decode("ascii", "replace")[:64] if len(request) > 3 else "?"
             self.last_refused = f"key {_shown(request[-1])} from {address} is not admitted"
@@ -124,7 +166,7 @@ class ZapHandler:
                     names.update({k: n for k, n in self._names.items() if f"{n}.toml" == name})
                     self._signature = ()  # look again
                 else:
-                    log.warning("lets nobody in: %s", error)
+                    log.warning("this key file lets nobody in, the others do: %s", error)
                 continue
             names.setdefault(z85.decode(public_key.public), public_key.name)
         # Who has the learner's own secret is the learner's operator: its status, its local actors.
@@ -141,6 +183,9 @@ def _folder_signature(directory: Path) -> Signature | None:
 
     None where it cannot be looked at because no descriptors are left: a flood of connections must
     not close everybody out.
+
+    Raises:
+        OSError: it is missing, or cannot be read.
     """
     try:
         with os.scandir(directory / ADMITTED) as entries:
@@ -156,7 +201,7 @@ def _folder_signature(directory: Path) -> Signature | None:
     except OSError as error:
         if _is_out_of_files(error):
             return None
-        return ()  # no folder: no key but the learner's own
+        raise
     return tuple(sorted(files))
 
 

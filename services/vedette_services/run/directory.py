@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vedette_protocol.account import SampleAccounting
-from vedette_rl.storage.atomic_files import json_text, replace_or_overwrite
+from vedette_rl.storage.atomic_files import json_text, replace_or_overwrite, sync_directory
 from vedette_rl.storage.regular_files import open_regular, read_bytes, read_json
 from vedette_rl.storage.system import lock_file
 from vedette_services.errors import (
@@ -32,6 +32,7 @@ if TYPE_CHECKING:  # `vedette status` needs no configuration
 
 REPORT_FILE = "report.html"
 
+_LIVE_FILES = ("*.map", "*.heartbeat", "ranks.*", "learner.json")
 _LOCK_WAIT_S = 10.0  # a learner that was asked to stop may still write its last checkpoint
 _CHECK_WAIT_S = 1.0  # the lock of a learner killed a moment ago is released within a second
 _LOCK_POLL_S = 0.1
@@ -102,20 +103,39 @@ class RunDirectory:
         short = config.learner.model_dtype == "float16"
         return self._short_model_map if short else self.model_map
 
+    def heartbeat_map(self, process: str) -> Path:
+        """The map of a process's heartbeat."""
+        return self.live / f"{process}.heartbeat"
+
     def remove_models(self) -> None:
         """Remove both maps of models."""
-        for path in (self.model_map, self._short_model_map):
+        for path in self.model_maps:
             path.unlink(missing_ok=True)
 
+    def empty_live(self, *keep: Path) -> None:
+        """Remove what the learner's processes shared, once they have ended.
+
+        Args:
+            keep: maps that the next start reads.
+        """
+        for pattern in _LIVE_FILES:
+            for path in self.live.glob(pattern):
+                if path not in keep:
+                    path.unlink(missing_ok=True)
+
     def make(self) -> None:
-        """Make the directory and its folders, if they do not exist.
+        """Make the directory and its folders, if they do not exist; the disk has their names then.
 
         Raises:
             SettingError: it is not a directory or cannot be written.
         """
+        places = (self.root, self.checkpoints, self.log, self.live)
+        new = [path for path in (*places, *self.root.parents) if not path.exists()]
         try:
-            for place in (self.root, self.checkpoints, self.log, self.live):
+            for place in places:
                 place.mkdir(parents=True, exist_ok=True)
+            for folder in {path.parent for path in new}:
+                sync_directory(folder)
         except OSError as error:
             there = self.root
             while not there.exists() and there != there.parent:
@@ -139,6 +159,11 @@ class RunDirectory:
             if os.path.lexists(part) and not (part.is_dir() if part in folders else part.is_file()):
                 fix = "put it away, or name another folder"
                 raise SettingError(f"--out {self.root}", f"{part} is no {wanted}", fix)
+
+    @property
+    def model_maps(self) -> tuple[Path, Path]:
+        """Both maps of models: of a run that goes on, the gateway serves the last one at once."""
+        return self.model_map, self._short_model_map
 
     @property
     def exists(self) -> bool:

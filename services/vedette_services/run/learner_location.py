@@ -45,8 +45,10 @@ class LearnerLocation:
     def read(cls, run: RunDirectory) -> LearnerLocation | None:
         """Read the file; None if there is none that can be read."""
         try:
-            return cls(**read_json(run.location_file))
-        except (OSError, ValueError, TypeError):
+            found = read_json(run.location_file)
+            # A newer learner may say more.
+            return cls(**{name: found[name] for name in cls.__dataclass_fields__})
+        except (OSError, ValueError, TypeError, KeyError):
             return None
 
     def address_from_here(self) -> Address:

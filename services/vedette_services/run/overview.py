@@ -6,11 +6,11 @@ import math
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from vedette_protocol.foreign_text import printable
 from vedette_rl.storage.regular_files import read_bytes
@@ -18,24 +18,24 @@ from vedette_services.config.loading import read_toml
 from vedette_services.errors import NotARunError, RunInUseError, SettingError
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import ClientKeys
+from vedette_services.run.active_time import run_seconds, start_spans
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import RunEvent, read_events
 from vedette_services.run.learner_location import LearnerLocation
 from vedette_services.run.outcome import describe_resume_point, read_summary
 from vedette_services.run.provenance import read_provenance
 from vedette_services.status.client import StatusClient
+from vedette_services.status.heartbeats import SAID_S
 from vedette_services.status.schema import decode, printable_json
 from vedette_services.status.status import Status
-from vedette_services.status.stop_conditions import EXIT_REASONS, elapsed_seconds, exit_sentence
-
-if TYPE_CHECKING:  # the reader of curves is slow to load
-    from vedette_rl.recording.reading import Floats
+from vedette_services.status.stop_conditions import EXIT_REASONS, exit_sentence
 
 DEPTH_MAX = 3
 """Folders between a directory and its runs: a sweep, its settings, its seeds."""
 
 _RUN_FILES = ("run.json", "summary.json", "events.jsonl")
 _POLL_S = 0.1
+_FRESH_S = 30.0  # a running learner writes its summary every few seconds
 
 
 def is_run(directory: Path) -> bool:
@@ -124,40 +124,6 @@ def read_overview(directory: Path) -> RunOverview:
     )
 
 
-def start_spans(
-    events: Sequence[RunEvent], last_s: float, recorded: Sequence[Floats] = ()
-) -> list[tuple[float, float]]:
-    """Return begin and end of each start of a run, in seconds since 1970.
-
-    Args:
-        events: of the run.
-        last_s: when its status was written; 0: it has none.
-        recorded: the times of its curves: a start that was killed ends with its last record.
-    """
-    begins = [event.time_s for event in events if event.kind == "started"]
-    logged = [event.time_s for event in events if event.kind in ("ended", "failed")]
-    # a change of settings is logged before the start that it is for
-    known = [event.time_s for event in events if event.kind != "changed"] + [last_s]
-    found = []
-    for begin, following in zip(begins, [*begins[1:], math.inf], strict=False):
-        ends = [end for end in logged if begin <= end < following]
-        last = [
-            float(earlier.max()) for times in recorded if (earlier := times[times < following]).size
-        ]
-        end = ends[0] if ends else max(s for s in (*known, *last, begin) if s < following)
-        found.append((begin, max(begin, end)))
-    return found
-
-
-def run_seconds(spans: Sequence[tuple[float, float]], summary: Status) -> float | None:
-    """Return the duration of all starts; that of the last is the learner's own number."""
-    *earlier, last = spans or [(0.0, 0.0)]
-    seconds = elapsed_seconds(summary)
-    if seconds is None or (summary.time_s or 0.0) < last[0]:
-        seconds = last[1] - last[0] or None
-    return seconds if seconds is None else seconds + sum(end - begin for begin, end in earlier)
-
-
 def _text(config: Mapping[str, Any], part: str, key: str) -> str:
     table = config.get(part)
     return printable(str(table.get(key, ""))) if isinstance(table, dict) else ""
@@ -233,6 +199,15 @@ class RunStatus:
     def end(self) -> str:
         """A sentence on the run's end; "" while a learner runs."""
         return "" if is_running(self._run) else describe_end(self._directory)
+
+    @property
+    def silence_reason(self) -> str:
+        """Why the learner does not answer, as its supervisor has just written; "" if that is not
+        known."""
+        summary = read_summary(self._directory)
+        is_fresh = abs(time.time() - (summary.time_s or 0.0)) < _FRESH_S
+        stands = (summary.heartbeat.gateway_s or 0.0) >= SAID_S
+        return summary.waits if is_fresh and stands else ""
 
     def ask(self, timeout_s: float = 5.0) -> Status | None:
         """Return the status now; None if the learner does not answer within `timeout_s`."""

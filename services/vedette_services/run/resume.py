@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vedette_protocol.errors import StampError
+from vedette_protocol.errors import LedgerFormatError, StampError
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Agent
 from vedette_rl.envs.spaces import Spaces, describe_spaces
@@ -18,11 +18,12 @@ from vedette_rl.errors import (
     ModelMismatchError,
     ReplayFormatError,
     ReplayTornError,
+    other_format,
 )
 from vedette_rl.replay.commits import COMMITS
 from vedette_rl.replay.manifest import read_manifest
 from vedette_rl.replay.ring import check_replay_directory, check_ring
-from vedette_rl.replay.syncing import find_recovery
+from vedette_rl.replay.syncing import find_recovery_at_rest
 from vedette_rl.storage.checkpoints import Checkpoints, LoadedCheckpoint, find_not_finite
 from vedette_services.config.changes import ChangedSetting, changed_settings
 from vedette_services.config.import_permission import check_run_imports
@@ -142,7 +143,7 @@ def _describe_recovery(directory: Path) -> list[str]:
     """Describe what a power failure has left of the replay."""
     if not check_replay_directory(directory):
         return []
-    recovery = find_recovery(directory, read_manifest(directory))
+    recovery = find_recovery_at_rest(directory, read_manifest(directory))
     return [f"the replay: {recovery}"] if recovery else []
 
 
@@ -322,6 +323,8 @@ def _check_replay(config: RunConfig, directory: Path, run_id: str, layout: Repla
     )
     try:
         read_stamp(run_id, stamp, now=0.0)
+    except LedgerFormatError as e:
+        raise ReplayFormatError(f"{directory / COMMITS}: {other_format(e.found, e.ours)}") from e
     except StampError as e:
         raise ReplayTornError(directory / COMMITS, "is no part of this replay") from e
 

@@ -35,13 +35,14 @@ from vedette_rl.replay.config import INTERVENTIONS
 from vedette_rl.replay.export import LiveRows
 from vedette_rl.replay.manifest import MANIFEST, read_manifest
 from vedette_rl.replay.mixed import MixedReplay
-from vedette_rl.replay.ring import MarkedRows, RingReader, RingWriter, recover_replay
+from vedette_rl.replay.ring import MarkedRows, RingReader, RingWriter
 from vedette_rl.replay.rows import Rows
 from vedette_rl.storage.atomic_files import replace_file, sync_directory
 from vedette_rl.storage.regular_files import read_json
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import SettingError, config_error
 from vedette_services.run.directory import RunDirectory, erase
+from vedette_services.run.recovery import recover_once_released
 from vedette_services.run.replay_layout import replay_directory
 from vedette_services.run.source_data import (
     DataReading,
@@ -101,7 +102,10 @@ def read_record(directory: Path) -> SourceRecord | None:
         ReplayFormatError: it is damaged.
     """
     try:
-        return SourceRecord(**read_json(directory / RECORD))
+        content = read_json(directory / RECORD)
+        names = SourceRecord.__dataclass_fields__  # a newer release may say more
+        known = {name: content[name] for name in names if name in content}
+        return SourceRecord(**known)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError) as e:
@@ -212,7 +216,7 @@ def _known(config: RunConfig, out: Path, name: str) -> SourceRecord | None:
         raise DataSetError(
             data,
             f"it is not what the run in {out} has read: that was {record}",
-            "put it back as it was, begin the replay anew with --new-replay, or choose another "
+            "put it back as it was, begin an empty replay with --new-replay, or choose another "
             "--out",
         )
     return record
@@ -245,8 +249,10 @@ def stage_sources(
 
 
 def place_sources(config: RunConfig, run: RunDirectory, staged: dict[str, SourceRecord]) -> None:
-    """Move what was staged to its place, and recover what a power failure has torn."""
-    recover_replay(source_directory(config, run.root, INTERVENTIONS))
+    """Move what was staged to its place, and recover what was lost of the interventions."""
+    recovery = recover_once_released(source_directory(config, run.root, INTERVENTIONS))
+    if recovery is not None:
+        log.warning("source %s: %s", INTERVENTIONS, recovery)
     for name in staged:
         directory = source_directory(config, run.root, name)
         directory.parent.mkdir(parents=True, exist_ok=True)

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import shutil
+import time
 from contextlib import suppress
 from pathlib import Path
 
 from vedette_rl.errors import CheckpointError, LatestValueFormatError, MapSpaceError, OneWriterError
 from vedette_rl.storage.state_file import check_state
+from vedette_services.host.system import process_state
 from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.status.assembly import assemble_status
+from vedette_services.status.heartbeats import HeartbeatReader, Liveness
 from vedette_services.status.records import (
+    PROCESSES,
     B,
     GatewayStatus,
+    Heartbeat,
     IngestProgress,
     ReportedEvaluation,
     StatusRecordReader,
@@ -46,6 +51,8 @@ def clear_status_records(run: RunDirectory, *, new_best: bool = False) -> None:
     _clear(run.progress_map, IngestProgress, has_room)
     _clear(run.evaluation_map, Eval, has_room, Eval() if new_best else read_best(run.best))
     _clear(run.reported_map, ReportedEvaluation, has_room)
+    for process in PROCESSES:
+        _clear(run.heartbeat_map(process), Heartbeat, has_room)
     run.evaluated_map.unlink(missing_ok=True)
 
 
@@ -69,11 +76,16 @@ class StatusReader:
         self.ingest = StatusRecordReader(spec.run.ingest_map, GatewayStatus)
         self.evaluations = StatusRecordReader(spec.run.evaluation_map, Eval)
 
+        self.heartbeats = HeartbeatReader(spec.run.heartbeat_map, process_state)
+
     def read(self) -> Status:
+        learning = self.learning.read()
+        over = learning.phase == "done"
         return assemble_status(
             self._spec.run_id,
             self._spec.config,
-            self.learning.read(),
+            learning,
             self.ingest.read(),
             self.evaluations.read(),
+            Liveness.read(self.heartbeats, time.monotonic(), is_training_over=over),
         )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from vedette_protocol.limits import PROTOCOL_VERSION
 from vedette_services.host.system import vedette_version
+from vedette_services.status.heartbeats import Liveness
 from vedette_services.status.records import NO_SAMPLES, GatewayStatus, TrainerStatus
 from vedette_services.status.schema import merged
 from vedette_services.status.status import (
@@ -26,6 +27,9 @@ from vedette_services.status.wait_reason import describe_wait
 if TYPE_CHECKING:
     from vedette_services.config.run_config import RunConfig
 
+_NO_OPT_STEPS = Rates(opt_steps_per_sec=0.0)
+_NO_SAMPLES = Rates(samples_per_sec=0.0)
+
 
 def assemble_status(
     run_id: str,
@@ -33,8 +37,12 @@ def assemble_status(
     learning: TrainerStatus,
     ingest: GatewayStatus,
     evaluations: Eval,
+    liveness: Liveness = Liveness(),  # noqa: B008 - it is not changed
 ) -> Status:
-    """Make the status of a run from the records of its processes."""
+    """Make the status of a run from the records of its processes.
+
+    What a process that stands still measured last is not passed off as its rate now.
+    """
     samples = ingest.samples or NO_SAMPLES
     inserted = samples.inserted or 0
     steps = learning.opt_steps
@@ -55,12 +63,14 @@ def assemble_status(
         exit_reason=learning.exit_reason,
         phase=learning.phase,
         seconds=learning.seconds,
-        waits=describe_wait(learning, ingest, evaluations),
+        waits=describe_wait(learning, ingest, evaluations, liveness.standstills),
         stop=StopStatus(**config.stop.model_dump()),
         samples=samples,
         rejected_reason=ingest.rejected_reason,
         rates=merged(
-            Rates(samples_per_opt_step=inserted / max(1, steps)), learning.rates, ingest.rates
+            Rates(samples_per_opt_step=inserted / max(1, steps)),
+            _NO_OPT_STEPS if liveness.stands_still("trainer") else learning.rates,
+            _NO_SAMPLES if liveness.stands_still("gateway") else ingest.rates,
         ),
         time=learning.time,
         replay=merged(ReplayStatus(capacity=capacity), ingest.replay),
@@ -74,6 +84,8 @@ def assemble_status(
         refused=ingest.refused,
         record=learning.record,
         checkpoint=learning.checkpoint,
+        heartbeat=liveness.numbers,
+        disk=learning.disk,
         unsaved=learning.unsaved,
         rivals=ingest.rivals,
         window_limits=WindowStatus(window.window_batches, window.window_bytes),

@@ -45,6 +45,7 @@ class StatusClient:
     def __init__(self, address: Address, keys: ClientKeys | None = None) -> None:
         self.address = address
         self.end = ""
+        self.silence_reason = ""
         first, *others = address.resolved()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._socket = control_sub(self._context, first, others=others, keys=keys, events=EVENTS)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from vedette_rl.storage.latest_value import (
     SLOTS,
@@ -20,6 +20,7 @@ from vedette_rl.storage.latest_value import (
 from vedette_services.status.schema import decode, encode
 from vedette_services.status.status import (
     Checkpoint,
+    Disk,
     Eval,
     Lag,
     ManagerStatus,
@@ -31,8 +32,8 @@ from vedette_services.status.status import (
     Time,
 )
 
-if TYPE_CHECKING:  # `vedette status` needs no configuration
-    pass
+PROCESSES = ("supervisor", "trainer", "gateway", "evaluator")
+"""The processes of a learner that write a heartbeat."""
 
 GONE_AFTER_S = 10.0  # silence after which a manager is shown as gone; it may still come back
 
@@ -52,6 +53,7 @@ _NO_LAG = Lag(mean=0.0, p95=0.0, max=0.0, seconds_mean=0.0)
 _NONE_REFUSED = Refused(0, 0, 0, 0, 0, 0, 0, 0)
 _NO_CHECKPOINT = Checkpoint()
 _NO_EVALUATION = Eval()
+_NO_DISK = Disk()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,7 @@ class TrainerStatus:
         unsaved: the reason why the last checkpoint is not on the disk at the end; "" if it is.
         evaluates: the training is done, and the last model is being evaluated.
         sources: the named sources of samples.
+        disk: the room of the run's disk.
     """
 
     epoch: int = 0
@@ -89,6 +92,7 @@ class TrainerStatus:
     unsaved: str = ""
     evaluates: bool = False
     sources: tuple[SourceStatus, ...] = ()
+    disk: Disk = _NO_DISK
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +139,35 @@ class IngestProgress:
 
 
 @dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """A process's sign of life, written every second by a thread of its own.
+
+    Times are of the monotonic clock, which the processes of a host share.
+
+    Args:
+        pid: the process; 0 until it writes the first one itself.
+        began_s: when it was started; 0: nobody was.
+        beat_s: when this was written.
+        turn_s: when its loop came round last; 0: it has not begun.
+        moved_s: when its main thread was last seen at another place than before.
+        place: where its main thread is; "" while its loop comes round.
+        compiles: it compiles networks there.
+        debugged: a debugger is loaded in it.
+        bounded: False: its loop may take as long as it likes.
+    """
+
+    pid: int = 0
+    began_s: float = 0.0
+    beat_s: float = 0.0
+    turn_s: float = 0.0
+    moved_s: float = 0.0
+    place: str = ""
+    compiles: bool = False
+    debugged: bool = False
+    bounded: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class ReportedEvaluation:
     """An evaluation that a manager played, as the gateway hands it to the evaluator.
 
@@ -155,7 +188,7 @@ class ReportedEvaluation:
         return (seen.version, seen.played_by) == (self.found.version, self.found.played_by)
 
 
-B = TypeVar("B", TrainerStatus, GatewayStatus, IngestProgress, Eval, ReportedEvaluation)
+B = TypeVar("B", TrainerStatus, GatewayStatus, IngestProgress, Eval, ReportedEvaluation, Heartbeat)
 
 
 _STATUS_RECORD_BYTES = {
@@ -164,12 +197,17 @@ _STATUS_RECORD_BYTES = {
     IngestProgress: 64,
     Eval: 16 << 10,
     ReportedEvaluation: 16 << 10,
+    Heartbeat: 4 << 10,
 }
 
 
 def status_records_bytes() -> int:
     """Return the size of all record maps on disk."""
-    return sum(latest_value_file_bytes(size, SLOTS) for size in _STATUS_RECORD_BYTES.values())
+    maps = dict.fromkeys(_STATUS_RECORD_BYTES, 1) | {Heartbeat: len(PROCESSES)}
+    return sum(
+        count * latest_value_file_bytes(_STATUS_RECORD_BYTES[kind], SLOTS)
+        for kind, count in maps.items()
+    )
 
 
 class StatusRecordWriter(Generic[B]):

@@ -254,6 +254,29 @@ class Checkpoint(Part):
 
 
 @dataclass(frozen=True, slots=True)
+class Disk(Part):
+    """The disk of the run's directory. `short`: why records are not written, or ""."""
+
+    free_bytes: Count | None = gauge("free on the run's disk", "bytes")
+    total_bytes: Count | None = gauge("size of the run's disk", "bytes")
+    reserve_bytes: Count | None = gauge("kept free of records for the next checkpoints", "bytes")
+    short: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeats(Part):
+    """Signs of life of the learner's processes. `reason`: which are hung and what holds them, or
+    ""."""
+
+    trainer_s: float | None = gauge("since the trainer's loop came round", "s")
+    gateway_s: float | None = gauge("since the gateway's loop came round", "s")
+    evaluator_s: float | None = gauge("since the evaluator's loop came round", "s")
+    supervisor_s: float | None = gauge("since the supervisor's loop came round", "s")
+    hung: Count = gauge("processes that stand still longer than they rightly may", default=0)
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Refused(Part):
     """Refused peers. `ids`: manager ids claimed by a key that they do not belong to. `handshakes`:
     those that have not succeeded, for example of scanners and idle connections. `places`: messages
@@ -358,6 +381,8 @@ class Status(Part):
     refused: Refused = Refused()
     record: dict[str, float] = field(default_factory=dict)
     checkpoint: Checkpoint = Checkpoint()
+    heartbeat: Heartbeats = Heartbeats()
+    disk: Disk = Disk()
     unsaved: str = ""
     unevaluated: str = ""
     rivals: str = ""

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from vedette_services.status.heartbeats import Standstill
 from vedette_services.status.records import DISK_LAG_S, DISK_LAGS, GatewayStatus, TrainerStatus
 from vedette_services.status.status import Checkpoint, Eval
 
 
 def describe_wait(
-    learning: TrainerStatus, ingest: GatewayStatus, evaluations: Eval | None = None
+    learning: TrainerStatus,
+    ingest: GatewayStatus,
+    evaluations: Eval | None = None,
+    standstills: Sequence[Standstill] = (),
 ) -> str:
-    """Return who waits and why, and what the disk cannot do; "" if all is well."""
+    """Return who stands still, who waits and why, and what the disk cannot do; "" if all is well.
+
+    What a trainer that stands still waited for before is not its reason.
+    """
+    still = [str(one) for one in standstills]
+    waits = "" if any(one.process == "trainer" for one in standstills) else _wait(learning, ingest)
     if learning.phase == "done":
         played = -1 if evaluations is None else evaluations.version
-        waits = learning.evaluates and played != learning.opt_steps
-        return f"the last evaluation: version {learning.opt_steps:,} is played" if waits else ""
+        is_played = learning.evaluates and played != learning.opt_steps
+        last = f"the last evaluation: version {learning.opt_steps:,} is played"
+        return "; ".join([*still, *([last] if is_played else [])])
     disk = DISK_LAGS if (ingest.replay.disk_lag_s or 0.0) > DISK_LAG_S else ""
-    reasons = (_wait(learning, ingest), disk, _failing_checkpoint(learning.checkpoint))
+    failing = _failing_checkpoint(learning.checkpoint)
+    reasons = (*still, waits, disk, failing, learning.disk.short)
     return "; ".join(reason for reason in reasons if reason)
 
 

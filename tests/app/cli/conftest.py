@@ -1,5 +1,6 @@
 """Commands as a person gives them, in a folder of their own."""
 
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from vedette.cli.app import main
+from vedette_services.host import probe_process
 
 Run = Callable[..., tuple[int, str]]
 
@@ -19,6 +21,8 @@ def vedette(
     """Run a command in an empty folder: its exit status, and what it said."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
+    # A busy machine makes environments slowly; that line is tested in `test_env_probe`.
+    monkeypatch.setattr(probe_process, "SAY_AFTER_S", math.inf)
     for name in [name for name in os.environ if name.startswith("VEDETTE_")]:
         monkeypatch.delenv(name)
 

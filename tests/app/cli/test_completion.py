@@ -1,11 +1,14 @@
 """The shell's completion."""
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from typer.testing import CliRunner
 
 from vedette.cli.app import app, main
+from vedette.cli.options import Agent
+from vedette_rl.agents.registry import BUILT_IN
 
 
 def offered(*words: str) -> list[str]:
@@ -26,9 +29,14 @@ def offered(*words: str) -> list[str]:
 
 def test_commands_agents_and_environments_are_completed() -> None:
     assert offered("sta") == ["status"]
-    assert offered("run", "--agent", "") == ["dqn", "iqn", "sac", "td3"]
+    assert offered("run", "--agent", "") == [*BUILT_IN]
     assert offered("run", "--env", "CartPole")[0] == "CartPole-v1"
     assert "ALE/Pong-v5" in offered("run", "--env", "ALE/")
+
+
+def test_the_help_of_agent_names_all_that_come_with_us() -> None:
+    _, option = get_args(Agent)
+    assert option.help.startswith(f"{', '.join(BUILT_IN)} or my_pkg.agents:MyAgent")
 
 
 def test_keys_of_the_configuration_are_completed() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from configurations import configured
 
+from vedette_rl.agents.registry import BUILT_IN
 from vedette_services.config import write_config
 from vedette_services.net.keys import make_keys
 
@@ -21,7 +22,7 @@ FIXED = "fix the environment; VEDETTE_TRACEBACK=1 shows where"
 QUITS = "its environment's code ended the process: SystemExit: ... (broken_envs.py:56, in step)"
 ADDRESS = "write HOST or HOST:PORT, such as 127.0.0.1:5555"
 PATH = "on Python's path or in this folder"
-NAMES = "known: dqn, iqn, sac, td3, or module:Name of your own"
+NAMES = f"known: {', '.join(BUILT_IN)}, or module:Name of your own"
 
 ENVIRONMENTS = [
     (

@@ -14,7 +14,7 @@ from vedette.live.progress import (
     describe_trend,
     sparkline,
 )
-from vedette_rl.recording.tensorboard import TensorboardRecorder
+from vedette_rl.recording.registry import BUILT_IN as RECORDERS
 from vedette_services.status.status import Eval, Status, StopStatus, Time
 
 
@@ -129,8 +129,9 @@ def test_the_time_split_starts_again_with_a_new_epoch() -> None:
     assert watch.update(Status(epoch=2)) is None
 
 
-def test_the_curves_begin_with_what_is_recorded_of_the_run(tmp_path: Path) -> None:
-    recorder = TensorboardRecorder(tmp_path / "tensorboard")
+@pytest.mark.parametrize("name", RECORDERS)
+def test_the_curves_begin_with_what_is_recorded_of_the_run(tmp_path: Path, name: str) -> None:
+    recorder = RECORDERS[name](tmp_path)
     for step in range(1, 5):
         recorder.write({"rollout/ep_rew_mean": float(step)}, 100 * step)
         evaluated = {"eval/mean_reward": float(step), "eval/version": 10.0 * step}

@@ -191,3 +191,23 @@ def test_a_file_imports_no_module_that_it_names(tmp_path: Path) -> None:
     with pytest.raises(PolicyFileError, match="give allow_import=True"):
         load_policy(path)
     assert "antigravity" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"format_version": 2}, r"made by a newer version of vedette \(its format is 2"),
+        ({"agent": {"dreams": 3}}, "made by a newer version of vedette: agent.dreams is not known"),
+        ({"agent": {"hidden_sizes": "wide"}}, "its agent's hidden_sizes"),
+    ],
+)
+def test_a_policy_of_a_newer_release_is_refused_as_such(
+    tmp_path: Path, changes: dict[str, Any], said: str
+) -> None:
+    header = json.loads(policy_file("dqn").header())
+    for key, value in changes.items():
+        header[key] = {**header[key], **value} if isinstance(value, dict) else value
+    path = tmp_path / "policy.npz"
+    path.write_bytes(npz(header=np.frombuffer(json.dumps(header).encode(), np.uint8)))
+    with pytest.raises(PolicyFileError, match=said):
+        load_policy(path)

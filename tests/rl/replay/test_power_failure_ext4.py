@@ -93,7 +93,6 @@ def test_forty_power_failures_on_ext4_leave_the_replay_of_the_last_sync(
                 stop(child.pid)
                 copy_at_once(image, tmp_path / "copy.img")
                 os.kill(child.pid, signal.SIGCONT)
-                machine.starts += 1
                 with mounted(tmp_path / "copy.img", tmp_path / f"after-{cut}") as after:
                     ring = RingWriter.open(
                         after / "replay", DTYPE, CAPACITY, run_id="counting", guard=GUARD

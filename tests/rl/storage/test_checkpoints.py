@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 import torch
 
-from vedette_rl.errors import CheckpointError
+from vedette_rl.errors import CheckpointError, CheckpointFormatError
 from vedette_rl.storage.checkpoints import Checkpoints, find_not_finite
-from vedette_rl.storage.state_file import STATE_FILE, read_state
+from vedette_rl.storage.state_file import FORMAT, STATE_FILE, read_state
 
 
 def test_the_newest_few_are_kept(tmp_path: Path) -> None:
@@ -192,3 +192,23 @@ def test_what_is_not_finite_is_found_in_tensors_of_every_precision() -> None:
     assert find_not_finite(whole) == ""
     for broken in (torch.tensor([1.0, torch.nan], dtype=torch.bfloat16), np.array([np.inf])):
         assert find_not_finite({**whole, "adam": {"q.bias": broken}}) == "adam/q.bias"
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        (FORMAT + 1, "made by a newer version of vedette"),
+        (FORMAT - 1, "made by an older version of vedette"),
+    ],
+)
+def test_no_older_checkpoint_takes_the_place_of_one_of_another_format(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: int, said: str
+) -> None:
+    checkpoints = Checkpoints(tmp_path, keep=2)
+    checkpoints.save(5, {"n": 1}, {})
+    with monkeypatch.context() as other_release:
+        other_release.setattr("vedette_rl.storage.state_file.FORMAT", written)
+        checkpoints.save(9, {"n": 2}, {})
+    for read in (checkpoints.load_latest, checkpoints.newest_readable):
+        with pytest.raises(CheckpointFormatError, match=f"checkpoint .*9.*: {said}"):
+            read()

@@ -9,7 +9,7 @@ import pytest
 from manager_rig import ROWS, RUN, SCHEMA, Rig, last_report, logged_text, of, sent
 
 from vedette_protocol.errors import MalformedError, VersionError
-from vedette_protocol.messages import Refusal
+from vedette_protocol.messages import FEATURES, Refusal
 from vedette_services.actors.actor_spec import ActorSpec
 from vedette_services.actors.handover import FinishedBatch
 from vedette_services.actors.instructions import (
@@ -19,6 +19,8 @@ from vedette_services.actors.instructions import (
     SendBatches,
     StartActor,
 )
+from vedette_services.config.parts import ActorsConfig
+from vedette_services.errors import REFUSED
 from vedette_services.status.stop_conditions import ENV_STEPS_REACHED
 
 # Joining
@@ -87,6 +89,12 @@ def test_a_refusal_ends_the_manager_it_names_and_no_other() -> None:
     assert of(Exit, rig.state.on_control(replace(mine, incarnation=5), 0.0)) == []
     (end,) = of(Exit, rig.state.on_control(mine, 0.0))
     assert (end.code, "another m1 is here" in end.reason) == (3, True)
+
+
+def test_a_manager_for_which_there_is_no_place_may_be_started_again() -> None:
+    full = Refusal("m1", 100, "place", "the ledger is full")
+    (end,) = of(Exit, Rig().state.on_control(full, 0.0))
+    assert (end.code, "the ledger is full" in end.reason) == (1, True)
 
 
 def test_a_refused_manager_says_how_many_samples_are_lost_with_it() -> None:
@@ -252,6 +260,37 @@ def test_another_start_of_the_learner_in_the_same_epoch_is_not_taken_for_an_olde
     assert "announces epoch 0 of a run that is at 1: ignored" in older
 
 
+def test_a_learner_of_another_release_that_tells_the_same_is_not_taken_for_other_settings() -> None:
+    rig = Rig().joined()
+    defaults = ActorsConfig(n_buffer=ROWS).model_dump(mode="json")
+    back = replace(rig.run, learner=99, actors=defaults, agent={"name": "dqn", "double": False})
+    told = logged_text(rig.state.on_control(back, 1.0))
+    assert "the actors go on" in told  # `double` is the learner's alone
+    deeper = replace(back, learner=100, agent={"name": "dqn", "dueling": True})
+    assert "with other settings" in logged_text(rig.state.on_control(deeper, 2.0))
+
+
+def test_a_run_with_a_setting_of_a_newer_learner_is_refused_with_its_name() -> None:
+    rig = Rig()
+    run = replace(RUN, actors={**RUN.actors, "outbox": "/var/spool"})
+    (left,) = of(Exit, rig.state.on_control(run, 1.0))
+    assert left.code == REFUSED
+    assert "actors.outbox = '/var/spool': set there, and not known to vedette" in left.reason
+
+
+def test_evaluations_that_are_not_known_how_to_play_are_left_to_other_hosts() -> None:
+    rig = Rig()
+    rig.run = replace(RUN, evaluation={"episodes": 3, "lives": 5})
+    done = rig.state.on_control(rig.run, 0.0)
+    told = logged_text(done)
+    assert "evaluations are left to other hosts" in told
+    assert "evaluation.lives = 5" in told
+    rig.joined()
+    assert last_report(rig.tick(2.0)).features == ()
+    rig.run = replace(rig.run, run_id="r2", evaluation={"episodes": 3})
+    assert last_report(rig.state.on_control(rig.run, 3.0)).features == FEATURES
+
+
 # Another run
 
 
@@ -268,3 +307,23 @@ def test_another_run_begins_with_another_incarnation_and_an_empty_window() -> No
     late = FinishedBatch(ROWS, 1, 5, bytes(SCHEMA.payload_bytes(ROWS)))
     assert rig.state.on_batch(0, old, late, 1.0) == []
     assert last_report(rig.tick(3.0)).produced == 0
+
+
+# Limits of the host
+
+
+def test_an_actor_that_the_system_does_not_start_is_tried_again_ever_more_rarely() -> None:
+    rig = Rig(count=1).joined()
+    rig.state.on_actor_exited(0, -9, "", "", 1.0)
+    now, waits = 1.0, []
+    for _ in range(4):
+        while not (started := of(StartActor, rig.state.on_tick(now))):
+            now += 0.25
+        assert started[0].restarts == 1, "what was not started is no restart"
+        rig.state.on_connected(now)
+        done = rig.state.on_start_refused(0, "actor 0 cannot be started: the limit of", now)
+        waits.append(logged_text(done))
+        assert last_report(done).actors[0].error == "actor 0 cannot be started: the limit of"
+    assert waits[0].endswith("the limit of (tried again in 1 s)")
+    assert waits[2].endswith("(tried again in 4 s)")
+    assert not of(Exit, rig.state.on_tick(now))

@@ -8,8 +8,12 @@ import pytest
 from fake_learner import a_run
 
 from vedette_rl.envs.config import UNNAMED, EnvConfig
-from vedette_services.actors.run_validation import check_imports, validate_run
-from vedette_services.errors import RefusedError, RunImportRefusedError
+from vedette_services.actors.run_validation import (
+    check_imports,
+    ignored_settings,
+    validate_run,
+)
+from vedette_services.errors import RefusedError, RunImportRefusedError, RunNotUnderstoodError
 
 PLAIN = EnvConfig(id="CartPole-v1")
 
@@ -100,3 +104,26 @@ def test_a_run_that_names_no_environment_is_for_simulators_that_own_their_loops(
     validate_run(nameless, [], makes_envs=False)
     with pytest.raises(RefusedError, match=r"set env\.id there, or play it from"):
         validate_run(nameless, [])
+
+
+@pytest.mark.parametrize(
+    ("part", "named"),
+    [
+        ({"env": {"id": "CartPole-v1", "lights": "off"}}, r"env.lights = 'off'"),
+        ({"agent": {"name": "dqn", "exploration": {"decay": 2}}}, r"agent.exploration.decay = 2"),
+        ({"agent": {"name": "rainbow"}}, r"agent.name = 'rainbow'"),
+        ({"actors": {"outbox": "/tmp"}}, r"actors.outbox = '/tmp'"),
+    ],
+)
+def test_a_setting_of_a_later_release_is_refused_by_name(
+    part: dict[str, dict[str, object]], named: str
+) -> None:
+    with pytest.raises(RunNotUnderstoodError, match=named):
+        validate_run(replace(a_run(), **part), [])
+
+
+def test_a_loop_with_environments_of_its_own_ignores_how_others_are_made() -> None:
+    run = a_run()
+    run = replace(run, env={**run.env, "lights": "off"})
+    validate_run(run, [], makes_envs=False)
+    assert ignored_settings(run) == ["env.lights = 'off'"]

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from vedette_rl.envs import EnvConfig, make_vector_environment
+from vedette_rl.envs.description import describe_environment
 from vedette_rl.envs.vector_env import LoopVectorEnv
 from vedette_rl.evaluation import GreedyEvaluator
 from vedette_services.errors import EnvironmentProcessError
@@ -180,6 +181,21 @@ def test_an_environment_that_cannot_be_made_in_its_process_is_told(tmp_path: Pat
     made = config("processes", fault=str(once)).model_copy(update={"id": f"{__name__}:Once"})
     with pytest.raises(EnvironmentProcessError, match="there is only one"):
         ProcessEnvs(made, 2)
+
+
+def test_an_environment_that_can_exist_once_is_stepped_in_its_process(tmp_path: Path) -> None:
+    made = config("processes", fault=str(tmp_path / "made"))
+    group = ProcessEnvs(made.model_copy(update={"id": f"{__name__}:Once"}), 1)
+    assert group.description == describe_environment(Drifting())
+    group.close()
+
+
+def test_an_attribute_is_of_an_environment_that_is_made_for_it() -> None:
+    group = ProcessEnvs(config("processes"), 1)
+    assert group.attribute("played") == 0
+    with pytest.raises(AttributeError):
+        group.attribute("nothing")
+    group.close()
 
 
 class Once(Drifting):

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from configurations import configured
+from lost_pages import lose_pages
 from starts import lines_of_start, spec_of
 
 from vedette_protocol.account import SampleAccounting
 from vedette_protocol.ledger import Ledger
 from vedette_rl.core.columns import empty_columns
 from vedette_rl.envs.make import probe_environment
-from vedette_rl.replay import commits
 from vedette_rl.replay.frame_ring import open_writer
 from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.ring import RingWriter
@@ -55,7 +55,7 @@ def insert(ring: RingWriter, rows: int, ledger: Ledger) -> None:
 
 
 def test_a_start_after_a_power_failure_is_not_refused_and_tells_what_was_lost(
-    spec: LearnerSpec, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    spec: LearnerSpec, caplog: pytest.LogCaptureFixture
 ) -> None:
     ring = open_replay(spec)
     ledger = Ledger(spec.run_id)
@@ -64,7 +64,7 @@ def test_a_start_after_a_power_failure_is_not_refused_and_tells_what_was_lost(
     insert(ring, 23, ledger)
     ring._held.close()
     spec.run.model_map.write_bytes(b"torn")
-    monkeypatch.setattr(commits, "boot_id", lambda: b"of another start")
+    lose_pages(spec.run.replay)
     assert any("100 rows kept, 23 lost" in x for x in lines_of_start(spec.config, spec.run.root))
     supervisor = Supervisor(spec, None, on_loaded=lambda: None)
     with caplog.at_level(logging.WARNING):

@@ -230,6 +230,14 @@ def test_a_model_that_the_policy_does_not_take_is_refused(tmp_path: Path) -> Non
             replay.publish({"weights": np.array(["four"])})
 
 
+def test_only_the_count_of_draws_stays_of_the_maps_after_the_end(tmp_path: Path) -> None:
+    with opened(tmp_path) as replay:
+        RingOnly.latest.insert(100)
+        replay.publish(ARRAYS)
+        replay.sample()
+    assert [path.name for path in (tmp_path / "live").iterdir()] == ["learning.map"]
+
+
 def test_versions_are_the_batches_drawn_and_always_rise(tmp_path: Path) -> None:
     import torch
 
@@ -241,6 +249,7 @@ def test_versions_are_the_batches_drawn_and_always_rise(tmp_path: Path) -> None:
         weights = torch.full((4,), 7.0, requires_grad=True)
         assert replay.publish({"weights": weights}) == 5
         weights.data.zero_()  # the model is a copy
+        replay.close("interrupted")  # a run that is over keeps none
     for name in ("model.map", "float16.map"):
         found = ModelMapReader(tmp_path / "live" / name).read()
         assert found is not None

@@ -3,6 +3,7 @@ evaluator that stands still; killed processes of environments end no run."""
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from contextlib import suppress
@@ -19,7 +20,7 @@ from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import ModelInfo
 from vedette_rl.envs.make import environment_spaces, probe_environment
 from vedette_services.config import RunConfig, load_config
-from vedette_services.errors import EnvironmentProcessError
+from vedette_services.errors import EnvironmentProcessError, StartRefusedError
 from vedette_services.learner import supervisor
 from vedette_services.learner.evaluator import ModelEvaluation
 from vedette_services.learner.supervisor import Supervisor, _Child
@@ -107,7 +108,7 @@ def test_an_evaluation_is_played_anew_where_an_environments_process_was_killed(
     evaluation = model_evaluation(signalled(signal.SIGKILL, tmp_path / "once"), tmp_path)
     assert evaluation.evaluate(1, model(), 160)
     (said, *_) = caplog.messages
-    assert said == "an environment's process ended: signal 9; version 40 is evaluated anew"
+    assert said == "an environment's process ended: signal 9; version 40 is evaluated again"
     evaluation.close()
 
 
@@ -116,6 +117,83 @@ def test_an_environment_that_crashes_each_time_is_an_error(tmp_path: Path) -> No
     with pytest.raises(EnvironmentProcessError, match="process ended: signal 11"):
         evaluation.evaluate(1, model(), 160)
     evaluation.close()
+
+
+class Forks:
+    """Starts nothing but what a test does not watch, and refuses the first so many times."""
+
+    def __init__(self, refusals: int) -> None:
+        self.refusals = refusals
+        self.started: list[list[str]] = []
+
+    def __call__(self, argv: list[str], *, name: str, **_: object) -> Any:
+        if self.refusals:
+            self.refusals -= 1
+            raise StartRefusedError(name, "the limit of processes is reached", "raise it")
+        self.started.append(argv)
+        return subprocess.Popen(["sleep", "100"])
+
+
+def supervisor_with(forks: Forks, place: Path, monkeypatch: pytest.MonkeyPatch) -> Supervisor:
+    """A supervisor whose clock is the test's and whose gateway is about to be started."""
+    run = RunDirectory(place / "run")
+    run.make()
+    spec = spec_of(run, run.ensure_id(), signalled(signal.SIGKILL), Address())
+    spec.write()
+    monkeypatch.setattr(supervisor, "spawn", forks)
+    return Supervisor(spec, None, on_loaded=lambda: None)
+
+
+def test_a_restart_that_the_system_refuses_is_tried_again_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    forks = Forks(0)
+    watching = supervisor_with(forks, tmp_path, monkeypatch)
+    try:
+        watching._start("gateway")
+        watching._children["gateway"].process.kill()
+        watching._children["gateway"].process.wait(10.0)
+        forks.refusals = 2
+        monkeypatch.setattr(supervisor, "_REFUSED_WAIT_S", 0.01)
+        deadline = time.monotonic() + 30.0
+        while len(forks.started) < 2:
+            assert time.monotonic() < deadline, caplog.text
+            assert watching._watch(())  # type: ignore[arg-type]  # it is not stopped
+        assert watching._children["gateway"].process.poll() is None
+        refusals = [text for text in caplog.messages if "tried again" in text]
+        assert len(refusals) == 2
+        assert refusals[0].startswith(
+            "the gateway cannot be started: the limit of processes is reached"
+        )
+    finally:
+        watching._end_children()
+
+
+def test_a_learner_that_cannot_be_started_at_all_says_so_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watching = supervisor_with(Forks(1), tmp_path, monkeypatch)
+    with pytest.raises(StartRefusedError, match="the gateway cannot be started"):
+        watching._start("gateway")
+
+
+def test_restarts_that_are_refused_for_minutes_end_the_learner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forks = Forks(0)
+    watching = supervisor_with(forks, tmp_path, monkeypatch)
+    try:
+        watching._start("gateway")
+        watching._children["gateway"].process.kill()
+        watching._children["gateway"].process.wait(10.0)
+        forks.refusals = 1000
+        monkeypatch.setattr(supervisor, "_REFUSED_WAIT_S", 0.0)
+        for _ in range(supervisor._REFUSED_STARTS):
+            watching._watch(())  # type: ignore[arg-type]  # it is not stopped
+        with pytest.raises(StartRefusedError):
+            watching._watch(())  # type: ignore[arg-type]  # likewise
+    finally:
+        watching._end_children()
 
 
 @pytest.mark.slow

@@ -56,7 +56,7 @@ def test_a_setting_that_is_in_stored_samples_is_refused_by_name(
     key = setting.partition("=")[0]
     said = refusal(config_of(setting), tmp_path)
     assert said.startswith(f"{key}: the run in {tmp_path} has samples made with {before}, not ")
-    assert said.endswith("or begin its replay anew with --new-replay")
+    assert said.endswith("or begin an empty replay with --new-replay")
     lines_of_start(config_of(setting), tmp_path, new_replay=True)
 
 

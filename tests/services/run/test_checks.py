@@ -269,7 +269,7 @@ def test_checkpoints_of_which_none_is_whole_are_refused_by_the_newest(tmp_path: 
     said = refusal(config_of(), tmp_path)
     assert said.startswith(f"cannot read checkpoint {damaged}: it is damaged")
     assert said.endswith(
-        f"move {run.checkpoints} aside to learn anew on the samples that are there"
+        f"move {run.checkpoints} aside to learn again from the samples that are there"
     )
     lines_of_start(config_of(), tmp_path, fresh=True, force=True)
     damaged.write_bytes(whole)
@@ -286,6 +286,24 @@ def test_the_commits_of_another_run_are_no_part_of_a_replay(tmp_path: Path) -> N
     lines_of_start(config_of(), other.root)
     shutil.copy(other.replay / "commits", mine.replay)
     assert "commits is no part of this replay: delete " in refusal(config_of(), mine.root)
+
+
+@pytest.mark.parametrize(("written", "age"), [(1, "older"), (3, "newer")])
+def test_a_replay_of_another_release_is_refused_as_that_and_not_to_be_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: int, age: str
+) -> None:
+    run = make_run(tmp_path, config_of())
+    run_id = run.identity().run_id
+    row = ring_dtype(transition_dtype(probe_environment(config_of().env)))
+    shutil.rmtree(run.replay)
+    ring = RingWriter.open(run.replay, row, 2000, run_id=run_id)
+    with monkeypatch.context() as other_release:
+        other_release.setattr("vedette_protocol.ledger._FORMAT", written)
+        ring.commit(pack_stamp(Ledger(run_id), ActorNumbers()))
+    ring.close()
+    said = refusal(config_of(), run.root)
+    assert f"commits: made by an {age} version" in said.replace("a newer", "an newer")
+    assert "delete" not in said
 
 
 def test_a_run_that_goes_on_is_neither_taken_nor_erased(tmp_path: Path) -> None:

@@ -23,9 +23,9 @@ def run(tmp_path: Path) -> RunDirectory:
 
 
 def elsewhere(run: RunDirectory) -> None:
-    """Make the file as another host sees it."""
+    """Make the file as another host sees it, of a newer release, which says more."""
     content = json.loads(run.location_file.read_text())
-    run.location_file.write_text(json.dumps({**content, "host": "another"}))
+    run.location_file.write_text(json.dumps({**content, "host": "another", "zone": "b"}))
 
 
 def end(run: RunDirectory, reason: str, at_s: float) -> None:

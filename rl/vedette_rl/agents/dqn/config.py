@@ -16,6 +16,7 @@ from vedette_rl.core.agent_config import (
     PositiveFraction,
 )
 from vedette_rl.networks.config import NetworkConfig
+from vedette_rl.settings.for_peers import LEARNER_ONLY
 from vedette_rl.settings.stored import IN_SAMPLES, IN_WEIGHTS
 
 
@@ -39,30 +40,30 @@ class DqnConfig(NetworkConfig):
     """steps a transition spans before it bootstraps (3: Ape-X and Rainbow; 1: one-step TD)."""
     learning_rate: LearningRate = 6.3e-4
     """of Adam (2.5e-4 in Mnih et al. 2015, there of RMSProp)."""
-    adam_eps: PositiveFloat = 1e-8
+    adam_eps: Annotated[PositiveFloat, LEARNER_ONLY] = 1e-8
     """Adam's epsilon (1.5e-4 in Rainbow, Hessel et al. 2018; 1e-8: Adam's own)."""
-    loss: Literal["huber", "mse"] = "huber"
+    loss: Annotated[Literal["huber", "mse"], LEARNER_ONLY] = "huber"
     """``huber`` clips the TD error's gradient to [-1, 1], as the paper does; ``mse`` does not."""
-    double: bool = True
+    double: Annotated[bool, LEARNER_ONLY] = True
     """choose the successor's action by the online network and value it by the target network (van
     Hasselt et al. 2016). False is the paper's DQN."""
-    munchausen: MunchausenConfig = MunchausenConfig()
+    munchausen: Annotated[MunchausenConfig, LEARNER_ONLY] = MunchausenConfig()
     """the target of Munchausen DQN, which chooses no action: `double` is then without effect."""
     dueling: Annotated[bool, IN_WEIGHTS] = False
     """separate streams for the state's value and the actions' advantages (Wang et al. 2016,
     equation 9). The last hidden layer is in each stream, as in that paper."""
-    max_grad_norm: NonNegativeFloat = 10.0
+    max_grad_norm: Annotated[NonNegativeFloat, LEARNER_ONLY] = 10.0
     """clip the gradient's norm to this (10: Wang et al. 2016); 0 is off."""
     target_update_interval: Annotated[
-        PositiveInt, EnvSteps("a target network every {}", 500, 16, most=2_500)
+        PositiveInt, EnvSteps("a target network every {}", 500, 16, most=2_500), LEARNER_ONLY
     ] = 250
     """optimization steps between two updates of the target network. Where it is not set, those of
     500 environment steps; of 16 for each environment of a larger fleet, up to 2,500 (Ape-X, Horgan
     et al. 2018, appendix C; 10,000 in Mnih et al. 2015)."""
-    tau: PositiveFraction = 1.0
+    tau: Annotated[PositiveFraction, LEARNER_ONLY] = 1.0
     """how far an update moves the target network: 1 copies (Mnih et al. 2015); less than 1 with an
     interval of 1 is a soft update (Lillicrap et al. 2016)."""
-    imitation: ImitationConfig = ImitationConfig()
+    imitation: Annotated[ImitationConfig, LEARNER_ONLY] = ImitationConfig()
     """how far the actions in `replay.sources` are imitated."""
     exploration: ExplorationConfig = ExplorationConfig()
     """how actors explore."""

@@ -10,6 +10,7 @@ from pydantic import PositiveInt, model_validator
 from vedette_rl.agents.config import ActorCriticConfig, ImitationConfig
 from vedette_rl.core.agent_config import LearningRate, NonNegativeFloat, PositiveFloat
 from vedette_rl.networks.layers import CriticArchitecture
+from vedette_rl.settings.for_peers import LEARNER_ONLY
 from vedette_rl.settings.stored import IN_WEIGHTS
 
 _WITH_TARGETS = {"learning_rate": 3e-4, "alpha_learning_rate": 3e-4, "policy_delay": 1}
@@ -45,24 +46,24 @@ class SacConfig(ActorCriticConfig):
     policy_delay: PositiveInt = 3
     """optimization steps of the critics to one of the policy (3: CrossQ). 1, the paper's, where it
     is not set and the critics are others than ``batch_norm``."""
-    alpha_learning_rate: LearningRate = 1e-3
+    alpha_learning_rate: Annotated[LearningRate, LEARNER_ONLY] = 1e-3
     """of Adam, for log alpha (1e-3: CrossQ). 3e-4, the paper's, where it is not set and the critics
     are others than ``batch_norm``."""
-    alpha: Literal["auto"] | NonNegativeFloat = "auto"
+    alpha: Annotated[Literal["auto"] | NonNegativeFloat, LEARNER_ONLY] = "auto"
     """the temperature: ``auto`` tunes it (section 5), a number fixes it."""
-    initial_alpha: PositiveFloat = 1.0
+    initial_alpha: Annotated[PositiveFloat, LEARNER_ONLY] = 1.0
     """where ``auto`` begins (1)."""
-    target_entropy: Literal["auto"] | float = "auto"
+    target_entropy: Annotated[Literal["auto"] | float, LEARNER_ONLY] = "auto"
     """the entropy that ``auto`` aims at, of actions scaled to [-1, 1]: ``auto`` is minus the number
     of action dimensions."""
-    reward_scale: PositiveFloat = 1.0
+    reward_scale: Annotated[PositiveFloat, LEARNER_ONLY] = 1.0
     """multiplies rewards (1; 5 in arXiv:1801.01290, whose alpha was fixed at 1)."""
     log_std_min: float = -20.0
     """lower bound of the policy's log standard deviation (-20: the authors' code)."""
     log_std_max: float = 2.0
     """upper bound of it (2: the authors' code)."""
 
-    imitation: ImitationConfig = ImitationConfig()
+    imitation: Annotated[ImitationConfig, LEARNER_ONLY] = ImitationConfig()
     """how far the policy imitates the actions in `replay.sources`: ``cross_entropy`` alone."""
 
     @classmethod

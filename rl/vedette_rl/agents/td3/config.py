@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import PositiveInt
 
 from vedette_rl.agents.config import ActorCriticConfig
 from vedette_rl.core.agent_config import NonNegativeFloat
+from vedette_rl.settings.for_peers import LEARNER_ONLY
 
 
 class Td3Config(ActorCriticConfig):
@@ -29,7 +30,7 @@ class Td3Config(ActorCriticConfig):
     exploration_noise: NonNegativeFloat = 0.1
     """standard deviation of the noise on actors' actions, of actions scaled to [-1, 1] (0.1:
     section 6.1)."""
-    target_noise: NonNegativeFloat = 0.2
+    target_noise: Annotated[NonNegativeFloat, LEARNER_ONLY] = 0.2
     """that of the noise on the target's action (0.2: section 6.1)."""
-    target_noise_clip: NonNegativeFloat = 0.5
+    target_noise_clip: Annotated[NonNegativeFloat, LEARNER_ONLY] = 0.5
     """bound of that noise (0.5: section 6.1)."""

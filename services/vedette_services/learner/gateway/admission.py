@@ -12,7 +12,7 @@ from vedette_protocol import topics
 from vedette_protocol.codec import encode
 from vedette_protocol.errors import LedgerFullError, RetiredError
 from vedette_protocol.ledger import Ledger
-from vedette_protocol.messages import Batch, Buffer, Refusal, Report
+from vedette_protocol.messages import NO_PLACE, Batch, Buffer, Refusal, Report
 from vedette_services.host.rate_limited_log import RateLimitedLog
 from vedette_services.status.status import Refused
 from vedette_services.status.stop_conditions import ENV_STEPS_REACHED
@@ -73,7 +73,8 @@ class Admission:
             self._rejections.add("refused", str(error))
         else:
             self._last_rivals = now, why
-        self.refuse(manager, incarnation, "id", why or str(error))
+        passes = why is None and not (isinstance(error, RetiredError) and error.replaced)
+        self.refuse(manager, incarnation, NO_PLACE if passes else "id", why or str(error))
 
     def refuse_rival(self, first: Report, later: Report, now: float) -> None:
         """Refuse the later one of two live processes with one id: the other holds a window."""

@@ -26,6 +26,7 @@ from vedette_rl.replay.ring import RingWriter
 from vedette_services.host.exit_report import report_exit
 from vedette_services.host.logs import set_log_context, set_up_logging
 from vedette_services.host.processes import WakeupEvent, die_with_parent, ignore_stop_signals
+from vedette_services.host.system import process_state
 from vedette_services.learner.gateway.disk_lag import DiskLag
 from vedette_services.learner.gateway.evaluation_handover import EvaluationHandover
 from vedette_services.learner.gateway.evaluations import PublishedModel
@@ -33,9 +34,10 @@ from vedette_services.learner.gateway.flow_control import FlightLimits
 from vedette_services.learner.gateway.model_publisher import ModelPublisher, PackedModel
 from vedette_services.learner.gateway.sockets import GatewaySockets, ReceiveBackoff
 from vedette_services.learner.gateway.state import GatewayState
+from vedette_services.learner.heartbeat import HeartbeatThread
 from vedette_services.net.keys import LearnerKeys
 from vedette_services.net.sockets import send_now
-from vedette_services.run.directory import LearnerSpec
+from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.model_map import ModelMapReader
 from vedette_services.run.replay_layout import (
     ReplayLayout,
@@ -45,6 +47,7 @@ from vedette_services.run.replay_layout import (
 )
 from vedette_services.run.sources import open_interventions, sizes_of
 from vedette_services.status.assembly import assemble_status
+from vedette_services.status.heartbeats import HeartbeatReader, Liveness, OwnPauses
 from vedette_services.status.records import (
     GatewayStatus,
     IngestProgress,
@@ -79,11 +82,18 @@ class Gateway:
 
     Args:
         wakeup: set when there is a newer model.
+        mark_turn: called each time that the loop comes round.
     """
 
-    def __init__(self, spec: LearnerSpec, wakeup: WakeupEvent) -> None:
+    def __init__(
+        self,
+        spec: LearnerSpec,
+        wakeup: WakeupEvent,
+        mark_turn: Callable[[], None] = lambda: None,
+    ) -> None:
         config = spec.config
         self._spec = spec
+        self._mark_turn = mark_turn
         spaces = spec.spaces
         layout = replay_layout(config, spaces)
         kind = agent_kind(config.agent.name)
@@ -115,6 +125,8 @@ class Gateway:
         self._evaluations = StatusRecordReader(spec.run.evaluation_map, Eval)
         self._status_record = StatusRecordWriter(spec.run.ingest_map, GatewayStatus)
         self._progress = StatusRecordWriter(spec.run.progress_map, IngestProgress)
+        self._pauses = OwnPauses()
+        self._heartbeats = HeartbeatReader(spec.run.heartbeat_map, process_state)
         self._handover = EvaluationHandover(spec, self._evaluations)
         self._run: Run | None = None
         self._last_status: GatewayStatus | None = None  # once the run has ended
@@ -156,11 +168,13 @@ class Gateway:
 
     def _run_once(self) -> None:
         """Do one round over the sockets, the maps and the clock."""
+        self._mark_turn()
         sockets = self._sockets
         rest_ms = self._receive_backoff.remaining_ms(time.monotonic())
         wait_ms = self._wait_ms()
         ready = sockets.poll(min(wait_ms, rest_ms or wait_ms), samples=not rest_ms)
         now = time.monotonic()
+        self._pauses.note(now)
         if self._wakeup.fileno() in ready:
             self._wakeup.clear()
         if sockets.samples in ready and self._drain(now):
@@ -295,7 +309,10 @@ class Gateway:
         run_id = self._spec.run_id
         config = self._spec.config
         ingest = self._last_status or self._ingest(now)
-        return encode(assemble_status(run_id, config, learning, ingest, evaluations))
+        over = learning.phase == "done"
+        since = self._pauses.since
+        liveness = Liveness.read(self._heartbeats, now, is_training_over=over, since=since)
+        return encode(assemble_status(run_id, config, learning, ingest, evaluations, liveness))
 
     # The end
 
@@ -341,6 +358,7 @@ class Gateway:
         sockets = self._sockets
         announced_at = 0.0
         while not stop.is_set:
+            self._mark_turn()
             ready = sockets.poll(_LATE_POLL_MS, samples=True)
             if sockets.samples in ready:
                 sockets.discard_samples()
@@ -365,6 +383,7 @@ def _open_ring(spec: LearnerSpec, layout: ReplayLayout) -> RingWriter:
         guard=layout.guard,
         shared=layout.shared,
         sync_interval_s=spec.config.replay.sync_interval_s,
+        recovers=False,  # the trainer may have it mapped; the supervisor has recovered it
     )
 
 
@@ -396,7 +415,9 @@ def main() -> None:
     set_up_logging()
     with report_exit():
         wakeup, stop = (WakeupEvent(argument) for argument in sys.argv[2:4])
-        Gateway(LearnerSpec.read(Path(sys.argv[1])), wakeup).run(stop)
+        run = RunDirectory(Path(sys.argv[1]))
+        heartbeat = HeartbeatThread(run.heartbeat_map("gateway"))
+        Gateway(LearnerSpec.read(run.root), wakeup, heartbeat.mark_turn).run(stop)
 
 
 if __name__ == "__main__":

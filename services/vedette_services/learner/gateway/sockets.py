@@ -228,7 +228,7 @@ class GatewaySockets:
             return
         gone = self._zap.poll_removed_keys(now)
         if gone:
-            log.warning("closing out %s: every manager connects anew", ", ".join(sorted(gone)))
+            log.warning("closing out %s: every manager connects again", ", ".join(sorted(gone)))
             self._close_sockets()
             self._open()
 

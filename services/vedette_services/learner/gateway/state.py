@@ -22,6 +22,7 @@ from vedette_protocol.schema import Schema
 from vedette_rl.envs.spaces import ElementBounds
 from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.rows import RowAppender
+from vedette_services.config.peer_settings import settings_for_peers
 from vedette_services.config.run_config import RunConfig
 from vedette_services.host.rate_limited_log import LogLine, LogLines, RateLimitedLog
 from vedette_services.learner.gateway.admission import Admission
@@ -325,9 +326,9 @@ class GatewayState:
             learner=self.learner,
             schema=self.schema,
             model=model,
-            env=config.env.model_dump(mode="json"),
-            agent=config.agent.model_dump(mode="json"),
-            actors=config.actors.model_dump(mode="json"),
+            env=settings_for_peers(config.env),
+            agent=settings_for_peers(config.agent),
+            actors=settings_for_peers(config.actors),
             seed=config.seed,
             batch_rows=self._rows_per_batch,
             batch_env_steps=self._batch_env_steps,

@@ -19,6 +19,7 @@ from vedette_services.status.status import Checkpoint
 log = logging.getLogger("vedette.trainer")
 
 _RETRY_S = 15.0
+_MEANWHILE_S = 1.0
 SWITCH_S = 0.0005
 """For `sys.setswitchinterval` of a process that trains beside a checkpoint writer: with Python's
 default of 5 ms, the training loop waits that long whenever the writer holds the interpreter."""
@@ -76,8 +77,11 @@ class LatestJobThread(Generic[Job]):
         with self._changed:
             self._changed.wait_for(lambda: self._closed, seconds)
 
-    def close(self, timeout_s: float) -> bool:
+    def close(self, timeout_s: float, meanwhile: Callable[[], None] = lambda: None) -> bool:
         """Do the job that waits, or retry the one that failed, and end.
+
+        Args:
+            meanwhile: called about once a second while that takes its time.
 
         Returns:
             False if that takes longer than `timeout_s`.
@@ -85,7 +89,10 @@ class LatestJobThread(Generic[Job]):
         with self._changed:
             self._closed = True
             self._changed.notify()
-        self._thread.join(timeout_s)
+        deadline = time.monotonic() + timeout_s
+        while self._thread.is_alive() and (left := deadline - time.monotonic()) > 0.0:
+            meanwhile()
+            self._thread.join(min(left, _MEANWHILE_S))
         self.check()
         return not self._thread.is_alive()
 
@@ -156,13 +163,16 @@ class CheckpointWriter:
         opt_steps, written_at = self._newest
         return replace(checkpoint, opt_steps=opt_steps, age_s=time.monotonic() - written_at)
 
-    def close(self, timeout_s: float) -> str:
+    def close(self, timeout_s: float, meanwhile: Callable[[], None] = lambda: None) -> str:
         """Write the state that waits, or retry the one that failed, and end.
+
+        Args:
+            meanwhile: as `LatestJobThread.close` has it.
 
         Returns:
             The reason why the last state is not on the disk; "" if it is.
         """
-        if not self._thread.close(timeout_s):
+        if not self._thread.close(timeout_s, meanwhile):
             return f"it takes more than {timeout_s:.0f} s"
         return self._why
 

@@ -41,6 +41,7 @@ from vedette_services.config.parts import LearnerConfig
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import UsageError
 from vedette_services.host.system import keep_freed_memory
+from vedette_services.learner.disk_room import DiskRoom
 from vedette_services.learner.trainer.background import CheckpointWriter
 from vedette_services.learner.trainer.divergence import (
     LeftOutSteps,
@@ -48,6 +49,7 @@ from vedette_services.learner.trainer.divergence import (
     describe_largest,
     explain_divergence,
 )
+from vedette_services.learner.trainer.record_pace import RecordPace
 from vedette_services.learner.trainer.run_recorder import (
     CurveRecorder,
     open_recorder,
@@ -58,6 +60,7 @@ from vedette_services.learner.trainer.training_loop import (
     TrainingLoop,
     sleep_briefly,
 )
+from vedette_services.run.active_time import read_active_seconds
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.initial_weights import WeightsSource
 from vedette_services.run.resume import load_checkpoint
@@ -110,6 +113,10 @@ class Peers(Protocol):
 
     def is_stopped(self) -> bool:
         """Return True once the run was asked to end."""
+        ...
+
+    def mark_turn(self) -> None:
+        """Note that this process works, while it waits for a disk."""
         ...
 
 
@@ -189,9 +196,14 @@ class Learner:
         )
         copy = config.learner.copy_replay
         self._loader = make_loader(self.replay, config.agent.batch_size, device, copy_replay=copy)
-        self._recorder = SurvivingRecorder(lambda: open_recorder(config, run.root))
+        self._room = DiskRoom(run)
+        self._recorder = SurvivingRecorder(
+            lambda: open_recorder(config, run.root, lambda: self._room.is_short)
+        )
         recorded = truncate_curves(run.tensorboard, self.agent.opt_steps)
-        self._curves = CurveRecorder(self._recorder, run_id, config, recorded)
+        self._pace = RecordPace(read_active_seconds(run), self._began)
+        self._curves = CurveRecorder(self._recorder, run_id, config, recorded, pace=self._pace)
+        self._unflushed: int | None = None  # the step of a flush that was not due yet
         if returns := {
             f"replay/return_{source.name}": source.return_mean
             for source in sources
@@ -262,6 +274,7 @@ class Learner:
                 self._loader.end()
             return last
         except BaseException:
+            self._flush_now()
             self._recorder.close()  # what was recorded until now stays
             raise
 
@@ -276,7 +289,8 @@ class Learner:
     def close(self, last: TrainerStatus) -> TrainerStatus:
         """Finish the last checkpoint, publish the last status and record the last evaluation."""
         with self._explained():
-            unsaved = self._checkpoint_writer.close(_LAST_SAVE_S)
+            # On a slow disk this takes long, and rightly.
+            unsaved = self._checkpoint_writer.close(_LAST_SAVE_S, self._peers.mark_turn)
         last = replace(self._over_all_starts(last), unsaved=unsaved)
         if last.unsaved:
             log.warning("the last checkpoint is not written: %s", last.unsaved)
@@ -284,7 +298,8 @@ class Learner:
         self._peers.publish_status(replace(last, evaluates=evaluates))
         self._peers.end_evaluation(last.exit_reason)
         self._peers.publish_status(last)
-        self._curves.record(self._clock(), last, *self._peers.read_status())
+        self._flush_now()
+        self._curves.record(self._clock(), last, *self._peers.read_status(), is_last=True)
         self._recorder.close()
         return last
 
@@ -333,7 +348,15 @@ class Learner:
             )
 
     def flush(self, opt_steps: int) -> None:
-        self._recorder.flush(opt_steps)
+        self._unflushed = opt_steps
+        if self._pace.is_due("losses", self._clock()):
+            self._flush_now()
+
+    def _flush_now(self) -> None:
+        """Write the means of what was recorded since the last flush, if one was put off."""
+        if self._unflushed is not None:
+            self._recorder.flush(self._unflushed)
+        self._unflushed = None
 
     def tick(self, learning: TrainerStatus) -> str:
         status = self._over_all_starts(learning)
@@ -352,7 +375,7 @@ class Learner:
         )
 
     def _over_all_starts(self, learning: TrainerStatus) -> TrainerStatus:
-        """Add the rows that earlier starts drew, the seconds of this one, and the checkpoint."""
+        """Add the rows that earlier starts drew, the seconds of this one, checkpoint and disk."""
         sampled = learning.sampled + self.earlier.sampled
         return replace(
             learning,
@@ -360,6 +383,7 @@ class Learner:
             seconds=self._clock() - self._began,
             sampled=sampled,
             checkpoint=self._checkpoint_writer.status(),
+            disk=self._room.measure(self._clock()),
         )
 
 

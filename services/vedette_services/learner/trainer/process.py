@@ -8,6 +8,7 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -37,6 +38,7 @@ from vedette_services.host.processes import (
     import_path,
 )
 from vedette_services.host.system import adopt_descriptors
+from vedette_services.learner.heartbeat import HeartbeatThread
 from vedette_services.learner.trainer.background import SWITCH_S, BackgroundPublisher
 from vedette_services.learner.trainer.learner import (
     Learner,
@@ -73,12 +75,19 @@ class Trainer:
     Args:
         wakeup: set for every new model.
         stop: set by the supervisor to end the run.
+        mark_turn: called each time that the loop comes round.
     """
 
     def __init__(
-        self, spec: LearnerSpec, epoch: int, wakeup: WakeupEvent, stop: WakeupEvent
+        self,
+        spec: LearnerSpec,
+        epoch: int,
+        wakeup: WakeupEvent,
+        stop: WakeupEvent,
+        mark_turn: Callable[[], None] = lambda: None,
     ) -> None:
         run = spec.run
+        self.mark_turn = mark_turn
         self._config = spec.config
         self._stop = stop
         self._replay = replay_directory(spec.config, run.root)
@@ -109,6 +118,7 @@ class Trainer:
     # Peers
 
     def publish_status(self, status: TrainerStatus) -> None:
+        self.mark_turn()
         self._models.raise_failure()
         if status.phase == "done":
             self._models.close(_LAST_MODEL_S)
@@ -147,7 +157,7 @@ def main() -> None:
     spec = LearnerSpec.read(root)
     if spec.config.learner.ranks == 1:
         with report_exit():
-            Trainer(spec, epoch, wakeup, stop).run()
+            _train(spec, epoch, wakeup, stop)
     elif _IS_RANK not in os.environ:
         run_ranks(spec, epoch)
     else:
@@ -158,7 +168,12 @@ def main() -> None:
             if ranks().number:
                 follow(spec, epoch)
             else:
-                Trainer(spec, epoch, wakeup, stop).run()
+                _train(spec, epoch, wakeup, stop)
+
+
+def _train(spec: LearnerSpec, epoch: int, wakeup: WakeupEvent, stop: WakeupEvent) -> None:
+    heartbeat = HeartbeatThread(spec.run.heartbeat_map("trainer"))
+    Trainer(spec, epoch, wakeup, stop, heartbeat.mark_turn).run()
 
 
 # Several ranks: torchrun in the trainer's place, with trainers below it
@@ -270,7 +285,7 @@ def _priorities(spec: LearnerSpec, ring: RingReader) -> NDArray[np.float64] | No
     try:
         return open_priorities(ring)
     except ReplayTornError as error:
-        log.warning("%s %s: priorities begin anew, all samples count as new", error.path, error.why)
+        log.warning("%s %s: priorities are empty; all samples count as new", error.path, error.why)
         error.path.unlink()
         return open_priorities(ring)
 

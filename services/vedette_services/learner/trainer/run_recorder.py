@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -13,10 +13,13 @@ import numpy as np
 import tomli_w
 
 from vedette_rl.core import Recorder
+from vedette_rl.recording.file_recorder import FileRecorder
+from vedette_rl.recording.pausing_recorder import PausingRecorder
 from vedette_rl.recording.registry import TeeRecorder, make_recorders
 from vedette_rl.recording.tensorboard import purge_events
 from vedette_services.config.run_config import RunConfig
 from vedette_services.config.saving import config_table
+from vedette_services.learner.trainer.record_pace import RecordPace
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.provenance import read_provenance
 from vedette_services.status.assembly import assemble_status
@@ -38,12 +41,15 @@ class HparamsRecorder(Protocol):
         ...
 
 
-def open_recorder(config: RunConfig, run: Path) -> Recorder:
+def open_recorder(
+    config: RunConfig, run: Path, is_paused: Callable[[], bool] = lambda: False
+) -> Recorder:
     """Open every recorder of `learner.recorders` behind one, and record the configuration as a
     text and, for recorders that take them, as hyperparameters.
 
     Args:
         run: the run's directory.
+        is_paused: True while recorders into files of the run are to write nothing.
 
     Raises:
         UnknownNameError: a name is not known, or names no `Recorder`.
@@ -54,7 +60,12 @@ def open_recorder(config: RunConfig, run: Path) -> Recorder:
     for recorder in recorders:
         if isinstance(recorder, HparamsRecorder):
             recorder.write_hparams(hyperparameters(table))
-    tee = TeeRecorder(recorders)
+    tee = TeeRecorder(
+        [
+            PausingRecorder(recorder, is_paused) if isinstance(recorder, FileRecorder) else recorder
+            for recorder in recorders
+        ]
+    )
     tee.write_text("config", tomli_w.dumps(table))
     for start in read_provenance(RunDirectory(run))[-1:]:
         tee.write_text("provenance", "\n".join(start.lines()))
@@ -111,11 +122,13 @@ _NO_EVALUATION = Eval(episodes=None)  # they have steps of their own
 
 
 class CurveRecorder:
-    """Writes the status into a recorder, once a second and at every evaluation.
+    """Writes the status into a recorder, at most once a second, and evaluations as they come.
 
-    An evaluation stands at the env steps of the model that was played.
+    An evaluation stands at the env steps of the model that was played. In a long run not every one
+    is recorded, but each that is the best until then, and the last.
 
     Args:
+        pace: says which are due; None: that of a run that begins at 0.
         before: the last records of earlier starts of the run. After a power failure the replay has
             fewer env steps, and a curve must not run backwards; an evaluation that was played
             before this start may have been recorded then.
@@ -127,7 +140,10 @@ class CurveRecorder:
         run_id: str,
         config: RunConfig,
         before: LastRecorded = LastRecorded(),  # noqa: B008 - it is not changed
+        *,
+        pace: RecordPace | None = None,
     ) -> None:
+        self._pace = pace or RecordPace(0.0, 0.0)
         self._recorder = recorder
         self._run_id = run_id
         self._config = config
@@ -138,13 +154,24 @@ class CurveRecorder:
         self._shown: tuple[int | None, str] = (None, "")
 
     def record(
-        self, now: float, learning: TrainerStatus, ingest: GatewayStatus, seen: Eval
+        self,
+        now: float,
+        learning: TrainerStatus,
+        ingest: GatewayStatus,
+        seen: Eval,
+        *,
+        is_last: bool = False,
     ) -> None:
-        """Write what is due; does nothing most of the time."""
+        """Write what is due; does nothing most of the time.
+
+        Args:
+            now: infinite: all is due.
+            is_last: no other evaluation follows.
+        """
         env_steps = self._env_steps = max(self._env_steps, ingest.env_steps)
         if self._before is not None:
             self._skip_recorded(self._before, seen)
-        if seen.version != self._evaluated:
+        if seen.version != self._evaluated and (is_last or self._is_evaluation_due(now, seen)):
             self._evaluated = seen.version
             counted = replace(seen, shown_return_mean=None)
             self._recorder.write(tagged(counted), max(self._first, seen.env_steps or 0))
@@ -152,7 +179,7 @@ class CurveRecorder:
             self._shown = seen.shown_version, seen.shown_by
             shown = Eval(episodes=None, shown_return_mean=seen.shown_return_mean)
             self._recorder.write(tagged(shown), env_steps)
-        if now >= self._next and ingest.env_steps:
+        if now >= self._next and ingest.env_steps and self._pace.is_due("status", now):
             self._next = now + _EVERY_S
             record = tagged(
                 assemble_status(self._run_id, self._config, learning, ingest, _NO_EVALUATION)
@@ -160,6 +187,10 @@ class CurveRecorder:
             if not learning.opt_steps:
                 del record["samples_per_opt_steps"]  # there is none yet
             self._recorder.write(record, env_steps)
+
+    def _is_evaluation_due(self, now: float, seen: Eval) -> bool:
+        is_best = seen.version == seen.best_version
+        return self._pace.is_due("evaluations", now) or is_best
 
     def _skip_recorded(self, before: LastRecorded, seen: Eval) -> None:
         """Pass over the evaluations that are there at the first call and were recorded before."""

@@ -55,7 +55,7 @@ def test_a_manager_that_finds_no_place_is_told_why(frames: object) -> None:
     )
     state.on_samples(late, 1.0)
     [refusal] = refusals(state)
-    assert (refusal.manager, refusal.incarnation, refusal.code) == ("late", 5, "id")
+    assert (refusal.manager, refusal.incarnation, refusal.code) == ("late", 5, "place")
     assert "raise learner.max_managers" in refusal.reason
     assert (state.admission.places, state.garbage) == (1, 0)
     assert "no place for manager 'late'" in state.rejections.due_lines(2.0)[0]

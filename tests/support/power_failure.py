@@ -78,7 +78,7 @@ class RecordedDisk:
         for path in self.root.rglob("*"):
             number = self._know(path)
             if not path.is_dir():
-                self._later.setdefault(number, []).append(self._read(number))
+                self._later.setdefault(number, []).append(self._as_written(number))
 
     def lose_power(self, image: Path) -> None:
         """Make `image` a folder as a power failure may leave this one."""
@@ -98,9 +98,25 @@ class RecordedDisk:
         if stat.S_ISDIR(found.st_mode):
             self._entries[number] = self._listed(path)
             return
+        self._sync_file(number)
+
+    def _sync_file(self, number: int) -> None:
+        """Bring a file to the disk."""
         self._on_disk[number] = self._read(number)
         self._later[number] = []
         self.meanwhile()
+
+    def _as_written(self, number: int) -> bytes:
+        """What all of a file is once all is written that was not yet."""
+        return self._read(number)
+
+    def fail_power_after(self, syncs: int | None) -> None:
+        """Let the power fail after so many syncs; None: not by itself."""
+        self._syncs = syncs
+
+    def sync_folder(self, folder: Path) -> None:
+        """Bring a folder's entries to the disk."""
+        self._entries[self._know(folder)] = self._listed(folder)
 
     def _know(self, path: Path) -> int:
         number = path.stat().st_ino

@@ -1,0 +1,60 @@
+"""The time in which a run was worked on: the spans of its starts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from vedette_services.run.directory import RunDirectory
+from vedette_services.run.events import RunEvent, read_events
+from vedette_services.run.outcome import read_summary
+from vedette_services.status.status import Status
+from vedette_services.status.stop_conditions import elapsed_seconds
+
+if TYPE_CHECKING:  # the reader of curves is slow to load
+    from vedette_rl.recording.reading import Floats
+
+
+def start_spans(
+    events: Sequence[RunEvent], last_s: float, recorded: Sequence[Floats] = ()
+) -> list[tuple[float, float]]:
+    """Return begin and end of each start of a run, in seconds since 1970.
+
+    Args:
+        events: of the run.
+        last_s: when its status was written; 0: it has none.
+        recorded: the times of its curves: a start that was killed ends with its last record.
+    """
+    begins = [event.time_s for event in events if event.kind == "started"]
+    logged = [event.time_s for event in events if event.kind in ("ended", "failed")]
+    # a change of settings is logged before the start that it is for
+    known = [event.time_s for event in events if event.kind != "changed"] + [last_s]
+    found = []
+    for begin, following in zip(begins, [*begins[1:], math.inf], strict=False):
+        ends = [end for end in logged if begin <= end < following]
+        last = [
+            float(earlier.max()) for times in recorded if (earlier := times[times < following]).size
+        ]
+        end = ends[0] if ends else max(s for s in (*known, *last, begin) if s < following)
+        found.append((begin, max(begin, end)))
+    return found
+
+
+def run_seconds(spans: Sequence[tuple[float, float]], summary: Status) -> float | None:
+    """Return the duration of all starts; that of the last is the learner's own number."""
+    *earlier, last = spans or [(0.0, 0.0)]
+    seconds = elapsed_seconds(summary)
+    if seconds is None or (summary.time_s or 0.0) < last[0]:
+        seconds = last[1] - last[0] or None
+    return seconds if seconds is None else seconds + sum(end - begin for begin, end in earlier)
+
+
+def read_active_seconds(run: RunDirectory) -> float:
+    """Return the duration of all starts of a run until now, of the one that begins too."""
+    events = list[RunEvent]()
+    with suppress(OSError):
+        events, _ = read_events(run.events_file)
+    spans = start_spans(events, read_summary(run.root).time_s or 0.0)
+    return sum(end - begin for begin, end in spans)
