@@ -11,14 +11,14 @@ import json
 import os
 import stat
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, BinaryIO
 
 DEPTH_MAX = 100
 _TOO_DEEP = f"it is nested more than {DEPTH_MAX} deep"
 _NO_WAIT = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
-def open_regular(path: Path) -> IO[bytes]:
+def open_regular(path: Path) -> BinaryIO:
     """Open a file for reading, which must be a regular one.
 
     Raises:
