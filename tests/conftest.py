@@ -3,10 +3,28 @@ process: where cores are shared, two threads of torch wait for one another ten t
 compute."""
 
 import os
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from vedette_rl import module_search
 
 os.environ["OMP_NUM_THREADS"] = "1"  # read when torch is imported; children inherit it
 
 settings.register_profile("loaded", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("loaded")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def state_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The folder of the user's state is one of the tests', for them and their children."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def search_folders(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command that a test calls in this process adds its folder for that test alone."""
+    monkeypatch.setattr(module_search, "_folders", [])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -84,6 +84,7 @@ def train(
     new_replay: bool = False,
     in_process: bool = False,
     progress: bool | View = True,
+    allow_import: Collection[str] = (),
     **settings: Unpack[Settings],
 ) -> Result:
     """Train on this machine until the run is over: a learner and one manager of actors.
@@ -113,6 +114,8 @@ def train(
             and two runs of one seed are the same.
         progress: show the run while it runs: in place in a notebook and on a terminal, else a
             line every few seconds; or a `vedette.live.View` that shows it.
+        allow_import: packages that the settings of a run in `out` may import where somebody else
+            has begun it.
         settings: the parts of the configuration: `Settings`.
 
     Returns:
@@ -124,7 +127,13 @@ def train(
         UnsavedEndError: the run has ended, but its last state could not be written.
     """
     _refuse_import("train")
-    start = Start.of(fresh=fresh, force=force, new_replay=new_replay, in_process=in_process)
+    start = Start.of(
+        fresh=fresh,
+        force=force,
+        new_replay=new_replay,
+        in_process=in_process,
+        allow_import=allow_import,
+    )
     saved = settings_to_resume(None if out is None else Path(out), start)
     with EnvironmentProbe() as probe:
         loaded = _load(config, settings, saved, start, probe)
@@ -156,7 +165,7 @@ def _load(
     fit: ActorPlace = "in process" if start.in_process else "here"
     if not isinstance(config, RunConfig):
         table = configuration_table(settings, shared=not start.in_process)
-        return _configure(config, table, {}, saved, fit, probe)
+        return _configure(config, table, {}, saved, fit, probe, start.allow_import)
     if settings:
         names = ", ".join(settings)
         raise TypeError(f"train takes a whole configuration or settings, not both: {names}")
@@ -179,6 +188,7 @@ def train_seeds(
     new_replay: bool = False,
     in_process: bool = False,
     progress: bool | Callable[[str], None] = True,
+    allow_import: Collection[str] = (),
     **settings: Unpack[Settings],
 ) -> SweepResult:
     """Train several seeds, and values of settings, as ``vedette run --seeds N --sweep ...`` does.
@@ -195,6 +205,7 @@ def train_seeds(
         in_process: run each in one process of its own, in lock step.
         progress: print lines of progress, the newest ones in place in a notebook; or a function
             that is called with each line.
+        allow_import: as `train` takes it.
         settings: the parts of the configuration: `Settings`.
 
     Returns:
@@ -207,10 +218,20 @@ def train_seeds(
     directory = Path(out)
     table = configuration_table(settings, shared=True)
     fit: ActorPlace = "in process" if in_process else "here"
-    start = Start.of(fresh=fresh, force=force, new_replay=new_replay, in_process=in_process)
+    start = Start.of(
+        fresh=fresh,
+        force=force,
+        new_replay=new_replay,
+        in_process=in_process,
+        allow_import=allow_import,
+    )
     with EnvironmentProbe() as probe:
+
+        def configure(changes: Mapping[str, Any], saved: Path | None) -> RunConfig:
+            return _configure(None, table, changes, saved, fit, probe, allow_import).config
+
         trials = plan_trials(
-            lambda changes, saved: _configure(None, table, changes, saved, fit, probe).config,
+            configure,
             directory,
             start,
             seeds=seeds,
@@ -245,6 +266,7 @@ def _configure(
     saved: Path | None,
     fit: ActorPlace,
     probe: EnvironmentProbe,
+    allow_import: Collection[str],
 ) -> LoadedConfig:
     """The configuration that a file, settings and changes of dotted keys come to."""
     for key, value in changes.items():
@@ -254,7 +276,15 @@ def _configure(
     file = None if path is None else Path(path)
     if file is not None and file.suffix != ".toml" and not file.exists():
         raise SettingError(str(path), "no such file", f'an environment is env="{path}"')
-    return load_config(file, table=table, environment={}, saved=saved, fit=fit, probe=probe)
+    return load_config(
+        file,
+        table=table,
+        environment={},
+        saved=saved,
+        allow_import=allow_import,
+        fit=fit,
+        probe=probe,
+    )
 
 
 def _view(progress: bool | View, plan: StartPlan) -> View:
@@ -312,7 +342,7 @@ class Replay(RemoteReplay):
         bind: where samples arrive; control and models are the two ports above.
         keys: folder of our keys and of those that we admit, as ``vedette keys new`` makes it.
         insecure: listen beyond this host without keys.
-        fresh, force, new_replay: as `train` takes them.
+        fresh, force, new_replay, allow_import: as `train` takes them.
         settings: the parts of the configuration: `Settings`. `agent` is one of Vedette's, whose
             arrays you publish, or ``module:Name`` of a policy class, made as ``Name(spaces,
             seed=...)`` by each actor. Of `learner` only `warmup_period` and `max_managers` count,
@@ -335,18 +365,25 @@ class Replay(RemoteReplay):
         fresh: bool = False,
         force: bool = False,
         new_replay: bool = False,
+        allow_import: Collection[str] = (),
         **settings: Unpack[Settings],
     ) -> None:
         _refuse_import("Replay")
         out = Path(run)
         folder = None if keys is None else Path(keys)
-        start = Start.of(fresh=fresh, force=force, new_replay=new_replay, custom_loop=True)
+        start = Start.of(
+            fresh=fresh,
+            force=force,
+            new_replay=new_replay,
+            custom_loop=True,
+            allow_import=allow_import,
+        )
         saved = settings_to_resume(out, start)
         if folder is not None:
             LearnerKeys.read(folder)
         address = Address.parse(bind).to_bind(keys=folder is not None, insecure=insecure)
         with EnvironmentProbe() as probe:
-            loaded = _configure_loop(config, saved, settings, probe)
+            loaded = _configure_loop(config, saved, settings, probe, allow_import)
             plan = plan_start(loaded.config, out, start, note=loaded.comment, probe=probe)
         for line in plan.lines:
             log.info("%s", line)
@@ -358,6 +395,7 @@ def _configure_loop(
     saved: Path | None,
     settings: Settings,
     probe: EnvironmentProbe,
+    allow_import: Collection[str],
 ) -> LoadedConfig:
     """Return the configuration of a custom loop, which has no preset of ours."""
     if isinstance(config, RunConfig):
@@ -368,7 +406,7 @@ def _configure_loop(
     else:
         own = {} if saved else {"preset": "none", "learner": {"eval_interval": 0}}
         table = merge_tables(own, configuration_table(settings, shared=True))
-        loaded = _configure(config, table, {}, saved, "elsewhere", probe)
+        loaded = _configure(config, table, {}, saved, "elsewhere", probe, allow_import)
     if loaded.config.stop.target_return is not None:
         why = "is never reached: nobody evaluates the models of your own loop"
         raise SettingError("stop.target_return", why, "leave it out, and leave the loop yourself")

@@ -167,9 +167,11 @@ def open_demonstrator(
         place: the directory, the file, or ``module:function`` of an observation, which returns an
             action; a class is made again for each episode, and then called.
         checkpoint: optimization steps of a run's checkpoint, or ``latest``; None: the best model.
-        allow_import: packages from which an exported policy may import.
+        allow_import: packages from which an exported policy, or a run that somebody else has begun,
+            may import.
 
     Raises:
+        ImportPermissionError: the run imports what nobody has allowed.
         NotARunError, NotInRunError: there is no such run or model.
         PolicyFileError: the file holds no policy.
         UsageError: it is not one of these.
@@ -177,7 +179,7 @@ def open_demonstrator(
     """
     path = Path(place)
     if path.is_dir():
-        return _of_run(place, path, checkpoint)
+        return _of_run(place, path, checkpoint, allow_import)
     if checkpoint is not None:
         raise UsageError(f"--checkpoint {checkpoint}: {place} is one policy, not a run")
     if path.is_file():
@@ -188,8 +190,10 @@ def open_demonstrator(
     raise UsageError(f"--policy {place}: there is no such run or file; {fix}")
 
 
-def _of_run(name: str, directory: Path, checkpoint: str | None) -> Demonstrator:
-    run = FinishedRun.open(directory)
+def _of_run(
+    name: str, directory: Path, checkpoint: str | None, allow_import: Collection[str]
+) -> Demonstrator:
+    run = FinishedRun.open(directory, allow_import)
     saved = run.load_model(checkpoint)
     policy = build_greedy_policy(run.config, run.spaces)
     policy.sync_model(saved.model)
@@ -276,6 +280,7 @@ def choose_environment(
     path: Path | None = None,
     env: str | None = None,
     settings: Sequence[str] = (),
+    allow_import: Collection[str] = (),
 ) -> tuple[EnvConfig, AllowImport | None]:
     """Return the environment to record, and what it may import.
 
@@ -285,6 +290,7 @@ def choose_environment(
         path: a TOML file.
         env: its id.
         settings: ``env.KEY=VALUE`` texts.
+        allow_import: packages that a run's environment may import, whoever has begun the run.
 
     Raises:
         SettingError: a key is wrong.
@@ -300,7 +306,8 @@ def choose_environment(
     saved = run if run is not None and run.is_file() else None
     if path is None and env is None and saved is None:
         raise UsageError("--env ID: name the environment that is recorded")
-    return load_config(path, env=env, settings=settings, saved=saved).config.env, None
+    loaded = load_config(path, env=env, settings=settings, saved=saved, allow_import=allow_import)
+    return loaded.config.env, None
 
 
 # Recording

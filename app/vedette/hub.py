@@ -85,6 +85,7 @@ def push_policy(
     private: bool = False,
     checkpoint: str | None = None,
     episodes: int | None = None,
+    allow_import: Collection[str] = (),
 ) -> str:
     """Push a run's policy with its configuration, summary, provenance and a model card.
 
@@ -96,6 +97,7 @@ def push_policy(
         private: make it a private one, and push to no public one.
         checkpoint: optimization steps of a checkpoint, or ``latest``. None: the best model.
         episodes: number of episodes to evaluate. None: as many as the run's own evaluations.
+        allow_import: packages that the run may import, whoever has begun it.
 
     Returns:
         The address of its page.
@@ -109,12 +111,12 @@ def push_policy(
 
     if target.revision is not None:
         raise UsageError(f"{repository}: a push makes a revision; leave @{target.revision} out")
-    FinishedRun.open(run)
+    FinishedRun.open(run, allow_import)
     if not get_token():
         raise HubError(target.name, "there is no token to push with", _LOG_IN)
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        evaluation = write_folder(run, folder, target.name, checkpoint, episodes)
+        evaluation = write_folder(run, folder, target.name, checkpoint, episodes, allow_import)
         added = [CommitOperationAdd(path.name, path) for path in sorted(folder.iterdir())]
         message = f"version {evaluation.version} of {run.resolve().name}"
         with _hub_errors(target):
@@ -133,14 +135,17 @@ def write_folder(
     repository: str,
     checkpoint: str | None = None,
     episodes: int | None = None,
+    allow_import: Collection[str] = (),
 ) -> Evaluation:
     """Write what a push pushes into a folder; the other arguments are those of `push_policy`.
 
     Returns:
         The evaluation that the card has.
     """
-    finished = FinishedRun.open(run)
-    evaluation, _ = evaluate_run(run, episodes=episodes, checkpoint=checkpoint)
+    finished = FinishedRun.open(run, allow_import)
+    evaluation, _ = evaluate_run(
+        run, episodes=episodes, checkpoint=checkpoint, allow_import=allow_import
+    )
     public = public_config(finished.config)
     export_policy(finished, "safetensors", folder / POLICY, checkpoint, public.env)
     starts = read_provenance(RunDirectory(run))
@@ -205,14 +210,21 @@ def evaluate_place(
 
     Args:
         place: the directory, the file, or ``hf://USER/NAME[@REVISION]``.
-        allow_import: the argument of `evaluate_policy`; the others are those of `evaluate_run`.
+        allow_import: packages that it may import; the others are those of `evaluate_run`.
 
     Raises:
         UsageError: `checkpoint` is given for a policy that is no run's.
     """
     path = local_policy(place)
     if path == Path(place) and not path.is_file():
-        return evaluate_run(path, episodes=episodes, seed=seed, checkpoint=checkpoint, video=video)
+        return evaluate_run(
+            path,
+            episodes=episodes,
+            seed=seed,
+            checkpoint=checkpoint,
+            video=video,
+            allow_import=allow_import,
+        )
     if checkpoint is not None:
         raise UsageError(f"--checkpoint {checkpoint}: {place} is one policy, not a run")
     return evaluate_policy(

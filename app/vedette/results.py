@@ -39,13 +39,15 @@ def evaluate(
             which the best model was selected.
         checkpoint: optimization steps of a checkpoint, or ``latest``. None: the best model.
         video: a ``.gif`` or ``.mp4`` of the first episode to write.
-        allow_import: packages from which an exported policy may import.
+        allow_import: packages from which an exported policy, or a run that somebody else has begun,
+            may import.
 
     Returns:
         Every episode's return and length, and the model's version.
 
     Raises:
         NotARunError: there is no such run.
+        ImportPermissionError: it imports what nobody has allowed.
         NotInRunError: it has no such model.
         VideoError: no video can be made here.
     """
@@ -94,6 +96,7 @@ def push_policy(
     private: bool = False,
     checkpoint: str | None = None,
     episodes: int | None = None,
+    allow_import: Collection[str] = (),
 ) -> str:
     """Push a run's policy to the Hugging Face Hub with a model card, as ``vedette push`` does.
 
@@ -104,6 +107,7 @@ def push_policy(
         checkpoint: optimization steps of a checkpoint, or ``latest``. None: the best model.
         episodes: number of episodes to evaluate for the card. None: as many as the run's own
             evaluations.
+        allow_import: packages from which a run that somebody else has begun may import.
 
     Returns:
         The address of its page.
@@ -116,12 +120,22 @@ def push_policy(
     from vedette import hub
 
     return hub.push_policy(
-        Path(run), repository, private=private, checkpoint=checkpoint, episodes=episodes
+        Path(run),
+        repository,
+        private=private,
+        checkpoint=checkpoint,
+        episodes=episodes,
+        allow_import=allow_import,
     )
 
 
 def export_policy(
-    run: Place, out: Place, *, format: str = "numpy", checkpoint: str | None = None
+    run: Place,
+    out: Place,
+    *,
+    format: str = "numpy",
+    checkpoint: str | None = None,
+    allow_import: Collection[str] = (),
 ) -> int:
     """Export the policy of a run to a file, as ``vedette export`` does.
 
@@ -130,6 +144,7 @@ def export_policy(
         out: the file; `load_policy` reads what ``numpy`` and ``safetensors`` write.
         format: ``numpy``, ``safetensors`` or ``onnx``.
         checkpoint: optimization steps of a checkpoint, or ``latest``. None: the best model.
+        allow_import: packages from which a run that somebody else has begun may import.
 
     Returns:
         The version of the model.
@@ -142,17 +157,20 @@ def export_policy(
     from vedette import exporting
 
     exporting.check_export("policy", format, Path(out))
-    finished = FinishedRun.open(Path(run))
+    finished = FinishedRun.open(Path(run), allow_import)
     return exporting.export_policy(finished, format, Path(out), checkpoint).model.version
 
 
-def export_replay(run: Place, out: Place, format: str = "npz") -> int:
+def export_replay(
+    run: Place, out: Place, format: str = "npz", *, allow_import: Collection[str] = ()
+) -> int:
     """Write the live rows of a run's replay, oldest first, one array a column.
 
     Args:
         run: the run's directory.
         out: the file, or the new folder of a ``minari`` dataset.
         format: ``npz``, or ``minari`` for its whole episodes.
+        allow_import: packages from which a run that somebody else has begun may import.
 
     Returns:
         The number of rows, or of episodes.
@@ -165,7 +183,8 @@ def export_replay(run: Place, out: Place, format: str = "npz") -> int:
     from vedette import exporting
 
     exporting.check_export("replay", format, Path(out))
-    return exporting.export_replay(FinishedRun.open(Path(run)), format, Path(out))
+    finished = FinishedRun.open(Path(run), allow_import)
+    return exporting.export_replay(finished, format, Path(out))
 
 
 def status(
@@ -263,20 +282,35 @@ class Result:
         seed: int | None = None,
         checkpoint: str | None = None,
         video: Place | None = None,
+        allow_import: Collection[str] = (),
     ) -> Evaluation:
         """Play its policy greedily; arguments as of `vedette.evaluate`."""
-        return evaluate(self.run, episodes=episodes, seed=seed, checkpoint=checkpoint, video=video)
+        return evaluate(
+            self.run,
+            episodes=episodes,
+            seed=seed,
+            checkpoint=checkpoint,
+            video=video,
+            allow_import=allow_import,
+        )
 
-    def load_policy(self, *, checkpoint: str | None = None, seed: int = 0) -> Policy:
+    def load_policy(
+        self,
+        *,
+        checkpoint: str | None = None,
+        seed: int = 0,
+        allow_import: Collection[str] = (),
+    ) -> Policy:
         """Load its policy, whose actions are the environment's own.
 
         Args:
             checkpoint: optimization steps of a checkpoint, or ``latest``. None: the best model.
             seed: the seed of exploration, where the policy is asked to explore.
+            allow_import: packages from which a run that somebody else has begun may import.
         """
         from vedette.exporting import policy_of
 
-        run = FinishedRun.open(self.run)
+        run = FinishedRun.open(self.run, allow_import)
         return policy_of(run, run.load_model(checkpoint)).make_environment_policy(seed=seed)
 
     def curves(self) -> dict[str, Curve]:

@@ -19,6 +19,11 @@ def replace_unprintable(text: str) -> str:
     return _UNPRINTABLE.sub("\ufffd", text)
 
 
+def one_line(text: str) -> str:
+    """Make one printable line of a line that may hold texts of whatever origin; its spaces stay."""
+    return replace_unprintable(re.sub(r"\s", " ", text))
+
+
 def printable(text: str, max_chars: int | None = TEXT_MAX_CHARS) -> str:
     """Make one printable line of a text of whatever origin.
 

@@ -19,6 +19,7 @@
     ├── RowColumnError, CustomPartError, HindsightError     rows, and what makes them
     ├── ModelMismatchError, PolicyFileError, CheckpointError     weights
     │   └── CheckpointFormatError
+    ├── DivergedError              weights that are not finite, or do not move any more
     ├── DataSetError               recorded data
     ├── ReplayFormatError          a replay on disk that is another than asked for
     │   └── ReplayTornError            or whose file is damaged
@@ -54,6 +55,23 @@ class RlError(Exception):
     def problem(self) -> str:
         """The part of the sentence between the key and the fix."""
         return str(self)
+
+
+class DivergedError(RlError):
+    """Learning has diverged: weights are not finite, or no gradient is.
+
+    Args:
+        what: is not finite.
+        opt_steps: optimization steps until then.
+        advice: what became of it, and what helps.
+    """
+
+    def __init__(self, what: str, opt_steps: int, advice: str = "Nothing of it is saved") -> None:
+        super().__init__(
+            f"learning diverged: {what} after optimization step {opt_steps:,}. {advice}"
+        )
+        self.what = what
+        self.opt_steps = opt_steps
 
 
 class InputError(RlError):

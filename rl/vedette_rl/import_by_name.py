@@ -15,6 +15,7 @@ from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from vedette_rl.errors import UnknownNameError
+from vedette_rl.module_search import open_search_folders
 
 IMPORT_NAME = r"[A-Za-z_][\w.]*:[A-Za-z_]\w*"
 """The regular expression of such a name."""
@@ -88,6 +89,7 @@ def import_named_module(module: str) -> Any:
     One of ours that has moved is found by the path that it had before, too (`MOVED_MODULES`).
     """
     token = _importing.set(module)
+    open_search_folders(module)
     try:
         return importlib.import_module(MOVED_MODULES.get(module, module))
     finally:

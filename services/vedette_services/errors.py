@@ -12,6 +12,7 @@
     │   ├── KeysError                  key files that are missing, broken, or open to others
     │   ├── RunInUseError              another learner runs in a run directory
     │   ├── NotARunError               a folder that holds no run
+    │   ├── ImportPermissionError      a run's own configuration imports what nobody has allowed
     │   └── NotInRunError              a run that lacks what was asked of it
     ├── RefusedError               3   the other side refuses (version, spec, key, id)
     │   └── SpecMismatchError, RunImportRefusedError, RunNotUnderstoodError,
@@ -274,6 +275,28 @@ class NotInRunError(UsageError):
         super().__init__(f"{directory}: it has no {lacks}")
         self.directory = directory
         self.lacks = lacks
+
+
+class ImportPermissionError(UsageError):
+    """A run's own configuration imports what nobody has allowed here.
+
+    Args:
+        run: its directory.
+        name: the first ``module:Name`` that needs permission.
+        packages: those to allow.
+        moved: where its modules are now, and were when this user began a run with it; "" where
+            there is no record that this user did.
+    """
+
+    def __init__(self, run: Path, name: str, packages: Sequence[str], moved: str = "") -> None:
+        why = moved or "there is no record here that you began such a run"
+        allow = " ".join(f"--allow-import {package}" for package in packages)
+        super().__init__(
+            f"{run}: it imports {name!r}, and {why}; if it is yours or you trust it, add {allow}"
+        )
+        self.run = run
+        self.name = name
+        self.packages = tuple(packages)
 
 
 class RefusedError(ServicesError):

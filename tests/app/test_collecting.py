@@ -389,7 +389,7 @@ def test_the_environment_of_a_run_with_declared_spaces_is_not_made(
     agent = agent_kind("dqn").build_agent(config.agent, spaces, device="cpu", seed=0)
     saved = SimpleNamespace(model=agent.model_info())
     run = SimpleNamespace(config=config, spaces=spaces, load_model=lambda checkpoint: saved)
-    monkeypatch.setattr(collecting.FinishedRun, "open", lambda directory: run)
+    monkeypatch.setattr(collecting.FinishedRun, "open", lambda directory, allow_import: run)
     env = configuration().env
     found = collect(
         str(tmp_path / "demos"), env, open_demonstrator(str(tmp_path)), EpisodeSelection(1)

@@ -92,7 +92,7 @@ def columns_of(file: Path | str) -> dict[str, NDArray[Any]]:
 
 def exported_rows(run: str) -> dict[str, NDArray[Any]]:
     """The rows of a replay, as they are exported now."""
-    export_replay(run, f"{run}-now.npz")
+    export_replay(run, f"{run}-now.npz", allow_import=["numbered_env"])
     return columns_of(f"{run}-now.npz")
 
 
@@ -113,8 +113,9 @@ def summary_of(run: str) -> dict[str, Any]:
 
 
 def go_on(daemons: Daemons, run: str, *arguments: object) -> dict[str, Any]:
-    """Resume a run to its end, as a user does; returns its summary."""
-    daemon = daemons.start(f"goes-on-{run}", "run", "--out", run, *arguments)
+    """Resume a run to its end, as a user does; returns its summary. It recorded no imports."""
+    allowed = ("--allow-import", "numbered_env")
+    daemon = daemons.start(f"goes-on-{run}", "run", "--out", run, *allowed, *arguments)
     assert daemon.wait(180.0) == 0, daemon.log
     return summary_of(run)
 

@@ -35,6 +35,7 @@ from vedette.cli.status import status
 from vedette.cli.stop import stop
 from vedette.cli.sweep import sweep
 from vedette_rl.errors import InputError
+from vedette_rl.module_search import add_search_folder
 from vedette_services.errors import (
     DONE,
     FAILED,
@@ -278,6 +279,4 @@ def _join_parent() -> None:
         # a second signal would end us without a checkpoint. `spawn(own_group=True)` is sooner.
         os.setpgid(0, 0)
     die_with_parent()
-    here = os.getcwd()  # noqa: PTH109 - sys.path holds texts
-    if here not in sys.path and "" not in sys.path:
-        sys.path.append(here)  # `my_envs:Mine-v0` is also looked for in the current folder
+    add_search_folder(os.getcwd())  # noqa: PTH109 - sys.path holds texts

@@ -15,6 +15,7 @@ from vedette.cli.options import (
     complete_environments,
     split_arguments,
 )
+from vedette.cli.output import say
 from vedette_services.errors import UsageError
 
 DataPlace = Annotated[
@@ -161,7 +162,8 @@ def collect(
         place = str(local_policy(policy))
         player = open_demonstrator(place, checkpoint=checkpoint, allow_import=allow_import or ())
     path, more = split_arguments(arguments or [])
-    config, allowed = choose_environment(player, path, env, [*(settings or []), *more])
+    texts = [*(settings or []), *more]
+    config, allowed = choose_environment(player, path, env, texts, allow_import or ())
     keyboard = None
     if by_person:
         actions = _by_key("--key", key, "KEY=ACTION, as left=0 or up=[0,1]")
@@ -174,9 +176,9 @@ def collect(
         EpisodeSelection(episodes or (1_000_000 if by_person else 20), min_return, seed),
         keyboard=keyboard,
         allow_import=allowed,
-        say=lambda line: typer.echo(line, err=True),
+        say=lambda line: say(line, err=True),
     )
-    typer.echo(collected)
+    say(collected)
 
 
 def _is_by_person(

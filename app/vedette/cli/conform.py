@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vedette.cli.options import Agent, Env, Settings, load_from_arguments
+from vedette.cli.output import say
 
 if TYPE_CHECKING:
     from vedette_services.config.run_config import RunConfig
@@ -73,7 +74,7 @@ def conform(
         typer.echo(json.dumps(verdicts, indent=2))
     else:
         for line in findings.lines():
-            typer.echo(line)
+            say(line)
     raise typer.Exit(1 if findings.broken else 0)
 
 

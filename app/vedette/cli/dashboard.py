@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vedette.cli.options import Insecure, Keys, client_keys
+from vedette.cli.output import say
 from vedette_services.errors import SettingError, UsageError
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def dashboard(
     server = _listen(address, port, Dashboard(source, token))
     host = socket.gethostname() if address.host in ("0.0.0.0", "::") else address.host
     url = f"http://{f'[{host}]' if ':' in host else host}:{server.server_port}/"
-    print(f"{source.place}: {url}{f'?token={token}' if token else ''} (Ctrl-C ends it)", flush=True)
+    say(f"{source.place}: {url}{f'?token={token}' if token else ''} (Ctrl-C ends it)")
     if browser and not token and _has_desktop():  # others see the command lines of a machine
         import webbrowser
 

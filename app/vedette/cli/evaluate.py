@@ -13,6 +13,7 @@ from vedette.cli.options import (
     AllowImport,
     Checkpoint,
 )
+from vedette.cli.output import say
 
 if TYPE_CHECKING:
     from vedette_rl.core import Evaluation
@@ -79,9 +80,9 @@ def evaluate(
     if as_json:
         typer.echo(json.dumps(evaluation_fields(evaluation, interval)))
     else:
-        typer.echo(evaluation_line(evaluation, interval))
+        say(evaluation_line(evaluation, interval))
     if video is not None:
-        typer.echo(f"{pictures} pictures of the first episode in {video}", err=as_json)
+        say(f"{pictures} pictures of the first episode in {video}", err=as_json)
 
 
 def evaluation_fields(evaluation: Evaluation, interval: tuple[float, float]) -> dict[str, Any]:

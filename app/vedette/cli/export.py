@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from vedette.cli.options import Checkpoint, RunArgument
+from vedette.cli.options import AllowImport, Checkpoint, RunArgument
+from vedette.cli.output import say
 
 
 def export(
@@ -21,6 +22,7 @@ def export(
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="What to write.")],
     what: Annotated[str, typer.Option("--what", help="policy, or replay.")] = "policy",
     checkpoint: Checkpoint = None,
+    allow_import: AllowImport = None,
 ) -> None:
     """Take something out of a run. The best policy, or the replay's live rows, oldest first.
 
@@ -35,13 +37,13 @@ def export(
     from vedette_services.errors import UsageError
     from vedette_services.run.finished import FinishedRun
 
-    finished = FinishedRun.open(run)
+    finished = FinishedRun.open(run, allow_import or ())
     check_export(what, format, out)
     if checkpoint is not None and what != "policy":
         raise UsageError(f"--checkpoint {checkpoint}: a {what} is no part of a checkpoint")
     if what == "replay":
         count = export_replay(finished, format, out)
-        typer.echo(f"{count:,} {'episodes' if format == 'minari' else 'rows'} in {out}")
+        say(f"{count:,} {'episodes' if format == 'minari' else 'rows'} in {out}")
         return
     kept = export_policy(finished, format, out, checkpoint)
-    typer.echo(f"the policy of version {kept.model.version:,} in {out}")
+    say(f"the policy of version {kept.model.version:,} in {out}")

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from vedette.cli.output import say
 from vedette_services.errors import UsageError
 
 FILES = {
@@ -45,6 +46,6 @@ def init(
         why = error.strerror or error
         raise UsageError(f"{directory}: cannot be written: {why}; name another folder") from error
     for name, what in FILES.items():
-        typer.echo(f"{directory / name!s:<30} {what}")
+        say(f"{directory / name!s:<30} {what}")
     go_there = "" if directory == Path() else f"cd {directory} && "
-    typer.echo(f"next: {go_there}vedette run mine.toml")
+    say(f"next: {go_there}vedette run mine.toml")

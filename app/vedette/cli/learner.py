@@ -11,6 +11,7 @@ import typer
 
 from vedette.cli.options import (
     Agent,
+    AllowImport,
     Arguments,
     Complete,
     Env,
@@ -27,6 +28,7 @@ from vedette.cli.options import (
     chosen_keys,
     load_for_start,
 )
+from vedette.cli.output import say
 
 if TYPE_CHECKING:
     from vedette_services.config.loading import LoadedConfig
@@ -84,6 +86,7 @@ def learner(
     metrics_port: MetricsPort = None,
     linger: Linger = 30.0,
     advertise: Advertise = None,
+    allow_import: AllowImport = None,
     planned: Annotated[
         Path | None, typer.Option("--plan", hidden=True, help="The start that `run` has planned.")
     ] = None,
@@ -102,7 +105,8 @@ def learner(
     folder = chosen_keys(keys, insecure)
     address = _address(bind, folder, insecure=insecure)
     if planned is None:
-        start = Start.of(fresh=fresh, force=force, new_replay=new_replay)
+        allowed = allow_import or ()
+        start = Start.of(fresh=fresh, force=force, new_replay=new_replay, allow_import=allowed)
         resumed = None if complete else out
         process = ProbeProcess(partial(_log.info, "%s"))  # first: it loads beside this process
         from vedette_services.config.probing import EnvironmentProbe
@@ -132,7 +136,8 @@ def learner(
 
     lines = [*plan.lines, *check_trust(plan.config, address, folder)]
     what = f"{plan.config.agent.name} on {plan.config.env.id}, {plan.out}"
-    typer.echo("\n".join([*decided, f"{what}; it will listen at {address}", *lines]))
+    for line in (*decided, f"{what}; it will listen at {address}", *lines):
+        say(line)
     ended = run_learner(
         plan,
         address,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -245,11 +246,13 @@ def load_from_arguments(
     saved: Path | None = None,
     fit: ActorPlace | None = None,
     probe: EnvironmentProbe | None = None,
+    allow_import: Collection[str] = (),
 ) -> LoadedConfig:
     """Load the configuration that a command line describes.
 
     Args:
         saved: the configuration of the run that is resumed; None: no run is.
+        allow_import: see `vedette_services.config.load_config`.
         fit, probe: see `vedette_services.config.load_config`.
 
     Raises:
@@ -260,7 +263,16 @@ def load_from_arguments(
 
     path, more = split_arguments(arguments or [])
     more = [*(settings or []), *more]
-    return load_config(path, env=env, agent=agent, settings=more, saved=saved, fit=fit, probe=probe)
+    return load_config(
+        path,
+        env=env,
+        agent=agent,
+        settings=more,
+        saved=saved,
+        allow_import=allow_import,
+        fit=fit,
+        probe=probe,
+    )
 
 
 def load_for_start(
@@ -291,7 +303,8 @@ def load_for_start(
 
     saved = settings_to_resume(resumed, start)
     more = with_initial_weights(settings, init_from)
-    return load_from_arguments(arguments, env, agent, more, saved, fit, probe)
+    allowed = start.allow_import
+    return load_from_arguments(arguments, env, agent, more, saved, fit, probe, allowed)
 
 
 def with_initial_weights(settings: list[str] | None, init_from: Path | None) -> list[str]:

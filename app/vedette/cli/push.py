@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from vedette.cli.options import Checkpoint, RunArgument
+from vedette.cli.options import AllowImport, Checkpoint, RunArgument
+from vedette.cli.output import say
 
 
 def push(
@@ -38,6 +39,7 @@ def push(
             help="Write the files into this new folder, and push nothing.",
         ),
     ] = None,
+    allow_import: AllowImport = None,
 ) -> None:
     """Push a policy to the Hugging Face Hub, with a model card. The best of a run by evaluation.
 
@@ -53,17 +55,23 @@ def push(
     from vedette_rl.storage.atomic_files import replacing
     from vedette_services.errors import UsageError
 
+    allowed = allow_import or ()
     if out is None:
         url = push_policy(
-            run, repository, private=private, checkpoint=checkpoint, episodes=episodes
+            run,
+            repository,
+            private=private,
+            checkpoint=checkpoint,
+            episodes=episodes,
+            allow_import=allowed,
         )
-        typer.echo(url)
+        say(url)
         return
     name = Repository.parse(repository).name
     if out.exists():
         raise UsageError(f"--out {out}: it is there already; name a new folder")
     with replacing(out) as aside:
         aside.mkdir()
-        write_folder(run, aside, name, checkpoint, episodes)
+        write_folder(run, aside, name, checkpoint, episodes, allowed)
     for path in sorted(out.iterdir()):
-        typer.echo(path)
+        say(path)

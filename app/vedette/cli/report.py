@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from vedette.cli.output import say
 from vedette_services.errors import UsageError
 
 
@@ -58,5 +59,5 @@ def report(
     path, configurations = write_comparison(runs, out)
     if sum(len(each.runs) for each in configurations) > 1:
         print_table(OUTCOME_HEADS, outcome_rows(configurations))
-        typer.echo(OUTCOME_NOTE)
-    typer.echo(f"{path} ({format_bytes(path.stat().st_size)}); open it in a browser")
+        say(OUTCOME_NOTE)
+    say(f"{path} ({format_bytes(path.stat().st_size)}); open it in a browser")

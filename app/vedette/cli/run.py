@@ -14,6 +14,7 @@ import typer
 
 from vedette.cli.options import (
     Agent,
+    AllowImport,
     Arguments,
     Complete,
     Env,
@@ -28,6 +29,7 @@ from vedette.cli.options import (
     load_from_arguments,
     with_initial_weights,
 )
+from vedette.cli.output import say
 from vedette_services.errors import UnsavedEndError, UsageError
 
 if TYPE_CHECKING:
@@ -78,6 +80,7 @@ def run(
     seeds: Seeds = None,
     sweep: SweepValues = None,
     jobs: Jobs = None,
+    allow_import: AllowImport = None,
 ) -> None:
     """Train on this machine. A learner and its actors are started and ended together.
 
@@ -93,20 +96,26 @@ def run(
     from vedette_services.host.probe_process import ProbeProcess
     from vedette_services.run.start import Start
 
-    start = Start.of(fresh=fresh, force=force, new_replay=new_replay, in_process=in_process)
+    start = Start.of(
+        fresh=fresh,
+        force=force,
+        new_replay=new_replay,
+        in_process=in_process,
+        allow_import=allow_import or (),
+    )
     fit: ActorPlace = "in process" if in_process else "here"
     if seeds is not None or sweep:
         more = with_initial_weights(settings, init_from)
-        configure = partial(_configure_trial, arguments, env, agent, more, fit)
+        configure = partial(_configure_trial, arguments, env, agent, more, fit, start)
         _run_sweep(configure, out, seeds or 1, sweep or [], jobs, start)
         return
     if jobs is not None:
         raise UsageError("--jobs: it goes with --seeds or --sweep")
     resumed = None if complete else out
-    process = ProbeProcess(typer.echo)  # first: it loads beside this process
+    process = ProbeProcess(say)  # first: it loads beside this process
     from vedette_services.config.probing import EnvironmentProbe
 
-    with EnvironmentProbe(typer.echo, process=process) as probe:
+    with EnvironmentProbe(say, process=process) as probe:
         loaded = load_for_start(
             arguments, env, agent, settings, init_from, resumed, start, fit=fit, probe=probe
         )
@@ -131,16 +140,16 @@ def _run_one(loaded: LoadedConfig, plan: StartPlan) -> None:
 
     directory = plan.out
     for line in loaded.decided:
-        typer.echo(line)
+        say(line)
     if loaded.note:
-        typer.echo(loaded.note)
+        say(loaded.note)
     done = describe_already_done(directory, plan.config.stop, new_best=plan.new_best)
     if done and not plan.start.fresh:
-        typer.echo(done)
+        say(done)
         _report(read_summary(directory), directory)
         return
     for line in plan.lines:
-        typer.echo(line)
+        say(line)
     try:
         _report(_train(plan), directory)
     except UnsavedEndError as error:
@@ -166,9 +175,9 @@ def _report(status: Status, out: Path) -> None:
     from vedette_services.status import text as status_text
 
     for line in status_text.summary_lines(status, str(out)):
-        typer.echo(line)
+        say(line)
     if hint := path_hint():
-        typer.echo(f"           {hint}")
+        say(f"           {hint}")
 
 
 def path_hint() -> str:
@@ -185,6 +194,7 @@ def _configure_trial(
     agent: str | None,
     settings: list[str] | None,
     fit: ActorPlace,
+    start: Start,
     probe: EnvironmentProbe,
     changes: Changes,
     saved: Path | None,
@@ -192,7 +202,8 @@ def _configure_trial(
     """Load what the command line asks for, with `changes` over everything else."""
     more = [f"{key}={value}" for key, value in changes.items()]
     given = [*(arguments or []), *more]
-    return load_from_arguments(given, env, agent, settings, saved, fit, probe).config
+    allowed = start.allow_import
+    return load_from_arguments(given, env, agent, settings, saved, fit, probe, allowed).config
 
 
 def _run_sweep(
@@ -222,15 +233,15 @@ def _run_sweep(
     from vedette_services.status.stop_conditions import exit_sentence
 
     values = parse_sweep(sweep)
-    with EnvironmentProbe(typer.echo) as probe:
+    with EnvironmentProbe(say) as probe:
         configure_trial: Configure = partial(configure, probe)
         directory = out or default_out(configure_trial({}, None))
         trials = plan_trials(configure_trial, directory, start, seeds=seeds, sweep=values)
         for trial in trials:
             plan_start(trial.config, trial.out, start, probe=probe)
     side_by_side = jobs or jobs_within(trials[0].config, in_process=start.in_process)
-    typer.echo(f"{len(trials)} runs, {side_by_side} at a time, in {directory}")
-    whole = Sweep(trials, directory, start, jobs=side_by_side, say=typer.echo)
+    say(f"{len(trials)} runs, {side_by_side} at a time, in {directory}")
+    whole = Sweep(trials, directory, start, jobs=side_by_side, say=say)
 
     def leave() -> None:
         whole.kill()
@@ -239,12 +250,12 @@ def _run_sweep(
     stop = StopSignals(leave=leave)
     outcomes = whole.run(stop)
     for outcome in outcomes:
-        typer.echo(f"  {outcome.trial.name:<12} {outcome.message}")
+        say(f"  {outcome.trial.name:<12} {outcome.message}")
     if stop:
-        typer.echo(exit_sentence("interrupted"))
+        say(exit_sentence("interrupted"))
     page, configurations = report_on(trials, directory)
     if configurations is not None:
         print_table(OUTCOME_HEADS, outcome_rows(configurations))
-        typer.echo(OUTCOME_NOTE)
-        typer.echo(f"  report       {page}")
+        say(OUTCOME_NOTE)
+        say(f"  report       {page}")
     raise typer.Exit(exit_status(outcomes))

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vedette.cli.output import say
+
 if TYPE_CHECKING:
     from vedette_services.run.overview import RunOverview
 
@@ -38,7 +40,7 @@ def runs(
             typer.echo(json.dumps(run.as_dict()))
         return
     if not overviews:
-        typer.echo(f"no run in {directory}")
+        say(f"no run in {directory}")
         return
     print_table((*_HEADS, "run"), [_cells(run) for run in overviews])
 

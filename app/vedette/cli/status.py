@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vedette.cli.options import Insecure, Keys, Learner, chosen_id, client_keys
+from vedette.cli.output import say
 from vedette_services.errors import HungError, NoAnswerError, ServicesError
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def status(
                 return
             answered = _print_status(answer, manager, run, as_json=as_json)
             if asker.end and not as_json:
-                typer.echo(asker.end)
+                say(asker.end)
             if not watch:
                 if answered.heartbeat.hung and manager is None and not asker.end:
                     raise HungError(answered.heartbeat.reason)
@@ -95,7 +96,7 @@ def _print_status(answer: bytes, manager: str | None, run: Path | None, *, as_js
     elif only is None:
         print_once(status, run=run)
     else:
-        typer.echo(f"{only.id} is {only.state}, heard of {only.last_seen_s} s ago")
+        say(f"{only.id} is {only.state}, heard of {only.last_seen_s} s ago")
     return status
 
 
@@ -120,7 +121,7 @@ def _refuse_silence(asker: StatusClient | RunStatus, timeout_s: float) -> None:
     if not asker.end:
         fix = f"`vedette doctor --learner {asker.address}` says why" if asker.address else ""
         raise NoAnswerError(asker.address or "its address", timeout_s, asker.silence_reason or fix)
-    typer.echo(asker.end)
+    say(asker.end)
 
 
 def _find_manager(status: Status, manager: str) -> ManagerStatus:
@@ -141,7 +142,7 @@ def _watch(asker: StatusClient | RunStatus, timeout_s: float, run: Path | None =
     from vedette.live import view_for
 
     if asker.address:
-        typer.echo(f"asking the learner at {asker.address}", err=True)
+        say(f"asking the learner at {asker.address}", err=True)
     ended = ""
     with view_for(whole=True, run=run) as view:
         try:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from vedette.cli.options import RunArgument
+from vedette.cli.output import say
 
 
 def stop(
@@ -24,6 +25,6 @@ def stop(
     from vedette_services.run.stop import stop_run
 
     if stop_run(run, timeout):
-        typer.echo(f"{run}: {describe_end(run, 'learner')}")
+        say(f"{run}: {describe_end(run, 'learner')}")
     else:
-        typer.echo(f"{run}: nothing to stop: {describe_end(run)}")
+        say(f"{run}: nothing to stop: {describe_end(run)}")

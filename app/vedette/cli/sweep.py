@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vedette.cli.options import Jobs, Settings, complete_arguments, split_arguments
+from vedette.cli.options import AllowImport, Jobs, Settings, complete_arguments, split_arguments
+from vedette.cli.output import say
 from vedette_services.errors import FAILED, UsageError
 
 if TYPE_CHECKING:
     from vedette.sweep.study import Study
+    from vedette_services.run.start import Start
 
 StudyArguments = Annotated[
     list[str],
@@ -39,6 +41,7 @@ def sweep(
     in_process: Annotated[
         bool, typer.Option("--in-process", help="Each run in one process, in lock step.")
     ] = False,
+    allow_import: AllowImport = None,
 ) -> None:
     """Search settings with Optuna. Trials that fall behind are stopped early.
 
@@ -51,17 +54,19 @@ def sweep(
     """
     from vedette.sweep.directory import check_sweep_directory
     from vedette.sweep.study import Study
+    from vedette_services.run.start import Start
 
     path, more = split_arguments(arguments)
     if path is None:
         raise UsageError("vedette sweep: name the TOML file of a study")
-    study = Study(path, [*(settings or []), *more])
+    allowed = tuple(allow_import or ())
+    study = Study(path, [*(settings or []), *more], allow_import=allowed)
     directory = out or Path("runs") / path.stem
     check_sweep_directory(directory)
-    _search(study, directory, jobs, in_process)
+    _search(study, directory, jobs, Start(in_process=in_process, allow_import=allowed))
 
 
-def _search(study: Study, directory: Path, jobs: int | None, in_process: bool) -> None:
+def _search(study: Study, directory: Path, jobs: int | None, start: Start) -> None:
     """Check the settings of a study, run it, print its result and exit with its status."""
     from vedette.live import print_table
     from vedette.sweep import jobs_within
@@ -70,20 +75,18 @@ def _search(study: Study, directory: Path, jobs: int | None, in_process: bool) -
     from vedette_services.host.processes import StopSignals
     from vedette_services.run.checks import check_settings
     from vedette_services.run.planning import plan_start
-    from vedette_services.run.start import Start
     from vedette_services.status.stop_conditions import exit_sentence
 
     configs = [study.configure(params) for params in study.ends()]
     for config in configs:
         check_budget(config, study.config.objective)
         check_settings(config)
-    start = Start(in_process=in_process)
     lines = plan_start(configs[0], directory / "trial-new", start).lines
-    side_by_side = jobs or jobs_within(configs[0], in_process=in_process)
-    runner = StudyRunner(study, directory, jobs=side_by_side, start=start, say=typer.echo)
+    side_by_side = jobs or jobs_within(configs[0], in_process=start.in_process)
+    runner = StudyRunner(study, directory, jobs=side_by_side, start=start, say=say)
     for line in lines:
-        typer.echo(line)
-    typer.echo(f"{study.config.trials} trials, {side_by_side} at a time, in {directory}")
+        say(line)
+    say(f"{study.config.trials} trials, {side_by_side} at a time, in {directory}")
 
     def leave() -> None:
         runner.kill()
@@ -93,7 +96,7 @@ def _search(study: Study, directory: Path, jobs: int | None, in_process: bool) -
     status = runner.run(stop)
     print_table(*runner.table())
     for line in runner.lines():
-        typer.echo(f"  {line}")
+        say(f"  {line}")
     if stop:
-        typer.echo(exit_sentence("interrupted"))
+        say(exit_sentence("interrupted"))
     raise typer.Exit(status)

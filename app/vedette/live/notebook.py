@@ -14,6 +14,7 @@ from typing import Any
 from vedette.live.layout import Screen
 from vedette.live.progress import Progress, ProgressTracker
 from vedette.live.views import View
+from vedette_protocol.foreign_text import one_line
 from vedette_services.status.status import Status
 from vedette_services.status.text import evaluation_line
 
@@ -90,7 +91,7 @@ class NotebookView(View):
 
     def print_line(self, text: str) -> None:
         """Show a line below the view, with the few before it."""
-        self._lines.append(text)
+        self._lines.append(one_line(text))
         self._draw()
 
     def _draw(self) -> None:
@@ -120,5 +121,5 @@ class NotebookLines:
 
     def add(self, line: str) -> None:
         """Show a line."""
-        self._lines.append(line)
+        self._lines.append(one_line(line))
         self._output.draw("\n".join(self._lines))

@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Any, Self
 
 from vedette.live.progress import Progress, ProgressTracker
 from vedette.live.terminal import TerminalSession
+from vedette_protocol.foreign_text import one_line
 from vedette_rl.number_format import format_clock
 from vedette_services.status.status import Status
 from vedette_services.status.stop_conditions import elapsed_seconds
@@ -118,6 +119,7 @@ class LineView(View):
 
     def print_line(self, text: str) -> None:
         """Print a line with the time since the beginning."""
+        text = one_line(text)  # it may name a file, or what one says
         if self._log is not None:
             self._log(text)
             return
@@ -200,7 +202,7 @@ class TerminalView(View):
     def print_line(self, text: str) -> None:
         """Print a line above the view."""
         if self._whole:
-            self._lines.append(text)
+            self._lines.append(one_line(text))
         else:
             self._print(text)
 
@@ -255,7 +257,7 @@ class TerminalView(View):
             self._live = None
 
     def _print(self, text: str) -> None:
-        self._console.print(text, markup=False, highlight=False)
+        self._console.print(one_line(text), markup=False, highlight=False)
 
 
 def view_for(
@@ -307,7 +309,7 @@ def print_table(
     """Print a table: drawn on a terminal that it fits, with a column for each row if only that
     does; else a line for each row."""
     stream = out or sys.stdout
-    lines = [list(heads), *map(list, rows)]
+    lines = [[one_line(cell) for cell in row] for row in (heads, *rows)]
     turned = [list(column) for column in zip(*lines, strict=True)]
     width = shutil.get_terminal_size().columns
     fitting = [one for one in (lines, turned) if len(_padded(one, 3)[0]) < width]

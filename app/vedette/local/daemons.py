@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from vedette.live import View
-from vedette_services.actors.run_validation import imported_names
 from vedette_services.config import RunConfig
+from vedette_services.config.imported_names import imported_names, package_of
 from vedette_services.config.settings import ENVIRONMENT
 from vedette_services.errors import (
     IN_THE_LOG,
@@ -315,9 +315,8 @@ class LocalRun:
 
 def configured_packages(config: RunConfig) -> list[str]:
     """Return the packages named in the configuration, which local actors may import."""
-    agent, actors = config.agent.model_dump(mode="json"), config.actors.model_dump(mode="json")
-    names = imported_names(config.env, agent, actors)
-    return sorted({name.partition(":")[0].partition(".")[0] for name in names})
+    parts = config.model_dump(mode="json", include={"env", "agent", "actors"})
+    return sorted({package_of(name) for name in imported_names(parts)})
 
 
 def free_port() -> int:

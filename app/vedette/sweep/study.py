@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from vedette_rl.settings.part import known_keys
 from vedette_services.config import RunConfig, load_config
-from vedette_services.config.loading import read_toml
+from vedette_services.config.loading import read_given, read_toml
 from vedette_services.config.settings import (
     Table,
     explain_errors,
@@ -70,6 +70,8 @@ class Study:
     Args:
         path: the TOML file.
         settings: ``KEY=VALUE`` texts over those of the file.
+        allow_import: packages that a run in the study's directory, or one whose settings it begins
+            with, may import, whoever has begun the run.
 
     Raises:
         SettingError: it cannot be read, or a key is wrong.
@@ -77,12 +79,14 @@ class Study:
         UsageError: Optuna is not installed.
     """
 
-    def __init__(self, path: Path, settings: Sequence[str] = ()) -> None:
+    def __init__(
+        self, path: Path, settings: Sequence[str] = (), *, allow_import: Collection[str] = ()
+    ) -> None:
         if find_spec("optuna") is None:
             fix = "pip install 'vedette[optuna]'"
             raise UsageError(f"vedette sweep: optuna is not installed; {fix}")
         self.path = path
-        table = read_toml(path)
+        table = read_toml(path, pipe=True)
         try:
             self.config = _validated(StudyConfig, table)
             self._dimensions = dict(_flatten(self.config.space))
@@ -91,7 +95,10 @@ class Study:
                 raise SettingError("space", "has no key", "name what to search, with low and high")
         except (SettingError, ManySettingsError) as error:
             raise_errors([one.within(str(path)) for one in error.errors])
-        base = read_toml(path.parent / self.config.config) if self.config.config else {}
+        self._allow_import = allow_import
+        base: Table = {}
+        if self.config.config:
+            base = read_given(path.parent / self.config.config, allow_import)
         own = merge_tables(self.config.settings, settings_table(settings))
         self._base = merge_tables(base, own)
 
@@ -119,7 +126,8 @@ class Study:
         """
         table = self.table(params) | ({} if seed is None else {"seed": seed})
         try:
-            return load_config(table=table, saved=saved, fit="here").config
+            allowed = self._allow_import
+            return load_config(table=table, saved=saved, allow_import=allowed, fit="here").config
         except (SettingError, ManySettingsError) as error:
             raise_errors([e if e.source else e.within(str(self.path)) for e in error.errors])
             raise

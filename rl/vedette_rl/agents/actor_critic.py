@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from vedette_rl.agents.actions import BoxActions
-from vedette_rl.agents.captured_step import Due, SteppedAgent, StepResult
+from vedette_rl.agents.captured_step import LEFT_OUT, Due, SteppedAgent, StepResult
 from vedette_rl.agents.config import ActorCriticConfig
 from vedette_rl.agents.critics import Critics
 from vedette_rl.agents.discounts import Discounts
@@ -290,6 +290,9 @@ class ActorCritic(SteppedAgent):
                 "td_error_mean": fit.td_errors.mean(),
                 "grad_norm": self._critics_adam.grad_norm(),
                 "policy_grad_norm": self._policy_adam.grad_norm(),
+                # of the policy, which learns less often, each stands for those between
+                LEFT_OUT: self._critics_adam.left_out
+                + self._config.policy_delay * self._policy_adam.left_out,
             },
         )
 

@@ -42,6 +42,10 @@ log = logging.getLogger("vedette.trainer")
 Batch = Mapping[str, torch.Tensor]
 ReplayGraph = Callable[[], None]
 
+LEFT_OUT = "steps_left_out"
+"""The scalar that counts optimization steps that moved nothing, because their gradient was not
+finite or near the end of float32: since the start."""
+
 _WARM_STEPS = 3
 """Steps of each kind that run as they are before one is captured (PyTorch's notes on CUDA)."""
 

@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 from torch import nn
 
-from vedette_rl.agents.captured_step import Due, SteppedAgent, StepResult
+from vedette_rl.agents.captured_step import LEFT_OUT, Due, SteppedAgent, StepResult
 from vedette_rl.agents.discounts import Discounts
 from vedette_rl.core.learning import ModelInfo, State
 from vedette_rl.device.host_copy import PendingArrays, settled
@@ -144,6 +144,7 @@ class ValueAgent(SteppedAgent):
                 "target_mean": target.mean(),
                 "td_error_mean": td_errors.mean(),
                 "grad_norm": self._adam.grad_norm(),
+                LEFT_OUT: self._adam.left_out.clone(),
             },
         )
 

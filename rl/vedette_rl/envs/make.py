@@ -15,6 +15,7 @@ from gymnasium.wrappers import FrameStackObservation
 
 from vedette_rl.envs.config import EnvConfig, WrapperConfig
 from vedette_rl.envs.description import EnvDescription, describe_environment
+from vedette_rl.envs.known_wrappers import is_known_wrapper
 from vedette_rl.envs.layout import ObservationLayout, RewardTransform, read_flags
 from vedette_rl.envs.native_vector_env import (
     NativeVectorEnv,
@@ -308,8 +309,8 @@ def _wrap(
     env: Env, wrapper: WrapperConfig, config: EnvConfig, allow_import: AllowImport | None
 ) -> Env:
     module_name, _, attribute = wrapper.name.partition(":")
-    ours = module_name == "gymnasium.wrappers"  # what Gymnasium ships may always be named
-    module = import_environment_module(module_name, config, None if ours else allow_import)
+    asked = None if is_known_wrapper(wrapper.name) else allow_import
+    module = import_environment_module(module_name, config, asked)
     for inner in find_import_names(wrapper.kwargs):
         inner_module = inner.partition(":")[0]
         if allow_import is not None and not allow_import(inner_module):
@@ -317,7 +318,7 @@ def _wrap(
     wrapper_type = getattr(module, attribute, None)
     if not (isinstance(wrapper_type, type) and issubclass(wrapper_type, gym.Wrapper)):
         raise UnknownEnvironmentError(config.id, f"{wrapper.name!r} is no gymnasium.Wrapper")
-    stacks = ours and attribute == FrameStackObservation.__name__
+    stacks = wrapper_type is FrameStackObservation
     try:
         return wrapper_type(_Copied(env) if stacks else env, **wrapper.kwargs)
     except gym.error.DependencyNotInstalled as e:

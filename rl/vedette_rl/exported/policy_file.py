@@ -28,6 +28,7 @@ from vedette_rl.envs.spaces import ObservationColumn, Spaces, agent_spaces
 from vedette_rl.envs.stored_spaces import space_from_json, space_to_json
 from vedette_rl.errors import PolicyFileError, SpaceLayoutError, other_format
 from vedette_rl.import_by_name import find_import_names
+from vedette_rl.storage.regular_files import open_regular, parse_json
 
 FORMAT = "vedette policy"
 FORMAT_VERSION = 1
@@ -148,8 +149,11 @@ def load_policy(path: str | Path, *, seed: int = 0, allow_import: Allowed = Fals
 def read_policy(path: str | Path, *, allow_import: Allowed = False) -> PolicyFile:
     """The contents of a file; arguments as of `load_policy`."""
     path = Path(path)
+    if path.is_dir():
+        fix = f"`vedette export {path} --format numpy --out policy.npz` writes the policy of a run"
+        raise PolicyFileError(path, f"it is a folder, and no policy; {fix}")
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             is_zip = file.read(2) == _ZIP_MAGIC
         header, arrays = _read_numpy(path) if is_zip else _read_safetensors(path)
         return _policy_file(path, header, arrays, allow_import=allow_import)
@@ -202,7 +206,7 @@ def _read_safetensors(path: Path) -> tuple[str, dict[str, NDArray[Any]]]:
 def _policy_file(
     path: Path, header: str, arrays: dict[str, NDArray[Any]], *, allow_import: Allowed
 ) -> PolicyFile:
-    text = json.loads(header)
+    text = parse_json(header)
     if text["format"] != FORMAT:
         raise ValueError(repr(text["format"]))
     if text["format_version"] != FORMAT_VERSION:

@@ -12,7 +12,7 @@ import torch
 
 from vedette_rl.core.learning import State
 from vedette_rl.device import ranks
-from vedette_rl.device.host_copy import settled
+from vedette_rl.device.host_copy import Pending, read_later, settled
 from vedette_rl.networks.parameter_vector import ParameterVector
 
 if TYPE_CHECKING:
@@ -23,12 +23,31 @@ _NEGLIGIBLE = 1e-30
 """Moments below this move nothing: the denominator is at least eps."""
 
 
+_NORM_MAX = 1e18
+"""The largest norm of a gradient. The second moments of a larger one, or of its sums over a batch,
+are near the end of float32 or beyond it, and parameters of which they are infinite stand still for
+good."""
+
+_OUTLIER, _ALWAYS = 30.0, 10.0
+"""A gradient's norm counts as so many typical ones at most, and one up to the second number counts
+as it is. A good sample with a large reward moves the weights as far as before, for Adam divides by
+the moments; a broken one leaves moments behind with which all others still learn. The second number
+is for rewards that are 0 until they are not: eps would swallow a multiple of tiny norms."""
+
+_NORM_INTERVAL = 10
+"""Steps from one look at the norm to the next."""
+
 _SWEEP_INTERVAL = 100
 """Steps: from `_NEGLIGIBLE` a first moment falls to 3e-35 meanwhile, which is still normal."""
 
 
 class VectorAdam:
     """Adam with the gradient's norm clipped first.
+
+    One broken sample, which is drawn again and again, must not end what others teach. So a gradient
+    is scaled down to `_OUTLIER` typical norms; the typical norm is that which half of the steps
+    exceed, however large they are. And one that is not finite, or larger than `_NORM_MAX`, moves
+    nothing, neither parameters nor moments. Such steps are counted in `left_out`.
 
     ::
 
@@ -44,6 +63,9 @@ class VectorAdam:
         weight_decay: AdamW's (Loshchilov & Hutter 2019, arXiv:1711.05101); 0 is off.
         schedule: multiplies the step size; None leaves it as it is.
         interval: optimization steps of the agent between two steps here.
+
+    Attributes:
+        left_out: steps that moved nothing since this object was made; on the device.
     """
 
     def __init__(
@@ -65,6 +87,11 @@ class VectorAdam:
         self._base = learning_rate
         device = vector.data.device
         self._rate = torch.full((), learning_rate, device=device)
+        self.left_out = torch.zeros((), device=device)
+        self._no, self._yes = torch.zeros((), device=device), torch.ones((), device=device)
+        self._square = torch.zeros((), device=device)  # of the last gradient's norm
+        self._typical = torch.zeros((), device=device)  # norm; 0: not known yet
+        self._limit = torch.full((), max_grad_norm or math.inf, device=device)
         self._opt_steps = torch.zeros((), device=device)  # of the agent, where a schedule counts
         # AdamW's decay would move these, which have no gradient.
         self._held = vector.frozen_views(vector.data) if weight_decay else []
@@ -95,24 +122,45 @@ class VectorAdam:
         """The part of `step` that a captured step contains: tensors alone."""
         grad = self._tensors.grad
         ranks.average(grad)
-        clip = None
-        if self._max_grad_norm:
-            clip = (torch.dot(grad, grad).sqrt_() / self._max_grad_norm).clamp_(min=1.0)
+        torch.dot(grad, grad, out=self._square)
+        # not the other way round: what is no number is not below it either
+        leaves_out = torch.where(self._square < _NORM_MAX**2, self._no, self._yes)
+        self.left_out += leaves_out
+        clip = (self._square.sqrt() / self._limit).clamp_(min=1.0)
         if self._schedule is not None and self._schedule.changes:
             # on the device, so that nothing waits and a captured step computes it again
             self._opt_steps += self._interval
             factor = schedule_factor(self._schedule, self._opt_steps)
             torch.mul(factor, self._base, out=self._rate)
         held = [(view, view.clone()) for view in self._held]
-        self._update(clip)
+        self._update(clip, leaves_out)
         for view, before in held:
             view.copy_(before)
 
     def count(self) -> None:
         """The rest of `step`: count it, and tidy up now and then."""
         self._steps += 1
+        if self._steps % _NORM_INTERVAL == 0:
+            self._follow_norm()
         if self._steps % _SWEEP_INTERVAL == 0:
             self._flush_negligible()
+
+    @torch.no_grad()
+    def _follow_norm(self) -> None:
+        """Move the typical norm towards the last one, by a part of itself: a median, of which one
+        step in so many, however large, is not a part."""
+        norm = self._square.sqrt()
+        nearer = 1.0 + max(0.05, 2.0 * _NORM_INTERVAL / self._steps)
+        moved = torch.where(norm > self._typical, self._typical * nearer, self._typical / nearer)
+        known = torch.where(self._typical > 0.0, moved, norm)
+        self._typical.copy_(torch.where(norm.isfinite(), known, self._typical))
+        self._set_limit()
+
+    def _set_limit(self) -> None:
+        """The norm beyond which a gradient is scaled down."""
+        given = self._max_grad_norm or math.inf
+        limit = (_OUTLIER * self._typical).clamp(min=_ALWAYS).clamp(max=given)
+        self._limit.copy_(torch.where(self._typical > 0.0, limit, given))
 
     @torch.no_grad()
     def _flush_negligible(self) -> None:
@@ -133,10 +181,12 @@ class VectorAdam:
     def pending_state(self) -> State:
         """`get_state`, of copies that are begun."""
         exp_avg, exp_avg_sq = self._tensors.moments
+        typical = read_later(self._typical)
         return {
             "step": self._steps,
             "exp_avg": self._vector.pending(exp_avg),
             "exp_avg_sq": self._vector.pending(exp_avg_sq),
+            "typical_norm": Pending(lambda: float(typical.array())),
         }
 
     def set_state(self, state: State, opt_steps: int | None = None) -> None:
@@ -147,6 +197,8 @@ class VectorAdam:
                 here took.
         """
         self._steps = state["step"]
+        self._typical.fill_(float(state.get("typical_norm", 0.0)))  # none before version 0.3
+        self._set_limit()
         done = self._steps * self._interval if opt_steps is None else opt_steps
         self._opt_steps.fill_(done - done % self._interval)
         self._tensors.step.fill_(self._steps)
@@ -200,26 +252,27 @@ class AdamTensors:
         """Both of them."""
         return self.exp_avg, self.exp_avg_sq
 
-    def update(self) -> Callable[[torch.Tensor | None], None]:
+    def update(self) -> Callable[[torch.Tensor, torch.Tensor], None]:
         """Return the function that does a step.
 
-        Its argument, where it is not None, divides the gradient first.
+        Its first argument divides the gradient first. Where the second is 1, and not 0, nothing
+        moves.
 
         `torch.optim.Adam(fused=True)` ends in the same fused call, 0.2 ms of bookkeeping later: a
         fifth of a small network's optimization step. But the call is private: where the installed
         torch has none of it for this device, or with other arguments, its own optimizer does the
         steps.
         """
-        trial = torch.zeros(5, 1, device=self.parameter.device)
+        trial = torch.zeros(6, 1, device=self.parameter.device)
         names = ("parameter", "grad", "exp_avg", "exp_avg_sq")
         vectors = dict(zip(names, trial, strict=False))
         try:
-            replace(self, **vectors, step=trial[4])._fused_step(None)
+            replace(self, **vectors, step=trial[4])._fused_step(trial[5] + 1.0, trial[5])
         except (AttributeError, TypeError, RuntimeError):
             return self._optimizer_step()
         return self._fused_step
 
-    def _fused_step(self, clip: torch.Tensor | None) -> None:
+    def _fused_step(self, clip: torch.Tensor, leaves_out: torch.Tensor) -> None:
         self.step.add_(1)
         fused = torch._fused_adamw_ if self.weight_decay else torch._fused_adam_
         fused(
@@ -237,9 +290,10 @@ class AdamTensors:
             amsgrad=False,
             maximize=False,
             grad_scale=clip,
+            found_inf=leaves_out,
         )
 
-    def _optimizer_step(self) -> Callable[[torch.Tensor | None], None]:
+    def _optimizer_step(self) -> Callable[[torch.Tensor, torch.Tensor], None]:
         leaf = self.parameter.detach()  # the same memory
         leaf.grad = self.grad
         kind = torch.optim.AdamW if self.weight_decay else torch.optim.Adam
@@ -254,9 +308,13 @@ class AdamTensors:
         moments = {"exp_avg": self.exp_avg, "exp_avg_sq": self.exp_avg_sq}
         optimizer.state[leaf] = {"step": self.step, **moments}
 
-        def update(clip: torch.Tensor | None) -> None:
-            if clip is not None:
-                self.grad.div_(clip)
+        moved = (self.parameter, self.exp_avg, self.exp_avg_sq)
+
+        def update(clip: torch.Tensor, leaves_out: torch.Tensor) -> None:
+            self.grad.div_(clip)
+            before = [tensor.clone() for tensor in moved]
             optimizer.step()
+            for tensor, was in zip(moved, before, strict=True):
+                tensor.copy_(torch.where(leaves_out.bool(), was, tensor))
 
         return update

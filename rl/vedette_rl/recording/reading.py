@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from vedette_rl.number_format import format_bytes
 from vedette_rl.recording.spread_reading import iterate_lines, shares, spread_spans
 from vedette_rl.recording.tensorboard import find_record, iterate_records, parse_event
+from vedette_rl.storage.regular_files import open_regular
 
 _HALF_WRITTEN_BYTES = 64 << 10
 """A writer may not have finished its last bytes; more at the end of a file is damage."""
@@ -258,7 +259,7 @@ class _EventFiles:
         return True
 
     def _read_on(self, path: Path, file: _EventFile, size: int, bytes_max: int | None) -> None:
-        with path.open("rb") as opened:
+        with open_regular(path) as opened:
             for begin, end in spread_spans(file.offset, size, bytes_max):
                 opened.seek(begin)
                 data = opened.read(end - begin)
@@ -307,7 +308,7 @@ def _lines_of(path: Path, bytes_max: int | None) -> tuple[Iterator[str], list[st
     spans = spread_spans(0, size, bytes_max)
 
     def lines() -> Iterator[str]:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             for line in iterate_lines(file, spans):
                 yield line.decode("utf-8", "replace")
 
@@ -323,7 +324,7 @@ def _read_jsonl(path: Path, bytes_max: int | None) -> tuple[CurveTable, list[str
             record = json.loads(line)
             if "text" not in record:
                 _add_record(record, table)
-        except (ValueError, TypeError, KeyError, OverflowError):
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
             broken += 1
     return table, _broken_lines(broken) + notes
 

@@ -34,6 +34,7 @@ from tensorboard.summary.writer.record_writer import (  # type: ignore[import-un
 from vedette_rl.core import Record
 from vedette_rl.recording.file_recorder import FileRecorder
 from vedette_rl.storage.atomic_files import replacing
+from vedette_rl.storage.regular_files import read_bytes
 
 _files = itertools.count()
 
@@ -136,7 +137,7 @@ def purge_events(directory: str | Path, after: int, concerns: Callable[[str], bo
     last_other_step = 0
     last = dict[str, float]()
     for path in sorted(Path(directory).glob("events.out.tfevents.*")):
-        data = path.read_bytes()
+        data = read_bytes(path)
         kept = []
         dropped = 0
         for record in iterate_records(data):

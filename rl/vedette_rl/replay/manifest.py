@@ -16,6 +16,7 @@ import numpy as np
 from vedette_rl.core.columns import row_dtype
 from vedette_rl.errors import BEGIN_EMPTY, ReplayFormatError, ReplayTornError, other_format
 from vedette_rl.storage.atomic_files import replace_file
+from vedette_rl.storage.regular_files import open_regular, parse_json
 
 FORMAT = "vedette replay"
 FORMAT_VERSION = 1
@@ -130,14 +131,14 @@ def read_manifest(directory: Path) -> Manifest:
     """
     path = directory / MANIFEST
     try:
-        with path.open("rb") as file:
-            content = json.loads(file.read(MANIFEST_MAX_BYTES))
+        with open_regular(path) as file:
+            content = parse_json(file.read(MANIFEST_MAX_BYTES))
     except FileNotFoundError as e:
         raise ReplayFormatError(f"{directory} holds no replay: there is no {MANIFEST}") from e
     except OSError as e:
         fix = f"let this user read it, or {BEGIN_EMPTY}"
         raise ReplayFormatError(f"{path} cannot be read: {e.strerror}: {fix}") from e
-    except (ValueError, RecursionError) as e:
+    except ValueError as e:
         raise ReplayTornError(path, "is damaged (no JSON)") from e
     if not isinstance(content, dict) or content.pop("format", None) != FORMAT:
         raise ReplayFormatError(f"{path} is no replay's: name another directory, or {BEGIN_EMPTY}")

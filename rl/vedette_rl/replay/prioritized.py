@@ -38,6 +38,9 @@ TD_ERROR = "td_error"
 _SEEN, _MAX_PRIORITY, _ALPHA = range(3)
 _HEAD = 8  # numbers before the masses
 
+_TD_ERROR_MAX = 1e18
+"""Beyond it a squared error is near the end of float32: no gradient of its row counts."""
+
 
 class PrioritizedReplay(DrawnRows):
     """Draws rows by their last |TD error|, while a writer keeps inserting.
@@ -138,10 +141,11 @@ class PrioritizedReplay(DrawnRows):
     def update_priority(self, indices: NDArray[Any], td_errors: NDArray[Any]) -> None:
         """Set the |TD errors| ``(B,)`` of rows drawn before; overwritten ones are skipped.
 
-        Raises:
-            ValueError: an error is not finite: one would spoil every later draw.
+        One that is not finite, or whose square would not be in float32, is of a row from which
+        nothing can be learned, and counts as 0: it would spoil every later draw.
         """
         priorities = np.abs(td_errors, dtype=np.float64)
+        priorities[~(priorities < _TD_ERROR_MAX)] = 0.0
         priorities += self.config.priority_epsilon
         if not len(priorities):
             return

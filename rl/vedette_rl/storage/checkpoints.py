@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from vedette_rl.core import State
-from vedette_rl.errors import CheckpointError, CheckpointFormatError, RlError
+from vedette_rl.errors import CheckpointError, CheckpointFormatError, DivergedError
 from vedette_rl.storage.atomic_files import remove_directory, remove_unfinished
 from vedette_rl.storage.state_file import (
     STATE_FILE,
@@ -229,14 +229,10 @@ def refuse_diverged(opt_steps: int, state: Any) -> None:
     """Raise where an agent's state or model has a value that is not finite.
 
     Raises:
-        RlError: it has one: learning diverged.
+        DivergedError: it has one.
     """
     if name := find_not_finite(state):
-        raise RlError(
-            f"learning diverged: {name} is not finite after optimization step {opt_steps:,}. "
-            "Nothing of it is saved; a smaller agent.learning_rate, agent.max_grad_norm=10 or "
-            "env.reward_clip keep numbers finite"
-        )
+        raise DivergedError(f"{name} is not finite", opt_steps)
 
 
 _NAMED = 3

@@ -36,6 +36,7 @@ from safetensors import SafetensorError, safe_open
 from vedette_rl.core import State
 from vedette_rl.errors import CheckpointError, CheckpointFormatError
 from vedette_rl.storage.atomic_files import remove_unfinished, replacing, sync_directory
+from vedette_rl.storage.regular_files import open_regular, parse_json
 from vedette_rl.storage.system import sync_file
 
 STATE_FILE = "state.safetensors"
@@ -95,7 +96,7 @@ def read_state(directory: str | Path) -> tuple[State, dict[str, Any]]:
     path = Path(directory) / STATE_FILE
     with _raise_as_unreadable(path):
         metadata = _whole_metadata(path)
-        tree, meta = json.loads(metadata["state"]), json.loads(metadata["meta"])
+        tree, meta = parse_json(metadata["state"]), parse_json(metadata["meta"])
         state = _join(tree, functools.cache(functools.partial(safe_open, path)))
     if not isinstance(state, dict) or not isinstance(meta, dict):
         raise CheckpointError(path, "read", "it is torn or foreign (no state in it)")
@@ -111,7 +112,7 @@ def check_state(directory: str | Path) -> dict[str, Any]:
     """
     path = Path(directory) / STATE_FILE
     with _raise_as_unreadable(path):
-        meta: dict[str, Any] = json.loads(_whole_metadata(path)["meta"])
+        meta: dict[str, Any] = parse_json(_whole_metadata(path)["meta"])
     return meta
 
 
@@ -127,6 +128,8 @@ def _raise_as_unreadable(path: Path) -> Iterator[None]:
 
 def _whole_metadata(path: Path) -> dict[str, str]:
     """The metadata of a file's header, after the checksum of all bytes was verified."""
+    with open_regular(path):  # it may be none, and no other library asks
+        pass
     with safe_open(path, framework="numpy") as file:
         metadata: dict[str, str] = file.metadata() or {}
     written = metadata.get("format")
@@ -200,7 +203,7 @@ def _digest(metadata: Mapping[str, str], parts: Parts) -> str:
 
 
 def _digest_of_file(path: Path, metadata: Mapping[str, str]) -> str:
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as whole:
+    with open_regular(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as whole:
         data = memoryview(whole)[8 + int.from_bytes(whole[:8], "little") :]
         try:
             return _digest(metadata, [data])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +10,7 @@ from vedette_protocol.foreign_text import printable
 from vedette_protocol.limits import PAYLOAD_MAX_BYTES
 from vedette_protocol.messages import Ack, Run
 from vedette_rl.envs.config import UNNAMED, EnvConfig
-from vedette_rl.import_by_name import find_import_names
+from vedette_services.config.imported_names import imported_names, package_of
 from vedette_services.config.parts import ActorsConfig
 from vedette_services.config.peer_settings import (
     built_in_config,
@@ -110,15 +110,6 @@ def describe_run(run: Run) -> str:
     return printable(f"{agent} on {env}")
 
 
-_WRAPPERS = (
-    "gymnasium.wrappers.",
-    "vedette_rl.envs.",
-    "vedette_rl.networks.frozen_encoder.",
-    "vedette_rl.teleop.",
-)
-"""Prefixes of modules whose wrappers every host has loaded anyway."""
-
-
 def check_imports(
     env: EnvConfig | None,
     agent: Mapping[str, Any],
@@ -134,27 +125,7 @@ def check_imports(
     Raises:
         RunImportRefusedError: names the package and the fix.
     """
-    for name in imported_names(env, agent, actors or {}):
-        module = name.partition(":")[0]
-        package = module.partition(".")[0]
-        if package not in allow_import:
-            raise RunImportRefusedError(name, package)
-
-
-def imported_names(
-    env: EnvConfig | None, agent: Mapping[str, Any], actors: Mapping[str, Any]
-) -> Iterator[str]:
-    """Every ``module:Name`` of a run, as it stands in its configuration, but for Gymnasium's own
-    wrappers and ours.
-
-    In the settings of agent, actors and wrappers that is any text that looks like one: what is not
-    ours may import what its own settings name, and so does `FrozenEncoder`.
-    """
-    if env is not None and env.module is not None:
-        yield env.id
-    for wrapper in env.wrappers if env is not None else ():
-        if not f"{wrapper.name.partition(':')[0]}.".startswith(_WRAPPERS):
-            yield wrapper.name
-        yield from find_import_names(wrapper.kwargs)
-    for settings in (agent, actors):
-        yield from find_import_names(settings)
+    made = env.model_dump(mode="json") if env is not None else {}
+    for name in imported_names({"env": made, "agent": agent, "actors": actors or {}}):
+        if package_of(name) not in allow_import:
+            raise RunImportRefusedError(name, package_of(name))

@@ -11,7 +11,7 @@ import functools
 import json
 import os
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,6 +27,7 @@ from vedette_rl.envs.config import UNNAMED, EnvConfig
 from vedette_rl.errors import UnknownAgentError
 from vedette_rl.settings.key_suggestions import KnownKeys, unknown_key
 from vedette_rl.settings.part import known_keys
+from vedette_rl.storage.regular_files import check_depth, read_text
 from vedette_services.config.contradictions import contradictions
 from vedette_services.config.fleet_defaults import (
     Choice,
@@ -34,6 +35,8 @@ from vedette_services.config.fleet_defaults import (
     choose_for_fleet,
     describe_choices,
 )
+from vedette_services.config.import_permission import check_run_imports
+from vedette_services.config.imported_names import imported_names
 from vedette_services.config.plugins import expand_plugin_names
 from vedette_services.config.presets import preset_agent, read_preset
 from vedette_services.config.release import check_release
@@ -115,6 +118,7 @@ def load_config(
     table: Mapping[str, Any] | None = None,
     environment: Mapping[str, str] | None = None,
     saved: Path | None = None,
+    allow_import: Collection[str] = (),
     fit: ActorPlace | None = None,
     probe: EnvironmentProbe | None = None,
 ) -> LoadedConfig:
@@ -128,6 +132,8 @@ def load_config(
         table: settings as a nested table, under `settings`.
         environment: the variables in which `VEDETTE_SET` is looked up; None: this process's.
         saved: the configuration of the run that is resumed; None: no run is.
+        allow_import: packages that the configuration of a run, `saved` or `path`, may import,
+            whoever has begun it.
         fit: choose what is left open by the time of a step, which is measured; None: leave it open.
         probe: of the start that follows, which is to make the environment once; None: one of its
             own, where an environment has to be made.
@@ -135,6 +141,7 @@ def load_config(
     Raises:
         SettingError: a key is wrong.
         UsageError: a setting is no ``KEY=VALUE``.
+        ImportPermissionError: the configuration of a run imports what nobody has allowed.
     """
     variables = os.environ if environment is None else environment
     typed: Table = {}
@@ -143,7 +150,7 @@ def load_config(
     if agent is not None:
         set_value(typed, ["agent", "name"], agent)
     layers = [
-        Layer(str(path), _read_given(path) if path is not None else {}),
+        Layer(str(path), read_given(path, allow_import) if path is not None else {}),
         Layer(ENVIRONMENT, settings_table(environment_settings(variables))),
         Layer("", dict(table or {})),
         Layer("", typed),
@@ -154,6 +161,9 @@ def load_config(
         if saved is None:
             return _with_preset(given, fit, probe)
         layers.insert(0, Layer(str(saved), _read_saved(saved)))
+        given = expand_plugin_names(given)
+        merged = merge_tables(layers[0].table, given)
+        check_run_imports(saved.parent, merged, allow_import, frozenset(imported_names(given)))
         return _with_saved(layers[0].table, given, fit, probe)
     except (SettingError, ManySettingsError) as e:
         errors = add_sources(e, layers)
@@ -163,13 +173,22 @@ def load_config(
         raise
 
 
-def read_config(path: Path) -> RunConfig:
+def read_config(path: Path, *, allow_import: Collection[str] | None = None) -> RunConfig:
     """Read a saved configuration: whole, and touched by no preset and no variable.
+
+    Reading imports the agent that it names.
+
+    Args:
+        allow_import: the packages that it may import, whoever has begun the run; None: the caller
+            has asked for permission before.
 
     Raises:
         SettingError: it is not readable, or not ours.
+        ImportPermissionError: it imports what nobody has allowed.
     """
     table = _read_saved(path)
+    if allow_import is not None:
+        check_run_imports(path.parent, table, allow_import)
     try:
         return config_from_table(table)
     except (SettingError, ManySettingsError) as e:
@@ -200,28 +219,44 @@ def command_again(run: Path) -> str:
     )
 
 
-def _read_given(path: Path) -> Table:
-    """Read the TOML file of a command line."""
+def read_given(path: Path, allow_import: Collection[str] = ()) -> Table:
+    """Read the TOML file that a user names.
+
+    Args:
+        allow_import: packages that it may import if it is a run's own.
+
+    Raises:
+        SettingError: it does not exist, cannot be read or is not TOML.
+        ImportPermissionError: it is a run's own, and imports what nobody has allowed.
+    """
     if not path.exists():
         raise SettingError(str(path), "no such file", f"`vedette config > {path}` writes one")
-    return read_toml(path)
+    table = read_toml(path, pipe=True)
+    if path.name == "config.toml" and (path.parent / "run.json").exists():
+        check_run_imports(path.parent, table, allow_import)
+    return table
 
 
-def read_toml(path: Path) -> Table:
+def read_toml(path: Path, *, pipe: bool = False) -> Table:
     """Parse a TOML file.
+
+    Args:
+        pipe: it may be one, such as a shell's ``<(...)``.
 
     Raises:
         SettingError: it does not exist, cannot be read or is not TOML.
     """
     try:
-        return tomllib.loads(path.read_text("utf-8"))
+        table = tomllib.loads(path.read_text("utf-8") if pipe else read_text(path))
+        check_depth(table)
+        return table
     except FileNotFoundError as e:
         raise SettingError(str(path), "no such file") from e
     except IsADirectoryError as e:
         raise SettingError(str(path), "a folder, not a TOML file", "a run goes to --out") from e
     except OSError as e:
         raise SettingError(str(path), f"cannot be read: {e.strerror}") from e
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as e:
+    except (ValueError, RecursionError) as e:  # of the parser, the decoding, the depth
         raise SettingError(str(path), f"not TOML: {e}") from e
 
 
@@ -362,7 +397,6 @@ def _with_saved(
     saved: Table, given: Table, fit: ActorPlace | None, probe: EnvironmentProbe | None
 ) -> LoadedConfig:
     """Put a run's own configuration under what was given; another run's part is left out."""
-    given = expand_plugin_names(given)
     for part, key in (("env", "id"), ("agent", "name")):
         own = _table(saved, part).get(key)
         if _table(given, part).get(key, own) != own:

@@ -17,6 +17,7 @@ import time
 from types import TracebackType
 from typing import Any, TextIO, cast
 
+from vedette_protocol.foreign_text import one_line
 from vedette_rl.storage.atomic_files import NO_ROOM
 
 FORMAT_VARIABLE = "VEDETTE_LOG_FORMAT"
@@ -90,11 +91,15 @@ def set_log_context(
 
 
 class TextFormatter(logging.Formatter):
-    """Formats times as in JSON: UTC, ISO 8601, with milliseconds."""
+    """Formats a message as one clean line, and times as in JSON: UTC, ISO 8601, milliseconds."""
 
     converter = staticmethod(time.gmtime)
     default_time_format = "%Y-%m-%dT%H:%M:%S"
     default_msec_format = "%s.%03dZ"
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        """The line of a record, which may quote texts of whatever origin."""
+        return one_line(super().formatMessage(record))
 
 
 class JsonFormatter(TextFormatter):

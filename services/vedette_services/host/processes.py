@@ -23,6 +23,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Any
 
+from vedette_rl.module_search import add_search_folder, search_folders
 from vedette_rl.storage.system import lock_file
 from vedette_services.host.limits import start_refused
 from vedette_services.host.system import kill_with_parent, nonblocking_pipe
@@ -33,13 +34,17 @@ ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_
 PARENT_VARIABLE = "VEDETTE_PARENT_PID"
 """Set for a child that is to share our fate."""
 _APPENDED_VARIABLE = "VEDETTE_APPENDED_PATH"
+_SEARCHED_VARIABLE = "VEDETTE_SEARCHED_PATH"
 _PARENT_POLL_S = 0.5
 _KILL_S = 5.0  # a killed child that is stuck in the kernel longer is left
 
 
 def python_module(module: str, *arguments: str) -> list[str]:
-    """The command line that runs one of our modules with this interpreter."""
-    return [sys.executable, "-m", module, *arguments]
+    """The command line that runs one of our modules with this interpreter.
+
+    It finds what this process finds (`import_path`), and not what lies in the current folder.
+    """
+    return [sys.executable, "-P", "-m", module, *arguments]
 
 
 def spawn(
@@ -93,14 +98,19 @@ def import_path() -> dict[str, str]:
 
     ``PYTHONPATH`` has what stands before the standard library: a script's folder, and what was
     inserted there. What was added behind it (``sys.path.append``) must not shadow the library:
-    `die_with_parent` appends it. Python finds its library and the installed packages by itself.
+    `die_with_parent` appends it, and adds the folders of `vedette_rl.module_search`. Python finds
+    its library and the installed packages by itself.
     """
     paths = map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib", "scripts"))
     library, platform_library, *installed = paths
-    search_path = [os.path.abspath(f) for f in sys.path if f]  # noqa: PTH100 - sys.path holds texts
+    search_path = [os.path.abspath(f) for f in sys.path]  # noqa: PTH100 - sys.path holds texts
     places = [search_path.index(f) for f in (library, platform_library) if f in search_path]
     behind = min(places, default=len(search_path))
-    parts = {"PYTHONPATH": search_path[:behind], _APPENDED_VARIABLE: search_path[behind:]}
+    parts = {
+        "PYTHONPATH": search_path[:behind],
+        _APPENDED_VARIABLE: search_path[behind:],
+        _SEARCHED_VARIABLE: [*search_folders()],
+    }
     python = {library, platform_library, *installed}
     variables = {
         name: os.pathsep.join(f for f in folders if f not in python and Path(f).is_dir())
@@ -114,6 +124,8 @@ def die_with_parent() -> None:
     nothing in a process started by hand."""
     folders = os.environ.pop(_APPENDED_VARIABLE, "").split(os.pathsep)
     sys.path.extend(folder for folder in folders if folder and folder not in sys.path)
+    for folder in filter(None, os.environ.pop(_SEARCHED_VARIABLE, "").split(os.pathsep)):
+        add_search_folder(folder)
     parent = int(os.environ.pop(PARENT_VARIABLE, "0"))
     if not parent:
         return

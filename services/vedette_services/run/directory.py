@@ -22,6 +22,7 @@ from vedette_rl.storage.atomic_files import (
     replace_or_overwrite,
     sync_directory,
 )
+from vedette_rl.storage.regular_files import open_regular, read_bytes, read_json
 from vedette_rl.storage.system import lock_file
 from vedette_services.errors import (
     NotARunError,
@@ -238,7 +239,7 @@ class RunDirectory:
             SettingError: it cannot be read.
         """
         try:
-            found = json.loads(self._identity_file.read_text())
+            found = read_json(self._identity_file)
             in_process = bool(found.get("in_process"))
             epoch = int(found["epoch"])
             if not 0 <= epoch < 2**31:
@@ -249,7 +250,7 @@ class RunDirectory:
             return RunIdentity(*of, SampleAccounting(**counted), owner)
         except FileNotFoundError as error:
             raise NotARunError(self.root, self._identity_file.name) from error
-        except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise SettingError(
                 str(self._identity_file), f"cannot be read: {error}", self.identity_fix()
             ) from error
@@ -260,7 +261,7 @@ class RunDirectory:
 
         latest = Checkpoints(self.checkpoints, keep=1).latest()
         try:
-            meta = json.loads((latest / "meta.json").read_text()) if latest else {}
+            meta = read_json(latest / "meta.json") if latest else {}
             # Later starts left no checkpoint; managers follow the higher epoch.
             content = {"run_id": str(meta["run_id"]), "epoch": int(meta["epoch"]) + 1000}
         except (OSError, ValueError, KeyError, TypeError):
@@ -309,14 +310,12 @@ class RunDirectory:
             RunInUseError: one still runs after `wait_s`.
         """
         try:
-            file = os.open(self._lock_file, os.O_RDONLY)
+            file = open_regular(self._lock_file)
         except OSError:  # it was never locked, or the start will raise the error
             return
-        try:
+        with file:
             # Shared, so that two checks at once both succeed.
-            self._wait_for_lock(file, wait_s, shared=True)
-        finally:
-            os.close(file)
+            self._wait_for_lock(file.fileno(), wait_s, shared=True)
 
     def lock(self, stop: Stop = _never) -> None:
         """Take the lock for this process until it ends, and claim the run; waits for a predecessor
@@ -531,7 +530,7 @@ class RunDirectory:
     def _read_lock(self) -> tuple[int, str] | None:
         """Read the process id and host in the lock's file; None if they are not there."""
         try:
-            message = self._lock_file.read_text("utf-8", "replace").split()
+            message = read_bytes(self._lock_file).decode("utf-8", "replace").split()
         except OSError:
             return None
         if len(message) != 2 or not message[0].isdecimal():

@@ -36,6 +36,7 @@ def evaluate_run(
     seed: int | None = None,
     checkpoint: str | None = None,
     video: Path | None = None,
+    allow_import: Collection[str] = (),
 ) -> tuple[Evaluation, int]:
     """Play the policy of a run greedily, and make a video of its first episode.
 
@@ -46,18 +47,20 @@ def evaluate_run(
             the best model was selected.
         checkpoint: optimization steps of the model, or ``latest``; None: the best model.
         video: a ``.gif`` or ``.mp4`` to write.
+        allow_import: packages that it may import, whoever has begun the run.
 
     Returns:
         The evaluation, and the number of frames in the video.
 
     Raises:
         NotARunError: there is no such run.
+        ImportPermissionError: it imports what nobody has allowed.
         NotInRunError: it has no such model.
         VideoError: the video cannot be made here.
     """
     if video is not None:
         check_video_path(video)
-    run = FinishedRun.open(directory)
+    run = FinishedRun.open(directory, allow_import)
     saved = run.load_model(checkpoint)
     policy = build_greedy_policy(run.config, run.spaces)
     policy.sync_model(saved.model)
@@ -156,12 +159,11 @@ def played_environment(path: Path, found: PolicyFile, allow_import: Collection[s
         ImportNotAllowedError: its environment imports another package.
     """
     env, evaluation = _played(path, found)
-    # A wrapper of ours is a class of wrappers; an environment may be any function, of ours too.
     if env.module is not None and env.module.partition(".")[0] not in allow_import:
-        raise ImportNotAllowedError(env.module, env.id)
+        raise ImportNotAllowedError(env.module, env.id)  # before anything is made
 
     def is_allowed(module: str) -> bool:
-        return module.partition(".")[0] in {"vedette_rl", *allow_import}
+        return module.partition(".")[0] in allow_import
 
     return Playing(env, evaluation, found.meta, is_allowed)
 

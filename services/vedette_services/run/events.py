@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from vedette_rl.storage.atomic_files import replace_file
+from vedette_rl.storage.regular_files import open_regular
 from vedette_services.host.rate_limited_log import RateLimitedLog
 from vedette_services.status.records import GONE_AFTER_S, GatewayStatus, TrainerStatus
 from vedette_services.status.status import ManagerStatus
@@ -113,7 +114,7 @@ def read_events(path: Path) -> tuple[list[RunEvent], int]:
         OSError: the file exists and cannot be read.
     """
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             lines = file.read(_READ_BYTES_MAX).splitlines()
     except FileNotFoundError:
         return [], 0

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,13 @@ from vedette_rl.core import ModelInfo, Policy
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.make import environment_spaces
 from vedette_rl.envs.spaces import Spaces
-from vedette_rl.import_by_name import find_import_names
 from vedette_rl.storage.checkpoints import (
     Checkpoints,
 )
 from vedette_rl.storage.state_file import read_state
 from vedette_services.config import RunConfig, read_config
+from vedette_services.config.import_permission import is_importable
+from vedette_services.config.imported_names import imported_names, package_of
 from vedette_services.config.loading import read_toml
 from vedette_services.errors import NotARunError, NotInRunError, UsageError
 from vedette_services.run.directory import RunDirectory
@@ -51,10 +51,14 @@ class FinishedRun:
     config: RunConfig
 
     @classmethod
-    def open(cls, directory: Path) -> FinishedRun:
-        """Read the configuration of a run.
+    def open(cls, directory: Path, allow_import: Collection[str] = ()) -> FinishedRun:
+        """Read the configuration of a run. What it may import is decided here.
+
+        Args:
+            allow_import: packages that it may import, whoever has begun the run.
 
         Raises:
+            ImportPermissionError: it imports what nobody has allowed.
             NotARunError: the directory holds no run.
             ConfigError: its configuration cannot be read.
             UsageError: it names a module that is not found from here.
@@ -65,7 +69,7 @@ class FinishedRun:
             fix = f"name one of its {len(runs)} runs, such as {runs[0]}" if runs else ""
             raise NotARunError(directory, "config.toml", fix)
         _check_modules(directory)
-        return cls(directory, read_config(config))
+        return cls(directory, read_config(config, allow_import=allow_import))
 
     @cached_property
     def spaces(self) -> Spaces:
@@ -143,16 +147,15 @@ def _check_modules(directory: Path) -> None:
     table = read_toml(run.config_file)
     env = table.get("env", {})
     declared = env.get("id") if "observation" in env else ""  # imported only where it is played
-    for name in find_import_names(table):
-        if name == declared:
-            continue
-        module = name.partition(":")[0].partition(".")[0]
-        if module in sys.modules or find_spec(module) is not None:
+    for name in imported_names(table):
+        package = package_of(name)
+        if name == declared or is_importable(package):
             continue
         home = next((start.directory for start in read_provenance(run)[-1:]), "")
-        there = any((Path(home) / name).exists() for name in (module, f"{module}.py"))
+        there = any((Path(home) / name).exists() for name in (package, f"{package}.py"))
         fix = f"run the command in {home}" if home and there else "run the command in its folder"
-        raise UsageError(f"{directory}: it needs module {module!r}, which is not found here; {fix}")
+        why = f"it needs module {package!r}, which is not found here"
+        raise UsageError(f"{directory}: {why}; {fix}")
 
 
 def build_greedy_policy(config: RunConfig, spaces: Spaces) -> Policy:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import json
 import logging
 import os
 import socket
@@ -14,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from vedette_rl.storage.atomic_files import NO_ROOM, write_json
+from vedette_rl.storage.regular_files import read_json
 from vedette_services.errors import AddressError, RunOverError
 from vedette_services.net.addresses import Address
 from vedette_services.run.directory import RunDirectory
@@ -45,10 +45,10 @@ class LearnerLocation:
     def read(cls, run: RunDirectory) -> LearnerLocation | None:
         """Read the file; None if there is none that can be read."""
         try:
-            found = json.loads(run.location_file.read_text())
+            found = read_json(run.location_file)
             # A newer learner may say more.
             return cls(**{name: found[name] for name in cls.__dataclass_fields__})
-        except (OSError, ValueError, RecursionError, TypeError, KeyError):
+        except (OSError, ValueError, TypeError, KeyError):
             return None
 
     def address_from_here(self) -> Address:

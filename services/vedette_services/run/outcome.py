@@ -11,10 +11,17 @@ from vedette_protocol.account import SampleAccounting
 from vedette_rl.errors import LatestValueFormatError
 from vedette_rl.number_format import format_number
 from vedette_rl.storage.atomic_files import write_json
-from vedette_services.errors import FAILED, RunLostError, RunMovedError, RunTakenOverError
+from vedette_rl.storage.regular_files import read_bytes, read_json
+from vedette_services.errors import (
+    FAILED,
+    RunLostError,
+    RunMovedError,
+    RunTakenOverError,
+    UsageError,
+)
 from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.status_files import StatusReader
-from vedette_services.status.schema import decode
+from vedette_services.status.schema import decode, printable_json
 from vedette_services.status.status import Eval, Status
 from vedette_services.status.stop_conditions import EXIT_REASONS, exit_sentence, reached_condition
 
@@ -23,9 +30,11 @@ if TYPE_CHECKING:  # `vedette status` needs no configuration
 
 
 def read_summary(out: Path) -> Status:
-    """Read ``RUN/summary.json``; an empty status if there is none that can be read."""
+    """Read ``RUN/summary.json``, each of its texts as one printable line; an empty status if there
+    is none that can be read."""
     try:
-        return decode(Status, (out / "summary.json").read_bytes()) or Status()
+        text = printable_json(read_bytes(out / "summary.json"))
+        return (decode(Status, text) if text else None) or Status()
     except OSError:
         return Status()
 
@@ -96,9 +105,13 @@ def _is_same_start(left: Status, received: Status | None, since: float) -> bool:
 
 def _read_status_records(out: Path) -> Status:
     """Read the last status records, whose maps have their space even on a full disk."""
+    from vedette_services.config.import_permission import check_run_imports  # brings gymnasium
+
     try:
+        spec = read_json(RunDirectory(out).spec_file)
+        check_run_imports(out, {"agent": spec["config"]["agent"]})  # it may be of another start
         return StatusReader(LearnerSpec.read(out)).read()
-    except (OSError, ValueError, KeyError, TypeError, LatestValueFormatError):
+    except (OSError, ValueError, KeyError, TypeError, LatestValueFormatError, UsageError):
         return Status()
 
 

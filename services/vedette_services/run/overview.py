@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from vedette_protocol.foreign_text import printable
+from vedette_rl.storage.regular_files import read_bytes
 from vedette_services.config.loading import read_toml
 from vedette_services.errors import NotARunError, RunInUseError, SettingError
 from vedette_services.net.addresses import Address
@@ -22,7 +24,7 @@ from vedette_services.run.outcome import describe_resume_point, read_summary
 from vedette_services.run.provenance import read_provenance
 from vedette_services.status.client import StatusClient
 from vedette_services.status.heartbeats import SAID_S
-from vedette_services.status.schema import decode
+from vedette_services.status.schema import decode, printable_json
 from vedette_services.status.status import Status
 from vedette_services.status.stop_conditions import EXIT_REASONS, exit_sentence
 
@@ -88,7 +90,7 @@ def read_overview(directory: Path) -> RunOverview:
 
 def _text(config: Mapping[str, Any], part: str, key: str) -> str:
     table = config.get(part)
-    return str(table.get(key, "")) if isinstance(table, dict) else ""
+    return printable(str(table.get(key, ""))) if isinstance(table, dict) else ""
 
 
 def is_running(run: RunDirectory) -> bool:
@@ -177,7 +179,7 @@ class RunStatus:
         return None if text is None else decode(Status, text)
 
     def ask_json(self, timeout_s: float = 5.0) -> bytes | None:
-        """Like `ask`, but return the JSON as it is.
+        """Like `ask`, but return the JSON, each of its texts as one printable line.
 
         Raises:
             RefusedError: the learner does not let us in.
@@ -195,7 +197,7 @@ class RunStatus:
             time.sleep(_POLL_S)  # it starts
         self._connect(None)
         try:
-            return self._run.summary_file.read_bytes()
+            return printable_json(read_bytes(self._run.summary_file))
         except OSError:
             return None
 

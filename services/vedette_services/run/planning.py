@@ -7,8 +7,10 @@ from pathlib import Path
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.networks.config import NetworkConfig
 from vedette_rl.networks.observation import describe_input
+from vedette_services.config.import_permission import record_begun
 from vedette_services.config.probing import EnvironmentProbe, check_agent, environment_errors
 from vedette_services.config.run_config import RunConfig
+from vedette_services.config.saving import config_table
 from vedette_services.config.without_effect import settings_without_effect
 from vedette_services.errors import (
     ManySettingsError,
@@ -38,6 +40,7 @@ from vedette_services.run.resume import (
     check_fresh,
     check_kind,
     check_resume,
+    check_saved_imports,
     describe_kept,
     describe_resume,
     has_decided,
@@ -59,9 +62,9 @@ def plan_start(
 ) -> StartPlan:
     """Decide what a start does, and refuse a run that cannot work, with the cheapest checks first.
 
-    Nothing changes. The environment is made once, in a process that is gone at the end. Imports
-    torch only if a policy has to be built that needs it: one that sends initial priorities, or has
-    a custom network.
+    Nothing in the directory changes. The environment is made once, in a process that is gone at the
+    end. Imports torch only if a policy has to be built that needs it: one that sends initial
+    priorities, or has a custom network. What the run imports is recorded as begun by this user.
 
     Args:
         out: the run's directory, which need not exist yet.
@@ -73,9 +76,12 @@ def plan_start(
         UsageError: one line that names the key and the fix.
     """
     if probe is not None:
-        return _plan(config, out, start, note, probe)
-    with EnvironmentProbe() as opened:
-        return _plan(config, out, start, note, opened)
+        plan = _plan(config, out, start, note, probe)
+    else:
+        with EnvironmentProbe() as opened:
+            plan = _plan(config, out, start, note, opened)
+    record_begun(config_table(config))
+    return plan
 
 
 def _plan(
@@ -93,6 +99,7 @@ def _plan(
         raise UsageError(f"--out {out}: another start changes its settings; try again")
     check_fresh(out, start)
     check_kind(out, start)
+    check_saved_imports(config, out, start)
     check_import_names(config)
     if why := missing_device(config.learner.device):
         raise SettingError("learner.device", why, "set learner.device=auto")

@@ -17,7 +17,8 @@ from pathlib import Path
 from vedette_rl.replay.commits import COMMITS
 from vedette_rl.replay.manifest import MANIFEST
 from vedette_rl.storage.atomic_files import sync_directory
-from vedette_services.config.loading import read_config
+from vedette_services.config.import_permission import check_run_imports
+from vedette_services.config.loading import read_config, read_toml
 from vedette_services.config.saving import publish_config
 from vedette_services.run.directory import REPORT_FILE, RunDirectory
 from vedette_services.run.events import EventFile, RunEvent
@@ -52,18 +53,22 @@ def settings_to_resume(out: Path | None, start: Start) -> Path | None:
     """
     if out is None or start.fresh:
         return None
-    complete_change(out)
+    complete_change(out, start)
     return saved_config(out)
 
 
-def complete_change(out: Path) -> None:
+def complete_change(out: Path, start: Start) -> None:
     """Complete the change of settings that a start had decided on when it was killed.
 
     Raises:
         RunInUseError: a learner runs here.
+        ImportPermissionError: the settings import an agent that nobody has allowed.
     """
     run = RunDirectory(out)
     if run.is_ours and has_decided(run):
+        for settings in filter(Path.exists, (*_decided(run), run.config_file)):
+            agent = {"agent": read_toml(settings).get("agent")}
+            check_run_imports(out, agent, start.allow_import)
         run.lock()
         try:
             complete_decided(run)
@@ -76,7 +81,7 @@ def complete_decided(run: RunDirectory) -> None:
 
     A kill at any point leaves what another call completes.
     """
-    for decided in filter(Path.exists, (run.root / NEW_BEST, run.root / NEW_REPLAY)):
+    for decided in filter(Path.exists, _decided(run)):
         if run.best.exists() and begins_new_best(read_config(decided), run.root):
             erase_written(run.best_before)
             run.best.rename(run.best_before)
@@ -84,6 +89,11 @@ def complete_decided(run: RunDirectory) -> None:
             _erase_replay(run)
         decided.replace(run.config_file)
         sync_directory(run.root)
+
+
+def _decided(run: RunDirectory) -> tuple[Path, Path]:
+    """Return the files of settings that a start has decided on, which may not be there."""
+    return run.root / NEW_BEST, run.root / NEW_REPLAY
 
 
 def _erase_replay(run: RunDirectory) -> None:

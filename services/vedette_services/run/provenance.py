@@ -6,7 +6,6 @@ only the path that was typed.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import platform
@@ -26,6 +25,7 @@ from typing import Any
 
 from vedette_rl.number_format import format_time
 from vedette_rl.storage.atomic_files import write_json
+from vedette_rl.storage.regular_files import read_json
 from vedette_rl.storage.system import installed_memory
 from vedette_services.config.parts import LearnerConfig
 from vedette_services.config.run_config import RunConfig
@@ -111,9 +111,8 @@ class Start:
 def read_provenance(run: RunDirectory) -> list[Start]:
     """Read the starts of a run, oldest first; none if the file is missing or damaged."""
     try:
-        found = json.loads(run.provenance_file.read_text())
-        return [_start(entry) for entry in found]
-    except (OSError, ValueError, RecursionError, TypeError, KeyError):
+        return [_start(entry) for entry in read_json(run.provenance_file)]
+    except (OSError, ValueError, TypeError, KeyError):
         return []
 
 

@@ -45,6 +45,7 @@ from vedette_rl.replay.rows import default_guard
 from vedette_rl.steps.registry import step_columns
 from vedette_services.config.parts import ActorsConfig
 from vedette_services.config.run_config import RunConfig
+from vedette_services.config.settings import NONE
 from vedette_services.errors import ConfigError
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.ring_stamp import ActorNumbers, pack_stamp
@@ -261,6 +262,13 @@ def ring_dtype(row: np.dtype[Any]) -> np.dtype[Any]:
 def replay_directory(config: RunConfig, out: Path) -> Path:
     """Return `replay.directory`, by default ``replay`` in the run directory `out`."""
     return Path(config.replay.directory or out / "replay")
+
+
+def saved_replay_directory(config: Mapping[str, Any], out: Path) -> Path:
+    """Return the same of a run's own configuration, as its file has it: nothing is imported."""
+    replay = config.get("replay")
+    named = replay.get("directory") if isinstance(replay, Mapping) else None
+    return Path(named) if isinstance(named, str) and named != NONE else out / "replay"
 
 
 def make_counted_replay(config: RunConfig, run: RunDirectory, layout: ReplayLayout) -> None:

@@ -26,7 +26,9 @@ from vedette_rl.replay.ring import check_replay_directory, check_ring
 from vedette_rl.replay.syncing import find_recovery_at_rest
 from vedette_rl.storage.checkpoints import Checkpoints, LoadedCheckpoint, find_not_finite
 from vedette_services.config.changes import ChangedSetting, changed_settings
-from vedette_services.config.loading import command_again, read_config
+from vedette_services.config.import_permission import check_run_imports
+from vedette_services.config.imported_names import imported_names
+from vedette_services.config.loading import command_again, read_config, read_toml
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import (
     ConfigError,
@@ -36,7 +38,11 @@ from vedette_services.errors import (
     raise_errors,
 )
 from vedette_services.run.directory import RunDirectory
-from vedette_services.run.replay_layout import ReplayLayout, replay_directory
+from vedette_services.run.replay_layout import (
+    ReplayLayout,
+    replay_directory,
+    saved_replay_directory,
+)
 from vedette_services.run.ring_stamp import read_stamp
 from vedette_services.run.run_files import FOLDERS, foreign_files
 from vedette_services.run.start import Start
@@ -155,6 +161,27 @@ def _describe_recovery(directory: Path) -> list[str]:
         return []
     recovery = find_recovery_at_rest(directory, read_manifest(directory))
     return [f"the replay: {recovery}"] if recovery else []
+
+
+def check_saved_imports(config: RunConfig, out: Path, start: Start) -> None:
+    """Refuse to compare with the last settings of the run in a directory if the agent that they
+    name may not be imported.
+
+    Args:
+        config: of this start, which may import what it names.
+
+    Raises:
+        ImportPermissionError: names the agent's package.
+    """
+    before = None if start.fresh else saved_config(out)
+    if before is None:
+        return
+    try:
+        agent = {"agent": read_toml(before).get("agent")}
+    except SettingError:
+        return  # `check_resume` says what is wrong with the file
+    typed = frozenset(imported_names(config.model_dump(mode="json")))
+    check_run_imports(out, agent, start.allow_import, typed)
 
 
 def list_changes(config: RunConfig, out: Path) -> list[ChangedSetting]:
@@ -332,9 +359,10 @@ def _check_place(config: RunConfig, run: RunDirectory) -> None:
 
 
 def replay_elsewhere(run: RunDirectory) -> Path | None:
-    """Return the directory of a run's replay that is not in the run's own; None: it has none."""
+    """Return the directory of a run's replay that is not in the run's own; None if it has none
+    that can be read."""
     try:
-        directory = replay_directory(read_config(run.config_file), run.root)
+        directory = saved_replay_directory(read_toml(run.config_file), run.root)
         mine = read_manifest(directory).run_id == run.identity().run_id
     except (ConfigError, UsageError, ReplayFormatError):
         return None

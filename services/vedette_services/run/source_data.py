@@ -39,13 +39,13 @@ from vedette_rl.replay.prioritized import TD_ERROR
 from vedette_rl.replay.ring import RingWriter
 from vedette_rl.steps.registry import make_step_processor, prepare_steps
 from vedette_services.config.changes import changed_settings
-from vedette_services.config.loading import read_config
+from vedette_services.config.loading import config_from_table, read_toml
 from vedette_services.config.run_config import RunConfig
 from vedette_services.run.replay_layout import (
     check_rows,
     configured_columns,
-    replay_directory,
     ring_dtype,
+    saved_replay_directory,
 )
 
 _GUARD_BYTES = 16 << 20
@@ -121,7 +121,7 @@ def _replay_of(path: Path) -> Path | None:
     """The replay of the run in a directory; None if there is none."""
     if not (path / "run.json").is_file():
         return path if (path / MANIFEST).is_file() else None
-    return replay_directory(read_config(path / "config.toml"), path)
+    return saved_replay_directory(read_toml(path / "config.toml"), path)
 
 
 def _of_one_step(config: RunConfig) -> bool:
@@ -140,7 +140,13 @@ def _check_same_samples(config: RunConfig, data: str, path: Path) -> bool:
     """
     if not (path / "run.json").is_file():
         return _of_one_step(config)
-    theirs = read_config(path / "config.toml")
+    table = read_toml(path / "config.toml")
+    agent = table.get("agent") or {}
+    if agent.get("name") != config.agent.name:
+        # Reading its settings would import another agent; of rows it decides these.
+        of_rows = {key: agent[key] for key in ("n_step", "discount") if key in agent}
+        table["agent"] = {"name": "dqn", **of_rows}
+    theirs = config_from_table(table)
     differing = [c for c in changed_settings(theirs, config) if "samples" in c.stored_in]
     for change in differing:
         if change.key not in _OF_STEPS:

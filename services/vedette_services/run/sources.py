@@ -38,6 +38,7 @@ from vedette_rl.replay.mixed import MixedReplay
 from vedette_rl.replay.ring import MarkedRows, RingReader, RingWriter
 from vedette_rl.replay.rows import Rows
 from vedette_rl.storage.atomic_files import replace_file, sync_directory
+from vedette_rl.storage.regular_files import read_json
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import SettingError, config_error
 from vedette_services.run.directory import RunDirectory
@@ -102,13 +103,13 @@ def read_record(directory: Path) -> SourceRecord | None:
         ReplayFormatError: it is damaged.
     """
     try:
-        content = json.loads((directory / RECORD).read_text("utf-8"))
+        content = read_json(directory / RECORD)
         names = SourceRecord.__dataclass_fields__  # a newer release may say more
         known = {name: content[name] for name in names if name in content}
         return SourceRecord(**known)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, RecursionError, TypeError) as e:
+    except (OSError, ValueError, TypeError) as e:
         damaged = f"{directory / RECORD} is damaged ({e})"
         raise ReplayFormatError(f"{damaged}: {_fix_of(directory)}") from e
 

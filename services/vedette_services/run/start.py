@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -28,12 +29,15 @@ class Start:
         force: a run may be erased.
         in_process: learner and actors take turns in one process.
         custom_loop: a training loop of the user's learns, so that the agent need not.
+        allow_import: packages that the settings of a run in the directory may import, whoever has
+            begun it.
     """
 
     existing: Existing = "resume"
     force: bool = False
     in_process: bool = False
     custom_loop: bool = False
+    allow_import: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.force and not self.fresh:
@@ -50,6 +54,7 @@ class Start:
         new_replay: bool = False,
         in_process: bool = False,
         custom_loop: bool = False,
+        allow_import: Collection[str] = (),
     ) -> Start:
         """The start that a command's options ask for.
 
@@ -61,7 +66,7 @@ class Start:
                 "--new-replay: it keeps the checkpoints, and --fresh erases them; leave one out"
             )
         existing: Existing = "fresh" if fresh else "new_replay" if new_replay else "resume"
-        return cls(existing, force, in_process, custom_loop)
+        return cls(existing, force, in_process, custom_loop, tuple(allow_import))
 
     @property
     def fresh(self) -> bool:
@@ -82,11 +87,17 @@ class Start:
     def options(self) -> list[str]:
         """The options of ``vedette run`` that ask for it; what is there may be erased."""
         erase = {"resume": [], "new_replay": ["--new-replay"], "fresh": ["--fresh", "--force"]}
-        return [*erase[self.existing], *["--in-process"] * self.in_process]
+        allowed = [f"--allow-import={package}" for package in self.allow_import]
+        return [*erase[self.existing], *["--in-process"] * self.in_process, *allowed]
 
     def to_json(self) -> dict[str, Any]:
         """As JSON, for another process."""
         return asdict(self)
+
+    @classmethod
+    def from_json(cls, known: dict[str, Any]) -> Start:
+        """The start that `to_json` gave."""
+        return cls(**{**known, "allow_import": tuple(known["allow_import"])})
 
 
 RESUME = Start()

@@ -85,7 +85,7 @@ class StartPlan:
         return cls(
             RunConfig.model_validate(plan["config"]),
             Path(plan["out"]),
-            Start(**plan["start"]),
+            Start.from_json(plan["start"]),
             spaces_from_json(plan["spaces"]),
             ResumePoint(plan["opt_steps"], changes),
             tuple(plan["sources"]),

@@ -1,5 +1,6 @@
 import errno
 import json
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from vedette_rl.agents.dqn.agent import DqnAgent
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import ModelInfo
 from vedette_rl.envs.make import environment_spaces, probe_environment
-from vedette_rl.errors import RlError
+from vedette_rl.errors import DivergedError
 from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_rl.storage.state_file import read_state
 from vedette_services.config import read_config
@@ -58,8 +59,18 @@ def test_one_seed_gives_the_same_weights_however_environments_are_stepped(tmp_pa
 def test_an_agent_that_diverges_ends_the_run_and_says_so(tmp_path: Path) -> None:
     agent = {"loss": "mse", "max_grad_norm": 0}
     env = {"reward_scale": 1e30}
-    with pytest.raises(RlError, match=r"weight is not finite after optimization step \d+\. "):
+    with pytest.raises(DivergedError) as ended:
         trained(config_of(agent=agent, env=env), tmp_path / "run")
+    text = str(ended.value)
+    assert re.match(
+        r"learning diverged: no gradient of the last \d+ steps is a number that counts after "
+        r"optimization step \d+\. Nothing of it is saved\. The largest values that can be drawn: "
+        r"reward [123](\.\d+)?e\+30 \(sent by manager \S+, \d+ optimization steps old\), ",
+        text,
+    ), text
+    assert "--new-replay goes on without these samples" in text
+    assert "agent.max_grad_norm=10, a smaller agent.learning_rate than" in text
+    assert "env.reward_clip (with --new-replay)" in text
     assert [*tmp_path.glob("run/checkpoints/*/state.safetensors")] == []
 
 

@@ -283,7 +283,14 @@ def test_only_a_recorded_step_reads_scalars(vector_discrete: Spaces, make_batch:
     batch = make_batch(vector_discrete, 8)
     assert agent.opt(batch).record == {}
     record = agent.opt(batch, record=True).record
-    assert set(record) == {"loss", "q_mean", "target_mean", "td_error_mean", "grad_norm"}
+    assert set(record) == {
+        "loss",
+        "q_mean",
+        "target_mean",
+        "td_error_mean",
+        "grad_norm",
+        "steps_left_out",
+    }
     assert all(np.isfinite(value) for value in record.values())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -165,3 +166,100 @@ def test_a_resumed_schedule_goes_on() -> None:
     other.set_state(one.get_state())
     other.step()
     assert other._rate.item() == pytest.approx(0.002)
+
+
+def a_fit(adam: VectorAdam, network: nn.Module, steps: int, broken: dict[int, float]) -> float:
+    """Fit a plane to good samples, of which one is as `broken` says; the mean error at the end."""
+    generator = torch.Generator().manual_seed(0)
+    for step in range(steps):
+        x = torch.randn(16, 3, generator=generator)
+        y = x.sum(dim=1, keepdim=True)
+        y[0] = broken.get(step, float(y[0]))
+        adam.zero_grad()
+        torch.autograd.backward((network(x) - y).square().mean())
+        adam.step()
+    x = torch.randn(500, 3, generator=generator)
+    with torch.no_grad():
+        return float((network(x) - x.sum(dim=1, keepdim=True)).abs().mean())
+
+
+@pytest.mark.parametrize("value", [1e4, 1e6, 1e12, 1e20, 3e38, math.inf, math.nan])
+def test_a_broken_sample_drawn_again_and_again_does_not_end_what_others_teach(
+    value: float,
+) -> None:
+    def fitted(broken: dict[int, float]) -> tuple[float, VectorAdam]:
+        torch.manual_seed(0)
+        network = Mlp(MlpSizes((3, 16, 1)))
+        adam = VectorAdam(ParameterVector(network, learns=True), learning_rate=3e-3)
+        return a_fit(adam, network, 1000, broken), adam
+
+    good, adam = fitted({})
+    assert good < 0.3
+    assert int(adam.left_out) == 0
+    found, adam = fitted(dict.fromkeys(range(150, 950, 100), value))
+    assert found < 3 * good
+    assert int(adam.left_out) == (0 if value < 1e18 else 8)
+    state = adam.get_state()
+    assert all(moment.isfinite().all() for moment in state["exp_avg_sq"].values())
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_a_gradient_that_is_no_number_moves_nothing(
+    monkeypatch: pytest.MonkeyPatch, fused: bool
+) -> None:
+    if not fused:
+        monkeypatch.setattr(AdamTensors, "_fused_step", _no_fused_call)
+    torch.manual_seed(0)
+    network = Mlp(MlpSizes((3, 2)))
+    vector = ParameterVector(network, learns=True)
+    adam = VectorAdam(vector, learning_rate=0.1, weight_decay=0.1)
+    for _ in range(12):
+        adam.zero_grad()
+        torch.autograd.backward(network(torch.ones(1, 3)).sum())
+        adam.step()
+    before, state = vector.data.clone(), adam.get_state()
+    vector.grad[0] = math.nan
+    adam.step()
+    assert torch.equal(vector.data, before)
+    after = adam.get_state()
+    for name in ("exp_avg", "exp_avg_sq"):
+        for part, moment in state[name].items():
+            assert torch.equal(after[name][part], moment)
+    assert int(adam.left_out) == 1
+
+
+def test_a_first_large_reward_among_zeros_moves_the_weights() -> None:
+    def moved(scale: float) -> float:
+        torch.manual_seed(0)
+        network = Mlp(MlpSizes((3, 2)))
+        vector = ParameterVector(network, learns=True)
+        adam = VectorAdam(vector, learning_rate=0.01, eps=1e-3)
+        for _ in range(300):
+            adam.zero_grad()
+            vector.grad += 1e-9
+            adam.step()
+        before = vector.data.clone()
+        adam.zero_grad()
+        torch.autograd.backward(scale * network(torch.ones(1, 3)).sum())
+        adam.step()
+        return float((vector.data - before).abs().max())
+
+    assert moved(1.0) > 0.01
+    assert moved(1e6) > 0.9 * moved(1.0)
+
+
+def test_the_typical_norm_is_saved_and_a_state_without_it_is_read() -> None:
+    network = Mlp(MlpSizes((3, 2)))
+    adam = VectorAdam(ParameterVector(network, learns=True), learning_rate=0.1)
+    for _ in range(40):
+        adam.zero_grad()
+        torch.autograd.backward(network(torch.ones(1, 3)).sum())
+        adam.step()
+    state = adam.get_state()
+    assert state["typical_norm"] == pytest.approx(float(adam.grad_norm()), rel=0.8)
+    other = VectorAdam(ParameterVector(Mlp(MlpSizes((3, 2))), learns=True), learning_rate=0.1)
+    other.set_state(state)
+    assert other.get_state()["typical_norm"] == state["typical_norm"]
+    del state["typical_norm"]
+    other.set_state(state)
+    assert other.get_state()["typical_norm"] == 0.0

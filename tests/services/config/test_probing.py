@@ -165,7 +165,8 @@ def test_a_run_that_goes_on_keeps_how_it_steps(tmp_path: Path) -> None:
     config = load_config(env=f"{__name__}:Waiting", agent="dqn", environment={}).config
     write_config(config, tmp_path / "config.toml")
     saved = tmp_path / "config.toml"
-    kept = load_config(saved=saved, environment={}, fit="here")
+    how: Any = {"saved": saved, "environment": {}, "fit": "here", "allow_import": [__name__]}
+    kept = load_config(**how)
     assert (kept.config.env.stepping, kept.fitted) == ("auto", "")
-    again = load_config(saved=saved, settings=["env.stepping=auto"], environment={}, fit="here")
+    again = load_config(settings=["env.stepping=auto"], **how)
     assert again.config.env.stepping == "threads"

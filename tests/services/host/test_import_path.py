@@ -7,12 +7,23 @@ from pathlib import Path
 
 import pytest
 
+from vedette_rl.module_search import add_search_folder
 from vedette_services.host.processes import import_path, spawn
 
 CHILD = """
 from vedette_services.host.processes import die_with_parent
 die_with_parent()
 import only_here, colorsys
+"""
+
+NAMING_CHILD = """
+from vedette_services.host.processes import die_with_parent
+die_with_parent()
+from importlib.util import find_spec
+assert find_spec("only_here") is None
+from vedette_rl.import_by_name import import_named_module
+import_named_module("only_here")
+import colorsys
 """
 
 
@@ -52,5 +63,21 @@ def test_only_what_stands_before_the_library_stands_before_it_in_children(
 
 def test_pythons_own_folders_are_not_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     library = sysconfig.get_path("stdlib"), sysconfig.get_path("purelib")
-    monkeypatch.setattr(sys, "path", ["", *library, str(tmp_path / "missing")])
+    monkeypatch.setattr(sys, "path", [*library, str(tmp_path / "missing")])
     assert import_path() == {}
+
+
+def test_the_current_folder_of_an_interactive_session_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", ["", sysconfig.get_path("stdlib")])
+    assert import_path() == {"PYTHONPATH": str(tmp_path)}
+
+
+def test_a_child_finds_named_modules_where_this_process_looks_for_them(tmp_path: Path) -> None:
+    add_search_folder(folder_with_modules(tmp_path))
+    log = tmp_path / "log"
+    child = spawn([sys.executable, "-P", "-c", NAMING_CHILD], log=log)
+    assert child.wait(30) == 0, log.read_text()
+    assert log.read_text() == "found\n"

@@ -18,13 +18,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from vedette_rl.agents.captured_step import CudaCapture, SteppedAgent
+from vedette_rl.agents.captured_step import LEFT_OUT, CudaCapture, SteppedAgent
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Agent, ModelInfo, ReplayBuffer, State
 from vedette_rl.core.learning import check_first_model_info, check_first_opt
 from vedette_rl.device.loader import RankLoader, make_loader
 from vedette_rl.device.ranks import ranks, require_same
 from vedette_rl.envs.spaces import Spaces, describe_spaces
+from vedette_rl.errors import DivergedError
 from vedette_rl.import_by_name import is_import_name
 from vedette_rl.networks.seeding import seed_process
 from vedette_rl.networks.torch_network import compile_networks, compute_in_bfloat16
@@ -42,6 +43,12 @@ from vedette_services.errors import UsageError
 from vedette_services.host.system import keep_freed_memory
 from vedette_services.learner.disk_room import DiskRoom
 from vedette_services.learner.trainer.background import CheckpointWriter
+from vedette_services.learner.trainer.divergence import (
+    LeftOutSteps,
+    actor_rows,
+    describe_largest,
+    explain_divergence,
+)
 from vedette_services.learner.trainer.record_pace import RecordPace
 from vedette_services.learner.trainer.run_recorder import (
     CurveRecorder,
@@ -176,12 +183,14 @@ class Learner:
         self._device = device = resolve_device(config.learner.device)
         self.agent = build_learning_agent(config, spaces, epoch, device)
         self.replay = open_replay()
+        self._rows = actor_rows(self.replay)  # before a device has a copy
         self.earlier = EarlierStarts()
         self._checkpoints = Checkpoints(run.checkpoints, keep=config.learner.keep_checkpoints)
         self._checkpoints.remove_leftovers()
         self._init: dict[str, Any] = {}
         sampled = self._resume()
         require_same(self.agent.opt_steps)
+        self._left_out = LeftOutSteps(self.agent.opt_steps)
         self.status = TrainerStatus(
             epoch=epoch, opt_steps=self.agent.opt_steps, sampled=sampled, sources=sources
         )
@@ -259,7 +268,7 @@ class Learner:
             clock=self._clock,
         )
         try:
-            with matrix_precision(self.config.learner, self._device):
+            with matrix_precision(self.config.learner, self._device), self._explained():
                 last = loop.run()
             if isinstance(self._loader, RankLoader):
                 self._loader.end()
@@ -269,10 +278,19 @@ class Learner:
             self._recorder.close()  # what was recorded until now stays
             raise
 
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Say of learning that has diverged what may have caused it."""
+        try:
+            yield
+        except DivergedError as error:
+            raise explain_divergence(error, self.config, self._rows, self.run_id) from error
+
     def close(self, last: TrainerStatus) -> TrainerStatus:
         """Finish the last checkpoint, publish the last status and record the last evaluation."""
-        # On a slow disk this takes long, and rightly.
-        unsaved = self._checkpoint_writer.close(_LAST_SAVE_S, self._peers.mark_turn)
+        with self._explained():
+            # On a slow disk this takes long, and rightly.
+            unsaved = self._checkpoint_writer.close(_LAST_SAVE_S, self._peers.mark_turn)
         last = replace(self._over_all_starts(last), unsaved=unsaved)
         if last.unsaved:
             log.warning("the last checkpoint is not written: %s", last.unsaved)
@@ -320,6 +338,14 @@ class Learner:
 
     def record(self, record: dict[str, float], opt_steps: int) -> None:
         self._recorder.store(record)
+        left_out = int(record.get(f"train/{LEFT_OUT}", 0.0))
+        if self._left_out.count(opt_steps, left_out):
+            largest = describe_largest(self._rows, self.run_id, opt_steps)
+            log.warning(
+                "%s optimization steps moved nothing, as their gradients were not finite%s",
+                f"{left_out:,}",
+                f"; the largest values that can be drawn: {largest}" if largest else "",
+            )
 
     def flush(self, opt_steps: int) -> None:
         self._unflushed = opt_steps
