@@ -187,7 +187,7 @@ def test_the_best_model_stays_until_a_start_with_other_evaluations_has_loaded(
     best = read_summary(run.root)["eval"]
     changed = ("stop.max_opts=60", "evaluation.seed=77")
     for end in (Daemon.kill9, Daemon.stop):
-        run.learning_map.unlink()
+        run.learning_map.unlink(missing_ok=True)
         learner = daemons.start(
             "learner", "learner", "--bind", free_address(), "--out", run.root, *changed
         )

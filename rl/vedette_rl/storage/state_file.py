@@ -63,7 +63,8 @@ def write_state(
     It is on the disk when this returns.
 
     Args:
-        directory: made if it is not there; one that is there keeps its other files.
+        directory: made if it is not there, as is the folder around it, and no other; one that is
+            there keeps its other files.
         state: leaves are tensors, arrays, numbers, strings, booleans or None.
         meta: facts about it in JSON's types.
         throttle: see `Throttle`.
@@ -143,7 +144,8 @@ def _whole_metadata(path: Path) -> dict[str, str]:
 
 
 def _write_new(directory: Path, files: dict[str, Parts], throttle: Throttle) -> None:
-    directory.parent.mkdir(parents=True, exist_ok=True)
+    # Not its parents: a run that was renamed meanwhile must not get a second place.
+    directory.parent.mkdir(exist_ok=True)
     with replacing(directory) as aside:
         aside.mkdir()
         for name, parts in files.items():
