@@ -187,6 +187,7 @@ def test_its_exported_policies_play_and_are_exported_again(name: str, unpack: Un
         np.testing.assert_array_equal(now.model.arrays[array], values)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("onnxruntime") is None, reason="onnxruntime is not installed")
 def test_its_onnx_file_is_what_is_exported_now(unpack: Unpack) -> None:
     import onnxruntime
@@ -236,6 +237,7 @@ def test_a_run_of_daemons_goes_on(unpack: Unpack, daemons: Daemons) -> None:
     assert (np.diff(steps) >= 0).all()
 
 
+@pytest.mark.slow
 def test_a_run_whose_machine_stopped_goes_on(unpack: Unpack, daemons: Daemons) -> None:
     """Rows that were not on its disk are counted as lost; no other one is, and none comes twice."""
     unpack("pictures", "pictures-replay.npz")
@@ -262,6 +264,7 @@ def test_a_run_whose_machine_stopped_goes_on(unpack: Unpack, daemons: Daemons) -
         np.testing.assert_array_equal(steps, np.arange(len(steps)))
 
 
+@pytest.mark.slow
 def test_a_loop_of_a_users_own_goes_on(unpack: Unpack, daemons: Daemons) -> None:
     recorded = unpack("loop", "loop-replay.npz")["status"]["loop"]
     address = free_address()

@@ -409,6 +409,10 @@ class Recovery(NamedTuple):
 
 
 _ALL_LOST = "its rows are lost, it begins empty"
+_NO_CHECKSUMS = (
+    "the replay was not closed, and an earlier release wrote it, without checksums by which what "
+    "came after the last sync could be verified"
+)
 _NOT_WHOLE = (
     "the replay was not closed, and not all of its rows are there (the machine stopped, the disk "
     "failed or went away, or the files are of different times)"
@@ -616,6 +620,8 @@ class _Evidence:
         self._checksums = RingChecksums.read(directory, manifest)
         self.sync_failed = self._checksums is not None and self._checksums.sync_failed
         self.why = _SYNC_FAILED if self.sync_failed else _NOT_WHOLE
+        if self._checksums is None:
+            self.why = _NO_CHECKSUMS
         if self.sync_failed and self._checksums:
             self._checksums.forget_pages()
 
