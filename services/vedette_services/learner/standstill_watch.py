@@ -39,7 +39,8 @@ class StandstillWatch:
 
     ::
 
-        verdict = watch.judge(heartbeats.standstill(name, now, pauses.since), restarts)
+        still = heartbeat_reader.standstill(name, now, own_pauses.since)
+        verdict = standstill_watch.judge(still, restarts)
     """
 
     def __init__(self, process: str) -> None:

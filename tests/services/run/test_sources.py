@@ -39,6 +39,8 @@ from vedette_services.run.sources import (
     stage_sources,
 )
 
+WRITERS = {"cursor.bin", "checksums.bin", "commits", "synced", "lock"}
+"""The files of a source that its own writer changes as it closes."""
 EPISODES = 40
 STEPS = 5
 
@@ -312,7 +314,7 @@ def test_another_runs_rows_are_read_whether_it_runs_or_not(
     with_writer.close()
     assert_same_rows(rows_read(config, run.root), played(ours))
     changed = [p for p, at in before.items() if p.stat().st_mtime_ns != at and p.is_file()]
-    assert {p.name for p in changed} <= {"cursor.bin", "commits", "synced", "lock"}  # its writer's
+    assert {p.name for p in changed} <= WRITERS
 
 
 def test_a_run_with_other_settings_is_refused(tmp_path: Path) -> None:

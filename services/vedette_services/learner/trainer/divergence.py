@@ -28,7 +28,8 @@ class LeftOutSteps:
 
     ::
 
-        if left_out.count(opt_steps, total):    # with each record: said for the first, 2, 4, 8 ...
+        # with each record; true for the first, the 2nd, 4th, 8th ...
+        if left_out_steps.count(opt_steps, total):
             log.warning(...)
     """
 
