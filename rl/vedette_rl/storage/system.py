@@ -11,6 +11,7 @@ import ctypes
 import errno
 import mmap
 import os
+import select
 from pathlib import Path
 
 try:
@@ -135,3 +136,13 @@ def sysctl_text(name: str) -> str:
     if call(name.encode(), buffer, ctypes.byref(size), None, ctypes.c_size_t(0)):
         return ""
     return buffer.value.decode("utf-8", "replace")
+
+
+def wait_readable(descriptor: int, timeout_s: float) -> bool:
+    """Wait until a pipe or socket can be read; False: it cannot when the time is over.
+
+    `select.select` would refuse descriptors from 1024 on, which a process with many open files has.
+    """
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(max(0.0, timeout_s) * 1e3))

@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
-import select
 import socket
 import struct
 import threading
@@ -30,6 +29,7 @@ from vedette_protocol.frame_sharing import ENTRIES_BYTES, write_entries
 from vedette_protocol.limits import PAYLOAD_MAX_BYTES
 from vedette_protocol.schema import Schema
 from vedette_rl.core import Columns
+from vedette_rl.storage.system import wait_readable
 from vedette_services.config.parts import ActorsConfig
 from vedette_services.errors import HandoverError
 from vedette_services.host.system import anonymous_file
@@ -323,7 +323,7 @@ class HandoverWriter:
     def poll(self, wait_s: float) -> None:
         """Read the manager's orders, waiting at most `wait_s` for one."""
         if wait_s > 0:
-            select.select([self._socket], [], [], wait_s)
+            wait_readable(self._socket.fileno(), wait_s)
         try:
             orders = self._socket.recv(256)
         except BlockingIOError:
@@ -428,7 +428,7 @@ class LocalHandover:
             self._most = min(self._slots, 2 * self._most)
         self._received = 0
         if not self.ended:
-            select.select([self._wake_read], [], [], wait_with_some_s if some else wait_s)
+            wait_readable(self._wake_read.fileno(), wait_with_some_s if some else wait_s)
 
     def clear_wakeups(self) -> None:
         """Nothing is readable any more."""

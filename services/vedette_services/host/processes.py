@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import shutil
 import signal
 import stat
@@ -24,7 +23,7 @@ from types import FrameType
 from typing import IO, Any
 
 from vedette_rl.module_search import add_search_folder, search_folders
-from vedette_rl.storage.system import lock_file
+from vedette_rl.storage.system import lock_file, wait_readable
 from vedette_services.host.limits import start_refused
 from vedette_services.host.system import kill_with_parent, nonblocking_pipe
 
@@ -264,7 +263,7 @@ def ignore_stop_signals() -> None:
 
 def pause(signals: StopSignals, seconds: float) -> None:
     """Wait `seconds`, or less if a signal comes."""
-    select.select([signals.fileno()], [], [], max(0.0, seconds))
+    wait_readable(signals.fileno(), seconds)
 
 
 class WakeupEvent:
@@ -307,7 +306,7 @@ class WakeupEvent:
     @property
     def is_set(self) -> bool:
         """True from `set` until `clear`."""
-        return bool(select.select([self._read], [], [], 0)[0])
+        return wait_readable(self._read, 0.0)
 
     def set(self) -> None:
         """Wake the process that polls; never waits itself."""

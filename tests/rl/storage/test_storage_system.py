@@ -4,6 +4,7 @@ import errno
 import fcntl
 import mmap
 import os
+import resource
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from vedette_rl.storage.system import (
     reserve_space,
     sync_file,
     sync_mapped_file,
+    wait_readable,
 )
 
 FULL_SYNC = 51
@@ -97,3 +99,21 @@ def test_the_machines_memory_is_known_or_unlimited(monkeypatch: pytest.MonkeyPat
     assert 1 << 28 < installed_memory() < 1 << 50
     monkeypatch.delattr(os, "sysconf")
     assert installed_memory() == system.UNKNOWN_BYTES
+
+
+def test_a_descriptor_beyond_1024_is_waited_for() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 4096:
+        pytest.skip("this user may not open so many files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 4096), hard))
+    read, write = os.pipe()
+    try:
+        high = fcntl.fcntl(read, fcntl.F_DUPFD, 2000)
+        assert not wait_readable(high, 0.0)
+        os.write(write, b"x")
+        assert wait_readable(high, 10.0)
+        os.close(high)
+    finally:
+        os.close(read)
+        os.close(write)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

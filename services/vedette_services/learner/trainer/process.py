@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import select
 import signal
 import sys
 import time
@@ -28,6 +27,7 @@ from vedette_rl.replay.ring import RingReader
 from vedette_rl.replay.ring_files import read_floor
 from vedette_rl.replay.uniform import UniformReplay
 from vedette_rl.storage.checkpoints import Checkpoints
+from vedette_rl.storage.system import wait_readable
 from vedette_services.host.exit_report import report_descriptor, report_exit
 from vedette_services.host.logs import set_log_context, set_up_logging
 from vedette_services.host.processes import (
@@ -137,7 +137,7 @@ class Trainer:
     def end_evaluation(self, exit_reason: str) -> None:
         """Wait until the supervisor, which sees the evaluator end, asks this process to end."""
         timeout_s = self._config.evaluation.end_timeout_s + _STOP_S
-        if not select.select([self._stop.fileno()], [], [], timeout_s)[0]:
+        if not wait_readable(self._stop.fileno(), timeout_s):
             log.warning("the last evaluation is not recorded: it takes too long")
 
     def is_stopped(self) -> bool:

@@ -179,6 +179,7 @@ def test_nothing_is_written_where_a_runs_directory_was_until_it_is_back(tmp_path
         assert tried.acquire(timeout=10)
     assert writer.status().failing == "it was removed while its learner runs"
     assert not (tmp_path / "run").exists()
+    (tmp_path / "run").mkdir()
     away.clear()
     assert disk.wrote.wait(10)
     assert writer.close(10) == ""
