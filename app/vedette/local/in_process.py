@@ -34,7 +34,7 @@ from vedette_services.actors.custom_actor import LocalModels
 from vedette_services.actors.handover import LocalHandover, SlotLayout, slot_layout
 from vedette_services.actors.instructions import StartActor, StoreModel
 from vedette_services.config.run_config import RunConfig
-from vedette_services.errors import RunTakenOverError, ServicesError, UnsavedEndError
+from vedette_services.errors import ServicesError, UnsavedEndError
 from vedette_services.host.processes import StopSignals
 from vedette_services.host.rate_limited_log import RateLimitedLog
 from vedette_services.learner.evaluator import ModelEvaluation
@@ -43,6 +43,7 @@ from vedette_services.learner.gateway.state import GatewayState
 from vedette_services.learner.trainer.learner import Learner, make_replay
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import RunEventLog
+from vedette_services.run.hold import log_loss
 from vedette_services.run.model_map import MappedModel
 from vedette_services.run.outcome import (
     describe_loss,
@@ -356,7 +357,7 @@ class InProcessRun:
         if now >= self._next_show or done:
             self._next_show = now + _SHOW_EVERY_S
             self._refresh()
-            self._note_loss()
+            log_loss(self._run.loss, log, self._failures)
             if self._run.loss is None:
                 self._event_log.log_changes(status, self._gateway_status)
             if not done:
@@ -364,20 +365,6 @@ class InProcessRun:
             if now >= self._next_summary:
                 self._next_summary = now + _SUMMARY_EVERY_S
                 self._write_summary()
-
-    def _note_loss(self) -> None:
-        """Say once that the run's directory was moved.
-
-        Raises:
-            RunTakenOverError: another learner has claimed the run.
-        """
-        loss = self._run.loss
-        if isinstance(loss, RunTakenOverError):
-            raise loss
-        if loss is None:
-            self._failures.reset("directory")
-        elif self._failures.first("directory"):
-            log.error("%s: no checkpoint is written, and the end will be no success", loss)
 
     def read_status(self, *, fresh: bool = False) -> tuple[GatewayStatus, Eval]:
         if fresh:

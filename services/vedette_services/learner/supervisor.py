@@ -48,6 +48,7 @@ from vedette_services.learner.standstill_watch import StandstillWatch
 from vedette_services.net.addresses import Address, check_ports
 from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.events import FleetSizeCheck, RunEventLog
+from vedette_services.run.hold import log_loss
 from vedette_services.run.learner_location import publish_location
 from vedette_services.run.model_map import holds_model
 from vedette_services.run.outcome import (
@@ -291,7 +292,7 @@ class Supervisor:
         Raises:
             RunTakenOverError: another learner has claimed the run.
         """
-        self._note_loss()
+        log_loss(self._spec.run.loss, log, self._failures)
         self._turns.mark_turn()
         self._pauses.note(time.monotonic())
         phase = self._records.learning.read().phase
@@ -317,16 +318,6 @@ class Supervisor:
                 continue  # evaluation is switched off, or it has played the last model
             self._restart(child, code)
         return not stop
-
-    def _note_loss(self) -> None:
-        """Say once that the run's directory was moved. Training goes on: it may come back."""
-        loss = self._spec.run.loss
-        if isinstance(loss, RunTakenOverError):
-            raise loss
-        if loss is None:
-            self._failures.reset("directory")
-        elif self._failures.first("directory"):
-            log.error("%s: no checkpoint is written, and the end will be no success", loss)
 
     def _limit(self, child: _Child) -> None:
         """Restart a process that holds too much memory, or stands still for too long."""

@@ -11,6 +11,7 @@ is renamed, and tells where it is now.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Callable
@@ -24,6 +25,7 @@ from vedette_services.errors import (
     RunTakenOverError,
     SettingError,
 )
+from vedette_services.host.rate_limited_log import RateLimitedLog
 from vedette_services.host.system import PROCESSES
 from vedette_services.run.claim import BEAT_S, ClaimRecord, Owner, time_since_boot
 
@@ -149,3 +151,22 @@ class ClaimKeeper:
             self.loss = None
             with suppress(OSError):  # a full disk: others see it stand still
                 self._record.move(self._owner)
+
+
+def log_loss(loss: RunLostError | None, log: logging.Logger, failures: RateLimitedLog) -> None:
+    """Log once that a run's directory was moved. Training goes on: it may come back.
+
+    Args:
+        loss: why the run is lost; None while it is not.
+        log: of the process that asks.
+        failures: remembers what was logged.
+
+    Raises:
+        RunTakenOverError: another learner has claimed the run.
+    """
+    if isinstance(loss, RunTakenOverError):
+        raise loss
+    if loss is None:
+        failures.reset("directory")
+    elif failures.first("directory"):
+        log.error("%s: no checkpoint is written, and the end will be no success", loss)
