@@ -1,22 +1,28 @@
-"""Chaos: a real training while everything but its run directory is killed, frozen and bothered.
+"""Chaos: a real training while all its processes, its network and its disk fail.
 
 ``scripts/chaos --minutes 5 --seed 1`` trains DQN on CartPole-v1 with a learner and two managers,
-whose connections go through a proxy. Until the time is up, something bad happens every few seconds;
-whatever ended is started again, as a supervisor of services would. Then there is peace, and the run
-has to prove itself: CartPole-v1 is solved, the accounting balances, everybody ends well.
+whose connections go through a proxy. The run lies on a disk of its own, where one can be made
+(root, loop devices): its power fails, its syncs fail, it runs full. Until the time is up, something
+bad happens every few seconds; whatever ended is started again, as a supervisor of services would.
+Then there is peace, and the run has to prove itself: CartPole-v1 is solved, the accounting
+balances, everybody ends well.
 """
 
 from __future__ import annotations
 
 import json
 import random
+import shutil
 import sys
 import time
 from collections import Counter
+from contextlib import ExitStack
 from typing import Any
 
 from chaos_acts import ACTS, Stage
+from chaos_disk import LearnersDisk
 from daemons import Daemons, balances, status, wait_for
+from ext4_image import NoLoopDeviceError
 from footprints import Footprints
 from trial import Trial, parser_of
 
@@ -32,6 +38,7 @@ SETTINGS = (
     "stop.target_return=none",
     "learner.save_interval=500",
     "actors.envs_per_actor=4",
+    "replay.sync_interval_s=1",
     f"actors.window_batches={WINDOW_BATCHES}",
 )
 
@@ -72,6 +79,8 @@ class Chaos:
         samples = found["samples"]
         if not balances(samples):
             self.wrong.append(f"the sample accounting does not balance: {samples}")
+        if self._stage.disk:
+            self._inserted -= self._stage.disk.newly_lost()
         if samples["inserted"] < self._inserted:
             self.wrong.append(f"{self._inserted} samples were inserted, now {samples['inserted']}")
         self._inserted = max(self._inserted, samples["inserted"])
@@ -123,8 +132,12 @@ class Chaos:
         if samples["in_flight"] or samples["rejected"] or samples["dropped"]:
             self.wrong.append(f"samples in flight, rejected or dropped at the end: {samples}")
         rows = WINDOW_BATCHES * self._stage.n_buffer * self.done["kill a manager"]
-        if samples["lost"] > rows:
-            self.wrong.append(f"{samples['lost']} samples are lost, more than {rows} in windows")
+        unsynced = self._stage.disk.lost if self._stage.disk else 0
+        if samples["lost"] > rows + unsynced:
+            self.wrong.append(
+                f"{samples['lost']} samples are lost, more than {rows} in windows "
+                f"and {unsynced} that were not synced when the disk failed"
+            )
         self.wrong += self._stage.wrong
 
 
@@ -135,7 +148,12 @@ def main() -> int:
     asked = parser.parse_args()
     rng = random.Random(asked.seed)
     with Trial("chaos", asked.out) as trial:
-        with Daemons(trial.place) as house, Stage(house, SETTINGS) as stage:
+        with ExitStack() as stack:
+            disk = disk_of_the_learner(trial)
+            if disk:
+                stack.enter_context(disk)
+            house = stack.enter_context(Daemons(trial.place))
+            stage = stack.enter_context(Stage(house, SETTINGS, disk))
             chaos = Chaos(trial, stage, rng)
             wait_for(lambda: chaos.look().get("opt_steps", 0) > 0, "optimization step", 120.0)
             chaos.say(f"it trains; chaos for {asked.minutes:g} minutes")
@@ -143,8 +161,22 @@ def main() -> int:
             chaos.make_peace()
             summary = chaos.end()
             chaos.judge(summary)
+            if disk:
+                shutil.copytree(disk.run, trial.place / "run")
         tell(chaos, summary)
         return trial.verdict()
+
+
+def disk_of_the_learner(trial: Trial) -> LearnersDisk | None:
+    """A disk for the learner's run, where one can be made; says what is left out."""
+    try:
+        disk = LearnersDisk(trial.place / "disk")
+    except (NoLoopDeviceError, OSError) as error:
+        trial.say(f"the disk does not fail: {error}")
+        return None
+    if not disk.can_fail_syncs:
+        trial.say("syncs do not fail: there is no C compiler")
+    return disk
 
 
 def tell(chaos: Chaos, summary: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Self
 
+from chaos_disk import LearnersDisk
 from daemons import Daemon, Daemons, free_address
 from proxy import Proxy
 
@@ -25,12 +26,16 @@ class Stage:
 
     Args:
         settings: of the learner, as ``KEY=VALUE``.
+        disk: for the learner's run; None: it lies beside the logs.
     """
 
-    def __init__(self, house: Daemons, settings: Sequence[str]) -> None:
+    def __init__(
+        self, house: Daemons, settings: Sequence[str], disk: LearnersDisk | None = None
+    ) -> None:
         self.house = house
+        self.disk = disk
         self._settings = settings
-        self.run = house.place / "run"
+        self.run = disk.run if disk else house.place / "run"
         self.learner_address: Address = free_address()
         self.proxy = Proxy(free_address(), self.learner_address)
         self.wrong: list[str] = []
@@ -74,9 +79,10 @@ class Stage:
     def _say_end(self, daemon: Daemon, *, may_give_up: bool) -> str:
         code = daemon.process.returncode
         told = f"the {daemon.name} ended with {describe_exit(code)}: started again"
-        # A learner whose processes die too often gives up, which is right: then its own
-        # supervisor is asked.
-        gave_up = may_give_up and code == 1 and "vedette: the " in daemon.log[-1000:]
+        # A learner whose processes die too often, or that starts on a disk that fails, gives up
+        # with a line, which is right: then its own supervisor is asked.
+        last_line = (daemon.log.splitlines() or [""])[-1]
+        gave_up = may_give_up and code == 1 and last_line.startswith("vedette: ")
         if daemon.pid not in self._killed and not gave_up:
             self.wrong.append(told)
         return told
@@ -94,6 +100,7 @@ class Stage:
             "--out",
             self.run,
             *self._settings,
+            run_in=self.disk.run_in() if self.disk else (),
         )
 
     def _start_manager(self, place: int) -> Daemon:
@@ -190,6 +197,35 @@ def throw_garbage(stage: Stage, rng: random.Random) -> str:
     return f"threw {name} {count} times"
 
 
+def lose_the_disks_power(stage: Stage, rng: random.Random) -> str:
+    if stage.disk is None or not stage.learner.running:
+        return ""
+    stage.disk.lose_power([stage.learner.pid, *stage.learner.children()], stage.kill)
+    stage.learner.process.wait(10.0)
+    return "let the power of the learner's disk fail"
+
+
+def fail_syncs(stage: Stage, rng: random.Random) -> str:
+    if stage.disk is None or not stage.disk.can_fail_syncs:
+        return ""
+    seconds = rng.uniform(2.0, 8.0)
+    stage.disk.fail_syncs(seconds)
+    return f"let all syncs of the learner fail for {seconds:.1f} s"
+
+
+def fail_syncs_then_the_power(stage: Stage, rng: random.Random) -> str:
+    did = (fail_syncs(stage, rng), lose_the_disks_power(stage, rng))
+    return ", then ".join(text for text in did if text)
+
+
+def fill_the_disk(stage: Stage, rng: random.Random) -> str:
+    if stage.disk is None:
+        return ""
+    seconds = rng.uniform(2.0, 8.0)
+    stage.disk.fill(seconds)
+    return f"left no room on the learner's disk for {seconds:.1f} s"
+
+
 ACTS: dict[str, Act] = {
     "kill the learner": kill_the_learner,
     "kill a part of the learner": kill_a_part_of_the_learner,
@@ -199,6 +235,10 @@ ACTS: dict[str, Act] = {
     "reset connections": reset_connections,
     "hold the network": hold_the_network,
     "throw garbage": throw_garbage,
+    "lose the disk's power": lose_the_disks_power,
+    "fail syncs": fail_syncs,
+    "fail syncs, then the power": fail_syncs_then_the_power,
+    "fill the disk": fill_the_disk,
 }
 
 

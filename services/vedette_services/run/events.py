@@ -11,8 +11,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from vedette_rl.storage.atomic_files import replace_file
+from vedette_rl.storage.atomic_files import replace_file, sync_directory
 from vedette_rl.storage.regular_files import open_regular
+from vedette_rl.storage.system import sync_file
 from vedette_services.host.rate_limited_log import RateLimitedLog
 from vedette_services.status.records import GONE_AFTER_S, GatewayStatus, TrainerStatus
 from vedette_services.status.status import ManagerStatus
@@ -71,16 +72,27 @@ class EventFile:
         self._failures = RateLimitedLog()
 
     def add(self, *events: RunEvent) -> None:
-        """Append events. A reader may see the last line unfinished."""
+        """Append events. A reader may see the last line unfinished.
+
+        What the learner itself did is on the disk afterwards: a power failure that follows a
+        recovery must not take the record of it away.
+        """
         if not events:
             return
         text = "".join(_line(event) for event in events)
+        durable = any(event.kind in LEARNER_KINDS for event in events)
         try:
             with self._path.open("ab") as file:
-                if file.tell() and not _ends_with_a_line(self._path):
+                new = file.tell() == 0
+                if not new and not _ends_with_a_line(self._path):
                     text = "\n" + text  # a writer was killed in the middle of a line
                 file.write(text.encode())
+                file.flush()
                 size = file.tell()
+                if durable:
+                    sync_file(file.fileno())
+            if durable and new:
+                sync_directory(self._path.parent)
             if size > self._bytes_max:
                 self._forget()
         except OSError as error:

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 import signal
-import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from counting_rows import DTYPE, StartInserting, stamp
+from ext4_image import NoLoopDeviceError, copy_at_once, make_ext4, mounted, stop
 from kinds_of_rows import KINDS, Machine, assert_whole
 
 from vedette_rl.replay.ring import RingWriter
@@ -27,51 +24,15 @@ GUARD = 800
 CUTS = 40
 
 
-@contextmanager
-def mounted(image: Path, at: Path) -> Iterator[Path]:
-    """The file system in `image`, at a folder."""
-    at.mkdir(exist_ok=True)
-    subprocess.run(["mount", "-o", "loop", image, at], check=True, capture_output=True)
-    try:
-        yield at
-    finally:
-        subprocess.run(["umount", "--lazy", at], check=True)  # a failed test may hold a file
-
-
 @pytest.fixture
 def image(tmp_path: Path) -> Path:
     """A device with a new ext4, in memory."""
     path = Path("/dev/shm") / f"vedette-test-{os.getpid()}.img"
-    with path.open("wb") as file:
-        file.truncate(64 << 20)
     try:
-        subprocess.run(["mkfs.ext4", "-q", "-F", path], check=True, capture_output=True)
-        with mounted(path, tmp_path / "probe"):
-            pass
-    except (OSError, subprocess.CalledProcessError) as error:
-        path.unlink()
-        pytest.skip(f"no file system can be mounted here: {error}")
+        make_ext4(path, 64 << 20, tmp_path / "probe")
+    except NoLoopDeviceError as error:
+        pytest.skip(str(error))
     return path
-
-
-def stop(pid: int) -> None:
-    """Stop all threads of a process; those in a sync end it first."""
-    os.kill(pid, signal.SIGSTOP)
-    tasks = list(Path(f"/proc/{pid}/task").iterdir())
-    until = time.monotonic() + 30
-    while any((task / "stat").read_text().rpartition(") ")[2][0] != "T" for task in tasks):
-        assert time.monotonic() < until
-
-
-def copy_at_once(image: Path, copy: Path) -> None:
-    """Copy a device on which nothing is written meanwhile."""
-    while True:
-        shutil.copyfile(image, copy)
-        again = copy.with_suffix(".again")
-        shutil.copyfile(image, again)
-        if copy.read_bytes() == again.read_bytes():
-            again.unlink()
-            return
 
 
 @pytest.mark.slow

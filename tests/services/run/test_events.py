@@ -1,9 +1,11 @@
 import json
 import logging
+import random
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from power_failure import RecordedDisk
 
 from vedette_services.run.events import TEXT_MAX, EventFile, RunEvent, read_events
 
@@ -111,6 +113,18 @@ def test_a_learner_that_does_nothing_but_die_is_bounded_too(tmp_path: Path) -> N
         log.add(replace(JOINED, kind="died", text=str(number)))
     assert path.stat().st_size <= 20_300
     assert read_events(path)[0][-1].text == "999"
+
+
+def test_a_power_failure_takes_nothing_that_the_learner_did(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    recovered = replace(JOINED, kind="recovered", text="1,888 rows kept")
+    with RecordedDisk(run, random.Random(0)) as disk:
+        EventFile(run / "events.jsonl").add(recovered)
+        EventFile(run / "events.jsonl").add(JOINED)
+        for place in range(20):
+            disk.lose_power(left := tmp_path / f"left-{place}")
+            assert read_events(left / "events.jsonl")[0][0] == recovered
 
 
 def test_a_disk_that_refuses_is_told_of_once(
