@@ -22,8 +22,13 @@ from vedette_services.config.loading import read_config, read_toml
 from vedette_services.config.saving import publish_config
 from vedette_services.run.directory import REPORT_FILE, RunDirectory
 from vedette_services.run.events import EventFile, RunEvent
+from vedette_services.run.limiter_record import LimiterRecord
 from vedette_services.run.outcome import read_summary, summary_counts
-from vedette_services.run.replay_layout import make_counted_replay, replay_directory
+from vedette_services.run.replay_layout import (
+    make_counted_replay,
+    make_run_limiter,
+    replay_directory,
+)
 from vedette_services.run.resume import (
     NEW_BEST,
     NEW_REPLAY,
@@ -156,6 +161,8 @@ def prepare_start(plan: StartPlan, run: RunDirectory) -> PreparedStart:
     if start.fresh:
         erase_run(run)
         run.make()
+    if run.exists and not start.in_process:
+        _note_limiter(run)
     begins_replay = start.new_replay and run.exists and not start.in_process
     events = list(_change_events(plan, run)) if run.exists else []
 
@@ -175,6 +182,14 @@ def prepare_start(plan: StartPlan, run: RunDirectory) -> PreparedStart:
     place_sources(config, run, staged)
     run_id = run.ensure_id(in_process=start.in_process)
     return PreparedStart(run_id, save_settings if loads else _saved_already)
+
+
+def _note_limiter(run: RunDirectory) -> None:
+    """Note of what the limiter was made in a run of an earlier version: by its configuration, which
+    this start replaces."""
+    saved = saved_config(run.root)
+    if saved is not None and run.identity().limiter is None:
+        run.keep_limiter(LimiterRecord(make_run_limiter(read_config(saved)).settings))
 
 
 def _saved_already() -> None:

@@ -110,7 +110,7 @@ class Gateway:
             layout.schema,
             stamp=self._ring.stamp,
             now=time.monotonic(),
-            limiter=make_run_limiter(config, self._ring.floor),
+            limiter=make_run_limiter(config, self._ring.floor, spec.run.limiter_origin),
             rows_per_batch=config.actors.n_buffer,
             window=FlightLimits(config.actors.window_batches, config.actors.window_bytes),
             batch_bytes=layout.batch_bytes,
