@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from vedette_rl.core import Evaluation, ModelInfo
+from vedette_rl.envs.failures import EnvironmentFailure
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.errors import CheckpointError, EnvironmentFaultError, EvaluationCancelledError
 from vedette_rl.evaluation.evaluator import GreedyEvaluator
@@ -22,12 +23,16 @@ from vedette_services.errors import (
     EnvironmentProcessError,
     RunMovedError,
     SettingError,
+    describe_with_notes,
     foreign_error_message,
 )
 from vedette_services.host.env_workers import ProcessEnvs
 from vedette_services.host.exit_report import report_exit
 from vedette_services.host.logs import set_log_context, set_up_logging
+from vedette_services.host.process_end import run_to_end
 from vedette_services.host.processes import die_with_parent, ignore_stop_signals
+from vedette_services.host.rate_limited_log import RateLimitedLog
+from vedette_services.host.slow_calls import say_slow_calls
 from vedette_services.learner.heartbeat import HeartbeatThread
 from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.finished import build_greedy_policy
@@ -176,6 +181,7 @@ def main() -> None:
         while spec.run.best.exists() and begins_new_best(spec.config, spec.run.root):
             time.sleep(_POLL_S)  # the best model is put away once the trainer has loaded
         kind = ReportedEvaluations if spec.config.evaluates_on_actors else EvaluatorProcess
+        say_slow_calls(log.info)
         kind(spec, heartbeat.mark_turn).run()
 
 
@@ -303,7 +309,9 @@ class ModelEvaluation:
             side_by_side=settings.envs,
             max_episode_steps=settings.max_episode_steps,
             make_processes=ProcessEnvs,
+            on_failure=self._on_failure,
         )
+        self._failures = RateLimitedLog()
         self._policy = build_greedy_policy(config, spaces)
         self._epoch = self._next = 0  # the version from which on the next is due in this epoch
 
@@ -367,6 +375,12 @@ class ModelEvaluation:
         self._results.add(summarize_evaluation(evaluation, env_steps), epoch, model, detail)
         return True
 
+    def _on_failure(self, failure: EnvironmentFailure) -> None:
+        why = describe_with_notes(failure.error)
+        self._failures.add("evaluation", f"{why}: made again, its episode begins again")
+        for line in self._failures.due_lines(time.monotonic()):
+            log.warning("%s", line)
+
     def _open_environments(self) -> None:
         """Make the environments, beside those of the actors.
 
@@ -420,4 +434,4 @@ def summarize_evaluation(evaluation: Evaluation, env_steps: int | None = None) -
 
 
 if __name__ == "__main__":
-    main()
+    run_to_end(main, log.warning)

@@ -27,6 +27,7 @@ from vedette_rl.replay.ring import RingWriter
 from vedette_services.errors import RunMovedError
 from vedette_services.host.exit_report import report_exit
 from vedette_services.host.logs import set_log_context, set_up_logging
+from vedette_services.host.process_end import run_to_end
 from vedette_services.host.processes import WakeupEvent, die_with_parent, ignore_stop_signals
 from vedette_services.host.system import process_state
 from vedette_services.learner.gateway.disk_lag import DiskLag
@@ -435,4 +436,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_to_end(main, log.warning)

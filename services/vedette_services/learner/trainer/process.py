@@ -30,6 +30,7 @@ from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_rl.storage.system import wait_readable
 from vedette_services.host.exit_report import report_descriptor, report_exit
 from vedette_services.host.logs import set_log_context, set_up_logging
+from vedette_services.host.process_end import run_to_end
 from vedette_services.host.processes import (
     PARENT_VARIABLE,
     WakeupEvent,
@@ -295,4 +296,4 @@ def _priorities(spec: LearnerSpec, ring: RingReader) -> NDArray[np.float64] | No
 
 
 if __name__ == "__main__":
-    main()
+    run_to_end(main, log.warning)
