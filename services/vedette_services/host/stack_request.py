@@ -45,17 +45,19 @@ def request_stack(pid: int, file: Path) -> list[StackFrame]:
     """Return the stack of a process, its innermost call first; empty where it does not answer."""
     if _SIGNAL is None or not file.exists():
         return []
+    began = file.stat().st_size
     try:
         os.kill(pid, _SIGNAL)
     except ProcessLookupError:
         return []
     deadline = time.monotonic() + _ANSWER_S
-    before = -1
+    size = began
     while time.monotonic() < deadline:
-        size = file.stat().st_size
-        if size and size == before:  # it is written in pieces
-            break
         before = size
         time.sleep(_POLL_S)
-    found = map(_FRAME.fullmatch, file.read_text(errors="replace").splitlines())
+        size = file.stat().st_size
+        if began < before == size:  # it is written in pieces
+            break
+    answer = file.read_bytes()[began:].decode(errors="replace")
+    found = map(_FRAME.fullmatch, answer.splitlines())
     return [StackFrame(m["file"], int(m["line"]), m["function"]) for m in found if m]
