@@ -197,6 +197,7 @@ class InProcessRun:
         self._epoch = identity.epoch
         self._evaluate_until = clock() + (config.stop.max_seconds or math.inf)  # evaluations end
         self._gave_up = False
+        self._evaluation_is_open = False
         self._unevaluated = ""  # why the last model has no evaluation
         self._event_log = RunEventLog(run.events_file)
         self._failures = RateLimitedLog()
@@ -295,6 +296,10 @@ class InProcessRun:
         actors = self._manager.actors.values()
         for actor in actors:
             actor.step()
+        if actors and not self._evaluation_is_open:
+            self._evaluation_is_open = True
+            if self.config.learner.eval_interval:
+                self._evaluation.open()  # once the actors have their environments
         self._pass_time(STEP_S if actors else _WAIT_S)
 
     def _pass_time(self, seconds: float) -> None:

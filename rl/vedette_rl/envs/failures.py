@@ -21,7 +21,7 @@ MOST_IN_A_ROW = 10
 """Failures of one environment without progress, of which the last is raised."""
 
 MOST_UNPLAYED = 3
-"""The same for one that fails before its first step: when it is made, or reset."""
+"""The same for one that fails before its first step is over: when it is made, or reset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +96,18 @@ class FailureJudge:
     def _judge(self, env: int, error: Exception) -> None:
         """Return where the environment is to be made again."""
         played = self.steps - self._made_at[env]
-        progressed = self._ended[env] or played >= PROGRESS_STEPS
+        ended = bool(self._ended[env])
+        progressed = ended or played >= PROGRESS_STEPS
         self._in_a_row[env] = 1 if progressed else self._in_a_row[env] + 1
-        self._unplayed[env] = 0 if played else self._unplayed[env] + 1
+        # The step in which it failed is counted.
+        self._unplayed[env] = 0 if ended or played > 1 else self._unplayed[env] + 1
         self._made_at[env] = self.steps
         self._ended[env] = False
         self._failures += 1
         if self._unplayed[env] >= MOST_UNPLAYED:
-            error.add_note(f"it failed {MOST_UNPLAYED} times in a row before its first step")
+            error.add_note(
+                f"it failed {MOST_UNPLAYED} times in a row before its first step was over"
+            )
             raise error
         if self._in_a_row[env] >= MOST_IN_A_ROW:
             error.add_note(

@@ -41,6 +41,7 @@ from vedette_services.run.resume import begins_new_best
 from vedette_services.run.status_files import read_best
 from vedette_services.status.records import (
     GatewayStatus,
+    IngestProgress,
     ReportedEvaluation,
     StatusRecordReader,
     StatusRecordWriter,
@@ -50,7 +51,6 @@ from vedette_services.status.status import Eval
 
 _POLL_S = 0.05
 _PROGRESS_EVERY_S = 1.0
-_PLAYS = 3  # of one evaluation, until environments that die in it are an error
 _LOG_EVERY_S = 1.0  # a small network is evaluated many times a second
 _LOG_PART = 1000  # lines of a long run are this part of its time apart,
 _LOG_MOST_S = 60.0  # and at most so long
@@ -72,11 +72,19 @@ class EvaluatorProcess:
         self._writer.write(self._evaluation.status)
         self._written_at = time.monotonic()
         self._tried = -1  # the version that was played last, whether it counts or not
+        self._progress = StatusRecordReader(spec.run.progress_map, IngestProgress)
+        self._began_at = self._progress.read().env_steps
 
     def run(self) -> None:
         """Evaluate until the trainer has ended, then its last model."""
         model: MappedModel | None = None
+        is_open = False
         while self._interval:
+            if not is_open and self._progress.read().env_steps > self._began_at:
+                # The actors have theirs: where there is no other one, that is said before the run
+                # has trained for nothing.
+                self._evaluation.open()
+                is_open = True
             done = self._learning.read().phase == "done"
             if self._models.has_new:
                 model = self._read_latest_model()
@@ -357,9 +365,11 @@ class ModelEvaluation:
             return False
         self._policy.sync_model(model)
         began = time.monotonic()
-        self._open_environments()
+        self.open()
         try:
-            evaluation = self._play(model.version, is_cancelled)
+            evaluation = self._evaluator.evaluate(
+                self._policy, model.version, is_cancelled=is_cancelled
+            )
         except EvaluationCancelledError as error:
             log.warning("%s", error)
             return False
@@ -381,8 +391,8 @@ class ModelEvaluation:
         for line in self._failures.due_lines(time.monotonic()):
             log.warning("%s", line)
 
-    def _open_environments(self) -> None:
-        """Make the environments, beside those of the actors.
+    def open(self) -> None:
+        """Make the environments, beside those of the actors, where they are not there yet.
 
         Raises:
             SettingError: they cannot be made; names the keys that help where there is no other one.
@@ -399,19 +409,6 @@ class ModelEvaluation:
                 "where it exists once, set learner.eval_interval=0, or have actors of a host that "
                 "has another one play (evaluation.where=actors)",
             ) from error
-
-    def _play(self, version: int, is_cancelled: Callable[[], bool]) -> Evaluation:
-        """Play all episodes; play them again in new environments where a process of theirs was
-        killed: only then it shows whether its code crashes each time."""
-        for _ in range(_PLAYS - 1):
-            try:
-                return self._evaluator.evaluate(self._policy, version, is_cancelled=is_cancelled)
-            except EnvironmentProcessError as error:
-                if not error.killed:
-                    raise
-                log.warning("%s; version %d is evaluated again", error, version)
-                self._evaluator.close()
-        return self._evaluator.evaluate(self._policy, version, is_cancelled=is_cancelled)
 
     def close(self) -> None:
         """Close the environments."""

@@ -164,7 +164,7 @@ def test_one_that_never_plays_a_step_is_broken(stepping: str) -> None:
     envs = made(2, "always", stepping=stepping)
     with pytest.raises(RuntimeError, match="did not converge") as caught:
         envs.reset()
-    assert f"{MOST_UNPLAYED} times in a row before its first step" in caught.value.__notes__[-1]
+    assert f"{MOST_UNPLAYED} times in a row before a step was played" in caught.value.__notes__[-1]
     envs.close()
 
 

@@ -17,17 +17,18 @@ from vedette_services.host.stack_request import answer_stack_requests
 
 def reset():
     print("there", flush=True)
-    {stand}
+    while True:  # a signal ends a call of C
+        {call}(60)
 
 answer_stack_requests(Path(sys.argv[1]))
 reset()
 """
 
 
-@pytest.mark.parametrize("stand", ["time.sleep(60)", "ctypes.PyDLL(None).sleep(60)"])
-def test_the_stack_of_a_process_that_waits(tmp_path: Path, stand: str) -> None:
+@pytest.mark.parametrize("call", ["time.sleep", "ctypes.PyDLL(None).sleep"])
+def test_the_stack_of_a_process_that_waits(tmp_path: Path, call: str) -> None:
     file = tmp_path / "stack"
-    program = PROGRAM.format(stand=stand)
+    program = PROGRAM.format(call=call)
     command = [sys.executable, "-c", program, str(file)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
