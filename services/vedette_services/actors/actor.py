@@ -258,7 +258,8 @@ class ActorLoop:
         """Tell that an environment has failed and is made again, which may take long."""
         self._failures = failure.count
         why = describe_with_notes(failure.error)
-        self._last_failure = f"failed {failure.count:,} times, made again: {why}"
+        times = f"{failure.count:,} times" if failure.count > 1 else "once"
+        self._last_failure = f"failed {times}, made again: {why}"
         text = f"{why}: made again, the rest of its episode is lost"
         self._failure_log.add("environments", text)
         for line in self._failure_log.due_lines(self._clock()):

@@ -25,7 +25,7 @@ from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_rl.storage.state_file import read_state
 from vedette_services.config import read_config
 from vedette_services.config.saving import config_table
-from vedette_services.errors import UnsavedEndError
+from vedette_services.errors import SettingError, UnsavedEndError
 from vedette_services.learner.evaluator import ModelEvaluation
 from vedette_services.learner.trainer.run_recorder import hyperparameters
 from vedette_services.run import outcome
@@ -149,6 +149,35 @@ def test_an_error_in_training_leaves_no_environment_open(
     with pytest.raises(ZeroDivisionError):
         trained(config, tmp_path)
     assert Counted.left == 0
+
+
+class OnlyOne(gym.Wrapper[Any, Any, Any, Any]):
+    """An environment that exists once, as one with a licence or a port."""
+
+    taken = False
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        if OnlyOne.taken:
+            raise OSError("no other licence")
+        OnlyOne.taken = True
+        super().__init__(env)
+
+    def close(self) -> None:
+        OnlyOne.taken = False
+        super().close()
+
+
+def test_an_environment_that_exists_once_says_who_needs_another_before_it_has_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = {"count": 1, "envs_per_actor": 1}
+    config = config_of(env={"wrappers": [{"name": f"{__name__}:OnlyOne"}]}, actors=one)
+    opts: list[int] = []
+    monkeypatch.setattr(DqnAgent, "opt", lambda *given, **how: opts.append(1))
+    with pytest.raises(SettingError, match=r"evaluations cannot make .* no other licence") as error:
+        trained(config, tmp_path)
+    assert "learner.eval_interval=0" in error.value.fix
+    assert opts == []
 
 
 class Dropped(nn.Module):
