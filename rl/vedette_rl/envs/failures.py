@@ -7,6 +7,7 @@ error ends whoever plays it.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -15,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 PROGRESS_STEPS = 1000
-"""An environment that has played so many steps, or an episode to its end, was not broken."""
+"""An environment makes progress where it plays so many steps, or an episode to its end."""
 
-MOST_IN_A_ROW = 10
-"""Failures of one environment without progress, of which the last is raised."""
+MOST_FAILURES = 10
+"""Failures of one environment, in a row without progress between them, or within `PROGRESS_STEPS`
+steps: the last is raised."""
 
 MOST_UNPLAYED = 3
 """The same for one that fails before its first step is over: when it is made, or reset."""
@@ -69,6 +71,7 @@ class FailureJudge:
         """Of each environment."""
         self._failures = 0
         self._in_a_row = [0] * count
+        self._failed_at = [deque[int](maxlen=MOST_FAILURES) for _ in range(count)]
         self._unplayed = [0] * count
         self._made_at = [0] * count  # steps then
         self._ended = np.zeros(count, np.bool_)  # an episode, since it was made
@@ -105,15 +108,18 @@ class FailureJudge:
         self._ended[env] = False
         self._failures += 1
         if self._unplayed[env] >= MOST_UNPLAYED:
-            error.add_note(
-                f"it failed {MOST_UNPLAYED} times in a row before its first step was over"
-            )
+            error.add_note(f"it failed {MOST_UNPLAYED} times in a row before a step was played")
             raise error
-        if self._in_a_row[env] >= MOST_IN_A_ROW:
+        if self._in_a_row[env] >= MOST_FAILURES:
             error.add_note(
-                f"it failed {MOST_IN_A_ROW} times in a row, each time before an episode ended or "
+                f"it failed {MOST_FAILURES} times in a row, each time before an episode ended or "
                 f"{PROGRESS_STEPS:,} steps were played"
             )
+            raise error
+        failed_at = self._failed_at[env]
+        failed_at.append(self.steps)
+        if len(failed_at) == MOST_FAILURES and self.steps - failed_at[0] < PROGRESS_STEPS:
+            error.add_note(f"it failed {MOST_FAILURES} times within {PROGRESS_STEPS:,} steps")
             raise error
         if self.on_failure is not None:
             self.on_failure(EnvironmentFailure(env, error, self._failures))

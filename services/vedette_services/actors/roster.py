@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from vedette_protocol.messages import ActorReport
-from vedette_rl.envs.failures import PROGRESS_STEPS
+from vedette_rl.envs.failures import MOST_FAILURES, PROGRESS_STEPS
 from vedette_services.actors.actor_stats import ActorStats
 from vedette_services.actors.standstill import describe_standstill
 from vedette_services.host.stack_request import StackFrame
@@ -65,12 +65,13 @@ class ActorRecord:
     stood_s: float = 0.0  # for longer, when it was found to stand still
 
     def progressed(self, now: float) -> bool:
-        """Return whether something has come of its process, so that it may die and start again: an
-        episode that ended, 1,000 steps for each failure of an environment and its own, or steps
-        for a minute."""
-        if self.stats.episodes or (self.stats.env_steps and now - self.plays_since > HEALTHY_S):
+        """Return whether something has come of its process, so that it may die and start again:
+        steps for a minute, or for each failure of an environment, and its own, 1,000 steps; 100
+        where episodes end."""
+        if self.stats.env_steps and now - self.plays_since > HEALTHY_S:
             return True
-        return self.stats.env_steps >= PROGRESS_STEPS * (self.stats.failures + 1)
+        wanted = PROGRESS_STEPS / MOST_FAILURES if self.stats.episodes else PROGRESS_STEPS
+        return self.stats.env_steps >= wanted * (self.stats.failures + 1)
 
     def report(self) -> ActorReport:
         return ActorReport(

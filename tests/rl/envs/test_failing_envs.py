@@ -12,7 +12,7 @@ import pytest
 from vedette_rl.core import Columns
 from vedette_rl.envs import EnvConfig, make_vector_environment
 from vedette_rl.envs.failures import (
-    MOST_IN_A_ROW,
+    MOST_FAILURES,
     MOST_UNPLAYED,
     PROGRESS_STEPS,
     EnvironmentFailure,
@@ -171,16 +171,16 @@ def test_one_that_never_plays_a_step_is_broken(stepping: str) -> None:
 def test_one_that_never_ends_an_episode_is_broken() -> None:
     envs = made(1, "at 5")
     envs.reset()
-    for _ in range(5 * MOST_IN_A_ROW - 1):
+    for _ in range(5 * MOST_FAILURES - 1):
         envs.step(np.zeros(1, np.int64))
     with pytest.raises(RuntimeError, match="did not converge") as caught:
         envs.step(np.zeros(1, np.int64))
-    assert Counting.made == MOST_IN_A_ROW
-    assert f"it failed {MOST_IN_A_ROW} times in a row" in caught.value.__notes__[-1]
+    assert Counting.made == MOST_FAILURES
+    assert f"it failed {MOST_FAILURES} times in a row" in caught.value.__notes__[-1]
 
 
 class Twice(Counting):
-    """Fails in the second episode of each."""
+    """Fails in the second episode of each that is made."""
 
     episodes = 0
 
@@ -192,9 +192,21 @@ class Twice(Counting):
         return found
 
 
+def test_one_that_fails_soon_again_and_again_is_broken_whatever_it_plays_between() -> None:
+    envs = make_vector_environment(
+        EnvConfig(id=f"{__name__}:Twice", kwargs={"length": 20}), 1, seed=0
+    )
+    envs.reset()
+    for _ in range(23 * MOST_FAILURES - 1):
+        envs.step(np.zeros(1, np.int64))
+    with pytest.raises(RuntimeError, match="in its second episode") as caught:
+        envs.step(np.zeros(1, np.int64))
+    assert "times within 1,000 steps" in caught.value.__notes__[-1]
+
+
 @pytest.mark.parametrize(
     ("name", "kwargs"),
-    [("Twice", {}), ("Counting", {"fails": [f"at {PROGRESS_STEPS}"], "length": 0})],
+    [("Twice", {"length": 150}), ("Counting", {"fails": [f"at {PROGRESS_STEPS}"], "length": 0})],
 )
 def test_one_that_plays_an_episode_or_many_steps_between_may_fail_for_ever(
     name: str, kwargs: dict[str, Any]
@@ -203,9 +215,9 @@ def test_one_that_plays_an_episode_or_many_steps_between_may_fail_for_ever(
     told: list[EnvironmentFailure] = []
     envs.on_failure = told.append
     envs.reset()
-    while len(told) <= MOST_IN_A_ROW:
+    while len(told) <= MOST_FAILURES:
         envs.step(np.zeros(1, np.int64))
-    assert told[-1].count == MOST_IN_A_ROW + 1
+    assert told[-1].count == MOST_FAILURES + 1
 
 
 class Shapeless(Counting):

@@ -195,7 +195,7 @@ def test_elsewhere_actors_are_started_again_for_ever() -> None:
 @pytest.mark.parametrize(
     "came_of_it",
     [
-        pytest.param(ActorStats(state="playing", env_steps=40, episodes=1), id="an episode"),
+        pytest.param(ActorStats(state="playing", env_steps=100, episodes=1), id="an episode"),
         pytest.param(ActorStats(state="playing", env_steps=PROGRESS_STEPS), id="many steps"),
         pytest.param(
             ActorStats(state="playing", env_steps=9 * PROGRESS_STEPS, failures=8),
