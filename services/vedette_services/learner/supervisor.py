@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vedette_rl.errors import LatestValueFormatError
-from vedette_rl.replay.commits import COMMITS, last_commit
-from vedette_rl.replay.ring_files import read_floor
 from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_services.config.loading import read_config
 from vedette_services.config.run_config import RunConfig
@@ -53,7 +51,7 @@ from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.events import FleetSizeCheck, RunEventLog
 from vedette_services.run.hold import log_loss
 from vedette_services.run.learner_location import publish_location
-from vedette_services.run.limiter_record import next_record, remaining_draws
+from vedette_services.run.limiter_record import remaining_draws
 from vedette_services.run.model_map import holds_model
 from vedette_services.run.outcome import (
     describe_loss,
@@ -62,10 +60,10 @@ from vedette_services.run.outcome import (
     read_summary,
     write_summary,
 )
-from vedette_services.run.prepare import prepare_start
+from vedette_services.run.prepare import begin_balance, prepare_start
 from vedette_services.run.provenance import record_provenance
 from vedette_services.run.recovery import recover_once_released
-from vedette_services.run.replay_layout import make_run_limiter, replay_directory
+from vedette_services.run.replay_layout import replay_directory
 from vedette_services.run.resume import begins_new_best
 from vedette_services.run.ring_stamp import count_lost, read_env_steps
 from vedette_services.run.start_plan import StartPlan
@@ -222,15 +220,7 @@ class Supervisor:
             run.remove_models()  # as much lost as the replay's rows
             log.warning("the replay: %s", recovery)
             self._event_log.log("recovered", "replay", str(recovery))
-        self._begin_balance(directory)
-
-    def _begin_balance(self, replay: Path) -> None:
-        """Begin the limiter's balance again where this start has made it of other settings."""
-        inserted = last_commit(replay).inserted if (replay / COMMITS).exists() else 0
-        limiter = make_run_limiter(self._spec.config, read_floor(replay) if inserted else 0)
-        last = self._spec.run.identity().limiter
-        record = next_record(last, limiter, inserted, self._draws_before)
-        self._spec.run.keep_limiter(record)
+        begin_balance(run, spec.config, self._draws_before)
 
     def _draws_before(self, inserted: int) -> int:
         """Return the samples that earlier starts drew, as far as they count for the limiter."""

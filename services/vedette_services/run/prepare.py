@@ -14,15 +14,17 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from vedette_rl.replay.commits import COMMITS
+from vedette_rl.replay.commits import COMMITS, last_commit
 from vedette_rl.replay.manifest import MANIFEST
+from vedette_rl.replay.ring_files import read_floor
 from vedette_rl.storage.atomic_files import sync_directory
 from vedette_services.config.import_permission import check_run_imports
 from vedette_services.config.loading import read_config, read_toml
+from vedette_services.config.run_config import RunConfig
 from vedette_services.config.saving import publish_config
 from vedette_services.run.directory import REPORT_FILE, RunDirectory
 from vedette_services.run.events import EventFile, RunEvent
-from vedette_services.run.limiter_record import LimiterRecord
+from vedette_services.run.limiter_record import LimiterRecord, next_record
 from vedette_services.run.outcome import read_summary, summary_counts
 from vedette_services.run.replay_layout import (
     make_counted_replay,
@@ -190,6 +192,19 @@ def _note_limiter(run: RunDirectory) -> None:
     saved = saved_config(run.root)
     if saved is not None and run.identity().limiter is None:
         run.keep_limiter(LimiterRecord(make_run_limiter(read_config(saved)).settings))
+
+
+def begin_balance(run: RunDirectory, config: RunConfig, count_draws: Callable[[int], int]) -> None:
+    """Begin the balance of the limiter again where this start has made it of other settings.
+
+    Args:
+        run: whose replay is recovered already.
+        count_draws: as `next_record` has it.
+    """
+    replay = replay_directory(config, run.root)
+    inserted = last_commit(replay).inserted if (replay / COMMITS).exists() else 0
+    limiter = make_run_limiter(config, read_floor(replay) if inserted else 0)
+    run.keep_limiter(next_record(run.identity().limiter, limiter, inserted, count_draws))
 
 
 def _saved_already() -> None:
