@@ -55,16 +55,15 @@ class RolloutLoop:
         while not loop.sync(): ...               # until there is a model to act on
         loop.begin()
         while not stopped:
-            push(loop.step(), loop.made_by)      # 0 or more transitions
+            step = loop.play()
+            if envs.lost:                        # what follows does not follow what was before
+                push(loop.flush(), loop.made_by)
+            push(loop.process(step), loop.made_by)      # 0 or more transitions
         push(loop.flush(), loop.made_by)
 
-    A step has two parts, between which unfinished transitions are flushed where some are cut off
-    (`VectorEnvironment.lost`), and three for those who step the environments themselves::
+    Those who step the environments themselves take `play` apart::
 
-        push(loop.process(loop.play()), loop.made_by)
-
-        step = envs.step(loop.act())
-        push(loop.process(loop.on_step(step)), loop.made_by)
+        step = loop.on_step(envs.step(loop.act()))
 
     Args:
         envs: the environments.
@@ -127,14 +126,6 @@ class RolloutLoop:
     def mark_begun(self, which: NDArray[np.bool_]) -> None:
         """Episodes of these environments ``(E,)`` begin with what is seen now."""
         self._begins = self._begins | which
-
-    def step(self) -> Columns:
-        """Step every environment once; the transitions that this completes, the caller's own.
-
-        Raises:
-            ModelMismatchError: as `sync`.
-        """
-        return self.process(self.play())
 
     def play(self) -> Step:
         """Step every environment once; returns what is to be processed.
