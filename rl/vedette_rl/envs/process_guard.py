@@ -67,7 +67,7 @@ class ProcessGuard:
     """
 
     def __init__(self) -> None:
-        self._context = contextvars.copy_context()  # numpy's error state is in it
+        self._run = contextvars.copy_context().run  # numpy's error state is in the context
         self._theirs: ProcessState | None = None
         self._their_log: _RootLog | None = None
         self._directory = _current_directory()
@@ -85,26 +85,8 @@ class ProcessGuard:
 
     def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function of an environment, or one that calls it."""
-        now = time.monotonic()
-        if now < self._look_at:
-            return self._call(function, args, kwargs)
-        self._look_at = now + LOOK_EVERY_S
-        self._directory = _current_directory()
-        self._torch = _find_torch()
-        loggers = _OurLoggers()
-        handlers = [signal.getsignal(number) for number in _SIGNALS] if self._owns_signals else []
-        try:
-            return self._call(function, args, kwargs)
-        finally:
-            loggers.restore()
-            self._restore_root_log(loggers.root)
-            for number, handler in zip(_SIGNALS, handlers, strict=False):
-                _handle(number, handler)  # always: C code may have taken it
-            self._torch = _find_torch()
-
-    def _call(
-        self, function: Callable[..., T], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> T:
+        if time.monotonic() >= self._look_at:
+            return self._call_and_look(function, args, kwargs)
         if self._theirs is not None or self._their_log is not None:
             return self._call_in_theirs(function, args, kwargs)
         # Once for each step of a vector: nothing is called that need not be.
@@ -117,7 +99,7 @@ class ProcessGuard:
             dtype = torch.get_default_dtype()
             grad = torch.is_grad_enabled()
         try:
-            return self._context.run(function, *args, **kwargs)
+            return self._run(function, *args, **kwargs)
         finally:
             if (
                 sys.stdout is not stdout
@@ -136,6 +118,24 @@ class ProcessGuard:
                 ours = ProcessState(self._directory, stdout, stderr, log_below, dtype, grad)
                 self._leave(ours)
 
+    def _call_and_look(
+        self, function: Callable[..., T], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> T:
+        """Call a function, and look at what is not looked at in each step."""
+        self._look_at = time.monotonic() + LOOK_EVERY_S
+        self._directory = _current_directory()
+        self._torch = _find_torch()
+        loggers = _OurLoggers()
+        handlers = [signal.getsignal(number) for number in _SIGNALS] if self._owns_signals else []
+        try:
+            return self._call_in_theirs(function, args, kwargs)
+        finally:
+            loggers.restore()
+            self._restore_root_log(loggers.root)
+            for number, handler in zip(_SIGNALS, handlers, strict=False):
+                _handle(number, handler)  # always: C code may have taken it
+            self._torch = _find_torch()
+
     def _call_in_theirs(
         self, function: Callable[..., T], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> T:
@@ -147,7 +147,7 @@ class ProcessGuard:
         if self._their_log is not None:
             self._their_log.set()
         try:
-            return self._context.run(function, *args, **kwargs)
+            return self._run(function, *args, **kwargs)
         finally:
             self._leave(ours)
             self._restore_root_log(root)
