@@ -462,7 +462,8 @@ def run_in_process(plan: StartPlan, *, view: View | None = None, signals: bool =
         RunInUseError: another learner runs here.
         UnsavedEndError: the run has ended, and its end could not be written.
     """
-    config, run = plan.config, RunDirectory(plan.out)
+    # Threads write checkpoints and records while an environment may be in a folder of its own.
+    config, run = plan.config, RunDirectory(plan.out.absolute())
     run.make()
     shown = view or View()
     try:
@@ -471,7 +472,7 @@ def run_in_process(plan: StartPlan, *, view: View | None = None, signals: bool =
 
         def leave() -> None:
             shown.release()
-            exit_at_once(plan.out)
+            exit_at_once(run.root)  # perhaps in an environment's folder
 
         stop = StopSignals(leave=leave) if signals else None
         with shown, record_provenance(config, run):

@@ -64,6 +64,9 @@ class ProcessGuard:
     Directory, streams, logging, and the defaults of torch and numpy are theirs while they run and
     ours otherwise. Handlers of stop signals, and our loggers, are always ours. Calls are not
     nested. One guard is used by one thread.
+
+    Most of that is one for all threads: while a call runs, other threads are in the environment's
+    folder, too. They use absolute paths.
     """
 
     def __init__(self) -> None:

@@ -182,7 +182,7 @@ def main() -> None:
     set_up_logging()
     os.nice(_NICE)
     with report_exit():
-        run = RunDirectory(Path(sys.argv[1]))
+        run = RunDirectory(Path(sys.argv[1]).absolute())  # an environment may go elsewhere
         heartbeat = HeartbeatThread(run.heartbeat_map("evaluator"))
         spec = LearnerSpec.read(run.root)
         spec.hold_run()
