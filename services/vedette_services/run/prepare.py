@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from vedette_rl.errors import RlError
 from vedette_rl.replay.commits import COMMITS, last_commit
 from vedette_rl.replay.manifest import MANIFEST
 from vedette_rl.replay.ring_files import read_floor
@@ -22,6 +23,7 @@ from vedette_services.config.import_permission import check_run_imports
 from vedette_services.config.loading import read_config, read_toml
 from vedette_services.config.run_config import RunConfig
 from vedette_services.config.saving import publish_config
+from vedette_services.errors import UsageError
 from vedette_services.run.directory import REPORT_FILE, RunDirectory
 from vedette_services.run.events import EventFile, RunEvent
 from vedette_services.run.limiter_record import LimiterRecord, next_record
@@ -190,8 +192,13 @@ def _note_limiter(run: RunDirectory) -> None:
     """Note of what the limiter was made in a run of an earlier version: by its configuration, which
     this start replaces."""
     saved = saved_config(run.root)
-    if saved is not None and run.identity().limiter is None:
-        run.keep_limiter(LimiterRecord(make_run_limiter(read_config(saved)).settings))
+    if saved is None or run.identity().limiter is not None:
+        return
+    try:
+        settings = make_run_limiter(read_config(saved)).settings
+    except (RlError, UsageError):  # a step processor of before is not here any more
+        settings = ()
+    run.keep_limiter(LimiterRecord(settings))
 
 
 def begin_balance(run: RunDirectory, config: RunConfig, count_draws: Callable[[int], int]) -> None:

@@ -9,8 +9,10 @@ import pytest
 
 from vedette_rl.replay.limiter import LimiterOrigin
 from vedette_services.config.run_config import RunConfig
+from vedette_services.config.saving import publish_config
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.limiter_record import LimiterRecord, next_record, remaining_draws
+from vedette_services.run.prepare import _note_limiter
 from vedette_services.run.replay_layout import make_run_limiter
 from vedette_services.status.assembly import assemble_status
 from vedette_services.status.records import GatewayStatus, TrainerStatus
@@ -159,3 +161,16 @@ def test_the_status_counts_from_where_the_balance_began() -> None:
     ingest = GatewayStatus(samples=Samples(0, 4400, 0, 0, 0, 0, 0))
     status = assemble_status("r", config_of(16), learning, ingest, Eval())
     assert status.limiter.samples_per_insert == pytest.approx(16)
+
+
+def test_the_limiter_of_a_run_of_an_earlier_version_is_that_of_its_configuration(
+    tmp_path: Path,
+) -> None:
+    run = RunDirectory(tmp_path)
+    run.make()
+    publish_config(config_of(64), run.config_file)
+    _note_limiter(run)
+    assert run.identity().limiter == LimiterRecord(make_run_limiter(config_of(64)).settings)
+    publish_config(config_of(16), run.config_file)
+    _note_limiter(run)  # it is known
+    assert run.identity().limiter == LimiterRecord(make_run_limiter(config_of(64)).settings)
