@@ -35,6 +35,11 @@ class LimiterOrigin:
     inserted: int
     sampled: int
 
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Both, as they travel between processes."""
+        return self.inserted, self.sampled
+
 
 @dataclass(frozen=True, slots=True)
 class Limiter:

@@ -42,7 +42,7 @@ def run_to_end(main: Callable[[], object], say: Say) -> NoReturn:
         if isinstance(end.code, str):
             say(end.code)
     except BaseException:  # noqa: BLE001 - told as Python would
-        sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]  # there is one
+        sys.excepthook(*sys.exc_info())
         status = FAILED
     end_process(status, say)
 

@@ -221,7 +221,7 @@ class RemoteReplay:
         self._learning = replace(
             self._learning,
             sampled=self._draws_that_count(before),
-            limiter_origin=self._origin and (self._origin.inserted, self._origin.sampled),
+            limiter_origin=None if self._origin is None else self._origin.counts,
         )
         self._tick("waiting", self.wait_reason() or "no batch was drawn yet")
 

@@ -188,7 +188,7 @@ class Learner:
             opt_steps=self.agent.opt_steps,
             sampled=sampled,
             sources=sources,
-            limiter_origin=origin and (origin.inserted, origin.sampled),
+            limiter_origin=None if origin is None else origin.counts,
         )
         copy = config.learner.copy_replay
         self._loader = make_loader(self.replay, config.agent.batch_size, device, copy_replay=copy)
