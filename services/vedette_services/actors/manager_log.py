@@ -73,7 +73,7 @@ class ManagerLog:
         dropped = f", {window.dropped:,} samples are dropped" if window.dropped else ""
         text = (
             f"samples reach the learner {delay_s:.0f} s late{dropped}: it takes fewer than the "
-            "actors make (lower replay.samples_per_insert, or play slower), or is away"
+            "actors make (lower replay.samples_per_insert), or is away"
         )
         return [WriteLog("warning", text)] if self._delays.should_log("delay", "", now) else []
 
