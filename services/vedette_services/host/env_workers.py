@@ -34,7 +34,6 @@ from vedette_rl.envs.layout import (
 from vedette_rl.envs.make import make_env
 from vedette_rl.envs.slow_calls import SlowCall
 from vedette_rl.envs.vector_env import Env, EnvGroup
-from vedette_rl.errors import RlError
 from vedette_services.errors import EnvironmentProcessError, describe_exit, error_message
 from vedette_services.host.process_end import run_to_end
 from vedette_services.host.processes import (
@@ -294,6 +293,8 @@ class _Worker:
         self._about = describe_environment(self._env)
         self._shared = _Shared.of(self._about, count, memory)
         self._layout = ObservationLayout(self._env.observation_space)
+        self.checks = False
+        """What it gave is looked at, and it does not run."""
 
     def serve(self) -> None:
         """Do what the pipe says until it says close."""
@@ -303,7 +304,10 @@ class _Worker:
                 self._step()
             else:
                 seed = json.loads(command.removeprefix(_RESET))
-                self._layout.write(self._shared.obs, self._i, self._env.reset(seed=seed)[0])
+                obs = self._env.reset(seed=seed)[0]
+                self.checks = True
+                self._layout.write(self._shared.obs, self._i, obs)
+            self.checks = False
             self._pipe.send_bytes(_DONE)
         self._env.close()
 
@@ -311,7 +315,9 @@ class _Worker:
         shared = self._shared
         i = self._i
         action = shared.action[i].copy()  # the environment may keep it
-        obs, shared.reward[i], terminated, truncated, info = self._env.step(action)
+        result = self._env.step(action)
+        self.checks = True
+        obs, shared.reward[i], terminated, truncated, info = result
         flags = read_flags(self._env, (terminated,), (truncated,))
         (shared.terminated[i],), (shared.truncated[i],) = flags
         executed = find_intervention(info) if info else None
@@ -327,13 +333,15 @@ def main() -> None:
     ignore_stop_signals()
     descriptor, memory, i, count = map(int, sys.argv[1:])
     with Connection(descriptor) as pipe, suppress(EOFError):  # the process that started it is gone
+        worker = None
         try:
-            _Worker(pipe, memory, i, count).serve()
+            worker = _Worker(pipe, memory, i, count)
+            worker.serve()
         except EOFError:
             raise
         except (Exception, SystemExit) as error:  # noqa: BLE001 - an environment may raise anything; it is sent
             text = f"{error_message(error)}\n{traceback.format_exc()}"
-            kind = _FAULT if isinstance(error, RlError) else _FAILED
+            kind = _FAULT if worker is not None and worker.checks else _FAILED
             pipe.send_bytes(kind + text.encode(errors="replace"))
 
 
