@@ -30,7 +30,9 @@ from vedette_rl.datasets.minari import (
 )
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.make import environment_spaces, make_env, stack_frames
+from vedette_rl.envs.process_guard import ProcessGuard
 from vedette_rl.envs.registry import AllowImport, find_episode_bound
+from vedette_rl.envs.slow_calls import SlowCall
 from vedette_rl.envs.spaces import Spaces, agent_spaces, differing_part
 from vedette_rl.envs.vector_env import Env
 from vedette_rl.errors import EnvironmentFaultError
@@ -407,7 +409,10 @@ class _PlayedEnvironment:
         with warnings.catch_warnings():
             if mode:
                 warnings.simplefilter("ignore")  # Gymnasium's of render modes: ours is an error
-            env = self.made = make_env(plain, allow_import=allow_import, render_mode=mode)
+            self._guard = ProcessGuard()
+            env = self.made = make_env(
+                plain, allow_import=allow_import, render_mode=mode, guard=self._guard
+            )
         self.person: Takeover | None = None
         try:
             self.bound = find_episode_bound(env)
@@ -428,11 +433,13 @@ class _PlayedEnvironment:
 
     def play(self, seed: int) -> PlayedEpisode | None:
         """Play an episode; None where the person has ended it, or wants it forgotten."""
-        (obs, _) = self.env.reset(seed=seed)
+        with SlowCall("reset"):
+            (obs, _) = self._guard.call(self.env.reset, seed=seed)
         over = False
         begins = True
         while not over and len(self.recorder.rewards) < self.bound:
-            obs, _, terminated, truncated, _ = self.env.step(self._act(obs, begins=begins))
+            action = self._act(obs, begins=begins)
+            obs, _, terminated, truncated, _ = self._guard.call(self.env.step, action)
             over = terminated or truncated
             begins = False
             if self.person and (self.person.pop_dropped() or (self.is_left and not over)):
@@ -445,7 +452,7 @@ class _PlayedEnvironment:
         return self.person is not None and self.person.closed
 
     def close(self) -> None:
-        self.env.close()
+        self._guard.call(self.env.close)
 
 
 class _Recording:

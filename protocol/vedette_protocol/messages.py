@@ -162,7 +162,7 @@ class EvaluationReport:
     "samples",
     header="manager incarnation",
     map_max=REPORT_MAX_BYTES,
-    omitted="evaluation",
+    omitted="evaluation delay_s failures",
 )
 @dataclass(frozen=True, slots=True)
 class Report:
@@ -178,6 +178,8 @@ class Report:
         limit: the highest limit of an ack to this incarnation.
         features: this manager's abilities beyond version 2.
         evaluation: the one that the newest ack asks for; None: none was begun.
+        delay_s: the age of the oldest batch in the window; None: not said.
+        failures: of single environments, which were made again; a part of their episodes is lost.
     """
 
     manager: Id
@@ -198,6 +200,8 @@ class Report:
     evaluation: Annotated[EvaluationReport | None, optional_map(EvaluationReport, "evaluation")] = (
         None
     )
+    delay_s: Mean = None
+    failures: Count = 0
 
     def check(self) -> None:
         """Refuse counts that contradict one another."""

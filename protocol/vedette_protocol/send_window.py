@@ -4,7 +4,7 @@ The manager calls it in this order::
 
     window = Window(manager, incarnation, run_id, schema, max_batches=1024, max_bytes=64 << 20)
     while window.has_room(len(payload)):
-        window.add_batch(actor, epoch, version, rows, payload)
+        window.add_batch(actor, epoch, version, rows, payload, now=now)
     for batch in window.next_batches(now):        # below the limit of the acks
         send(encode(batch))
     window.on_ack(ack, now)                       # frees the settled batches
@@ -18,6 +18,7 @@ incarnation: sequence numbers of two runs must not get into one ledger.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable
 from typing import Final, Literal, TypeAlias
@@ -30,8 +31,9 @@ STALL_S: Final = 5.0
 _tuple: Final = tuple.__new__
 
 
-_Fresh: TypeAlias = tuple[int, int, int, int, Buffer, int]
-"""A batch that was not sent yet: actor, epoch, version, rows, payload, env_steps."""
+_Fresh: TypeAlias = tuple[int, int, int, int, Buffer, int, float]
+"""A batch that was not sent yet: actor, epoch, version, rows, payload, env_steps, and when it was
+added."""
 
 
 class Window:
@@ -46,6 +48,7 @@ class Window:
         max_batches, max_bytes: limits of the contents.
         on_full: ``"block"``: the producer waits for room; ``"drop_oldest"``: the oldest unsent
             batch is dropped and counted (the new one, if all others were sent).
+        max_age_s: unsent batches older than this are dropped and counted (`drop_old`).
     """
 
     def __init__(
@@ -58,6 +61,7 @@ class Window:
         max_batches: int,
         max_bytes: int,
         on_full: OnFull = "block",
+        max_age_s: float = math.inf,
     ) -> None:
         if max_batches < 1 or max_bytes < 1:
             raise ValueError(f"a window of {max_batches} batches, {max_bytes} bytes holds nothing")
@@ -68,6 +72,7 @@ class Window:
         self.max_batches = max_batches
         self.max_bytes = max_bytes
         self.on_full = on_full
+        self.max_age_s = max_age_s
         self.produced = self.dropped = self.settled = self.rejected = self.resent = 0
         self.bytes = 0
         self.sequenced = 0
@@ -76,6 +81,7 @@ class Window:
         """The lowest sequence number that may still be sent."""
         self._fresh: deque[_Fresh] = deque()  # not sent yet, without a number
         self._numbered: dict[int, Batch] = {}  # sent at least once and not settled, ascending
+        self._added_at: dict[int, float] = {}  # those of `_numbered`
         self._sent_at: dict[int, float] = {}  # the outstanding ones, and the time of sending
         self._again: deque[int] = deque()  # the others, to send again, ascending
         self.limit = 0
@@ -116,11 +122,13 @@ class Window:
         rows: int,
         payload: Buffer,
         env_steps: int | None = None,
+        now: float = 0.0,
     ) -> int:
         """Add a batch. Return the number of rows that were dropped to make room for it.
 
         Args:
             env_steps: environment steps since the actor's last batch; None: as many as rows.
+            now: the time from which its delay is counted.
 
         The caller must not write to the payload any more: it is sent as it is, perhaps repeatedly.
 
@@ -138,7 +146,7 @@ class Window:
                 return dropped + rows
         self.produced += rows
         steps = rows if env_steps is None else env_steps
-        self._fresh.append((actor, epoch, version, rows, payload, steps))
+        self._fresh.append((actor, epoch, version, rows, payload, steps, now))
         self.bytes += size
         return dropped
 
@@ -150,6 +158,23 @@ class Window:
         while self._fresh and not self.has_room(size):
             dropped += self._drop(self._fresh.popleft())
         return dropped
+
+    def drop_old(self, now: float) -> int:
+        """Drop unsent batches that are older than `max_age_s`. Return the number of rows."""
+        fresh = self._fresh
+        dropped = 0
+        while fresh and now - fresh[0][-1] > self.max_age_s:
+            dropped += self._drop(fresh.popleft())
+        return dropped
+
+    def delay_s(self, now: float) -> float:
+        """Return how old the oldest batch is that is not settled; 0 where all are."""
+        oldest = next(iter(self._added_at.values()), None)
+        if oldest is None:
+            if not self._fresh:
+                return 0.0
+            oldest = self._fresh[0][-1]
+        return max(0.0, now - oldest)
 
     def next_batches(self, now: float, limit: int = 64) -> list[Batch]:
         """Return the batches to send now, at most `limit`: first those to send again, in order.
@@ -179,6 +204,7 @@ class Window:
             return
         fresh = self._fresh
         numbered = self._numbered
+        added_at = self._added_at
         sent_at = self._sent_at
         run_id = self.run_id
         manager = self.manager
@@ -188,7 +214,7 @@ class Window:
         seq = self.sequenced
         until = min(self.limit, seq + min(limit - len(batches), len(fresh)))
         while seq < until:
-            actor, epoch, version, rows, payload, env_steps = fresh.popleft()
+            actor, epoch, version, rows, payload, env_steps, added_at[seq] = fresh.popleft()
             # Twice as fast as calling `Batch`, which does the same.
             numbered[seq] = batch = _tuple(
                 Batch,
@@ -266,7 +292,13 @@ class Window:
         return dropped
 
     def make_report(
-        self, host: str, state: ReportedState, actors: tuple[ActorReport, ...] = ()
+        self,
+        host: str,
+        state: ReportedState,
+        actors: tuple[ActorReport, ...] = (),
+        *,
+        delay_s: float | None = None,
+        failures: int = 0,
     ) -> Report:
         """Make the manager's report with the counts of this window."""
         return Report(
@@ -284,6 +316,8 @@ class Window:
             base=self.base,
             actors=actors,
             limit=self.limit,
+            delay_s=delay_s,
+            failures=failures,
         )
 
     def stats(self) -> dict[str, float]:
@@ -302,7 +336,7 @@ class Window:
         }
 
     def _drop(self, fresh: _Fresh) -> int:
-        _, _, _, rows, payload, _ = fresh
+        _, _, _, rows, payload, _, _ = fresh
         self.bytes -= len(payload)
         self.dropped += rows
         return rows
@@ -338,6 +372,7 @@ class Window:
 
     def _free(self, settled: Iterable[int]) -> None:
         numbered = self._numbered
+        added_at = self._added_at
         sent_at = self._sent_at
         bytes_freed = rows_freed = 0
         for seq in settled:
@@ -346,6 +381,7 @@ class Window:
                 continue
             bytes_freed += len(batch.payload)
             rows_freed += batch.rows
+            added_at.pop(seq, None)
             sent_at.pop(seq, None)
         self.bytes -= bytes_freed
         self.settled += rows_freed

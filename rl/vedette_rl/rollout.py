@@ -55,13 +55,15 @@ class RolloutLoop:
         while not loop.sync(): ...               # until there is a model to act on
         loop.begin()
         while not stopped:
-            push(loop.step(), loop.made_by)      # 0 or more transitions
+            step = loop.play()
+            if envs.lost:                        # what follows does not follow what was before
+                push(loop.flush(), loop.made_by)
+            push(loop.process(step), loop.made_by)      # 0 or more transitions
         push(loop.flush(), loop.made_by)
 
-    A step has three parts, for those who step the environments themselves::
+    Those who step the environments themselves take `play` apart::
 
-        step = envs.step(loop.act())
-        push(loop.process(loop.on_step(step)), loop.made_by)
+        step = loop.on_step(envs.step(loop.act()))
 
     Args:
         envs: the environments.
@@ -81,7 +83,7 @@ class RolloutLoop:
         n_step: int,
         agent: str = "",
     ) -> None:
-        self._envs = envs
+        self.envs = envs
         self._policy = policy
         self._processor = processor
         self._act = act_of(policy)
@@ -118,20 +120,20 @@ class RolloutLoop:
 
     def begin(self) -> None:
         """Begin new episodes everywhere."""
-        self._obs = self._envs.reset()
-        self._begins = np.ones(len(self._envs), np.bool_)
+        self._obs = self.envs.reset()
+        self._begins = np.ones(len(self.envs), np.bool_)
 
     def mark_begun(self, which: NDArray[np.bool_]) -> None:
         """Episodes of these environments ``(E,)`` begin with what is seen now."""
         self._begins = self._begins | which
 
-    def step(self) -> Columns:
-        """Step every environment once; the transitions that this completes, the caller's own.
+    def play(self) -> Step:
+        """Step every environment once; returns what is to be processed.
 
         Raises:
             ModelMismatchError: as `sync`.
         """
-        return self.process(self.on_step(self._envs.step(self.act())))
+        return self.on_step(self.envs.step(self.act()))
 
     def act(self) -> NDArray[Any]:
         """Choose actions ``(E, *shape)`` by the newest model.
@@ -143,7 +145,7 @@ class RolloutLoop:
         self.sync()
         action = self._act(self._obs, explore=True, begins=self._begins)
         if self._unchecked:
-            check_actions(self._unchecked, action, self._envs.spaces.action, len(self._envs))
+            check_actions(self._unchecked, action, self.envs.spaces.action, len(self.envs))
             self._unchecked = ""
         return action
 
@@ -155,7 +157,7 @@ class RolloutLoop:
         """
         if self._columns:
             acted = self._columns()
-            check_rows(acted, len(self._envs), "environments")
+            check_rows(acted, len(self.envs), "environments")
             step = replace(step, extra={**step.extra, **acted})
         self.env_steps += int(np.count_nonzero(step.valid))
         self._acted_on.append(self.acting_on)
@@ -177,11 +179,11 @@ class RolloutLoop:
 
     def pop_finished_episodes(self) -> list[tuple[float, int]]:
         """(return, length) of the episodes that ended since the last call."""
-        return self._envs.pop_finished_episodes()
+        return self.envs.pop_finished_episodes()
 
     def close(self) -> None:
         """Close the environments."""
-        self._envs.close()
+        self.envs.close()
 
 
 def check_actions(name: str, actions: Any, space: gym.Space[Any], envs: int) -> None:

@@ -572,6 +572,12 @@ def foreign_error_message(error: BaseException) -> str:
     return f"{type(error).__name__}: {message}" + (f" ({where})" if where else "")
 
 
+def describe_with_notes(error: Exception | SystemExit) -> str:
+    """An exception and its notes in one line."""
+    notes = printable(" ".join(getattr(error, "__notes__", ())), None)
+    return error_message(error) + (f"; {notes}" if notes else "")
+
+
 _OUR_PACKAGES = map(find_spec, ("vedette", "vedette_services", "vedette_rl", "vedette_protocol"))
 _NOT_USER_CODE = (
     *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
@@ -583,9 +589,14 @@ def user_code_location(error: BaseException) -> str:
     """The innermost line of code that is neither ours nor installed, as ``file.py:7, in step``; ""
     where there is none."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if frame.filename.endswith(".py") and not frame.filename.startswith(_NOT_USER_CODE):
+        if is_user_code(frame.filename):
             return f"{Path(frame.filename).name}:{frame.lineno}, in {frame.name}"
     return ""
+
+
+def is_user_code(file: str) -> bool:
+    """Return True for a Python file that is neither ours nor installed."""
+    return file.endswith(".py") and not file.startswith(_NOT_USER_CODE)
 
 
 class HandoverError(ServicesError):

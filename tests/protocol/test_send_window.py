@@ -283,3 +283,38 @@ def test_what_is_settled_or_to_be_sent_again_is_not_outstanding() -> None:
     held.on_ack(ack(contiguous=2), 0.0)
     assert len(held.next_batches(0.0)) == 2
     assert held.outstanding == 2
+
+
+def test_unsent_batches_that_are_too_old_are_dropped_and_counted() -> None:
+    held = Window("m", 7, "run", SCHEMA, max_batches=99, max_bytes=9999, max_age_s=30.0)
+    held.on_ack(ack(limit=1), 0.0)
+    for second in range(40):
+        held.add_batch(0, 1, 0, 10, bytes(10), now=float(second))
+        held.next_batches(float(second))
+    assert held.drop_old(40.0) == 90  # those of seconds 1 to 9; that of 0 was sent
+    assert (held.dropped, held.batches, held.bytes) == (90, 31, 310)
+    assert held.drop_old(40.0) == 0
+    held.on_ack(ack(1, limit=99), 40.0)
+    assert len(held.next_batches(40.0)) == 30
+    assert held.drop_old(100.0) == 0
+
+
+def test_the_delay_is_the_age_of_the_oldest_batch_that_is_not_settled() -> None:
+    held = window()
+    assert held.delay_s(9.0) == 0.0
+    held.on_ack(ack(limit=2), 0.0)
+    for second in (1, 2, 3):
+        held.add_batch(0, 1, 0, 10, bytes(10), now=float(second))
+    assert held.delay_s(9.0) == 8.0
+    held.next_batches(9.0)
+    assert held.delay_s(10.0) == 9.0
+    held.resend_all()
+    assert held.delay_s(11.0) == 10.0
+    held.on_ack(ack(1, limit=2), 11.0)
+    assert held.delay_s(11.0) == 9.0
+    held.on_ack(ack(2, limit=2), 11.0)
+    assert held.delay_s(11.0) == 8.0  # not sent
+    held.on_ack(ack(2, limit=9), 11.0)
+    held.next_batches(11.0)
+    held.on_ack(ack(3, limit=9), 11.0)
+    assert held.delay_s(11.0) == 0.0

@@ -168,6 +168,7 @@ EXAMPLES: dict[str, Message] = {
             0x1122334455667788, 2, 1504, 20, 181.5, 12.25, 150.0, 200.0, 181.5, 3
         ),
     ),
+    "report-of-late-samples": replace(REPORT, delay_s=12.5, failures=3),
     "run": RUN,
     "run-with-evaluations": replace(
         RUN,

@@ -68,7 +68,7 @@ def test_it_explores_on_the_newest_model() -> None:
     for version in (1, 1, 2, 7, 7, 7):
         if version != models.version:
             models.publish(version)
-        loop.step()
+        loop.process(loop.play())
     assert policy.asked == [(version, True) for version in (1, 1, 2, 7, 7, 7)]
     assert loop.acting_on == (0, 7)
     assert loop.env_steps == 12
@@ -83,7 +83,7 @@ def test_a_transition_is_as_old_as_the_model_that_began_it() -> None:
     made_by = []
     for version in (1, 2, 3, 4):
         models.publish(version)
-        loop.step()
+        loop.process(loop.play())
         made_by.append(loop.made_by)
     assert made_by == [(0, 1), (0, 1), (0, 2), (0, 3)]
     loop.close()
@@ -114,7 +114,7 @@ def test_environments_that_others_step_give_the_same_transitions(kind: Any, once
     envs.begin(pushed.reset()[0])
     loop.begin(), other.begin()
     for number in range(25):
-        expected = whole(loop.step(), framed)
+        expected = whole(loop.process(loop.play()), framed)
         action = other.act()
         obs, *outcome, _ = pushed.step(envs.action_to_environment(action))
         step = other.on_step(envs.push(action, outcome[0], obs, *outcome[1:]))

@@ -71,7 +71,7 @@ SAID: dict[str, Any] = {
             "id": "m",
             "host": 'h"1',
             "state": "running",
-            "window": {"batches": 1, "bytes": 10},
+            "window": {"batches": 1, "bytes": 10, "delay_s": 0.5},
             "last_seen_s": 0.2,
             "actors": [
                 {

@@ -1,6 +1,6 @@
 """``python -m vedette.cli``: how a daemon starts others."""
 
-from vedette.cli.app import main
+from vedette.cli.process import main
 
 if __name__ == "__main__":
     main()

@@ -47,11 +47,14 @@ from vedette_services.errors import (
     is_self_explanatory,
 )
 from vedette_services.host.exit_report import send_exit_report, take_report_descriptor
-from vedette_services.host.logs import tolerate_full_disk
+from vedette_services.host.output import open_closed_streams, tolerate_lost_output
 from vedette_services.host.processes import PARENT_VARIABLE, die_with_parent, stop_signals
 from vedette_services.host.system import require_daemons, runs_daemons
 
 _DAEMONS = ("run", "learner", "actors", "dashboard")
+_ONLY_PRINT = ("status", "list", "runs", "config", "doctor")
+"""Commands that are over once nobody reads what they print."""
+
 _NOT_ON_WINDOWS = (*_DAEMONS, "keys")
 
 _MISUSE: type[Exception] = typer.BadParameter.__bases__[0]
@@ -133,13 +136,18 @@ def _vedette(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command and exit with its status. Every error is a line on stderr."""
+    open_closed_streams()
     _join_parent()
     _print_what_is_possible()
     parent = take_report_descriptor()
     asked = sys.argv[1:] if arguments is None else arguments
-    if asked and asked[0] in _DAEMONS and runs_daemons():
+    is_daemon = bool(asked) and asked[0] in _DAEMONS and runs_daemons()
+    if is_daemon:
         _exit_on_signal()
-        tolerate_full_disk()
+    only_prints = bool(asked) and asked[0] in _ONLY_PRINT
+    tolerate_lost_output(
+        full_disk=is_daemon, on_reader_gone=_exit_quietly if only_prints else _go_on
+    )
     _refuse_empty(asked)
     execute(app, "vedette", asked, parent)
 
@@ -265,6 +273,15 @@ def error_lines(error: Exception | SystemExit) -> list[str]:
     explained = is_self_explanatory(error) and not nameless
     hint = "" if explained or os.environ.get(TRACEBACK) else f" ({TRACEBACK}=1 shows where)"
     return [f"{error_message(error)}{hint}"]
+
+
+def _exit_quietly() -> None:
+    """Exit once nobody reads what a command prints that does nothing else."""
+    os._exit(DONE)
+
+
+def _go_on() -> None:
+    """Do what the command is for all the same."""
 
 
 def _exit_on_signal() -> None:

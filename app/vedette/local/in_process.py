@@ -197,6 +197,7 @@ class InProcessRun:
         self._epoch = identity.epoch
         self._evaluate_until = clock() + (config.stop.max_seconds or math.inf)  # evaluations end
         self._gave_up = False
+        self._evaluation_is_open = False
         self._unevaluated = ""  # why the last model has no evaluation
         self._event_log = RunEventLog(run.events_file)
         self._failures = RateLimitedLog()
@@ -295,6 +296,10 @@ class InProcessRun:
         actors = self._manager.actors.values()
         for actor in actors:
             actor.step()
+        if actors and not self._evaluation_is_open:
+            self._evaluation_is_open = True
+            if self.config.learner.eval_interval:
+                self._evaluation.open()  # once the actors have their environments
         self._pass_time(STEP_S if actors else _WAIT_S)
 
     def _pass_time(self, seconds: float) -> None:
@@ -457,7 +462,8 @@ def run_in_process(plan: StartPlan, *, view: View | None = None, signals: bool =
         RunInUseError: another learner runs here.
         UnsavedEndError: the run has ended, and its end could not be written.
     """
-    config, run = plan.config, RunDirectory(plan.out)
+    # Threads write checkpoints and records while an environment may be in a folder of its own.
+    config, run = plan.config, RunDirectory(plan.out.absolute())
     run.make()
     shown = view or View()
     try:
@@ -466,7 +472,7 @@ def run_in_process(plan: StartPlan, *, view: View | None = None, signals: bool =
 
         def leave() -> None:
             shown.release()
-            exit_at_once(plan.out)
+            exit_at_once(run.root)  # perhaps in an environment's folder
 
         stop = StopSignals(leave=leave) if signals else None
         with shown, record_provenance(config, run):

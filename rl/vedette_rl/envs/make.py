@@ -24,7 +24,9 @@ from vedette_rl.envs.native_vector_env import (
     make_native_vector,
     make_vector,
 )
+from vedette_rl.envs.process_guard import ProcessGuard
 from vedette_rl.envs.registry import AllowImport, find_spec, import_environment_module, install_hint
+from vedette_rl.envs.slow_calls import SlowCall
 from vedette_rl.envs.spaces import Spaces, agent_spaces, declared_spaces
 from vedette_rl.envs.vector_env import (
     Env,
@@ -53,6 +55,7 @@ def make_env(
     allow_import: AllowImport | None = None,
     render_mode: str | None = None,
     check: bool = False,
+    guard: ProcessGuard | None = None,
 ) -> Env:
     """One environment, wrapped as configured.
 
@@ -63,6 +66,7 @@ def make_env(
         render_mode: as Gymnasium has it, e.g. ``rgb_array``; None renders nothing.
         check: keep Gymnasium's checks of call order and types, which cost more than a small
             environment's step.
+        guard: calls it, and is to call what is made; None: one of its own.
 
     Raises:
         UnknownEnvironmentError: nothing of that name can be made here, with the nearest names or
@@ -70,6 +74,21 @@ def make_env(
         ImportNotAllowedError: `allow_import` refused.
         CannotRenderError: it can be made, but not with a `render_mode`.
     """
+    guard = guard or ProcessGuard()
+    with SlowCall("made"):
+        return guard.make(
+            _make_env, config, allow_import=allow_import, render_mode=render_mode, check=check
+        )
+
+
+def _make_env(
+    config: EnvConfig,
+    *,
+    allow_import: AllowImport | None = None,
+    render_mode: str | None = None,
+    check: bool = False,
+) -> Env:
+    """Make an environment as `make_env` says."""
     # A vector form may show other observations, or be all that there is.
     if config.is_vector_form or (spec := find_spec(config, allow_import)).entry_point is None:
         return SingleOfVector(make_vector(config, 1, allow_import, render_mode=render_mode))
@@ -128,7 +147,7 @@ def _explain_arguments(error: str) -> str:
 
 def _can_be_made(config: EnvConfig, allow_import: AllowImport | None) -> bool:
     try:
-        make_env(config, allow_import=allow_import).close()
+        _make_env(config, allow_import=allow_import).close()
     except UnknownEnvironmentError:
         return False
     return True
@@ -158,19 +177,25 @@ def make_vector_environment(
     if count < 1:
         raise ValueError(f"a vector has at least one environment, not {count}")
     rewards = RewardTransform(config.reward_scale, config.reward_clip)
+    guard = ProcessGuard()
     if config.is_vector_form or (
-        config.vectorization == "auto" and find_spec(config, allow_import).entry_point is None
+        config.vectorization == "auto"
+        and guard.make(find_spec, config, allow_import).entry_point is None
     ):
-        return NativeVectorEnv(make_vector(config, count, allow_import), seed=seed, rewards=rewards)
+        with SlowCall("made"):
+            vector = guard.make(make_vector, config, count, allow_import)
+        return NativeVectorEnv(vector, seed=seed, rewards=rewards, guard=guard)
     side_by_side = config.stepping in ("threads", "processes")
     many = count >= AUTO_VECTOR_COUNT and not side_by_side
     if config.vectorization == "auto" and many and has_vector_form(config, allow_import):
-        with closing(make_env(config, allow_import=allow_import)) as single:
-            vector = make_native_vector(single, config, count, allow_import)
-        if vector is not None:
-            return NativeVectorEnv(vector, seed=seed, rewards=rewards)
-    group = make_group(config, count, allow_import=allow_import, make_processes=make_processes)
-    return LoopVectorEnv(group, seed=seed, rewards=rewards)
+        with closing(make_env(config, allow_import=allow_import, guard=guard)) as single:
+            native = guard.make(make_native_vector, single, config, count, allow_import)
+        if native is not None:
+            return NativeVectorEnv(native, seed=seed, rewards=rewards, guard=guard)
+    group = make_group(
+        config, count, allow_import=allow_import, make_processes=make_processes, guard=guard
+    )
+    return LoopVectorEnv(group, seed=seed, rewards=rewards, makes_again=True)
 
 
 MakeProcesses = Callable[[EnvConfig, int], EnvGroup]
@@ -183,32 +208,40 @@ def make_group(
     *,
     allow_import: AllowImport | None = None,
     make_processes: MakeProcesses | None = None,
+    guard: ProcessGuard | None = None,
 ) -> EnvGroup:
     """Make `count` single environments that are stepped together as `env.stepping` says.
 
     Args:
         make_processes: starts environments for ``processes``, which nothing here may start; without
             it they are stepped one after another, with the same results.
+        guard: is to call them; None: one of their own.
 
     Raises:
         UnknownEnvironmentError, ImportNotAllowedError: as `make_env`.
     """
-    make = partial(make_env, config, allow_import=allow_import)
+    guard = guard or ProcessGuard()
+    make = partial(_make_env, config, allow_import=allow_import)
     stepping = config.stepping if count > 1 else "serial"
     # Processes import what the configuration names without asking anybody.
     if stepping == "processes" and make_processes is not None and allow_import is None:
         return make_processes(config, count)
     group: SerialEnvs | ThreadedEnvs
     if stepping == "threads":
-        group = ThreadedEnvs(make, count)
+        group = ThreadedEnvs(make, count, guard)
     else:
-        group = SerialEnvs([make() for _ in range(count)])
+        group = SerialEnvs([_made(make, guard) for _ in range(count)], make, guard)
     if len({id(env.unwrapped) for env in group.envs}) < count:
         with suppress(Exception):  # it is closed several times
             group.close()
         why = "it gives the same environment at every call: make a new one in it"
         raise UnknownEnvironmentError(config.id, why)
     return group
+
+
+def _made(make: Callable[[], Env], guard: ProcessGuard) -> Env:
+    with SlowCall("made"):
+        return guard.make(make)
 
 
 def probe_environment(config: EnvConfig, *, allow_import: AllowImport | None = None) -> Spaces:
@@ -218,11 +251,13 @@ def probe_environment(config: EnvConfig, *, allow_import: AllowImport | None = N
         UnknownEnvironmentError, ImportNotAllowedError: as `make_env`.
         SpaceLayoutError, EnvironmentFaultError, CustomNetworkError: as `examine_environment`.
     """
-    env = make_env(config, allow_import=allow_import, check=True)
+    guard = ProcessGuard()
+    env = make_env(config, allow_import=allow_import, check=True, guard=guard)
     try:
-        return examine_environment(env, config)
+        with SlowCall("reset and stepped"):
+            return guard.call(examine_environment, env, config)
     finally:
-        env.close()
+        guard.call(env.close)
 
 
 def examine_environment(env: Env, config: EnvConfig) -> Spaces:
@@ -288,11 +323,12 @@ def environment_action_space(
     gives it as agents see it. It raises what `make_env` raises."""
     if config.action is not None:
         return config.action.build()
-    env = make_env(config, allow_import=allow_import)
+    guard = ProcessGuard()
+    env = make_env(config, allow_import=allow_import, guard=guard)
     try:
         return env.action_space
     finally:
-        env.close()
+        guard.call(env.close)
 
 
 def _check_finite(config: EnvConfig, came_from: str, columns: Mapping[str, Any]) -> None:

@@ -30,7 +30,9 @@ from vedette_rl.envs.layout import (
     find_intervention,
     row_of_batch,
 )
+from vedette_rl.envs.process_guard import ProcessGuard
 from vedette_rl.envs.registry import AllowImport, find_spec
+from vedette_rl.envs.slow_calls import SlowCall
 from vedette_rl.envs.vector_env import (
     Env,
     VectorEnvironment,
@@ -49,23 +51,33 @@ class NativeVectorEnv(VectorEnvironment):
         envs: closed with this one.
         seed: the seed of the whole vector.
         rewards: the conversion of rewards for transitions.
+        guard: calls them.
 
     Raises:
         UnknownEnvironmentError: it declares no autoreset mode, so it is unknown which of its rows
             are transitions.
     """
 
-    def __init__(self, envs: VectorEnv, *, seed: int, rewards: RewardTransform | None = None):
+    def __init__(
+        self,
+        envs: VectorEnv,
+        *,
+        seed: int,
+        rewards: RewardTransform | None = None,
+        guard: ProcessGuard | None = None,
+    ):
         super().__init__(
             envs.single_observation_space, envs.single_action_space, envs.num_envs, rewards
         )
         self._envs = envs
+        self._guard = guard or ProcessGuard()
         self._mode = autoreset_mode(envs)
         self._seed: int | None = int(np.random.SeedSequence(seed).generate_state(1)[0] >> 1)
         self._resetting = np.zeros(envs.num_envs, np.bool_)
 
     def reset(self) -> Columns:
-        obs, _ = self._envs.reset(seed=self._seed)
+        with SlowCall("reset"):
+            obs, _ = self._guard.call(self._envs.reset, seed=self._seed)
         self._seed = None
         self._current = 0
         self._resetting = np.zeros(len(self), np.bool_)
@@ -76,8 +88,8 @@ class NativeVectorEnv(VectorEnvironment):
     def step(self, action: NDArray[Any]) -> Step:
         """Step every environment. A row that only reset is not `valid`."""
         action = self._action_column(action)
-        batch, reward, terminated, truncated, infos = self._envs.step(
-            self._actions.to_environment(action)
+        batch, reward, terminated, truncated, infos = self._guard.call(
+            self._envs.step, self._actions.to_environment(action)
         )
         valid = ~self._resetting
         terminated, truncated = terminated & valid, truncated & valid
@@ -107,7 +119,9 @@ class NativeVectorEnv(VectorEnvironment):
         if not done.any():
             return False
         if self._mode is AutoresetMode.DISABLED:
-            batch, _ = self._envs.reset(options={"reset_mask": done.copy()})
+            with SlowCall("reset"):
+                options = {"reset_mask": done.copy()}
+                batch, _ = self._guard.call(self._envs.reset, options=options)
         self._layout.write_all(init_obs, batch)
         for name, column in init_obs.items():
             column[~done] = next_obs[name][~done]
@@ -124,7 +138,7 @@ class NativeVectorEnv(VectorEnvironment):
         return getattr(self._envs.unwrapped, name, None)
 
     def close(self) -> None:
-        self._envs.close()
+        self._guard.call(self._envs.close)
 
 
 def _interventions(infos: dict[str, Any], valid: NDArray[Any]) -> list[Intervention]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from queue import SimpleQueue
 from threading import Thread
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from vedette_rl.core import Columns, Step
 from vedette_rl.core.columns import INTERVENED, copy_columns
 from vedette_rl.envs.description import EnvDescription, describe_environment
+from vedette_rl.envs.failures import EnvironmentFailure, FailureJudge, OnFailure
 from vedette_rl.envs.layout import (
     ActionConverter,
     Intervention,
@@ -26,6 +28,8 @@ from vedette_rl.envs.layout import (
     find_intervention,
     read_flags,
 )
+from vedette_rl.envs.process_guard import ProcessGuard
+from vedette_rl.envs.slow_calls import SlowCall
 from vedette_rl.envs.spaces import agent_spaces
 
 Env = gym.Env[Any, Any]
@@ -127,6 +131,11 @@ class VectorEnvironment:
         self._intervened = np.zeros(count, np.bool_)
         self.marks_interventions = False
         """Steps have the column `INTERVENED`."""
+        self.on_failure: OnFailure | None = None
+        """Told of each environment that fails and is made again."""
+        self.lost: Sequence[int] = ()
+        """Environments that failed in the last step and were made again: nothing of that step is a
+        transition, and nothing that follows belongs to what was before."""
 
     def __len__(self) -> int:
         return self._count
@@ -232,9 +241,23 @@ class EnvGroup:
         self.truncated = np.zeros(count, np.bool_)
         self.interventions: list[Intervention] = []
         """Of the last step."""
+        self.keeps_failures = False
+        """What an environment raises is kept in `failures`, and the others go on."""
+        self.failures: list[tuple[int, Exception]] = []
+        """Environments that failed in the last call, and what they raised; nothing of them was
+        written."""
 
     def __len__(self) -> int:
         return len(self.reward)
+
+    @property
+    def can_replace(self) -> bool:
+        """True if an environment can be made again."""
+        return False
+
+    def replace(self, i: int) -> None:
+        """Close an environment that has failed, and make another one in its place."""
+        raise NotImplementedError
 
     def reset(
         self, which: Sequence[int], seeds: Sequence[int | None], obs: Columns, rows: Sequence[int]
@@ -278,15 +301,58 @@ class _LocalEnvs(EnvGroup):
 
     Args:
         envs: E environments of the same spaces.
+        make: makes another one; None: one that fails is not made again.
+        guard: calls them.
     """
 
-    def __init__(self, envs: Sequence[Env]) -> None:
+    def __init__(
+        self, envs: Sequence[Env], make: Callable[[], Env] | None, guard: ProcessGuard | None
+    ) -> None:
         super().__init__(describe_environment(envs[0]), len(envs))
         self.envs = list(envs)
+        self._make = make
+        self._guard = guard or ProcessGuard()
         self._flagged = False  # a flag may be set
+
+    @property
+    def can_replace(self) -> bool:
+        return self._make is not None
 
     def attribute(self, name: str) -> Any:
         return self.envs[0].get_wrapper_attr(name)
+
+    def _fail(self, i: int, error: Exception) -> None:
+        """Keep what an environment has raised.
+
+        Raises:
+            Exception: it is not to be kept.
+        """
+        self._note(error, i, self.envs[i])
+        if not self.keeps_failures:
+            raise error
+        self.failures.append((i, error))
+
+    def _write_sound(
+        self, results: Sequence[tuple[Any, ...] | None], obs: Columns, chosen: Sequence[int]
+    ) -> bool:
+        """Write what the environments returned that have not failed."""
+        sound = [k for k, result in enumerate(results) if result is not None]
+        count = len(results)
+        self.reward[:count] = 0.0
+        self.terminated[:count] = self.truncated[:count] = False
+        self._flagged = True
+        self.interventions = []
+        for k in sound:
+            seen, reward, terminated, truncated, info = results[k] or ()
+            self.layout.write(obs, k, seen)
+            self.reward[k] = reward
+            env = self.envs[chosen[k]]
+            (self.terminated[k],), (self.truncated[k],) = read_flags(
+                env, (terminated,), (truncated,)
+            )
+            if info and (action := find_intervention(info)) is not None:
+                self.interventions.append((k, action))
+        return bool(self.terminated[:count].any() or self.truncated[:count].any())
 
     def _write(self, results: Sequence[tuple[Any, ...]], obs: Columns) -> bool:
         """Write what the environments returned. One assignment a column: a place at a time costs
@@ -318,33 +384,72 @@ class SerialEnvs(_LocalEnvs):
 
     Args:
         envs: E environments of the same spaces; closed with the group.
+        make, guard: as `_LocalEnvs` has them.
     """
 
-    def __init__(self, envs: Sequence[Env]) -> None:
-        super().__init__(envs)
+    def __init__(
+        self,
+        envs: Sequence[Env],
+        make: Callable[[], Env] | None = None,
+        guard: ProcessGuard | None = None,
+    ) -> None:
+        super().__init__(envs, make, guard)
         self._steps = [env.step for env in envs]
 
     def reset(
         self, which: Sequence[int], seeds: Sequence[int | None], obs: Columns, rows: Sequence[int]
     ) -> None:
-        for i, seed, row in zip(which, seeds, rows, strict=True):
-            self.layout.write(obs, row, self.envs[i].reset(seed=seed)[0])
+        self.failures = []
+        with SlowCall("reset"):
+            begun = self._guard.call(self._reset_each, which, seeds)
+        for row, first in zip(rows, begun, strict=True):
+            if first is not None:
+                self.layout.write(obs, row, first[0])
+
+    def _reset_each(
+        self, which: Sequence[int], seeds: Sequence[int | None]
+    ) -> list[tuple[Any, Any] | None]:
+        begun: list[tuple[Any, Any] | None] = []
+        for i, seed in zip(which, seeds, strict=True):
+            try:
+                begun.append(self.envs[i].reset(seed=seed))
+            except Exception as error:  # noqa: BLE001 - an environment may raise anything
+                self._fail(i, error)
+                begun.append(None)
+        return begun
 
     def step(self, actions: NDArray[Any], obs: Columns, which: Sequence[int] | None = None) -> bool:
-        steps = self._steps if which is None else [self._steps[i] for i in which]
-        results: list[tuple[Any, ...]] = []
-        try:
-            for step, action in zip(steps, actions, strict=True):
-                results.append(step(action))
-        except Exception as e:
-            i = len(results) if which is None else which[len(results)]
-            self._note(e, i, self.envs[i])
-            raise
+        chosen = range(len(self)) if which is None else which
+        if self.failures:
+            self.failures = []
+        results = self._guard.call(self._step_each, actions, chosen)
+        if self.failures:
+            return self._write_sound(results, obs, chosen)
         return self._write(results, obs)
+
+    def _step_each(self, actions: NDArray[Any], chosen: Sequence[int]) -> list[Any]:
+        results: list[Any] = []
+        steps = self._steps
+        for i, action in zip(chosen, actions, strict=True):
+            try:
+                results.append(steps[i](action))
+            except Exception as error:  # noqa: BLE001 - an environment may raise anything
+                self._fail(i, error)
+                results.append(None)
+        return results
+
+    def replace(self, i: int) -> None:
+        assert self._make is not None, "`can_replace` says so"
+        with suppress(Exception):  # it is broken
+            self._guard.call(self.envs[i].close)
+        with SlowCall("made"):
+            env = self._guard.make(self._make)
+        self.envs[i] = env
+        self._steps[i] = env.step
 
     def close(self) -> None:
         for env in self.envs:
-            env.close()
+            self._guard.call(env.close)
 
 
 Call = tuple[int, Callable[[], Any]]
@@ -362,9 +467,13 @@ class ThreadedEnvs(_LocalEnvs):
     Args:
         make: makes an environment; called E times, in one thread after the other.
         count: E.
+        guard: keeps what they do to the process, but for what is a thread's own, in them.
     """
 
-    def __init__(self, make: Callable[[], Env], count: int) -> None:
+    def __init__(
+        self, make: Callable[[], Env], count: int, guard: ProcessGuard | None = None
+    ) -> None:
+        self._guard = guard = guard or ProcessGuard()
         self._calls: list[SimpleQueue[Callable[[], Any] | None]] = []
         self._results: SimpleQueue[tuple[int, Any, BaseException | None]] = SimpleQueue()
         self._threads: list[Thread] = []
@@ -376,11 +485,12 @@ class ThreadedEnvs(_LocalEnvs):
         self.envs: list[Env] = []
         try:
             for i in range(count):
-                self.envs += self._run([(i, make)])
+                with SlowCall("made"):
+                    self.envs += guard.make(self._run, [(i, make)])
         except BaseException:
             self.close()
             raise
-        super().__init__(self.envs)
+        super().__init__(self.envs, make, guard)
 
     def _serve(self, i: int) -> None:
         while (call := self._calls[i].get()) is not None:
@@ -389,8 +499,12 @@ class ThreadedEnvs(_LocalEnvs):
             except BaseException as error:  # noqa: BLE001 - it is raised where the call was made
                 self._results.put((i, None, error))
 
-    def _run(self, calls: Sequence[Call]) -> list[Any]:
-        """Make calls side by side; return their results in order, or raise the first error."""
+    def _run(self, calls: Sequence[Call], *, keeps: bool = False) -> list[Any]:
+        """Make calls side by side; return their results in order, or raise the first error.
+
+        Args:
+            keeps: errors of environments are kept; their results are None.
+        """
         for i, call in calls:
             self._calls[i].put(call)
         results: dict[int, tuple[Any, BaseException | None]] = {}
@@ -399,32 +513,40 @@ class ThreadedEnvs(_LocalEnvs):
             results[i] = result, error
         for i, _ in calls:
             if (failed := results[i][1]) is not None:
-                raise failed
+                if not keeps or not isinstance(failed, Exception):
+                    raise failed
+                self._fail(i, failed)
         return [results[i][0] for i, _ in calls]
 
     def reset(
         self, which: Sequence[int], seeds: Sequence[int | None], obs: Columns, rows: Sequence[int]
     ) -> None:
-        begun = self._run(
-            [
-                (i, partial(self.envs[i].reset, seed=seed))
-                for i, seed in zip(which, seeds, strict=True)
-            ]
-        )
-        for row, (first, _) in zip(rows, begun, strict=True):
-            self.layout.write(obs, row, first)
+        self.failures = []
+        calls = [
+            (i, partial(self.envs[i].reset, seed=seed))
+            for i, seed in zip(which, seeds, strict=True)
+        ]
+        with SlowCall("reset"):
+            begun = self._guard.call(self._run, calls, keeps=True)
+        for row, first in zip(rows, begun, strict=True):
+            if first is not None:
+                self.layout.write(obs, row, first[0])
 
     def step(self, actions: NDArray[Any], obs: Columns, which: Sequence[int] | None = None) -> bool:
+        self.failures = []
         chosen = range(len(self)) if which is None else which
-        calls = [(i, partial(self._step, i, a)) for i, a in zip(chosen, actions, strict=True)]
-        return self._write(self._run(calls), obs)
+        calls = [(i, partial(self.envs[i].step, a)) for i, a in zip(chosen, actions, strict=True)]
+        results = self._guard.call(self._run, calls, keeps=True)
+        if self.failures:
+            return self._write_sound(results, obs, chosen)
+        return self._write(results, obs)
 
-    def _step(self, i: int, action: Any) -> Any:
-        try:
-            return self.envs[i].step(action)
-        except Exception as error:
-            self._note(error, i, self.envs[i])
-            raise
+    def replace(self, i: int) -> None:
+        assert self._make is not None, "it was made by it"
+        with suppress(Exception):  # it is broken
+            self._guard.call(self._run, [(i, self.envs[i].close)])
+        with SlowCall("made"):
+            [self.envs[i]] = self._guard.make(self._run, [(i, self._make)])
 
     def close(self) -> None:
         """Close the environments, all of them, and end their threads.
@@ -435,6 +557,9 @@ class ThreadedEnvs(_LocalEnvs):
             BaseException: the first that one of them raised.
             TimeoutError: one does not come back from its step, or does not close.
         """
+        self._guard.call(self._close)
+
+    def _close(self) -> None:
         for i, env in enumerate(self.envs):
             self._calls[i].put(env.close)
         for calls in self._calls:
@@ -471,26 +596,57 @@ class LoopVectorEnv(VectorEnvironment):
         envs: a group, or E environments of the same spaces; closed with the vector.
         seed: the seed of the whole vector: each environment's own is derived from it.
         rewards: the conversion of rewards for transitions.
+        makes_again: one that fails is made again, where it can be and is not broken.
     """
 
     def __init__(
-        self, envs: EnvGroup | Sequence[Env], *, seed: int, rewards: RewardTransform | None = None
+        self,
+        envs: EnvGroup | Sequence[Env],
+        *,
+        seed: int,
+        rewards: RewardTransform | None = None,
+        makes_again: bool = False,
     ):
         group = envs if isinstance(envs, EnvGroup) else SerialEnvs(envs)
         env = group.description
         super().__init__(env.observation_space, env.action_space, len(group), rewards)
         self.group = group
-        words = np.random.SeedSequence(seed).generate_state(len(group))
+        root = np.random.SeedSequence(seed)
+        words = root.generate_state(len(group))
         self._seeds: list[int | None] = [int(word >> 1) for word in words]  # some want 31 bits
+        self._later_seeds = np.random.default_rng(root.spawn(1)[0])  # of those that are made again
         self._valid = np.ones(len(group), np.bool_)
+        self._judge = FailureJudge(len(group), self._tell_failure)
+        group.keeps_failures = makes_again and group.can_replace
 
     def reset(self) -> Columns:
         self._current = 0
         everywhere = range(len(self))
-        self.group.reset(everywhere, self._seeds, self._buffers[0], everywhere)
+        self._begin(everywhere, self._seeds, self._buffers[0])
         self._seeds = [None] * len(self)
         self._returns.reset()
         return self._buffers[0]
+
+    def _tell_failure(self, failure: EnvironmentFailure) -> None:
+        if self.on_failure is not None:
+            self.on_failure(failure)
+
+    def _begin(self, which: Sequence[int], seeds: Sequence[int | None], obs: Columns) -> None:
+        """Begin episodes in these environments; those that fail are made again."""
+        self.group.reset(which, seeds, obs, which)
+        while self.group.failures:
+            self._replace(self.group.failures, obs)
+
+    def _replace(self, failures: Sequence[tuple[int, Exception]], obs: Columns) -> None:
+        """Make environments again, and begin episodes in them, which may fail once more.
+
+        Raises:
+            Exception: one is broken.
+        """
+        made = [i for i, _ in failures]
+        self._judge.replace(self.group, failures)
+        words = self._later_seeds.integers(2**31, size=len(made))
+        self.group.reset(made, [int(word) for word in words], obs, made)
 
     def step(self, action: NDArray[Any]) -> Step:
         """Step every environment; an exception of one comes out as it is, with a note of which."""
@@ -498,25 +654,43 @@ class LoopVectorEnv(VectorEnvironment):
         group = self.group
         next_obs = self._buffer(1)
         ended = group.step(self._actions.to_environment(action), next_obs)
+        self._judge.steps += 1
+        taken_over = group.interventions
+        valid = self._valid
+        if self.lost:
+            self.lost = ()
+        if group.failures:
+            valid = self._replace_failed(next_obs)
         self._rewards.write(group.reward, self._reward)
-        self._returns.add(group.reward)
+        self._returns.add(group.reward, None if valid is self._valid else valid)
         if ended:
             self._reset_ended(next_obs, self._buffer(2))
         return self._outcome(
-            action,
-            group.interventions,
-            group.terminated,
-            group.truncated,
-            self._valid,
-            begins=ended,
+            action, taken_over, group.terminated, group.truncated, valid, begins=ended
         )
+
+    def _replace_failed(self, next_obs: Columns) -> NDArray[np.bool_]:
+        """Make the environments again that failed in a step; returns where it is a transition.
+
+        Their new episodes begin with what is seen next.
+        """
+        failures = self.group.failures
+        self.lost = [i for i, _ in failures]
+        valid = self._valid.copy()
+        valid[self.lost] = False
+        while failures:
+            self._replace(failures, next_obs)
+            failures = self.group.failures
+        self._returns.drop(~valid)
+        return valid
 
     def _reset_ended(self, next_obs: Columns, init_obs: Columns) -> None:
         done = self.group.terminated | self.group.truncated
         self._returns.end(done)
+        self._judge.on_ended(done)
         copy_columns(next_obs, init_obs)
         ended = np.flatnonzero(done).tolist()
-        self.group.reset(ended, [None] * len(ended), init_obs, ended)
+        self._begin(ended, [None] * len(ended), init_obs)
 
     def attribute(self, name: str) -> Any:
         try:

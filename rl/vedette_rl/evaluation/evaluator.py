@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from vedette_rl.core import Columns, Evaluation, Policy, act_of
 from vedette_rl.envs.config import EnvConfig
+from vedette_rl.envs.failures import FailureJudge, OnFailure
 from vedette_rl.envs.layout import ActionConverter, ObservationLayout
 from vedette_rl.envs.make import MakeProcesses, make_group
 from vedette_rl.envs.registry import AllowImport
@@ -38,6 +39,8 @@ class GreedyEvaluator:
             forever where the environment sets no limit. It counts steps of the environment as it is
             wrapped; None: `vedette_rl.envs.registry.find_episode_bound`.
         allow_import, make_processes: see `vedette_rl.envs.make.make_group`.
+        on_failure: told of each environment that fails; it is made again, and begins its episode
+            again.
     """
 
     def __init__(
@@ -50,6 +53,7 @@ class GreedyEvaluator:
         max_episode_steps: int | None = None,
         allow_import: AllowImport | None = None,
         make_processes: MakeProcesses | None = None,
+        on_failure: OnFailure | None = None,
     ) -> None:
         if min(episodes, side_by_side or 1, max_episode_steps or 1) < 1:
             raise ValueError("an evaluation plays at least one episode of one step")
@@ -62,7 +66,9 @@ class GreedyEvaluator:
         self._make = partial(
             make_group, self._config, allow_import=allow_import, make_processes=make_processes
         )
+        self._on_failure = on_failure
         self._group: EnvGroup | None = None
+        self._judge: FailureJudge | None = None
 
     def open(self) -> EnvGroup:
         """Make the environments, if they are not there; they stay from one evaluation to the next.
@@ -72,7 +78,9 @@ class GreedyEvaluator:
                 environment raises.
         """
         if self._group is None:
-            self._group = self._make(self._width)
+            self._group = group = self._make(self._width)
+            group.keeps_failures = group.can_replace
+            self._judge = FailureJudge(len(group), self._on_failure)
         return self._group
 
     def evaluate(
@@ -95,10 +103,12 @@ class GreedyEvaluator:
         Raises:
             EvaluationCancelledError: it is not; the next evaluation plays all its episodes again.
             EnvironmentFaultError: rewards are not finite; a mean of them could not be compared.
+            Exception: an environment is broken, and raised this.
         """
         group = self.open()
+        assert self._judge is not None, "it is made with the group"
         bound = self._bound or group.description.episode_bound
-        table = _EpisodeTable(group, self._seed, self._episodes, bound)
+        table = _EpisodeTable(group, self._judge, self._seed, self._episodes, bound)
         act = act_of(policy)
         ended = 0
         while len(table):
@@ -146,6 +156,13 @@ class EnvironmentPolicy:
 _NONE = -1
 
 
+def _marked(places: Sequence[int], which: NDArray[np.bool_], count: int) -> NDArray[np.bool_]:
+    """Flags ``(count,)`` of those of `places` for which `which` is true."""
+    marked = np.zeros(count, np.bool_)
+    marked[[*places]] = which
+    return marked
+
+
 class _EpisodeTable:
     """The episodes being played. A place is an environment and the episode in it.
 
@@ -153,12 +170,15 @@ class _EpisodeTable:
     environment in its row; the last ones are given up.
     """
 
-    def __init__(self, group: EnvGroup, seed: int, episodes: int, bound: int) -> None:
+    def __init__(
+        self, group: EnvGroup, judge: FailureJudge, seed: int, episodes: int, bound: int
+    ) -> None:
         self.returns = np.zeros(episodes, np.float64)
         self.lengths = np.zeros(episodes, np.int64)
         self.cut = 0
         """Episodes that the bound ended, and not the environment."""
         self._group = group
+        self._judge = judge
         self._seed = seed
         self._bound = bound
         self._obs = group.layout.empty(len(group))
@@ -192,14 +212,22 @@ class _EpisodeTable:
         group = self._group
         count = len(playing)
         self._step(actions, playing)
+        self._judge.steps += 1
+        failures = group.failures
         episodes = [self._playing[place] for place in playing]
         self.returns[episodes] += group.reward[:count]
         self.lengths[episodes] += 1
         ended = group.terminated[:count] | group.truncated[:count]
+        self._judge.on_ended(_marked(playing, ended, len(self._begins)))
         cut = ~ended & (self.lengths[episodes] >= self._bound)
+        if failures:
+            failed = {place for place, _ in failures}
+            cut &= [place not in failed for place in playing]
         self.cut += int(np.count_nonzero(cut))
         places = [playing[k] for k in np.flatnonzero(ended | cut)]
         again = len(self.returns) - self._begun
+        if failures:
+            self._begin_again(failures)
         self._begin(places[:again])
         for place in places[again:]:
             self._playing[place] = _NONE
@@ -225,7 +253,28 @@ class _EpisodeTable:
             self._playing[place] = episode
             self._begins[place] = True
         self._begun = episodes.stop
-        self._group.reset(places, [self._seed + n for n in episodes], self._obs, places)
+        self._reset(places)
+
+    def _reset(self, places: Sequence[int]) -> None:
+        """Begin the episodes at these places; environments that fail are made again."""
+        seeds = [self._seed + self._playing[place] for place in places]
+        self._group.reset(places, seeds, self._obs, places)
+        if self._group.failures:
+            self._begin_again(self._group.failures)
+
+    def _begin_again(self, failures: Sequence[tuple[int, Exception]]) -> None:
+        """Begin the episodes again of environments that have failed, in new ones.
+
+        Raises:
+            Exception: one is broken.
+        """
+        places = [place for place, _ in failures]
+        self._judge.replace(self._group, failures)
+        episodes = [self._playing[place] for place in places]
+        self.returns[episodes] = 0.0
+        self.lengths[episodes] = 0
+        self._begins[places] = True
+        self._reset(places)
 
     def _give_up_last(self) -> None:
         while self._playing and self._playing[-1] == _NONE:

@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 from vedette_rl.core import Policy
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.make import make_env
+from vedette_rl.envs.process_guard import ProcessGuard
 from vedette_rl.envs.registry import install_hint
+from vedette_rl.envs.slow_calls import SlowCall
 from vedette_rl.envs.vector_env import Env
 from vedette_rl.errors import CannotRenderError, VideoError
 from vedette_rl.evaluation.evaluator import EnvironmentPolicy
@@ -45,7 +47,10 @@ class EpisodeVideo:
             os.environ.setdefault(driver, "dummy")  # pygame would otherwise open a screen
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Gymnasium's of render modes: ours is an error
-            self._env: Env = make_env(config.for_evaluation(), render_mode="rgb_array")
+            self._guard = ProcessGuard()
+            self._env: Env = make_env(
+                config.for_evaluation(), render_mode="rgb_array", guard=self._guard
+            )
         self._id = config.id
         self._seed = seed
         self.fps = int(self._env.metadata.get("render_fps") or FPS)
@@ -54,18 +59,20 @@ class EpisodeVideo:
         """The pictures ``(height, width, 3)``, from the first to the episode's end or `most`."""
         env = self._env
         act = EnvironmentPolicy(policy, env)
-        obs, _ = env.reset(seed=self._seed)
+        with SlowCall("reset"):
+            obs, _ = self._guard.call(env.reset, seed=self._seed)
         over = False
         for shown in range(most):
             yield self._picture()
             if over or shown == most - 1:
                 return
-            obs, _, terminated, truncated, _ = env.step(act(obs, begins=shown == 0))
+            action = act(obs, begins=shown == 0)
+            obs, _, terminated, truncated, _ = self._guard.call(env.step, action)
             over = bool(terminated or truncated)
 
     def _picture(self) -> Frame:
         try:
-            picture: Any = self._env.render()  # as the environment likes
+            picture: Any = self._guard.call(self._env.render)  # as the environment likes
         except gym.error.DependencyNotInstalled as error:
             raise VideoError(f"environment {self._id!r}: {install_hint(error)}") from error
         except NotImplementedError as error:  # gymnasium.Env's own
@@ -76,7 +83,7 @@ class EpisodeVideo:
 
     def close(self) -> None:
         """Close the environment."""
-        self._env.close()
+        self._guard.call(self._env.close)
 
 
 def check_video_path(path: Path) -> None:

@@ -8,8 +8,9 @@ surplus when drawing begins:
 * inserting waits while ``surplus > center + error_buffer`` (the learner is behind);
 * drawing waits while ``surplus - batch_size < center - error_buffer`` (the actors are).
 
-It is Acme's SampleToInsertRatio, but for one thing: what is under way when inserting is to wait is
-inserted all the same, so the band's upper edge is soft.
+It is Acme's SampleToInsertRatio, but for two things. What is under way when inserting is to wait is
+inserted all the same, so the band's upper edge is soft. And where the settings of a run change, the
+balance begins again there (`LimiterOrigin`): no side makes up for what other settings have left.
 """
 
 from __future__ import annotations
@@ -19,6 +20,25 @@ from dataclasses import dataclass
 
 from vedette_rl.errors import RlError
 from vedette_rl.replay.config import ReplayConfig
+
+
+@dataclass(frozen=True, slots=True)
+class LimiterOrigin:
+    """The counts at which a run's limiter was last made of other settings: its balance begins
+    there, in the middle of the band.
+
+    Args:
+        inserted: samples inserted until then; those of a warm-up that is not over count, too.
+        sampled: samples drawn until then.
+    """
+
+    inserted: int
+    sampled: int
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Both, as they travel between processes."""
+        return self.inserted, self.sampled
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +54,7 @@ class Limiter:
         floor: samples that a power failure took from the replay: the warm-up begins behind them.
         rows_per_step: samples that a step processor makes of each step, on average, of which
             `samples_per_insert` counts one.
+        origin: where the balance begins; None: with the first sample drawn.
 
     Raises:
         RlError: both sides would wait for each other.
@@ -45,6 +66,7 @@ class Limiter:
     batch_size: int
     floor: int = 0
     rows_per_step: float = 1.0
+    origin: LimiterOrigin | None = None
 
     def __post_init__(self) -> None:
         if self.samples_per_insert and 2 * self.error_buffer < self.batch_size:
@@ -55,7 +77,18 @@ class Limiter:
 
     def sample_surplus(self, inserted: int, sampled: int) -> float:
         """Samples that may still be drawn for what was inserted; below 0 in debt."""
-        return self.rate * inserted - sampled
+        begun = self._origin
+        return self.rate * (self.min_size + inserted - begun.inserted) - (sampled - begun.sampled)
+
+    @property
+    def _origin(self) -> LimiterOrigin:
+        return self.origin or LimiterOrigin(self.min_size, 0)
+
+    @property
+    def settings(self) -> tuple[float, ...]:
+        """What it is made of: where this changes, a run's balance begins again."""
+        made_of = (self.samples_per_insert, self.min_size, self.error_buffer, self.batch_size)
+        return (*map(float, made_of), self.rows_per_step)
 
     @property
     def rate(self) -> float:
@@ -105,11 +138,12 @@ class Limiter:
         )
 
     def stats(self, inserted: int, sampled: int) -> dict[str, float]:
-        """Samples drawn per sample inserted since drawing began, and the distance from target."""
-        since = inserted - self.min_size
+        """Samples drawn per sample inserted since the balance began; the distance from target."""
+        since = inserted - self._origin.inserted
+        drawn = sampled - self._origin.sampled
         center = self.rate * self.min_size
         return {
-            "samples_per_insert": self.rows_per_step * sampled / since if since > 0 else 0.0,
+            "samples_per_insert": self.rows_per_step * drawn / since if since > 0 else 0.0,
             "surplus": self.sample_surplus(inserted, sampled) - center,
         }
 
@@ -123,6 +157,7 @@ def make_limiter(
     insert_rows: int,
     floor: int = 0,
     rows_per_step: float = 1.0,
+    origin: LimiterOrigin | None = None,
 ) -> Limiter:
     """The limiter that a configuration asks for.
 
@@ -132,7 +167,7 @@ def make_limiter(
         min_size: the warm-up, in samples.
         batch_size: samples drawn at once.
         insert_rows: samples inserted at once (``n_buffer``).
-        floor, rows_per_step: as `Limiter` has them.
+        floor, rows_per_step, origin: as `Limiter` has them.
 
     Raises:
         RlError: both sides would wait for each other.
@@ -142,4 +177,4 @@ def make_limiter(
     error_buffer = config.error_buffer
     if error_buffer is None:
         error_buffer = max(0.1 * rate * min_size, 2 * batch_size, 2 * rate * insert_rows)
-    return Limiter(wanted, min_size, error_buffer, batch_size, floor, rows_per_step)
+    return Limiter(wanted, min_size, error_buffer, batch_size, floor, rows_per_step, origin)

@@ -7,6 +7,7 @@ whose traceback it leaves in a file. Signals meant for the whole group are the m
 
 from __future__ import annotations
 
+import logging
 import math
 import sys
 import time
@@ -18,13 +19,13 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from vedette_protocol.foreign_text import printable
 from vedette_protocol.schema import Schema, spec_difference
 from vedette_rl.agents.exploration import exploration_ranks
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Columns, RowColumn, Step
 from vedette_rl.core.columns import INTERVENED
 from vedette_rl.envs.config import EnvConfig
+from vedette_rl.envs.failures import EnvironmentFailure
 from vedette_rl.envs.make import make_vector_environment
 from vedette_rl.envs.spaces import Spaces, check_declared, column_bounds, transition_dtype
 from vedette_rl.envs.vector_env import VectorEnvironment
@@ -58,17 +59,23 @@ from vedette_services.errors import (
     REFUSED,
     RefusedError,
     SpecMismatchError,
-    error_message,
+    describe_with_notes,
 )
 from vedette_services.host.env_workers import ProcessEnvs
 from vedette_services.host.logs import set_log_context, set_up_logging
+from vedette_services.host.process_end import run_to_end
 from vedette_services.host.processes import die_with_parent, ignore_stop_signals
+from vedette_services.host.rate_limited_log import RateLimitedLog
+from vedette_services.host.slow_calls import say_slow_calls
+from vedette_services.host.stack_request import answer_stack_requests
 from vedette_services.run.model_map import ModelMapReader
 from vedette_services.run.replay_layout import (
     batch_schema,
     frame_stack_of_schema,
     schema_columns,
 )
+
+log = logging.getLogger("vedette.actors")
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -118,7 +125,11 @@ class ActorLoop:
         self._publish_stats = publish_stats
         self._clock = clock
         self._tally = RecentEpisodes()
+        self._failures = 0  # of environments
+        self._last_failure = ""
+        self._failure_log = RateLimitedLog()
         self._orders_at = self._stats_at = 0.0
+        loop.envs.on_failure = self._on_failure
 
     @property
     def acting_on(self) -> tuple[int, int]:
@@ -146,7 +157,10 @@ class ActorLoop:
     @refuses_faults
     def step(self) -> None:
         """Step every environment once."""
-        self._push(self._loop.step())
+        step = self._loop.play()
+        if self._loop.envs.lost:
+            self._flush()  # what follows does not follow what was before
+        self._push(self._loop.process(step))
         self._try_flush()
         self._poll_and_publish()
 
@@ -240,6 +254,18 @@ class ActorLoop:
             self.publish_stats("playing")
         return not self._handover.gone
 
+    def _on_failure(self, failure: EnvironmentFailure) -> None:
+        """Tell that an environment has failed and is made again, which may take long."""
+        self._failures = failure.count
+        why = describe_with_notes(failure.error)
+        times = f"{failure.count:,} times" if failure.count > 1 else "once"
+        self._last_failure = f"failed {times}, made again: {why}"
+        text = f"{why}: made again, the rest of its episode is lost"
+        self._failure_log.add("environments", text)
+        for line in self._failure_log.due_lines(self._clock()):
+            log.warning("%s", line)
+        self.publish_stats("making an environment again")
+
     def stats(self) -> dict[str, float]:
         """Return counts of what was played."""
         self._tally.add(self._loop.pop_finished_episodes())
@@ -264,6 +290,8 @@ class ActorLoop:
                 return_mean=self._tally.return_mean,
                 length_mean=self._tally.length_mean,
                 version=self._loop.acting_on[1],
+                error=self._last_failure,
+                failures=self._failures,
             )
         )
 
@@ -395,12 +423,6 @@ def limit_torch_threads() -> None:
         torch.set_num_threads(1)
 
 
-def describe_cause(error: Exception | SystemExit) -> str:
-    """An exception and its notes in one line."""
-    notes = printable(" ".join(getattr(error, "__notes__", ())), None)
-    return error_message(error) + (f"; {notes}" if notes else "")
-
-
 def main() -> None:
     """The process: its one argument is the file of its `ActorSpec`."""
     die_with_parent()
@@ -408,12 +430,16 @@ def main() -> None:
     spec = ActorSpec.from_json(Path(sys.argv[1]).read_bytes())
     set_up_logging()
     set_log_context(actor=spec.index, epoch=spec.epoch)
+    answer_stack_requests(Path(spec.stack_file))
+    say_slow_calls(log.info)
     try:
         actor_of_a_process(spec).run()
     except (Exception, SystemExit) as error:  # noqa: BLE001 - of an environment; it is reported
-        Path(spec.traceback_file).write_text(f"{describe_cause(error)}\n{traceback.format_exc()}")
+        Path(spec.traceback_file).write_text(
+            f"{describe_with_notes(error)}\n{traceback.format_exc()}"
+        )
         sys.exit(REFUSED if isinstance(error, RefusedError) else FAILED)
 
 
 if __name__ == "__main__":
-    main()
+    run_to_end(main, log.warning)

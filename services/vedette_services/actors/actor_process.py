@@ -20,6 +20,7 @@ from vedette_services.config.parts import ActorsConfig
 from vedette_services.config.peer_settings import read_peer_settings
 from vedette_services.host.limits import start_refused
 from vedette_services.host.processes import ONE_THREAD, python_module, spawn
+from vedette_services.host.stack_request import StackFrame, request_stack
 from vedette_services.run.model_map import ModelMapWriter
 
 _TRACEBACK_CHARS = 20_000
@@ -35,6 +36,8 @@ class ActorProcess:
         self.handover = HandoverReader(slot_layout(order.run.schema, config), SLOTS)
         self._traceback_file = directory / f"actor-{order.index}.traceback"
         self._traceback_file.unlink(missing_ok=True)
+        self._stack_file = directory / f"actor-{order.index}.stack"
+        self._stack_file.unlink(missing_ok=True)
         self._stats_map = directory / f"actor-{order.index}-{order.restarts}.stats"
         self._stats = LatestValueReader(self._stats_map)
         self._stats_seq = 0
@@ -47,6 +50,7 @@ class ActorProcess:
             model_map=str(model_map),
             stats_map=str(self._stats_map),
             traceback_file=str(self._traceback_file),
+            stack_file=str(self._stack_file),
         )
         spec_file = directory / f"actor-{order.index}.json"
         spec_file.write_bytes(spec.to_json())
@@ -73,6 +77,10 @@ class ActorProcess:
             return None
         self._stats_seq, data = newest
         return ActorStats.from_bytes(data)
+
+    def inspect(self) -> list[StackFrame]:
+        """Where it stands, the innermost call first; empty where it does not say."""
+        return request_stack(self._process.pid, self._stack_file)
 
     def kill(self) -> None:
         """End it now."""

@@ -30,6 +30,7 @@ class ActorSpec:
             its own.
         model_map, stats_map: paths of the newest-value maps; the manager writes the first.
         traceback_file: takes the traceback of what ended it.
+        stack_file: takes its stack, when it is asked where it stands.
     """
 
     index: int
@@ -48,6 +49,7 @@ class ActorSpec:
     model_map: str = ""
     stats_map: str = ""
     traceback_file: str = ""
+    stack_file: str = ""
 
     @classmethod
     def of(cls, order: StartActor, random_bits: int = 0) -> ActorSpec:

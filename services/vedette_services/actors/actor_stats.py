@@ -10,7 +10,14 @@ from typing import Literal
 
 import numpy as np
 
-ActorState = Literal["starting", "waiting for a model", "waiting for room", "playing", "ended"]
+ActorState = Literal[
+    "starting",
+    "waiting for a model",
+    "waiting for room",
+    "playing",
+    "making an environment again",
+    "ended",
+]
 
 
 STATS_MAX_BYTES = 4096
@@ -33,6 +40,7 @@ class ActorStats:
         length_mean: the mean length of these episodes, in steps.
         version: the version of the model it acts on; -1 before the first.
         error: a problem in spite of which it continues; "" if there is none.
+        failures: of its environments, which were made again.
     """
 
     state: ActorState = "starting"
@@ -42,11 +50,12 @@ class ActorStats:
     length_mean: float | None = None
     version: int = -1
     error: str = ""
+    failures: int = 0
 
     @property
     def waits_for_manager(self) -> bool:
         """Return whether it stands still for a reason that is not its own."""
-        return self.state != "playing"
+        return self.state not in ("playing", "making an environment again")
 
     def to_bytes(self) -> bytes:
         return json.dumps(asdict(self)).encode()

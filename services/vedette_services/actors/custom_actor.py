@@ -27,7 +27,7 @@ from vedette_rl.envs.layout import RewardTransform
 from vedette_rl.envs.make import environment_action_space, environment_spaces
 from vedette_rl.envs.pushed_envs import PushedEnvs
 from vedette_rl.errors import RlError
-from vedette_services.actors.actor import ActorLoop, build_actor, describe_cause
+from vedette_services.actors.actor import ActorLoop, build_actor
 from vedette_services.actors.actor_spec import ActorSpec
 from vedette_services.actors.actor_stats import ActorStats
 from vedette_services.actors.evaluation import with_result
@@ -36,7 +36,13 @@ from vedette_services.actors.instructions import PlayEvaluation, StartActor
 from vedette_services.actors.run_validation import SPACES
 from vedette_services.config.parts import ActorsConfig, EvaluationConfig
 from vedette_services.config.peer_settings import read_peer_settings
-from vedette_services.errors import REFUSED, SpacesNotKnownError, SpecMismatchError
+from vedette_services.errors import (
+    REFUSED,
+    SpacesNotKnownError,
+    SpecMismatchError,
+    describe_with_notes,
+)
+from vedette_services.host.stack_request import StackFrame
 from vedette_services.run.model_map import MappedModel
 
 _PAUSE_S = 0.05  # between two looks of the manager: each takes Python's lock from the loop
@@ -116,6 +122,9 @@ class CustomActor:
         told = self._told
         self._told = None
         return told
+
+    def inspect(self) -> list[StackFrame]:
+        return []  # a loop of a program is never killed for standing still
 
     def kill(self) -> None:
         self.handover.discard()
@@ -377,7 +386,7 @@ class FailedActor(CustomActor):
         self._told = None
         config = read_peer_settings(ActorsConfig, order.run.actors)
         self.handover = LocalHandover(slot_layout(order.run.schema, config), 1)
-        self._exit = REFUSED, describe_cause(error)
+        self._exit = REFUSED, describe_with_notes(error)
 
 
 class StopEvent:

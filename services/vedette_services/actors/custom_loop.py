@@ -72,8 +72,9 @@ class Actor:
     When batches cannot be handed over, because the learner takes none or is away, `on_full` says
     what happens. ``"block"``: `observe` waits for room. A learner that is away is waited for only
     when the window (`actors.window_batches`, 1024, and `actors.window_bytes`) is full.
-    ``"drop_oldest"``: nothing ever waits; once the window is full the oldest batch that was not
-    sent is dropped, and counted. Use it where the loop must keep its time.
+    ``"drop_oldest"``: nothing ever waits; once the window is full, or a batch has waited for
+    `actors.window_s` (60 s) to be sent, the oldest that was not sent is dropped, and counted. Use
+    it where the loop must keep its time.
 
     At the end of the run `running` is False; `act` raises `RunOverError`. If the learner refuses
     this actor, both raise `RefusedError`.
@@ -298,10 +299,9 @@ class Actor:
     def stats(self) -> dict[str, float]:
         """Counts: environment steps and episodes; the mean return of the last 100; epoch and
         version of the model that acts; and of the window, rows (produced, dropped, settled,
-        rejected) and batches."""
-        if self._playing is None:
-            return self._state.stats()
-        return {**self._playing.loop.stats(), **self._state.stats()}
+        rejected), batches, and `delay_s`, the age of the oldest that the learner does not have."""
+        of_window = self._state.stats(time.monotonic())
+        return of_window if self._playing is None else {**self._playing.loop.stats(), **of_window}
 
     def close(self) -> bool:
         """Hand over what is unfinished, wait until the learner has it, 15 s at most, and leave.
@@ -318,7 +318,7 @@ class Actor:
             self._thread.join(DRAIN_S + _CLOSE_S)
             if not self._thread.is_alive():
                 self._stop.close()
-        return not self._state.stats().get("rows")
+        return not self._state.stats(time.monotonic()).get("rows")
 
     # Inside
 

@@ -8,6 +8,7 @@ started for the first and plays one after another, started by a manager as
 from __future__ import annotations
 
 import json
+import logging
 import os
 import struct
 import subprocess
@@ -34,9 +35,10 @@ from vedette_services.actors.instructions import (
 )
 from vedette_services.config.parts import EvaluationConfig
 from vedette_services.config.peer_settings import read_peer_settings
-from vedette_services.errors import describe_exit
+from vedette_services.errors import FAILED, describe_exit, describe_with_notes
 from vedette_services.host.env_workers import ProcessEnvs
 from vedette_services.host.logs import set_log_context, set_up_logging
+from vedette_services.host.process_end import run_to_end
 from vedette_services.host.processes import (
     ONE_THREAD,
     die_with_parent,
@@ -44,7 +46,10 @@ from vedette_services.host.processes import (
     python_module,
     spawn,
 )
+from vedette_services.host.slow_calls import say_slow_calls
 from vedette_services.run.model_map import ModelMapReader, ModelMapWriter
+
+log = logging.getLogger("vedette.actors")
 
 _REQUEST = struct.Struct("<Q")
 _REPORT_MAX_BYTES = 4096
@@ -192,20 +197,19 @@ def with_result(report: EvaluationReport, evaluation: Evaluation) -> EvaluationR
 
 def main() -> None:
     """The process: its one argument is its file."""
-    from vedette_services.actors.actor import describe_cause
-
     die_with_parent()
     ignore_stop_signals()
     set_up_logging()
     os.nice(_NICE)
+    say_slow_calls(log.info)
     file = Path(sys.argv[1])
     try:
         EvaluationPlayer(json.loads(file.read_bytes()), file.parent).run()
     except (Exception, SystemExit) as error:  # noqa: BLE001 - an environment may raise anything; it is reported
-        failure = f"{describe_cause(error)}\n{traceback.format_exc()}"
+        failure = f"{describe_with_notes(error)}\n{traceback.format_exc()}"
         file.with_name("evaluation.traceback").write_text(failure)
-        sys.exit(1)
+        sys.exit(FAILED)
 
 
 if __name__ == "__main__":
-    main()
+    run_to_end(main, log.warning)

@@ -69,6 +69,13 @@ class StopActors:
 
 
 @dataclass(frozen=True, slots=True)
+class InspectActor:
+    """See where actor `index` stands, which makes no step, for `ManagerState.on_inspected`."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
 class KillActor:
     """Kill actor `index` now; what it had finished still counts."""
 
@@ -115,6 +122,7 @@ Instruction: TypeAlias = (
     | StoreModel
     | StartActor
     | StopActors
+    | InspectActor
     | KillActor
     | PlayEvaluation
     | StopEvaluation

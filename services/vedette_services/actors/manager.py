@@ -25,6 +25,7 @@ from vedette_services.actors.connection import Identity
 from vedette_services.actors.handover import FinishedBatch
 from vedette_services.actors.instructions import (
     Exit,
+    InspectActor,
     Instruction,
     KillActor,
     PlayEvaluation,
@@ -54,6 +55,7 @@ from vedette_services.errors import (
 )
 from vedette_services.host.logs import set_log_context
 from vedette_services.host.processes import PrivateDirectory, StopSignals
+from vedette_services.host.stack_request import StackFrame
 from vedette_services.net import sockets
 from vedette_services.net.addresses import Address
 from vedette_services.net.handshake import HandshakeMonitor
@@ -97,6 +99,7 @@ class ManagedActor(Protocol):
     def handover(self) -> HandedOver: ...
     def poll(self) -> None: ...
     def stats(self) -> ActorStats | None: ...
+    def inspect(self) -> list[StackFrame]: ...
     def kill(self) -> None: ...
     def exit_code(self) -> int | None: ...
     def wait(self, timeout_s: float) -> None: ...
@@ -389,6 +392,9 @@ class Manager(Generic[A]):
             case StopActors():
                 for actor in self._actors.values():
                     actor.handover.order_stop()
+            case InspectActor(index):
+                frames = self._actors[index].inspect() if index in self._actors else []
+                self._execute_all(self._state.on_inspected(index, frames))
             case KillActor(index):
                 if index in self._actors:
                     self._actors[index].kill()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vedette_protocol.messages import Ack
+from vedette_protocol.send_window import Window
 from vedette_services.actors.connection import Connection
 from vedette_services.actors.instructions import Instruction, Level, WriteLog
 from vedette_services.host.rate_limited_log import RateLimitedLog
@@ -10,6 +11,8 @@ from vedette_services.status.stop_conditions import ENV_STEPS_REACHED
 
 REPEAT_S = 30.0
 LONG_WITHOUT_CREDIT_S = 10.0
+LATE_S = 5.0
+"""A delay of samples that is said; batches that a slow actor fills take as long to be made."""
 
 
 class ManagerLog:
@@ -22,6 +25,7 @@ class ManagerLog:
     def __init__(self, learner: str, now: float) -> None:
         self._where = f"the learner at {learner}"
         self._repeats = RateLimitedLog(REPEAT_S, changed_s=REPEAT_S / 10)
+        self._delays = RateLimitedLog(REPEAT_S)  # the text changes all the time
         self._credit_at = now
         self.address_error = ""
         """Why the learner's address is not known; "" if it is."""
@@ -60,6 +64,18 @@ class ManagerLog:
         if now - self._credit_at < LONG_WITHOUT_CREDIT_S:
             return []
         return self.log("info", "credit", f"the learner takes no samples now: {ack.reason}", now)
+
+    def log_delay(self, window: Window, now: float) -> list[Instruction]:
+        """Samples reach the learner late; nobody waits for that where the oldest are dropped."""
+        delay_s = window.delay_s(now)
+        if window.on_full == "block" or delay_s < LATE_S:
+            return []
+        dropped = f", {window.dropped:,} samples are dropped" if window.dropped else ""
+        text = (
+            f"samples reach the learner {delay_s:.0f} s late{dropped}: it takes fewer than the "
+            "actors make (lower replay.samples_per_insert), or is away"
+        )
+        return [WriteLog("warning", text)] if self._delays.should_log("delay", "", now) else []
 
     def log_rejected(self, ack: Ack, now: float) -> list[Instruction]:
         """Batches were rejected, and why the last one was."""

@@ -37,6 +37,7 @@ from vedette_services.actors.evaluation_state import EvaluationState
 from vedette_services.actors.handover import FinishedBatch
 from vedette_services.actors.instructions import (
     Exit,
+    InspectActor,
     Instruction,
     KillActor,
     PrepareRun,
@@ -61,6 +62,7 @@ from vedette_services.actors.run_validation import (
 )
 from vedette_services.config.parts import ActorsConfig
 from vedette_services.errors import DONE, FAILED, NO_ACTOR, REFUSED, NoAnswerError, RefusedError
+from vedette_services.host.stack_request import StackFrame
 
 REPORT_EVERY_S = 0.5
 REPORT_UNANSWERED_S = 1.5  # without an ack since the last one: reports do not pile up at a learner
@@ -139,9 +141,10 @@ class ManagerState:
         most = max(len(self._roster.actors), self._kept_batches)
         return window.unsent < most and window.has_room(payload_bytes)
 
-    def stats(self) -> dict[str, float]:
-        """Return counts of the window."""
-        return self._window.stats() if self._window else {}
+    def stats(self, now: float) -> dict[str, float]:
+        """Return counts of the window, and its delay in seconds."""
+        window = self._window
+        return {**window.stats(), "delay_s": window.delay_s(now)} if window else {}
 
     @property
     def current_run(self) -> tuple[str, int]:
@@ -226,6 +229,7 @@ class ManagerState:
             # Another incarnation: acks to a manager without actors gave none a number.
             self._roster = Roster(config.count, gives_up=self._gives_up)
             self._incarnation = self._new_incarnation()
+        on_full = self._on_full or config.on_full
         done.append(WriteLog("info", f"run {run.run_id}, epoch {run.epoch}: {describe_run(run)}"))
         self._window = Window(
             self._identity.manager,
@@ -234,7 +238,8 @@ class ManagerState:
             run.schema.hash,
             max_batches=config.window_batches,
             max_bytes=config.window_bytes,
-            on_full=self._on_full or config.on_full,
+            on_full=on_full,
+            max_age_s=config.window_s if on_full == "drop_oldest" else math.inf,
         )
         return done
 
@@ -349,7 +354,13 @@ class ManagerState:
         if self._window is None or not self._is_played(run):
             return []  # its run is no longer played, and no learner would take it
         self._window.add_batch(
-            index, batch.epoch, batch.version, batch.rows, batch.payload, batch.env_steps
+            index,
+            batch.epoch,
+            batch.version,
+            batch.rows,
+            batch.payload,
+            batch.env_steps,
+            now,
         )
         return self._send_batches(now)
 
@@ -384,6 +395,15 @@ class ManagerState:
             return [*done, *self._give_up(FAILED, f"{NO_ACTOR}: {why}", now)]
         return [*done, *self._start_due_actors(now), *self.send_report(now), *self._drained(now)]
 
+    def on_inspected(self, index: int, frames: Sequence[StackFrame]) -> list[Instruction]:
+        """An actor that makes no step was seen to stand there: it is killed.
+
+        Args:
+            frames: its stack, the innermost call first; empty where that is not known.
+        """
+        text = f"actor {index} {self._roster.on_inspected(index, frames)}"
+        return [WriteLog("warning", text, index), KillActor(index)]
+
     def on_start_refused(self, index: int, why: str, now: float) -> list[Instruction]:
         """The system started no process for an actor: it is tried again, ever more rarely."""
         again_s = self._roster.on_start_refused(index, why, now)
@@ -410,13 +430,15 @@ class ManagerState:
             kept = max(self._connection.kept_share(now), self._evaluation.kept_share)
             self._kept_batches = int(self._window.max_batches * kept)
         done = [*self._stop_waiting(now), *self._remake(now)]
-        for actor in self._roster.find_hung(now, self._step_timeout_s):
-            text = f"actor {actor.index} {actor.why_killed}"
-            done += [WriteLog("warning", text, actor.index), KillActor(actor.index)]
+        hung = self._roster.find_hung(now, self._step_timeout_s)
+        done += [InspectActor(actor.index) for actor in hung]
         done += self._ask_for_model(now)
         done += self._start_due_actors(now)
-        if self._window is not None and self._connection.up:
-            self._window.resend_stalled(now)
+        if self._window is not None:
+            self._window.drop_old(now)
+            if self._connection.up:
+                self._window.resend_stalled(now)
+            done += self._log.log_delay(self._window, now)
         done += self._send_batches(now)
         answered = self._connection.is_answered(self._report_at, now)
         if now >= self._report_at + (REPORT_EVERY_S if answered else REPORT_UNANSWERED_S):
@@ -509,7 +531,13 @@ class ManagerState:
         state: ReportedState = "gone" if self._done else "draining" if self._leaving else "running"
         actors = self._roster.reports()
         if self._window is not None:
-            counted = self._window.make_report(self._identity.host, state, actors)
+            counted = self._window.make_report(
+                self._identity.host,
+                state,
+                actors,
+                delay_s=round(self._window.delay_s(now), 3) or None,
+                failures=self._roster.failures,
+            )
             return [SendReport(self._evaluation.complete(counted))]
         who = self._identity
         counts = (0, 0, 0, 0, 0, 0)

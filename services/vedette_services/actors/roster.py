@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from vedette_protocol.messages import ActorReport
+from vedette_rl.envs.failures import MOST_FAILURES, PROGRESS_STEPS
 from vedette_services.actors.actor_stats import ActorStats
+from vedette_services.actors.standstill import describe_standstill
+from vedette_services.host.stack_request import StackFrame
 
 HEALTHY_S = 60.0
 """An actor that lived so long has its back-off and its record of errors reset."""
@@ -15,11 +19,9 @@ HEALTHY_S = 60.0
 DEATHS_AT_START = 5
 """After so many deaths in a row without one step played, no actor can play here."""
 
-QUICK_S = 20.0
-"""An actor that dies of an exception within this time of its first step would die so again."""
-
-QUICK_DEATHS = 3
-"""After so many such deaths, at least one of every actor, none can play here for long."""
+FRUITLESS_DEATHS = 3
+"""After so many exceptions in a row without progress (see `ActorRecord.progressed`), at least one
+of every actor, none can play here for long."""
 
 START_TIMEOUT_S = 180.0
 """Imports and building the environments may take so long."""
@@ -50,15 +52,26 @@ class ActorRecord:
     start_at: float = 0.0
     started_at: float = 0.0
     plays_since: float = 0.0  # its process; until it plays, now
-    quick_deaths: int = 0  # in a row, of exceptions
+    fruitless_deaths: int = 0  # in a row, of exceptions
     progressed_at: float = 0.0  # when its env steps were last seen to change, or it waited for us
     backoff_s: float = 0.0  # once it has died; 0: as the run says
     processes: int = 0
     stats: ActorStats = field(default_factory=ActorStats)
     env_steps_before: int = 0  # of the processes before
     episodes_before: int = 0
+    failures_before: int = 0
     error: str = ""
     why_killed: str = ""
+    stood_s: float = 0.0  # for longer, when it was found to stand still
+
+    def progressed(self, now: float) -> bool:
+        """Return whether something has come of its process, so that it may die and start again:
+        steps for a minute, or for each failure of an environment, and its own, 1,000 steps; 100
+        where episodes end."""
+        if self.stats.env_steps and now - self.plays_since > HEALTHY_S:
+            return True
+        wanted = PROGRESS_STEPS / MOST_FAILURES if self.stats.episodes else PROGRESS_STEPS
+        return self.stats.env_steps >= wanted * (self.stats.failures + 1)
 
     def report(self) -> ActorReport:
         return ActorReport(
@@ -130,8 +143,6 @@ class Roster:
             actor.error = ""
         if stats.state in ("starting", "waiting for a model"):
             actor.plays_since = now
-        elif now - actor.plays_since > QUICK_S:
-            actor.quick_deaths = 0
         actor.stats = stats
 
     def on_tick(self, now: float) -> None:
@@ -148,13 +159,20 @@ class Roster:
             if actor.state != "alive" or actor.why_killed:
                 continue
             starting = actor.stats.state == "starting"
+            makes = starting or actor.stats.state == "making an environment again"
             since = actor.started_at if starting else actor.progressed_at
-            limit = max(START_TIMEOUT_S, step_timeout_s) if starting else step_timeout_s
+            limit = max(START_TIMEOUT_S, step_timeout_s) if makes else step_timeout_s
             if now - since > limit:
-                what = "did not start" if starting else "made no step"
-                actor.why_killed = f"{what} within {limit:g} s: killed"
+                actor.stood_s = limit
+                actor.why_killed = f"made no step within {limit:g} s: killed"
                 hung.append(actor)
         return hung
+
+    def on_inspected(self, index: int, frames: Sequence[StackFrame]) -> str:
+        """An actor that stands still has said where; returns why it is killed."""
+        actor = self.actors[index]
+        actor.why_killed = describe_standstill(frames, actor.stood_s)
+        return actor.why_killed
 
     def on_exited(self, index: int, code: int, cause: str, now: float) -> str:
         """The actor's process is gone.
@@ -167,9 +185,11 @@ class Roster:
         """
         actor = self.actors[index]
         asked = actor.state == "leaving"
+        fruitless = bool(cause) and not actor.why_killed and not actor.progressed(now)
         played = actor.stats.env_steps
         actor.env_steps_before += played
         actor.episodes_before += actor.stats.episodes
+        actor.failures_before += actor.stats.failures
         actor.stats = ActorStats(
             version=actor.stats.version,
             return_mean=actor.stats.return_mean,
@@ -183,8 +203,7 @@ class Roster:
             actor.backoff_s = 0.0
         if played == 0:
             self._deaths_at_start += 1
-        quick = cause and not actor.why_killed and now - actor.plays_since <= QUICK_S
-        actor.quick_deaths = actor.quick_deaths + 1 if quick else 0
+        actor.fruitless_deaths = actor.fruitless_deaths + 1 if fruitless else 0
         actor.error = actor.why_killed or cause or _describe_exit(code)
         actor.backoff_s = self._backoff.after(actor.backoff_s)
         actor.start_at = now + actor.backoff_s
@@ -224,11 +243,17 @@ class Roster:
 
     @property
     def is_hopeless(self) -> bool:
-        """Return whether actors only die here, before their first step or soon after it."""
+        """Return whether actors only die here, before their first step or before anything comes of
+        it."""
         if self._deaths_at_start >= DEATHS_AT_START:
             return True
-        quick_deaths = [actor.quick_deaths for actor in self.actors]
-        return self._gives_up and all(quick_deaths) and sum(quick_deaths) >= QUICK_DEATHS
+        deaths = [actor.fruitless_deaths for actor in self.actors]
+        return self._gives_up and all(deaths) and sum(deaths) >= FRUITLESS_DEATHS
+
+    @property
+    def failures(self) -> int:
+        """Failures of single environments, which were made again."""
+        return sum(actor.failures_before + actor.stats.failures for actor in self.actors)
 
     def reports(self) -> tuple[ActorReport, ...]:
         return tuple(actor.report() for actor in self.actors)

@@ -63,6 +63,9 @@ class ActorsConfig(SettingsPart):
     """the same in bytes of payload."""
     on_full: Literal["block", "drop_oldest"] = "block"
     """what a full window does: actors wait, or the oldest unsent batch is dropped and counted."""
+    window_s: float = Field(default=60.0, gt=0.0, allow_inf_nan=False)
+    """with ``drop_oldest``, samples that have waited to be sent for so long are dropped and counted
+    as well: the learner is slower than the actors, or is away."""
     step_timeout_s: float = Field(default=60.0, gt=0.0, allow_inf_nan=False)
     """an actor whose environments stand still for longer is restarted."""
     restart_min_s: float = Field(default=0.5, gt=0.0, allow_inf_nan=False)

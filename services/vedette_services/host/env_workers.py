@@ -32,8 +32,10 @@ from vedette_rl.envs.layout import (
     read_flags,
 )
 from vedette_rl.envs.make import make_env
+from vedette_rl.envs.slow_calls import SlowCall
 from vedette_rl.envs.vector_env import Env, EnvGroup
 from vedette_services.errors import EnvironmentProcessError, describe_exit, error_message
+from vedette_services.host.process_end import run_to_end
 from vedette_services.host.processes import (
     ONE_THREAD,
     die_with_parent,
@@ -50,6 +52,7 @@ _ALIGNED = 64
 _MADE = b"made"
 _DONE = b"done"
 _FAILED = b"failed "
+_FAULT = b"fault "  # what it gave is none of its space: it would be so again
 _STEP = b"step"
 _RESET = b"reset "
 _CLOSE = b"close"
@@ -108,54 +111,83 @@ class ProcessEnvs(EnvGroup):
         self._example: Env | None = None
         self._pipes: list[Connection] = []
         self._workers: list[subprocess.Popen[bytes]] = []
-        memory = anonymous_file("environments")
+        self._memory = anonymous_file("environments")
+        self.keeps_failures = False
+        self.failures = []
         try:
             for i in range(count):
-                self._start(i, memory)
-                self._pipes[i].send_bytes(config.model_dump_json().encode())
-            answers = self._collect(range(count), _MADE)
+                ours, worker = self._start(i)
+                self._workers.append(worker)
+                self._pipes.append(ours)
+            with SlowCall("made"):
+                answers = self._collect(range(count), _MADE)
             description = EnvDescription.from_json(json.loads(answers[0]))
             super().__init__(description, count)
-            self._shared = _Shared.of(description, count, memory)
+            self._shared = _Shared.of(description, count, self._memory)
         except BaseException:
             self._kill()
             raise
-        finally:
-            os.close(memory)
 
     def __len__(self) -> int:
         return self._count
 
-    def _start(self, i: int, memory: int) -> None:
+    @property
+    def can_replace(self) -> bool:
+        return True
+
+    def replace(self, i: int) -> None:
+        self._pipes[i].close()
+        worker = self._workers[i]
+        if worker.poll() is None:
+            worker.kill()
+        wait_all([worker], _EXIT_S)
+        self._pipes[i], self._workers[i] = self._start(i)
+        keeps = self.keeps_failures
+        self.keeps_failures = False
+        try:
+            with SlowCall("made"):
+                self._collect([i], _MADE)
+        finally:
+            self.keeps_failures = keeps
+
+    def _start(self, i: int) -> tuple[Connection, subprocess.Popen[bytes]]:
+        """Start the process of an environment, which begins to make it."""
         ours, theirs = Pipe()
         with theirs:
-            arguments = map(str, (theirs.fileno(), memory, i, self._count))
+            arguments = map(str, (theirs.fileno(), self._memory, i, self._count))
             worker = spawn(
                 python_module("vedette_services.host.env_workers", *arguments),
                 name=f"environment {i}",
                 environment=ONE_THREAD,
-                pass_fds=(theirs.fileno(), memory),
+                pass_fds=(theirs.fileno(), self._memory),
             )
-        self._workers.append(worker)
-        self._pipes.append(ours)
+        ours.send_bytes(self._config.model_dump_json().encode())
+        return ours, worker
 
     def reset(
         self, which: Sequence[int], seeds: Sequence[int | None], obs: Columns, rows: Sequence[int]
     ) -> None:
+        self.failures = []
         for i, seed in zip(which, seeds, strict=True):
             self._send(i, _RESET + json.dumps(seed).encode())
-        self._collect(which, _DONE)
+        with SlowCall("reset"):
+            begun = self._collect(which, _DONE)
+        sound = [(i, row) for i, row in zip(which, rows, strict=True) if i in begun]
         for name, column in obs.items():
-            column[list(rows)] = self._shared.obs[name][list(which)]
+            column[[row for _, row in sound]] = self._shared.obs[name][[i for i, _ in sound]]
 
     def step(self, actions: NDArray[Any], obs: Columns, which: Sequence[int] | None = None) -> bool:
         chosen = list(range(len(self)) if which is None else which)
         shared = self._shared
         count = len(chosen)
         shared.action[chosen] = actions
+        self.failures = []
         for i in chosen:
             self._send(i, _STEP)
         self._collect(chosen, _DONE)
+        for i, _ in self.failures:  # nothing of that step counts
+            shared.reward[i] = 0.0
+            shared.terminated[i] = shared.truncated[i] = shared.intervened[i] = False
         for name, column in obs.items():
             column[:] = shared.obs[name][chosen]
         self.reward[:count] = shared.reward[chosen]
@@ -167,18 +199,16 @@ class ProcessEnvs(EnvGroup):
         return bool(self.terminated[:count].any() or self.truncated[:count].any())
 
     def _send(self, i: int, command: bytes) -> None:
-        try:
+        with suppress(OSError):  # its process has ended: reading from it says how
             self._pipes[i].send_bytes(command)
-        except OSError as error:
-            raise self._died(i) from error
 
     def _collect(self, which: Sequence[int], expected: bytes) -> dict[int, bytes]:
-        """Take the answers of workers as they come; raise the first error.
+        """Take the answers of workers as they come; keep errors, or raise the first one.
 
         An actor that waits here for too long is killed by its manager.
 
         Returns:
-            What follows the expected word, of each.
+            What follows the expected word, of each that has not failed.
         """
         waiting = {self._pipes[i]: i for i in which}
         answers: dict[int, bytes] = {}
@@ -188,11 +218,25 @@ class ProcessEnvs(EnvGroup):
                 try:
                     answer = self._pipes[i].recv_bytes()
                 except (EOFError, OSError) as error:
-                    raise self._died(i) from error
-                if not answer.startswith(expected):
-                    raise self._failed(i, answer.removeprefix(_FAILED).decode())
-                answers[i] = answer.removeprefix(expected)
+                    self._fail(i, self._died(i), error)
+                    continue
+                if answer.startswith(_FAULT):
+                    raise self._failed(i, answer.removeprefix(_FAULT).decode())
+                if answer.startswith(expected):
+                    answers[i] = answer.removeprefix(expected)
+                else:
+                    self._fail(i, self._failed(i, answer.removeprefix(_FAILED).decode()))
         return answers
+
+    def _fail(self, i: int, error: EnvironmentProcessError, cause: Exception | None = None) -> None:
+        """Keep the error of an environment.
+
+        Raises:
+            EnvironmentProcessError: it is not to be kept.
+        """
+        if not self.keeps_failures:
+            raise error from cause or error.__cause__
+        self.failures.append((i, error))
 
     def _failed(self, i: int, text: str) -> EnvironmentProcessError:
         cause, _, rest = text.partition("\n")
@@ -232,6 +276,9 @@ class ProcessEnvs(EnvGroup):
         wait_all(self._workers, _EXIT_S)
         self._pipes = []
         self._workers = []
+        if self._memory >= 0:
+            os.close(self._memory)
+            self._memory = -1
         if self._example is not None:
             self._example.close()
 
@@ -246,6 +293,8 @@ class _Worker:
         self._about = describe_environment(self._env)
         self._shared = _Shared.of(self._about, count, memory)
         self._layout = ObservationLayout(self._env.observation_space)
+        self.checks = False
+        """What it gave is looked at, and it does not run."""
 
     def serve(self) -> None:
         """Do what the pipe says until it says close."""
@@ -255,7 +304,10 @@ class _Worker:
                 self._step()
             else:
                 seed = json.loads(command.removeprefix(_RESET))
-                self._layout.write(self._shared.obs, self._i, self._env.reset(seed=seed)[0])
+                obs = self._env.reset(seed=seed)[0]
+                self.checks = True
+                self._layout.write(self._shared.obs, self._i, obs)
+            self.checks = False
             self._pipe.send_bytes(_DONE)
         self._env.close()
 
@@ -263,7 +315,9 @@ class _Worker:
         shared = self._shared
         i = self._i
         action = shared.action[i].copy()  # the environment may keep it
-        obs, shared.reward[i], terminated, truncated, info = self._env.step(action)
+        result = self._env.step(action)
+        self.checks = True
+        obs, shared.reward[i], terminated, truncated, info = result
         flags = read_flags(self._env, (terminated,), (truncated,))
         (shared.terminated[i],), (shared.truncated[i],) = flags
         executed = find_intervention(info) if info else None
@@ -279,14 +333,17 @@ def main() -> None:
     ignore_stop_signals()
     descriptor, memory, i, count = map(int, sys.argv[1:])
     with Connection(descriptor) as pipe, suppress(EOFError):  # the process that started it is gone
+        worker = None
         try:
-            _Worker(pipe, memory, i, count).serve()
+            worker = _Worker(pipe, memory, i, count)
+            worker.serve()
         except EOFError:
             raise
         except (Exception, SystemExit) as error:  # noqa: BLE001 - an environment may raise anything; it is sent
             text = f"{error_message(error)}\n{traceback.format_exc()}"
-            pipe.send_bytes(_FAILED + text.encode(errors="replace"))
+            kind = _FAULT if worker is not None and worker.checks else _FAILED
+            pipe.send_bytes(kind + text.encode(errors="replace"))
 
 
 if __name__ == "__main__":
-    main()
+    run_to_end(main, lambda line: print(line, file=sys.stderr))

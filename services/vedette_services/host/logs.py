@@ -11,14 +11,13 @@ import json
 import logging
 import os
 import socket
-import stat
 import sys
 import time
 from types import TracebackType
-from typing import Any, TextIO, cast
+from typing import TextIO, cast
 
 from vedette_protocol.foreign_text import one_line
-from vedette_rl.storage.atomic_files import NO_ROOM
+from vedette_services.host.output import tolerate_lost_output
 
 FORMAT_VARIABLE = "VEDETTE_LOG_FORMAT"
 _PLACE_VARIABLE = "VEDETTE_LOG_PLACE"  # the parent's place, for children alone
@@ -33,7 +32,7 @@ def set_up_logging(chosen: str | None = None) -> None:
         chosen: ``text`` or ``json``; None: what the parent, or `VEDETTE_LOG_FORMAT`, says. With
             ``json`` all that Python prints becomes lines of the log, too.
     """
-    tolerate_full_disk()
+    tolerate_lost_output()
     chosen = chosen or os.environ.get(FORMAT_VARIABLE) or "text"
     if chosen != "json":
         text = logging.StreamHandler()
@@ -48,30 +47,6 @@ def set_up_logging(chosen: str | None = None) -> None:
     sys.stdout = cast(TextIO, PrintedLines("stdout"))
     sys.stderr = cast(TextIO, PrintedLines("stderr"))
     sys.excepthook = _log_uncaught
-
-
-def tolerate_full_disk() -> None:
-    """Let what is printed into a file be lost where its disk is full, rather than end the run."""
-    for name in ("stdout", "stderr"):
-        stream = getattr(sys, name)
-        if stream is None or stream is not getattr(sys, f"__{name}__"):
-            continue  # somebody's own
-        if stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-            stream.flush()
-            buffer = io.BufferedWriter(_LossyFile(stream.fileno(), "wb", closefd=False))
-            setattr(sys, name, io.TextIOWrapper(buffer, "utf-8", line_buffering=True))
-
-
-class _LossyFile(io.FileIO):
-    """A file whose writes get lost where there is no room for them."""
-
-    def write(self, data: Any) -> int:  # bytes, as a buffer of any kind
-        try:
-            return super().write(data)
-        except OSError as error:
-            if error.errno not in NO_ROOM:
-                raise
-            return len(data)
 
 
 def set_log_context(

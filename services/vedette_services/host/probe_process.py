@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 TIMEOUT_S = 600.0
 """For one command: some simulators take minutes until they are there."""
 SAY_AFTER_S = 3.0
-_SAY_EVERY_S = 10.0
+SAY_EVERY_S = 10.0
 _POLL_S = 0.5
 _CLOSE_S = 10.0
 _OUTPUT_BYTES = 4096  # of what an environment printed before it took its process down
@@ -102,7 +102,7 @@ class ProbeProcess:
                 why = f"{self._config.id} was not {stage} within {TIMEOUT_S:g} s"
                 raise SettingError("env.id", why, "see what it waits for")
             if time.monotonic() >= say_at:
-                say_at += _SAY_EVERY_S
+                say_at += SAY_EVERY_S
                 self._say(f"waiting for {self._config.id} to be {stage} ({waited_s:.0f} s)")
 
     def _died(self) -> SettingError:

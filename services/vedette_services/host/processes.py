@@ -250,14 +250,32 @@ class StopSignals:
         os.close(self._write)
 
 
+class _Ignoring:
+    """A handler that ignores a signal; a system call that an environment waits in continues.
+
+    Args:
+        then: called for each signal.
+    """
+
+    restarts_calls = True
+    """As `vedette_rl.envs.process_guard` asks for it."""
+
+    def __init__(self, then: Callable[[], None] = lambda: None) -> None:
+        self._then = then
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        self._then()
+
+
 def ignore_stop_signals() -> None:
     """Leave stop signals to the parent, which says by other ways when to end."""
     # Handlers, which are not inherited: programs that an environment starts can be terminated.
+    handlers = {signal.SIGTERM: _Ignoring()}
     if signal.SIGHUP in stop_signals():
-        signal.signal(signal.SIGHUP, lambda *_: _leave_terminal())
-        signal.siginterrupt(signal.SIGHUP, False)
-    signal.signal(signal.SIGTERM, lambda *_: None)
-    signal.siginterrupt(signal.SIGTERM, False)  # a call that an environment waits in continues
+        handlers[signal.SIGHUP] = _Ignoring(_leave_terminal)
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+        signal.siginterrupt(number, False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 

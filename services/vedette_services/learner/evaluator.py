@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from vedette_rl.core import Evaluation, ModelInfo
+from vedette_rl.envs.failures import EnvironmentFailure
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.errors import CheckpointError, EnvironmentFaultError, EvaluationCancelledError
 from vedette_rl.evaluation.evaluator import GreedyEvaluator
@@ -22,12 +23,16 @@ from vedette_services.errors import (
     EnvironmentProcessError,
     RunMovedError,
     SettingError,
+    describe_with_notes,
     foreign_error_message,
 )
 from vedette_services.host.env_workers import ProcessEnvs
 from vedette_services.host.exit_report import report_exit
 from vedette_services.host.logs import set_log_context, set_up_logging
+from vedette_services.host.process_end import run_to_end
 from vedette_services.host.processes import die_with_parent, ignore_stop_signals
+from vedette_services.host.rate_limited_log import RateLimitedLog
+from vedette_services.host.slow_calls import say_slow_calls
 from vedette_services.learner.heartbeat import HeartbeatThread
 from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.finished import build_greedy_policy
@@ -36,6 +41,7 @@ from vedette_services.run.resume import begins_new_best
 from vedette_services.run.status_files import read_best
 from vedette_services.status.records import (
     GatewayStatus,
+    IngestProgress,
     ReportedEvaluation,
     StatusRecordReader,
     StatusRecordWriter,
@@ -45,7 +51,6 @@ from vedette_services.status.status import Eval
 
 _POLL_S = 0.05
 _PROGRESS_EVERY_S = 1.0
-_PLAYS = 3  # of one evaluation, until environments that die in it are an error
 _LOG_EVERY_S = 1.0  # a small network is evaluated many times a second
 _LOG_PART = 1000  # lines of a long run are this part of its time apart,
 _LOG_MOST_S = 60.0  # and at most so long
@@ -67,11 +72,19 @@ class EvaluatorProcess:
         self._writer.write(self._evaluation.status)
         self._written_at = time.monotonic()
         self._tried = -1  # the version that was played last, whether it counts or not
+        self._progress = StatusRecordReader(spec.run.progress_map, IngestProgress)
+        self._began_at = self._progress.read().env_steps
 
     def run(self) -> None:
         """Evaluate until the trainer has ended, then its last model."""
         model: MappedModel | None = None
+        is_open = False
         while self._interval:
+            if not is_open and self._progress.read().env_steps > self._began_at:
+                # The actors have theirs: where there is no other one, that is said before the run
+                # has trained for nothing.
+                self._evaluation.open()
+                is_open = True
             done = self._learning.read().phase == "done"
             if self._models.has_new:
                 model = self._read_latest_model()
@@ -169,13 +182,14 @@ def main() -> None:
     set_up_logging()
     os.nice(_NICE)
     with report_exit():
-        run = RunDirectory(Path(sys.argv[1]))
+        run = RunDirectory(Path(sys.argv[1]).absolute())  # an environment may go elsewhere
         heartbeat = HeartbeatThread(run.heartbeat_map("evaluator"))
         spec = LearnerSpec.read(run.root)
         spec.hold_run()
         while spec.run.best.exists() and begins_new_best(spec.config, spec.run.root):
             time.sleep(_POLL_S)  # the best model is put away once the trainer has loaded
         kind = ReportedEvaluations if spec.config.evaluates_on_actors else EvaluatorProcess
+        say_slow_calls(log.info)
         kind(spec, heartbeat.mark_turn).run()
 
 
@@ -303,7 +317,9 @@ class ModelEvaluation:
             side_by_side=settings.envs,
             max_episode_steps=settings.max_episode_steps,
             make_processes=ProcessEnvs,
+            on_failure=self._on_failure,
         )
+        self._failures = RateLimitedLog()
         self._policy = build_greedy_policy(config, spaces)
         self._epoch = self._next = 0  # the version from which on the next is due in this epoch
 
@@ -349,9 +365,11 @@ class ModelEvaluation:
             return False
         self._policy.sync_model(model)
         began = time.monotonic()
-        self._open_environments()
+        self.open()
         try:
-            evaluation = self._play(model.version, is_cancelled)
+            evaluation = self._evaluator.evaluate(
+                self._policy, model.version, is_cancelled=is_cancelled
+            )
         except EvaluationCancelledError as error:
             log.warning("%s", error)
             return False
@@ -367,8 +385,14 @@ class ModelEvaluation:
         self._results.add(summarize_evaluation(evaluation, env_steps), epoch, model, detail)
         return True
 
-    def _open_environments(self) -> None:
-        """Make the environments, beside those of the actors.
+    def _on_failure(self, failure: EnvironmentFailure) -> None:
+        why = describe_with_notes(failure.error)
+        self._failures.add("evaluation", f"{why}: made again, its episode begins again")
+        for line in self._failures.due_lines(time.monotonic()):
+            log.warning("%s", line)
+
+    def open(self) -> None:
+        """Make the environments, beside those of the actors, where they are not there yet.
 
         Raises:
             SettingError: they cannot be made; names the keys that help where there is no other one.
@@ -385,19 +409,6 @@ class ModelEvaluation:
                 "where it exists once, set learner.eval_interval=0, or have actors of a host that "
                 "has another one play (evaluation.where=actors)",
             ) from error
-
-    def _play(self, version: int, is_cancelled: Callable[[], bool]) -> Evaluation:
-        """Play all episodes; play them again in new environments where a process of theirs was
-        killed: only then it shows whether its code crashes each time."""
-        for _ in range(_PLAYS - 1):
-            try:
-                return self._evaluator.evaluate(self._policy, version, is_cancelled=is_cancelled)
-            except EnvironmentProcessError as error:
-                if not error.killed:
-                    raise
-                log.warning("%s; version %d is evaluated again", error, version)
-                self._evaluator.close()
-        return self._evaluator.evaluate(self._policy, version, is_cancelled=is_cancelled)
 
     def close(self) -> None:
         """Close the environments."""
@@ -420,4 +431,4 @@ def summarize_evaluation(evaluation: Evaluation, env_steps: int | None = None) -
 
 
 if __name__ == "__main__":
-    main()
+    run_to_end(main, log.warning)

@@ -30,7 +30,7 @@ from vedette_rl.core.acting import act_of
 from vedette_rl.envs.layout import ActionConverter
 from vedette_rl.envs.spaces import observation_columns
 from vedette_rl.errors import LatestValueFormatError
-from vedette_rl.replay.limiter import Limiter
+from vedette_rl.replay.limiter import Limiter, LimiterOrigin
 from vedette_rl.replay.mixed import MixedReplay
 from vedette_rl.replay.ring_files import read_floor
 from vedette_rl.storage.latest_value import read_latest_value
@@ -76,8 +76,9 @@ class _GatewaySupervisor(Supervisor):
 
     processes = ("gateway",)
 
-    def __init__(self, spec: LearnerSpec, on_loaded: Callable[[], None]) -> None:
+    def __init__(self, spec: LearnerSpec, on_loaded: Callable[[], None], drawn: int) -> None:
         super().__init__(spec, None, on_loaded=on_loaded)
+        self._drawn = drawn  # by earlier starts
         self.error: Exception | None = None
         self._stop = StopSignals(())
         self._thread = threading.Thread(target=self._serve, name="vedette-replay", daemon=True)
@@ -103,6 +104,9 @@ class _GatewaySupervisor(Supervisor):
         self._thread.join(_END_S)
         if not self._thread.is_alive():  # it waits on them
             self._stop.close()
+
+    def _draws_before(self, inserted: int) -> int:
+        return self._drawn if inserted else 0
 
     def _serve(self) -> None:
         try:
@@ -188,7 +192,7 @@ class RemoteReplay:
         """Start the gateway and open the replay behind it."""
         epoch = spec.run.begin_epoch().epoch
         self._has_model = spec.run.model_map.exists()  # a start removes another one's
-        self._supervisor = _GatewaySupervisor(spec, on_loaded)
+        self._supervisor = _GatewaySupervisor(spec, on_loaded, before.sampled)
         self._status_record = StatusRecordWriter(spec.run.learning_map, TrainerStatus)
         opening.callback(self._status_record.close)
         self._turns = TurnRecord(spec.run.heartbeat_map("trainer"), bounded=False)
@@ -213,14 +217,20 @@ class RemoteReplay:
         counts = {"draws", "mixed_draws"} & state.keys()
         self._buffer.set_state({**state, **dict.fromkeys(counts, before.opt_steps)})
         self._floor = read_floor(replay_directory(self.config, self.run))
-        self._learning = replace(self._learning, sampled=self._draws_that_count(before))
+        self._origin = spec.run.limiter_origin
+        self._learning = replace(
+            self._learning,
+            sampled=self._draws_that_count(before),
+            limiter_origin=None if self._origin is None else self._origin.counts,
+        )
         self._tick("waiting", self.wait_reason() or "no batch was drawn yet")
 
     def _draws_that_count(self, before: TrainerStatus) -> int:
         """Return the rows drawn by earlier starts, as far as the limiter would have let them be
         drawn from the rows that are there now."""
-        limiter = make_run_limiter(self.config, self._floor)
-        center = limiter.rate * (self._buffer.inserted - limiter.min_size)
+        limiter = make_run_limiter(self.config, self._floor, self._origin)
+        begun = self._origin or LimiterOrigin(limiter.min_size, 0)
+        center = begun.sampled + limiter.rate * (self._buffer.inserted - begun.inserted)
         drawn = before.sampled if before.epoch else center
         return max(0, round(min(drawn, center + limiter.error_buffer)))
 
@@ -290,7 +300,7 @@ class RemoteReplay:
         """Return why a batch may not be drawn yet; "" if it may."""
         rows = self._rows(batch_size)
         if rows not in self._limiters:
-            whole = make_run_limiter(self.config, self._floor)
+            whole = make_run_limiter(self.config, self._floor, self._origin)
             self._limiters[rows] = replace(whole, batch_size=rows)
         limiter = self._limiters[rows]
         reason = limiter.sample_wait_reason(self._buffer.inserted, self._learning.sampled)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vedette_rl.errors import LatestValueFormatError
+from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_services.config.loading import read_config
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import (
@@ -50,6 +51,7 @@ from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.events import FleetSizeCheck, RunEventLog
 from vedette_services.run.hold import log_loss
 from vedette_services.run.learner_location import publish_location
+from vedette_services.run.limiter_record import remaining_draws
 from vedette_services.run.model_map import holds_model
 from vedette_services.run.outcome import (
     describe_loss,
@@ -58,7 +60,7 @@ from vedette_services.run.outcome import (
     read_summary,
     write_summary,
 )
-from vedette_services.run.prepare import prepare_start
+from vedette_services.run.prepare import begin_balance, prepare_start
 from vedette_services.run.provenance import record_provenance
 from vedette_services.run.recovery import recover_once_released
 from vedette_services.run.replay_layout import replay_directory
@@ -218,6 +220,12 @@ class Supervisor:
             run.remove_models()  # as much lost as the replay's rows
             log.warning("the replay: %s", recovery)
             self._event_log.log("recovered", "replay", str(recovery))
+        begin_balance(run, spec.config, self._draws_before)
+
+    def _draws_before(self, inserted: int) -> int:
+        """Return the samples that earlier starts drew, as far as they count for the limiter."""
+        newest = Checkpoints(self._spec.run.checkpoints, keep=1).newest_readable()
+        return remaining_draws(newest[1], inserted) if newest else 0
 
     # Children
 

@@ -43,9 +43,11 @@ from vedette_services.run.claim import (
     Owner,
 )
 from vedette_services.run.hold import ClaimKeeper, RunHold
+from vedette_services.run.limiter_record import LimiterRecord
 
 if TYPE_CHECKING:  # `vedette status` needs no configuration
     from vedette_rl.envs.spaces import Spaces
+    from vedette_rl.replay.limiter import LimiterOrigin
     from vedette_services.config.run_config import RunConfig
 
 REPORT_FILE = "report.html"
@@ -76,6 +78,7 @@ class RunIdentity:
         in_process: it runs in one process, with a replay in memory.
         counted: samples of the replays that were erased since it began.
         owner: the learner that has claimed it last; None: one of an earlier version, or nobody.
+        limiter: of its last start; None: one of an earlier version, or nobody.
     """
 
     run_id: str
@@ -83,6 +86,7 @@ class RunIdentity:
     in_process: bool = False
     counted: SampleAccounting = field(default_factory=SampleAccounting)
     owner: Owner | None = None
+    limiter: LimiterRecord | None = None
 
 
 class RunDirectory:
@@ -247,7 +251,8 @@ class RunDirectory:
             counted = {name: int(count) for name, count in found.get("counted", {}).items()}
             of = str(found["run_id"]), epoch, in_process
             owner = Owner.from_json(found.get("owner"))
-            return RunIdentity(*of, SampleAccounting(**counted), owner)
+            limiter = LimiterRecord.from_json(found.get("limiter"))
+            return RunIdentity(*of, SampleAccounting(**counted), owner, limiter)
         except FileNotFoundError as error:
             raise NotARunError(self.root, self._identity_file.name) from error
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -286,6 +291,18 @@ class RunDirectory:
     def keep_counts(self, counted: SampleAccounting) -> None:
         """Note the counts of a replay that is about to be erased."""
         self._write_identity(replace(self.identity(), counted=counted))
+
+    def keep_limiter(self, limiter: LimiterRecord) -> None:
+        """Note the limiter of a start, where it is not that of the last one."""
+        identity = self.identity()
+        if identity.limiter != limiter:
+            self._write_identity(replace(identity, limiter=limiter))
+
+    @property
+    def limiter_origin(self) -> LimiterOrigin | None:
+        """Where the balance of the run's limiter begins; None: with the first sample drawn."""
+        record = self.identity().limiter
+        return None if record is None else record.origin
 
     def begin_epoch(self) -> RunIdentity:
         """Count one more start of the trainer.

@@ -14,16 +14,25 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from vedette_rl.replay.commits import COMMITS
+from vedette_rl.errors import RlError
+from vedette_rl.replay.commits import COMMITS, last_commit
 from vedette_rl.replay.manifest import MANIFEST
+from vedette_rl.replay.ring_files import read_floor
 from vedette_rl.storage.atomic_files import sync_directory
 from vedette_services.config.import_permission import check_run_imports
 from vedette_services.config.loading import read_config, read_toml
+from vedette_services.config.run_config import RunConfig
 from vedette_services.config.saving import publish_config
+from vedette_services.errors import UsageError
 from vedette_services.run.directory import REPORT_FILE, RunDirectory
 from vedette_services.run.events import EventFile, RunEvent
+from vedette_services.run.limiter_record import LimiterRecord, next_record
 from vedette_services.run.outcome import read_summary, summary_counts
-from vedette_services.run.replay_layout import make_counted_replay, replay_directory
+from vedette_services.run.replay_layout import (
+    make_counted_replay,
+    make_run_limiter,
+    replay_directory,
+)
 from vedette_services.run.resume import (
     NEW_BEST,
     NEW_REPLAY,
@@ -156,6 +165,8 @@ def prepare_start(plan: StartPlan, run: RunDirectory) -> PreparedStart:
     if start.fresh:
         erase_run(run)
         run.make()
+    if run.exists and not start.in_process:
+        _note_limiter(run)
     begins_replay = start.new_replay and run.exists and not start.in_process
     events = list(_change_events(plan, run)) if run.exists else []
 
@@ -175,6 +186,32 @@ def prepare_start(plan: StartPlan, run: RunDirectory) -> PreparedStart:
     place_sources(config, run, staged)
     run_id = run.ensure_id(in_process=start.in_process)
     return PreparedStart(run_id, save_settings if loads else _saved_already)
+
+
+def _note_limiter(run: RunDirectory) -> None:
+    """Note of what the limiter was made in a run of an earlier version: by its configuration, which
+    this start replaces."""
+    saved = saved_config(run.root)
+    if saved is None or run.identity().limiter is not None:
+        return
+    try:
+        settings = make_run_limiter(read_config(saved)).settings
+    except (RlError, UsageError):  # a step processor of before is not here any more
+        settings = ()
+    run.keep_limiter(LimiterRecord(settings))
+
+
+def begin_balance(run: RunDirectory, config: RunConfig, count_draws: Callable[[int], int]) -> None:
+    """Begin the balance of the limiter again where this start has made it of other settings.
+
+    Args:
+        run: whose replay is recovered already.
+        count_draws: as `next_record` has it.
+    """
+    replay = replay_directory(config, run.root)
+    inserted = last_commit(replay).inserted if (replay / COMMITS).exists() else 0
+    limiter = make_run_limiter(config, read_floor(replay) if inserted else 0)
+    run.keep_limiter(next_record(run.identity().limiter, limiter, inserted, count_draws))
 
 
 def _saved_already() -> None:

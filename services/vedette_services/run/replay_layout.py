@@ -38,7 +38,7 @@ from vedette_rl.replay.frame_stacks import (
     split_name,
     stored_row,
 )
-from vedette_rl.replay.limiter import Limiter, make_limiter
+from vedette_rl.replay.limiter import Limiter, LimiterOrigin, make_limiter
 from vedette_rl.replay.manifest import SharedSpec
 from vedette_rl.replay.prioritized import TD_ERROR
 from vedette_rl.replay.rows import default_guard
@@ -290,11 +290,14 @@ def make_counted_replay(config: RunConfig, run: RunDirectory, layout: ReplayLayo
     ring.close()
 
 
-def make_run_limiter(config: RunConfig, floor: int = 0) -> Limiter:
+def make_run_limiter(
+    config: RunConfig, floor: int = 0, origin: LimiterOrigin | None = None
+) -> Limiter:
     """Make the run's limiter; gateway and trainer use one each, each for its own side.
 
     Args:
         floor: of the replay's rows.
+        origin: where the run's balance begins.
 
     Raises:
         RlError: both sides would wait for each other.
@@ -307,4 +310,5 @@ def make_run_limiter(config: RunConfig, floor: int = 0) -> Limiter:
         insert_rows=config.actors.n_buffer,
         floor=floor,
         rows_per_step=config.actors.rows_per_step,
+        origin=origin,
     )

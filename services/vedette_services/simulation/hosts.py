@@ -28,6 +28,7 @@ from vedette_services.actors.connection import Identity
 from vedette_services.actors.handover import FinishedBatch
 from vedette_services.actors.instructions import (
     Exit,
+    InspectActor,
     Instruction,
     KillActor,
     PlayEvaluation,
@@ -232,6 +233,8 @@ class ManagerHost(Generic[A]):
             case StopActors():
                 for actor in list(self.actors.values()):
                     actor.stop()
+            case InspectActor(index):
+                self._execute_all(self.state.on_inspected(index, []))
             case KillActor(index):
                 if index in self.actors:
                     self.actors[index].kill()

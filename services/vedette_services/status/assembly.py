@@ -48,7 +48,8 @@ def assemble_status(
     steps = learning.opt_steps
     capacity = config.replay.capacity
     window = config.actors
-    since_warmup = (inserted - config.learner.warmup_period) / config.actors.rows_per_step
+    begun, drawn = learning.limiter_origin or (config.learner.warmup_period, 0)
+    balanced = (inserted - begun) / config.actors.rows_per_step, learning.sampled - drawn
     return Status(
         vedette=vedette_version(),
         protocol=PROTOCOL_VERSION,
@@ -75,7 +76,7 @@ def assemble_status(
         time=learning.time,
         replay=merged(ReplayStatus(capacity=capacity), ingest.replay),
         sources=_sources(learning, ingest),
-        limiter=_limiter(learning, ingest, since_warmup),
+        limiter=_limiter(learning, ingest, *balanced),
         lag=merged(learning.lag, ingest.lag),
         rollout=rollout_of(ingest.managers),
         eval=evaluations,
@@ -100,9 +101,11 @@ def _sources(learning: TrainerStatus, ingest: GatewayStatus) -> tuple[SourceStat
     return tuple(replace(s, size=sizes.get(s.name, s.size)) for s in learning.sources)
 
 
-def _limiter(learning: TrainerStatus, ingest: GatewayStatus, inserted: float) -> LimiterStatus:
-    """Make the limiter's part of the status; `inserted` counts samples since the warm-up, one of
-    each step."""
+def _limiter(
+    learning: TrainerStatus, ingest: GatewayStatus, inserted: float, drawn: int
+) -> LimiterStatus:
+    """Make the limiter's part of the status; `inserted` counts samples since its balance began, one
+    of each step, and `drawn` those drawn."""
     if learning.phase == "waiting":
         state = "sample_waits"
         reason = learning.waits
@@ -110,7 +113,7 @@ def _limiter(learning: TrainerStatus, ingest: GatewayStatus, inserted: float) ->
         reason = "" if learning.phase == "done" else ingest.limiter_reason
         state = "insert_waits" if reason else "open"
     return LimiterStatus(
-        samples_per_insert=learning.sampled / max(1.0, inserted),
+        samples_per_insert=drawn / max(1.0, inserted),
         state=state,
         reason=reason,
         sample_waits=int(state == "sample_waits"),

@@ -75,6 +75,8 @@ class TrainerStatus:
         evaluates: the training is done, and the last model is being evaluated.
         sources: the named sources of samples.
         disk: the room of the run's disk.
+        limiter_origin: samples inserted and drawn when the limiter's balance began; None: it began
+            with the first sample drawn.
     """
 
     epoch: int = 0
@@ -93,6 +95,7 @@ class TrainerStatus:
     evaluates: bool = False
     sources: tuple[SourceStatus, ...] = ()
     disk: Disk = _NO_DISK
+    limiter_origin: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -302,6 +302,7 @@ class WindowStatus(Part):
 
     batches: Count | None = gauge("unacknowledged batches", "batches")
     bytes: Count | None = gauge("unacknowledged batches", "bytes")
+    delay_s: float | None = gauge("age of the oldest unacknowledged batch", "s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,6 +333,7 @@ class ManagerStatus(Part):
     actors: tuple[ActorStatus, ...] = ()
     actors_hidden: Count = gauge("actors that there was no room for", default=0)
     window: WindowStatus = WindowStatus()
+    failures: Count = counter("failures of single environments, which were made again", default=0)
     last_seen_s: float | None = gauge("since it was last heard", "s")
 
     @property

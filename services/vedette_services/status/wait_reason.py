@@ -8,6 +8,9 @@ from vedette_services.status.heartbeats import Standstill
 from vedette_services.status.records import DISK_LAG_S, DISK_LAGS, GatewayStatus, TrainerStatus
 from vedette_services.status.status import Checkpoint, Eval
 
+LATE_S = 10.0
+"""A delay of a manager's samples that is shown."""
+
 
 def describe_wait(
     learning: TrainerStatus,
@@ -26,10 +29,20 @@ def describe_wait(
         is_played = learning.evaluates and played != learning.opt_steps
         last = f"the last evaluation: version {learning.opt_steps:,} is played"
         return "; ".join([*still, *([last] if is_played else [])])
+    late = _late_manager(ingest)
     disk = DISK_LAGS if (ingest.replay.disk_lag_s or 0.0) > DISK_LAG_S else ""
     failing = _failing_checkpoint(learning.checkpoint)
-    reasons = (*still, waits, disk, failing, learning.disk.short)
+    reasons = (*still, waits, late, disk, failing, learning.disk.short)
     return "; ".join(reason for reason in reasons if reason)
+
+
+def _late_manager(ingest: GatewayStatus) -> str:
+    """Name the manager whose samples come latest, where that is late: no sum shows it."""
+    delays = {m.id: m.window.delay_s or 0.0 for m in ingest.managers if m.is_present}
+    latest = max(delays, key=delays.__getitem__, default="")
+    if not latest or delays[latest] < LATE_S:
+        return ""
+    return f"samples of {latest} come {delays[latest]:.0f} s late"
 
 
 def _failing_checkpoint(checkpoint: Checkpoint) -> str:

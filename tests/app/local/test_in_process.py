@@ -25,7 +25,7 @@ from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_rl.storage.state_file import read_state
 from vedette_services.config import read_config
 from vedette_services.config.saving import config_table
-from vedette_services.errors import UnsavedEndError
+from vedette_services.errors import SettingError, UnsavedEndError
 from vedette_services.learner.evaluator import ModelEvaluation
 from vedette_services.learner.trainer.run_recorder import hyperparameters
 from vedette_services.run import outcome
@@ -149,6 +149,78 @@ def test_an_error_in_training_leaves_no_environment_open(
     with pytest.raises(ZeroDivisionError):
         trained(config, tmp_path)
     assert Counted.left == 0
+
+
+class Sudden(gym.Env[Any, Any]):
+    """Shows its number and its step, and raises in some."""
+
+    observation_space = gym.spaces.Box(0, 1e6, (2,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+    made = 0
+
+    def __init__(self) -> None:
+        Sudden.made += 1
+        self.number = Sudden.made
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.step_number = 0
+        return np.float32([self.number, 0]), {}
+
+    def step(self, action: Any) -> Any:
+        self.step_number += 1
+        if self.number % 2 and self.step_number == 23:
+            raise RuntimeError("the contact solver did not converge")
+        seen = np.float32([self.number, self.step_number])
+        return seen, 1.0, self.step_number == 40, False, {}
+
+
+def test_no_transition_reaches_over_a_failure_of_its_environment(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = config_of(
+        env={"id": f"{__name__}:Sudden"}, agent={"n_step": 3}, learner={"eval_interval": 0}
+    )
+    run, summary = trained(config, tmp_path)
+    failures = sum(manager.failures for manager in summary.managers)
+    assert failures > 0
+    assert "did not converge (test_in_process.py:" in caplog.text
+    rows = run.ring.inserted
+    seen = {name: column[:rows] for name, column in run.ring.columns.items()}
+    began, ended = seen["obs"], seen["next_obs"]
+    np.testing.assert_array_equal(began[:, 0], ended[:, 0])
+    np.testing.assert_array_equal(ended[:, 1] - began[:, 1], seen["n_steps"])
+    assert {22.0} <= {*began[began[:, 0] % 2 == 0, 1]}
+    assert began[began[:, 0] % 2 == 1, 1].max() == 21
+
+
+class OnlyOne(gym.Wrapper[Any, Any, Any, Any]):
+    """An environment that exists once, as one with a licence or a port."""
+
+    taken = False
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        if OnlyOne.taken:
+            raise OSError("no other licence")
+        OnlyOne.taken = True
+        super().__init__(env)
+
+    def close(self) -> None:
+        OnlyOne.taken = False
+        super().close()
+
+
+def test_an_environment_that_exists_once_says_who_needs_another_before_it_has_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = {"count": 1, "envs_per_actor": 1}
+    config = config_of(env={"wrappers": [{"name": f"{__name__}:OnlyOne"}]}, actors=one)
+    opts: list[int] = []
+    monkeypatch.setattr(DqnAgent, "opt", lambda *given, **how: opts.append(1))
+    with pytest.raises(SettingError, match=r"evaluations cannot make .* no other licence") as error:
+        trained(config, tmp_path)
+    assert "learner.eval_interval=0" in error.value.fix
+    assert opts == []
 
 
 class Dropped(nn.Module):

@@ -295,23 +295,34 @@ def test_a_manager_whose_learner_is_gone_says_what_it_loses(address: Address, st
     assert not manager.family()
 
 
-@pytest.mark.parametrize(
-    ("how", "told"),
-    [
-        ("die", "RuntimeError: the environment broke"),
-        ("exit", "its environment's code ended the process: SystemExit: 3 (actors_test_envs.py:"),
-    ],
-)
-def test_an_environment_that_breaks_is_told_with_its_own_traceback(
-    address: Address, start: Start, tmp_path: Path, how: str, told: str
+def test_an_environment_that_ends_its_process_is_told_with_its_own_traceback(
+    address: Address, start: Start, tmp_path: Path
 ) -> None:
     manager = start(1, "actors_test_envs")
-    once = {"once": str(tmp_path / "broken"), "at": 200, "sleep_s": 0.001, "how": how}
+    once = {"once": str(tmp_path / "broken"), "at": 200, "sleep_s": 0.001, "how": "exit"}
+    told = "its environment's code ended the process: SystemExit: 3 (actors_test_envs.py:"
     learner = FakeLearner(address, a_run({**COUNT, "kwargs": once}))
     learner.until(lambda: bool(learner.reports) and learner.report().actors[0].error != "", 60)
     assert learner.report().actors[0].error.startswith(told)
     assert "in _misbehave" in manager.log
     learner.until(lambda: learner.report().actors[0].restarts == 1, 60)
+    rows = learner.rows()
+    learner.until(lambda: learner.rows() > rows + 100)
+    learner.close()
+
+
+def test_an_environment_that_fails_once_is_made_again_and_no_actor_dies(
+    address: Address, start: Start, tmp_path: Path
+) -> None:
+    manager = start(1, "actors_test_envs")
+    once = {"once": str(tmp_path / "broken"), "at": 200, "sleep_s": 0.001, "how": "die"}
+    learner = FakeLearner(address, a_run({**COUNT, "kwargs": once}))
+    learner.until(lambda: bool(learner.reports) and learner.report().failures == 1, 60)
+    [actor] = learner.report().actors
+    told = "failed once, made again: RuntimeError: the environment broke (actors_test_envs.py:"
+    assert actor.error.startswith(told)
+    assert (actor.alive, actor.restarts) == (True, 0)
+    assert "in _misbehave" in manager.log
     rows = learner.rows()
     learner.until(lambda: learner.rows() > rows + 100)
     learner.close()
@@ -326,7 +337,9 @@ def test_an_environment_that_hangs_is_killed_and_started_again(
         address, a_run({**COUNT, "kwargs": once}, step_timeout_s=1.0, restart_min_s=0.05)
     )
     learner.until(lambda: bool(learner.reports) and learner.report().actors[0].restarts == 1, 60)
-    assert "made no step within 1 s" in learner.report().actors[0].error
+    why = learner.report().actors[0].error
+    assert why.startswith("waits for step() of an environment for more than 1 s (it is at ")
+    assert "in _misbehave): killed; raise actors.step_timeout_s" in why
     rows = learner.rows()
     learner.until(lambda: learner.rows() > rows + 100)
     learner.close()

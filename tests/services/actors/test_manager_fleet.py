@@ -10,6 +10,7 @@ from vedette_protocol.messages import Batch, Stop
 from vedette_services.actors.actor_stats import ActorStats
 from vedette_services.actors.instructions import (
     Exit,
+    InspectActor,
     KillActor,
     SendBatches,
     StartActor,
@@ -63,7 +64,8 @@ def test_a_hanging_actor_is_killed() -> None:
     for second in range(1, 5):
         assert of(KillActor, rig.tick(float(second))) == []
         rig.ack()
-    done = rig.tick(6.0)
+    assert of(InspectActor, rig.tick(6.0)) == [InspectActor(0)]
+    done = rig.state.on_inspected(0, [])
     assert of(KillActor, done) == [KillActor(0)]
     assert "made no step within 5 s" in logged_text(done)
 

@@ -218,6 +218,40 @@ def test_a_full_window_makes_actors_wait_or_drops_the_oldest() -> None:
     assert (report.produced, report.dropped, report.window_batches) == (20, 12, 2)
 
 
+def test_samples_that_come_late_are_said_and_reported() -> None:
+    rig = Rig(on_full="drop_oldest", window_s=8.0).joined(credit=0)
+    said = []
+    for second in range(20):
+        done = rig.tick(float(second))
+        said.append("s late" in logged_text(done))
+        rig.batch()
+        rig.ack(credit=0)
+    assert said.index(True) == 5
+    assert said.count(True) == 1
+    report = last_report(rig.tick(20.0))
+    assert (report.delay_s, report.dropped) == (7.5, ROWS * 12)
+    assert rig.state.stats(20.0)["delay_s"] == 8.0
+
+
+def test_where_actors_wait_no_sample_is_dropped_for_its_age() -> None:
+    rig = Rig(on_full="block", window_s=1.0).joined(credit=0)
+    rig.batch()
+    done = rig.tick(30.0)
+    assert "s late" not in logged_text(done)
+    assert last_report(done).dropped == 0
+
+
+def test_a_learner_that_is_back_after_half_a_minute_gets_every_sample() -> None:
+    """By default: a robot may not wait, and loses nothing meanwhile."""
+    rig = Rig(on_full="drop_oldest").joined(credit=0)
+    for second in range(30):
+        rig.tick(float(second))
+        rig.batch()
+        rig.ack(credit=0)
+    assert sent(rig.ack(credit=99)) == [*range(30)]
+    assert last_report(rig.tick(31.0)).dropped == 0
+
+
 def test_an_ack_of_what_was_never_sent_frees_nothing() -> None:
     rig = Rig().joined()
     rig.batch()

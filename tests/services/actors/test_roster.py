@@ -6,8 +6,10 @@ import math
 
 import pytest
 
+from vedette_rl.envs.failures import PROGRESS_STEPS
 from vedette_services.actors.actor_stats import ActorStats, RecentEpisodes
-from vedette_services.actors.roster import DEATHS_AT_START, HEALTHY_S, QUICK_S, Backoff, Roster
+from vedette_services.actors.roster import DEATHS_AT_START, HEALTHY_S, Backoff, Roster
+from vedette_services.host.stack_request import StackFrame
 
 CAUSE = "ValueError: the sky fell"
 
@@ -190,18 +192,85 @@ def test_elsewhere_actors_are_started_again_for_ever() -> None:
     assert roster.reports()[0].error == CAUSE
 
 
-def test_an_actor_that_played_for_long_or_was_killed_begins_anew() -> None:
+@pytest.mark.parametrize(
+    "came_of_it",
+    [
+        pytest.param(ActorStats(state="playing", env_steps=100, episodes=1), id="an episode"),
+        pytest.param(ActorStats(state="playing", env_steps=PROGRESS_STEPS), id="many steps"),
+        pytest.param(
+            ActorStats(state="playing", env_steps=9 * PROGRESS_STEPS, failures=8),
+            id="many for each failure",
+        ),
+    ],
+)
+def test_an_actor_of_which_something_has_come_may_die_for_ever(came_of_it: ActorStats) -> None:
+    """However soon it dies: a simulator may fail once in 1,000 steps, and step in a microsecond."""
+    roster = Roster(1, gives_up=True)
+    for now in range(100):
+        roster.on_started(roster.actors[0], float(now))
+        roster.on_stats(0, came_of_it, now + 0.1)
+        assert roster.on_exited(0, 1, CAUSE, now + 0.2) == CAUSE
+        assert not roster.is_hopeless
+
+
+def test_environments_that_fail_more_often_than_they_play_are_no_progress() -> None:
+    roster = Roster(1, gives_up=True)
+    for now in (0.0, 1.0, 2.0):
+        roster.on_started(roster.actors[0], now)
+        stats = ActorStats(state="playing", env_steps=3 * PROGRESS_STEPS, failures=10)
+        roster.on_stats(0, stats, now)
+        roster.on_exited(0, 1, CAUSE, now + 0.5)
+    assert roster.is_hopeless
+    assert roster.failures == 30
+
+
+def test_an_actor_that_played_for_a_minute_or_was_killed_begins_anew() -> None:
     roster = Roster(1, gives_up=True)
     for now in (0.0, 100.0):
         dies_quickly(roster, 0, now)
         dies_quickly(roster, 0, now + 10)
         roster.on_started(roster.actors[0], now + 20)
-        roster.on_stats(0, playing(5), now + 20 + QUICK_S + 1)
-        roster.on_exited(0, 1, CAUSE, now + 20 + QUICK_S + 2)
+        roster.on_stats(0, playing(5), now + 20 + HEALTHY_S + 1)
+        roster.on_exited(0, 1, CAUSE, now + 20 + HEALTHY_S + 2)
     dies_quickly(roster, 0, 200.0)
     dies_quickly(roster, 0, 210.0)
     dies_quickly(roster, 0, 220.0, cause="")  # of a signal
     assert not roster.is_hopeless
+
+
+def test_environments_that_are_made_again_have_as_long_as_at_the_start() -> None:
+    roster = Roster(1)
+    started(roster, 0.0)
+    roster.on_stats(0, playing(5), 1.0)
+    roster.on_stats(0, ActorStats(state="making an environment again", env_steps=5), 2.0)
+    assert roster.find_hung(100.0, 10.0) == []
+    assert [actor.index for actor in roster.find_hung(183.0, 10.0)] == [0]
+
+
+@pytest.mark.parametrize(
+    ("functions", "said"),
+    [
+        (("sleep", "reset", "_reset_each"), "waits for reset() of an environment"),
+        (("recv", "step", "_step_each"), "waits for step() of an environment"),
+        (("connect", "__init__", "make", "_make_env"), "waits for its constructor of"),
+        (("wait", "main"), "made no step within 60 s"),
+        ((), "made no step within 60 s"),
+    ],
+)
+def test_an_actor_is_killed_for_what_it_stands_at(functions: tuple[str, ...], said: str) -> None:
+    roster = Roster(1)
+    started(roster, 0.0)
+    roster.on_stats(0, playing(5), 0.0)
+    roster.find_hung(61.0, 60.0)
+    ours = "/x/vedette_rl/envs/vector_env.py"
+    frames = [StackFrame("/home/me/sim.py", 12, name) for name in functions[:-1]]
+    frames += [StackFrame(ours.replace("vector_env", "make"), 9, name) for name in functions[-1:]]
+    why = roster.on_inspected(0, frames)
+    assert said in why
+    assert "actors.step_timeout_s" in why
+    if functions:
+        assert f"it is at sim.py:12, in {functions[0]}" in why
+    assert roster.on_exited(0, -9, "", 62.0) == why
 
 
 def test_time_before_the_first_step_does_not_count_as_playing() -> None:

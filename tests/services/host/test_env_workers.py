@@ -16,6 +16,7 @@ import pytest
 
 from vedette_rl.envs import EnvConfig, make_vector_environment
 from vedette_rl.envs.description import describe_environment
+from vedette_rl.envs.failures import EnvironmentFailure
 from vedette_rl.envs.vector_env import LoopVectorEnv
 from vedette_rl.evaluation import GreedyEvaluator
 from vedette_services.errors import EnvironmentProcessError
@@ -143,6 +144,20 @@ def test_a_fault_comes_out_with_its_cause_and_the_environments_number(
         assert "in step" in str(caught.value.__cause__)
     group.close()
     assert all(worker.poll() is not None for worker in workers)
+
+
+@pytest.mark.parametrize("fault", ["raises", "exits", "dies"])
+def test_a_process_that_fails_or_dies_is_started_again_and_the_others_go_on(fault: str) -> None:
+    row = make_vector_environment(
+        config("processes", fault=fault), 2, seed=5, make_processes=ProcessEnvs
+    )
+    told: list[EnvironmentFailure] = []
+    row.on_failure = told.append
+    row.reset()
+    valid = [row.step(np.zeros((2, 2), np.float32)).valid.tolist() for _ in range(7)]
+    assert valid == [[True] * 2] * 2 + [[False] * 2] + [[True] * 2] * 2 + [[False] * 2, [True] * 2]
+    assert sorted(failure.env for failure in told) == [0, 0, 1, 1]
+    row.close()
 
 
 @pytest.mark.parametrize("stepping", ["serial", "threads", "processes"])

@@ -33,6 +33,7 @@ from vedette_services.net.addresses import Address
 from vedette_services.run.directory import LearnerSpec
 from vedette_services.run.model_map import ModelMapReader
 from vedette_services.run.outcome import write_summary
+from vedette_services.run.prepare import begin_balance
 from vedette_services.run.replay_layout import replay_directory, replay_layout
 from vedette_services.run.status_files import StatusReader, clear_status_records
 from vedette_services.status.records import GatewayStatus, StatusRecordWriter
@@ -66,8 +67,9 @@ class RingOnly:
 
     latest: RingOnly
 
-    def __init__(self, spec: LearnerSpec, on_loaded: Callable[[], None]) -> None:
+    def __init__(self, spec: LearnerSpec, on_loaded: Callable[[], None], drawn: int) -> None:
         self.spec = spec
+        self.drawn = drawn
         self.error = None
         self._on_loaded = on_loaded
         self.wakeup = WakeupEvent()
@@ -83,6 +85,7 @@ class RingOnly:
         capacity = config.replay.capacity
         run_id = self.spec.run_id
         self._ring = open_writer(directory, layout.stored, capacity, run_id=run_id)
+        begin_balance(self.spec.run, config, lambda inserted: self.drawn)
         self._record = StatusRecordWriter(self.spec.run.ingest_map, GatewayStatus)
         self.is_serving = True
         self._on_loaded()
@@ -210,6 +213,21 @@ def test_the_limiter_counts_rows_of_batches_of_any_size(tmp_path: Path) -> None:
             replay.sample(20, timeout_s=0.0)
         with pytest.raises(Exception, match=r"replay\.error_buffer is 50, and batches of 128"):
             replay.sample(128)
+
+
+def test_a_ratio_that_is_changed_counts_from_the_start_that_changes_it(tmp_path: Path) -> None:
+    drawn = []
+    for ratio in (20, 2, 2):
+        settings = (f"replay.samples_per_insert={ratio}", "replay.error_buffer=50")
+        with opened(tmp_path, *settings) as replay:
+            replay.publish(ARRAYS)
+            RingOnly.latest.insert(200 if ratio == 20 else 10)
+            before = replay.batches
+            while not replay.wait_reason(20):
+                replay.sample(20, timeout_s=0.0)
+            drawn.append(20 * (replay.batches - before))
+            replay.close("interrupted")
+    assert drawn == [2040, 60, 20]  # 20 x 100 + 50; 2 x 10 + 50 from the middle; 2 x 10 more
 
 
 def test_who_waits_before_a_model_was_published_is_told(tmp_path: Path) -> None:

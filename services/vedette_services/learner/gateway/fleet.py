@@ -183,7 +183,8 @@ def _manager(member: FleetMember, actors: tuple[ActorStatus, ...], now: float) -
         samples_per_sec=0.0 if member.gone else round(member.samples_per_sec, 1),
         actors=actors,
         actors_hidden=len(report.actors) - len(actors),
-        window=WindowStatus(report.window_batches, report.window_bytes),
+        window=WindowStatus(report.window_batches, report.window_bytes, report.delay_s or 0.0),
+        failures=report.failures,
         last_seen_s=round(max(0.0, now - member.seen), 3),
     )
 

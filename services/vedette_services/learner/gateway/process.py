@@ -27,6 +27,7 @@ from vedette_rl.replay.ring import RingWriter
 from vedette_services.errors import RunMovedError
 from vedette_services.host.exit_report import report_exit
 from vedette_services.host.logs import set_log_context, set_up_logging
+from vedette_services.host.process_end import run_to_end
 from vedette_services.host.processes import WakeupEvent, die_with_parent, ignore_stop_signals
 from vedette_services.host.system import process_state
 from vedette_services.learner.gateway.disk_lag import DiskLag
@@ -110,7 +111,7 @@ class Gateway:
             layout.schema,
             stamp=self._ring.stamp,
             now=time.monotonic(),
-            limiter=make_run_limiter(config, self._ring.floor),
+            limiter=make_run_limiter(config, self._ring.floor, spec.run.limiter_origin),
             rows_per_batch=config.actors.n_buffer,
             window=FlightLimits(config.actors.window_batches, config.actors.window_bytes),
             batch_bytes=layout.batch_bytes,
@@ -435,4 +436,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_to_end(main, log.warning)

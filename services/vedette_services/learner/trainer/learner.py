@@ -31,7 +31,7 @@ from vedette_rl.networks.seeding import seed_process
 from vedette_rl.networks.torch_network import compile_networks, compute_in_bfloat16
 from vedette_rl.recording.registry import SurvivingRecorder
 from vedette_rl.replay.config import ReplayConfig
-from vedette_rl.replay.limiter import Limiter
+from vedette_rl.replay.limiter import Limiter, LimiterOrigin
 from vedette_rl.replay.mixed import MixedReplay, Source
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_rl.replay.rows import Rows
@@ -63,6 +63,7 @@ from vedette_services.learner.trainer.training_loop import (
 from vedette_services.run.active_time import read_active_seconds
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.initial_weights import WeightsSource
+from vedette_services.run.limiter_record import remaining_draws
 from vedette_services.run.resume import load_checkpoint
 from vedette_services.run.sources import with_shares
 from vedette_services.status.records import GatewayStatus, TrainerStatus
@@ -130,18 +131,6 @@ class EarlierStarts(NamedTuple):
     env_steps: int = 0
 
 
-def remaining_draws(meta: Mapping[str, Any], inserted: int) -> int:
-    """Return the draws of a checkpoint that count for the limiter: of a replay that has lost rows
-    since, or begins empty, only their share.
-
-    Args:
-        meta: the checkpoint's meta.
-        inserted: rows that the replay has now, overwritten ones too.
-    """
-    before, sampled = int(meta["inserted"]), int(meta["sampled"])
-    return sampled if inserted >= before else sampled * inserted // before
-
-
 class Learner:
     """Trains one agent, from the last checkpoint on; the `LoopCallbacks` of its training loop.
 
@@ -157,6 +146,7 @@ class Learner:
         open_replay: returns the replay to draw from.
         lasting: the replay outlives this start; otherwise the next start has an empty one.
         sources: the named ones that it draws from.
+        origin: where the limiter's balance begins, as the limiter of `train` has it.
         clock: seconds, monotonic, for `stop.max_seconds` and all rates.
     """
 
@@ -171,6 +161,7 @@ class Learner:
         open_replay: Callable[[], ReplayBuffer],
         lasting: bool,
         sources: tuple[SourceStatus, ...] = (),
+        origin: LimiterOrigin | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.config = config
@@ -178,6 +169,7 @@ class Learner:
         self._epoch = epoch
         self._spaces = describe_spaces(spaces)
         self._lasting = lasting
+        self._origin = origin
         self._clock = clock
         self._began = clock()
         self._device = device = resolve_device(config.learner.device)
@@ -192,7 +184,11 @@ class Learner:
         require_same(self.agent.opt_steps)
         self._left_out = LeftOutSteps(self.agent.opt_steps)
         self.status = TrainerStatus(
-            epoch=epoch, opt_steps=self.agent.opt_steps, sampled=sampled, sources=sources
+            epoch=epoch,
+            opt_steps=self.agent.opt_steps,
+            sampled=sampled,
+            sources=sources,
+            limiter_origin=None if origin is None else origin.counts,
         )
         copy = config.learner.copy_replay
         self._loader = make_loader(self.replay, config.agent.batch_size, device, copy_replay=copy)
@@ -235,7 +231,7 @@ class Learner:
         meta = checkpoint.meta
         self._init = meta.get("init", {})
         if self._lasting:
-            return remaining_draws(meta, self.replay.inserted)
+            return remaining_draws(meta, self.replay.inserted, self._origin)
         # Runs before version 0.3 saved it as "books".
         self.earlier = EarlierStarts(
             **(meta["accounting"] if "accounting" in meta else meta["books"])

@@ -30,6 +30,7 @@ from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_rl.storage.system import wait_readable
 from vedette_services.host.exit_report import report_descriptor, report_exit
 from vedette_services.host.logs import set_log_context, set_up_logging
+from vedette_services.host.process_end import run_to_end
 from vedette_services.host.processes import (
     PARENT_VARIABLE,
     WakeupEvent,
@@ -91,6 +92,7 @@ class Trainer:
         self._config = spec.config
         self._stop = stop
         self._replay = replay_directory(spec.config, run.root)
+        self._origin = run.limiter_origin
         self._learner = Learner(
             spec.config,
             run,
@@ -100,6 +102,7 @@ class Trainer:
             open_replay=lambda: open_replay(spec, epoch),
             lasting=True,
             sources=describe_sources(spec.config, run.root),
+            origin=self._origin,
         )
         schema = Schema.from_arrays(self._learner.agent.model_info().arrays)
         models = ModelMapWriter(run.model_map, schema, run.sent_map(spec.config))
@@ -112,7 +115,8 @@ class Trainer:
     def run(self) -> None:
         """Train to the end of the run."""
         self.publish_status(self._learner.status)
-        limiter = make_run_limiter(self._config, read_floor(self._replay))
+        floor = read_floor(self._replay)
+        limiter = make_run_limiter(self._config, floor, self._origin)
         self._learner.close(self._learner.train(self, limiter))
 
     # Peers
@@ -292,4 +296,4 @@ def _priorities(spec: LearnerSpec, ring: RingReader) -> NDArray[np.float64] | No
 
 
 if __name__ == "__main__":
-    main()
+    run_to_end(main, log.warning)

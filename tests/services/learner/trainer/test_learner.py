@@ -21,7 +21,7 @@ from vedette_rl.replay.uniform import UniformReplay
 from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_rl.testing.inputs import sampled_transitions
 from vedette_services.config import RunConfig
-from vedette_services.learner.trainer.learner import Learner, remaining_draws
+from vedette_services.learner.trainer.learner import Learner
 from vedette_services.learner.trainer.process import open_replay
 from vedette_services.learner.trainer.training_loop import TrainingLoop
 from vedette_services.net.addresses import Address
@@ -51,14 +51,6 @@ def config_of(agent: str, *, prioritized: bool) -> RunConfig:
             "learner": {"warmup_period": 100},
         }
     )
-
-
-def test_draws_from_rows_that_are_gone_do_not_count() -> None:
-    """Else the learner would wait until as many rows had come again."""
-    meta = {"inserted": 1000, "sampled": 64_000}
-    assert remaining_draws(meta, 1000) == remaining_draws(meta, 1200) == 64_000
-    assert remaining_draws(meta, 500) == 32_000
-    assert remaining_draws(meta, 0) == remaining_draws({"inserted": 0, "sampled": 0}, 0) == 0
 
 
 class Half:

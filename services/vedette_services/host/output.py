@@ -1,0 +1,111 @@
+"""The standard streams of a process: what is written there may get lost, and ends nothing.
+
+A disk may be full, a reader may have gone (``| head -1``), and there may be no stream at all
+(``>&-``). Code of environments may print, too, past Python's streams.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import stat
+import sys
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from typing import Any, TextIO
+
+from vedette_rl.storage.atomic_files import NO_ROOM
+
+_STREAMS = (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w"))
+
+
+def open_closed_streams() -> None:
+    """Open a standard stream that the caller has closed: else the next file would get its number,
+    and whatever prints would write into that."""
+    for name, number, mode in _STREAMS:
+        try:
+            os.fstat(number)
+        except OSError:
+            null = os.open(os.devnull, os.O_RDWR)
+            if null != number:
+                os.dup2(null, number)
+                os.close(null)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115 - a stream
+
+
+def tolerate_lost_output(
+    *, full_disk: bool = True, on_reader_gone: Callable[[], None] = lambda: None
+) -> None:
+    """Let what is printed get lost where its disk is full, or its reader has gone.
+
+    Args:
+        full_disk: otherwise that is an error.
+        on_reader_gone: called each time that nobody reads what is written.
+    """
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None or stream is not getattr(sys, f"__{name}__"):
+            continue  # somebody's own
+        mode = os.fstat(stream.fileno()).st_mode
+        is_file = stat.S_ISREG(mode)
+        if not ((is_file and full_disk) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
+            continue
+        stream.flush()
+        file = _LossyFile(stream.fileno(), NO_ROOM if is_file else (), on_reader_gone)
+        text = io.TextIOWrapper(
+            io.BufferedWriter(file),
+            "utf-8" if is_file else stream.encoding,
+            errors=stream.errors,
+            line_buffering=True,
+        )
+        setattr(sys, name, text)
+
+
+class _LossyFile(io.FileIO):
+    """A file whose writes get lost where nobody takes them."""
+
+    def __init__(
+        self, number: int, tolerated: Collection[int], on_reader_gone: Callable[[], None]
+    ) -> None:
+        super().__init__(number, "wb", closefd=False)
+        self._tolerated = tolerated
+        self._on_reader_gone = on_reader_gone
+
+    def write(self, data: Any) -> int:  # bytes, as a buffer of any kind
+        try:
+            return super().write(data)
+        except OSError as error:
+            if error.errno == errno.EPIPE:
+                self._on_reader_gone()
+            elif error.errno not in self._tolerated:
+                raise
+            return len(data)
+
+
+@contextmanager
+def answer_alone() -> Iterator[TextIO]:
+    """Give the standard output for an answer that a program reads; all else that is printed
+    meanwhile, by C code too, goes to the standard error.
+
+    What is printed past Python later goes there as well: threads and exit handlers are left.
+    """
+    own = sys.stdout
+    own.flush()
+    answer: TextIO = own
+    try:
+        is_first = own.fileno() == 1
+    except (AttributeError, OSError, ValueError):  # it is no file
+        is_first = False
+    if is_first:
+        answer = open(os.dup(1), "w", encoding=own.encoding, errors=own.errors)  # noqa: SIM115, PTH123
+        os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    try:
+        yield answer
+        answer.flush()
+    finally:
+        sys.stdout = own
+        if is_first:
+            answer.close()

@@ -1,0 +1,131 @@
+"""The end of a process in which code of others has run: it takes a few seconds at most.
+
+Python's own end waits for every thread that is no daemon, and runs whatever was registered for it.
+A simulator's driver thread, or an exit handler that waits for a server, would hold a command that
+has done its work. Children that an environment has left would hold the reader of its output.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NoReturn
+
+from vedette_services.errors import DONE, FAILED
+
+THREADS_S = 2.0
+"""For threads to end by themselves."""
+
+HANDLERS_S = 5.0
+"""For all exit handlers together: recorders send what is left."""
+
+_POLL_S = 0.02
+
+Say = Callable[[str], None]
+"""Takes a line for the user."""
+
+
+def run_to_end(main: Callable[[], object], say: Say) -> NoReturn:
+    """Run the main function of this process, and end it with its exit status."""
+    status = DONE
+    try:
+        main()
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else DONE if end.code is None else FAILED
+        if isinstance(end.code, str):
+            say(end.code)
+    except BaseException:  # noqa: BLE001 - told as Python would
+        sys.excepthook(*sys.exc_info())
+        status = FAILED
+    end_process(status, say)
+
+
+def end_process(status: int, say: Say) -> NoReturn:
+    """End this process now, from its main thread.
+
+    Args:
+        status: its exit status.
+        say: told what was left and goes with it.
+    """
+    flush_output()
+    _await_threads(say)
+    _run_exit_handlers(say, status)
+    _end_children(say)
+    flush_output()
+    os._exit(status)
+
+
+def flush_output() -> None:
+    """Write what the standard streams still hold."""
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        with contextlib.suppress(OSError, ValueError):  # nobody reads it; it is closed
+            stream.flush()
+
+
+def _await_threads(say: Say) -> None:
+    """Wait a moment for threads that Python would wait for; name one that stays."""
+    deadline = time.monotonic() + THREADS_S
+    left = _lasting_threads()
+    while left and time.monotonic() < deadline:
+        left[0].join(_POLL_S)
+        left = _lasting_threads()
+    if left:
+        more = f" and {len(left) - 1} more" if len(left) > 1 else ""
+        say(f"thread {left[0].name!r}{more}, of the environment or a library, was left: ended")
+
+
+def _lasting_threads() -> list[threading.Thread]:
+    own = threading.current_thread()
+    return [t for t in threading.enumerate() if t is not own and not t.daemon and t.is_alive()]
+
+
+def _run_exit_handlers(say: Say, status: int) -> None:
+    """Run what is registered with `atexit`, in this thread, as some want; leave what takes long."""
+    done = threading.Event()
+
+    def watch() -> None:
+        if not done.wait(HANDLERS_S):
+            say(f"exit handlers took more than {HANDLERS_S:g} s: left")
+            _end_children(say)
+            flush_output()
+            os._exit(status)
+
+    threading.Thread(target=watch, name="end", daemon=True).start()
+    with contextlib.suppress(Exception):  # each has printed its own
+        atexit._run_exitfuncs()
+    done.set()
+
+
+def _end_children(say: Say) -> None:
+    """End processes that were started here and left: they hold the output of this one."""
+    left = dict(_children(os.getpid()))
+    if not left:
+        return
+    first = next(iter(left))
+    more = f" and {len(left) - 1} more" if len(left) > 1 else ""
+    say(f"process {first} ({left[first]}){more}, of the environment or a library, was left: ended")
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for child in left:
+            with contextlib.suppress(OSError):  # it has ended
+                os.kill(child, number)
+        deadline = time.monotonic() + THREADS_S
+        while left and time.monotonic() < deadline:
+            left = dict(_children(os.getpid()))
+            time.sleep(_POLL_S if left else 0.0)
+
+
+def _children(parent: int) -> Iterator[tuple[int, str]]:
+    """Yield the living children of a process, each with its name, where the system shows them."""
+    for place in Path(f"/proc/{parent}/task").glob("*/children"):
+        with contextlib.suppress(OSError, ValueError):
+            for child in map(int, place.read_text().split()):
+                name, _, rest = (Path(f"/proc/{child}/stat").read_text()).rpartition(") ")
+                if rest[:1] != "Z":
+                    yield child, name.partition(" (")[2]

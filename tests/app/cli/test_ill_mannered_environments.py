@@ -1,0 +1,64 @@
+"""Commands whose environment does to its process what simulators do: they return, stay in their
+folder, and speak for themselves."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow  # each loads torch, and waits for what was left
+
+RUN = (
+    *("run", "--in-process", "--env", "ill_mannered_env:IllMannered", "--agent", "dqn"),
+    *("--out", "runs/here", "preset=none", "actors.count=1", "actors.envs_per_actor=2"),
+    *("learner.warmup_period=50", "learner.eval_interval=0", "agent.hidden_sizes=[16]"),
+)
+
+
+def command(place: Path, *arguments: str) -> subprocess.Popen[str]:
+    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    return subprocess.Popen(
+        [sys.executable, "-m", "vedette.cli", *arguments],
+        cwd=place,
+        env={**os.environ, "PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_they_return_and_stay_in_their_folder_and_their_json_is_theirs(tmp_path: Path) -> None:
+    (tmp_path / "sim").mkdir()
+    folder = f"env.kwargs.folder={tmp_path / 'sim'}"
+    run = command(tmp_path, *RUN, folder, "stop.max_opts=20")
+    out, err = run.communicate(timeout=60)
+    assert run.returncode == 0, err
+    assert "next  " in out
+    assert "thread 'driver'" in err
+    assert "(sleep), of the environment or a library, was left: ended" in err
+    assert [*(tmp_path / "sim").iterdir()] == []
+    latest = ("--checkpoint", "latest", "--episodes", "2")
+    played = command(tmp_path, "eval", "runs/here", *latest, "--json")
+    out, err = played.communicate(timeout=60)
+    assert played.returncode == 0, err
+    assert json.loads(out)["episodes"] == 2
+    assert "solver: build of January" in err
+
+
+def test_a_signal_ends_a_run_in_process_with_a_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "sim").mkdir()
+    run = command(tmp_path, *RUN, f"env.kwargs.folder={tmp_path / 'sim'}")
+    assert run.stdout is not None
+    for line in run.stdout:
+        if " opts " in line and "opts 0 " not in line:
+            break
+    run.send_signal(signal.SIGTERM)
+    _, err = run.communicate(timeout=60)
+    assert run.returncode == 0, err
+    assert [*(tmp_path / "runs/here/checkpoints").iterdir()]

@@ -1,0 +1,96 @@
+"""What is printed may get lost, and ends nothing; an answer for a program stands alone."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from vedette_services.host.output import answer_alone
+
+BEGIN = "import os, sys\nfrom vedette_services.host.output import *\n"
+
+
+def run(program: str, *, shell: str = "{}") -> subprocess.CompletedProcess[str]:
+    command = shell.format('"$0" -c "$1"')
+    program = BEGIN + textwrap.dedent(program)
+    return subprocess.run(
+        ["sh", "-c", command, sys.executable, program], capture_output=True, text=True, timeout=20
+    )
+
+
+def test_a_reader_that_has_gone_stops_nothing() -> None:
+    done = run(
+        """
+        tolerate_lost_output()
+        for line in range(10_000):
+            print("line", line)
+        print("done", file=sys.stderr)
+        """,
+        shell="{} | head -n 1",
+    )
+    assert (done.stdout, done.stderr) == ("line 0\n", "done\n")
+
+
+def test_a_command_that_only_prints_may_end_then() -> None:
+    done = run(
+        """
+        tolerate_lost_output(on_reader_gone=lambda: os._exit(0))
+        while True:
+            print("line")
+        """,
+        shell="{} | head -n 1",
+    )
+    assert (done.stdout, done.stderr) == ("line\n", "")
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", ">&- 2>&- <&-"])
+def test_a_closed_stream_is_opened_before_a_file_gets_its_number(closed: str) -> None:
+    done = run(
+        """
+        open_closed_streams()
+        number = os.open(os.devnull, os.O_WRONLY)
+        print("lost")
+        os.write(1, b"lost too")
+        print("lost", file=sys.stderr)
+        sys.exit(40 + number)
+        """,
+        shell="{} " + closed,
+    )
+    assert done.returncode > 42
+
+
+def test_a_full_disk_is_an_error_where_it_is_not_to_be_lost() -> None:
+    done = run("tolerate_lost_output(full_disk=False); print('x')", shell="{} > /dev/full")
+    assert done.returncode != 0
+    assert "No space left" in done.stderr
+
+
+def test_an_answer_is_all_of_the_output_whoever_prints() -> None:
+    done = run("""
+        import ctypes
+        print("before")
+        with answer_alone() as answer:
+            print("by Python")
+            os.write(1, b"past it\\n")
+            ctypes.CDLL(None).puts(b"by C")
+            print('{"a": 1}', file=answer)
+            print("after")
+        print("at the end")
+        os.write(1, b"later\\n")
+    """)
+    assert done.stdout == 'before\n{"a": 1}\n'
+    for words in ("by Python", "past it", "by C", "after", "at the end", "later"):
+        assert words in done.stderr
+
+
+def test_an_answer_into_a_stream_of_the_callers_own(capsys: pytest.CaptureFixture[str]) -> None:
+    with answer_alone() as answer:
+        print("by an environment")
+        print(json.dumps({"a": 1}), file=answer)
+    print("more")
+    out, err = capsys.readouterr()
+    assert (out, err) == ('{"a": 1}\nmore\n', "by an environment\n")

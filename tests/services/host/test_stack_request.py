@@ -1,0 +1,48 @@
+"""A process says where it stands, also where C code holds Python's lock."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from vedette_services.host.stack_request import request_stack
+
+PROGRAM = """
+import ctypes, sys, time
+from pathlib import Path
+from vedette_services.host.stack_request import answer_stack_requests
+
+def reset():
+    print("there", flush=True)
+    while True:  # a signal ends a call of C
+        {call}(60)
+
+answer_stack_requests(Path(sys.argv[1]))
+reset()
+"""
+
+
+@pytest.mark.parametrize("call", ["time.sleep", "ctypes.PyDLL(None).sleep"])
+def test_the_stack_of_a_process_that_waits(tmp_path: Path, call: str) -> None:
+    file = tmp_path / "stack"
+    program = PROGRAM.format(call=call)
+    command = [sys.executable, "-c", program, str(file)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        for _ in range(2):
+            frames = request_stack(process.pid, file)
+            assert [frame.function for frame in frames[-2:]] == ["reset", "<module>"]
+        process.kill()
+
+
+def test_a_process_that_does_not_answer_has_no_stack(tmp_path: Path) -> None:
+    assert request_stack(1, tmp_path / "none") == []
+    empty = tmp_path / "empty"
+    empty.touch()
+    with subprocess.Popen([sys.executable, "-c", "pass"]) as process:
+        process.wait()
+    assert request_stack(process.pid, empty) == []
