@@ -250,7 +250,7 @@ class DataReading:
 
     def _count_outside(self, actions: NDArray[Any]) -> None:
         """Count actions outside the space's bounds by more than rounding."""
-        if self._range is None:
+        if self._range is None or not len(actions):
             return
         low, high = self._range
         margin = _ROUNDING * (high - low)

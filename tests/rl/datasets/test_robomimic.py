@@ -34,7 +34,7 @@ def write_robomimic(path: Path, *, successors: bool = False, without: str = "") 
             demo["rewards"] = np.array(dones, np.float64)
             demo["dones"] = np.array(dones, np.int64)
             if successors:
-                demo["next_obs/state"] = state + [0, 1]
+                demo["next_obs/state"] = state + np.array([0, 1])
             if without in demo:
                 del demo[without]
         file["mask/train"] = np.array([b"demo_0"])

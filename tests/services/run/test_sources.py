@@ -404,11 +404,11 @@ ROWS = EPISODES * STEPS
         ({"obs": None}, "no column 'obs'"),
         (
             {"obs": None, "truncated": None, "reward": np.zeros((ROWS, 1), np.float32)},
-            "it has no columns 'obs', 'truncated' (it has 'action', 'reward', 'next_obs', 'terminat",
+            "it has no columns 'obs', 'truncated' (it has 'action', 'reward', 'next_obs', 't",
         ),
         (
             {"obs": None, "truncated": None, "reward": np.zeros((ROWS, 1), np.float32)},
-            ", its column 'reward' is float32 (N, 1), and it must be float32 (N,); docs/how-to/star",
+            ", its column 'reward' is float32 (N, 1), and it must be float32 (N,); docs/how",
         ),
         (
             {"obs": np.zeros((ROWS, 3))},

@@ -117,7 +117,7 @@ class Gateway:
             batch_env_steps=config.actors.env_steps_max(config.agent.n_step),
             max_managers=config.learner.max_managers,
             max_env_steps=config.stop.max_env_steps,
-            policy=kind.describe(config.agent, spaces) if kind.describe else None,
+            policy=_describe_acting(config, spaces),
             evaluated=config if config.evaluates_on_actors else None,
             elements=ElementBounds(spaces),
         )
