@@ -162,6 +162,4 @@ def policy_kind(name: str, policy: Callable[..., Policy]) -> AgentKind[PolicyCon
     def build_agent(config: PolicyConfig, spaces: Spaces, *, device: str, seed: int) -> Agent:
         raise _learns_nothing(name)
 
-    return AgentKind(
-        name, PolicyConfig, build_agent, build_policy, columns=columns, learns=False
-    )
+    return AgentKind(name, PolicyConfig, build_agent, build_policy, columns=columns, learns=False)

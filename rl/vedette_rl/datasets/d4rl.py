@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from vedette_rl.core import Columns
 from vedette_rl.core.columns import row_dtype
+from vedette_rl.datasets.cast_rows import CastRows
 from vedette_rl.datasets.column_files import FileRows
 from vedette_rl.datasets.data_sets import (
     COLUMNS_PAGE,
@@ -26,7 +27,6 @@ from vedette_rl.datasets.data_sets import (
     check_columns,
     stack_newest,
 )
-from vedette_rl.datasets.exact_cast import CastRows
 from vedette_rl.envs.spaces import action_field, observation_columns
 from vedette_rl.errors import DataSetError
 

@@ -28,12 +28,8 @@ from numpy.typing import NDArray
 
 from vedette_rl.core import Columns, Step, StepProcessor
 from vedette_rl.core.columns import INTERVENED
-from vedette_rl.datasets.exact_cast import (
-    CastRows,
-    InexactCastError,
-    cast_exactly,
-    may_be_cast,
-)
+from vedette_rl.core.exact_cast import InexactCastError, cast_exactly, may_be_cast
+from vedette_rl.datasets.cast_rows import CastRows
 from vedette_rl.datasets.minari import episodes, missing_packages
 from vedette_rl.datasets.renaming import RenamedRows, Renaming
 from vedette_rl.datasets.torn_data import reading_data

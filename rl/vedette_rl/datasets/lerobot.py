@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.core import Columns
+from vedette_rl.core.exact_cast import cast_exactly, may_be_cast
 from vedette_rl.datasets.data_sets import COLUMNS_PAGE, RecordedEpisode, stack_newest
-from vedette_rl.datasets.exact_cast import cast_exactly, may_be_cast
 from vedette_rl.datasets.renaming import Renaming
 from vedette_rl.datasets.torn_data import reading_data
 from vedette_rl.envs.spaces import ObservationColumn, action_field, observation_columns

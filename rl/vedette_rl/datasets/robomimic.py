@@ -20,13 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.core import Columns
+from vedette_rl.core.exact_cast import InexactCastError, cast_exactly
 from vedette_rl.datasets.column_files import is_hdf5, require_h5py
 from vedette_rl.datasets.data_sets import (
     RecordedEpisode,
     check_columns,
     stack_newest,
 )
-from vedette_rl.datasets.exact_cast import InexactCastError, cast_exactly
 from vedette_rl.datasets.renaming import Renaming
 from vedette_rl.datasets.torn_data import reading_data
 from vedette_rl.envs.spaces import ObservationColumn, action_field, observation_columns

@@ -133,8 +133,8 @@ class LearnerConfig(SettingsPart):
     """samples of actors in the replay before the first optimization step on them."""
     pretrain_opts: int = Field(default=0, ge=0)
     """optimization steps on `replay.sources` alone, before those that wait for actors; they do not
-    count for `replay.samples_per_insert`, and exploration begins after them (`actors.explore_from`).
-    Actors may play meanwhile."""
+    count for `replay.samples_per_insert`, and exploration begins after them
+    (`actors.explore_from`). Actors may play meanwhile."""
     sync_interval: Annotated[int, EnvSteps("a model every {}", 16, 1, most=50)] = Field(
         default=8, ge=0
     )

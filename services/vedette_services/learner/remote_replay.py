@@ -36,10 +36,10 @@ from vedette_rl.replay.mixed import MixedReplay
 from vedette_rl.replay.ring_files import read_floor
 from vedette_rl.storage.latest_value import read_latest_value
 from vedette_services.errors import (
+    ArgumentError,
     ReplayWaitError,
     ServicesError,
     UnsavedEndError,
-    ArgumentError,
     foreign_error_message,
 )
 from vedette_services.host.processes import StopSignals, WakeupEvent
@@ -366,8 +366,8 @@ class RemoteReplay:
             Its version: the batches drawn so far, and always more than the version before.
 
         Raises:
-            ArgumentError: the policy does not take them or does not act on them, or they differ from
-                the previous ones.
+            ArgumentError: the policy does not take them or does not act on them, or they differ
+                from the previous ones.
         """
         self._raise_failure()
         if not (isinstance(arrays, Mapping) and arrays):
@@ -408,7 +408,9 @@ class RemoteReplay:
             policy.sync_model(model)
         except Exception as error:
             why = foreign_error_message(error)
-            raise ArgumentError(f"publish: {agent.name} does not take these arrays: {why}") from error
+            raise ArgumentError(
+                f"publish: {agent.name} does not take these arrays: {why}"
+            ) from error
         obs = {
             leaf.name: np.zeros((1, *leaf.shape), leaf.dtype)
             for leaf in observation_columns(spaces.observation)
@@ -419,7 +421,9 @@ class RemoteReplay:
             action = ActionConverter(spaces.action, 1).to_column(chosen)
         except Exception as error:
             why = foreign_error_message(error)
-            raise ArgumentError(f"publish: {agent.name} cannot act on these arrays: {why}") from error
+            raise ArgumentError(
+                f"publish: {agent.name} cannot act on these arrays: {why}"
+            ) from error
         if not np.isfinite(action).all():
             raise ArgumentError(
                 f"publish: {agent.name} acts by numbers that are not finite on these arrays"
@@ -428,8 +432,8 @@ class RemoteReplay:
         declared = {column.name for column in kind.columns(agent, spaces)}
         if undeclared := [repr(name) for name in given if name not in declared]:
             raise ArgumentError(
-                f"publish: {agent.name}'s acted_columns() has {', '.join(undeclared)}, which it does "
-                "not declare: give it a static method columns(spaces) that returns a RowColumn each"
+                f"publish: {agent.name}'s acted_columns() has {', '.join(undeclared)}, which it "
+                "does not declare: give it a static method columns(spaces) that returns RowColumns"
             )
 
     # Waiting, and the end
