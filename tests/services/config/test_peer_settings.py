@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
+from configurations import configured
 from off_default_settings import each_agent, each_off_default
 
 from vedette_rl.agents.dqn.config import DqnConfig
