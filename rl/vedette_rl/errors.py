@@ -102,7 +102,7 @@ class UnsupportedSpaceError(InputError):
         super().__init__(
             f"agent {agent!r} takes {takes} {part} spaces, not {space}",
             key="agent.name",
-            fix="choose another --agent or --env",
+            fix="choose another agent or environment",
         )
         self.agent = agent
         self.part = part

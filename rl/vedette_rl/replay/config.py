@@ -127,6 +127,8 @@ class ReplayConfig(SettingsPart):
                 why = "are the actors' own rows: leave data out, or name the source otherwise"
                 missing = "has no data: name a data set, such as data = 'demos.npz'"
                 raise ValueError(f"{name!r} {why if source.data else missing}")
+            if source.rename and not source.data:
+                raise ValueError(f"{name!r} has a rename and no data: leave rename out")
         if (total := sum(source.share for source in sources.values())) > 1.0:
             raise ValueError(f"the shares of all sources are {total:g}: lower them to 1 or less")
         return sources

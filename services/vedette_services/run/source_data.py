@@ -245,7 +245,10 @@ class DataReading:
                 f"as {self._farthest:g}: they are learned from as they are"
             )
         if left_out := self._opened.data.left_out:
-            remarks.append(f"{left_out:,} steps are left out, as what came after is not recorded")
+            remarks.append(
+                "steps left out, behind an episode's end or without a recorded successor: "
+                f"{left_out:,}"
+            )
         return remarks
 
     def _count_outside(self, actions: NDArray[Any]) -> None:

@@ -547,7 +547,7 @@ def test_actions_outside_the_bounds_and_steps_that_are_left_out_are_said(tmp_pat
     assert checked.lines[1:] == (
         "source demos: 28.6 % of its actions are outside the action space's bounds, one as far as "
         "-3: they are learned from as they are",
-        "source demos: 1 steps are left out, as what came after is not recorded",
+        "source demos: steps left out, behind an episode's end or without a recorded successor: 1",
     )
 
 
