@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 from pydantic import ConfigDict, Field, PositiveInt, model_validator
 
@@ -81,13 +81,14 @@ class AgentConfig(SettingsPart):
             "agent", why, _train_instead(cls, env if isinstance(env, str) else "...")
         )
 
-    def __getattr__(self, name: str) -> Any:  # of what is not there
-        """Explain the methods of Stable-Baselines3's agents, which these settings do not have."""
-        if name in _METHODS:
-            fix = f"; {_train_instead(type(self))}" if name == "learn" else ""
-            raise AttributeError(f"an agent's settings do not {name}: {_METHODS[name]}{fix}")
-        missing: Any = super().__getattr__(name)  # type: ignore[misc]  # pydantic hides it
-        return missing
+    if not TYPE_CHECKING:  # type checkers know what there is
+
+        def __getattr__(self, name: str) -> Any:
+            """Explain the methods of Stable-Baselines3's agents, which settings do not have."""
+            if name in _METHODS:
+                fix = f"; {_train_instead(type(self))}" if name == "learn" else ""
+                raise AttributeError(f"an agent's settings do not {name}: {_METHODS[name]}{fix}")
+            return super().__getattr__(name)
 
     @classmethod
     def alternatives(cls) -> Mapping[str, type[SettingsPart]]:
