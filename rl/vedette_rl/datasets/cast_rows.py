@@ -48,7 +48,8 @@ class CastRows:
     def pieces(self, name: str) -> Iterator[NDArray[Any]]:
         """Copies of parts of one column, oldest first, of some megabytes each."""
         if name not in self._stored.names:
-            yield self.take(name, np.arange(len(self)))
+            if len(self):
+                yield self.take(name, np.arange(len(self)))
             return
         begin = 0
         for piece in self._stored.pieces(name):

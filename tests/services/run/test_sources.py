@@ -376,8 +376,10 @@ def test_a_file_that_is_no_npz_or_only_its_beginning_is_refused_by_that(
     assert "it is neither npz nor HDF5, or its end is missing" in said
 
 
-def test_an_empty_data_set_is_refused_before_anything_is_made(tmp_path: Path) -> None:
-    data = write_npz(tmp_path / "set.npz", {name: c[:0] for name, c in played().items()})
+@pytest.mark.parametrize("without", ["", "n_steps"])
+def test_an_empty_data_set_is_refused_before_anything_is_made(tmp_path: Path, without: str) -> None:
+    columns = {name: c[:0] for name, c in played().items() if name != without}
+    data = write_npz(tmp_path / "set.npz", columns)
     assert "it holds no samples" in refusal(configuration(data=data), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

@@ -117,7 +117,7 @@ class Gateway:
             batch_env_steps=config.actors.env_steps_max(config.agent.n_step),
             max_managers=config.learner.max_managers,
             max_env_steps=config.stop.max_env_steps,
-            policy=_describe_acting(config, spaces),
+            policy=describe_acting(config, spaces),
             evaluated=config if config.evaluates_on_actors else None,
             elements=ElementBounds(spaces),
         )
@@ -399,7 +399,7 @@ def _open_ring(spec: LearnerSpec, layout: ReplayLayout) -> RingWriter:
     )
 
 
-def _describe_acting(config: RunConfig, spaces: Spaces) -> dict[str, Any] | None:
+def describe_acting(config: RunConfig, spaces: Spaces) -> dict[str, Any] | None:
     """How to act, for clients in other languages; None where that is not described."""
     kind = agent_kind(config.agent.name)
     described = kind.describe(config.agent, spaces) if kind.describe else None
