@@ -129,7 +129,7 @@ OWN_NAMES = [
     (
         "run --agent sac --env CartPole-v1",
         "agent.name: agent 'sac' takes continuous Box action spaces, not Discrete(2); choose "
-        "another --agent or --env",
+        "another agent or environment",
     ),
     (
         "run --agent dqn --env Pendulum-v1",
