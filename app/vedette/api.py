@@ -26,7 +26,7 @@ from vedette.results import push_policy as push_policy
 from vedette.results import report as report
 from vedette.results import status as status
 from vedette.settings import Settings as Settings
-from vedette.settings import configuration_table, spell_out
+from vedette.settings import Values, configuration_table, spell_out, with_settings
 from vedette.sweep import Sweep, jobs_within, plan_trials, report_on
 from vedette_rl.agents.dqn.config import DqnConfig
 from vedette_rl.agents.exploration import ExplorationConfig as ExplorationConfig
@@ -38,6 +38,10 @@ from vedette_rl.core import Policy as Policy
 from vedette_rl.core.agent_config import AgentConfig as AgentConfig
 from vedette_rl.envs.config import EnvConfig as EnvConfig
 from vedette_rl.envs.config import WrapperConfig as WrapperConfig
+from vedette_rl.errors import PolicyFileError as PolicyFileError
+from vedette_rl.errors import RlError as RlError
+from vedette_rl.errors import SpaceLayoutError as SpaceLayoutError
+from vedette_rl.errors import WrongSettingsError as WrongSettingsError
 from vedette_rl.import_by_name import module_being_imported
 from vedette_rl.recording.reading import Curve as Curve
 from vedette_rl.replay.config import ReplayConfig as ReplayConfig
@@ -52,9 +56,15 @@ from vedette_services.config import load_config
 from vedette_services.config.loading import ActorPlace, LoadedConfig, complete_config
 from vedette_services.config.probing import EnvironmentProbe
 from vedette_services.config.settings import merge_tables, set_value
+from vedette_services.errors import ArgumentError as ArgumentError
+from vedette_services.errors import NoModelError as NoModelError
+from vedette_services.errors import NotARunError as NotARunError
 from vedette_services.errors import RefusedError as RefusedError
+from vedette_services.errors import ReplayWaitError as ReplayWaitError
 from vedette_services.errors import RunOverError as RunOverError
-from vedette_services.errors import SettingError, UsageError
+from vedette_services.errors import ServicesError as ServicesError
+from vedette_services.errors import SettingError as SettingError
+from vedette_services.errors import UsageError, raise_errors
 from vedette_services.learner.remote_replay import RemoteReplay
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import LearnerKeys
@@ -76,7 +86,7 @@ TD3 = Td3Config
 
 @spell_out
 def train(
-    config: RunConfig | Place | None = None,
+    config: RunConfig | Place | Values | None = None,
     *,
     out: Place | None = None,
     fresh: bool = False,
@@ -105,7 +115,8 @@ def train(
     main one, as long as that thread lives.
 
     Args:
-        config: a configuration file under `settings`, or a complete configuration without any.
+        config: a configuration file under `settings`, or a complete configuration without any. A
+            dictionary is `settings`, too: ``{"env": "CartPole-v1"}``.
         out: the run's directory; one with a checkpoint resumes. None: a new one in ``runs/``.
         fresh: start a new run.
         force: with `fresh`, erase a run that is there.
@@ -127,6 +138,9 @@ def train(
         UnsavedEndError: the run has ended, but its last state could not be written.
     """
     _refuse_import("train")
+    if isinstance(config, Mapping):
+        settings = with_settings("train", config, settings)
+        config = None
     start = Start.of(
         fresh=fresh,
         force=force,
@@ -215,6 +229,8 @@ def train_seeds(
         UsageError: a setting cannot work; nothing was started.
     """
     _refuse_import("train_seeds")
+    if jobs is not None and (type(jobs) is not int or jobs < 1):
+        raise ArgumentError(f"jobs={jobs!r}: a number of runs at a time, from 1 on, or None")
     directory = Path(out)
     table = configuration_table(settings, shared=True)
     fit: ActorPlace = "in process" if in_process else "here"
@@ -345,10 +361,13 @@ class Replay(RemoteReplay):
         fresh, force, new_replay, allow_import: as `train` takes them.
         settings: the parts of the configuration: `Settings`. `agent` is one of Vedette's, whose
             arrays you publish, or ``module:Name`` of a policy class, made as ``Name(spaces,
-            seed=...)`` by each actor. Of `learner` only `warmup_period` and `max_managers` count,
-            and `flush_record_interval` for the shares of `replay.sources` in the status.
+            seed=...)`` by each actor. Of `learner` only `warmup_period`, `pretrain_opts`,
+            `max_managers` and `model_dtype` count, and `flush_record_interval` for the shares of
+            `replay.sources` in the status; others, and `evaluation`, are refused. ``actors=0``
+            draws from `replay.sources` alone.
 
     Raises:
+        SettingError: a setting counts for nothing here, or cannot work.
         UsageError: a setting cannot work; nothing was started.
         PortInUseError: the address is taken.
     """
@@ -390,6 +409,34 @@ class Replay(RemoteReplay):
         super().__init__(plan, address, keys=folder)
 
 
+_USED_OF_LEARNER = frozenset(
+    {"warmup_period", "pretrain_opts", "max_managers", "model_dtype", "flush_record_interval"}
+)
+
+_AS_IT_IS = (("eval_interval", 0), ("init_from", None))
+"""Settings of `learner` that say what a custom loop does anyway."""
+
+
+def _refuse_ignored(settings: Settings) -> None:
+    """Refuse settings that a custom loop is given by name and that count for nothing in it.
+
+    Raises:
+        SettingError: there is one.
+        ManySettingsError: there are more.
+    """
+    why = "counts for nothing here: your own loop trains, saves and evaluates"
+    parts = {"learner": settings.get("learner"), "evaluation": settings.get("evaluation")}
+    raise_errors(
+        [
+            SettingError(f"{part}.{name}", why, "leave it out")
+            for part, given in configuration_table(parts, shared=True).items()
+            for name, value in given.items()
+            if (part == "evaluation" or name not in _USED_OF_LEARNER)
+            and (name, value) not in _AS_IT_IS
+        ]
+    )
+
+
 def _configure_loop(
     config: RunConfig | Place | None,
     saved: Path | None,
@@ -398,6 +445,7 @@ def _configure_loop(
     allow_import: Collection[str],
 ) -> LoadedConfig:
     """Return the configuration of a custom loop, which has no preset of ours."""
+    _refuse_ignored(settings)
     if isinstance(config, RunConfig):
         if settings:
             names = ", ".join(settings)

@@ -8,16 +8,22 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from vedette_rl.core import Evaluation, Policy
 from vedette_rl.recording.reading import Curve, read_curves
+from vedette_services.errors import ArgumentError, NotARunError
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import ClientKeys
+from vedette_services.run.finding import is_run
 from vedette_services.run.finished import FinishedRun
 from vedette_services.status.status import Status
 from vedette_services.status.text import summary_lines
 
 Place = str | Path
+
+Checkpoint = Literal["latest"] | int | str
+"""A checkpoint: the last one, or one by its optimization steps, as a number or as text."""
 
 
 def evaluate(
@@ -25,7 +31,7 @@ def evaluate(
     *,
     episodes: int | None = None,
     seed: int | None = None,
-    checkpoint: str | None = None,
+    checkpoint: Checkpoint | None = None,
     video: Place | None = None,
     allow_import: Collection[str] = (),
 ) -> Evaluation:
@@ -46,6 +52,7 @@ def evaluate(
         Every episode's return and length, and the model's version.
 
     Raises:
+        ArgumentError: `episodes` or `seed` is no such number.
         NotARunError: there is no such run.
         ImportPermissionError: it imports what nobody has allowed.
         NotInRunError: it has no such model.
@@ -53,11 +60,14 @@ def evaluate(
     """
     from vedette.hub import evaluate_place
 
+    _check_episodes(episodes)
+    if seed is not None and (type(seed) is not int or seed < 0):
+        raise ArgumentError(f"seed={seed!r}: a whole number from 0 on, or None")
     evaluation, _ = evaluate_place(
         run,
         episodes=episodes,
         seed=seed,
-        checkpoint=checkpoint,
+        checkpoint=_checkpoint_text(checkpoint),
         video=Path(video) if video is not None else None,
         allow_import=allow_import,
     )
@@ -94,7 +104,7 @@ def push_policy(
     repository: str,
     *,
     private: bool = False,
-    checkpoint: str | None = None,
+    checkpoint: Checkpoint | None = None,
     episodes: int | None = None,
     allow_import: Collection[str] = (),
 ) -> str:
@@ -113,17 +123,19 @@ def push_policy(
         The address of its page.
 
     Raises:
+        ArgumentError: `episodes` is no such number.
         NotARunError: there is no such run.
         NotInRunError: it has no such model.
         HubError: there is no token, or the Hub refuses it.
     """
     from vedette import hub
 
+    _check_episodes(episodes)
     return hub.push_policy(
         Path(run),
         repository,
         private=private,
-        checkpoint=checkpoint,
+        checkpoint=_checkpoint_text(checkpoint),
         episodes=episodes,
         allow_import=allow_import,
     )
@@ -133,8 +145,8 @@ def export_policy(
     run: Place,
     out: Place,
     *,
-    format: str = "numpy",
-    checkpoint: str | None = None,
+    format: Literal["numpy", "safetensors", "onnx"] = "numpy",
+    checkpoint: Checkpoint | None = None,
     allow_import: Collection[str] = (),
 ) -> int:
     """Export the policy of a run to a file, as ``vedette export`` does.
@@ -158,11 +170,16 @@ def export_policy(
 
     exporting.check_export("policy", format, Path(out))
     finished = FinishedRun.open(Path(run), allow_import)
-    return exporting.export_policy(finished, format, Path(out), checkpoint).model.version
+    name = _checkpoint_text(checkpoint)
+    return exporting.export_policy(finished, format, Path(out), name).model.version
 
 
 def export_replay(
-    run: Place, out: Place, format: str = "npz", *, allow_import: Collection[str] = ()
+    run: Place,
+    out: Place,
+    format: Literal["npz", "minari"] = "npz",
+    *,
+    allow_import: Collection[str] = (),
 ) -> int:
     """Write the live rows of a run's replay, oldest first, one array a column.
 
@@ -237,8 +254,28 @@ def curves(run: Place) -> dict[str, Curve]:
 
     Returns:
         Steps, times and values of each curve as arrays; empty if nothing was recorded.
+
+    Raises:
+        NotARunError: there is no such run.
     """
+    if not is_run(Path(run)):
+        raise NotARunError(Path(run), "run.json", "name the run's directory")
     return read_curves(Path(run)).curves
+
+
+def _check_episodes(episodes: object) -> None:
+    """Check a number of episodes.
+
+    Raises:
+        ArgumentError: it is none from 1 on.
+    """
+    if episodes is not None and (type(episodes) is not int or episodes < 1):
+        why = "a number of episodes from 1 on, or None for as many as the run's own evaluations"
+        raise ArgumentError(f"episodes={episodes!r}: {why}")
+
+
+def _checkpoint_text(checkpoint: Checkpoint | None) -> str | None:
+    return None if checkpoint is None else str(checkpoint)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -280,7 +317,7 @@ class Result:
         *,
         episodes: int | None = None,
         seed: int | None = None,
-        checkpoint: str | None = None,
+        checkpoint: Checkpoint | None = None,
         video: Place | None = None,
         allow_import: Collection[str] = (),
     ) -> Evaluation:
@@ -297,7 +334,7 @@ class Result:
     def load_policy(
         self,
         *,
-        checkpoint: str | None = None,
+        checkpoint: Checkpoint | None = None,
         seed: int = 0,
         allow_import: Collection[str] = (),
     ) -> Policy:
@@ -311,7 +348,8 @@ class Result:
         from vedette.exporting import policy_of
 
         run = FinishedRun.open(self.run, allow_import)
-        return policy_of(run, run.load_model(checkpoint)).make_environment_policy(seed=seed)
+        found = run.load_model(_checkpoint_text(checkpoint))
+        return policy_of(run, found).make_environment_policy(seed=seed)
 
     def curves(self) -> dict[str, Curve]:
         """Read its curves by name, as `vedette.curves` does."""
@@ -322,7 +360,7 @@ class Result:
         return report(self.run, out=out)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class SweepResult:
     """The results of several training runs.
 
@@ -336,3 +374,6 @@ class SweepResult:
     results: dict[str, Result]
     failed: dict[str, str]
     report: Path | None
+
+    def __repr__(self) -> str:
+        return f"SweepResult({len(self.results)} runs, {len(self.failed)} failed: {self.report})"

@@ -19,9 +19,16 @@ from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.naming import environment_table
 from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.settings.key_suggestions import KnownKeys, nearest
+from vedette_rl.settings.part import SettingsPart
 from vedette_services.config import ActorsConfig, EvaluationConfig, LearnerConfig, StopConfig
 from vedette_services.config.run_config import every_key
 from vedette_services.errors import SettingError
+
+AgentName = Literal["dqn", "iqn", "sac", "td3"]
+"""The agents that come with Vedette."""
+
+Values = Mapping[str, Any]
+"""A part of the configuration as a dictionary of its keys."""
 
 Environment = str | Callable[..., gym.Env[Any, Any]] | gym.Env[Any, Any] | EnvSpec | EnvConfig
 """The forms that name an environment in Python."""
@@ -38,7 +45,8 @@ class Settings(TypedDict, total=False):
         env: an id, a class, a function that makes one, a `functools.partial` of either, an
             `EnvSpec`, what `gymnasium.make` returned (actors make their own of its `spec`), or an
             `EnvConfig`.
-        agent: a name, or `DQN`, `IQN`, `SAC` with hyperparameters. None: what suits `env`.
+        agent: a name, or `DQN`, `IQN`, `SAC`, `TD3`: the class, or with hyperparameters. None: what
+            suits `env`.
         seed: the seed of everything random.
         preset: ``auto`` begins from the tuned preset of agent and environment, ``none`` does not.
         actors: their number, or their settings.
@@ -46,17 +54,19 @@ class Settings(TypedDict, total=False):
         learner: its intervals.
         evaluation: the settings of evaluations.
         stop: when the run is over. Without it that is the preset's, or never.
+
+    Each part is its class, or a dictionary of its keys: ``stop={"max_opts": 500}``.
     """
 
-    env: Environment | None
-    agent: str | AgentConfig | None
+    env: Environment | Values | None
+    agent: AgentName | str | AgentConfig | type[AgentConfig] | Values | None
     seed: int | None
     preset: Literal["auto", "none"] | None
-    actors: int | ActorsConfig | None
-    replay: ReplayConfig | None
-    learner: LearnerConfig | None
-    evaluation: EvaluationConfig | None
-    stop: StopConfig | None
+    actors: int | ActorsConfig | Values | None
+    replay: ReplayConfig | Values | None
+    learner: LearnerConfig | Values | None
+    evaluation: EvaluationConfig | Values | None
+    stop: StopConfig | Values | None
 
 
 def spell_out(function: _F) -> _F:
@@ -93,6 +103,22 @@ def _meant(name: str, names: Sequence[str]) -> str:
     return f"there are {', '.join(names)}"
 
 
+def with_settings(function: str, given: Values, settings: Settings) -> Settings:
+    """Return the settings of a dictionary together with those by keyword.
+
+    Raises:
+        SettingError: a name is none of a setting, or is in both.
+    """
+    for name in given:
+        if name not in Settings.__annotations__:
+            names = [*Settings.__annotations__]
+            raise SettingError(str(name), "unknown setting", _meant(str(name), names))
+        if name in settings:
+            why = f"it is given to {function} twice, in the dictionary and by keyword"
+            raise SettingError(name, why, "leave one out")
+    return cast(Settings, {**given, **settings})
+
+
 def configuration_table(settings: Mapping[str, Any], *, shared: bool) -> dict[str, Any]:
     """Settings as a table of the configuration file.
 
@@ -107,6 +133,10 @@ def _entries(settings: Mapping[str, Any], *, shared: bool) -> Iterator[tuple[str
         match name, value:
             case _, None:
                 continue
+            case "agent", type() if issubclass(value, AgentConfig):
+                yield name, _agent_of_class(value)
+            case _, type() if issubclass(value, SettingsPart):
+                yield name, {}
             case _, BaseModel():
                 named = {"name": value.name} if isinstance(value, AgentConfig) else {}
                 yield name, {**value.model_dump(mode="json", exclude_unset=True), **named}
@@ -118,5 +148,28 @@ def _entries(settings: Mapping[str, Any], *, shared: bool) -> Iterator[tuple[str
                 yield name, {"name": value}
             case "actors", int():
                 yield name, {"count": value}
+            case "agent" | "actors" | "replay" | "learner" | "evaluation" | "stop", _ if (
+                not isinstance(value, Mapping)
+            ):
+                raise SettingError(name, f"{value!r} are no settings", f"give {_FORMS[name]}")
             case _:
                 yield name, value
+
+
+_FORMS = {
+    "agent": "a name, or vedette.DQN(...) or another agent",
+    "actors": "their number, or vedette.ActorsConfig(...)",
+    "replay": "vedette.ReplayConfig(...)",
+    "learner": "vedette.LearnerConfig(...)",
+    "evaluation": "vedette.EvaluationConfig(...)",
+    "stop": "vedette.StopConfig(...)",
+}
+
+
+def _agent_of_class(kind: type[AgentConfig]) -> dict[str, Any]:
+    """The table of an agent that is named by its class, with the defaults of all its keys."""
+    name = kind.model_fields["name"]
+    if name.is_required():
+        why = f"{kind.__name__} names no agent"
+        raise SettingError("agent", why, f"make one: {kind.__name__}(name='module:Name')")
+    return {"name": name.default}

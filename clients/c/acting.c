@@ -190,7 +190,8 @@ void vd_act(const run *r, const uint8_t *model, uint64_t version, const void *ob
     const policy *p = &r->policy;
     const run_column *column = r->rows.columns + r->action;
     const float *y = outputs(r, (weights){&r->model, model}, random, obs, memory);
-    double eps = epsilon(p, version, rank);
+    uint64_t counted = version > p->explore_from ? version - p->explore_from : 0;
+    double eps = epsilon(p, counted, rank);
     for (size_t d = 0; d < p->dimensions; d++) {
         if (p->head < GAUSSIAN) {
             size_t chosen = choose(p, y, p->actions.counts[d], eps, random);
@@ -198,7 +199,7 @@ void vd_act(const run *r, const uint8_t *model, uint64_t version, const void *ob
             y += p->actions.counts[d];
         } else {
             float low = p->low[d], high = p->high[d], half = (high - low) * 0.5f, middle = (high + low) * 0.5f;
-            float number = middle + half * (float)unit_action(p, y, d, version, random);
+            float number = middle + half * (float)unit_action(p, y, d, counted, random);
             put_float(column, action, d, fmaxf(low, fminf(high, number)));
         }
     }

@@ -243,6 +243,7 @@ bool vd_read_policy(const mp_value *map, run *r) {
     if (!read_head(map, p) || !read_inputs(map, r, p) || !read_normalizer(map, r, p)) return false;
     if (!read_actions(map, r, p) || !read_branches(map, r, p, &width)) return false;
     if (!read_networks(map, r, p, width)) return false;
+    mp_get_uint(map, "explore_from", UINT64_MAX, &p->explore_from); /* optional */
     take_widest(p, p->features);
     take_widest(p, width);
     take_widest(p, p->outputs);

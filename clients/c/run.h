@@ -117,6 +117,7 @@ typedef struct {
     size_t cosines, fractions;
     double log_std_min, log_std_max, noise;
     bool uniform_warmup;
+    uint64_t explore_from; /* the version from which exploration counts */
     exploration_kind exploration;
     double epsilon_start, epsilon_final, epsilon_steps, epsilon_base, epsilon_alpha, temperature;
     size_t widest;

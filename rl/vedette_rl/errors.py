@@ -17,7 +17,7 @@
     ├── SpaceLayoutError, DeclaredSpaceError, EnvironmentFaultError     an environment
     ├── ImportNotAllowedError      a module that this host does not import for others
     ├── RowColumnError, CustomPartError, HindsightError     rows, and what makes them
-    ├── ModelMismatchError, PolicyFileError, CheckpointError     weights
+    ├── ModelMismatchError, NestedArraysError, PolicyFileError, CheckpointError     weights
     │   └── CheckpointFormatError
     ├── DivergedError              weights that are not finite, or do not move any more
     ├── DataSetError               recorded data
@@ -86,7 +86,7 @@ class WrongSetting(NamedTuple):
     fix: str = ""
 
 
-class WrongSettingsError(RlError):
+class WrongSettingsError(RlError, ValueError):
     """A part of the configuration was made in Python with wrong settings; a line for each."""
 
     def __init__(self, wrong: Iterable[WrongSetting]) -> None:
@@ -102,7 +102,7 @@ class UnsupportedSpaceError(InputError):
         super().__init__(
             f"agent {agent!r} takes {takes} {part} spaces, not {space}",
             key="agent.name",
-            fix="choose another --agent or --env",
+            fix="choose another agent or environment",
         )
         self.agent = agent
         self.part = part
@@ -142,13 +142,20 @@ class UnknownEnvironmentError(InputError):
         self.env_id = env_id
 
 
-class SpaceLayoutError(RlError):
-    """A space cannot be laid out in columns."""
+class SpaceLayoutError(RlError, ValueError):
+    """A space cannot be laid out in columns, or a value is none of its space.
 
-    def __init__(self, part: str, space: object, why: str) -> None:
+    Args:
+        element: the place of the value's first element that is wrong; None: all of it is.
+    """
+
+    def __init__(
+        self, part: str, space: object, why: str, element: tuple[int, ...] | None = None
+    ) -> None:
         super().__init__(f"{part} space {space}: {why}")
         self.part = part
         self.space = space
+        self.element = element
 
 
 class DeclaredSpaceError(RlError):
@@ -458,6 +465,10 @@ class OneWriterError(RlError):
     def __init__(self, path: object) -> None:
         super().__init__(f"{path} is in use by another process: stop it first")
         self.path = path
+
+
+class NestedArraysError(RlError):
+    """Nested dictionaries of arrays cannot be given one name an array."""
 
 
 class ModelMismatchError(RlError):

@@ -72,6 +72,8 @@ class RolloutLoop:
         models: the source of models.
         n_step: steps that a transition spans at most, where `processor` has no ``span``.
         agent: the agent's name; the first actions of a custom agent are checked.
+        explore_from: the version from which exploration counts: the policy is told versions from
+            there, and 0 before.
     """
 
     def __init__(
@@ -82,8 +84,10 @@ class RolloutLoop:
         models: ModelSource,
         n_step: int,
         agent: str = "",
+        explore_from: int = 0,
     ) -> None:
         self.envs = envs
+        self._explore_from = explore_from
         self._policy = policy
         self._processor = processor
         self._act = act_of(policy)
@@ -114,7 +118,8 @@ class RolloutLoop:
         if not self._models.has_new or (model := self._models.read()) is None:
             return False
         info = model.info()
-        self._policy.sync_model(info)
+        counted = max(0, info.version - self._explore_from)
+        self._policy.sync_model(replace(info, version=counted))
         self.acting_on = model.epoch, info.version
         return True
 

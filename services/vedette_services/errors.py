@@ -4,6 +4,7 @@
 
     ServicesError                  1
     ├── UsageError                 2   the command line or the configuration is wrong
+    │   ├── ArgumentError              an argument of a function; a ValueError, as ConfigError is
     │   ├── ConfigError                what was configured cannot be done
     │   │   ├── SettingError           a key of the configuration, with the fix
     │   │   │   └── AddressError       a host and port
@@ -95,7 +96,11 @@ class UsageError(ServicesError):
     exit_status = USAGE
 
 
-class ConfigError(UsageError):
+class ArgumentError(UsageError, ValueError):
+    """An argument of a function has a value that it cannot take."""
+
+
+class ConfigError(UsageError, ValueError):
     """The configuration cannot be carried out here."""
 
 

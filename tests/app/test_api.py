@@ -119,3 +119,51 @@ def test_no_module_takes_the_place_of_a_public_name() -> None:
         name for name, part in vars(api).items() if getattr(part, "__module__", "") == api.__name__
     }
     assert {name for name in ours if not name.startswith("_")} <= set(vedette.__all__)
+
+
+@pytest.mark.parametrize("episodes", [0, -3, 1.5, "2", True])
+def test_an_evaluation_of_no_number_of_episodes_is_refused(run: Path, episodes: object) -> None:
+    for evaluated in (
+        lambda: vedette.evaluate(run, episodes=episodes),  # type: ignore[arg-type]  # it is wrong
+        lambda: vedette.push_policy(run, "user/name", episodes=episodes),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(ValueError, match=r"episodes=.*: a number of episodes from 1 on, or"):
+            evaluated()
+
+
+def test_a_checkpoint_is_named_by_its_number_too(run: Path) -> None:
+    by_text = vedette.evaluate(run, episodes=1, checkpoint="60", seed=3)
+    assert vedette.evaluate(run, episodes=1, checkpoint=60, seed=3) == by_text
+
+
+def test_curves_of_what_is_no_run_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(NotARunError, match="nosuch: there is no such folder; name the run's dir"):
+        vedette.curves(tmp_path / "nosuch")
+    with pytest.raises(NotARunError, match=r"not a run, it has no run\.json"):
+        vedette.curves(tmp_path)
+
+
+def test_curves_statuses_and_results_are_short_in_a_console(run: Path) -> None:
+    curve = vedette.curves(run)["train/loss"]
+    assert repr(curve).startswith(f"Curve({len(curve.steps)} points, steps ")
+    summary = vedette.train(out=run, in_process=True).summary
+    assert repr(summary) == (
+        f"Status({summary.run_id!r}, max_opts, opt_steps=60, env_steps={summary.env_steps})"
+    )
+
+
+def test_a_policy_takes_lists_and_numbers_of_other_dtypes(run: Path, tmp_path: Path) -> None:
+    api.export_policy(run, tmp_path / "policy.npz")
+    policy = api.load_policy(tmp_path / "policy.npz")
+    assert repr(policy) == "DqnPolicy(obs (4,))"
+    row = [0.5, -1, 0, 1]
+    expected = policy.act({"obs": np.array([row], np.float32)}, explore=False)
+    for form in ([row], (tuple(row),), np.array([row]), np.array([[0.5, -1, 0, 1]], np.float64)):
+        assert policy.act({"obs": form}, explore=False) == expected  # type: ignore[dict-item]  # lists
+    for form, said in (
+        ([["a", "b", "c", "d"]], "obs is float32, and could not convert string"),
+        ([row, [1.0]], "rows of several lengths"),
+        (row, r"got \(4,\); add a row axis"),
+    ):
+        with pytest.raises(vedette.SpaceLayoutError, match=said):
+            policy.act({"obs": form}, explore=False)  # type: ignore[dict-item]  # it is wrong

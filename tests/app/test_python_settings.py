@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -104,6 +105,127 @@ def test_an_agent_of_ones_own_keeps_its_name() -> None:
     assert configuration_table({"agent": own}, shared=True) == {
         "agent": {"name": "custom_agent:Linear", "n_step": 3}
     }
+
+
+@pytest.mark.parametrize("kind", [vedette.DQN, vedette.SAC])
+def test_an_agents_class_is_that_agent(kind: type[vedette.AgentConfig]) -> None:
+    name = kind.model_fields["name"].default
+    assert configuration_table({"agent": kind}, shared=True) == {"agent": {"name": name}}
+    assert configuration_table({"stop": vedette.StopConfig}, shared=True) == {"stop": {}}
+    with pytest.raises(SettingError, match=r"agent: AgentConfig names no agent; make one: Agent"):
+        configuration_table({"agent": vedette.AgentConfig}, shared=True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"stop": 5}, r"stop: 5 are no settings; give vedette\.StopConfig"),
+        ({"agent": 5}, r"agent: 5 are no settings; give a name, or vedette\.DQN"),
+        ({"actors": "4"}, r"actors: '4' are no settings; give their number, or vedette\.Act"),
+    ],
+)
+def test_what_is_no_part_of_the_configuration_is_named(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        configuration_table(settings, shared=True)
+
+
+def test_a_dictionary_is_settings_as_keywords_are(tmp_path: Path) -> None:
+    result = vedette.train(
+        {
+            "env": "CartPole-v1",
+            "agent": {"name": "dqn", "hidden_sizes": [8]},
+            "learner": {"warmup_period": 32, "eval_interval": 0},
+            "stop": {"max_opts": 2},
+        },
+        out=tmp_path / "run",
+        in_process=True,
+        progress=False,
+    )
+    assert result.exit_reason == "max_opts"
+    with pytest.raises(SettingError, match=r"^envs: unknown setting; did you mean act"):
+        vedette.train({"envs": "CartPole-v1"})
+    with pytest.raises(SettingError, match="env: it is given to train twice, in the dictionary"):
+        vedette.train({"env": "CartPole-v1"}, env="CartPole-v1")
+
+
+untyped: Any = vedette  # what type checkers refuse is tried
+INSTEAD = "write vedette.train(env='Pendulum-v1', agent=vedette.SAC(...), stop="
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: untyped.SAC("MlpPolicy", "Pendulum-v1", verbose=1), INSTEAD),
+        (lambda: untyped.SAC(policy="MlpPolicy", env="Pendulum-v1"), INSTEAD),
+        (lambda: untyped.DQN("MlpPolicy", gym.make("CartPole-v1")), "train(env='...', agent=ved"),
+        (lambda: untyped.StopConfig(1000), "stop: 1000 is given without a key; its keys are max_o"),
+    ],
+)
+def test_the_habits_of_other_libraries_are_answered(make: Callable[[], Any], said: str) -> None:
+    with pytest.raises(WrongSettingsError) as wrong:
+        make()
+    assert said in str(wrong.value)
+    assert isinstance(wrong.value, ValueError)
+    assert "\n" not in str(wrong.value)
+
+
+def test_methods_that_an_agent_of_settings_has_not_are_answered() -> None:
+    agent: Any = vedette.DQN()
+    with pytest.raises(AttributeError, match=r"do not learn: .* vedette\.train\(env='CartPole-v1'"):
+        agent.learn(1000)
+    with pytest.raises(AttributeError, match=r"do not predict: .*result\.load_policy\(\)"):
+        agent.predict([0.0])
+    with pytest.raises(AttributeError, match="has no attribute 'nosuch'"):
+        _ = agent.nosuch
+    assert not hasattr(agent, "learn")
+
+
+def test_settings_show_what_differs_from_the_defaults() -> None:
+    assert repr(vedette.DQN()) == "DqnConfig()"
+    assert repr(vedette.DQN(learning_rate=0.5, batch_size=32)) == (
+        "DqnConfig(learning_rate=0.5)"
+        if vedette.DQN().batch_size == 32
+        else "DqnConfig(batch_size=32, learning_rate=0.5)"
+    )
+    assert repr(vedette.EnvConfig(id="x")) == "EnvConfig(id='x')"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"seeds": 0}, "seeds=0: the number of runs, from 1 on"),
+        ({"seeds": [1, 2]}, r"seeds=\[1, 2\]: the number of runs"),
+        ({"jobs": 0}, "jobs=0: a number of runs at a time, from 1 on"),
+        ({"sweep": {"agent.learning_rate": 1e-3}}, r"learning_rate is 0\.001: .* \[0\.001\]"),
+        ({"sweep": {"agent.network": "cnn"}}, r"agent\.network is 'cnn': .* \['cnn'\]"),
+        ({"sweep": {"seed": []}}, "sweep: seed has no values"),
+        ({"sweep": ["seed=1"]}, "give lists of values by key"),
+    ],
+)
+def test_several_seeds_of_no_number_or_values_are_refused(
+    tmp_path: Path, given: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ValueError, match=said) as refused:
+        vedette.train_seeds(env="CartPole-v1", out=tmp_path / "runs", **given)
+    assert isinstance(refused.value, UsageError)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_settings_of_a_part_are_checked_as_dictionaries_too(tmp_path: Path) -> None:
+    """A type checker takes both forms: this file is checked with the others."""
+    given: Settings = {"stop": {"max_opts": 5}, "agent": vedette.DQN, "actors": {"count": 1}}
+    assert configuration_table(given, shared=True)["stop"] == {"max_opts": 5}
+    with pytest.raises(SettingError, match="unknown key; did you mean"):
+        vedette.train(env="CartPole-v1", stop={"max_opt": 5}, out=tmp_path / "run")
+
+
+def test_errors_that_callers_handle_are_in_the_package() -> None:
+    for name in ("SettingError", "ArgumentError", "SpaceLayoutError", "WrongSettingsError"):
+        assert issubclass(getattr(vedette, name), ValueError)
+    assert issubclass(vedette.ReplayWaitError, TimeoutError)
+    for name in ("NoModelError", "NotARunError", "RefusedError", "RunOverError"):
+        assert issubclass(getattr(vedette, name), vedette.ServicesError)
+    assert issubclass(vedette.PolicyFileError, vedette.RlError)
 
 
 def test_a_wrong_keyword_starts_nothing_and_names_the_nearest(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
-/* Reads a run message and a model's row, and prints the greedy action of each observation given.
+/* Reads a run message and a model's row, and prints the greedy action of each observation given, or
+ * with a version of the model an exploring one.
  *
- *     act_once HEADER PAYLOAD ROW OBSERVATIONS
+ *     act_once HEADER PAYLOAD ROW OBSERVATIONS [VERSION]
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -33,7 +34,12 @@ int main(int argc, char **argv) {
     uint8_t *data[4];
     mp_value header, payload;
     char why[256] = "not a message";
-    if (argc != 5) return 2;
+    uint64_t version = 1, seed = 1, *random = NULL;
+    if (argc != 5 && argc != 6) return 2;
+    if (argc == 6) {
+        version = strtoull(argv[5], NULL, 10);
+        random = &seed;
+    }
     for (int k = 0; k < 4; k++) data[k] = read_file(argv[k + 1], &size[k]);
     run *r = NULL;
     if (mp_read_message(data[0], size[0], &header) && mp_read_message(data[1], size[1], &payload))
@@ -47,7 +53,7 @@ int main(int argc, char **argv) {
         float *memory = malloc(vd_acting_memory(r) * sizeof *memory);
         for (size_t at = 0; action && row && memory && at + r->obs_bytes <= size[3]; at += r->obs_bytes) {
             vd_widen_row(&r->model, data[2], row);
-            vd_act(r, row, 1, data[3] + at, 0.5, NULL, memory, action);
+            vd_act(r, row, version, data[3] + at, 0.5, random, memory, action);
             print_action(column, action);
         }
         free(action);

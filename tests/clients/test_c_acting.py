@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -75,14 +76,20 @@ for preset in PRESETS:
 ROWS = 20
 
 
-def act_once(program: Path, place: Path, run: Run, model: ModelInfo, obs: bytes) -> str:
-    """What the program prints for these observations: an action a line, or why not."""
+def act_once(
+    program: Path, place: Path, run: Run, model: ModelInfo, obs: bytes, *version: str
+) -> str:
+    """What the program prints for these observations: an action a line, or why not.
+
+    Args:
+        version: of the model, to explore; none: greedily.
+    """
     frames = [bytes(frame) for frame in encode(run)]
     row = pack_model(1, model.arrays, run.model)[8:]
     paths = [place / name for name in ("header", "payload", "row", "obs")]
     for path, data in zip(paths, (*frames, row, obs), strict=True):
         path.write_bytes(data)
-    done = subprocess.run([program, *paths], capture_output=True, text=True)
+    done = subprocess.run([program, *paths, *version], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -128,6 +135,28 @@ def test_the_c_client_acts_greedily_as_numpy_does(built: Built, tmp_path: Path, 
     got = np.array([line.split() for line in said.splitlines()], np.float64)
     np.testing.assert_allclose(got, expected, rtol=2e-4, atol=2e-4)
     assert len(np.unique(got, axis=0)) > 1, "weights for which all actions are the same"
+
+
+@pytest.mark.slow
+def test_the_c_client_explores_from_the_version_that_the_run_says(
+    built: Built, tmp_path: Path
+) -> None:
+    program = built("tests/clients/act_once.c")
+    exploration = {"kind": "linear", "epsilon_final": 0.0, "epsilon_steps": 1}
+    run, model, _ = make_run("dqn", CARTPOLE, {"exploration": exploration})
+    _, obs = sample_observations(CARTPOLE, ROWS)
+    begins = replace(run, policy={**run.policy, "explore_from": 100})
+    said = {
+        (name, version): act_once(program, tmp_path, announced, model, obs.tobytes(), version)
+        for name, announced in (("at once", run), ("from 100", begins))
+        for version in ("0", "1", "100", "101")
+    }
+    greedy = act_once(program, tmp_path, run, model, obs.tobytes())
+    random = said["at once", "0"]
+    assert random != greedy
+    assert [said["at once", version] for version in ("1", "100", "101")] == [greedy] * 3
+    assert [said["from 100", version] for version in ("0", "1", "100")] == [random] * 3
+    assert said["from 100", "101"] == greedy
 
 
 @pytest.mark.slow

@@ -161,7 +161,7 @@ def test_some_of_several_environments_begin_while_others_go_on() -> None:
     with pytest.raises(ValueError, match=r"action=nan: it is not finite"):
         envs.push(zeros, zeros, first, none, none, [(1, np.nan)])
     broken = np.where([[True], [False], [False]], np.nan, first)
-    with pytest.raises(SpaceLayoutError, match="'obs' is not finite"):
+    with pytest.raises(SpaceLayoutError, match=r"'obs'\[0, 0\] is nan, which is not"):
         envs.begin(broken)
     envs.begin(broken, envs.flags([False, True, True]))  # of the first nothing is read
     with pytest.raises(ValueError, match=r"which=\[0, 2\]: True or False for each"):
@@ -196,3 +196,17 @@ def test_the_rest_of_an_episode_whose_steps_were_left_out_is_no_episode() -> Non
     envs.push(action, ones, obs, never, never, (), ~never)
     envs.begin(obs, np.array([True, False]))  # a cut begins anew
     assert play(3, left_out=0) == [(3.0, 3)]
+
+
+def test_exploration_counts_from_a_version_and_rows_keep_the_models_own() -> None:
+    envs = LoopVectorEnv([ScriptedEnv()], seed=0)
+    policy, models = Remembering(), Published()
+    processor = NStep(1, 0.99, 1, transition_dtype(envs.spaces))
+    loop = RolloutLoop(envs, policy, processor, models, 1, explore_from=100)
+    told = []
+    for version in (0, 60, 100, 130):
+        models.publish(version)
+        assert loop.sync()
+        assert loop.acting_on == (0, version)
+        told.append(policy.version)
+    assert told == [0, 0, 0, 30]

@@ -17,7 +17,7 @@ from vedette.reports.writing import write_comparison
 from vedette.sweep.directory import check_sweep_directory
 from vedette.sweep.jobs import Jobs, Say, Trial, TrialOutcome, describe_result
 from vedette_services.config import RunConfig
-from vedette_services.errors import DONE, UsageError
+from vedette_services.errors import DONE, ArgumentError, UsageError
 from vedette_services.host.processes import StopSignals
 from vedette_services.run.finding import is_run
 from vedette_services.run.outcome import read_summary
@@ -52,15 +52,15 @@ def plan_trials(
         sweep: the values of each key.
 
     Raises:
-        UsageError: a key has no values, there are more than `TRIALS_MAX` trials, or `out` is a run
-            or holds files of somebody else.
+        ArgumentError: `seeds` is no number of them, or a key has no list of values.
+        UsageError: there are more than `TRIALS_MAX` trials, or `out` is a run or holds files of
+            somebody else.
         ConfigError: a combination is wrong.
     """
     check_sweep_directory(out)
+    _check_seeds(seeds)
+    _check_values(sweep)
     axes = [[(key, value) for value in values] for key, values in (sweep or {}).items()]
-    empty = [key for key, values in (sweep or {}).items() if not values]
-    if empty:
-        raise UsageError(f"--sweep {empty[0]}: write KEY=VALUE,VALUE")
     combinations = [dict(combination) for combination in itertools.product(*axes)]
     if len(combinations) * seeds > TRIALS_MAX:
         count = len(combinations) * seeds
@@ -79,6 +79,33 @@ def plan_trials(
     return trials
 
 
+def _check_seeds(seeds: object) -> None:
+    """Check the number of seeds.
+
+    Raises:
+        ArgumentError: it is none from 1 on.
+    """
+    if type(seeds) is not int or seeds < 1:
+        why = "the number of runs, from 1 on, whose seeds are counted from the configured one"
+        raise ArgumentError(f"seeds={seeds!r}: {why}")
+
+
+def _check_values(sweep: object) -> None:
+    """Check that each key of a sweep has a list of values.
+
+    Raises:
+        ArgumentError: one has not.
+    """
+    form = 'such as {"agent.learning_rate": [1e-3, 3e-4]}'
+    if sweep is not None and not isinstance(sweep, Mapping):
+        raise ArgumentError(f"sweep={sweep!r}: give lists of values by key, {form}")
+    for key, values in (sweep or {}).items():
+        if isinstance(values, str) or not isinstance(values, Sequence):
+            raise ArgumentError(f"sweep: {key} is {values!r}: give a list of values, [{values!r}]")
+        if not values:
+            raise ArgumentError(f"sweep: {key} has no values: give some, {form}")
+
+
 def parse_sweep(texts: Sequence[str]) -> dict[str, list[str]]:
     """Parse ``KEY=V1,V2`` texts; a comma in brackets or quotes separates nothing.
 
@@ -95,6 +122,8 @@ def parse_sweep(texts: Sequence[str]) -> dict[str, list[str]]:
         if key.strip() in values_by_key:
             raise UsageError(f"--sweep {text}: {key.strip()} is swept twice; name all its values")
         values_by_key[key.strip()] = [part for part in _parts(values) if part]
+        if not values_by_key[key.strip()]:
+            raise UsageError(f"--sweep {text}: write KEY=VALUE,VALUE")
     return values_by_key
 
 

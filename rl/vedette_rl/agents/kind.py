@@ -143,9 +143,16 @@ class PolicyConfig(AgentConfig):
 def policy_kind(name: str, policy: Callable[..., Policy]) -> AgentKind[PolicyConfig]:
     """Return the kind of a policy class, which is made as ``policy(spaces, seed=seed)``.
 
+    A static method ``columns(spaces) -> Sequence[RowColumn]`` of the class declares the columns
+    that its `acted_columns` fills, as those of step processors do.
+
     Args:
         name: ``module:Name`` of the class.
     """
+    declare: Callable[[Spaces], Sequence[RowColumn]] | None = getattr(policy, "columns", None)
+
+    def columns(config: PolicyConfig, spaces: Spaces) -> Sequence[RowColumn]:
+        return () if declare is None else tuple(declare(spaces))
 
     def build_policy(
         config: PolicyConfig, spaces: Spaces, *, ranks: NDArray[np.floating[Any]], seed: int
@@ -155,4 +162,4 @@ def policy_kind(name: str, policy: Callable[..., Policy]) -> AgentKind[PolicyCon
     def build_agent(config: PolicyConfig, spaces: Spaces, *, device: str, seed: int) -> Agent:
         raise _learns_nothing(name)
 
-    return AgentKind(name, PolicyConfig, build_agent, build_policy, learns=False)
+    return AgentKind(name, PolicyConfig, build_agent, build_policy, columns=columns, learns=False)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 from pydantic import ConfigDict, Field, PositiveInt, model_validator
 
+from vedette_rl.errors import WrongSetting
 from vedette_rl.settings.for_peers import LEARNER_ONLY
 from vedette_rl.settings.part import SettingsPart
 from vedette_rl.settings.stored import (
@@ -66,6 +67,30 @@ class AgentConfig(SettingsPart):
     """how all learning rates change over the run."""
 
     @classmethod
+    def explain_foreign(
+        cls, unnamed: tuple[Any, ...], values: Mapping[str, Any]
+    ) -> WrongSetting | None:
+        """Explain arguments of Stable-Baselines3's agents, whose class is the training, too."""
+        others = [name for name in _OF_SB3 if name in values and name not in cls.model_fields]
+        if not unnamed and not others:
+            return None
+        env = values.get("env", unnamed[1] if len(unnamed) > 1 else "CartPole-v1")
+        given = ", ".join([*map(repr, unnamed), *(f"{name}=" for name in others)])
+        why = f"{given}: an agent's class has its settings alone, each by its name"
+        return WrongSetting(
+            "agent", why, _train_instead(cls, env if isinstance(env, str) else "...")
+        )
+
+    if not TYPE_CHECKING:  # type checkers know what there is
+
+        def __getattr__(self, name: str) -> Any:
+            """Explain the methods of Stable-Baselines3's agents, which settings do not have."""
+            if name in _METHODS:
+                fix = f"; {_train_instead(type(self))}" if name == "learn" else ""
+                raise AttributeError(f"an agent's settings do not {name}: {_METHODS[name]}{fix}")
+            return super().__getattr__(name)
+
+    @classmethod
     def alternatives(cls) -> Mapping[str, type[SettingsPart]]:
         """The agents that come with Vedette: all, once `vedette_rl.agents.registry` is loaded."""
         kinds = _subclasses(AgentConfig)
@@ -89,6 +114,22 @@ class AgentConfig(SettingsPart):
     def usual_samples_per_insert(self) -> float:
         """Samples drawn for each inserted, as in the agent's paper."""
         return self.batch_size / self.env_steps_per_opt
+
+
+_OF_SB3 = ("env", "policy", "policy_kwargs", "verbose", "tensorboard_log", "total_timesteps")
+_METHODS = {
+    "learn": "vedette.train learns",
+    "predict": "a policy acts, which result.load_policy() of vedette.train's result loads",
+    "save": "a run saves itself, and vedette.export_policy writes its policy",
+    "load": "vedette.load_policy loads an exported policy",
+}
+
+
+def _train_instead(kind: type[AgentConfig], env: str = "CartPole-v1") -> str:
+    name = kind.model_fields["name"].default
+    agent = f"vedette.{name.upper()}(...)" if name in AgentConfig.alternatives() else "..."
+    stop = "vedette.StopConfig(max_env_steps=...)"
+    return f"write vedette.train(env={env!r}, agent={agent}, stop={stop})"
 
 
 def _subclasses(kind: type[AgentConfig]) -> Iterator[type[AgentConfig]]:

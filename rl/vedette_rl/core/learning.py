@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.core.columns import Columns
+from vedette_rl.core.nested_arrays import nest_arrays
 from vedette_rl.errors import CustomPartError
 
 if TYPE_CHECKING:  # the contracts are read by processes that never load torch
@@ -44,6 +45,11 @@ class ModelInfo:
 
     version: int
     arrays: Mapping[str, NDArray[Any]]
+
+    def nested(self) -> dict[str, Any]:
+        """Return the arrays in nested dictionaries, as a custom training loop published them:
+        ``params/dense/kernel`` is ``["params"]["dense"]["kernel"]``."""
+        return nest_arrays(self.arrays)
 
 
 @dataclass(frozen=True, slots=True)

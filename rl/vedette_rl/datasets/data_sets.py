@@ -5,7 +5,7 @@
     data = MinariData("minari:ID", observation_space, action_space)    # or a folder
     for columns in transitions(data.episodes(), processor, rewards, marks=False): ...
 
-    rows = open_npz("FILE.npz", action_space)     # or open_replay_rows(name, directory)
+    rows = ReplayData("FILE.npz", FileRows("FILE.npz", read_column_file(path)), first_action=0)
     rows.check(row_dtype, optional=frozenset())
     for columns in rows.rows(row_dtype): ...      # or transitions of rows.episodes()
 
@@ -15,13 +15,11 @@ rows: transitions, of which those of one step can be put together to episodes ag
 
 from __future__ import annotations
 
-import os
-import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import gymnasium as gym
@@ -30,7 +28,11 @@ from numpy.typing import NDArray
 
 from vedette_rl.core import Columns, Step, StepProcessor
 from vedette_rl.core.columns import INTERVENED
+from vedette_rl.core.exact_cast import InexactCastError, cast_exactly, may_be_cast
+from vedette_rl.datasets.cast_rows import CastRows
 from vedette_rl.datasets.minari import episodes, missing_packages
+from vedette_rl.datasets.renaming import RenamedRows, Renaming
+from vedette_rl.datasets.torn_data import reading_data
 from vedette_rl.envs.spaces import ObservationColumn, action_field, observation_columns
 from vedette_rl.errors import DataSetError, SpaceLayoutError
 from vedette_rl.replay.export import LiveRows, StoredRows
@@ -44,16 +46,8 @@ EPISODES_AT_ONCE = 32
 _GROUP_BYTES = 256 << 20
 _PIECE_BYTES = 16 << 20
 
-_OF_TORN_DATA = (
-    OSError,
-    KeyError,
-    ValueError,
-    IndexError,
-    TypeError,
-    AttributeError,
-    EOFError,
-    zipfile.BadZipFile,
-)
+COLUMNS_PAGE = "docs/how-to/start-from-demonstrations.md"
+"""The page that says which columns a data set has."""
 
 _OF_SPACES = ("obs", "next_obs", "action")
 """The columns whose form depends on the environment."""
@@ -92,13 +86,22 @@ class MinariData:
         observation: the space of the environment that is trained on, after all wrappers.
         action: its space of actions, as the environment names them.
         stack: frames of an observation, where `env.frame_stack` stacks them; else 0.
+        rename: our names of its observations' parts, by its own.
 
     Raises:
         DataSetError: it is not there, torn, or of other spaces.
     """
 
+    left_out = 0
+    """Steps that are not read: none."""
+
     def __init__(
-        self, name: str, observation: gym.Space[Any], action: gym.Space[Any], stack: int = 0
+        self,
+        name: str,
+        observation: gym.Space[Any],
+        action: gym.Space[Any],
+        stack: int = 0,
+        rename: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.name = name
         if missing := missing_packages():
@@ -117,10 +120,14 @@ class MinariData:
                 fix = "name one that `minari list local` has"
                 raise DataSetError(name, "there is no such data set here", fix) from e
         self.spec = getattr(self._data, "env_spec", None)
-        self._adopt_spaces(observation, action, stack)
+        self._adopt_spaces(observation, action, stack, rename)
 
     def _adopt_spaces(
-        self, observation: gym.Space[Any], action: gym.Space[Any], stack: int
+        self,
+        observation: gym.Space[Any],
+        action: gym.Space[Any],
+        stack: int,
+        rename: Mapping[str, str],
     ) -> None:
         """Compare the spaces with the environment's, and find out what must be stacked."""
         try:
@@ -129,6 +136,9 @@ class MinariData:
             raise DataSetError(self.name, str(e), "name another data set") from e
         self._stack = 0
         wanted = observation_columns(observation)
+        renaming = Renaming(self.name, rename, [leaf.name for leaf in wanted])
+        renaming.check([leaf.name for leaf in self._leaves])
+        self._leaves = tuple(replace(leaf, name=renaming.ours(leaf.name)) for leaf in self._leaves)
         if _forms(self._leaves) != _forms(wanted):
             if not stack or _forms(self._leaves) != _forms(wanted, stack):
                 raise _other(self.name, "observations", _forms(self._leaves), _forms(wanted))
@@ -154,8 +164,8 @@ class MinariData:
         for leaf in self._leaves:
             values = np.asarray(_follow(episode.observations, leaf))
             self._check_shape(number, leaf.name, values, (steps + 1, *leaf.shape))
-            with np.errstate(over="ignore"):  # what float32 cannot hold is found as not finite
-                obs[leaf.name] = stack_newest(values.astype(leaf.dtype), self._stack)
+            whole = self._cast(number, leaf.name, values, leaf.dtype)
+            obs[leaf.name] = stack_newest(whole, self._stack)
         action = np.asarray(episode.actions)
         self._check_shape(number, "action", action, (steps, *action_field_shape(self._data)))
         if steps < 1:
@@ -173,7 +183,7 @@ class MinariData:
         return RecordedEpisode(
             number,
             obs,
-            (action - self._start).astype(self._action_dtype),
+            self._cast(number, "action", action - self._start, self._action_dtype),
             np.asarray(episode.rewards, np.float64),
             bool(ends[0][-1]),
             bool(ends[1][-1]),
@@ -186,51 +196,57 @@ class MinariData:
         if values.shape != shape:
             raise self._broken(number, f"its {name!r} has shape {values.shape}, not {shape}")
 
+    def _cast(
+        self, number: int, name: str, values: NDArray[Any], dtype: np.dtype[Any]
+    ) -> NDArray[Any]:
+        try:
+            return cast_exactly(values, dtype)
+        except InexactCastError as error:
+            raise self._broken(number, f"step {error.row}: its {name!r} has {error}") from error
+
     def _broken(self, number: int, why: str) -> DataSetError:
         return DataSetError(self.name, f"episode {number}: {why}", "repair it or leave it out")
 
 
 class ReplayData:
-    """Rows of an exported replay, or of another run's.
+    """Rows of an exported replay, of a file of the same columns, or of another run's replay.
 
     Args:
         name: the data set's name, as the user gave it.
         stored: the rows.
         first_action: the first discrete action in these rows.
+        renaming: our names of its columns; None: it has them.
     """
 
-    def __init__(self, name: str, stored: StoredRows, first_action: Any = 0) -> None:
+    left_out = 0
+    """Steps that are not read: none."""
+
+    def __init__(
+        self,
+        name: str,
+        stored: StoredRows,
+        first_action: Any = 0,
+        renaming: Renaming | None = None,
+    ) -> None:
         self.name = name
-        self.stored = stored
+        self.live = stored if isinstance(stored, LiveRows) else None
+        """The rows of a replay that may be written meanwhile."""
+        self.stored = RenamedRows(stored, renaming) if renaming else stored
         self._first_action = first_action
         self.length = len(stored)
 
     def check(self, row: np.dtype[Any], optional: frozenset[str]) -> None:
-        """Check that the rows have these columns.
+        """Check that the rows have these columns, and read them as such from now on.
 
         Args:
             row: the columns of a transition.
             optional: names of columns that may be missing.
 
         Raises:
-            DataSetError: names the first that is missing, or of another dtype or shape.
+            DataSetError: names all that are missing, and all of another dtype or shape.
         """
-        dtype = self.stored.dtype
-        for name in row.names or ():
-            if name not in (dtype.names or ()):
-                if name in optional:
-                    continue
-                fix = "name an exported replay of the same kind of run"
-                raise DataSetError(self.name, f"it has no column {name!r}", fix)
-            ours, theirs = row[name], dtype[name]
-            if ours.shape != theirs.shape or not np.can_cast(theirs.base, ours.base, "same_kind"):
-                wanted = _column_form(ours)
-                must, fix = f"it must be {wanted}", f"store it as {wanted}"
-                if name.split("/")[0] in _OF_SPACES:
-                    must = f"the environment's is {wanted}"
-                    fix = "store it so, or name a data set of this environment"
-                why = f"its column {name!r} is {_column_form(theirs)}, and {must}"
-                raise DataSetError(self.name, why, fix)
+        check_columns(self.name, self.stored.dtype, row, optional | {"n_steps"})
+        self.stored = CastRows(self.name, self.stored, row)
 
     @property
     def longest(self) -> int:
@@ -244,7 +260,7 @@ class ReplayData:
         size = max(1, _PIECE_BYTES // max(1, row.itemsize))
         for begin in range(0, self.length, size):
             places = np.arange(begin, min(begin + size, self.length))
-            yield {name: self._column(name, places).astype(row[name].base) for name in names}
+            yield {name: self._column(name, places) for name in names}
 
     def episodes(self) -> Iterator[RecordedEpisode]:
         """The episodes that its rows of one step were, as far as they are there."""
@@ -272,60 +288,6 @@ class ReplayData:
         if name == "action" and np.any(self._first_action):
             column = column - self._first_action
         return column
-
-
-class NpzRows:
-    """The rows of an exported ``.npz``; what is not compressed stays on the disk until it is used.
-
-    Raises:
-        DataSetError: it is torn, or holds something else than columns of rows.
-    """
-
-    def __init__(self, path: Path) -> None:
-        with reading_data(str(path)), zipfile.ZipFile(path) as file:
-            entries = [entry for entry in file.infolist() if entry.filename.endswith(".npy")]
-            self._columns = {
-                entry.filename.removesuffix(".npy"): _npy_array(file, entry) for entry in entries
-            }
-        fix = "name a file of `vedette export --what replay --format npz`"
-        if "reward" not in self._columns or not self._columns["reward"].shape:
-            raise DataSetError(str(path), "it has no column 'reward'", fix)
-        self._length = len(self._columns["reward"])
-        for name, column in self._columns.items():
-            if column.shape[:1] != (self._length,):
-                rows = f"{len(column):,} rows" if column.shape else "no rows"
-                why = f"its column {name!r} has {rows}, and 'reward' has {self._length:,}"
-                fix = f"leave {name!r} out of the file, or store {self._length:,} rows of it"
-                raise DataSetError(str(path), why, fix)
-
-    def __len__(self) -> int:
-        return self._length
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """A row."""
-        columns = self._columns.items()
-        return np.dtype([(name, column.dtype, column.shape[1:]) for name, column in columns])
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The columns."""
-        return tuple(self._columns)
-
-    def take(self, name: str, rows: NDArray[np.int64]) -> NDArray[Any]:
-        """A copy of some rows of one column."""
-        return np.asarray(self._columns[name][rows])
-
-    def pieces(self, name: str) -> Iterator[NDArray[Any]]:
-        """Copies of parts of one column, of some megabytes each."""
-        column = self._columns[name]
-        size = max(1, _PIECE_BYTES // max(1, column.nbytes // max(1, len(column))))
-        for begin in range(0, len(column), size):
-            yield np.array(column[begin : begin + size])
-
-    def column(self, name: str) -> NDArray[Any]:
-        """A copy of one column."""
-        return np.array(self._columns[name])
 
 
 def transitions(
@@ -424,43 +386,6 @@ def minari_folder(folder: Path) -> Path:
     raise FileNotFoundError(folder)
 
 
-def open_npz(name: str, action: gym.Space[Any]) -> ReplayData:
-    """An exported replay, whose discrete actions are those of the environment's own space."""
-    return ReplayData(name, NpzRows(Path(name)), getattr(action, "start", 0))
-
-
-def open_replay_rows(name: str, directory: Path) -> ReplayData:
-    """The rows of another run's replay, which that run may still be writing."""
-    return ReplayData(name, LiveRows(directory, locked=False))
-
-
-def _npy_array(file: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDArray[Any]:
-    """A member of an npz: mapped where it lies as it is, else read. Nothing is unpickled."""
-    with file.open(entry) as member:
-        version = np.lib.format.read_magic(member)
-        read = np.lib.format.read_array_header_1_0
-        if version != (1, 0):
-            read = np.lib.format.read_array_header_2_0
-        shape, fortran, dtype = read(member)
-        if dtype.hasobject:
-            name = entry.filename.removesuffix(".npy")
-            why = f"its column {name!r} holds Python objects, which are never read"
-            fix = f"leave {name!r} out of the file, or store it as numbers"
-            raise DataSetError(str(file.filename), why, fix)
-        if entry.compress_type != zipfile.ZIP_STORED or fortran or not np.prod(shape):
-            with file.open(entry) as whole:
-                return np.lib.format.read_array(whole, allow_pickle=False)
-        head = member.tell()
-        while member.read(_PIECE_BYTES):  # to the end, where zipfile compares the checksum
-            pass
-    path = Path(str(file.filename))
-    with path.open("rb") as raw:
-        raw.seek(entry.header_offset + 26)
-        name_bytes, extra_bytes = np.frombuffer(raw.read(4), "<u2").tolist()
-    begin = entry.header_offset + 30 + name_bytes + extra_bytes + head
-    return np.memmap(path, dtype, "r", begin, shape)
-
-
 def _follow(values: Any, leaf: ObservationColumn) -> Any:  # of any space
     for key in leaf.path:
         values = values[key]
@@ -481,6 +406,50 @@ def _forms(leaves: tuple[ObservationColumn, ...], stack: int = 0) -> str:
     return ", ".join(sorted(f"{leaf.name} {leaf.dtype} {shape}" for leaf, shape in forms))
 
 
+def check_columns(
+    name: str,
+    found: np.dtype[Any],
+    wanted: np.dtype[Any],
+    optional: Collection[str] = (),
+    called: Callable[[str], str] = str,
+) -> None:
+    """Check that a data set has the columns of a row.
+
+    Args:
+        name: the data set's name, as the user gave it.
+        found: what it has, by our names.
+        wanted: the row.
+        optional: names of columns that may be missing.
+        called: the data set's names of our columns.
+
+    Raises:
+        DataSetError: names all that are missing, and all of another form.
+    """
+    has = found.names or ()
+    missing: list[str] = []
+    wrong: list[str] = []
+    for column in wanted.names or ():
+        if column not in has:
+            if column not in optional:
+                missing.append(repr(called(column)))
+            continue
+        ours, theirs = wanted[column], found[column]
+        if ours.shape != theirs.shape or not may_be_cast(theirs.base, ours.base):
+            of_spaces = column.split("/")[0] in _OF_SPACES
+            must = "the environment's is" if of_spaces else "it must be"
+            form = f"{_column_form(theirs)}, and {must} {_column_form(ours)}"
+            wrong.append(f"its column {called(column)!r} is {form}")
+    if missing:
+        several = "s" if len(missing) > 1 else ""
+        there = ", ".join(dict.fromkeys(repr(called(column)) for column in has)) or "none"
+        wrong.insert(0, f"it has no column{several} {', '.join(missing)} (it has {there})")
+    if wrong:
+        fix = f"store it so ({COLUMNS_PAGE} has all columns), or name another data set"
+        if missing:
+            fix = f"{COLUMNS_PAGE} has all columns; other names: replay.sources.NAME.rename"
+        raise DataSetError(name, ", ".join(wrong), fix)
+
+
 def _column_form(dtype: np.dtype[Any]) -> str:
     """The form of a column of N rows."""
     return f"{dtype.base} ({', '.join(map(str, ['N', *dtype.shape]))}{'' if dtype.shape else ','})"
@@ -496,26 +465,3 @@ def _action_form(space: gym.Space[Any]) -> str:
 def _other(name: str, what: str, theirs: str, ours: str) -> DataSetError:
     why = f"its {what} are {theirs}, and the environment's are {ours}"
     return DataSetError(name, why, "name a data set of this environment")
-
-
-@contextmanager
-def reading_data(name: str, *of_library: type[Exception]) -> Iterator[None]:
-    """Raise what the libraries that read a data set raise of a torn one as a `DataSetError`.
-
-    Args:
-        name: the data set.
-        of_library: the library's errors that do not inherit from one of Python's.
-
-    Raises:
-        DataSetError: it cannot be read.
-    """
-    of_torn_data: tuple[type[Exception], ...] = (*_OF_TORN_DATA, *of_library)
-    try:
-        yield
-    except of_torn_data as error:
-        code = error.errno if isinstance(error, OSError) else None
-        text = " ".join((os.strerror(code) if code else str(error)).split())
-        if isinstance(error, zipfile.BadZipFile) and "not a zip file" in text:
-            text = "it is no npz, or its end is missing"
-        why = f"it cannot be read ({text[:200]})"
-        raise DataSetError(name, why, "name a whole data set") from error

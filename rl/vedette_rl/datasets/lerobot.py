@@ -11,9 +11,10 @@ from __future__ import annotations
 import importlib.util
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import gymnasium as gym
@@ -21,13 +22,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.core import Columns
-from vedette_rl.datasets.data_sets import RecordedEpisode, reading_data, stack_newest
+from vedette_rl.core.exact_cast import cast_exactly, may_be_cast
+from vedette_rl.datasets.data_sets import COLUMNS_PAGE, RecordedEpisode, stack_newest
+from vedette_rl.datasets.renaming import Renaming
+from vedette_rl.datasets.torn_data import reading_data
 from vedette_rl.envs.spaces import ObservationColumn, action_field, observation_columns
 from vedette_rl.errors import DataSetError
 
 _INFO = Path("meta") / "info.json"
 _EXTRA = "pip install 'vedette[lerobot]'"
 _INTERVENTIONS = ("complementary_info.is_intervention", "is_intervention")
+_FEATURES = {
+    "action": "action",
+    "reward": "next.reward",
+    "terminated": "next.done",
+    "truncated": "next.truncated",
+}
+"""LeRobot's names of our columns beside the observations."""
 _TOLERANCE = 1e-4
 """By which stored actions may pass the bounds of a Box, by rounding."""
 
@@ -47,15 +58,23 @@ class LeRobotData:
             ``observation.KEY``. Images are as they are shown or with channels first.
         action: its space of actions, as the environment names them.
         stack: frames of an observation, where `env.frame_stack` stacks them; else 0.
+        rename: our columns by its features: ``{"observation.images.front": "obs/front"}``.
 
     Raises:
         DataSetError: it is not of version 3, torn, or of other features.
     """
 
     def __init__(
-        self, name: str, observation: gym.Space[Any], action: gym.Space[Any], stack: int = 0
+        self,
+        name: str,
+        observation: gym.Space[Any],
+        action: gym.Space[Any],
+        stack: int = 0,
+        rename: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.name = name
+        self.left_out = 0
+        """Steps that the last reading of all episodes has left out."""
         self._root = Path(name)
         self._stack = stack
         if not importlib.util.find_spec("pyarrow"):
@@ -70,6 +89,11 @@ class LeRobotData:
             fix = "convert it: python -m lerobot.datasets.v30.convert_dataset_v21_to_v30"
             raise DataSetError(name, f"it is a LeRobotDataset of version {version}, not v3", fix)
         leaves = observation_columns(observation)
+        self._renaming = Renaming(name, rename, [*(leaf.name for leaf in leaves), *_FEATURES])
+        self._renaming.check(self._features)
+        self._named = {
+            ours: self._renaming.theirs(ours, usual) for ours, usual in _FEATURES.items()
+        }
         self._of_leaf = [
             (leaf, self._feature_of(leaf, is_only=len(leaves) == 1)) for leaf in leaves
         ]
@@ -81,8 +105,8 @@ class LeRobotData:
 
     def _feature_of(self, leaf: ObservationColumn, *, is_only: bool) -> str:
         """The feature that is a column of our observations."""
-        named = "observation." + ".".join(map(str, leaf.path))
-        if leaf.path and named in self._features:
+        usual = "observation." + ".".join(map(str, leaf.path)) if leaf.path else ""
+        if (named := self._renaming.theirs(leaf.name, usual)) in self._features:
             return named
         seen = [name for name in self._features if name.split(".")[0] == "observation"]
         shape = leaf.shape[1:] if self._stack else leaf.shape
@@ -91,7 +115,8 @@ class LeRobotData:
             return fitting[0]
         told = ", ".join(f"{name} {self._shape(name)}" for name in seen) or "none"
         why = f"its observations are {told}; {leaf.name} is {shape}"
-        raise DataSetError(self.name, why, "name one with a feature for each of our observations")
+        fix = f"name the feature by rename = {{ FEATURE = '{leaf.name}' }} of this source"
+        raise DataSetError(self.name, why, fix)
 
     def _shape(self, feature: str) -> tuple[int, ...]:
         return tuple(int(n) for n in self._features[feature]["shape"])
@@ -106,28 +131,43 @@ class LeRobotData:
         return feature_shape == shape or (feature_shape == (1,) and shape == ())
 
     def _check_features(self) -> None:
-        fix = "name one that was recorded with rewards"
-        for name in ("action", "next.reward"):
-            if name not in self._features:
-                raise DataSetError(self.name, f"it has no feature {name!r}", fix)
+        """Check what is stored of each feature.
+
+        Raises:
+            DataSetError: names all that are missing, and all of another form.
+        """
+        needed = [self._named["action"], self._named["reward"]]
+        missing = [repr(name) for name in needed if name not in self._features]
+        wrong: list[str] = []
+        if missing:
+            wrong.append(f"it has no feature {' and no feature '.join(missing)}")
         for leaf, name in self._of_leaf:
             shape = leaf.shape[1:] if self._stack else leaf.shape
             dtype = "uint8" if self._is_image(name) else self._features[name]["dtype"]
-            if not self._fits(name, shape) or not np.can_cast(dtype, leaf.dtype, "same_kind"):
-                why = f"its {name} is {dtype} {self._shape(name)}, and {leaf.name} is {leaf.dtype}"
+            if not self._fits(name, shape) or not may_be_cast(np.dtype(dtype), leaf.dtype):
+                ours = f"{leaf.name} is {leaf.dtype} {shape}"
+                wrong.append(f"its {name} is {dtype} {self._shape(name)}, and {ours}")
+        if not missing:
+            wrong += self._wrong_actions()
+        if wrong:
+            fix = "name one that was recorded with rewards, or rename its features"
+            if not missing:
                 fix = "name a data set of this environment"
-                raise DataSetError(self.name, f"{why} {shape}", fix)
+            raise DataSetError(self.name, ", ".join(wrong), f"{fix} ({COLUMNS_PAGE})")
+        for _, name in self._of_leaf:
             needs = {"video": "av", "image": "PIL"}.get(self._features[name]["dtype"])
             if needs and not importlib.util.find_spec(needs):
                 why = f"{name} is of {self._features[name]['dtype']}s, which needs {needs}"
                 raise DataSetError(self.name, f"{why}; it is not installed", _EXTRA)
-        _, dtype, shape = action_field(self._action)
-        action_shape = self._shape("action")
-        of = self._features["action"]["dtype"]
-        kind = "fiu" if np.dtype(dtype).kind == "f" else "iu"
-        if action_shape != (shape or (1,)) or np.dtype(of).kind not in kind:
-            why = f"its actions are {of} {action_shape}, and the environment's are {self._action}"
-            raise DataSetError(self.name, why, "name a data set of this environment")
+
+    def _wrong_actions(self) -> list[str]:
+        _, _, shape = action_field(self._action)
+        name = self._named["action"]
+        stored = self._shape(name)
+        of = self._features[name]["dtype"]
+        if stored == (shape or (1,)) and np.dtype(of).kind in "biuf":
+            return []
+        return [f"its actions are {of} {stored}, and the environment's are {self._action}"]
 
     def episodes(self) -> Iterator[RecordedEpisode]:
         """Its episodes, read one at a time.
@@ -139,6 +179,7 @@ class LeRobotData:
         import pyarrow.parquet as pq
 
         number = 0
+        self.left_out = 0
         try:
             with reading_data(self.name, pa.ArrowException):
                 for file in sorted((self._root / "meta" / "episodes").rglob("*.parquet")):
@@ -163,10 +204,11 @@ class LeRobotData:
         steps = int(row["length"])
         if len(table) != steps:
             raise self._broken(number, f"it has {len(table)} rows, and should have {steps}")
-        done = self._flags(table, number, "next.done")
-        cut = self._flags(table, number, "next.truncated")
+        done = self._flags(table, number, self._named["terminated"])
+        cut = self._flags(table, number, self._named["truncated"])
         terminated = bool(done[-1]) and not cut[-1]
         kept = steps if terminated else steps - 1  # the last one's successor was not recorded
+        self.left_out += steps - kept
         if not kept:
             return None
         obs: Columns = {}
@@ -179,7 +221,7 @@ class LeRobotData:
             number,
             obs,
             self._actions(table, number)[:kept],
-            _values(table, "next.reward", ())[:kept].astype(np.float64),
+            _values(table, self._named["reward"], ())[:kept].astype(np.float64),
             terminated,
             not terminated,
             None if marked is None else _values(table, marked, ())[:kept].astype(bool),
@@ -197,7 +239,7 @@ class LeRobotData:
     def _flags(self, table: Any, number: int, name: str) -> NDArray[np.bool_]:
         if name not in table.column_names:
             return np.zeros(len(table), np.bool_)
-        flags = _values(table, name, ()).astype(np.bool_)
+        flags = cast_exactly(_values(table, name, ()), np.dtype(np.bool_))
         if flags[:-1].any():
             at = int(np.flatnonzero(flags)[0])
             raise self._broken(number, f"step {at} of {len(flags)} has {name}, and it goes on")
@@ -206,7 +248,7 @@ class LeRobotData:
     def _actions(self, table: Any, number: int) -> NDArray[Any]:
         """Actions as agents see them."""
         _, dtype, shape = action_field(self._action)
-        stored = _values(table, "action", shape)
+        stored = _values(table, self._named["action"], shape)
         if isinstance(self._action, gym.spaces.Box):
             low, high = self._action.low - _TOLERANCE, self._action.high + _TOLERANCE
             beyond = np.flatnonzero(
@@ -216,7 +258,7 @@ class LeRobotData:
                 at = int(beyond[0])
                 why = f"its action {stored[at].tolist()} of step {at} is none of {self._action}"
                 raise self._broken(number, why)
-        return (stored - self._start).astype(dtype)
+        return cast_exactly(stored - self._start, dtype)
 
     def _read_observations(
         self, table: Any, row: dict[str, Any], feature: str, leaf: ObservationColumn
@@ -224,8 +266,7 @@ class LeRobotData:
         """Return the observations before each step ``(T, *shape)``."""
         shape = leaf.shape[1:] if self._stack else leaf.shape
         if not self._is_image(feature):
-            with np.errstate(over="ignore"):  # what float32 cannot hold is found as not finite
-                return _values(table, feature, shape).astype(leaf.dtype)
+            return cast_exactly(_values(table, feature, shape), leaf.dtype)
         if self._features[feature]["dtype"] == "image":
             images = [_picture(value["bytes"]) for value in table[feature].to_pylist()]
         else:
@@ -246,7 +287,7 @@ class LeRobotData:
             frames = frames.transpose(0, 3, 1, 2)  # channels first
         if frames.shape[1:] != shape:
             raise ValueError(f"{feature} has pictures of {images[0].shape}, not {shape}")
-        return frames.astype(leaf.dtype)
+        return cast_exactly(frames, leaf.dtype)
 
     def _broken(self, number: int, why: str) -> DataSetError:
         return DataSetError(self.name, f"episode {number}: {why}", "repair it or leave it out")

@@ -158,7 +158,9 @@ class PushedEnvs(VectorEnvironment):
         if not np.vdot(self.true_reward, self.true_reward) <= _FLOAT32_MAX and (
             not np.abs(self.true_reward).max() <= _FLOAT32_MAX  # neither is NaN
         ):
-            raise ValueError(f"rewards={reward!r}: not finite, or not within float32")
+            wrong = int(np.flatnonzero(~(np.abs(self.true_reward) <= _FLOAT32_MAX))[0])
+            at = f"; it is that of environment {wrong}" if self.batched else ""
+            raise ValueError(f"rewards={reward!r}: not finite, or not within float32{at}")
         self._fill_flags(self._flags[0], "terminated", terminated)
         self._fill_flags(self._flags[1], "truncated", truncated)
         self._rewards.write(self.true_reward, self._reward)
@@ -204,10 +206,16 @@ class PushedEnvs(VectorEnvironment):
             column = columns[leaf.name]
             if column.itemsize > 2 and math.isfinite(np.vdot(column, column)):
                 continue  # the cheapest way: one sum
-            column = column if which is None else column[which]
-            if not np.isfinite(column).all():
-                why = f"an observation's {leaf.name!r} is not finite"
-                raise SpaceLayoutError("observation", leaf.space, why)
+            finite = np.isfinite(column)
+            if which is not None:
+                finite |= ~which.reshape(self._mask_shapes[leaf.name])
+            if finite.all():
+                continue
+            first = tuple(np.argwhere(~finite)[0].tolist())
+            element = first if self.batched else first[1:]
+            at = f"{[*element]}" if element else ""
+            why = f"an observation's {leaf.name!r}{at} is {column[first]}, which is not finite"
+            raise SpaceLayoutError("observation", leaf.space, why, element)
 
     def _fill_flags(self, into: NDArray[Any], name: str, value: Any) -> None:
         if type(value) is not bool and getattr(value, "dtype", None) is not _BOOL:

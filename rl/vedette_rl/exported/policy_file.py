@@ -22,6 +22,7 @@ from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core.acting import Policy, act_of
 from vedette_rl.core.agent_config import AgentConfig
 from vedette_rl.core.columns import Columns
+from vedette_rl.core.exact_cast import InexactCastError, cast_exactly
 from vedette_rl.core.learning import ModelInfo
 from vedette_rl.envs.layout import ActionConverter, ObservationLayout
 from vedette_rl.envs.spaces import ObservationColumn, Spaces, agent_spaces
@@ -97,6 +98,10 @@ class _EnvironmentPolicy:
         self._act = act_of(policy)
         self._form = ActionConverter(spaces.action, 1)
         self._leaves = ObservationLayout(spaces.observation).leaves
+        self._columns = ", ".join(f"{leaf.name} {(*leaf.shape,)}" for leaf in self._leaves)
+
+    def __repr__(self) -> str:
+        return f"{type(self._policy).__name__}({self._columns})"
 
     def sync_model(self, model: ModelInfo) -> None:
         """Act on this model from now on."""
@@ -107,15 +112,24 @@ class _EnvironmentPolicy:
     ) -> NDArray[Any]:
         """Actions ``(E, *shape)``, as the environment names them.
 
+        Args:
+            obs: columns in rows, arrays or lists: ``{"obs": [[0.1, 0.0, -0.2, 0.0]]}``.
+
         Raises:
             SpaceLayoutError: the columns are not those of the observations, in rows.
         """
-        _check_columns(obs, self._leaves)
-        actions = self._act(obs, explore=explore, begins=begins)
+        columns = _as_columns(obs, self._leaves)
+        actions = self._act(columns, explore=explore, begins=begins)
         return actions if self._form.is_identity else self._form.to_environment(actions)
 
 
-def _check_columns(obs: Columns, leaves: Sequence[ObservationColumn]) -> None:
+def _as_columns(obs: Mapping[str, Any], leaves: Sequence[ObservationColumn]) -> Columns:
+    """Return observations as arrays of their columns' dtypes.
+
+    Raises:
+        SpaceLayoutError: they are not those columns, in rows, or a number is none of its column.
+    """
+    columns: Columns = {}
     names = [leaf.name for leaf in leaves]
     for leaf in leaves:
         expected = "(" + ", ".join(["B", *map(str, leaf.shape)]) + ("" if leaf.shape else ",") + ")"
@@ -123,11 +137,22 @@ def _check_columns(obs: Columns, leaves: Sequence[ObservationColumn]) -> None:
             came = f"the columns {[*obs]}" if isinstance(obs, Mapping) else type(obs).__name__
             why = f"expected a dictionary of {names}, {leaf.name} of shape {expected}, got {came}"
             raise SpaceLayoutError("observation", leaf.space, why)
-        shape = np.shape(obs[leaf.name])
+        try:
+            array = np.asarray(obs[leaf.name])
+        except ValueError as e:  # lists of several lengths
+            why = f"expected {leaf.name} of shape {expected}, got rows of several lengths"
+            raise SpaceLayoutError("observation", leaf.space, why) from e
+        shape = array.shape
         if not shape or shape[1:] != leaf.shape:
             fix = f"; add a row axis: {leaf.name}[None]" if shape == leaf.shape else ""
             why = f"expected {leaf.name} of shape {expected}, got {shape}{fix}"
             raise SpaceLayoutError("observation", leaf.space, why)
+        try:
+            columns[leaf.name] = cast_exactly(array, leaf.dtype)
+        except (InexactCastError, TypeError, ValueError) as e:
+            why = f"{leaf.name} is {leaf.dtype}, and {e}"
+            raise SpaceLayoutError("observation", leaf.space, why) from e
+    return columns
 
 
 def load_policy(path: str | Path, *, seed: int = 0, allow_import: Allowed = False) -> Policy:

@@ -24,7 +24,7 @@ _HALF_WRITTEN_BYTES = 64 << 10
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Curve:
     """One name's values in the order of their steps.
 
@@ -37,6 +37,13 @@ class Curve:
     steps: NDArray[np.int64]
     times: Floats
     values: Floats
+
+    def __repr__(self) -> str:
+        if not len(self.steps):
+            return "Curve(no points)"
+        first, last = self.steps[0], self.steps[-1]
+        points = f"{len(self.steps):,} points, steps {first:,} to {last:,}"
+        return f"Curve({points}, last {self.values[-1]:.4g})"
 
     def where(self, kept: NDArray[np.bool_]) -> Curve:
         """Return the part for which `kept` is True."""

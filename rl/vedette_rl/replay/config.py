@@ -25,9 +25,12 @@ class SourceConfig(SettingsPart):
 
     data: str = ""
     """what is read once, before the run starts: ``minari:ID``, the folder of a Minari data set or
-    of a LeRobotDataset, the ``.npz`` file of an exported replay, or another run's directory.
-    Empty only for the source ``interventions``, which gets the actors' own rows in which a
-    person acted."""
+    of a LeRobotDataset, the ``.npz`` or HDF5 file of an exported replay or of D4RL, robomimic's
+    HDF5, or another run's directory. Empty only for the source ``interventions``, which gets the
+    actors' own rows in which a person acted."""
+    rename: dict[str, str] = Field(default_factory=dict)
+    """our names of its columns, by its own: ``{ "observation.images.front" = "obs/front" }``. Of a
+    part of the observations KEY is enough for ``obs/KEY``."""
     share: float = Field(default=0.5, ge=0.0, le=1.0)
     """the part of every batch that is drawn from it (0.5: RLPD, Ball et al. 2023). The rest is
     drawn from the actors' rows; the share of a source without rows goes to the others."""
@@ -124,6 +127,8 @@ class ReplayConfig(SettingsPart):
                 why = "are the actors' own rows: leave data out, or name the source otherwise"
                 missing = "has no data: name a data set, such as data = 'demos.npz'"
                 raise ValueError(f"{name!r} {why if source.data else missing}")
+            if source.rename and not source.data:
+                raise ValueError(f"{name!r} has a rename and no data: leave rename out")
         if (total := sum(source.share for source in sources.values())) > 1.0:
             raise ValueError(f"the shares of all sources are {total:g}: lower them to 1 or less")
         return sources

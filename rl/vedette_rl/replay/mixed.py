@@ -153,6 +153,16 @@ class MixedReplay:
             self._sources_only = sources_only
             self._fixed = 0
 
+    def choose_sources(self, *, pretrains: bool, offline: bool) -> bool:
+        """Decide whether the next batch is drawn from the named sources alone; returns that.
+
+        Args:
+            pretrains: it is one of those before the actors' (`learner.pretrain_opts`).
+            offline: actors are not waited for: it is as long as there are too few of their rows.
+        """
+        self.sources_only = pretrains or (offline and not self.actors_are_ready)
+        return self.sources_only
+
     def sample(self, batch_size: int) -> Sample:
         if batch_size != self._fixed:
             counts = self._split(batch_size)

@@ -69,7 +69,9 @@ class SettingsPart(BaseModel):
         """The classes that can stand in this one's place, by name, where there are several."""
         return {}
 
-    def __init__(self, /, **values: Any) -> None:
+    def __init__(self, /, *unnamed: Any, **values: Any) -> None:
+        if foreign := self.explain_foreign(unnamed, values):
+            raise WrongSettingsError([foreign])
         wrong: list[WrongSetting] = []
         try:
             super().__init__(**values)
@@ -83,6 +85,30 @@ class SettingsPart(BaseModel):
                 one._replace(key=one.key.removeprefix(prefix), fix=one.fix.replace(prefix, ""))
                 for one in wrong
             )
+
+    @classmethod
+    def explain_foreign(
+        cls, unnamed: tuple[Any, ...], values: Mapping[str, Any]
+    ) -> WrongSetting | None:
+        """Explain arguments as other libraries' classes take them; None: there is none.
+
+        Args:
+            unnamed: arguments without a name, which no key has.
+            values: by name.
+        """
+        if not unnamed:
+            return None
+        keys = ", ".join(cls.model_fields)
+        why = f"{', '.join(map(repr, unnamed))} is given without a key"
+        return WrongSetting(cls.place or cls.__name__, why, f"its keys are {keys}")
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        """Yield what differs from the defaults: all keys would be a page."""
+        for name, field in type(self).model_fields.items():
+            value = getattr(self, name)
+            default = field.get_default(call_default_factory=True, validated_data={})
+            if field.is_required() or value != default:
+                yield name, value
 
     # Pydantic's mark of its own: reading a file does not call it, and explains the whole file.
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]  # of a function

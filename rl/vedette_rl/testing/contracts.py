@@ -75,6 +75,12 @@ class PolicyContract:
         begins = np.ones(len(next(iter(obs.values()))), np.bool_)
         return act_of(policy)(obs, explore=explore, begins=begins)
 
+    def continued(self, policy: Policy, rows: int) -> NDArray[Any]:
+        """Its greedy actions on the first rows of other observations, where no episode begins."""
+        obs = sampled_obs(self.make_spaces().observation, self.envs, seed=4)
+        obs = {name: column[:rows] for name, column in obs.items()}
+        return act_of(policy)(obs, explore=False, begins=np.zeros(rows, np.bool_))
+
     def test_it_is_a_policy(self) -> None:
         policy = self.make_policy(self.envs, 0)
         missing = [name for name in ("sync_model", "act") if not hasattr(policy, name)]
@@ -117,6 +123,25 @@ class PolicyContract:
         act(other, explore=False, begins=none)
         again = self.actions(policy, explore=False)
         assert_same(again, first, "greedy actions where every episode begins anew")
+
+    def test_rows_that_are_left_out_come_back(self) -> None:
+        """An evaluation leaves out its last rows once they have ended; the next has all again."""
+        whole, shrinking = self.acting(), self.acting()
+        first = self.actions(whole, explore=False)
+        self.actions(shrinking, explore=False)
+        together = self.continued(whole, self.envs)
+        fewer = max(1, self.envs - 1)
+        np.testing.assert_allclose(
+            self.continued(shrinking, fewer),
+            together[:fewer],
+            rtol=1e-4,
+            atol=1e-5,
+            err_msg=f"greedy actions of the first {fewer} rows, without the others",
+        )
+        for _ in range(2):  # after a few rows less, and after one row alone
+            again = self.actions(shrinking, explore=False)
+            assert_same(again, first, "greedy actions of all rows, after fewer")
+            self.continued(shrinking, 1)
 
     def test_it_fills_the_columns_that_its_agent_declares(self) -> None:
         policy = self.acting()

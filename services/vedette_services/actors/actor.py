@@ -343,7 +343,15 @@ def build_actor(
     processor, writer = make_transition_pipeline(schema, vector_env.spaces, policy, agent, actors)
     prepare_steps(processor, vector_env, steps_seed)
     return ActorLoop(
-        loop=RolloutLoop(vector_env, policy, processor, models, agent.n_step, agent.name),
+        loop=RolloutLoop(
+            vector_env,
+            policy,
+            processor,
+            models,
+            agent.n_step,
+            agent.name,
+            explore_from=actors.explore_from or 0,
+        ),
         writer=writer,
         n_buffer=actors.n_buffer,
         env_steps_max=of_run.env_steps_max(agent.n_step),

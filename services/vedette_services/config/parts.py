@@ -54,6 +54,10 @@ class ActorsConfig(SettingsPart):
     her_goals: int = Field(default=4, ge=1, le=1000)
     """transitions with other goals that ``her`` makes of each (k = 4: Andrychowicz et al. 2017,
     section 4.5)."""
+    explore_from: int | None = Field(default=None, ge=0)
+    """the version of the model from which exploration counts: epsilon's clock and the uniform
+    actions of `agent.uniform_warmup` begin there; None: after `learner.pretrain_opts`. With 0 the
+    steps on sources alone use exploration up, and actors act by the pretrained model at once."""
     steps_per_row: int = Field(default=100, ge=1, le=1_000_000)
     """environment steps that a step processor of your own takes for a transition, at most: a batch
     counts no more, and the rest counts with the batches after it."""
@@ -132,7 +136,8 @@ class LearnerConfig(SettingsPart):
     """samples of actors in the replay before the first optimization step on them."""
     pretrain_opts: int = Field(default=0, ge=0)
     """optimization steps on `replay.sources` alone, before those that wait for actors; they do not
-    count for `replay.samples_per_insert`. Actors may play meanwhile."""
+    count for `replay.samples_per_insert`, and exploration begins after them
+    (`actors.explore_from`). Actors may play meanwhile."""
     sync_interval: Annotated[int, EnvSteps("a model every {}", 16, 1, most=50)] = Field(
         default=8, ge=0
     )

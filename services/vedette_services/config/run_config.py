@@ -63,6 +63,13 @@ class RunConfig(BaseModel):
         """Return whether the learner plays evaluations, in environments of its own."""
         return self.learner.eval_interval > 0 and not self.evaluates_on_actors
 
+    @property
+    def actors_of_peers(self) -> ActorsConfig:
+        """Return `actors` as peers are told it: with the version from which exploration counts."""
+        given = self.actors.explore_from
+        begins = self.learner.pretrain_opts if given is None else given
+        return self.actors.model_copy(update={"explore_from": begins or None})
+
     @field_validator("agent", mode="before")
     @classmethod
     def _class_by_name(cls, given: Any) -> Any:  # what it is, is what is found out here

@@ -12,7 +12,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -25,20 +25,21 @@ from numpy.typing import NDArray
 from vedette_protocol.errors import SchemaError
 from vedette_protocol.schema import Schema, spec_difference
 from vedette_rl.agents.registry import agent_kind
-from vedette_rl.core import ModelInfo, Sample, State
+from vedette_rl.core import ColumnPolicy, ModelInfo, Sample, State
 from vedette_rl.core.acting import act_of
+from vedette_rl.core.nested_arrays import flatten_arrays
 from vedette_rl.envs.layout import ActionConverter
 from vedette_rl.envs.spaces import observation_columns
-from vedette_rl.errors import LatestValueFormatError
+from vedette_rl.errors import LatestValueFormatError, NestedArraysError
 from vedette_rl.replay.limiter import Limiter, LimiterOrigin
 from vedette_rl.replay.mixed import MixedReplay
 from vedette_rl.replay.ring_files import read_floor
 from vedette_rl.storage.latest_value import read_latest_value
 from vedette_services.errors import (
+    ArgumentError,
     ReplayWaitError,
     ServicesError,
     UnsavedEndError,
-    UsageError,
     foreign_error_message,
 )
 from vedette_services.host.processes import StopSignals, WakeupEvent
@@ -60,6 +61,7 @@ from vedette_services.status.records import StatusRecordWriter, TrainerStatus
 from vedette_services.status.schema import decode
 from vedette_services.status.status import Rates, Status, Time
 from vedette_services.status.stop_conditions import find_exit_reason
+from vedette_services.status.wait_reason import describe_refused
 
 log = logging.getLogger("vedette.replay")
 
@@ -254,24 +256,26 @@ class RemoteReplay:
         """Draw rows; the columns are overwritten by the next call.
 
         It waits for the warm-up (`learner.warmup_period`), and while more was drawn than
-        `replay.samples_per_insert` allows; status and log have the reason.
+        `replay.samples_per_insert` allows; status and log have the reason, and what keeps managers
+        from playing. Batches from sources alone wait for nothing.
 
         Args:
             batch_size: the number of samples, at most `replay.capacity`; None: `agent.batch_size`.
             timeout_s: the longest wait; 0: none.
 
         Raises:
-            UsageError: `batch_size` is no such number.
+            ArgumentError: `batch_size` is no such number.
             ReplayWaitError: a batch may not be drawn yet; has the reason.
             RlError: `replay.error_buffer` never lets so many be drawn.
             ChildFailedError: the gateway died and would die again.
         """
         rows = self._rows(batch_size)
         self._wait(rows, timeout_s)
+        counted = 0 if self._draws_of_sources_only() else rows
         sample = self._buffer.sample(rows)
         learning = self._learning
         self._learning = replace(
-            learning, opt_steps=learning.opt_steps + 1, sampled=learning.sampled + rows
+            learning, opt_steps=learning.opt_steps + 1, sampled=learning.sampled + counted
         )
         interval = self.config.learner.flush_record_interval
         if interval and self.batches % interval == 0:
@@ -286,6 +290,15 @@ class RemoteReplay:
             sources = with_shares(self._learning.sources, self._buffer)
             self._learning = replace(self._learning, sources=sources)
 
+    def _draws_of_sources_only(self) -> bool:
+        """Have the next batch drawn from the named sources alone, if it is one of
+        `learner.pretrain_opts` or nobody plays (`actors.count` 0); returns whether it is."""
+        replay = self._buffer
+        if not isinstance(replay, MixedReplay):
+            return False
+        pretrains = self.batches < self.config.learner.pretrain_opts
+        return replay.choose_sources(pretrains=pretrains, offline=self.config.actors.count == 0)
+
     def _rows(self, batch_size: int | None) -> int:
         if batch_size is None:
             return self.config.agent.batch_size
@@ -293,20 +306,26 @@ class RemoteReplay:
         is_whole = isinstance(batch_size, (int, np.integer)) and not isinstance(batch_size, bool)
         if not (is_whole and 1 <= batch_size <= most):
             why = f"no number of rows from 1 to replay.capacity, which is {most:,}"
-            raise UsageError(f"batch_size={batch_size!r}: {why}")
+            raise ArgumentError(f"batch_size={batch_size!r}: {why}")
         return int(batch_size)
 
     def wait_reason(self, batch_size: int | None = None) -> str:
-        """Return why a batch may not be drawn yet; "" if it may."""
+        """Return why a batch may not be drawn yet; "" if it may. From sources alone it always may:
+        `learner.pretrain_opts` batches, and all of them with `actors.count` 0."""
         rows = self._rows(batch_size)
+        if self._draws_of_sources_only():
+            return ""
         if rows not in self._limiters:
             whole = make_run_limiter(self.config, self._floor, self._origin)
             self._limiters[rows] = replace(whole, batch_size=rows)
         limiter = self._limiters[rows]
         reason = limiter.sample_wait_reason(self._buffer.inserted, self._learning.sampled)
-        if reason and not self._has_model:
+        if not reason:
+            return ""
+        if not self._has_model:
             return f"{reason}; actors wait for the first model, which nobody has published"
-        return reason
+        refused = describe_refused(self._status.ingest.read())
+        return f"{reason}; {refused}" if refused else reason
 
     def update_priority(self, indices: NDArray[Any], td_errors: NDArray[Any]) -> None:
         """Set the absolute TD errors ``(B,)`` of rows drawn before, if `replay.prioritized` is set.
@@ -348,25 +367,29 @@ class RemoteReplay:
         """Send a model to the actors, in the background.
 
         Args:
-            arrays: arrays or tensors by name, as the run's policy takes them; they are copied.
-                Names, shapes and dtypes stay the same.
+            arrays: arrays or tensors by name, as the run's policy takes them, in any order; they
+                are copied. Names, shapes and dtypes stay the same. Of nested dictionaries, such as
+                JAX's, the policy gets ``{"params/dense/kernel": ...}``, and
+                `vedette_rl.core.ModelInfo.nested` has them as they were.
 
         Returns:
             Its version: the batches drawn so far, and always more than the version before.
 
         Raises:
-            UsageError: the policy does not take them or does not act on them, or they differ from
-                the previous ones.
+            ArgumentError: the policy does not take them or does not act on them, or they differ
+                from the previous ones.
         """
         self._raise_failure()
         if not (isinstance(arrays, Mapping) and arrays):
             given = "an empty one" if isinstance(arrays, Mapping) else type(arrays).__name__
-            raise UsageError(f"publish: it takes a mapping of names to arrays, not {given}")
-        model = ModelInfo(max(self.batches, self._version + 1), _copied(arrays))
+            raise ArgumentError(f"publish: it takes a mapping of names to arrays, not {given}")
+        before = () if self._model_schema is None else self._model_schema.columns
+        version = max(self.batches, self._version + 1)
         try:
+            model = ModelInfo(version, _copied(arrays, [column.name for column in before]))
             schema = Schema.from_arrays(model.arrays)
-        except SchemaError as error:
-            raise UsageError(f"publish: {error}") from error
+        except (SchemaError, NestedArraysError) as error:
+            raise ArgumentError(f"publish: {error}") from error
         if self._models is None:
             self._check_model(model)
             self._model_schema = schema
@@ -377,7 +400,8 @@ class RemoteReplay:
                 writer, self._learning.epoch, self._supervisor.wakeup.set
             )
         elif self._model_schema is not None and schema.hash != self._model_schema.hash:
-            raise UsageError(f"publish: {spec_difference(self._model_schema, schema)}")
+            difference = spec_difference(self._model_schema, schema).replace("column", "array")
+            raise ArgumentError(f"publish: these are not the arrays of before: {difference}")
         self._models.publish(model, self._status.ingest.read().env_steps)
         self._version = model.version
         self._has_model = True
@@ -388,12 +412,15 @@ class RemoteReplay:
         agent = self.config.agent
         ranks = np.array([0.5])
         spaces = self._spaces
-        policy = agent_kind(agent.name).build_policy(agent, spaces, ranks=ranks, seed=0)
+        kind = agent_kind(agent.name)
+        policy = kind.build_policy(agent, spaces, ranks=ranks, seed=0)
         try:
             policy.sync_model(model)
         except Exception as error:
             why = foreign_error_message(error)
-            raise UsageError(f"publish: {agent.name} does not take these arrays: {why}") from error
+            raise ArgumentError(
+                f"publish: {agent.name} does not take these arrays: {why}"
+            ) from error
         obs = {
             leaf.name: np.zeros((1, *leaf.shape), leaf.dtype)
             for leaf in observation_columns(spaces.observation)
@@ -404,10 +431,19 @@ class RemoteReplay:
             action = ActionConverter(spaces.action, 1).to_column(chosen)
         except Exception as error:
             why = foreign_error_message(error)
-            raise UsageError(f"publish: {agent.name} cannot act on these arrays: {why}") from error
+            raise ArgumentError(
+                f"publish: {agent.name} cannot act on these arrays: {why}"
+            ) from error
         if not np.isfinite(action).all():
-            raise UsageError(
+            raise ArgumentError(
                 f"publish: {agent.name} acts by numbers that are not finite on these arrays"
+            )
+        given = policy.acted_columns() if isinstance(policy, ColumnPolicy) else {}
+        declared = {column.name for column in kind.columns(agent, spaces)}
+        if undeclared := [repr(name) for name in given if name not in declared]:
+            raise ArgumentError(
+                f"publish: {agent.name}'s acted_columns() has {', '.join(undeclared)}, which it "
+                "does not declare: give it a static method columns(spaces) that returns RowColumns"
             )
 
     # Waiting, and the end
@@ -516,10 +552,15 @@ def _last_status(run: RunDirectory) -> TrainerStatus:
     return replace(last, opt_steps=max(last.opt_steps, read_summary(run.root).opt_steps or 0))
 
 
-def _copied(arrays: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
-    """Copy arrays, and tensors of any device."""
+def _copied(arrays: Mapping[str, Any], order: Sequence[str] = ()) -> dict[str, NDArray[Any]]:
+    """Copy arrays, and tensors of any device.
+
+    Args:
+        order: the names in the order that is wanted; names that are not there come last.
+    """
     host = {
         name: value.detach().cpu().numpy() if hasattr(value, "detach") else value
-        for name, value in arrays.items()
+        for name, value in flatten_arrays(arrays).items()
     }
-    return {name: np.array(value, order="C") for name, value in host.items()}
+    wanted = {name: host[name] for name in order if name in host}
+    return {name: np.array(value, order="C") for name, value in {**wanted, **host}.items()}

@@ -10,13 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
+from numpy.typing import NDArray
 
 from vedette_protocol.errors import SchemaError
 from vedette_protocol.schema import Schema
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Columns, RowColumn
 from vedette_rl.core.columns import ACTOR, INTERVENED, MANAGER, VERSION
+from vedette_rl.datasets.column_files import FileRows, read_column_file
+from vedette_rl.datasets.d4rl import D4rlData, has_d4rl_names
 from vedette_rl.datasets.data_sets import (
     EPISODES_AT_ONCE,
     MINARI,
@@ -24,16 +28,18 @@ from vedette_rl.datasets.data_sets import (
     RecordedEpisode,
     ReplayData,
     minari_folder,
-    open_npz,
-    open_replay_rows,
     transitions,
 )
 from vedette_rl.datasets.lerobot import LeRobotData, is_lerobot
+from vedette_rl.datasets.renaming import Renaming
+from vedette_rl.datasets.robomimic import RobomimicData, is_robomimic
 from vedette_rl.envs.layout import RewardTransform
 from vedette_rl.envs.make import environment_action_space, make_vector_environment
 from vedette_rl.envs.spaces import ElementBounds, Spaces, column_bounds, transition_dtype
 from vedette_rl.errors import DataSetError
 from vedette_rl.replay.budget import replay_space
+from vedette_rl.replay.config import SourceConfig
+from vedette_rl.replay.export import LiveRows
 from vedette_rl.replay.manifest import MANIFEST, read_manifest
 from vedette_rl.replay.prioritized import TD_ERROR
 from vedette_rl.replay.ring import RingWriter
@@ -49,6 +55,8 @@ from vedette_services.run.replay_layout import (
 )
 
 _GUARD_BYTES = 16 << 20
+_ROUNDING = 1e-5
+"""By which actions may pass the bounds of a Box, of its width, by rounding."""
 _CHECKED_BYTES = 256 << 20
 _RETURNS_OF_ROWS = 200_000
 """Rows of a replay, beyond which its episodes are not put together for their returns alone."""
@@ -63,41 +71,84 @@ class OpenedData:
         raw_rewards: its rewards are the environment's, and are scaled and clipped as an actor's.
     """
 
-    data: MinariData | LeRobotData | ReplayData
+    data: MinariData | LeRobotData | RobomimicData | D4rlData | ReplayData
     as_rows: bool
     raw_rewards: bool
 
 
-def open_data(config: RunConfig, spaces: Spaces, data: str) -> OpenedData:
+def open_data(config: RunConfig, spaces: Spaces, source: SourceConfig) -> OpenedData:
     """Open a data set and check its form.
 
     Raises:
         DataSetError: it does not fit.
     """
-    declared = agent_kind(config.agent.name).columns(config.agent, spaces)
+    data = source.data
     path = Path(data)
-    if data.startswith(MINARI) or (path.is_dir() and _replay_of(path) is None):
+    replay = _replay_of(path)
+    if data.startswith(MINARI) or (path.is_dir() and replay is None):
         _check_folder(data)
-        if declared:
-            why = f"it has no column {declared[0].name!r}, which agent {config.agent.name} declares"
-            raise DataSetError(data, why, "name an exported replay, or another agent")
-        action = environment_action_space(config.env)
         kind = LeRobotData if is_lerobot(path) else MinariData
-        found = kind(data, spaces.observation, action, config.env.frame_stack)
-        return OpenedData(found, as_rows=False, raw_rewards=True)
-    if (replay := _replay_of(path)) is not None:
-        rows = open_replay_rows(data, replay)
-        same = _check_same_samples(config, data, path)
-    elif path.is_file():
-        rows = open_npz(data, environment_action_space(config.env))
-        same = _of_one_step(config)
-    else:
+        return _open_episodes(config, spaces, source, kind)
+    if replay is not None:
+        row = transition_dtype(spaces, _columns(config, spaces))
+        renaming = Renaming(data, source.rename, row.names or ())
+        rows = ReplayData(data, LiveRows(replay, locked=False), renaming=renaming)
+        return _open_rows(config, row, rows, same=_check_same_samples(config, data, path))
+    if not path.is_file():
         raise DataSetError(data, "there is no such file or folder", "name one that is there")
-    rows.check(transition_dtype(spaces, _columns(config, spaces)), frozenset({INTERVENED}))
+    if is_robomimic(path):
+        return _open_episodes(config, spaces, source, RobomimicData)
+    return _open_file(config, spaces, source)
+
+
+def _open_episodes(
+    config: RunConfig,
+    spaces: Spaces,
+    source: SourceConfig,
+    kind: type[MinariData] | type[LeRobotData] | type[RobomimicData],
+) -> OpenedData:
+    _refuse_declared(config, spaces, source.data)
+    action = environment_action_space(config.env)
+    found = kind(source.data, spaces.observation, action, config.env.frame_stack, source.rename)
+    return OpenedData(found, as_rows=False, raw_rewards=True)
+
+
+def _refuse_declared(config: RunConfig, spaces: Spaces, data: str) -> None:
+    """Refuse a data set of episodes where an agent declares columns, which none has."""
+    if declared := agent_kind(config.agent.name).columns(config.agent, spaces):
+        why = f"it has no column {declared[0].name!r}, which agent {config.agent.name} declares"
+        raise DataSetError(data, why, "name an exported replay, or another agent")
+
+
+def _open_file(config: RunConfig, spaces: Spaces, source: SourceConfig) -> OpenedData:
+    """Open a file of columns: ours, or those by D4RL's names."""
+    data = source.data
+    action = environment_action_space(config.env)
+    row = transition_dtype(spaces, _columns(config, spaces))
+    renaming = Renaming(data, source.rename, row.names or ())
+    columns = renaming.rename(read_column_file(Path(data)))
+    if has_d4rl_names(columns):
+        _refuse_declared(config, spaces, data)
+        episodes = D4rlData(data, columns, spaces.observation, action, config.env.frame_stack)
+        return OpenedData(episodes, as_rows=False, raw_rewards=True)
+    start = getattr(action, "start", 0)
+    rows = ReplayData(data, FileRows(data, columns), start)
+    return _open_rows(config, row, rows, same=_of_one_step(config))
+
+
+def _open_rows(
+    config: RunConfig, row: np.dtype[Any], rows: ReplayData, *, same: bool
+) -> OpenedData:
+    """Check the rows of a replay.
+
+    Args:
+        same: they are samples of this run as they are.
+    """
+    rows.check(row, frozenset({INTERVENED}))
     if (_of_one_step(config) or not same) and rows.longest > 1:
         why = "its transitions span several steps"
         fix = "name the directory of a run with the same settings, or one with agent.n_step=1"
-        raise DataSetError(data, why, fix)
+        raise DataSetError(rows.name, why, fix)
     return OpenedData(rows, as_rows=same, raw_rewards=False)
 
 
@@ -113,7 +164,7 @@ def _check_folder(data: str) -> None:
         minari_folder(Path(data))
     except FileNotFoundError as e:
         why = "this folder is no data set of a kind that is read"
-        fix = "name a Minari data set's folder, a LeRobotDataset's, or a run's directory"
+        fix = "name a Minari data set's folder, a LeRobotDataset's, a run's directory, or a file"
         raise DataSetError(data, why, fix) from e
 
 
@@ -179,6 +230,39 @@ class DataReading:
         self._guard = guard_rows(self._stored)
         self.episodes: int | None = None
         self._returns: list[float] = []
+        self._range = _action_range(spaces)
+        self._actions = 0
+        self._outside = 0
+        self._farthest = 0.0
+
+    def remarks(self) -> list[str]:
+        """Describe what whoever learns from the rows that were read should know, a text each."""
+        remarks: list[str] = []
+        if self._outside:
+            share = 100.0 * self._outside / self._actions
+            remarks.append(
+                f"{share:.3g} % of its actions are outside the action space's bounds, one as far "
+                f"as {self._farthest:g}: they are learned from as they are"
+            )
+        if left_out := self._opened.data.left_out:
+            remarks.append(
+                "steps left out, behind an episode's end or without a recorded successor: "
+                f"{left_out:,}"
+            )
+        return remarks
+
+    def _count_outside(self, actions: NDArray[Any]) -> None:
+        """Count actions outside the space's bounds by more than rounding."""
+        if self._range is None or not len(actions):
+            return
+        low, high = self._range
+        margin = _ROUNDING * (high - low)
+        outside = ((actions < low - margin) | (actions > high + margin)).reshape(len(actions), -1)
+        self._actions += len(actions)
+        self._outside += int(np.count_nonzero(outside.any(1)))
+        if outside.any():
+            far = actions.reshape(len(actions), -1)[outside]
+            self._farthest = max(self._farthest, *far.ravel().tolist(), key=abs)
 
     def returns(self) -> dict[str, Any]:
         """The returns of the whole episodes that were read."""
@@ -242,6 +326,7 @@ class DataReading:
     def _rows(self) -> Iterator[Columns]:
         opened = self._opened
         config = self._config
+        self._actions = self._outside = 0
         if opened.as_rows:
             assert isinstance(opened.data, ReplayData), "episodes go through a step processor"
             if opened.data.length <= _RETURNS_OF_ROWS and opened.data.longest == 1:
@@ -297,6 +382,7 @@ class DataReading:
             first = before + self._first_fault(rows, count)
             fix = "repair it or leave it out"
             raise DataSetError(self._opened.data.name, f"sample {first:,}: {e}", fix) from e
+        self._count_outside(rows["action"])
         return count
 
     def _first_fault(self, rows: Columns, count: int) -> int:
@@ -323,6 +409,15 @@ class DataReading:
         for name in (VERSION, MANAGER, ACTOR):
             whole[name] = np.full(count, -1, self._stored[name])
         return whole
+
+
+def _action_range(spaces: Spaces) -> tuple[NDArray[Any], NDArray[Any]] | None:
+    """The bounds of actions in a Box of floats; None where actions have none."""
+    action = spaces.action
+    if not isinstance(action, gym.spaces.Box) or action.dtype.kind != "f":
+        return None
+    low, high = action.low.astype(np.float64), action.high.astype(np.float64)
+    return (low, high) if np.isfinite(high - low).all() else None
 
 
 def _empty(name: str) -> DataSetError:

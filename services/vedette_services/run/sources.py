@@ -28,11 +28,10 @@ from vedette_rl.core import ReplayBuffer
 from vedette_rl.core.columns import INTERVENED
 from vedette_rl.datasets.data_sets import ReplayData
 from vedette_rl.envs.spaces import Spaces
-from vedette_rl.errors import DataSetError, ReplayFormatError, ReplayTornError, RlError
+from vedette_rl.errors import BEGIN_EMPTY, DataSetError, ReplayFormatError, ReplayTornError, RlError
 from vedette_rl.replay import ring_files
 from vedette_rl.replay.budget import replay_space
-from vedette_rl.replay.config import INTERVENTIONS
-from vedette_rl.replay.export import LiveRows
+from vedette_rl.replay.config import INTERVENTIONS, SourceConfig
 from vedette_rl.replay.manifest import MANIFEST, read_manifest
 from vedette_rl.replay.mixed import MixedReplay
 from vedette_rl.replay.ring import MarkedRows, RingReader, RingWriter
@@ -74,6 +73,7 @@ class SourceRecord:
         rows: in the ring.
         episodes: of the data set; None: not known.
         return_mean, return_min, return_max: of its whole episodes; None: not known.
+        rename: our names of its columns, by its own, as they were read.
     """
 
     data: str
@@ -84,6 +84,7 @@ class SourceRecord:
     return_mean: float | None = None
     return_min: float | None = None
     return_max: float | None = None
+    rename: dict[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         episodes = "" if self.episodes is None else f" of {self.episodes:,} episodes"
@@ -158,11 +159,12 @@ def check_sources(config: RunConfig, out: Path, spaces: Spaces, *, new: bool) ->
             if not new and (record := _known(config, out, name)) is not None:
                 lines.append(f"source {name}: {record}, read before")
                 continue
-            reading = DataReading(config, spaces, open_data(config, spaces, source.data))
+            reading = DataReading(config, spaces, open_data(config, spaces, source))
             reading.check_values()
             total += reading.space(config.replay.prioritized)
             unread.append(name)
             lines.append(f"source {name}: {source.data}, which is read once, at this start")
+            lines += [f"source {name}: {remark}" for remark in reading.remarks()]
     if not new:
         lines += _left_sources(config, out)
     return CheckedSources(tuple(lines), total, tuple(unread))
@@ -200,11 +202,15 @@ def _known(config: RunConfig, out: Path, name: str) -> SourceRecord | None:
         ReplayFormatError: its ring is torn.
     """
     directory = source_directory(config, out, name)
-    data = config.replay.sources[name].data
+    source = config.replay.sources[name]
+    data = source.data
     record = read_record(directory)
     if record is None:
         return None
     ring_files.check_files(directory, read_manifest(directory))
+    if record.rename != dict(source.rename):
+        why = f"the run in {out} has read it with rename={record.rename}, not {dict(source.rename)}"
+        raise DataSetError(data, why, f"set that, or {BEGIN_EMPTY}")
     try:
         files = data_files(data)
     except DataSetError:
@@ -240,7 +246,7 @@ def stage_sources(
     try:
         for name in unread:
             source = config.replay.sources[name]
-            records[name] = _stage(config, spaces, name, source.data, staged / name)
+            records[name] = _stage(config, spaces, name, source, staged / name)
     except BaseException as error:
         shutil.rmtree(staged, ignore_errors=True)
         if isinstance(error, DataSetError):
@@ -267,25 +273,30 @@ def place_sources(config: RunConfig, run: RunDirectory, staged: dict[str, Source
 
 
 def _stage(
-    config: RunConfig, spaces: Spaces, name: str, data: str, directory: Path
+    config: RunConfig, spaces: Spaces, name: str, source: SourceConfig, directory: Path
 ) -> SourceRecord:
     began = time.monotonic()
+    data = source.data
     files = data_files(data)
     digest = digest_of(data, files)
-    opened = open_data(config, spaces, data)
+    opened = open_data(config, spaces, source)
     reading = DataReading(config, spaces, opened)
     rows = reading.write(directory, digest)
-    if isinstance(opened.data, ReplayData) and isinstance(opened.data.stored, LiveRows):
-        gone = opened.data.stored.overwritten
-        opened.data.stored.close()
+    if isinstance(opened.data, ReplayData) and (live := opened.data.live) is not None:
+        gone = live.overwritten
+        live.close()
         if gone:
             why = f"its run has overwritten {gone:,} samples while they were read"
             raise DataSetError(data, why, "stop that run, or export its replay and name the file")
     record = replace(
-        SourceRecord(data, digest, file_stats(files), rows, reading.episodes), **reading.returns()
+        SourceRecord(data, digest, file_stats(files), rows, reading.episodes),
+        rename=dict(source.rename),
+        **reading.returns(),
     )
     replace_file(directory / RECORD, json.dumps(asdict(record), indent=1), durable=True)
     log.info("source %s: %s, read in %.1f s", name, record, time.monotonic() - began)
+    for remark in reading.remarks():
+        log.info("source %s: %s", name, remark)
     return record
 
 

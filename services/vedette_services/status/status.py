@@ -342,7 +342,7 @@ class ManagerStatus(Part):
         return self.state != "gone"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Status(Part):
     """The status of a run. Without a `run_id` none has begun."""
 
@@ -393,6 +393,11 @@ class Status(Part):
         "actor managers present", "", "wire/managers", chart=_MANAGERS, label="managers"
     )
     managers: tuple[ManagerStatus, ...] = ()
+
+    def __repr__(self) -> str:
+        how = self.exit_reason or self.phase or "not begun"
+        steps = f"opt_steps={self.opt_steps}, env_steps={self.env_steps}"
+        return f"Status({self.run_id!r}, {how}, {steps})"
 
 
 def rollout_of(managers: Sequence[ManagerStatus]) -> Rollout:

@@ -61,5 +61,28 @@ def _wait(learning: TrainerStatus, ingest: GatewayStatus) -> str:
     if learning.phase == "waiting":
         present = sum(manager.is_present for manager in ingest.managers)
         why = f"; batches are rejected: {ingest.rejected_reason}" if ingest.rejecting else ""
+        refused = describe_refused(ingest)
+        if refused and refused not in learning.waits:
+            why = f"{why}; {refused}"
         return f"{learning.waits}, {present} manager{'' if present == 1 else 's'} connected{why}"
     return ingest.limiter_reason
+
+
+def describe_refused(ingest: GatewayStatus) -> str:
+    """Return why nobody plays, as managers that gave up or the gateway say it; "" where somebody
+    does, or nobody has come."""
+    if any(manager.is_present for manager in ingest.managers):
+        return ""
+    gave_up = [
+        (manager.id, manager.actors[0].error)
+        for manager in ingest.managers
+        if manager.left and manager.actors and all(actor.error for actor in manager.actors)
+    ]
+    if gave_up:
+        name, why = gave_up[-1]
+        others = f" (and {len(gave_up) - 1} more)" if len(gave_up) > 1 else ""
+        return f"manager {name}{others} gave up: {why}"
+    if keys := ingest.refused.keys:
+        several = " was" if keys == 1 else "s were"
+        return f"{keys:,} connection{several} refused, whose keys are not let in here"
+    return ""

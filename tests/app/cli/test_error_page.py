@@ -91,7 +91,7 @@ ENVIRONMENTS = [
     (
         "run --env broken_envs:BrokenManyActions-v0 --agent dqn",
         "agent.name: agent 'dqn' takes Discrete or MultiDiscrete action spaces, not "
-        "MultiBinary(2); choose another --agent or --env",
+        "MultiBinary(2); choose another agent or environment",
     ),
     (
         "run --env broken_envs:BrokenWords-v0 --agent dqn",
@@ -129,12 +129,12 @@ OWN_NAMES = [
     (
         "run --agent sac --env CartPole-v1",
         "agent.name: agent 'sac' takes continuous Box action spaces, not Discrete(2); choose "
-        "another --agent or --env",
+        "another agent or environment",
     ),
     (
         "run --agent dqn --env Pendulum-v1",
         "agent.name: agent 'dqn' takes Discrete or MultiDiscrete action spaces, not "
-        "Box(-2.0, 2.0, (1,), float32); choose another --agent or --env",
+        "Box(-2.0, 2.0, (1,), float32); choose another agent or environment",
     ),
     (
         "run --agent sac --env vedette_rl.testing:VisualReach agent.random_shift=13",

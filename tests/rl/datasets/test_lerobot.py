@@ -170,6 +170,20 @@ def test_observations_are_stacked_as_the_environments(tmp_path: Path) -> None:
     assert first.obs["obs"][:3, :, 1].tolist() == [[0, 0, 0], [0, 0, 1], [0, 1, 2]]
 
 
+def test_features_of_other_names_are_read_by_rename(tmp_path: Path) -> None:
+    root = str(write_lerobot(tmp_path / "set"))
+    space = gym.spaces.Dict({"pose": SEEN})
+    with pytest.raises(DataSetError) as found:
+        LeRobotData(root, space, MOVES)
+    assert found.value.fix == "name the feature by rename = { FEATURE = 'obs/pose' } of this source"
+    for ours in ("pose", "obs/pose"):
+        data = LeRobotData(root, space, MOVES, rename={"observation.state": ours})
+        plain = LeRobotData(root, SEEN, MOVES)
+        for mine, theirs in zip(data.episodes(), plain.episodes(), strict=True):
+            assert mine.obs["obs/pose"].tolist() == theirs.obs["obs"].tolist()
+        assert data.left_out == 1
+
+
 def test_it_is_a_source_of_a_run(tmp_path: Path) -> None:
     data = write_lerobot(tmp_path / "set")
     env = {

@@ -216,3 +216,37 @@ def test_a_processor_that_stores_the_next_episodes_beginning_fails() -> None:
 
     with pytest.raises(AssertionError):
         Contract().test_no_transition_reaches_into_another_episode()
+
+
+class Remembering(LinearPolicy):
+    """Adds up what it has seen of each row's episode."""
+
+    def act(self, obs: Columns, *, explore: bool, begins: Any = None) -> NDArray[Any]:
+        self.seen = self.memory(len(begins)) * ~begins[:, None] + obs["obs"]
+        return (self.seen @ self.weight.T + self.bias).argmax(1)
+
+    def memory(self, rows: int) -> NDArray[Any]:
+        before = getattr(self, "seen", np.zeros((0, 3), np.float32))
+        return np.resize(before, (rows, 3)) if len(before) < rows else before[:rows]
+
+
+class TestRememberingPolicy(TestLinearPolicy):
+    def make_policy(self, envs: int, seed: int) -> Policy:
+        return Remembering(envs, seed)
+
+
+@pytest.mark.parametrize("kind", ["keeps its rows", "forgets its rows"])
+def test_a_policy_that_cannot_act_on_fewer_rows_and_then_on_all_fails(kind: str) -> None:
+    class Wrong(Remembering):
+        def memory(self, rows: int) -> NDArray[Any]:
+            before: NDArray[Any] = getattr(self, "seen", np.zeros((rows, 3), np.float32))
+            if len(before) == rows:
+                return before
+            return before[:rows] if kind == "keeps its rows" else np.zeros((rows, 3))
+
+    class Contract(TestLinearPolicy):
+        def make_policy(self, envs: int, seed: int) -> Policy:
+            return Wrong(envs, seed)
+
+    with pytest.raises((AssertionError, ValueError)):
+        Contract().test_rows_that_are_left_out_come_back()

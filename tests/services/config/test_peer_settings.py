@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
+from configurations import configured
 from off_default_settings import each_agent, each_off_default
 
 from vedette_rl.agents.dqn.config import DqnConfig
@@ -177,3 +178,16 @@ def test_defaults_that_do_not_travel_are_those_that_older_peers_take() -> None:
     for name, defaults in recorded.items():
         kept = {key: value for key, value in now[name].items() if key in defaults}
         assert kept == {key: value for key, value in defaults.items() if key in now[name]}, name
+
+
+def test_peers_are_told_where_exploration_begins_after_steps_on_sources_alone() -> None:
+    def told(*settings: str) -> dict[str, Any]:
+        sources = {"demos": {"data": "demos.npz"}}
+        table = {"replay": {"sources": sources}}
+        config = configured("preset=none", *settings, env="CartPole-v1", agent="dqn", table=table)
+        return settings_for_peers(config.actors_of_peers)
+
+    assert "explore_from" not in told()
+    assert told("learner.pretrain_opts=500")["explore_from"] == 500
+    assert told("learner.pretrain_opts=500", "actors.explore_from=20")["explore_from"] == 20
+    assert "explore_from" not in told("learner.pretrain_opts=500", "actors.explore_from=0")

@@ -13,13 +13,14 @@ import pytest
 from starts import lines_of_start, plan  # of tests/support
 
 import vedette
-from vedette_rl.core import Columns, ModelInfo
+from vedette_rl.core import Columns, ModelInfo, RowColumn
 from vedette_rl.envs.make import probe_environment
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.replay.frame_ring import open_writer
 from vedette_services.config import RunConfig, load_config
 from vedette_services.errors import (
+    ArgumentError,
     ConfigError,
     ReplayWaitError,
     ServicesError,
@@ -37,7 +38,14 @@ from vedette_services.run.prepare import begin_balance
 from vedette_services.run.replay_layout import replay_directory, replay_layout
 from vedette_services.run.status_files import StatusReader, clear_status_records
 from vedette_services.status.records import GatewayStatus, StatusRecordWriter
-from vedette_services.status.status import Samples, SourceStatus, Status
+from vedette_services.status.status import (
+    ActorStatus,
+    ManagerStatus,
+    Refused,
+    Samples,
+    SourceStatus,
+    Status,
+)
 from vedette_services.status.stop_conditions import exit_sentence, is_over, stop_progress
 
 ARRAYS = {"weights": np.zeros(4, np.float32)}
@@ -55,6 +63,21 @@ class Thresholds:
 
     def act(self, obs: Columns, *, explore: bool) -> Any:
         return (obs["obs"] @ self.weights > 0).astype(np.int64)
+
+
+class WithColumns(Thresholds):
+    """A policy that says what it acted on."""
+
+    def acted_columns(self) -> Columns:
+        return {"weight": np.full(1, self.weights[0])}
+
+    @staticmethod
+    def columns(spaces: Spaces) -> list[RowColumn]:
+        return [RowColumn("weight")]
+
+
+class Undeclared(WithColumns):
+    columns = None  # type: ignore[assignment]  # it declares none
 
 
 class Unbuildable(Thresholds):
@@ -100,9 +123,13 @@ class RingOnly:
             names = self._row.names or ()
             self._ring.append({name: columns[name].copy() for name in names}, len(columns))
             self._ring.commit()
+        self.report()
+
+    def report(self, **further: Any) -> None:
+        """Write the gateway's status."""
         inserted = self._ring.inserted
         samples = Samples(inserted, inserted, 0, 0, 0, 0, 0)
-        self._record.write(GatewayStatus(samples=samples, env_steps=inserted))
+        self._record.write(GatewayStatus(samples=samples, env_steps=inserted, **further))
 
     def end(self) -> None:
         self.is_serving = False
@@ -246,6 +273,102 @@ def test_a_model_that_the_policy_does_not_take_is_refused(tmp_path: Path) -> Non
             replay.publish({"weights": np.zeros(5, np.float32)})
         with pytest.raises(UsageError, match="publish: "):
             replay.publish({"weights": np.array(["four"])})
+
+
+def test_arrays_are_published_in_any_order_and_nested(tmp_path: Path) -> None:
+    weights = np.zeros(4, np.float32)
+    bias = np.ones(2, np.float32)
+    with opened(tmp_path) as replay:
+        replay.publish({"weights": weights, "head": {"bias": bias, "scale": bias}})
+        replay.publish({"head": {"scale": 2 * bias, "bias": 3 * bias}, "weights": weights})
+        with pytest.raises(ValueError, match=r"arrays of before: 'head/scale' is missing"):
+            replay.publish({"weights": weights, "head": {"bias": bias}})
+        with pytest.raises(ArgumentError, match="two arrays are called 'head/bias'"):
+            replay.publish({"head": {"bias": bias}, "head/bias": bias})
+        replay.close("interrupted")
+    found = ModelMapReader(tmp_path / "live" / "model.map").read()
+    assert found is not None
+    arrays = found.info().arrays
+    assert [*arrays] == ["weights", "head/bias", "head/scale"]
+    nested = found.info().nested()
+    assert (nested["head"]["scale"] == 2.0).all()
+    assert (nested["head"]["bias"] == 3.0).all()
+
+
+def test_a_policy_class_declares_the_columns_that_it_fills(tmp_path: Path) -> None:
+    config = configured(agent="test_remote_replay:WithColumns")
+    with RemoteReplay(plan(config, tmp_path / "run", custom_loop=True), ADDRESS) as replay:
+        replay.publish(ARRAYS)
+        RingOnly.latest.insert(100)
+        assert replay.sample()["weight"].shape == (10,)
+    config = configured(agent="test_remote_replay:Undeclared")
+    with (
+        RemoteReplay(plan(config, tmp_path / "other", custom_loop=True), ADDRESS) as replay,
+        pytest.raises(ArgumentError, match=r"has 'weight', which it does not declare: give it a"),
+    ):
+        replay.publish(ARRAYS)
+
+
+def gone(error: str) -> ManagerStatus:
+    return ManagerStatus("there-1", state="gone", left=True, actors=(ActorStatus(error=error),))
+
+
+def test_who_waits_is_told_why_managers_that_have_come_do_not_play(tmp_path: Path) -> None:
+    with opened(tmp_path) as replay:
+        replay.publish(ARRAYS)
+        RingOnly.latest.report(managers=(gone("column 'x': nothing declares it"),))
+        with pytest.raises(ReplayWaitError) as waited:
+            replay.sample(timeout_s=0.0)
+        assert str(waited.value).endswith(
+            "0 of 100 warm-up samples; manager there-1 gave up: column 'x': nothing declares it"
+        )
+        RingOnly.latest.report(managers=(gone("x"), ManagerStatus("there-2", state="running")))
+        assert replay.wait_reason() == "learner waits: 0 of 100 warm-up samples"
+        RingOnly.latest.report(refused=Refused(keys=3))
+        assert replay.wait_reason().endswith(
+            "3 connections were refused, whose keys are not let in here"
+        )
+
+
+def test_batches_are_drawn_from_sources_alone_where_nobody_plays(tmp_path: Path) -> None:
+    config = with_demonstrations(tmp_path, "actors.count=0", "learner.pretrain_opts=2")
+    with RemoteReplay(plan(config, tmp_path / "run", custom_loop=True), ADDRESS) as replay:
+        for _ in range(20):
+            assert replay.sample(timeout_s=0.0)["source"].tolist() == [1] * 10
+        assert (replay.batches, replay.inserted) == (20, 0)
+        replay.publish(ARRAYS)  # for an evaluation elsewhere
+        RingOnly.latest.insert(100)  # somebody plays after all
+        assert sorted(replay.sample(timeout_s=0.0)["source"].tolist()) == [0] * 5 + [1] * 5
+
+
+def test_the_first_batches_are_of_sources_alone_and_the_limiter_does_not_count_them(
+    tmp_path: Path,
+) -> None:
+    limits = ("replay.samples_per_insert=1", "replay.error_buffer=10")
+    config = with_demonstrations(tmp_path, "learner.pretrain_opts=7", *limits)
+    with RemoteReplay(plan(config, tmp_path / "run", custom_loop=True), ADDRESS) as replay:
+        replay.publish(ARRAYS)
+        for _ in range(7):
+            assert replay.sample(timeout_s=0.0)["source"].all()
+        with pytest.raises(ReplayWaitError, match="0 of 100 warm-up samples"):
+            replay.sample(timeout_s=0.0)
+        RingOnly.latest.insert(100)
+        replay.sample(timeout_s=0.0)
+        with pytest.raises(ReplayWaitError, match="still to be inserted"):
+            replay.sample(timeout_s=0.0)
+        assert replay.batches == 8
+
+
+def test_settings_that_a_loop_of_ones_own_ignores_are_refused(tmp_path: Path) -> None:
+    learner = vedette.LearnerConfig(save_interval=100, warmup_period=50, eval_interval=0)
+    evaluation = vedette.EvaluationConfig(episodes=3)
+    with pytest.raises(ValueError, match=r"^learner\.save_interval: counts for nothing") as refused:
+        vedette.Replay(tmp_path / "run", env="CartPole-v1", learner=learner, evaluation=evaluation)
+    assert str(refused.value).splitlines() == [
+        f"{key}: counts for nothing here: your own loop trains, saves and evaluates; leave it out"
+        for key in ("learner.save_interval", "evaluation.episodes")
+    ]
+    assert not (tmp_path / "run").exists()
 
 
 def test_only_the_count_of_draws_stays_of_the_maps_after_the_end(tmp_path: Path) -> None:

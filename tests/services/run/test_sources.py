@@ -373,11 +373,13 @@ def test_a_file_that_is_no_npz_or_only_its_beginning_is_refused_by_that(
     data = write_npz(tmp_path / "set.npz", played())
     data.write_bytes(data.read_bytes()[:size])
     said = refusal(configuration(data=data), tmp_path / "run")
-    assert "it is no npz, or its end is missing" in said
+    assert "it is neither npz nor HDF5, or its end is missing" in said
 
 
-def test_an_empty_data_set_is_refused_before_anything_is_made(tmp_path: Path) -> None:
-    data = write_npz(tmp_path / "set.npz", {name: c[:0] for name, c in played().items()})
+@pytest.mark.parametrize("without", ["", "n_steps"])
+def test_an_empty_data_set_is_refused_before_anything_is_made(tmp_path: Path, without: str) -> None:
+    columns = {name: c[:0] for name, c in played().items() if name != without}
+    data = write_npz(tmp_path / "set.npz", columns)
     assert "it holds no samples" in refusal(configuration(data=data), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -402,21 +404,29 @@ ROWS = EPISODES * STEPS
     ("instead", "said"),
     [
         ({"obs": None}, "no column 'obs'"),
-        ({"n_steps": None}, "no column 'n_steps'"),
+        (
+            {"obs": None, "truncated": None, "reward": np.zeros((ROWS, 1), np.float32)},
+            "it has no columns 'obs', 'truncated' (it has 'action', 'reward', 'next_obs', 't",
+        ),
+        (
+            {"obs": None, "truncated": None, "reward": np.zeros((ROWS, 1), np.float32)},
+            ", its column 'reward' is float32 (N, 1), and it must be float32 (N,); docs/how",
+        ),
         (
             {"obs": np.zeros((ROWS, 3))},
             "its column 'obs' is float64 (N, 3), and the environment's is float32 (N, 2)",
         ),
         ({"obs": np.zeros((ROWS, 2), "S4")}, "column 'obs'"),
-        ({"action": np.zeros(ROWS, np.float32)}, "is float32 (N,), and the environment's is int64"),
+        ({"action": np.full(ROWS, "5")}, "is <U1 (N,), and the environment's is int64"),
         (
-            {"terminated": np.zeros(ROWS, np.int64)},
-            "'terminated' is int64 (N,), and it must be bool (N,); store it as bool (N,)",
+            {"action": np.full(ROWS, 5.5)},
+            "sample 0: column 'action' has 5.5, which is no int64; repair it",
         ),
-        ({"n_steps": np.ones(ROWS, np.int64)}, "it must be uint8 (N,); store it as uint8 (N,)"),
+        ({"terminated": np.full(ROWS, 2)}, "sample 0: column 'terminated' has 2, which is no bool"),
+        ({"n_steps": np.full(ROWS, 257)}, "column 'n_steps' has 257, which is no uint8; repair it"),
         (
             {"reward": np.zeros((ROWS, 1), np.float32)},
-            "its column 'reward' is float32 (N, 1), and it must be float32 (N,); store it as",
+            "its column 'reward' is float32 (N, 1), and it must be float32 (N,); store it so (docs",
         ),
         (
             {"notes": np.zeros(3)},
@@ -431,7 +441,7 @@ ROWS = EPISODES * STEPS
         ({"reward": np.full(ROWS, np.nan, np.float32)}, "'reward' has a value that is not finite"),
         ({"obs": np.full((ROWS, 2), np.inf, np.float32)}, "'obs' has a value that is not finite"),
         ({"reward": np.zeros(3)}, "its column 'obs' has 200 rows, and 'reward' has 3"),
-        ({"reward": None}, "it has no column 'reward'"),
+        ({"reward": None}, "it has no column 'reward' (it has "),
         (
             {"reward": np.where(np.arange(ROWS) == 137, np.nan, 0.0).astype(np.float32)},
             "sample 137: column 'reward' has a value that is not finite",
@@ -444,6 +454,103 @@ def test_rows_of_another_form_or_with_values_that_no_learner_takes_are_refused(
 ) -> None:
     data = write_npz(tmp_path / "set.npz", played(), **instead)
     assert said in refusal(configuration(data=data), tmp_path / "run")
+
+
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_casts_that_change_no_number_are_taken(tmp_path: Path, n_step: int) -> None:
+    columns = played()
+    data = write_npz(
+        tmp_path / "set.npz",
+        columns,
+        n_steps=None,  # rows of one step each
+        obs=columns["obs"].astype(np.float64),
+        action=(columns["action"] + 5).astype(np.float32),
+        terminated=columns["terminated"].astype(np.float32),
+        truncated=columns["truncated"].astype(np.int64),
+    )
+    config = configuration(data=data, **{"agent.n_step": n_step})
+    run = start(config, tmp_path / "run")
+    assert_same_rows(rows_read(config, run.root), played(n_step))
+
+
+def test_columns_of_other_names_are_read_by_rename(tmp_path: Path) -> None:
+    columns = {
+        {"obs": "states", "reward": "r"}.get(name, name): column
+        for name, column in played().items()
+    }
+    np.savez(tmp_path / "set.npz", **{**columns, "action": columns["action"] + 5})
+    rename = 'replay.sources.demos.rename={"states"="obs", "r"="reward"}'
+    config = configuration(rename, data=tmp_path / "set.npz")
+    run = start(config, tmp_path / "run")
+    assert_same_rows(rows_read(config, run.root), played())
+    with pytest.raises(
+        SettingError, match=r"has read it with rename=\{.*'r': 'reward'.*, not \{\}"
+    ):
+        start(configuration(data=tmp_path / "set.npz"), run.root)
+
+
+@pytest.mark.parametrize(
+    ("rename", "said"),
+    [
+        ({"states": "obs"}, "rename names 'states', which it does not have; it has action, "),
+        ({"obs": "what"}, "rename makes 'obs' 'what', and a sample has no such column; the col"),
+        ({"obs": "reward", "action": "reward"}, "makes both 'obs' and 'action' 'reward'; rename"),
+    ],
+)
+def test_a_rename_that_cannot_be_is_refused(
+    tmp_path: Path, rename: dict[str, str], said: str
+) -> None:
+    data = write_npz(tmp_path / "set.npz", played())
+    sources = {"demos": {"data": str(data), "rename": rename}}
+    config = configured(
+        *("replay.capacity=1000", "learner.warmup_period=10", "agent.n_step=1"),
+        env="SourcesWalk-v0",
+        agent="dqn",
+        table={"replay": {"sources": sources}},
+    )
+    assert said in refusal(config, tmp_path / "run")
+
+
+def test_parts_of_a_minari_data_set_and_of_a_run_are_renamed(tmp_path: Path) -> None:
+    env = {
+        "id": "no_such_module:Env",
+        "observation": {
+            "space": "dict",
+            "spaces": {
+                "place": {"space": "box", "shape": [2], "dtype": "float64"},
+                "t": {"space": "discrete", "n": 9},
+            },
+        },
+        "action": DECLARED["action"],
+    }
+    rename = 'replay.sources.demos.rename={"where"="place"}'
+    config = configuration(rename, data=write_minari(tmp_path / "set", form="parts"), env=env)
+    start(config, tmp_path / "run")
+    expected = played(form="parts")
+    found = rows_read(config, tmp_path / "run")
+    assert sorted(found["obs/place"].tolist()) == sorted(expected["obs/where"].tolist())
+
+
+def test_actions_outside_the_bounds_and_steps_that_are_left_out_are_said(tmp_path: Path) -> None:
+    steps = np.arange(8)
+    np.savez(
+        tmp_path / "set.npz",
+        observations=np.zeros((8, 2), np.float32),
+        actions=np.where(steps < 2, -3.0, 1.0)[:, None],
+        rewards=np.ones(8),
+        terminals=steps == 3,
+        timeouts=steps == 7,
+    )
+    env = {**DECLARED, "action": {"space": "box", "shape": [1], "low": -1.0, "high": 1.0}}
+    sources = {"demos": {"data": str(tmp_path / "set.npz")}}
+    table = {"env": env, "replay": {"sources": sources}}
+    config = configured("agent.n_step=1", "replay.capacity=1000", table=table, agent="sac")
+    checked = check_sources(config, tmp_path, environment_spaces(config.env), new=False)
+    assert checked.lines[1:] == (
+        "source demos: 28.6 % of its actions are outside the action space's bounds, one as far as "
+        "-3: they are learned from as they are",
+        "source demos: steps left out, behind an episode's end or without a recorded successor: 1",
+    )
 
 
 def test_a_changed_byte_in_an_npz_is_refused(tmp_path: Path) -> None:

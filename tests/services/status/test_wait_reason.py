@@ -3,7 +3,13 @@
 from dataclasses import replace
 
 from vedette_services.status.records import GatewayStatus, TrainerStatus
-from vedette_services.status.status import Checkpoint, Eval, ManagerStatus, ReplayStatus
+from vedette_services.status.status import (
+    ActorStatus,
+    Checkpoint,
+    Eval,
+    ManagerStatus,
+    ReplayStatus,
+)
 from vedette_services.status.wait_reason import describe_wait
 
 WAITING = TrainerStatus(phase="waiting", waits="learner waits: 0 of 64 warm-up samples")
@@ -26,6 +32,18 @@ def test_a_learner_that_waits_says_why_what_comes_is_no_use() -> None:
         "batches are rejected: column 'reward' has values that are not finite"
     )
     assert describe_wait(TrainerStatus(phase="training"), ingest) == ""
+
+
+def test_a_learner_that_waits_says_why_managers_gave_up_where_nobody_plays() -> None:
+    gave_up = tuple(
+        ManagerStatus(f"m{n}", state="gone", left=True, actors=(ActorStatus(error="no x here"),))
+        for n in range(2)
+    )
+    said = describe_wait(WAITING, GatewayStatus(managers=gave_up))
+    assert said.endswith("0 managers connected; manager m1 (and 1 more) gave up: no x here")
+    plays = ManagerStatus("m2", state="running")
+    said = describe_wait(WAITING, GatewayStatus(managers=(*gave_up, plays)))
+    assert said.endswith("1 manager connected")
 
 
 def test_a_learner_that_trains_says_that_no_checkpoint_can_be_written() -> None:

@@ -14,16 +14,17 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import zmq
 
 from vedette_protocol.messages import Run
 from vedette_rl.agents.registry import agent_kind
-from vedette_rl.envs.spaces import ElementBounds
+from vedette_rl.envs.spaces import ElementBounds, Spaces
 from vedette_rl.errors import OneWriterError
 from vedette_rl.replay.frame_ring import open_writer
 from vedette_rl.replay.ring import RingWriter
+from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import RunMovedError
 from vedette_services.host.exit_report import report_exit
 from vedette_services.host.logs import set_log_context, set_up_logging
@@ -99,7 +100,6 @@ class Gateway:
         self._mark_turn = mark_turn
         spaces = spec.spaces
         layout = replay_layout(config, spaces)
-        kind = agent_kind(config.agent.name)
         keys = LearnerKeys.read(spec.keys) if spec.keys else None
         self._ring = ring = _once_released(lambda: _open_ring(spec, layout))
         self._interventions = _once_released(
@@ -118,7 +118,7 @@ class Gateway:
             batch_env_steps=config.actors.env_steps_max(config.agent.n_step),
             max_managers=config.learner.max_managers,
             max_env_steps=config.stop.max_env_steps,
-            policy=kind.describe(config.agent, spaces) if kind.describe else None,
+            policy=describe_acting(config, spaces),
             evaluated=config if config.evaluates_on_actors else None,
             elements=ElementBounds(spaces),
         )
@@ -398,6 +398,14 @@ def _open_ring(spec: LearnerSpec, layout: ReplayLayout) -> RingWriter:
         sync_interval_s=spec.config.replay.sync_interval_s,
         recovers=False,  # the trainer may have it mapped; the supervisor has recovered it
     )
+
+
+def describe_acting(config: RunConfig, spaces: Spaces) -> dict[str, Any] | None:
+    """How to act, for clients in other languages; None where that is not described."""
+    kind = agent_kind(config.agent.name)
+    described = kind.describe(config.agent, spaces) if kind.describe else None
+    begins = config.actors_of_peers.explore_from
+    return {**described, "explore_from": begins} if described and begins else described
 
 
 def _once_released(open_ring: Callable[[], T]) -> T:

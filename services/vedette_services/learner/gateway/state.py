@@ -328,7 +328,7 @@ class GatewayState:
             model=model,
             env=settings_for_peers(config.env),
             agent=settings_for_peers(config.agent),
-            actors=settings_for_peers(config.actors),
+            actors=settings_for_peers(config.actors_of_peers),
             seed=config.seed,
             batch_rows=self._rows_per_batch,
             batch_env_steps=self._batch_env_steps,

@@ -167,8 +167,7 @@ class TrainingLoop:
         replay = self._replay
         if isinstance(replay, MixedReplay):
             pretrains = self._agent.opt_steps < self._config.pretrain_opts
-            replay.sources_only = pretrains or (self._offline and not replay.actors_are_ready)
-            if replay.sources_only:
+            if replay.choose_sources(pretrains=pretrains, offline=self._offline):
                 return ""
         return self._limiter.sample_wait_reason(replay.inserted, self._sampled)
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from configurations import configured  # of tests/support
 
 from vedette_protocol import topics
 from vedette_protocol.codec import decode_control, decode_up, encode
@@ -11,9 +12,11 @@ from vedette_protocol.column import Column
 from vedette_protocol.limits import EXTRAS_MAX, OLD_ACCOUNTS_MAX
 from vedette_protocol.messages import Ack, ActorReport, Batch, Refusal, Report, Run, Status, Stop
 from vedette_protocol.schema import Schema
+from vedette_rl.envs.make import probe_environment
 from vedette_rl.replay.limiter import Limiter
 from vedette_services.learner.gateway.flow_control import FlightLimits
 from vedette_services.learner.gateway.intake import Block
+from vedette_services.learner.gateway.process import describe_acting
 from vedette_services.learner.gateway.state import GatewayState, Position
 from vedette_services.status.records import GONE_AFTER_S
 from vedette_services.status.stop_conditions import ENV_STEPS_REACHED
@@ -596,3 +599,18 @@ def test_the_rate_of_a_manager_is_that_of_its_inserted_rows() -> None:
         state.acks_due(float(second), 0)
     [manager] = state.fleet.status(3.0)
     assert manager.samples_per_sec == 4.0
+
+
+def test_a_run_tells_its_managers_where_exploration_begins() -> None:
+    table = {"replay": {"sources": {"demos": {"data": "demos.npz"}}}}
+    settings = ("preset=none", "learner.pretrain_opts=500")
+    config = configured(*settings, env="CartPole-v1", agent="dqn", table=table)
+    message = gateway().run_message(config, 1, MODEL)
+    assert message.actors["explore_from"] == 500
+    spaces = probe_environment(config.env)
+    described = describe_acting(config, spaces)
+    assert described is not None
+    assert described["explore_from"] == 500
+    config = configured("preset=none", env="CartPole-v1", agent="dqn")
+    assert "explore_from" not in gateway().run_message(config, 1, MODEL).actors
+    assert "explore_from" not in (describe_acting(config, spaces) or {})

@@ -1,0 +1,49 @@
+"""Casts numbers to the dtype of a column, and refuses those that would change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_NUMBERS = "biuf"
+
+
+def may_be_cast(found: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
+    """Return True if values of one dtype may be values of the other: numbers of numbers."""
+    return found.kind in _NUMBERS and wanted.kind in _NUMBERS
+
+
+class InexactCastError(ValueError):
+    """A number is none of the dtype that it is cast to.
+
+    Args:
+        value: the first such number.
+        row: its place along the first axis.
+        dtype: the dtype.
+    """
+
+    def __init__(self, value: object, row: int, dtype: np.dtype[Any]) -> None:
+        super().__init__(f"{value}, which is no {dtype}")
+        self.row = row
+
+
+def cast_exactly(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return the same numbers ``(N, ...)`` in another dtype; floats are rounded to those of fewer
+    bits.
+
+    Raises:
+        InexactCastError: the dtype does not hold one.
+    """
+    if values.dtype == dtype:
+        return values
+    with np.errstate(invalid="ignore", over="ignore"):  # what does not fit is found below
+        cast = values.astype(dtype)
+    if values.dtype.kind == "f" and dtype.kind == "f":
+        return cast
+    kept = cast == values
+    if not kept.all():
+        first = tuple(np.argwhere(~kept)[0].tolist())
+        raise InexactCastError(values[first], first[0], dtype)
+    return cast
