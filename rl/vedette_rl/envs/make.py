@@ -16,7 +16,7 @@ from gymnasium.wrappers import FrameStackObservation
 from vedette_rl.envs.config import EnvConfig, WrapperConfig
 from vedette_rl.envs.description import EnvDescription, describe_environment
 from vedette_rl.envs.known_wrappers import is_known_wrapper
-from vedette_rl.envs.layout import ObservationLayout, RewardTransform, read_flags
+from vedette_rl.envs.layout import ObservationLayout, RewardTransform, read_flags, read_rewards
 from vedette_rl.envs.native_vector_env import (
     NativeVectorEnv,
     SingleOfVector,
@@ -233,8 +233,9 @@ def examine_environment(env: Env, config: EnvConfig) -> Spaces:
 
     Raises:
         SpaceLayoutError: transitions of its spaces have no columns, or it gives observations of
-            another shape than its space.
-        EnvironmentFaultError: an observation or the reward is not finite: no learner would take it.
+            another shape than its space, or a value that its dtype cannot hold.
+        EnvironmentFaultError: the reward is not one number, or it or an observation is not finite:
+            no learner would take it.
         CustomNetworkError: a network of its `FrozenEncoder` has random weights.
     """
     _refuse_random_weights(env)
@@ -246,7 +247,8 @@ def examine_environment(env: Env, config: EnvConfig) -> Spaces:
         _check_finite(config, "reset()", layout.encode(obs))
         obs, reward, terminated, truncated, _ = env.step(env.action_space.sample())
         read_flags(env, (terminated,), (truncated,))
-        _check_finite(config, "step()", {**layout.encode(obs), "reward": np.float32(reward)})
+        (number,) = read_rewards(env, (reward,))
+        _check_finite(config, "step()", {**layout.encode(obs), "reward": np.float32(number)})
     return spaces
 
 

@@ -28,6 +28,7 @@ from vedette_rl.envs.layout import (
     Intervention,
     RewardTransform,
     find_intervention,
+    read_vector_rewards,
     row_of_batch,
 )
 from vedette_rl.envs.registry import AllowImport, find_spec
@@ -79,6 +80,7 @@ class NativeVectorEnv(VectorEnvironment):
         batch, reward, terminated, truncated, infos = self._envs.step(
             self._actions.to_environment(action)
         )
+        reward = read_vector_rewards(name_of(self._envs), reward, len(self))
         valid = ~self._resetting
         terminated, truncated = terminated & valid, truncated & valid
         done = terminated | truncated
@@ -338,10 +340,11 @@ class SingleOfVector(gym.Env[Any, Any]):
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         actions = np.asarray([action], dtype=self.vector.single_action_space.dtype)
         batch, rewards, terminated, truncated, infos = self.vector.step(actions)
+        (reward,) = read_vector_rewards(name_of(self.vector), rewards, 1)
         over = bool(terminated[0]), bool(truncated[0])
         if self._mode is AutoresetMode.SAME_STEP and any(over):
             batch = final_observations(self.vector, infos)
-        return row_of_batch(batch, 0), float(rewards[0]), *over, infos
+        return row_of_batch(batch, 0), float(reward), *over, infos
 
     def render(self) -> Any:  # gymnasium's word for it
         frames = self.vector.render()

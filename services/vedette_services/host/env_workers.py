@@ -30,6 +30,7 @@ from vedette_rl.envs.layout import (
     executed_action,
     find_intervention,
     read_flags,
+    read_rewards,
 )
 from vedette_rl.envs.make import make_env
 from vedette_rl.envs.vector_env import Env, EnvGroup
@@ -263,7 +264,8 @@ class _Worker:
         shared = self._shared
         i = self._i
         action = shared.action[i].copy()  # the environment may keep it
-        obs, shared.reward[i], terminated, truncated, info = self._env.step(action)
+        obs, reward, terminated, truncated, info = self._env.step(action)
+        (shared.reward[i],) = read_rewards(self._env, (reward,))
         flags = read_flags(self._env, (terminated,), (truncated,))
         (shared.terminated[i],), (shared.truncated[i],) = flags
         executed = find_intervention(info) if info else None
