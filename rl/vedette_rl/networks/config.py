@@ -47,6 +47,10 @@ class NetworkConfig(AgentConfig):
     """of each image: ``nature`` has 3 layers (Mnih et al. 2015), ``drq`` 4 of 3x3 (DrQ-v2,
     arXiv:2107.09645), ``small`` 2 of 3x3; ``auto`` is ``nature`` from 36 pixels a side on, and
     ``small`` for smaller ones with channels."""
+    image_range: Annotated[Literal["byte", "space"], IN_WEIGHTS] = "byte"
+    """what the pixels of a uint8 image are divided by before its convolutions: ``byte``, 255;
+    ``space``, the largest `high` of its space. A new run whose images end elsewhere than at 255
+    (planes of 0 and 1) takes ``space``, unless this is set."""
     image_features: Annotated[Width, IN_WEIGHTS] = 256
     """features of each image of several parts: ``tanh(norm(linear(convolutions)))`` (256: SERL,
     arXiv:2401.16013, the authors' code; 50 in DrQ-v2)."""

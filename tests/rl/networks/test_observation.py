@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
@@ -23,6 +23,7 @@ from vedette_rl.networks.observation import (
     Parts,
     choose_input,
     count_features,
+    describe_encoder,
     describe_input,
     encoder_shapes,
     find_image,
@@ -268,6 +269,66 @@ def test_shared_cameras_have_one_set_of_weights() -> None:
     torch.testing.assert_close(torch.cat([right, left], 1), encoder(swapped)[:, :512])
     with pytest.raises(InputError, match=r"obs/front.*obs/wrist.*shared_cnn=false"):
         choose_input(DqnConfig(shared_cnn=True), ROBOT)
+
+
+BOARD = s.Box(0, 1, (10, 10, 4), np.uint8)
+DEPTH = s.Box(0, 63, (36, 40, 3), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("space", "image_range", "divisor"),
+    [
+        (BOARD, "space", 1),
+        (BOARD, "byte", 255),
+        (DEPTH, "space", 63),
+        (CAMERA, "space", 255),
+        (s.Box(0, np.full((36, 40, 2), [1, 9], np.uint8), dtype=np.uint8), "space", 9),
+        (s.Box(0, 0, (36, 40, 2), np.uint8), "space", 255),
+    ],
+)
+def test_images_are_divided_by_255_or_by_the_end_of_their_space(
+    space: s.Box, image_range: Literal["byte", "space"], divisor: int
+) -> None:
+    config = DqnConfig(image_range=image_range)
+    seen = choose_input(config, space)
+    assert isinstance(seen, Image)
+    assert seen.scale == 1 / divisor
+    (part,), _ = describe_encoder(seen, space)
+    assert part.scale == 1 / divisor  # what other languages act by
+    in_torch, in_numpy, _ = encoded(seen, space)
+    np.testing.assert_allclose(in_numpy, in_torch, rtol=1e-4, atol=2e-5)
+
+
+def test_planes_of_0_and_1_are_encoded_as_the_same_picture_of_0_and_255() -> None:
+    config = DqnConfig(image_range="space")
+    picture = s.Box(0, 255, BOARD.shape, np.uint8)
+    planes = sampled_obs(BOARD, 5, 0)["obs"]
+    torch.manual_seed(0)
+    encoder = build_encoder(choose_input(config, BOARD))
+    arrays = {f"encoder.{name}": p.detach().numpy() for name, p in encoder.named_parameters()}
+    of_board = numpy_encoder(choose_input(config, BOARD), arrays)({"obs": planes})
+    of_picture = numpy_encoder(choose_input(config, picture), arrays)({"obs": planes * 255})
+    np.testing.assert_allclose(of_board, of_picture, rtol=1e-5)
+
+
+def test_each_image_of_a_dictionary_has_its_own_range() -> None:
+    both = s.Dict(board=BOARD, depth=DEPTH)
+    seen = choose_input(DqnConfig(image_range="space"), both)
+    assert isinstance(seen, Parts)
+    assert [image.scale for image in seen.images] == [1, 1 / 63]
+    in_torch, in_numpy, _ = encoded(seen, both)
+    np.testing.assert_allclose(in_numpy, in_torch, rtol=1e-4, atol=2e-5)
+    same = s.Dict(a=DEPTH, b=s.Box(0, 255, DEPTH.shape, np.uint8))
+    choose_input(DqnConfig(shared_cnn=True), same)
+    with pytest.raises(InputError, match=r"images of one shape and range.*shared_cnn=false"):
+        choose_input(DqnConfig(shared_cnn=True, image_range="space"), same)
+
+
+def test_the_start_says_what_an_image_is_divided_by_that_does_not_end_at_255() -> None:
+    said = describe_input(DqnConfig(image_range="space"), s.Dict(a=CAMERA, b=DEPTH))
+    assert "obs/b's space ends at 63, its pixels are divided by 63 (agent.image_range)" in said
+    assert "ends at 1, its pixels are divided by 255 (" in describe_input(DqnConfig(), BOARD)
+    assert "divided" not in describe_input(DqnConfig(image_range="space"), CAMERA)
 
 
 def test_one_line_says_what_goes_through_convolutions_and_what_is_flattened() -> None:
