@@ -267,7 +267,8 @@ def choose_input(config: NetworkConfig, space: gym.Space[Any]) -> NetworkInput:
             f"{name}: {parts[name]}" for name, image in images_of_parts.items() if image
         )
         raise InputError(
-            f"agent.shared_cnn takes images of one shape and range, not {sizes}: set agent.shared_cnn=false"
+            f"agent.shared_cnn takes images of one shape and range, not {sizes}: "
+            "set agent.shared_cnn=false"
         )
     vector = tuple(
         _flat_part(config.name, name, part)
