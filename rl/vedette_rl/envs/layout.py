@@ -252,7 +252,8 @@ def _bounds_that_round_outwards(
 Intervention = tuple[int, Any]
 """An environment's row, and the action, as the environment takes it, of the person who acted."""
 
-_ACTIONS = ("intervene_action", "action_intervention", "teleop_action")
+INTERVENED_ACTION = "intervene_action"
+_ACTIONS = (INTERVENED_ACTION, "action_intervention", "teleop_action")
 INTERVENTION_KEYS = ("is_intervention", *_ACTIONS)
 """What an environment's info says of a person's actions."""
 

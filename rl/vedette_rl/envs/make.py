@@ -15,6 +15,7 @@ from gymnasium.wrappers import FrameStackObservation
 
 from vedette_rl.envs.config import EnvConfig, WrapperConfig
 from vedette_rl.envs.description import EnvDescription, describe_environment
+from vedette_rl.envs.executed_actions import convert_executed_actions
 from vedette_rl.envs.known_wrappers import is_known_wrapper
 from vedette_rl.envs.layout import ObservationLayout, RewardTransform, read_flags, read_rewards
 from vedette_rl.envs.native_vector_env import (
@@ -99,6 +100,7 @@ def make_env(
         raise UnknownEnvironmentError(config.id, _explain_arguments(str(e))) from e
     for wrapper in config.wrappers:
         env = _wrap(env, wrapper, config, allow_import)
+    env = convert_executed_actions(env)
     return stack_frames(env, config.frame_stack) if config.frame_stack else env
 
 

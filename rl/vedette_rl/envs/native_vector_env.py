@@ -36,7 +36,7 @@ from vedette_rl.envs.vector_env import (
     Env,
     VectorEnvironment,
 )
-from vedette_rl.errors import RlError, UnknownEnvironmentError
+from vedette_rl.errors import EnvironmentFaultError, RlError, UnknownEnvironmentError
 
 VectorEnv = gym.vector.VectorEnv[Any, Any, Any]
 _CLIPPING = "reward_clipping"
@@ -64,6 +64,7 @@ class NativeVectorEnv(VectorEnvironment):
         self._mode = autoreset_mode(envs)
         self._seed: int | None = int(np.random.SeedSequence(seed).generate_state(1)[0] >> 1)
         self._resetting = np.zeros(envs.num_envs, np.bool_)
+        self._changes_actions = _changes_actions(envs)
 
     def reset(self) -> Columns:
         obs, _ = self._envs.reset(seed=self._seed)
@@ -91,12 +92,22 @@ class NativeVectorEnv(VectorEnvironment):
         begins = self._write_successors(batch, done, infos)
         return self._outcome(
             action,
-            _interventions(infos, valid) if infos else (),
+            self._interventions(infos, valid) if infos else (),
             terminated,
             truncated,
             valid,
             begins=begins,
         )
+
+    def _interventions(self, infos: dict[str, Any], valid: NDArray[Any]) -> list[Intervention]:
+        interventions = _interventions(infos, valid)
+        if interventions and self._changes_actions:
+            fault = (
+                f"a person's action {interventions[0][1]} is in the terms inside of the wrapper "
+                f"{self._changes_actions}: put {self._changes_actions} inside of what reports it"
+            )
+            raise EnvironmentFaultError(name_of(self._envs), fault)
+        return interventions
 
     def _write_successors(self, batch: Any, done: NDArray[Any], infos: dict[str, Any]) -> bool:
         """Write the successors, and the beginnings where some are at hand, which is returned."""
@@ -127,6 +138,15 @@ class NativeVectorEnv(VectorEnvironment):
 
     def close(self) -> None:
         self._envs.close()
+
+
+def _changes_actions(envs: VectorEnv) -> str:
+    """The name of a wrapper of vectors that changes actions; "" if there is none."""
+    while isinstance(envs, gym.vector.VectorWrapper):
+        if isinstance(envs, gym.vector.VectorActionWrapper):
+            return type(envs).__name__
+        envs = envs.env
+    return ""
 
 
 def _interventions(infos: dict[str, Any], valid: NDArray[Any]) -> list[Intervention]:
