@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from vedette_rl.envs.altering_wrappers import altering_wrappers
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.make import examine_environment, make_env, vector_of_one
 from vedette_rl.envs.registry import find_episode_bound, find_spec, step_limit
@@ -120,6 +121,7 @@ class LocalSession:
             "spaces": spaces_to_json(spaces),
             "episode_bound": bound,
             "has_limit": step_limit(env) is not None,
+            "altering": altering_wrappers(env),
         }
 
     def _measure(self) -> Json:

@@ -13,6 +13,7 @@ from vedette_protocol.limits import PAYLOAD_MAX_BYTES
 from vedette_rl.agents.exploration import exploration_ranks
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Policy, TdErrorPolicy
+from vedette_rl.envs.altering_wrappers import describe_altering, in_evaluations
 from vedette_rl.envs.spaces import Spaces, check_declared, transition_dtype
 from vedette_rl.import_by_name import import_by_name, is_import_name
 from vedette_rl.number_format import format_bytes
@@ -84,6 +85,14 @@ def describe_evaluation_bound(config: RunConfig, probe: EnvironmentProbe) -> str
         f"ends them, evaluations cut theirs at {facts.episode_bound:,} steps "
         f"(env.max_episode_steps bounds both, {key} evaluations)"
     )
+
+
+def describe_altered_evaluations(config: RunConfig, probe: EnvironmentProbe) -> list[str]:
+    """Return the wrappers by which evaluations do not measure the environment's own returns of what
+    was learned; of an environment that is made here."""
+    if config.env.is_declared or not config.learner.eval_interval:
+        return []
+    return describe_altering(in_evaluations(probe.facts(config.env).altering, config.env))
 
 
 def describe_schedule(config: RunConfig, begins_at: int) -> str:

@@ -30,6 +30,7 @@ from vedette_services.run.checks import (
     check_settings,
     check_space,
     check_steps,
+    describe_altered_evaluations,
     describe_evaluation_bound,
     describe_schedule,
 )
@@ -131,6 +132,7 @@ def _plan(
     device = "" if start.custom_loop else describe_device(config.learner.device)
     described = [budget, *sources.lines, device, network, describe_repeats(config, layout), *lines]
     described.append(describe_evaluation_bound(config, probe))
+    described += describe_altered_evaluations(config, probe)
     if not start.custom_loop:
         described.append(describe_schedule(config, point.opt_steps or 0))
     described += settings_without_effect(config, observation, in_process=start.in_process)

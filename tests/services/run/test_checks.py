@@ -52,6 +52,19 @@ def make_run(out: Path, config: RunConfig) -> RunDirectory:
     return run
 
 
+def test_a_start_says_which_wrappers_change_what_evaluations_measure(tmp_path: Path) -> None:
+    name = "gymnasium.wrappers:NormalizeReward"
+
+    def said(training_only: str) -> list[str]:
+        wrapper = f"[{{name = '{name}', training_only = {training_only}}}]"
+        lines = lines_of_start(config_of(f"env.wrappers={wrapper}"), tmp_path / "run")
+        return [line for line in lines if "NormalizeReward" in line]
+
+    (line,) = said("false")
+    assert line.startswith("the wrapper NormalizeReward scales rewards by statistics")
+    assert said("true") == []
+
+
 def refusal(config: RunConfig, out: Path, **how: bool) -> str:
     with pytest.raises(UsageError) as refused:
         lines_of_start(config, out, **how)
