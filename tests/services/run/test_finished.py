@@ -87,7 +87,10 @@ def test_eval_plays_other_episodes_than_those_by_which_the_best_model_was_select
 
 
 def test_eval_says_which_wrappers_it_measures_through(
-    run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    run: Path,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
     env = {"id": "CartPole-v1", "wrappers": ["gymnasium.wrappers:NormalizeReward"]}
@@ -96,9 +99,8 @@ def test_eval_says_which_wrappers_it_measures_through(
     write_config(wrapped, run / "config.toml")
     with pytest.raises(SystemExit):
         main(["eval", str(run), "--episodes", "1", "--json"])
-    said = capsys.readouterr()
-    assert "the wrapper NormalizeReward scales rewards" in said.err
-    json.loads(said.out)
+    assert "the wrapper NormalizeReward scales rewards" in caplog.text
+    json.loads(capsys.readouterr().out)
 
 
 def test_eval_plays_a_checkpoint_and_records_it(
