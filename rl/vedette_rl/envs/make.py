@@ -16,6 +16,7 @@ from gymnasium.wrappers import FrameStackObservation
 from vedette_rl.envs.config import EnvConfig, WrapperConfig
 from vedette_rl.envs.description import EnvDescription, describe_environment
 from vedette_rl.envs.executed_actions import convert_executed_actions
+from vedette_rl.envs.foreign_environments import explain_made
 from vedette_rl.envs.known_wrappers import is_known_wrapper
 from vedette_rl.envs.layout import ObservationLayout, RewardTransform, read_flags, read_rewards
 from vedette_rl.envs.native_vector_env import (
@@ -91,7 +92,7 @@ def make_env(
         raise UnknownEnvironmentError(config.id, install_hint(e)) from e
     except TypeError as e:
         if "gymnasium.Env" in str(e):
-            why = "what it makes is no gymnasium.Env"
+            why = f"what it makes is no gymnasium.Env{explain_made(str(e))}"
             raise UnknownEnvironmentError(config.id, why) from e
         if "argument" not in str(e) or "environment creator" not in str(e):
             raise
@@ -101,7 +102,22 @@ def make_env(
     for wrapper in config.wrappers:
         env = _wrap(env, wrapper, config, allow_import)
     env = convert_executed_actions(env)
-    return stack_frames(env, config.frame_stack) if config.frame_stack else env
+    if config.frame_stack:
+        env = stack_frames(env, config.frame_stack)
+    return _WithResetOptions(env, config.reset_options) if config.reset_options else env
+
+
+class _WithResetOptions(gym.Wrapper[Any, Any, Any, Any]):
+    """Gives each reset the options of the configuration, and what its caller adds."""
+
+    def __init__(self, env: Env, options: Mapping[str, Any]) -> None:
+        super().__init__(env)
+        self._options = options
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        return self.env.reset(seed=seed, options={**self._options, **(options or {})})
 
 
 class _Copied(gym.ObservationWrapper[Any, Any, Any]):

@@ -182,6 +182,12 @@ def make_vector(
             "its vector form takes no env.wrappers or env.frame_stack; "
             "set env.vectorization to 'loop'",
         )
+    if config.reset_options:
+        raise UnknownEnvironmentError(
+            config.id,
+            "its vector form begins episodes by itself, without env.reset_options; set "
+            "env.vectorization to 'loop'",
+        )
     if config.vectorization == "envpool":
         return EnvPoolVector(config, count)
     spec = copy.copy(find_spec(config, allow_import))
@@ -217,7 +223,7 @@ class EnvPoolVector(VectorEnv):
     def __init__(self, config: EnvConfig, count: int) -> None:
         self._id = config.id
         self.num_envs = count
-        self._task = config.id.removeprefix("ALE/")
+        self._task = config.name.removeprefix("ALE/")
         self._kwargs = dict(config.kwargs)
         if config.max_episode_steps is not None:
             self._kwargs["max_episode_steps"] = config.max_episode_steps
@@ -278,7 +284,7 @@ def has_vector_form(config: EnvConfig, allow_import: AllowImport | None) -> bool
     """True if an environment may have a vector form of its own, as it is wrapped."""
     spec = find_spec(config, allow_import)
     wrapped = spec.additional_wrappers or config.wrappers or config.frame_stack
-    return spec.vector_entry_point is not None and not wrapped
+    return spec.vector_entry_point is not None and not wrapped and not config.reset_options
 
 
 def make_native_vector(

@@ -110,10 +110,11 @@ class LocalSession:
                 raise
             except (Exception, SystemExit) as e:
                 why = foreign_error_message(e)
+                fix = "fix the environment; VEDETTE_TRACEBACK=1 shows where"
+                if _lacks_options(e):
+                    fix = "its reset() needs options: set env.reset_options.KEY=VALUE"
                 raise SettingError(
-                    "env.id",
-                    f"{env_id} fails when it is made, reset and stepped: {why}",
-                    "fix the environment; VEDETTE_TRACEBACK=1 shows where",
+                    "env.id", f"{env_id} fails when it is made, reset and stepped: {why}", fix
                 ) from e
             finally:
                 self.warnings += dict.fromkeys(str(warning.message) for warning in warned)
@@ -154,6 +155,18 @@ class LocalSession:
             )
             prepare_steps(processor, vector_of_one(self._env, self._config, seed), seed)
         return {}
+
+
+def _lacks_options(error: BaseException) -> bool:
+    """True for an error of a `reset` that was given no options and reads them."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None or not isinstance(error, TypeError | AttributeError):
+        return False
+    frame = trace.tb_frame
+    asked = frame.f_code.co_name == "reset" and "options" in frame.f_locals
+    return asked and frame.f_locals["options"] is None and "NoneType" in str(error)
 
 
 def dtype_to_json(row: np.dtype[Any]) -> Any:

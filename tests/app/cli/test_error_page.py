@@ -95,7 +95,14 @@ ENVIRONMENTS = [
     ),
     (
         "run --env broken_envs:BrokenWords-v0 --agent dqn",
-        "env.id: observation space Text(1, 5, ...): an array of a fixed shape is needed",
+        "env.id: observation space Text: it is text: name a wrapper in env.wrappers that makes it "
+        "an array",
+    ),
+    (
+        "run --env broken_envs:BrokenNeedsOptions-v0 --agent dqn",
+        "env.id: broken_envs:BrokenNeedsOptions-v0 fails when it is made, reset and stepped: "
+        "TypeError: 'NoneType' object is not subscriptable (broken_envs.py:62, in reset); its "
+        "reset() needs options: set env.reset_options.KEY=VALUE",
     ),
     (
         "run env.kwargs.nope=1",
