@@ -21,7 +21,6 @@ from vedette_rl.replay.budget import (
     OtherSpace,
     check_budget,
     free_disk_bytes,
-    replay_space,
     same_disk,
     used_disk_bytes,
 )
@@ -46,6 +45,7 @@ from vedette_services.run.replay_layout import (
     make_run_limiter,
     replay_directory,
 )
+from vedette_services.run.replay_room import describe_smaller, layout_space
 from vedette_services.run.run_files import entries_of_others
 from vedette_services.run.start import Start
 from vedette_services.status.records import status_records_bytes
@@ -284,20 +284,16 @@ def check_batch(config: RunConfig, layout: ReplayLayout) -> None:
         )
 
 
-def check_space(config: RunConfig, layout: ReplayLayout, out: Path, sources: int) -> str:
+def check_space(
+    config: RunConfig, spaces: Spaces, layout: ReplayLayout, out: Path, sources: int
+) -> str:
     """Check that memory and disk have room for the run; return what it needs.
 
     Args:
         sources: bytes of the data sets that are still to be read.
     """
     replay = config.replay
-    need = replay_space(
-        layout.stored,
-        replay.capacity,
-        prioritized=replay.prioritized,
-        guard=layout.guard,
-        shared=layout.shared,
-    )
+    need = layout_space(config, layout)
     need = replace(need, rows_bytes=need.rows_bytes + sources)
     directory = replay_directory(config, out)
     maps = _maps_space(RunDirectory(out))
@@ -309,7 +305,13 @@ def check_space(config: RunConfig, layout: ReplayLayout, out: Path, sources: int
         why = f"{maps.directory} needs {more} of disk, but {free} is free"
         raise SettingError(f"--out {out}", why, "make room there, or choose another --out")
     in_memory = replay.directory is None
-    return check_budget(need, directory, must_fit_memory=in_memory, other_space=maps)
+    return check_budget(
+        need,
+        directory,
+        must_fit_memory=in_memory,
+        other_space=maps,
+        smaller=lambda room: describe_smaller(config, spaces, room - sources),
+    )
 
 
 def _maps_space(run: RunDirectory) -> OtherSpace:

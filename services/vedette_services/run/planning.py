@@ -37,7 +37,8 @@ from vedette_services.run.checks import (
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.image_range import choose_image_range
 from vedette_services.run.initial_weights import describe_initial_weights
-from vedette_services.run.replay_layout import describe_repeats, replay_layout
+from vedette_services.run.replay_layout import replay_layout
+from vedette_services.run.replay_room import choose_frame_storage, describe_repeats
 from vedette_services.run.resume import (
     check_fresh,
     check_kind,
@@ -108,6 +109,7 @@ def _plan(
     spaces = probe.spaces(config.env)
     check_made(config, start, probe)
     config = choose_image_range(config, spaces, out, start)
+    config, storage = choose_frame_storage(config, spaces, out, start)
     check_agent(config, spaces, learns=not start.custom_loop)
     check_policy(config, spaces)
     layout = replay_layout(config, spaces)
@@ -116,7 +118,7 @@ def _plan(
     check_batch(config, layout)
     point = check_resume(config, out, start, spaces, layout)
     sources = check_sources(config, out, spaces, new=start.empty_replay)
-    budget = check_space(config, layout, out, sources.bytes)
+    budget = check_space(config, spaces, layout, out, sources.bytes)
     lines = [
         *_describe_locks(out),
         *describe_kept(out, start),
@@ -130,7 +132,8 @@ def _plan(
         observation = spaces.observation
         network = describe_input(config.agent, observation)
     device = "" if start.custom_loop else describe_device(config.learner.device)
-    described = [budget, *sources.lines, device, network, describe_repeats(config, layout), *lines]
+    repeats = storage or describe_repeats(config, spaces, layout)
+    described = [budget, *sources.lines, device, network, repeats, *lines]
     described.append(describe_evaluation_bound(config, probe))
     described += describe_altered_evaluations(config, probe)
     if not start.custom_loop:
