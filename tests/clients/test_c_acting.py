@@ -43,7 +43,7 @@ CASES: dict[str, tuple[str, Spaces, dict[str, Any]]] = {
     "dqn, MultiDiscrete": ("dqn", ROOM, {}),
     "dqn, categories": ("dqn", FLAGS, {}),
     "dqn, Atari": ("dqn", ATARI, {"dueling": True, "cnn_hidden_sizes": [32]}),
-    "dqn, planes": ("dqn", BOARD, {"cnn_hidden_sizes": [16], "image_range": "space"}),
+    "dqn, planes": ("dqn", BOARD, {"cnn_hidden_sizes": [16], "image_max": {"obs": 1}}),
     "dqn, planes of before": ("dqn", BOARD, {"cnn_hidden_sizes": [16]}),
     "iqn": ("iqn", CARTPOLE, {"hidden_sizes": [16, 16]}),
     "iqn, Atari": ("iqn", ATARI, {"cnn_hidden_sizes": [32], "n_action_quantiles": 4}),

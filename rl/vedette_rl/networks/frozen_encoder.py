@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from vedette_rl.envs.vector_env import Env
 from vedette_rl.errors import CustomNetworkError, UnknownNameError
 from vedette_rl.import_by_name import import_by_name
-from vedette_rl.networks.observation import ImageFeatures, ImageRange, find_image, range_end
+from vedette_rl.networks.observation import PIXEL_MAX, ImageFeatures, find_image, range_end
 from vedette_rl.networks.threads import load_torch_single_threaded
 
 if TYPE_CHECKING:
@@ -62,8 +62,7 @@ class FrozenEncoder(gym.ObservationWrapper[Any, Any, Any]):
             (``fixed_input_size``) in the height and width of its ``input_size``.
         arguments: arguments by name, for the function that makes the network.
         parts: the images of a dictionary that it takes; without any, all of them.
-        image_range: what pixels are divided by: ``byte``, 255; ``space``, the largest `high` of
-            their space.
+        image_max: what pixels are divided by: the largest that there is.
 
     Raises:
         UnknownNameError: nothing of its name can be imported.
@@ -76,7 +75,7 @@ class FrozenEncoder(gym.ObservationWrapper[Any, Any, Any]):
         network: str,
         arguments: Mapping[str, Any] | None = None,
         parts: Sequence[str] = (),
-        image_range: ImageRange = "byte",
+        image_max: int = PIXEL_MAX,
     ) -> None:
         super().__init__(env)
         load_torch_single_threaded()
@@ -98,7 +97,7 @@ class FrozenEncoder(gym.ObservationWrapper[Any, Any, Any]):
         self._whole = not isinstance(seen, gs.Dict)
         spaces = {"": seen} if self._whole else dict(seen.spaces)  # type: ignore[attr-defined]  # a Dict's
         images = {
-            part: find_image(part, space, image_range=image_range) for part, space in spaces.items()
+            part: find_image(part, space, image_max=image_max) for part, space in spaces.items()
         }
         only_images = {part: image for part, image in images.items() if image is not None}
         if not only_images:
@@ -108,10 +107,10 @@ class FrozenEncoder(gym.ObservationWrapper[Any, Any, Any]):
             raise _misfit(network, f"parts names {unknown}, and the images are {known}")
         self._images = {part: only_images[part] for part in parts or only_images}
         for part in self._images:
-            if image_range == "byte" and (end := range_end(spaces[part])) != 255:
+            if (end := range_end(spaces[part])) != image_max:
                 warnings.warn(
-                    f"FrozenEncoder divides {part or 'the image'} by 255, and its space ends at "
-                    f"{end}: kwargs.image_range = 'space' divides it by {end}",
+                    f"FrozenEncoder divides {part or 'the image'} by {image_max}, and its space "
+                    f"ends at {end}: kwargs.image_max = {end} divides it by that",
                     stacklevel=2,
                 )
             shape = spaces[part].shape or ()

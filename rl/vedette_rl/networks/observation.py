@@ -30,12 +30,12 @@ PixelShift = int | Literal["auto"]
 """Pixels by which images are shifted at random at most, or ``auto``: 4 of 84, in proportion."""
 
 
-PIXEL_SCALE = 1 / 255
-"""What uint8 pixels that end at 255 are multiplied by, in torch, in numpy and in exported graphs;
-`Image.scale` is that of an image."""
+PIXEL_MAX = 255
+"""What the pixels of an image are divided by unless `agent.image_max` says otherwise."""
 
-ImageRange = Literal["byte", "space"]
-"""`vedette_rl.networks.config.NetworkConfig.image_range`."""
+PIXEL_SCALE = 1 / PIXEL_MAX
+"""What such pixels are multiplied by, in torch, in numpy and in exported graphs; `Image.scale` is
+that of an image."""
 
 SMALLEST_IMAGE = 8
 """Pixels: a shorter side is of a table rather than of a picture."""
@@ -196,7 +196,7 @@ def find_image(
     column: str,
     space: gym.Space[Any],
     convolutions: str = "auto",
-    image_range: ImageRange = "byte",
+    image_max: int = PIXEL_MAX,
 ) -> Image | None:
     """The image that a column is; None where it is something else.
 
@@ -209,7 +209,7 @@ def find_image(
         convolutions: the convolutions that it is to go through, which must leave something of it;
             ``auto``: the first of ``nature`` and ``small`` that do. Without channels it is a
             picture only where it is large enough for the first: a smaller one may be any table.
-        image_range: what its pixels are divided by.
+        image_max: what its pixels are divided by.
     """
     if not isinstance(space, spaces.Box) or space.dtype != np.uint8:
         return None
@@ -227,14 +227,14 @@ def find_image(
         names = ["nature"] if image.layout == "no_channels" else ["nature", "small"]
     if min(image.height, image.width) < SMALLEST_IMAGE:
         return None
-    scale = 1 / range_end(space) if image_range == "space" else PIXEL_SCALE
+    scale = 1 / image_max
     fitting = (replace(image, convolutions=CONVOLUTIONS[name], scale=scale) for name in names)
     return next((image for image in fitting if image.features), None)
 
 
 def range_end(space: gym.spaces.Box) -> int:
     """The largest value of a uint8 Box; 255 for one of zeros alone."""
-    return int(space.high.max()) or 255
+    return int(space.high.max()) or PIXEL_MAX
 
 
 def choose_input(config: NetworkConfig, space: gym.Space[Any]) -> NetworkInput:
@@ -243,14 +243,14 @@ def choose_input(config: NetworkConfig, space: gym.Space[Any]) -> NetworkInput:
     Raises:
         NoImageError: `network` is ``cnn``, and no part of the observation is an image.
         InputError: `shared_cnn` is set, and the images differ in size; or `random_shift` leaves
-            little of an image.
+            little of an image; or `image_max` names none.
         UnsupportedSpaceError: it cannot take the observation.
     """
     if is_import_name(config.network):
         return CustomInput(config.network, space)
     parts = observation_parts(space)
     images_of_parts = {
-        name: find_image(name, part, config.convolutions, config.image_range)
+        name: find_image(name, part, config.convolutions, config.image_max.get(name, PIXEL_MAX))
         for name, part in parts.items()
     }
     images = tuple(image for image in images_of_parts.values() if image)
@@ -260,6 +260,13 @@ def choose_input(config: NetworkConfig, space: gym.Space[Any]) -> NetworkInput:
         return flat_parts(config.name, space)
     for image in images:
         shift_in_pixels(image, config.random_shift)  # refuses what is too large
+    columns = [image.column for image in images]
+    for column in config.image_max:
+        if column not in columns:
+            raise InputError(
+                f"agent.image_max names {column!r}, and the images are {', '.join(columns)}: name "
+                "one of them"
+            )
     if len(parts) == 1 and not config.lone_image_is_normalized:
         return images[0]
     if config.shared_cnn and len({replace(image, column="") for image in images}) > 1:
@@ -332,14 +339,14 @@ def odd_ranges(config: NetworkConfig, space: gym.Space[Any]) -> tuple[Image, ...
     """The images that a built-in network takes and whose space does not end at 255."""
     parts = observation_parts(space)
     images = images_of(choose_input(config, space))
-    return tuple(image for image in images if range_end(parts[image.column]) != 255)
+    return tuple(image for image in images if range_end(parts[image.column]) != PIXEL_MAX)
 
 
 def _describe_range(image: Image, space: gym.Space[Any]) -> str:
     """One of `odd_ranges` and what it is divided by."""
     divisor = round(1 / image.scale)
     ends = f"{image.column}'s space ends at {range_end(space)}"
-    return f"{ends}, its pixels are divided by {divisor} (agent.image_range)"
+    return f"{ends}, its pixels are divided by {divisor} (agent.image_max)"
 
 
 _MANY_NUMBERS = 1024

@@ -145,8 +145,7 @@ def _unused_by_network(agent: NetworkConfig, seen: NetworkInput) -> Unused:
     own = isinstance(seen, CustomInput)
     of_parts = "agent.image_features agent.vector_features agent.shared_cnn"
     of_images = (
-        f"{of_parts} agent.convolutions agent.image_range agent.shared_encoder "
-        "agent.cnn_hidden_sizes"
+        f"{of_parts} agent.convolutions agent.image_max agent.shared_encoder agent.cnn_hidden_sizes"
     )
     if own:
         yield f"{of_images} agent.random_shift", f"agent.network is {agent.network}"

@@ -35,7 +35,7 @@ from vedette_services.run.checks import (
     describe_schedule,
 )
 from vedette_services.run.directory import RunDirectory
-from vedette_services.run.image_range import choose_image_range
+from vedette_services.run.image_max import choose_image_max
 from vedette_services.run.initial_weights import describe_initial_weights
 from vedette_services.run.replay_layout import replay_layout
 from vedette_services.run.replay_room import choose_frame_storage, describe_repeats
@@ -108,7 +108,7 @@ def _plan(
         raise SettingError("learner.device", why, "set learner.device=auto")
     spaces = probe.spaces(config.env)
     check_made(config, start, probe)
-    config = choose_image_range(config, spaces, out, start)
+    config = choose_image_max(config, spaces, out, start)
     config, storage = choose_frame_storage(config, spaces, out, start)
     check_agent(config, spaces, learns=not start.custom_loop)
     check_policy(config, spaces)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -30,6 +30,7 @@ from vedette_rl.networks.observation import (
     flat_parts,
     images_of,
     observation_parts,
+    range_end,
     shift_in_pixels,
 )
 from vedette_rl.testing import sampled_obs
@@ -276,20 +277,18 @@ DEPTH = s.Box(0, 63, (36, 40, 3), np.uint8)
 
 
 @pytest.mark.parametrize(
-    ("space", "image_range", "divisor"),
+    ("space", "image_max", "divisor"),
     [
-        (BOARD, "space", 1),
-        (BOARD, "byte", 255),
-        (DEPTH, "space", 63),
-        (CAMERA, "space", 255),
-        (s.Box(0, np.full((36, 40, 2), [1, 9], np.uint8), dtype=np.uint8), "space", 9),
-        (s.Box(0, 0, (36, 40, 2), np.uint8), "space", 255),
+        (BOARD, {"obs": 1}, 1),
+        (BOARD, {}, 255),
+        (DEPTH, {"obs": 63}, 63),
+        (CAMERA, {}, 255),
     ],
 )
-def test_images_are_divided_by_255_or_by_the_end_of_their_space(
-    space: s.Box, image_range: Literal["byte", "space"], divisor: int
+def test_images_are_divided_by_255_or_by_what_is_said_for_their_column(
+    space: s.Box, image_max: dict[str, int], divisor: int
 ) -> None:
-    config = DqnConfig(image_range=image_range)
+    config = DqnConfig(image_max=image_max)
     seen = choose_input(config, space)
     assert isinstance(seen, Image)
     assert seen.scale == 1 / divisor
@@ -299,21 +298,29 @@ def test_images_are_divided_by_255_or_by_the_end_of_their_space(
     np.testing.assert_allclose(in_numpy, in_torch, rtol=1e-4, atol=2e-5)
 
 
+@pytest.mark.parametrize(
+    ("high", "end"), [(1, 1), (255, 255), (np.full((9, 9, 2), [1, 9]), 9), (0, 255)], ids=str
+)
+def test_a_space_ends_at_its_largest_bound(high: Any, end: int) -> None:
+    assert range_end(s.Box(0, high, (9, 9, 2), np.uint8)) == end
+
+
 def test_planes_of_0_and_1_are_encoded_as_the_same_picture_of_0_and_255() -> None:
-    config = DqnConfig(image_range="space")
+    config = DqnConfig(image_max={"obs": 1})
     picture = s.Box(0, 255, BOARD.shape, np.uint8)
     planes = sampled_obs(BOARD, 5, 0)["obs"]
     torch.manual_seed(0)
     encoder = build_encoder(choose_input(config, BOARD))
     arrays = {f"encoder.{name}": p.detach().numpy() for name, p in encoder.named_parameters()}
     of_board = numpy_encoder(choose_input(config, BOARD), arrays)({"obs": planes})
-    of_picture = numpy_encoder(choose_input(config, picture), arrays)({"obs": planes * 255})
+    of_picture = numpy_encoder(choose_input(DqnConfig(), picture), arrays)({"obs": planes * 255})
     np.testing.assert_allclose(of_board, of_picture, rtol=1e-5)
 
 
 def test_each_image_of_a_dictionary_has_its_own_range() -> None:
     both = s.Dict(board=BOARD, depth=DEPTH)
-    seen = choose_input(DqnConfig(image_range="space"), both)
+    ends = {"obs/board": 1, "obs/depth": 63}
+    seen = choose_input(DqnConfig(image_max=ends), both)
     assert isinstance(seen, Parts)
     assert [image.scale for image in seen.images] == [1, 1 / 63]
     in_torch, in_numpy, _ = encoded(seen, both)
@@ -321,14 +328,19 @@ def test_each_image_of_a_dictionary_has_its_own_range() -> None:
     same = s.Dict(a=DEPTH, b=s.Box(0, 255, DEPTH.shape, np.uint8))
     choose_input(DqnConfig(shared_cnn=True), same)
     with pytest.raises(InputError, match=r"images of one shape and range.*shared_cnn=false"):
-        choose_input(DqnConfig(shared_cnn=True, image_range="space"), same)
+        choose_input(DqnConfig(shared_cnn=True, image_max={"obs/a": 63}), same)
+
+
+def test_a_maximum_for_no_image_is_refused() -> None:
+    with pytest.raises(InputError, match=r"image_max names 'obs/a', and the images are obs: name"):
+        choose_input(DqnConfig(image_max={"obs/a": 9}), CAMERA)
 
 
 def test_the_start_says_what_an_image_is_divided_by_that_does_not_end_at_255() -> None:
-    said = describe_input(DqnConfig(image_range="space"), s.Dict(a=CAMERA, b=DEPTH))
-    assert "obs/b's space ends at 63, its pixels are divided by 63 (agent.image_range)" in said
+    said = describe_input(DqnConfig(image_max={"obs/b": 63}), s.Dict(a=CAMERA, b=DEPTH))
+    assert "obs/b's space ends at 63, its pixels are divided by 63 (agent.image_max)" in said
     assert "ends at 1, its pixels are divided by 255 (" in describe_input(DqnConfig(), BOARD)
-    assert "divided" not in describe_input(DqnConfig(image_range="space"), CAMERA)
+    assert "divided" not in describe_input(DqnConfig(), CAMERA)
 
 
 def test_one_line_says_what_goes_through_convolutions_and_what_is_flattened() -> None:
