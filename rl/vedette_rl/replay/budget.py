@@ -121,6 +121,10 @@ def check_budget(
     more = (
         other_space.more_bytes if other_space and same_disk(other_space.directory, directory) else 0
     )
+    free_memory = available_memory(root) + (taken if in_memory else 0)
+    room = free_disk + taken - more
+    if must_fit_memory or in_memory:
+        room = min(room, free_memory)
     if need.total_bytes + more > free_disk + taken:
         # Said only where it makes the difference.
         others = ""
@@ -130,15 +134,14 @@ def check_budget(
             f"disk in {directory}",
             f"{format_bytes(need.total_bytes)}{others}",
             format_bytes(free_disk + taken),
-            f"{smaller(free_disk + taken - more)}, or name a larger disk as replay.directory",
+            f"{smaller(room)}, or name a larger disk as replay.directory",
         )
-    free_memory = available_memory(root) + (taken if in_memory else 0)
     if need.total_bytes > free_memory and (must_fit_memory or in_memory):
         raise ReplayBudgetError(
             "memory",
             format_bytes(need.total_bytes),
             format_bytes(free_memory),
-            f"{smaller(free_memory)}, or name a directory on a disk as replay.directory",
+            f"{smaller(room)}, or name a directory on a disk as replay.directory",
         )
     free = f"{format_bytes(free_memory)} of memory, {format_bytes(free_disk)} in {directory}"
     return f"{need}; free: {free}"

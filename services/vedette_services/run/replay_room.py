@@ -24,6 +24,9 @@ from vedette_services.run.replay_layout import (
 )
 from vedette_services.run.start import Start
 
+_FILLS = 0.95
+"""Of the room that is there: what a capacity that is named leaves is for everything else."""
+
 _SAVES = 0.95
 """Of the room that is taken: a setting that takes more than this is not worth a word."""
 
@@ -181,7 +184,7 @@ def _fitting_capacity(config: RunConfig, spaces: Spaces, room_bytes: int) -> int
     high = config.replay.capacity
     while high - low > max(1, high // 1000):
         middle = (low + high) // 2
-        if _Choice.of(config, spaces, replay_capacity=middle).bytes <= room_bytes:
+        if _Choice.of(config, spaces, replay_capacity=middle).bytes <= _FILLS * room_bytes:
             low = middle
         else:
             high = middle

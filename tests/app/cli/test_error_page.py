@@ -232,8 +232,8 @@ CONFIGURATION = [
     ),
     (
         "run replay.capacity=100000000000",
-        "replay.capacity: the replay needs ... TB of disk in ..., but ... is free: lower "
-        "replay.capacity, or name a larger disk as replay.directory",
+        "replay.capacity: the replay needs ... TB of disk in ..., but ... is free: set "
+        "replay.capacity=..., which fits, or name a larger disk as replay.directory",
     ),
     (
         "run actors.n_buffer=1000000 actors.window_bytes=1000",
