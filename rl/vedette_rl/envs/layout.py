@@ -89,6 +89,28 @@ class ObservationLayout:
         return columns
 
 
+def rounded_away(layout: ObservationLayout, one: Any, other: Any) -> str:
+    """A sentence on a large number of two observations whose change is lost where it is stored in
+    float32; "" if there is none."""
+    for leaf in layout.leaves:
+        first, second = (np.asarray(_follow(obs, leaf)) for obs in (one, other))
+        if leaf.dtype != np.float32 or first.dtype != np.float64 != second.dtype:
+            continue
+        differs = (first != second) & (np.abs(first) >= _LARGE)
+        lost = differs & (first.astype(np.float32) == second.astype(np.float32))
+        if lost.any():
+            numbers = first[lost][0], second[lost][0]
+            return (
+                f"{leaf.name!r} has {numbers[0]:.17g} and then {numbers[1]:.17g}, which are the "
+                "same in float32, as it is stored: subtract an offset, by a wrapper in env.wrappers"
+            )
+    return ""
+
+
+_LARGE = 2.0**17
+"""From here on float32 has no 64th."""
+
+
 def row_of_batch(batched_obs: Any, row: int) -> Any:  # of any space
     """One environment's observation out of a vector environment's."""
     match batched_obs:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from functools import partial
@@ -18,7 +19,13 @@ from vedette_rl.envs.description import EnvDescription, describe_environment
 from vedette_rl.envs.executed_actions import convert_executed_actions
 from vedette_rl.envs.foreign_environments import explain_made
 from vedette_rl.envs.known_wrappers import is_known_wrapper
-from vedette_rl.envs.layout import ObservationLayout, RewardTransform, read_flags, read_rewards
+from vedette_rl.envs.layout import (
+    ObservationLayout,
+    RewardTransform,
+    read_flags,
+    read_rewards,
+    rounded_away,
+)
 from vedette_rl.envs.native_vector_env import (
     NativeVectorEnv,
     SingleOfVector,
@@ -261,12 +268,15 @@ def examine_environment(env: Env, config: EnvConfig) -> Spaces:
     layout = ObservationLayout(env.observation_space)
     env.action_space.seed(0)
     with np.errstate(over="ignore"):  # what float32 cannot hold is found below
-        obs, _ = env.reset(seed=0)
-        _check_finite(config, "reset()", layout.encode(obs))
+        first, _ = env.reset(seed=0)
+        _check_finite(config, "reset()", layout.encode(first))
+        first = copy.deepcopy(first)  # the environment may write it again
         obs, reward, terminated, truncated, _ = env.step(env.action_space.sample())
         read_flags(env, (terminated,), (truncated,))
         (number,) = read_rewards(env, (reward,))
         _check_finite(config, "step()", {**layout.encode(obs), "reward": np.float32(number)})
+        if text := rounded_away(layout, first, obs):
+            warnings.warn(text, stacklevel=2)
     return spaces
 
 

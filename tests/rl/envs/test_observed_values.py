@@ -201,6 +201,21 @@ def test_a_part_of_a_dictionary_is_named() -> None:
         layout.write_rows(layout.empty(1), [wrong])
 
 
+class Clock(Odd):
+    """Its observation is a time in seconds since 1970, from the step on by a second more."""
+
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float64)
+
+    def observe(self) -> Any:
+        self.seen += 1
+        return np.array([1.7e9 + self.seen, 0.001 * self.seen])
+
+
+def test_the_probe_warns_of_what_float32_rounds_away() -> None:
+    with pytest.warns(UserWarning, match="'obs' has 1700000001 and then 1700000002, which are the"):
+        probe_environment(EnvConfig(id=f"{__name__}:Clock"))
+
+
 @GYMNASIUM_WARNS
 @pytest.mark.parametrize("kind", ONE)
 @pytest.mark.parametrize("stepping", STEPPINGS)
