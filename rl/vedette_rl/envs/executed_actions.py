@@ -69,7 +69,7 @@ class _ExecutedActions(gym.Wrapper[Any, Any, Any, Any]):
         return obs, reward, terminated, truncated, info
 
     @property
-    def spec(self) -> Any:
+    def spec(self) -> Any:  # type: ignore[override]  # Gymnasium's own wrappers do so
         """That of the environment: nobody has wrapped it by this."""
         return self.env.spec
 

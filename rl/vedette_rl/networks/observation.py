@@ -232,8 +232,9 @@ def find_image(
     return next((image for image in fitting if image.features), None)
 
 
-def range_end(space: gym.spaces.Box) -> int:
+def range_end(space: gym.Space[Any]) -> int:
     """The largest value of a uint8 Box; 255 for one of zeros alone."""
+    assert isinstance(space, spaces.Box), "an image is a Box"
     return int(space.high.max()) or PIXEL_MAX
 
 
