@@ -334,7 +334,7 @@ def read_rewards(env: gym.Env[Any, Any], rewards: tuple[Any, ...]) -> tuple[Any,
     a text, too.
 
     Raises:
-        EnvironmentFaultError: one is neither a number nor an array or list of one.
+        EnvironmentFaultError: one is neither a number nor an array of one; a list is none.
     """
     if _REWARD_TYPES.issuperset(map(type, rewards)):
         return rewards
@@ -344,10 +344,7 @@ def read_rewards(env: gym.Env[Any, Any], rewards: tuple[Any, ...]) -> tuple[Any,
 def _read_reward(env: gym.Env[Any, Any], value: Any) -> float:
     if type(value) in _REWARD_TYPES:
         return float(value)
-    try:
-        reward = np.asarray(value)
-    except ValueError:  # a nesting of lists of several lengths
-        reward = np.array(None)
+    reward = np.array(None) if isinstance(value, list | tuple) else np.asarray(value)
     if reward.dtype.kind not in _NUMBERS or reward.size != 1:
         fault = (
             f"step() gave reward={_short(value)}, which is not one number: give float(...) of it"

@@ -34,8 +34,8 @@ REWARDS: dict[str, Any] = {
     "none": None,
     "dictionary": {"a": 1.0},
 }
-ONE = ("array", "list", "scalar")
-NO_NUMBER = ("two", "text", "none", "dictionary")
+ONE = ("array", "scalar")
+NO_NUMBER = ("list", "two", "text", "none", "dictionary")
 
 
 class Odd(gym.Env[Any, Any]):
