@@ -519,6 +519,17 @@ class ReplayWaitError(ServicesError, TimeoutError):
         self.waited_s = waited_s
 
 
+class SamplesRejectedError(ServicesError):
+    """The learner has no use of the samples that its actors send.
+
+    Args:
+        why: how many were rejected, and why.
+    """
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"{why}; fix the environment, or wrap it by env.wrappers")
+
+
 class UnsavedEndError(ServicesError):
     """A run has ended, and its last checkpoint or its summary could not be written.
 

@@ -35,6 +35,7 @@ from vedette_rl.core.learning import ModelInfo
 from vedette_rl.envs.spaces import Spaces
 from vedette_services.config import presets
 
+BOARD = Spaces(gym.spaces.Box(0, 1, (10, 10, 4), np.uint8), gym.spaces.Discrete(4))
 NORMAL = {"normalize_observations": True, "hidden_sizes": [16, 16]}
 CASES: dict[str, tuple[str, Spaces, dict[str, Any]]] = {
     "dqn": ("dqn", CARTPOLE, {}),
@@ -43,6 +44,8 @@ CASES: dict[str, tuple[str, Spaces, dict[str, Any]]] = {
     "dqn, MultiDiscrete": ("dqn", ROOM, {}),
     "dqn, categories": ("dqn", FLAGS, {}),
     "dqn, Atari": ("dqn", ATARI, {"dueling": True, "cnn_hidden_sizes": [32]}),
+    "dqn, planes": ("dqn", BOARD, {"cnn_hidden_sizes": [16], "image_max": {"obs": 1}}),
+    "dqn, planes of before": ("dqn", BOARD, {"cnn_hidden_sizes": [16]}),
     "iqn": ("iqn", CARTPOLE, {"hidden_sizes": [16, 16]}),
     "iqn, Atari": ("iqn", ATARI, {"cnn_hidden_sizes": [32], "n_action_quantiles": 4}),
     "sac": ("sac", PENDULUM, {}),

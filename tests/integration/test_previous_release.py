@@ -126,6 +126,10 @@ def test_what_is_told_is_understood_by_the_previous_release_and_the_reverse(prev
         for name in ours.keys() - shared:  # of this release, and at its default it is not told
             assert ours[name] == type(part).model_fields[name].default
         assert acting(read_peer_settings(type(part), theirs)) == ours
+    refused = [p for p, theirs in zip(parts, answers, strict=True) if not theirs]
+    assert [p for p in refused if getattr(p, "image_max", None)]
+    assert [p for p in refused if getattr(p, "reset_options", None)]
+    assert not [p for p in understood if getattr(p[0], "image_max", None)]
 
 
 def test_a_clone_without_the_previous_release_is_an_error_with_the_fix(tmp_path: Path) -> None:

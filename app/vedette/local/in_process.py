@@ -34,7 +34,7 @@ from vedette_services.actors.custom_actor import LocalModels
 from vedette_services.actors.handover import LocalHandover, SlotLayout, slot_layout
 from vedette_services.actors.instructions import StartActor, StoreModel
 from vedette_services.config.run_config import RunConfig
-from vedette_services.errors import ServicesError, UnsavedEndError
+from vedette_services.errors import SamplesRejectedError, ServicesError, UnsavedEndError
 from vedette_services.host.processes import StopSignals
 from vedette_services.host.rate_limited_log import RateLimitedLog
 from vedette_services.learner.evaluator import ModelEvaluation
@@ -287,9 +287,14 @@ class InProcessRun:
             closing.callback(self._manager.kill)
             last = self.learner.train(self, lock_step(self.config), idle=self._play, tick_s=0.0)
             self.learner.close(last)
+        unusable = self._gateway_status.unusable
         if self._run.find_loss() is None:
-            self._event_log.log("ended", "learner", last.exit_reason)
-        return self._write_summary(ended=True)
+            how = ("failed", unusable) if unusable else ("ended", last.exit_reason)
+            self._event_log.log(how[0], "learner", how[1])
+        status = self._write_summary(ended=True)
+        if unusable:
+            raise SamplesRejectedError(unusable)
+        return status
 
     def _play(self) -> None:
         """Have every actor play a step: the learner waits."""
@@ -311,7 +316,7 @@ class InProcessRun:
 
     def end_evaluation(self, exit_reason: str) -> None:
         """Evaluate the last model, unless its result is not needed or the run was stopped."""
-        if self._stop or exit_reason == "target_return":
+        if self.is_stopped() or exit_reason == "target_return":
             return
         model = self.agent.model_info()
         if self.config.learner.eval_interval > 0 and self._evaluation.is_newer(model.version):
@@ -400,7 +405,7 @@ class InProcessRun:
         """Do nothing: no other process watches this one."""
 
     def is_stopped(self) -> bool:
-        return bool(self._stop)
+        return bool(self._stop or self._gateway_status.unusable)
 
     # Status
 

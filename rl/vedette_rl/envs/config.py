@@ -181,6 +181,7 @@ class EnvConfig(SettingsPart):
     synonyms: ClassVar[Mapping[str, str]] = {
         "id": "env environment env_id env_name environment_name env_type game",
         "kwargs": "env_kwargs env_args env_config",
+        "reset_options": "options reset_kwargs reset_args",
         "max_episode_steps": "max_episode_length episode_length horizon max_ep_len episode_limit",
         "wrappers": "wrapper frame_skip",
         "frame_stack": "stack_size num_stack framestack",
@@ -201,6 +202,9 @@ class EnvConfig(SettingsPart):
     """the action of one environment; agents count discrete ones from 0."""
     kwargs: Annotated[Kwargs, IN_SAMPLES, IN_BEST] = {}  # noqa: RUF012 - pydantic copies it
     """arguments of its class or function."""
+    reset_options: Annotated[Kwargs, IN_SAMPLES, IN_BEST] = {}  # noqa: RUF012 - pydantic copies it
+    """what each `reset` is given as its `options`: a map, a difficulty. Vector forms reset by
+    themselves, without it; ``auto`` takes none where it is set."""
     max_episode_steps: Annotated[PositiveInt | None, IN_BEST] = None
     """truncate episodes here instead of where it is registered to."""
     wrappers: Annotated[

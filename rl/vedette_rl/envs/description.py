@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.wrappers import FrameStackObservation
 
+from vedette_rl.envs.altering_wrappers import AlteringWrapper, altering_wrappers
 from vedette_rl.envs.registry import find_episode_bound
 from vedette_rl.envs.stored_spaces import space_from_json, space_to_json
 
@@ -20,12 +21,14 @@ class EnvDescription:
         observation_space, action_space: as the environment names them.
         episode_bound: steps at which evaluations cut an episode, unless they are told otherwise.
         wrapped_stack: frames of the `FrameStackObservation` around it; 0: it has none.
+        altering: wrappers around it that change what evaluations measure.
     """
 
     observation_space: gym.Space[Any]
     action_space: gym.Space[Any]
     episode_bound: int
     wrapped_stack: int
+    altering: tuple[AlteringWrapper, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """JSON's types.
@@ -38,6 +41,7 @@ class EnvDescription:
             "action": space_to_json(self.action_space),
             "episode_bound": self.episode_bound,
             "wrapped_stack": self.wrapped_stack,
+            "altering": self.altering,
         }
 
     @classmethod
@@ -48,13 +52,18 @@ class EnvDescription:
             space_from_json(text["action"]),
             int(text["episode_bound"]),
             int(text["wrapped_stack"]),
+            tuple(AlteringWrapper(*wrapper) for wrapper in text["altering"]),
         )
 
 
 def describe_environment(env: gym.Env[Any, Any]) -> EnvDescription:
     """Look at an environment; it is neither reset nor stepped."""
     return EnvDescription(
-        env.observation_space, env.action_space, find_episode_bound(env), _wrapped_stack(env)
+        env.observation_space,
+        env.action_space,
+        find_episode_bound(env),
+        _wrapped_stack(env),
+        altering_wrappers(env),
     )
 
 

@@ -19,12 +19,18 @@ _SMALL_BYTES = 4096
 """Observations up to here are gathered by one assignment, which copies them twice; above it is
 cheaper to write each into its row."""
 
+_NUMBERS = frozenset("biuf")
+"""Kinds of dtypes."""
+
 
 class ObservationLayout:
     """Writes observations of one space into columns ``obs...``.
 
+    Columns of floats round to their precision. Other columns store what was seen, or refuse it.
+
     Raises:
-        SpaceLayoutError: (any method) an array has another shape than its space.
+        SpaceLayoutError: (any method) an array has another shape than its space, or a value that
+            its column cannot hold.
     """
 
     def __init__(self, space: gym.Space[Any]) -> None:
@@ -45,10 +51,7 @@ class ObservationLayout:
         """
         for leaf in self.leaves:
             value = _of_shape(_follow(obs, leaf), leaf.shape, leaf)
-            try:
-                columns[leaf.name][row] = value
-            except (TypeError, ValueError) as error:
-                raise _not_of(leaf, f"cannot be stored: {error}") from error
+            columns[leaf.name][row] = _storable(value, leaf)
 
     def write_rows(self, columns: Columns, observations: Sequence[Any]) -> None:
         """Copy one observation into each row.
@@ -59,18 +62,14 @@ class ObservationLayout:
         if self._small:
             column = columns["obs"]
             try:
-                rows = np.array(observations, column.dtype)
-            except ValueError:  # they differ in shape
+                rows = np.array(observations)
+            except ValueError:  # they differ in shape: the one that does is named below
                 rows = None
-            if rows is None or rows.shape != column.shape:
-                for obs in observations:
-                    _of_shape(obs, self.leaves[0].shape, self.leaves[0])
-            column[:] = observations if rows is None else rows
-            return
-        for leaf in self.leaves:
-            column = columns[leaf.name]
-            for row, obs in enumerate(observations):
-                column[row] = _of_shape(_follow(obs, leaf), leaf.shape, leaf)
+            if rows is not None and rows.shape == column.shape and rows.dtype.kind in _NUMBERS:
+                column[:] = _storable(rows, self.leaves[0], of_rows=True)
+                return
+        for row, obs in enumerate(observations):
+            self.write(columns, row, obs)
 
     def write_all(self, columns: Columns, batched_obs: Any) -> None:
         """Copy the observation of a vector environment into all rows.
@@ -81,16 +80,35 @@ class ObservationLayout:
         for leaf in self.leaves:
             column = columns[leaf.name]
             batch = _of_shape(_follow(batched_obs, leaf), column.shape, leaf)
-            try:
-                np.copyto(column, batch, casting="same_kind")
-            except (TypeError, ValueError) as error:
-                raise _not_of(leaf, f"cannot be stored: {error}") from error
+            column[...] = _storable(batch, leaf, of_rows=True)
 
     def encode(self, obs: Any) -> Columns:  # of any space
         """One observation as columns of one row."""
         columns = self.empty(1)
         self.write(columns, 0, obs)
         return columns
+
+
+def rounded_away(layout: ObservationLayout, one: Any, other: Any) -> str:
+    """A sentence on a large number of two observations whose change is lost where it is stored in
+    float32; "" if there is none."""
+    for leaf in layout.leaves:
+        first, second = (np.asarray(_follow(obs, leaf)) for obs in (one, other))
+        if leaf.dtype != np.float32 or first.dtype != np.float64 != second.dtype:
+            continue
+        differs = (first != second) & (np.abs(first) >= _LARGE)
+        lost = differs & (first.astype(np.float32) == second.astype(np.float32))
+        if lost.any():
+            numbers = first[lost][0], second[lost][0]
+            return (
+                f"{leaf.name!r} has {numbers[0]:.17g} and then {numbers[1]:.17g}, which are the "
+                "same in float32, as it is stored: subtract an offset, by a wrapper in env.wrappers"
+            )
+    return ""
+
+
+_LARGE = 2.0**17
+"""From here on float32 has no 64th."""
 
 
 def row_of_batch(batched_obs: Any, row: int) -> Any:  # of any space
@@ -119,6 +137,45 @@ def _of_shape(
     if got != shape:
         raise _not_of(leaf, f"has shape {got}, expected {shape}")
     return value
+
+
+def _storable(value: Any, leaf: ObservationColumn, *, of_rows: bool = False) -> Any:
+    """An array, or a number, that the column of `leaf` takes without a change beyond rounding.
+
+    Args:
+        of_rows: its first axis counts observations.
+    """
+    dtype = leaf.dtype
+    if getattr(value, "dtype", None) == dtype:
+        return value
+    array = np.asarray(value)
+    if array.dtype == object:
+        array = np.array(array.tolist())
+    if array.dtype.kind not in _NUMBERS:
+        raise _not_of(leaf, f"is {_short(value)}, of {array.dtype}: numbers are needed")
+    if dtype.kind == "f" or np.can_cast(array.dtype, dtype, "safe"):
+        return array
+    with np.errstate(invalid="ignore"):  # of NaN; it equals nothing
+        cast = array.astype(dtype)
+    lost = cast != array
+    if not lost.any():
+        return cast
+    where = tuple(np.argwhere(lost)[0].tolist())
+    at = [*where[1:]] if of_rows else [*where]
+    why = (
+        f"has {array[where]} ({array.dtype}){f' at {at}' if at else ''}, which {dtype} cannot hold:"
+        " give what the space says, or declare another dtype"
+    )
+    raise _not_of(leaf, why)
+
+
+def _short(value: Any) -> str:
+    """A value as text, in one line of a few words."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= _VALUE_CHARS else f"{text[:_VALUE_CHARS]}..."
+
+
+_VALUE_CHARS = 60
 
 
 def _not_of(leaf: ObservationColumn, why: str) -> SpaceLayoutError:
@@ -217,7 +274,8 @@ def _bounds_that_round_outwards(
 Intervention = tuple[int, Any]
 """An environment's row, and the action, as the environment takes it, of the person who acted."""
 
-_ACTIONS = ("intervene_action", "action_intervention", "teleop_action")
+INTERVENED_ACTION = "intervene_action"
+_ACTIONS = (INTERVENED_ACTION, "action_intervention", "teleop_action")
 INTERVENTION_KEYS = ("is_intervention", *_ACTIONS)
 """What an environment's info says of a person's actions."""
 
@@ -262,10 +320,53 @@ def read_flags(
 
 def _read_flag(env: gym.Env[Any, Any], name: str, value: Any) -> bool:
     flag = np.asarray(value)
-    if flag.dtype.kind not in "biuf" or flag.size != 1 or flag.item() not in (0, 1):
-        fault = f"step() gave {name}={value!r}, which is no bool: give bool(...) of it"
+    if flag.dtype.kind not in _NUMBERS or flag.size != 1 or flag.item() not in (0, 1):
+        fault = f"step() gave {name}={_short(value)}, which is no bool: give bool(...) of it"
         raise EnvironmentFaultError(str(env.unwrapped), fault)
     return bool(flag.item())
+
+
+_REWARD_TYPES = frozenset((float, int, np.float64, np.float32, np.int64, np.int32, bool, np.bool_))
+
+
+def read_rewards(env: gym.Env[Any, Any], rewards: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The rewards that steps of environments like `env` gave, each as one number: numpy would take
+    a text, too.
+
+    Raises:
+        EnvironmentFaultError: one is neither a number nor an array of one; a list is none.
+    """
+    if _REWARD_TYPES.issuperset(map(type, rewards)):
+        return rewards
+    return tuple(_read_reward(env, reward) for reward in rewards)
+
+
+def _read_reward(env: gym.Env[Any, Any], value: Any) -> float:
+    if type(value) in _REWARD_TYPES:
+        return float(value)
+    reward = np.array(None) if isinstance(value, list | tuple) else np.asarray(value)
+    if reward.dtype.kind not in _NUMBERS or reward.size != 1:
+        fault = (
+            f"step() gave reward={_short(value)}, which is not one number: give float(...) of it"
+        )
+        raise EnvironmentFaultError(str(env.unwrapped), fault)
+    return float(reward.item())
+
+
+def read_vector_rewards(name: str, rewards: Any, count: int) -> NDArray[Any]:
+    """The rewards ``(E,)`` that a step of a vector environment gave.
+
+    Raises:
+        EnvironmentFaultError: they are not one number for each of its `count` environments.
+    """
+    array = np.asarray(rewards)
+    if array.dtype.kind not in _NUMBERS or array.size != count:
+        fault = (
+            f"step() gave rewards {_short(rewards)}, which are not one number for each of "
+            f"{count} environments"
+        )
+        raise EnvironmentFaultError(name, fault)
+    return array.reshape(count)
 
 
 class RewardTransform:

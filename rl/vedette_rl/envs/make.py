@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from functools import partial
@@ -15,8 +16,16 @@ from gymnasium.wrappers import FrameStackObservation
 
 from vedette_rl.envs.config import EnvConfig, WrapperConfig
 from vedette_rl.envs.description import EnvDescription, describe_environment
+from vedette_rl.envs.executed_actions import convert_executed_actions
+from vedette_rl.envs.foreign_environments import explain_made
 from vedette_rl.envs.known_wrappers import is_known_wrapper
-from vedette_rl.envs.layout import ObservationLayout, RewardTransform, read_flags
+from vedette_rl.envs.layout import (
+    ObservationLayout,
+    RewardTransform,
+    read_flags,
+    read_rewards,
+    rounded_away,
+)
 from vedette_rl.envs.native_vector_env import (
     NativeVectorEnv,
     SingleOfVector,
@@ -109,7 +118,7 @@ def _make_env(
         raise UnknownEnvironmentError(config.id, install_hint(e)) from e
     except TypeError as e:
         if "gymnasium.Env" in str(e):
-            why = "what it makes is no gymnasium.Env"
+            why = f"what it makes is no gymnasium.Env{explain_made(str(e))}"
             raise UnknownEnvironmentError(config.id, why) from e
         if "argument" not in str(e) or "environment creator" not in str(e):
             raise
@@ -118,7 +127,23 @@ def _make_env(
         raise UnknownEnvironmentError(config.id, _explain_arguments(str(e))) from e
     for wrapper in config.wrappers:
         env = _wrap(env, wrapper, config, allow_import)
-    return stack_frames(env, config.frame_stack) if config.frame_stack else env
+    env = convert_executed_actions(env)
+    if config.frame_stack:
+        env = stack_frames(env, config.frame_stack)
+    return _WithResetOptions(env, config.reset_options) if config.reset_options else env
+
+
+class _WithResetOptions(gym.Wrapper[Any, Any, Any, Any]):
+    """Gives each reset the options of the configuration, and what its caller adds."""
+
+    def __init__(self, env: Env, options: Mapping[str, Any]) -> None:
+        super().__init__(env)
+        self._options = options
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        return self.env.reset(seed=seed, options={**self._options, **(options or {})})
 
 
 class _Copied(gym.ObservationWrapper[Any, Any, Any]):
@@ -268,8 +293,9 @@ def examine_environment(env: Env, config: EnvConfig) -> Spaces:
 
     Raises:
         SpaceLayoutError: transitions of its spaces have no columns, or it gives observations of
-            another shape than its space.
-        EnvironmentFaultError: an observation or the reward is not finite: no learner would take it.
+            another shape than its space, or a value that its dtype cannot hold.
+        EnvironmentFaultError: the reward is not one number, or it or an observation is not finite:
+            no learner would take it.
         CustomNetworkError: a network of its `FrozenEncoder` has random weights.
     """
     _refuse_random_weights(env)
@@ -277,11 +303,15 @@ def examine_environment(env: Env, config: EnvConfig) -> Spaces:
     layout = ObservationLayout(env.observation_space)
     env.action_space.seed(0)
     with np.errstate(over="ignore"):  # what float32 cannot hold is found below
-        obs, _ = env.reset(seed=0)
-        _check_finite(config, "reset()", layout.encode(obs))
+        first, _ = env.reset(seed=0)
+        _check_finite(config, "reset()", layout.encode(first))
+        first = copy.deepcopy(first)  # the environment may write it again
         obs, reward, terminated, truncated, _ = env.step(env.action_space.sample())
         read_flags(env, (terminated,), (truncated,))
-        _check_finite(config, "step()", {**layout.encode(obs), "reward": np.float32(reward)})
+        (number,) = read_rewards(env, (reward,))
+        _check_finite(config, "step()", {**layout.encode(obs), "reward": np.float32(number)})
+        if text := rounded_away(layout, first, obs):
+            warnings.warn(text, stacklevel=2)
     return spaces
 
 

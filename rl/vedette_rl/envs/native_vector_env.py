@@ -28,6 +28,7 @@ from vedette_rl.envs.layout import (
     Intervention,
     RewardTransform,
     find_intervention,
+    read_vector_rewards,
     row_of_batch,
 )
 from vedette_rl.envs.process_guard import ProcessGuard
@@ -37,7 +38,7 @@ from vedette_rl.envs.vector_env import (
     Env,
     VectorEnvironment,
 )
-from vedette_rl.errors import RlError, UnknownEnvironmentError
+from vedette_rl.errors import EnvironmentFaultError, RlError, UnknownEnvironmentError
 
 VectorEnv = gym.vector.VectorEnv[Any, Any, Any]
 _CLIPPING = "reward_clipping"
@@ -74,6 +75,7 @@ class NativeVectorEnv(VectorEnvironment):
         self._mode = autoreset_mode(envs)
         self._seed: int | None = int(np.random.SeedSequence(seed).generate_state(1)[0] >> 1)
         self._resetting = np.zeros(envs.num_envs, np.bool_)
+        self._changes_actions = _changes_actions(envs)
 
     def reset(self) -> Columns:
         with SlowCall("reset"):
@@ -91,6 +93,7 @@ class NativeVectorEnv(VectorEnvironment):
         batch, reward, terminated, truncated, infos = self._guard.call(
             self._envs.step, self._actions.to_environment(action)
         )
+        reward = read_vector_rewards(name_of(self._envs), reward, len(self))
         valid = ~self._resetting
         terminated, truncated = terminated & valid, truncated & valid
         done = terminated | truncated
@@ -101,12 +104,22 @@ class NativeVectorEnv(VectorEnvironment):
         begins = self._write_successors(batch, done, infos)
         return self._outcome(
             action,
-            _interventions(infos, valid) if infos else (),
+            self._interventions(infos, valid) if infos else (),
             terminated,
             truncated,
             valid,
             begins=begins,
         )
+
+    def _interventions(self, infos: dict[str, Any], valid: NDArray[Any]) -> list[Intervention]:
+        interventions = _interventions(infos, valid)
+        if interventions and self._changes_actions:
+            fault = (
+                f"a person's action {interventions[0][1]} is in the terms inside of the wrapper "
+                f"{self._changes_actions}: put {self._changes_actions} inside of what reports it"
+            )
+            raise EnvironmentFaultError(name_of(self._envs), fault)
+        return interventions
 
     def _write_successors(self, batch: Any, done: NDArray[Any], infos: dict[str, Any]) -> bool:
         """Write the successors, and the beginnings where some are at hand, which is returned."""
@@ -141,6 +154,15 @@ class NativeVectorEnv(VectorEnvironment):
         self._guard.call(self._envs.close)
 
 
+def _changes_actions(envs: VectorEnv) -> str:
+    """The name of a wrapper of vectors that changes actions; "" if there is none."""
+    while isinstance(envs, gym.vector.VectorWrapper):
+        if isinstance(envs, gym.vector.VectorActionWrapper):
+            return type(envs).__name__
+        envs = envs.env
+    return ""
+
+
 def _interventions(infos: dict[str, Any], valid: NDArray[Any]) -> list[Intervention]:
     """The interventions in a vector's infos: arrays, each with a mask ``_NAME`` beside it."""
     names = [name for name in INTERVENTION_KEYS if name in infos]
@@ -173,6 +195,12 @@ def make_vector(
             config.id,
             "its vector form takes no env.wrappers or env.frame_stack; "
             "set env.vectorization to 'loop'",
+        )
+    if config.reset_options:
+        raise UnknownEnvironmentError(
+            config.id,
+            "its vector form begins episodes by itself, without env.reset_options; set "
+            "env.vectorization to 'loop'",
         )
     if config.vectorization == "envpool":
         return EnvPoolVector(config, count)
@@ -209,7 +237,7 @@ class EnvPoolVector(VectorEnv):
     def __init__(self, config: EnvConfig, count: int) -> None:
         self._id = config.id
         self.num_envs = count
-        self._task = config.id.removeprefix("ALE/")
+        self._task = config.name.removeprefix("ALE/")
         self._kwargs = dict(config.kwargs)
         if config.max_episode_steps is not None:
             self._kwargs["max_episode_steps"] = config.max_episode_steps
@@ -270,7 +298,7 @@ def has_vector_form(config: EnvConfig, allow_import: AllowImport | None) -> bool
     """True if an environment may have a vector form of its own, as it is wrapped."""
     spec = find_spec(config, allow_import)
     wrapped = spec.additional_wrappers or config.wrappers or config.frame_stack
-    return spec.vector_entry_point is not None and not wrapped
+    return spec.vector_entry_point is not None and not wrapped and not config.reset_options
 
 
 def make_native_vector(
@@ -352,10 +380,11 @@ class SingleOfVector(gym.Env[Any, Any]):
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         actions = np.asarray([action], dtype=self.vector.single_action_space.dtype)
         batch, rewards, terminated, truncated, infos = self.vector.step(actions)
+        (reward,) = read_vector_rewards(name_of(self.vector), rewards, 1)
         over = bool(terminated[0]), bool(truncated[0])
         if self._mode is AutoresetMode.SAME_STEP and any(over):
             batch = final_observations(self.vector, infos)
-        return row_of_batch(batch, 0), float(rewards[0]), *over, infos
+        return row_of_batch(batch, 0), float(reward), *over, infos
 
     def render(self) -> Any:  # gymnasium's word for it
         frames = self.vector.render()

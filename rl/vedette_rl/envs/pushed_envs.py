@@ -194,6 +194,8 @@ class PushedEnvs(VectorEnvironment):
 
     def _fill(self, into: NDArray[Any], name: str, value: Any) -> None:
         array = np.asarray(value)
+        if array.size == 1 and not self._shape and not isinstance(value, list | tuple):
+            array = array.reshape(())
         if array.shape != self._shape:
             expected = f"of shape {self._shape}" if self._shape else "a single one"
             raise ValueError(f"{name} of shape {array.shape}, expected {expected}")

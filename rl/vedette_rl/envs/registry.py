@@ -17,6 +17,7 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 
 from vedette_rl.envs.config import UNNAMED, EnvConfig
+from vedette_rl.envs.foreign_environments import explain_foreign
 from vedette_rl.errors import ImportNotAllowedError, UnknownEnvironmentError
 from vedette_rl.import_by_name import describe_import_failure, import_named_module
 
@@ -69,7 +70,8 @@ def _own_spec(config: EnvConfig, module: Any) -> EnvSpec:
     if maker is None:
         raise UnknownEnvironmentError(config.id, _describe_module(config, module))
     if not is_environment_maker(maker):
-        why = "it is no class of gymnasium.Env and no function that makes one"
+        foreign = explain_foreign(maker) if inspect.isclass(maker) else ""
+        why = f"it is no class of gymnasium.Env and no function that makes one{foreign}"
         raise UnknownEnvironmentError(config.id, why)
     home = maker.__module__
     # Allowing a package allows what is defined in it, and not what it has imported.

@@ -64,7 +64,10 @@ def observation_columns(space: gym.Space[Any]) -> tuple[ObservationColumn, ...]:
     Raises:
         SpaceLayoutError: a part has no fixed shape, or two parts would be one column.
     """
-    leaves = tuple(_leaves(space, "obs", ()))
+    try:
+        leaves = tuple(_leaves(space, "obs", ()))
+    except _NoArrayError as error:
+        raise _refuse_part(space, *error.args) from None
     names = [leaf.name for leaf in leaves]
     for name in names:
         if names.count(name) > 1:
@@ -72,6 +75,40 @@ def observation_columns(space: gym.Space[Any]) -> tuple[ObservationColumn, ...]:
     if not leaves:
         raise SpaceLayoutError("observation", space, "it holds no array")
     return leaves
+
+
+class _NoArrayError(Exception):
+    """A part of an observation is no array of a fixed shape: its path and its space."""
+
+
+def _refuse_part(
+    space: gym.Space[Any], path: tuple[Any, ...], part: gym.Space[Any]
+) -> SpaceLayoutError:
+    """The refusal of an observation that is, or has, something else than arrays."""
+    is_text = isinstance(part, gs.Text) or (part.dtype is not None and part.dtype.kind in "SU")
+    what = "text" if is_text else f"a {type(part).__name__}, of no fixed shape"
+    fix = "name a wrapper in env.wrappers that makes it an array"
+    kept = [str(key) for key, inner in _parts(space) if _is_laid_out(inner)]
+    if type(part).__module__.partition(".")[0] == "minigrid":
+        fix = 'leave it out by env.wrappers=["minigrid.wrappers:ImgObsWrapper"]'
+    elif len(path) == 1 and kept:
+        keys = f"kwargs = {{filter_keys = {kept}}}"
+        name = "gymnasium.wrappers:FilterObservation"
+        fix = f"leave it out by env.wrappers=[{{name = '{name}', {keys}}}], or {fix}"
+    name = type(space).__name__
+    of = f"its part {'/'.join(map(str, path))!r}" if path else "it"
+    return SpaceLayoutError("observation", name, f"{of} is {what}: {fix}")
+
+
+def _parts(space: gym.Space[Any]) -> list[tuple[Any, gym.Space[Any]]]:
+    return list(space.spaces.items()) if isinstance(space, gs.Dict) else []
+
+
+def _is_laid_out(space: gym.Space[Any]) -> bool:
+    try:
+        return bool(tuple(_leaves(space, "obs", ())))
+    except (_NoArrayError, SpaceLayoutError):
+        return False
 
 
 def _leaves(space: gym.Space[Any], name: str, path: tuple[Any, ...]) -> Iterator[ObservationColumn]:
@@ -84,7 +121,7 @@ def _leaves(space: gym.Space[Any], name: str, path: tuple[Any, ...]) -> Iterator
     elif isinstance(space, (gs.Box, gs.Discrete, gs.MultiDiscrete, gs.MultiBinary)):
         yield ObservationColumn(name, path, space, *_array("observation", space))
     else:
-        raise SpaceLayoutError("observation", space, "an array of a fixed shape is needed")
+        raise _NoArrayError(path, space)
 
 
 def _array(part: str, space: gym.Space[Any]) -> tuple[np.dtype[Any], tuple[int, ...]]:

@@ -27,6 +27,7 @@ from vedette_rl.envs.layout import (
     RewardTransform,
     find_intervention,
     read_flags,
+    read_rewards,
 )
 from vedette_rl.envs.process_guard import ProcessGuard
 from vedette_rl.envs.slow_calls import SlowCall
@@ -369,7 +370,7 @@ class _LocalEnvs(EnvGroup):
                 (row, action) for row, action in interventions if action is not None
             ]
         self.layout.write_rows(obs, seen)
-        self.reward[:count] = reward
+        self.reward[:count] = read_rewards(self.envs[0], reward)
         terminated, truncated = read_flags(self.envs[0], terminated, truncated)
         ended = True in terminated or True in truncated
         if ended or self._flagged:

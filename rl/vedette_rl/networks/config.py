@@ -14,6 +14,7 @@ from vedette_rl.settings.stored import IN_WEIGHTS
 
 Width = Annotated[int, Field(ge=1, le=16_384)]  # two such layers: 1.1 GB of weights
 Widths = Annotated[tuple[Width, ...], Field(max_length=64)]
+ImageMax = Annotated[int, Field(ge=1, le=255)]
 HiddenSizes = Annotated[Widths, Field(min_length=1)]
 
 
@@ -47,6 +48,10 @@ class NetworkConfig(AgentConfig):
     """of each image: ``nature`` has 3 layers (Mnih et al. 2015), ``drq`` 4 of 3x3 (DrQ-v2,
     arXiv:2107.09645), ``small`` 2 of 3x3; ``auto`` is ``nature`` from 36 pixels a side on, and
     ``small`` for smaller ones with channels."""
+    image_max: Annotated[dict[str, ImageMax], IN_WEIGHTS] = {}  # noqa: RUF012 - pydantic copies it
+    """what the pixels of uint8 images are divided by before their convolutions, by the image's
+    column (``obs``, or ``obs/KEY`` of a dictionary); 255 where nothing is said. A new run says the
+    largest `high` of each image's space that does not end at 255, such as planes of 0 and 1."""
     image_features: Annotated[Width, IN_WEIGHTS] = 256
     """features of each image of several parts: ``tanh(norm(linear(convolutions)))`` (256: SERL,
     arXiv:2401.16013, the authors' code; 50 in DrQ-v2)."""

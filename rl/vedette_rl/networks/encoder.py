@@ -21,7 +21,6 @@ from vedette_rl.errors import CustomNetworkError
 from vedette_rl.import_by_name import import_by_name
 from vedette_rl.networks.observation import (
     NORM_EPS,
-    PIXEL_SCALE,
     CustomInput,
     FlatPart,
     Image,
@@ -77,12 +76,12 @@ class ImageEncoder(nn.Module):
         self.features = count_features(image)
 
     def forward(self, obs: Obs) -> torch.Tensor:
-        """``(B, F)`` float32 of a uint8 image, which is scaled to [0, 1] here, on the device."""
+        """``(B, F)`` float32 of a uint8 image, which is scaled here, on the device."""
         return self.convolve(channels_first(self._image, obs[self._image.column]))
 
     def convolve(self, x_BCHW: torch.Tensor) -> torch.Tensor:
         """``(B, F)`` of uint8 pixels."""
-        x_BCHW = x_BCHW.float().mul_(PIXEL_SCALE)
+        x_BCHW = x_BCHW.float().mul_(self._image.scale)
         for convolution in self.children():
             x_BCHW = functional.relu(convolution(x_BCHW), inplace=True)
         return x_BCHW.flatten(1)

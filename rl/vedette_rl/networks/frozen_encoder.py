@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from vedette_rl.envs.vector_env import Env
 from vedette_rl.errors import CustomNetworkError, UnknownNameError
 from vedette_rl.import_by_name import import_by_name
-from vedette_rl.networks.observation import PIXEL_SCALE, ImageFeatures, find_image
+from vedette_rl.networks.observation import PIXEL_MAX, ImageFeatures, find_image, range_end
 from vedette_rl.networks.threads import load_torch_single_threaded
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class FrozenEncoder(gym.ObservationWrapper[Any, Any, Any]):
             (``fixed_input_size``) in the height and width of its ``input_size``.
         arguments: arguments by name, for the function that makes the network.
         parts: the images of a dictionary that it takes; without any, all of them.
+        image_max: what pixels are divided by: the largest that there is.
 
     Raises:
         UnknownNameError: nothing of its name can be imported.
@@ -73,6 +75,7 @@ class FrozenEncoder(gym.ObservationWrapper[Any, Any, Any]):
         network: str,
         arguments: Mapping[str, Any] | None = None,
         parts: Sequence[str] = (),
+        image_max: int = PIXEL_MAX,
     ) -> None:
         super().__init__(env)
         load_torch_single_threaded()
@@ -93,7 +96,9 @@ class FrozenEncoder(gym.ObservationWrapper[Any, Any, Any]):
         seen = env.observation_space
         self._whole = not isinstance(seen, gs.Dict)
         spaces = {"": seen} if self._whole else dict(seen.spaces)  # type: ignore[attr-defined]  # a Dict's
-        images = {part: find_image(part, space) for part, space in spaces.items()}
+        images = {
+            part: find_image(part, space, image_max=image_max) for part, space in spaces.items()
+        }
         only_images = {part: image for part, image in images.items() if image is not None}
         if not only_images:
             raise _misfit(network, f"the observation {seen} has no image")
@@ -102,6 +107,12 @@ class FrozenEncoder(gym.ObservationWrapper[Any, Any, Any]):
             raise _misfit(network, f"parts names {unknown}, and the images are {known}")
         self._images = {part: only_images[part] for part in parts or only_images}
         for part in self._images:
+            if (end := range_end(spaces[part])) != image_max:
+                warnings.warn(
+                    f"FrozenEncoder divides {part or 'the image'} by {image_max}, and its space "
+                    f"ends at {end}: kwargs.image_max = {end} divides it by that",
+                    stacklevel=2,
+                )
             shape = spaces[part].shape or ()
             spaces[part] = ImageFeatures(shape, len(self._encode(part, np.zeros(shape, np.uint8))))
         self.observation_space = spaces[""] if self._whole else gs.Dict(spaces)
@@ -142,7 +153,7 @@ class FrozenEncoder(gym.ObservationWrapper[Any, Any, Any]):
 
         with torch.inference_mode():
             x_BCHW = channels_first(self._images[part], torch.from_numpy(np.array(pixels)[None]))
-            x_BCHW = x_BCHW.float() * PIXEL_SCALE
+            x_BCHW = x_BCHW.float() * self._images[part].scale
             if self._size and x_BCHW.shape[-2:] != self._size:
                 x_BCHW = interpolate(x_BCHW, self._size, mode="bilinear", antialias=True)
             return self._features(x_BCHW)

@@ -34,7 +34,6 @@ from vedette_rl.networks.layers import (
 )
 from vedette_rl.networks.observation import (
     NORM_EPS,
-    PIXEL_SCALE,
     BuiltInInput,
     FlatPart,
     Image,
@@ -227,7 +226,7 @@ class NumpyConvolutions:
         if image.layout == "channels_last":
             x = np.moveaxis(x, -1, -3)
         x = x.reshape(len(x), image.channels, image.height, image.width)
-        x_BCHW = x.astype(np.float32) * np.float32(PIXEL_SCALE)
+        x_BCHW = x.astype(np.float32) * np.float32(image.scale)
         for weight, bias, stride in self._layers:
             x_BCHW = _convolve(x_BCHW, weight, bias, stride)
         return x_BCHW.reshape(len(x_BCHW), -1)

@@ -30,8 +30,12 @@ PixelShift = int | Literal["auto"]
 """Pixels by which images are shifted at random at most, or ``auto``: 4 of 84, in proportion."""
 
 
-PIXEL_SCALE = 1 / 255
-"""What uint8 pixels are multiplied by, in torch, in numpy and in exported graphs."""
+PIXEL_MAX = 255
+"""What the pixels of an image are divided by unless `agent.image_max` says otherwise."""
+
+PIXEL_SCALE = 1 / PIXEL_MAX
+"""What such pixels are multiplied by, in torch, in numpy and in exported graphs; `Image.scale` is
+that of an image."""
 
 SMALLEST_IMAGE = 8
 """Pixels: a shorter side is of a table rather than of a picture."""
@@ -71,6 +75,7 @@ class Image:
         width: the width of the picture.
         layout: the layout of each frame.
         convolutions: the convolutions that it goes through.
+        scale: the factor of its pixels.
     """
 
     column: str
@@ -79,6 +84,7 @@ class Image:
     width: int
     layout: Literal["channels_first", "channels_last", "no_channels"]
     convolutions: Convolutions = CONVOLUTIONS["nature"]
+    scale: float = PIXEL_SCALE
 
     @property
     def features(self) -> int:
@@ -186,7 +192,12 @@ def _flat_part(agent: str, column: str, space: gym.Space[Any]) -> FlatPart:
             )
 
 
-def find_image(column: str, space: gym.Space[Any], convolutions: str = "auto") -> Image | None:
+def find_image(
+    column: str,
+    space: gym.Space[Any],
+    convolutions: str = "auto",
+    image_max: int = PIXEL_MAX,
+) -> Image | None:
     """The image that a column is; None where it is something else.
 
     An image is a uint8 Box of two or three dimensions. Of the first and the last axis of three, the
@@ -198,6 +209,7 @@ def find_image(column: str, space: gym.Space[Any], convolutions: str = "auto") -
         convolutions: the convolutions that it is to go through, which must leave something of it;
             ``auto``: the first of ``nature`` and ``small`` that do. Without channels it is a
             picture only where it is large enough for the first: a smaller one may be any table.
+        image_max: what its pixels are divided by.
     """
     if not isinstance(space, spaces.Box) or space.dtype != np.uint8:
         return None
@@ -215,8 +227,15 @@ def find_image(column: str, space: gym.Space[Any], convolutions: str = "auto") -
         names = ["nature"] if image.layout == "no_channels" else ["nature", "small"]
     if min(image.height, image.width) < SMALLEST_IMAGE:
         return None
-    fitting = (replace(image, convolutions=CONVOLUTIONS[name]) for name in names)
+    scale = 1 / image_max
+    fitting = (replace(image, convolutions=CONVOLUTIONS[name], scale=scale) for name in names)
     return next((image for image in fitting if image.features), None)
+
+
+def range_end(space: gym.Space[Any]) -> int:
+    """The largest value of a uint8 Box; 255 for one of zeros alone."""
+    assert isinstance(space, spaces.Box), "an image is a Box"
+    return int(space.high.max()) or PIXEL_MAX
 
 
 def choose_input(config: NetworkConfig, space: gym.Space[Any]) -> NetworkInput:
@@ -225,14 +244,15 @@ def choose_input(config: NetworkConfig, space: gym.Space[Any]) -> NetworkInput:
     Raises:
         NoImageError: `network` is ``cnn``, and no part of the observation is an image.
         InputError: `shared_cnn` is set, and the images differ in size; or `random_shift` leaves
-            little of an image.
+            little of an image; or `image_max` names none.
         UnsupportedSpaceError: it cannot take the observation.
     """
     if is_import_name(config.network):
         return CustomInput(config.network, space)
     parts = observation_parts(space)
     images_of_parts = {
-        name: find_image(name, part, config.convolutions) for name, part in parts.items()
+        name: find_image(name, part, config.convolutions, config.image_max.get(name, PIXEL_MAX))
+        for name, part in parts.items()
     }
     images = tuple(image for image in images_of_parts.values() if image)
     if config.network == "cnn" and not images:
@@ -241,6 +261,13 @@ def choose_input(config: NetworkConfig, space: gym.Space[Any]) -> NetworkInput:
         return flat_parts(config.name, space)
     for image in images:
         shift_in_pixels(image, config.random_shift)  # refuses what is too large
+    columns = [image.column for image in images]
+    for column in config.image_max:
+        if column not in columns:
+            raise InputError(
+                f"agent.image_max names {column!r}, and the images are {', '.join(columns)}: name "
+                "one of them"
+            )
     if len(parts) == 1 and not config.lone_image_is_normalized:
         return images[0]
     if config.shared_cnn and len({replace(image, column="") for image in images}) > 1:
@@ -248,7 +275,8 @@ def choose_input(config: NetworkConfig, space: gym.Space[Any]) -> NetworkInput:
             f"{name}: {parts[name]}" for name, image in images_of_parts.items() if image
         )
         raise InputError(
-            f"agent.shared_cnn takes images of one shape, not {sizes}: set agent.shared_cnn=false"
+            f"agent.shared_cnn takes images of one shape and range, not {sizes}: "
+            "set agent.shared_cnn=false"
         )
     vector = tuple(
         _flat_part(config.name, name, part)
@@ -298,6 +326,7 @@ def describe_input(config: NetworkConfig, space: gym.Space[Any]) -> str:
     said = []
     if images:
         said.append(f"{', '.join(images)} through convolutions")
+    said += [_describe_range(image, parts[image.column]) for image in odd_ranges(config, space)]
     flat = {name: part for name, part in parts.items() if name not in images}
     for name, part in flat.items():
         if isinstance(part, ImageFeatures):
@@ -305,6 +334,20 @@ def describe_input(config: NetworkConfig, space: gym.Space[Any]) -> str:
         if len(part.shape or ()) > 2 and prod(part.shape or ()) >= _MANY_NUMBERS:
             said.append(f"{name} ({part.dtype} {part.shape}) flattened: {_why_flat(config, part)}")
     return f"network input: {'; '.join(said)}" if said else ""
+
+
+def odd_ranges(config: NetworkConfig, space: gym.Space[Any]) -> tuple[Image, ...]:
+    """The images that a built-in network takes and whose space does not end at 255."""
+    parts = observation_parts(space)
+    images = images_of(choose_input(config, space))
+    return tuple(image for image in images if range_end(parts[image.column]) != PIXEL_MAX)
+
+
+def _describe_range(image: Image, space: gym.Space[Any]) -> str:
+    """One of `odd_ranges` and what it is divided by."""
+    divisor = round(1 / image.scale)
+    ends = f"{image.column}'s space ends at {range_end(space)}"
+    return f"{ends}, its pixels are divided by {divisor} (agent.image_max)"
 
 
 _MANY_NUMBERS = 1024
@@ -376,10 +419,10 @@ def describe_encoder(
     """
     match seen:
         case Image():
-            part = FlatPart(seen.column, _pixels(seen), PIXEL_SCALE)
+            part = FlatPart(seen.column, _pixels(seen), seen.scale)
             return (part,), [[part.width, _convolution_steps("encoder", seen, space)]]
         case Parts():
-            images = tuple(FlatPart(one.column, _pixels(one), PIXEL_SCALE) for one in seen.images)
+            images = tuple(FlatPart(one.column, _pixels(one), one.scale) for one in seen.images)
             branches = []
             for k, image in enumerate(seen.images):
                 name = f"image{0 if seen.shared else k}"

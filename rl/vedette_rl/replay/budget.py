@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -95,6 +95,7 @@ def check_budget(
     must_fit_memory: bool = True,
     other_space: OtherSpace | None = None,
     root: Path = ROOT,
+    smaller: Callable[[int], str] = lambda room_bytes: "lower replay.capacity",
 ) -> str:
     """Compare a need with the memory and the disk that are free.
 
@@ -106,6 +107,7 @@ def check_budget(
             the disk.
         other_space: other data that must have room, if on the same disk.
         root: the folder that has ``/proc`` and ``/sys``.
+        smaller: says how the replay fits into a room of so many bytes.
 
     Returns:
         one line for the log: the need and what is free.
@@ -119,6 +121,10 @@ def check_budget(
     more = (
         other_space.more_bytes if other_space and same_disk(other_space.directory, directory) else 0
     )
+    free_memory = available_memory(root) + (taken if in_memory else 0)
+    room = free_disk + taken - more
+    if must_fit_memory or in_memory:
+        room = min(room, free_memory)
     if need.total_bytes + more > free_disk + taken:
         # Said only where it makes the difference.
         others = ""
@@ -128,15 +134,14 @@ def check_budget(
             f"disk in {directory}",
             f"{format_bytes(need.total_bytes)}{others}",
             format_bytes(free_disk + taken),
-            "lower replay.capacity, or name a larger disk as replay.directory",
+            f"{smaller(room)}, or name a larger disk as replay.directory",
         )
-    free_memory = available_memory(root) + (taken if in_memory else 0)
     if need.total_bytes > free_memory and (must_fit_memory or in_memory):
         raise ReplayBudgetError(
             "memory",
             format_bytes(need.total_bytes),
             format_bytes(free_memory),
-            "lower replay.capacity, or name a directory on a disk as replay.directory",
+            f"{smaller(room)}, or name a directory on a disk as replay.directory",
         )
     free = f"{format_bytes(free_memory)} of memory, {format_bytes(free_disk)} in {directory}"
     return f"{need}; free: {free}"

@@ -13,6 +13,7 @@ from typing import Any, Self
 import gymnasium as gym
 
 from vedette_rl.agents.registry import agent_kind
+from vedette_rl.envs.altering_wrappers import AlteringWrapper
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.spaces import Spaces, declared_spaces
 from vedette_rl.envs.stored_spaces import spaces_from_json
@@ -33,11 +34,13 @@ class EnvironmentFacts:
         spaces: as agents see them.
         episode_bound: steps at which evaluations cut an episode, unless they are told otherwise.
         has_limit: the environment ends episodes by itself after so many steps.
+        altering: wrappers around it that change what evaluations measure.
     """
 
     spaces: Spaces
     episode_bound: int
     has_limit: bool
+    altering: tuple[AlteringWrapper, ...] = ()
 
 
 def _log_line(text: str) -> None:
@@ -156,7 +159,8 @@ class EnvironmentProbe:
             self._open = made
             answer = _examined(self._session, made)
         spaces = spaces_from_json(answer["spaces"])
-        return EnvironmentFacts(spaces, answer["episode_bound"], answer["has_limit"])
+        altering = tuple(AlteringWrapper(*wrapper) for wrapper in answer["altering"])
+        return EnvironmentFacts(spaces, answer["episode_bound"], answer["has_limit"], altering)
 
     def close(self) -> None:
         """Close the environment that is open; its process is gone."""

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from vedette_rl.envs.altering_wrappers import altering_wrappers
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.make import examine_environment, make_env, vector_of_one
 from vedette_rl.envs.registry import find_episode_bound, find_spec, step_limit
@@ -109,10 +110,11 @@ class LocalSession:
                 raise
             except (Exception, SystemExit) as e:
                 why = foreign_error_message(e)
+                fix = "fix the environment; VEDETTE_TRACEBACK=1 shows where"
+                if _lacks_options(e):
+                    fix = "its reset() needs options: set env.reset_options.KEY=VALUE"
                 raise SettingError(
-                    "env.id",
-                    f"{env_id} fails when it is made, reset and stepped: {why}",
-                    "fix the environment; VEDETTE_TRACEBACK=1 shows where",
+                    "env.id", f"{env_id} fails when it is made, reset and stepped: {why}", fix
                 ) from e
             finally:
                 self.warnings += dict.fromkeys(str(warning.message) for warning in warned)
@@ -120,6 +122,7 @@ class LocalSession:
             "spaces": spaces_to_json(spaces),
             "episode_bound": bound,
             "has_limit": step_limit(env) is not None,
+            "altering": altering_wrappers(env),
         }
 
     def _measure(self) -> Json:
@@ -152,6 +155,18 @@ class LocalSession:
             )
             prepare_steps(processor, vector_of_one(self._env, self._config, seed), seed)
         return {}
+
+
+def _lacks_options(error: BaseException) -> bool:
+    """True for an error of a `reset` that was given no options and reads them."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None or not isinstance(error, TypeError | AttributeError):
+        return False
+    frame = trace.tb_frame
+    asked = frame.f_code.co_name == "reset" and "options" in frame.f_locals
+    return asked and frame.f_locals["options"] is None and "NoneType" in str(error)
 
 
 def dtype_to_json(row: np.dtype[Any]) -> Any:

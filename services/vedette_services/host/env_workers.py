@@ -30,6 +30,7 @@ from vedette_rl.envs.layout import (
     executed_action,
     find_intervention,
     read_flags,
+    read_rewards,
 )
 from vedette_rl.envs.make import make_env
 from vedette_rl.envs.slow_calls import SlowCall
@@ -317,7 +318,8 @@ class _Worker:
         action = shared.action[i].copy()  # the environment may keep it
         result = self._env.step(action)
         self.checks = True
-        obs, shared.reward[i], terminated, truncated, info = result
+        obs, reward, terminated, truncated, info = result
+        (shared.reward[i],) = read_rewards(self._env, (reward,))
         flags = read_flags(self._env, (terminated,), (truncated,))
         (shared.terminated[i],), (shared.truncated[i],) = flags
         executed = find_intervention(info) if info else None

@@ -24,6 +24,7 @@ from vedette_services.errors import (
     ChildFailedError,
     ChildHungError,
     RunTakenOverError,
+    SamplesRejectedError,
     ServicesError,
     StartRefusedError,
     UnsavedEndError,
@@ -299,6 +300,7 @@ class Supervisor:
 
         Raises:
             RunTakenOverError: another learner has claimed the run.
+            SamplesRejectedError: most of what actors send is rejected.
         """
         log_loss(self._spec.run.loss, log, self._failures)
         self._turns.mark_turn()
@@ -309,6 +311,8 @@ class Supervisor:
             self._on_loaded()
         if phase == "done":
             return False
+        if why := self._records.ingest.read().unusable:
+            raise SamplesRejectedError(why)
         for name, child in list(self._children.items()):
             if self._start_refused(name):
                 continue
@@ -607,6 +611,7 @@ def run_learner(
         RunInUseError: another learner runs here.
         PortInUseError: the address is taken.
         ChildFailedError: a process died and would die again.
+        SamplesRejectedError: most of what actors send is rejected.
         RunMovedError: one died, and the run's directory is not where it was.
         RunTakenOverError: another learner has claimed the run.
         UnsavedEndError: the run has ended, and its end could not be written.

@@ -13,6 +13,7 @@ from vedette_protocol.limits import PAYLOAD_MAX_BYTES
 from vedette_rl.agents.exploration import exploration_ranks
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Policy, TdErrorPolicy
+from vedette_rl.envs.altering_wrappers import describe_altering, in_evaluations
 from vedette_rl.envs.spaces import Spaces, check_declared, transition_dtype
 from vedette_rl.import_by_name import import_by_name, is_import_name
 from vedette_rl.number_format import format_bytes
@@ -20,7 +21,6 @@ from vedette_rl.replay.budget import (
     OtherSpace,
     check_budget,
     free_disk_bytes,
-    replay_space,
     same_disk,
     used_disk_bytes,
 )
@@ -45,6 +45,7 @@ from vedette_services.run.replay_layout import (
     make_run_limiter,
     replay_directory,
 )
+from vedette_services.run.replay_room import describe_smaller, layout_space
 from vedette_services.run.run_files import entries_of_others
 from vedette_services.run.start import Start
 from vedette_services.status.records import status_records_bytes
@@ -84,6 +85,14 @@ def describe_evaluation_bound(config: RunConfig, probe: EnvironmentProbe) -> str
         f"ends them, evaluations cut theirs at {facts.episode_bound:,} steps "
         f"(env.max_episode_steps bounds both, {key} evaluations)"
     )
+
+
+def describe_altered_evaluations(config: RunConfig, probe: EnvironmentProbe) -> list[str]:
+    """Return the wrappers by which evaluations do not measure the environment's own returns of what
+    was learned; of an environment that is made here."""
+    if config.env.is_declared or not config.learner.eval_interval:
+        return []
+    return describe_altering(in_evaluations(probe.facts(config.env).altering, config.env))
 
 
 def describe_schedule(config: RunConfig, begins_at: int) -> str:
@@ -275,20 +284,16 @@ def check_batch(config: RunConfig, layout: ReplayLayout) -> None:
         )
 
 
-def check_space(config: RunConfig, layout: ReplayLayout, out: Path, sources: int) -> str:
+def check_space(
+    config: RunConfig, spaces: Spaces, layout: ReplayLayout, out: Path, sources: int
+) -> str:
     """Check that memory and disk have room for the run; return what it needs.
 
     Args:
         sources: bytes of the data sets that are still to be read.
     """
     replay = config.replay
-    need = replay_space(
-        layout.stored,
-        replay.capacity,
-        prioritized=replay.prioritized,
-        guard=layout.guard,
-        shared=layout.shared,
-    )
+    need = layout_space(config, layout)
     need = replace(need, rows_bytes=need.rows_bytes + sources)
     directory = replay_directory(config, out)
     maps = _maps_space(RunDirectory(out))
@@ -300,7 +305,13 @@ def check_space(config: RunConfig, layout: ReplayLayout, out: Path, sources: int
         why = f"{maps.directory} needs {more} of disk, but {free} is free"
         raise SettingError(f"--out {out}", why, "make room there, or choose another --out")
     in_memory = replay.directory is None
-    return check_budget(need, directory, must_fit_memory=in_memory, other_space=maps)
+    return check_budget(
+        need,
+        directory,
+        must_fit_memory=in_memory,
+        other_space=maps,
+        smaller=lambda room: describe_smaller(config, spaces, room - sources),
+    )
 
 
 def _maps_space(run: RunDirectory) -> OtherSpace:

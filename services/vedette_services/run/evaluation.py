@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Collection, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from vedette_rl.core import Evaluation, Policy
+from vedette_rl.envs.altering_wrappers import describe_altering
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.make import probe_environment
 from vedette_rl.envs.registry import AllowImport
@@ -21,6 +23,8 @@ from vedette_rl.exported import PolicyFile, read_policy
 from vedette_services.config.parts import EvaluationConfig
 from vedette_services.host.env_workers import ProcessEnvs
 from vedette_services.run.finished import FinishedRun, build_greedy_policy
+
+log = logging.getLogger("vedette.evaluation")
 
 _OTHER_EPISODES = 1_000_000
 """Added to the seed of a run's evaluations: the best model was selected by those episodes."""
@@ -102,6 +106,8 @@ class Playing:
             make_processes=ProcessEnvs,
         )
         with closing(evaluator):
+            for line in describe_altering(evaluator.open().description.altering):
+                log.warning("%s", line)
             found = evaluator.evaluate(policy, version)
         found = replace(found, selected="return_mean" in self.meta, fresh_seeds=self._fresh(found))
         if video is None:

@@ -30,12 +30,15 @@ from vedette_services.run.checks import (
     check_settings,
     check_space,
     check_steps,
+    describe_altered_evaluations,
     describe_evaluation_bound,
     describe_schedule,
 )
 from vedette_services.run.directory import RunDirectory
+from vedette_services.run.image_max import choose_image_max
 from vedette_services.run.initial_weights import describe_initial_weights
-from vedette_services.run.replay_layout import describe_repeats, replay_layout
+from vedette_services.run.replay_layout import replay_layout
+from vedette_services.run.replay_room import choose_frame_storage, describe_repeats
 from vedette_services.run.resume import (
     check_fresh,
     check_kind,
@@ -105,6 +108,8 @@ def _plan(
         raise SettingError("learner.device", why, "set learner.device=auto")
     spaces = probe.spaces(config.env)
     check_made(config, start, probe)
+    config = choose_image_max(config, spaces, out, start)
+    config, storage = choose_frame_storage(config, spaces, out, start)
     check_agent(config, spaces, learns=not start.custom_loop)
     check_policy(config, spaces)
     layout = replay_layout(config, spaces)
@@ -113,7 +118,7 @@ def _plan(
     check_batch(config, layout)
     point = check_resume(config, out, start, spaces, layout)
     sources = check_sources(config, out, spaces, new=start.empty_replay)
-    budget = check_space(config, layout, out, sources.bytes)
+    budget = check_space(config, spaces, layout, out, sources.bytes)
     lines = [
         *_describe_locks(out),
         *describe_kept(out, start),
@@ -127,8 +132,10 @@ def _plan(
         observation = spaces.observation
         network = describe_input(config.agent, observation)
     device = "" if start.custom_loop else describe_device(config.learner.device)
-    described = [budget, *sources.lines, device, network, describe_repeats(config, layout), *lines]
+    repeats = storage or describe_repeats(config, spaces, layout)
+    described = [budget, *sources.lines, device, network, repeats, *lines]
     described.append(describe_evaluation_bound(config, probe))
+    described += describe_altered_evaluations(config, probe)
     if not start.custom_loop:
         described.append(describe_schedule(config, point.opt_steps or 0))
     described += settings_without_effect(config, observation, in_process=start.in_process)

@@ -175,23 +175,6 @@ def declared_columns(
     return tuple(columns)
 
 
-def describe_repeats(config: RunConfig, layout: ReplayLayout) -> str:
-    """Return a line for batches so short that many observations are in two of them; else ""."""
-    frames = frame_stack_of_schema(layout.schema)
-    if frames is None:
-        return ""
-    extra = extra_frames_per_batch(config, frames.stack)
-    rows = config.actors.n_buffer
-    if extra <= REPEATS_SAID * rows:
-        return ""
-    enough = math.ceil(extra / REPEATS_SAID)
-    now, then = (f"{100 * extra / (extra + batch):.0f} %" for batch in (rows, enough))
-    return (
-        f"{now} of the observations in the replay are copies, as batches are short: "
-        f"actors.n_buffer={enough} makes that {then}"
-    )
-
-
 def batch_schema(
     row: np.dtype[Any], bounds: Mapping[str, tuple[int, int]], frames: FrameStack | None
 ) -> Schema:

@@ -112,6 +112,7 @@ class GatewayStatus:
         ended: the gateway has announced the end of the run and received the last batches.
         rejected_reason: why the last batch was rejected, but for those after the last step.
         rejecting: none was inserted since.
+        unusable: why the run is to end: most samples are rejected; "" while it goes on.
         rivals: two managers that use one id, within the last minute; "" if there are none.
         evaluating: the evaluation that a manager plays, as text; "" if none does.
         source_sizes: rows of the named sources that grow.
@@ -128,6 +129,7 @@ class GatewayStatus:
     ended: bool = False
     rejected_reason: str = ""
     rejecting: bool = False
+    unusable: str = ""
     rivals: str = ""
     env_steps: int = 0
     evaluating: str = ""

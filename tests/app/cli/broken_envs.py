@@ -57,9 +57,14 @@ class Quits(Sound):
         return super().step(action)
 
 
+class NeedsOptions(Sound):
+    def reset(self, *, seed=None, options=None):  # type: ignore[no-untyped-def]
+        return np.full(2, options["map"], np.float32), {}
+
+
 IDS = {
     f"Broken{made.__name__}-v0": made
-    for made in (NoDisplay, NoLicense, WrongShape, OldStep, ManyActions, Words)
+    for made in (NoDisplay, NoLicense, WrongShape, OldStep, ManyActions, Words, NeedsOptions)
 }
 for _id, _made in IDS.items():
     if _id not in gym.registry:

@@ -95,7 +95,14 @@ ENVIRONMENTS = [
     ),
     (
         "run --env broken_envs:BrokenWords-v0 --agent dqn",
-        "env.id: observation space Text(1, 5, ...): an array of a fixed shape is needed",
+        "env.id: observation space Text: it is text: name a wrapper in env.wrappers that makes it "
+        "an array",
+    ),
+    (
+        "run --env broken_envs:BrokenNeedsOptions-v0 --agent dqn",
+        "env.id: broken_envs:BrokenNeedsOptions-v0 fails when it is made, reset and stepped: "
+        "TypeError: 'NoneType' object is not subscriptable (broken_envs.py:62, in reset); its "
+        "reset() needs options: set env.reset_options.KEY=VALUE",
     ),
     (
         "run env.kwargs.nope=1",
@@ -225,8 +232,8 @@ CONFIGURATION = [
     ),
     (
         "run replay.capacity=100000000000",
-        "replay.capacity: the replay needs ... TB of disk in ..., but ... is free: lower "
-        "replay.capacity, or name a larger disk as replay.directory",
+        "replay.capacity: the replay needs ... TB of disk in ..., but ... is free: set "
+        "replay.capacity=..., which fits, or name a larger disk as replay.directory",
     ),
     (
         "run actors.n_buffer=1000000 actors.window_bytes=1000",

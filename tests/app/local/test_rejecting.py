@@ -1,5 +1,7 @@
-"""Where every batch of a run in one process is unsound, it is said, and not once a batch."""
+"""Where every batch of a run in one process is unsound, it is said, not once a batch, and after a
+while the run ends with the reason."""
 
+import itertools
 import logging
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,9 @@ import pytest
 from small_runs import Shown, config_of, trained  # beside this file
 
 from vedette.local import in_process as run
+from vedette_services.errors import SamplesRejectedError
+from vedette_services.run.directory import RunDirectory
+from vedette_services.run.events import read_events
 from vedette_services.status.text import summary_lines
 
 
@@ -42,3 +47,19 @@ def test_rejected_batches_are_said_at_a_bounded_rate_and_are_what_the_learner_wa
     assert summary["rejected_reason"].startswith(why)
     assert f"  rejected {why}" in "\n".join(summary_lines(summary, "runs/one"))
     assert view.waits[-1][1].startswith(f"{warm_up}; batches are rejected: column 'reward'")
+
+
+def test_a_run_whose_samples_are_all_rejected_for_ten_seconds_fails_with_a_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "_SHOW_EVERY_S", 0.5)
+    env = {"wrappers": [{"name": f"{__name__}:NeverFinite", "training_only": True}]}
+    config = config_of(env=env, stop={"max_opts": 0, "max_seconds": 100.0})
+    seconds = itertools.count(step=0.02)  # the run's own: each look at its clock
+    with pytest.raises(SamplesRejectedError, match=r"samples of 1\d s were rejected: column 'rew"):
+        trained(config, tmp_path, clock=lambda: next(seconds))
+    assert next(seconds) < 40.0
+    events, _ = read_events(RunDirectory(tmp_path).events_file)
+    assert events[-1].kind == "failed"
+    assert "rejected: column 'reward'" in events[-1].text
+    assert RunDirectory(tmp_path).newest_checkpoint() == 0

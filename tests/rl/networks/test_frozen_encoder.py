@@ -101,6 +101,14 @@ def test_pixels_are_scaled_as_the_network_was_trained() -> None:
         assert env._network.seen[-1] == (1, 3, *size)
 
 
+def test_pixels_that_do_not_end_at_255_are_divided_as_the_wrapper_is_told() -> None:
+    board = gym.spaces.Box(0, 51, IMAGE.shape, np.uint8)
+    with pytest.warns(UserWarning, match=r"by 255, .* ends at 51: kwargs\.image_max = 51"):
+        before, _ = FrozenEncoder(Cameras(board), f"{HERE}:Means").reset()
+    now, _ = FrozenEncoder(Cameras(board), f"{HERE}:Means", image_max=51).reset()
+    np.testing.assert_allclose(now, before * 5, rtol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("network", "arguments", "parts", "error", "message"),
     [

@@ -23,12 +23,14 @@ from vedette_rl.networks.observation import (
     Parts,
     choose_input,
     count_features,
+    describe_encoder,
     describe_input,
     encoder_shapes,
     find_image,
     flat_parts,
     images_of,
     observation_parts,
+    range_end,
     shift_in_pixels,
 )
 from vedette_rl.testing import sampled_obs
@@ -268,6 +270,77 @@ def test_shared_cameras_have_one_set_of_weights() -> None:
     torch.testing.assert_close(torch.cat([right, left], 1), encoder(swapped)[:, :512])
     with pytest.raises(InputError, match=r"obs/front.*obs/wrist.*shared_cnn=false"):
         choose_input(DqnConfig(shared_cnn=True), ROBOT)
+
+
+BOARD = s.Box(0, 1, (10, 10, 4), np.uint8)
+DEPTH = s.Box(0, 63, (36, 40, 3), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("space", "image_max", "divisor"),
+    [
+        (BOARD, {"obs": 1}, 1),
+        (BOARD, {}, 255),
+        (DEPTH, {"obs": 63}, 63),
+        (CAMERA, {}, 255),
+    ],
+)
+def test_images_are_divided_by_255_or_by_what_is_said_for_their_column(
+    space: s.Box, image_max: dict[str, int], divisor: int
+) -> None:
+    config = DqnConfig(image_max=image_max)
+    seen = choose_input(config, space)
+    assert isinstance(seen, Image)
+    assert seen.scale == 1 / divisor
+    (part,), _ = describe_encoder(seen, space)
+    assert part.scale == 1 / divisor  # what other languages act by
+    in_torch, in_numpy, _ = encoded(seen, space)
+    np.testing.assert_allclose(in_numpy, in_torch, rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("high", "end"), [(1, 1), (255, 255), (np.full((9, 9, 2), [1, 9]), 9), (0, 255)], ids=str
+)
+def test_a_space_ends_at_its_largest_bound(high: Any, end: int) -> None:
+    assert range_end(s.Box(0, high, (9, 9, 2), np.uint8)) == end
+
+
+def test_planes_of_0_and_1_are_encoded_as_the_same_picture_of_0_and_255() -> None:
+    config = DqnConfig(image_max={"obs": 1})
+    picture = s.Box(0, 255, BOARD.shape, np.uint8)
+    planes = sampled_obs(BOARD, 5, 0)["obs"]
+    torch.manual_seed(0)
+    encoder = build_encoder(choose_input(config, BOARD))
+    arrays = {f"encoder.{name}": p.detach().numpy() for name, p in encoder.named_parameters()}
+    of_board = numpy_encoder(choose_input(config, BOARD), arrays)({"obs": planes})
+    of_picture = numpy_encoder(choose_input(DqnConfig(), picture), arrays)({"obs": planes * 255})
+    np.testing.assert_allclose(of_board, of_picture, rtol=1e-5)
+
+
+def test_each_image_of_a_dictionary_has_its_own_range() -> None:
+    both = s.Dict(board=BOARD, depth=DEPTH)
+    ends = {"obs/board": 1, "obs/depth": 63}
+    seen = choose_input(DqnConfig(image_max=ends), both)
+    assert isinstance(seen, Parts)
+    assert [image.scale for image in seen.images] == [1, 1 / 63]
+    in_torch, in_numpy, _ = encoded(seen, both)
+    np.testing.assert_allclose(in_numpy, in_torch, rtol=1e-4, atol=2e-5)
+    same = s.Dict(a=DEPTH, b=s.Box(0, 255, DEPTH.shape, np.uint8))
+    choose_input(DqnConfig(shared_cnn=True), same)
+    with pytest.raises(InputError, match=r"images of one shape and range.*shared_cnn=false"):
+        choose_input(DqnConfig(shared_cnn=True, image_max={"obs/a": 63}), same)
+
+
+def test_a_maximum_for_no_image_is_refused() -> None:
+    with pytest.raises(InputError, match=r"image_max names 'obs/a', and the images are obs: name"):
+        choose_input(DqnConfig(image_max={"obs/a": 9}), CAMERA)
+
+
+def test_the_start_says_what_an_image_is_divided_by_that_does_not_end_at_255() -> None:
+    said = describe_input(DqnConfig(image_max={"obs/b": 63}), s.Dict(a=CAMERA, b=DEPTH))
+    assert "obs/b's space ends at 63, its pixels are divided by 63 (agent.image_max)" in said
+    assert "ends at 1, its pixels are divided by 255 (" in describe_input(DqnConfig(), BOARD)
+    assert "divided" not in describe_input(DqnConfig(), CAMERA)
 
 
 def test_one_line_says_what_goes_through_convolutions_and_what_is_flattened() -> None:

@@ -359,7 +359,7 @@ def test_without_an_axis_it_plays_one_environment_and_needs_no_declared_spaces(
                 actor.observe(reward, obs)
         with pytest.raises(SpaceLayoutError, match=r"'obs'\[\d+\] is nan, which is not finite"):
             actor.observe(1.0, np.full(4, np.nan, np.float32))
-        with pytest.raises(SpaceLayoutError, match="cannot be stored: could not convert string"):
+        with pytest.raises(SpaceLayoutError, match=r"of <U1: numbers are needed"):
             actor.observe(1.0, ["a"] * 4)
         with pytest.raises(SpaceLayoutError, match=r"is \(obs, info\), as reset\(\) returns them"):
             actor.begin(env.reset())

@@ -50,6 +50,16 @@ def test_an_atari_game_has_the_preset_of_all_and_its_own_over_it() -> None:
         assert names == ["AtariPreprocessing", "FrameStackObservation"]
 
 
+def test_a_preset_is_found_however_its_environment_is_spelled() -> None:
+    spelled = loaded(env="ale_py:ALE/Pong-v5")
+    assert spelled.agent == loaded(env="ALE/Pong-v5").agent
+    assert [wrapper.name for wrapper in spelled.env.wrappers]
+    assert spelled.env.id == "ale_py:ALE/Pong-v5"
+    assert loaded(env="gymnasium:CartPole-v1").agent == loaded(env="CartPole-v1").agent
+    of_others = loaded(env="my_pkg:CartPole-v1", agent="dqn")  # perhaps another environment
+    assert of_others.agent != loaded(env="CartPole-v1", agent="dqn").agent
+
+
 def test_an_atari_game_is_played_as_four_small_grey_pictures() -> None:
     pytest.importorskip("ale_py")
     pytest.importorskip("cv2")

@@ -20,7 +20,11 @@ from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import ModelInfo
 from vedette_rl.envs.make import environment_spaces, probe_environment
 from vedette_services.config import RunConfig, load_config
-from vedette_services.errors import EnvironmentProcessError, StartRefusedError
+from vedette_services.errors import (
+    EnvironmentProcessError,
+    SamplesRejectedError,
+    StartRefusedError,
+)
 from vedette_services.learner import supervisor
 from vedette_services.learner.evaluator import ModelEvaluation
 from vedette_services.learner.supervisor import Supervisor, _Child
@@ -28,7 +32,11 @@ from vedette_services.net.addresses import Address
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import read_events
 from vedette_services.run.model_map import ModelMapWriter
-from vedette_services.status.records import StatusRecordWriter, TrainerStatus
+from vedette_services.status.records import (
+    GatewayStatus,
+    StatusRecordWriter,
+    TrainerStatus,
+)
 
 HOUR = 3600.0
 
@@ -195,6 +203,17 @@ def test_restarts_that_are_refused_for_minutes_end_the_learner(
             watching._watch(())  # type: ignore[arg-type]  # likewise
     finally:
         watching._end_children()
+
+
+def test_a_run_that_gains_no_samples_ends_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watching = supervisor_with(Forks(0), tmp_path, monkeypatch)
+    ingest = StatusRecordWriter(watching._spec.run.ingest_map, GatewayStatus)
+    ingest.write(GatewayStatus(unusable="9 of the 9 samples of 10 s were rejected: NaN"))
+    with pytest.raises(SamplesRejectedError, match="NaN; fix the environment, or wrap it"):
+        watching._watch(())  # type: ignore[arg-type]  # nobody stops it
+    watching._end_children()
 
 
 @pytest.mark.slow

@@ -52,6 +52,19 @@ def make_run(out: Path, config: RunConfig) -> RunDirectory:
     return run
 
 
+def test_a_start_says_which_wrappers_change_what_evaluations_measure(tmp_path: Path) -> None:
+    name = "gymnasium.wrappers:NormalizeReward"
+
+    def said(training_only: str) -> list[str]:
+        wrapper = f"[{{name = '{name}', training_only = {training_only}}}]"
+        lines = lines_of_start(config_of(f"env.wrappers={wrapper}"), tmp_path / "run")
+        return [line for line in lines if "NormalizeReward" in line]
+
+    (line,) = said("false")
+    assert line.startswith("the wrapper NormalizeReward scales rewards by statistics")
+    assert said("true") == []
+
+
 def refusal(config: RunConfig, out: Path, **how: bool) -> str:
     with pytest.raises(UsageError) as refused:
         lines_of_start(config, out, **how)
@@ -500,11 +513,13 @@ def test_a_replay_of_the_other_storage_is_refused_with_what_goes_on_with_it(
         ),
     )
     make_run(tmp_path, config_of(*plain, env="ResumeStill-v0"))
-    said = refusal(config_of("env.frame_stack=3", env="ResumeStill-v0"), tmp_path)
+    once = ("env.frame_stack=3", "replay.frame_storage=once")
+    said = refusal(config_of(*once, env="ResumeStill-v0"), tmp_path)
     assert said.startswith("replay.frame_storage: the replay in ")
     assert "has no 'frames' apart from its rows: begin an empty " in said
     assert said.endswith("; or go on with it by replay.frame_storage=plain")
-    lines_of_start(config_of(*plain, env="ResumeStill-v0"), tmp_path)
+    for settings in (plain, plain[:1]):  # `auto` is what is there
+        lines_of_start(config_of(*settings, env="ResumeStill-v0"), tmp_path)
 
 
 def test_a_start_says_first_that_nothing_ends_the_episodes_of_training(tmp_path: Path) -> None:

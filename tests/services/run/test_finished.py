@@ -86,6 +86,23 @@ def test_eval_plays_other_episodes_than_those_by_which_the_best_model_was_select
     assert "selected by these episodes" in capsys.readouterr().out
 
 
+def test_eval_says_which_wrappers_it_measures_through(
+    run: Path,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    env = {"id": "CartPole-v1", "wrappers": ["gymnasium.wrappers:NormalizeReward"]}
+    agent = {"name": "dqn", "hidden_sizes": [8]}
+    wrapped = RunConfig.model_validate({"env": env, "agent": agent})
+    write_config(wrapped, run / "config.toml")
+    with pytest.raises(SystemExit):
+        main(["eval", str(run), "--episodes", "1", "--json"])
+    assert "the wrapper NormalizeReward scales rewards" in caplog.text
+    json.loads(capsys.readouterr().out)
+
+
 def test_eval_plays_a_checkpoint_and_records_it(
     run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -46,8 +46,15 @@ def preset_agent(env_id: str) -> str | None:
     return None
 
 
+_REGISTERED_BY = frozenset({"gymnasium", "ale_py"})
+"""Packages under whose names presets are made: ``ale_py:ALE/Pong-v5`` is ``ALE/Pong-v5``."""
+
+
 def _names(agent: str, env_id: str) -> list[str]:
     """The presets that may speak of a pair, the most general first."""
+    module, _, name = env_id.rpartition(":")
+    if module.partition(".")[0] in _REGISTERED_BY:
+        env_id = name
     namespace, _, _ = env_id.rpartition("/")
     own = f"{agent}-{env_id.replace('/', '_')}"
     return [f"{agent}-{namespace}", own] if namespace else [own]

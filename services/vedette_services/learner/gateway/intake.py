@@ -61,12 +61,14 @@ class ValidatedBatches:
     Args:
         managers: the senders of the batches.
         rows_by_version: valid rows, by the version of the model that made them.
+        rows_by_manager: valid rows, by their sender.
     """
 
     blocks: list[Block] = field(default_factory=list)
     invalid: list[InvalidBatch] = field(default_factory=list)
     managers: set[str] = field(default_factory=set)
     rows_by_version: Counter[int] = field(default_factory=Counter)
+    rows_by_manager: Counter[str] = field(default_factory=Counter)
 
 
 class Intake:
@@ -149,6 +151,8 @@ class Intake:
         validated.blocks.append(block)
         for version, count in Counter([batch.version for batch in batches]).items():
             validated.rows_by_version[version] += count * block.rows
+        for manager, count in Counter([batch.manager for batch in batches]).items():
+            validated.rows_by_manager[manager] += count * block.rows
 
     def _validate_one(self, batch: Batch) -> Block:
         rows = batch.rows

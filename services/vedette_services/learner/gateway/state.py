@@ -37,6 +37,7 @@ from vedette_services.learner.gateway.flow_control import (
 from vedette_services.learner.gateway.intake import Block, Intake
 from vedette_services.learner.gateway.lag import LagMeter
 from vedette_services.learner.gateway.rate import RateMeter
+from vedette_services.learner.gateway.rejection_watch import RejectionWatch
 from vedette_services.run.ring_stamp import pack_stamp, read_stamp
 from vedette_services.status.records import GONE_AFTER_S, GatewayStatus
 from vedette_services.status.status import Rates, ReplayStatus, Samples
@@ -115,6 +116,9 @@ class GatewayState:
         """Why the last batch was rejected."""
         self.rejecting = False
         """The last batch was rejected: none was inserted since."""
+        self.unusable = ""
+        """Why the run gains no samples any more; it stays."""
+        self._rejection_watch = RejectionWatch()
         self.log_lines = LogLines(_LOG_LINES_A_TICK)
         self.dirty = False  # the ledger holds something that the ring has not committed
         self._rows_per_batch = rows_per_batch
@@ -233,9 +237,11 @@ class GatewayState:
             self.fleet.on_batch(manager, now)
         for version, rows in validated.rows_by_version.items():
             self.lag.on_inserted(version, self.position.version, rows, self._rates_clock(now))
+        for manager, rows in validated.rows_by_manager.items():
+            self._rejection_watch.on_inserted(manager, rows)
         for batch, error in validated.invalid:
             self.ledger.reject_batch(batch, str(error))
-            self._log_rejection(batch.seq, batch.manager, error)
+            self._log_rejection(batch.seq, batch.manager, batch.rows, error, now)
         if validated.blocks:
             self.rejecting = False
 
@@ -245,10 +251,13 @@ class GatewayState:
         self.ledger.settle_rejected(manager, incarnation, seq, rows, now, str(error))
         self._ack_scheduler.expedite(manager)
         self.dirty = True
-        self._log_rejection(seq, manager, error)
+        self._log_rejection(seq, manager, rows, error, now)
 
-    def _log_rejection(self, seq: int, manager: str, error: ProtocolError) -> None:
+    def _log_rejection(
+        self, seq: int, manager: str, rows: int, error: ProtocolError, now: float
+    ) -> None:
         self.rejections.add("rejected", f"batch {seq} of {manager}: {error}")
+        self._rejection_watch.on_rejected(manager, rows, str(error), self._rates_clock(now))
         self.rejected_reason = str(error)
         self.rejecting = True
 
@@ -451,6 +460,7 @@ class GatewayState:
             self.log_lines.add("warning", f"manager {manager} has been silent; it counts as gone")
         if asked := self.evaluations.tick(now, self.fleet.present):
             self._ack_scheduler.expedite(asked)
+        self.unusable = self.unusable or self._rejection_watch.judge(self.fleet.present)
 
     def admit_keys(self, keys: Collection[str]) -> None:
         """Set the names of the admitted keys; each has some places of its own."""
@@ -516,5 +526,6 @@ class GatewayState:
             ended=ended,
             rejected_reason=self.rejected_reason,
             rejecting=self.rejecting,
+            unusable=self.unusable,
             evaluating=self.evaluations.state,
         )

@@ -198,6 +198,22 @@ def test_why_batches_are_rejected_is_known_until_one_is_inserted() -> None:
     assert not state.rejecting
 
 
+def test_a_run_of_whose_samples_most_are_rejected_for_ten_seconds_is_of_no_use() -> None:
+    state = gateway(admitted=("good", "bad"))
+    for second in range(60):
+        now = float(second)
+        for manager in ("good", "bad") if second < 20 else ("bad",):
+            state.on_samples(report_frames(manager=manager), now)
+            reward = 1.0 if manager == "good" else float("nan")
+            take(state, batch_frames(second, manager=manager, reward=reward), now)
+        state.on_samples(batch_frames(60 + second, manager="bad", action=2), now)
+        state.blocks(now)
+        state.acks_due(now, 0)
+        state.tick(now)
+        assert second >= 30 or not state.unusable  # "good" counts as gone after 10 s
+    assert "samples of 10 s were rejected: column " in state.unusable
+
+
 def test_the_stamp_does_not_speak_of_batches_that_nobody_has_appended() -> None:
     state = gateway()
     state.on_samples(batch_frames(0), 1.0)
