@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from every_agent import AGENTS  # of tests/support
 
 from vedette_rl.agents.iqn.policy import IqnPolicy
 from vedette_rl.agents.registry import agent_kind
@@ -213,7 +214,11 @@ class TestSacOnCamerasAndJoints(Pair):
     action = gym.spaces.Box(-1, 1, (2,), np.float32)
 
 
-@pytest.mark.parametrize("agent", ["dqn", "iqn", "sac", "td3"])
+def test_every_agent_is_held_to_the_contracts() -> None:
+    assert {pair.agent for pair in Pair.__subclasses__()} == {*AGENTS}
+
+
+@pytest.mark.parametrize("agent", AGENTS)
 def test_no_default_makes_an_agent_that_cannot_learn(agent: str) -> None:
     """border's learning rate and batch size default to 0 and 1, its critics to one."""
     config = agent_kind(agent).config()
