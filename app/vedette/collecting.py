@@ -29,7 +29,7 @@ from vedette_rl.datasets.minari import (
     written_spec,
 )
 from vedette_rl.envs.config import EnvConfig
-from vedette_rl.envs.make import environment_spaces, make_env, stack_frames
+from vedette_rl.envs.make import make_env, stack_frames
 from vedette_rl.envs.registry import AllowImport, find_episode_bound
 from vedette_rl.envs.spaces import Spaces, agent_spaces, differing_part
 from vedette_rl.envs.vector_env import Env
@@ -203,8 +203,7 @@ def _of_run(
         "model_version": saved.model.version,
         "seed": run.config.seed,
     }
-    env = run.config.env
-    return Demonstrator(name, _acting(name, policy, environment_spaces(env)), about, env)
+    return Demonstrator(name, _acting(name, policy, run.spaces), about, run.config.env)
 
 
 def _of_file(name: str, path: Path, allow_import: Collection[str]) -> Demonstrator:

@@ -6,6 +6,7 @@ import copy
 import re
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -291,6 +292,24 @@ def environment_action_space(
     env = make_env(config, allow_import=allow_import)
     try:
         return env.action_space
+    finally:
+        env.close()
+
+
+def environment_own_spaces(config: EnvConfig, *, allow_import: AllowImport | None = None) -> Spaces:
+    """As `environment_spaces`, but for actions, which are as the environment names them, from their
+    `start`. One environment is made for both, unless they are declared.
+
+    Raises: as `probe_environment`.
+    """
+    own = config.action.build() if config.action is not None else None
+    declared = declared_spaces(config)
+    if declared is not None and own is not None:
+        return replace(declared, action=own)
+    env = make_env(config, allow_import=allow_import, check=True)
+    try:
+        spaces = examine_environment(env, config)
+        return replace(spaces, action=env.action_space if own is None else own)
     finally:
         env.close()
 

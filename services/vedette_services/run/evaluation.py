@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,9 +11,9 @@ from typing import Any
 
 from vedette_rl.core import Evaluation, Policy
 from vedette_rl.envs.config import EnvConfig
-from vedette_rl.envs.make import probe_environment
+from vedette_rl.envs.make import described_spaces
 from vedette_rl.envs.registry import AllowImport
-from vedette_rl.envs.spaces import differing_part
+from vedette_rl.envs.spaces import Spaces, declared_spaces, differing_part
 from vedette_rl.errors import ImportNotAllowedError, PolicyFileError
 from vedette_rl.evaluation.evaluator import GreedyEvaluator
 from vedette_rl.evaluation.video import EpisodeVideo, check_video_path, write_video
@@ -62,10 +62,14 @@ def evaluate_run(
         check_video_path(video)
     run = FinishedRun.open(directory, allow_import)
     saved = run.load_model(checkpoint)
-    policy = build_greedy_policy(run.config, run.spaces)
-    policy.sync_model(saved.model)
+
+    def make_policy(spaces: Spaces) -> Policy:
+        policy = build_greedy_policy(run.config, spaces)
+        policy.sync_model(saved.model)
+        return policy
+
     playing = Playing(run.config.env, run.config.evaluation, saved.meta)
-    return playing.play(policy, saved.model.version, episodes, seed, video)
+    return playing.play(make_policy, saved.model.version, episodes, seed, video)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +89,18 @@ class Playing:
 
     def play(
         self,
-        policy: Policy,
+        make_policy: Callable[[Spaces], Policy],
         version: int,
         episodes: int | None,
         seed: int | None,
         video: Path | None,
     ) -> tuple[Evaluation, int]:
+        """Play, and record the first episode where that is asked for.
+
+        Args:
+            make_policy: makes the policy for the spaces of the environments that are played, so
+                that none is made to learn of them.
+        """
         own = self.evaluation
         evaluator = GreedyEvaluator(
             self.env,
@@ -102,6 +112,8 @@ class Playing:
             make_processes=ProcessEnvs,
         )
         with closing(evaluator):
+            here = described_spaces(evaluator.open().description, self.env)
+            policy = make_policy(declared_spaces(self.env) or here)
             found = evaluator.evaluate(policy, version)
         found = replace(found, selected="return_mean" in self.meta, fresh_seeds=self._fresh(found))
         if video is None:
@@ -144,11 +156,14 @@ def evaluate_policy(
         check_video_path(video)
     found = read_policy(path, allow_import=allow_import)
     playing = played_environment(path, found, allow_import)
-    here = probe_environment(playing.env, allow_import=playing.allow_import)
-    if differing_part(here, found.agent_spaces):
-        why = f"{playing.env.id} has other spaces here than when it was trained"
-        raise PolicyFileError(path, why)
-    return playing.play(found.make_policy(), found.model.version, episodes, seed, video)
+
+    def make_policy(here: Spaces) -> Policy:
+        if differing_part(here, found.agent_spaces):
+            why = f"{playing.env.id} has other spaces here than when it was trained"
+            raise PolicyFileError(path, why)
+        return found.make_policy()
+
+    return playing.play(make_policy, found.model.version, episodes, seed, video)
 
 
 def played_environment(path: Path, found: PolicyFile, allow_import: Collection[str]) -> Playing:
