@@ -21,6 +21,7 @@ from vedette_rl.envs.layout import ObservationLayout, RewardTransform, read_flag
 from vedette_rl.envs.native_vector_env import (
     NativeVectorEnv,
     SingleOfVector,
+    VectorEnv,
     has_vector_form,
     make_native_vector,
     make_vector,
@@ -39,6 +40,7 @@ from vedette_rl.errors import (
     CannotRenderError,
     EnvironmentFaultError,
     ImportNotAllowedError,
+    SpaceLayoutError,
     UnknownEnvironmentError,
 )
 from vedette_rl.import_by_name import find_import_names
@@ -142,6 +144,7 @@ def make_vector_environment(
     *,
     allow_import: AllowImport | None = None,
     make_processes: MakeProcesses | None = None,
+    fits: Callable[[Spaces], bool] | None = None,
 ) -> VectorEnvironment:
     """Make a vector of `count` environments.
 
@@ -151,6 +154,8 @@ def make_vector_environment(
         seed: the seed of the whole vector; another actor's vector takes another.
         allow_import: see `make_env`.
         make_processes: see `make_group`.
+        fits: tells whether an environment's own vector form has the spaces of the run; None: a
+            single one is made to compare them.
 
     Raises:
         UnknownEnvironmentError, ImportNotAllowedError: as `make_env`.
@@ -166,12 +171,29 @@ def make_vector_environment(
     side_by_side = config.stepping in ("threads", "processes")
     many = count >= AUTO_VECTOR_COUNT and not side_by_side
     if config.vectorization == "auto" and many and has_vector_form(config, allow_import):
-        with closing(make_env(config, allow_import=allow_import)) as single:
-            vector = make_native_vector(single, config, count, allow_import)
+        vector = make_native_vector(config, count, allow_import)
         if vector is not None:
-            return NativeVectorEnv(vector, seed=seed, rewards=rewards)
+            if _fits(vector, fits) if fits else _is_like_single(vector, config, allow_import):
+                return NativeVectorEnv(vector, seed=seed, rewards=rewards)
+            vector.close()
     group = make_group(config, count, allow_import=allow_import, make_processes=make_processes)
     return LoopVectorEnv(group, seed=seed, rewards=rewards)
+
+
+def _fits(vector: VectorEnv, fits: Callable[[Spaces], bool]) -> bool:
+    """True if a vector form has spaces that fit."""
+    try:
+        spaces = agent_spaces(vector.single_observation_space, vector.single_action_space)
+    except SpaceLayoutError:
+        return False
+    return fits(spaces)
+
+
+def _is_like_single(vector: VectorEnv, config: EnvConfig, allow_import: AllowImport | None) -> bool:
+    """True if a vector form has the spaces of a single environment, which is made."""
+    with closing(make_env(config, allow_import=allow_import)) as single:
+        same = vector.single_observation_space == single.observation_space
+        return same and vector.single_action_space == single.action_space
 
 
 MakeProcesses = Callable[[EnvConfig, int], EnvGroup]
