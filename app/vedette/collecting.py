@@ -44,7 +44,7 @@ from vedette_services.config.loading import load_config
 from vedette_services.errors import ServicesError, UsageError, foreign_error_message
 from vedette_services.host.processes import Interrupts
 from vedette_services.host.system import vedette_version
-from vedette_services.run.evaluation import played_environment
+from vedette_services.run.evaluation import read_evaluation
 from vedette_services.run.finished import FinishedRun, build_greedy_policy
 from vedette_services.run.outcome import read_summary
 
@@ -209,7 +209,7 @@ def _of_run(
 def _of_file(name: str, path: Path, allow_import: Collection[str]) -> Demonstrator:
     policy = read_policy(path, allow_import=allow_import)
     about = {"agent": policy.config.name, "model_version": policy.model.version}
-    played = played_environment(path, policy, allow_import) if "played" in policy.meta else None
+    played = read_evaluation(path, policy, allow_import) if "played" in policy.meta else None
     make = _acting(name, policy.make_policy(), policy.agent_spaces)
     if played is None:
         return Demonstrator(name, make, about)

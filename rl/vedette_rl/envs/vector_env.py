@@ -231,7 +231,7 @@ class EnvGroup:
         self.terminated = np.zeros(count, np.bool_)
         self.truncated = np.zeros(count, np.bool_)
         self.interventions: list[Intervention] = []
-        """Of the last step."""
+        """The interventions of the last step."""
 
     def __len__(self) -> int:
         return len(self.reward)
@@ -348,7 +348,7 @@ class SerialEnvs(_LocalEnvs):
 
 
 Call = tuple[int, Callable[[], Any]]
-"""What the thread of an environment, by its number, is to call."""
+"""An environment's number, and a function for its thread to call."""
 
 _CLOSE_S = 10.0
 

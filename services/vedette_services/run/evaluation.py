@@ -68,12 +68,12 @@ def evaluate_run(
         policy.sync_model(saved.model)
         return policy
 
-    playing = Playing(run.config.env, run.config.evaluation, saved.meta)
+    playing = PolicyEvaluation(run.config.env, run.config.evaluation, saved.meta)
     return playing.play(make_policy, saved.model.version, episodes, seed, video)
 
 
 @dataclass(frozen=True, slots=True)
-class Playing:
+class PolicyEvaluation:
     """How a policy is played once more, after its run or beside it.
 
     Args:
@@ -155,7 +155,7 @@ def evaluate_policy(
     if video is not None:
         check_video_path(video)
     found = read_policy(path, allow_import=allow_import)
-    playing = played_environment(path, found, allow_import)
+    playing = read_evaluation(path, found, allow_import)
 
     def make_policy(here: Spaces) -> Policy:
         if differing_part(here, found.agent_spaces):
@@ -166,7 +166,9 @@ def evaluate_policy(
     return playing.play(make_policy, found.model.version, episodes, seed, video)
 
 
-def played_environment(path: Path, found: PolicyFile, allow_import: Collection[str]) -> Playing:
+def read_evaluation(
+    path: Path, found: PolicyFile, allow_import: Collection[str]
+) -> PolicyEvaluation:
     """Return how the policy of a file is played, which may import what is allowed.
 
     Raises:
@@ -180,7 +182,7 @@ def played_environment(path: Path, found: PolicyFile, allow_import: Collection[s
     def is_allowed(module: str) -> bool:
         return module.partition(".")[0] in allow_import
 
-    return Playing(env, evaluation, found.meta, is_allowed)
+    return PolicyEvaluation(env, evaluation, found.meta, is_allowed)
 
 
 def _played(path: Path, found: PolicyFile) -> tuple[EnvConfig, EvaluationConfig]:
