@@ -279,12 +279,22 @@ def killed_at(step: int, run: RunDirectory, planned: StartPlan) -> bool:
         os._exit(1)
 
 
-@pytest.mark.parametrize("place", ["", pytest.param("elsewhere", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("place", "stride"),
+    [
+        ("", 4),
+        pytest.param("", 1, marks=pytest.mark.slow),
+        pytest.param("elsewhere", 1, marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_kill_anywhere_in_the_start_of_a_new_replay_leaves_the_old_run_or_the_new_one(
-    tmp_path: Path, place: str
+    tmp_path: Path, place: str, stride: int
 ) -> None:
-    """Samples of two settings are never mixed, and no count is lost."""
+    """Samples of two settings are never mixed, and no count is lost.
+
+    A kill before every change of files, or before every so many.
+    """
     settings = [f"replay.directory={tmp_path / 'used' / place}"] * bool(place)
     found = set()
     before = config_of(*settings)
@@ -294,7 +304,7 @@ def test_a_kill_anywhere_in_the_start_of_a_new_replay_leaves_the_old_run_or_the_
     run_id = run.identity().run_id
     shutil.copytree(used, kept)
     planned = plan(after, run.root, new_replay=True)
-    for step in count():
+    for step in count(0, stride):
         shutil.rmtree(used)
         shutil.copytree(kept, used)
         if not killed_at(step, run, planned):
