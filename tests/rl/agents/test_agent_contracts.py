@@ -29,6 +29,9 @@ ROBOT = gym.spaces.Dict(
 RAGGED = gym.spaces.MultiDiscrete([2, 4, 3], start=[0, 1, -1])
 
 
+BATCHES: dict[tuple[type, int], dict[str, torch.Tensor]] = {}
+
+
 class Pair(AgentContract, PolicyContract):
     """An agent's two halves."""
 
@@ -44,6 +47,13 @@ class Pair(AgentContract, PolicyContract):
 
     def make_spaces(self) -> Spaces:
         return Spaces(self.observation, self.action)
+
+    def make_batch(self, seed: int) -> dict[str, torch.Tensor]:
+        """A copy of a batch that is drawn once: spaces are slow to sample."""
+        key = type(self), seed
+        if key not in BATCHES:
+            BATCHES[key] = super().make_batch(seed)
+        return {name: column.clone() for name, column in BATCHES[key].items()}
 
     def make_agent(self, seed: int) -> Agent:
         kind = agent_kind(self.agent)
