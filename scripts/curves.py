@@ -1,7 +1,7 @@
-"""Learning runs over seeds: a queue that resumes, and the tables and pictures of its results.
+"""Runs the queue of learning runs, or writes the tables and pictures of their results.
 
-Run by `scripts/curves`. Environment steps and returns are comparable under any load; seconds only
-where nothing else runs.
+`scripts/curves` starts it. Environment steps and returns are comparable under any load;
+seconds only where nothing else runs.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""The data behind the curves: evaluations for `vedette report`, and a line for each finished run.
+"""Reads and writes the data of the curves: evaluations, and a line for each finished run.
 
 docs/curves/data/STUDY/TASK.csv has the evaluations, docs/curves/data/STUDY/runs.csv the runs. A run
 is finished when it is in the latter.

@@ -1,4 +1,4 @@
-"""Pictures of docs/curves from its data, by the code of `vedette report`."""
+"""Draws the pictures of docs/curves from its data, by the code of `vedette report`."""
 
 from collections.abc import Sequence
 from typing import Any

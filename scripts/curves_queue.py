@@ -1,4 +1,4 @@
-"""The queue of learning runs: what is left, what comes next, and one run after another.
+"""Runs what is left of the learning runs, one after another.
 
 A run is a process of its own at the lowest priority with one thread. Its result is written and
 committed when it has ended, so the queue can be stopped or killed at any time: a run that was under

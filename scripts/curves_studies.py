@@ -1,4 +1,4 @@
-"""The studies of docs/curves/curves.toml: which runs there are, in which order, and their settings.
+"""Reads the studies of docs/curves/curves.toml: their runs, in order, with their settings.
 
 A study compares labels on tasks. A label is our agent under some settings, or another program. A
 run is one seed of a label on a task. The fingerprint of a run's settings covers everything that its

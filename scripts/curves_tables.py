@@ -1,4 +1,4 @@
-"""Tables of docs/curves from its data, by the statistics of `vedette report`."""
+"""Writes the tables of docs/curves from its data, by the statistics of `vedette report`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

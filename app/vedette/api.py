@@ -257,7 +257,8 @@ def train_seeds(
             plan_start(trial.config, trial.out, start, probe=probe)
     side_by_side = jobs or jobs_within(trials[0].config, in_process=in_process)
     say = _say(progress)
-    outcomes = Sweep(trials, directory, start, jobs=side_by_side, say=say).run()
+    known = probe.known()
+    outcomes = Sweep(trials, directory, start, jobs=side_by_side, say=say, known=known).run()
     good = [outcome.trial for outcome in outcomes if not outcome.status]
     return SweepResult(
         {trial.name: Result(read_summary(trial.out), trial.out) for trial in good},

@@ -29,7 +29,7 @@ from vedette_rl.datasets.minari import (
     written_spec,
 )
 from vedette_rl.envs.config import EnvConfig
-from vedette_rl.envs.make import environment_spaces, make_env, stack_frames
+from vedette_rl.envs.make import make_env, stack_frames
 from vedette_rl.envs.process_guard import ProcessGuard
 from vedette_rl.envs.registry import AllowImport, find_episode_bound
 from vedette_rl.envs.slow_calls import SlowCall
@@ -46,7 +46,7 @@ from vedette_services.config.loading import load_config
 from vedette_services.errors import ServicesError, UsageError, foreign_error_message
 from vedette_services.host.processes import Interrupts
 from vedette_services.host.system import vedette_version
-from vedette_services.run.evaluation import played_environment
+from vedette_services.run.evaluation import read_evaluation
 from vedette_services.run.finished import FinishedRun, build_greedy_policy
 from vedette_services.run.outcome import read_summary
 
@@ -205,14 +205,13 @@ def _of_run(
         "model_version": saved.model.version,
         "seed": run.config.seed,
     }
-    env = run.config.env
-    return Demonstrator(name, _acting(name, policy, environment_spaces(env)), about, env)
+    return Demonstrator(name, _acting(name, policy, run.spaces), about, run.config.env)
 
 
 def _of_file(name: str, path: Path, allow_import: Collection[str]) -> Demonstrator:
     policy = read_policy(path, allow_import=allow_import)
     about = {"agent": policy.config.name, "model_version": policy.model.version}
-    played = played_environment(path, policy, allow_import) if "played" in policy.meta else None
+    played = read_evaluation(path, policy, allow_import) if "played" in policy.meta else None
     make = _acting(name, policy.make_policy(), policy.agent_spaces)
     if played is None:
         return Demonstrator(name, make, about)

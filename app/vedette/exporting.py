@@ -7,7 +7,7 @@ import re
 import zipfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any
@@ -20,7 +20,7 @@ from vedette_rl.core.columns import SOURCE
 from vedette_rl.datasets.data_sets import MINARI
 from vedette_rl.datasets.minari import missing_packages, write_minari
 from vedette_rl.envs.config import EnvConfig
-from vedette_rl.envs.make import environment_action_space, environment_spaces
+from vedette_rl.envs.make import environment_action_space, environment_own_spaces
 from vedette_rl.exported import PolicyFile, write_numpy, write_safetensors
 from vedette_rl.replay.config import ACTORS
 from vedette_rl.replay.export import LiveRows
@@ -167,9 +167,7 @@ def export_policy(
 def policy_of(run: FinishedRun, kept: SavedModel, env: EnvConfig | None = None) -> PolicyFile:
     """The policy of a run's model, as a file would hold it."""
     meta = {"env": run.config.env.id, "played": run.played(env), **kept.meta}
-    spaces = replace(
-        environment_spaces(run.config.env), action=environment_action_space(run.config.env)
-    )
+    spaces = environment_own_spaces(run.config.env)
     return PolicyFile(run.config.agent, spaces, kept.model, meta)
 
 

@@ -109,8 +109,8 @@ if __name__ == "__main__":
     result = vedette.train(
         env="CartPole-v1",
         agent=AgentConfig(name="custom_agent:Linear", learning_rate=0.01, n_step=3),
-        learner=vedette.LearnerConfig(eval_interval=250),
-        stop=vedette.StopConfig(max_opts=500),
+        learner=vedette.LearnerConfig(eval_interval=100),
+        stop=vedette.StopConfig(max_opts=200),
         in_process=True,
     )
     print(result.summary["exit_reason"], result.summary["eval"]["best_return_mean"])

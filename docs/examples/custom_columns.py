@@ -56,7 +56,7 @@ if __name__ == "__main__":
     result = vedette.train(
         env="CartPole-v1",
         agent=AgentConfig(name="custom_columns:Sampling", learning_rate=0.01),
-        stop=vedette.StopConfig(max_opts=300),
+        stop=vedette.StopConfig(max_opts=100),
         in_process=True,
     )
     print(result.summary["exit_reason"], result.summary["samples"]["inserted"])

@@ -32,7 +32,7 @@ if __name__ == "__main__":
         learner=vedette.LearnerConfig(
             recorders=("csv", "custom_recorder:Printer"), flush_record_interval=100
         ),
-        stop=vedette.StopConfig(max_opts=500),
+        stop=vedette.StopConfig(max_opts=200),
         in_process=True,
     )
     print((result.run / "records.csv").read_text().splitlines()[0])

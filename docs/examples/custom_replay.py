@@ -27,7 +27,7 @@ if __name__ == "__main__":
     result = vedette.train(
         env="CartPole-v1",
         replay=vedette.ReplayConfig(name="custom_replay:Recent", kwargs={"draws": 3}),
-        stop=vedette.StopConfig(max_opts=200),
+        stop=vedette.StopConfig(max_opts=100),
         in_process=True,
     )
     print(result.summary["exit_reason"], result.summary["samples"]["inserted"])

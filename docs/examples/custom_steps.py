@@ -31,7 +31,7 @@ if __name__ == "__main__":
         env="CartPole-v1",
         agent=vedette.DQN(exploration=vedette.ExplorationConfig(kind="custom_steps:Greedier")),
         actors=vedette.ActorsConfig(step_processor="custom_steps:SignedRewards"),
-        stop=vedette.StopConfig(max_opts=200),
+        stop=vedette.StopConfig(max_opts=100),
         in_process=True,
     )
     print(result.summary["exit_reason"], result.summary["samples"]["inserted"])

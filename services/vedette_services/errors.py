@@ -396,7 +396,7 @@ class RunTakenOverError(RunLostError):
 
 
 class StoppedWaitingError(ServicesError):
-    """A start was asked to stop while it waited for the learner of before."""
+    """A start was asked to stop while it waited for the previous learner."""
 
     exit_status = DONE
 

@@ -3,6 +3,7 @@
 import os
 import resource
 from pathlib import Path
+from unittest.mock import Mock
 
 import gymnasium as gym
 import numpy as np
@@ -13,12 +14,14 @@ from vedette import exporting
 from vedette.cli.app import main
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Policy
+from vedette_rl.envs import make
 from vedette_rl.envs.make import probe_environment
 from vedette_rl.exported import load_policy, onnx_file, read_policy
 from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_rl.testing.inputs import ScriptedEnv
 from vedette_services.config import RunConfig, read_config, write_config
 from vedette_services.run.directory import RunDirectory
+from vedette_services.run.evaluation import evaluate_policy, evaluate_run
 from vedette_services.run.finished import FinishedRun
 
 gym.register("ExportFromTwo-v0", entry_point=ScriptedEnv)  # Discrete(3, start=2)
@@ -76,6 +79,20 @@ def test_an_exported_policy_gives_the_environments_own_actions(form: str, tmp_pa
     np.testing.assert_array_equal(load_policy(out).act(obs, explore=False), within + 2)
     np.testing.assert_array_equal(read_policy(out).make_policy().act(obs, explore=False), within)
     assert set(load_policy(out).act(obs, explore=True)) <= {2, 3, 4}
+
+
+def test_an_export_makes_one_environment_and_an_evaluation_those_that_it_plays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_run(tmp_path / "run", "dqn")
+    made = Mock(side_effect=make.make_env)
+    monkeypatch.setattr(make, "make_env", made)
+    exporting.export_policy(FinishedRun.open(tmp_path / "run"), "numpy", tmp_path / "policy")
+    assert made.call_count == 1
+    evaluate_run(tmp_path / "run", episodes=2)
+    assert made.call_count == 3
+    evaluate_policy(tmp_path / "policy", episodes=2)
+    assert made.call_count == 5
 
 
 @pytest.mark.timeout(240)

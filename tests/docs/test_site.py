@@ -58,6 +58,13 @@ def test_the_wheels_readme_links_to_the_repository() -> None:
     )
 
 
+def test_every_fault_has_a_number_of_its_own() -> None:
+    page = (DOCS / "reference" / "faults.md").read_text("utf-8")
+    numbers = re.findall(r"^\| (\d+) \|", page, re.M)
+    assert len(numbers) > 100
+    assert [number for number in set(numbers) if numbers.count(number) > 1] == []
+
+
 @cache
 def names_in(path: Path) -> frozenset[str]:
     found = ast.walk(ast.parse(path.read_text("utf-8")))

@@ -40,10 +40,11 @@ SMALL = (
     "actors.count=1",
     "actors.envs_per_actor=2",
     "learner.warmup_period=100",
+    "agent.hidden_sizes=[8]",
     "replay.capacity=2000",
-    "stop.max_opts=200",
+    "stop.max_opts=100",
 )
-EVALUATED = ("learner.eval_interval=100", "evaluation.episodes=2")
+EVALUATED = ("learner.eval_interval=40", "evaluation.episodes=2")
 
 
 def makes(tmp_path: Path, *arguments: str) -> list[int]:

@@ -64,7 +64,7 @@ def gateway(
         assert gateway.alive(), gateway.log
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def honest(gateway: GatewayProcess) -> Iterator[HonestManager]:
     honest = HonestManager(gateway)
     honest.send_some(3)

@@ -176,6 +176,7 @@ def test_a_learner_stopped_before_it_trains_says_so(daemons: Daemons) -> None:
     assert read_summary(run)["exit_reason"] == "interrupted"
 
 
+@pytest.mark.slow
 def test_the_best_model_stays_until_a_start_with_other_evaluations_has_loaded(
     daemons: Daemons,
 ) -> None:
@@ -215,7 +216,7 @@ def test_killed_processes_are_replaced_and_sigterm_to_all_ends_the_run_with_a_ch
     address = is_up(daemons, run)
     for role in ("actor", "evaluator", "gateway", "trainer", "actors"):
         kill_child(run, role)
-        flows(address, 50)
+    flows(address, 50)
     wait_for(lambda: {r for r in ROLES if daemons.alive(r)} == ROLES, "whole family")
     opt_steps = status(address)["opt_steps"]
     wait_for(lambda: status(address).get("opt_steps", 0) > opt_steps, "optimization step")

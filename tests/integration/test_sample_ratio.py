@@ -33,7 +33,7 @@ def samples_per_insert(
     ("sleep_s", "hidden", "replay"),
     [
         (0.0, 256, {"samples_per_insert": RATIO}),
-        (0.002, 8, {"samples_per_insert": RATIO}),
+        pytest.param(0.002, 8, {"samples_per_insert": RATIO}, marks=pytest.mark.slow),
         # DQN's own: batches of 32, one in 4 environment steps
         pytest.param(0.0, 8, {}, marks=pytest.mark.slow),
     ],

@@ -42,18 +42,29 @@ EVALUATED = ("cartpole", "pendulum", "begun")
 Unpack = Callable[..., Mapping[str, Any]]
 
 
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The archive, unpacked once: that takes longer than most of these tests."""
+    place = tmp_path_factory.mktemp("written")
+    with tarfile.open(WRITTEN / "runs.tar.xz") as archive:
+        archive.extractall(place, filter="data")
+    return place
+
+
 @pytest.fixture
-def unpack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Unpack:
-    """Unpacks runs and files by name, and goes where they are; returns what 9a998dc2 said."""
+def unpack(unpacked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Unpack:
+    """Copies runs and files by name, and goes where they are; returns what 9a998dc2 said."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     for module in ("numbered_env.py", "numbered_loop.py"):
         shutil.copy(WRITTEN / module, tmp_path)
 
     def unpack(*names: str) -> Mapping[str, Any]:
-        with tarfile.open(WRITTEN / "runs.tar.xz") as archive:
-            wanted = [x for x in archive if x.name.partition("/")[0] in ("recorded.json", *names)]
-            archive.extractall(tmp_path, wanted, filter="data")
+        for name in ("recorded.json", *names):
+            if (unpacked / name).is_dir():
+                shutil.copytree(unpacked / name, tmp_path / name)
+            else:
+                shutil.copy2(unpacked / name, tmp_path / name)
         recorded: Mapping[str, Any] = json.loads(Path("recorded.json").read_text())
         return recorded
 
@@ -117,6 +128,15 @@ def go_on(daemons: Daemons, run: str, *arguments: object) -> dict[str, Any]:
     allowed = ("--allow-import", "numbered_env")
     daemon = daemons.start(f"goes-on-{run}", "run", "--out", run, *allowed, *arguments)
     assert daemon.wait(180.0) == 0, daemon.log
+    return summary_of(run)
+
+
+def go_on_here(run: str, *arguments: str) -> dict[str, Any]:
+    """Resume a run of one process to its end, in this process; returns its summary."""
+    allowed = ("--allow-import", "numbered_env")
+    with pytest.raises(SystemExit) as ended:
+        main(["run", "--in-process", "--out", run, *allowed, *arguments])
+    assert ended.value.code == 0
     return summary_of(run)
 
 
@@ -286,15 +306,13 @@ def test_a_loop_of_a_users_own_goes_on(unpack: Unpack, daemons: Daemons) -> None
 
 
 @pytest.mark.parametrize(("name", "until"), [("pendulum", 260), ("begun", 220), ("recorded", 150)])
-def test_a_run_of_one_process_goes_on(
-    name: str, until: int, unpack: Unpack, daemons: Daemons
-) -> None:
+def test_a_run_of_one_process_goes_on(name: str, until: int, unpack: Unpack) -> None:
     """Its samples are counted on, though its replay is gone with its process."""
     recorded = unpack(name)["status"][name]
     (saved,) = Checkpoints(Path(name, "checkpoints"), keep=1).list()
     accounting = json.loads((saved / "meta.json").read_text())["books"]
     assert accounting["produced"] == recorded["samples"]["produced"]
-    summary = go_on(daemons, name, "--in-process", f"stop.max_env_steps={until}")
+    summary = go_on_here(name, f"stop.max_env_steps={until}")
     samples = summary["samples"]
     assert summary["epoch"] == recorded["epoch"] + 1
     assert summary["opt_steps"] > recorded["opt_steps"]
@@ -312,14 +330,12 @@ def test_a_run_of_one_process_goes_on(
 
 
 @pytest.mark.parametrize("name", ["of-the-same-settings", "of-one-step", "of-pictures"])
-def test_a_new_run_draws_from_its_rows_and_episodes(
-    name: str, unpack: Unpack, daemons: Daemons
-) -> None:
+def test_a_new_run_draws_from_its_rows_and_episodes(name: str, unpack: Unpack) -> None:
     """From as many as 9a998dc2 did; and it begins with the same weights, where it is asked to."""
     pytest.importorskip("minari")
     data = ("cartpole", "demos.npz", "collected", "loop", "loop-replay.npz", "loop-minari")
     recorded = unpack(*data)["new runs"][name]
-    summary = go_on(daemons, name, "--in-process", *recorded["arguments"])
+    summary = go_on_here(name, *recorded["arguments"])
     assert len(summary["sources"]) == len(recorded["sources"]) > 0
     for now, before in zip(summary["sources"], recorded["sources"], strict=True):
         assert now.pop("share") > 0

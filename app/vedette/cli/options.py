@@ -147,6 +147,9 @@ NewReplay = Annotated[
 Complete = Annotated[bool, typer.Option("--complete", hidden=True)]
 """The file has every key: what a run's own configuration says beside it was unset on purpose."""
 
+Known = Annotated[Path | None, typer.Option("--known", hidden=True)]
+"""A file in which a sweep says what it knows of environments, so that no trial makes one for it."""
+
 Learner = Annotated[
     str,
     typer.Option(

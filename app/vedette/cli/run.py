@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
@@ -22,6 +23,7 @@ from vedette.cli.options import (
     Fresh,
     InitFrom,
     Jobs,
+    Known,
     NewReplay,
     Out,
     Settings,
@@ -70,6 +72,7 @@ def run(
     force: Force = False,
     new_replay: NewReplay = False,
     complete: Complete = False,
+    known: Known = None,
     in_process: Annotated[
         bool,
         typer.Option(
@@ -112,10 +115,12 @@ def run(
     if jobs is not None:
         raise UsageError("--jobs: it goes with --seeds or --sweep")
     resumed = None if complete else out
-    process = ProbeProcess(say)  # first: it loads beside this process
+    # First: it loads beside this process.
+    process = ProbeProcess(say) if known is None else None
     from vedette_services.config.probing import EnvironmentProbe
 
-    with EnvironmentProbe(say, process=process) as probe:
+    facts = json.loads(known.read_text("utf-8")) if known else None
+    with EnvironmentProbe(say, process=process, known=facts) as probe:
         loaded = load_for_start(
             arguments, env, agent, settings, init_from, resumed, start, fit=fit, probe=probe
         )
@@ -241,7 +246,7 @@ def _run_sweep(
             plan_start(trial.config, trial.out, start, probe=probe)
     side_by_side = jobs or jobs_within(trials[0].config, in_process=start.in_process)
     say(f"{len(trials)} runs, {side_by_side} at a time, in {directory}")
-    whole = Sweep(trials, directory, start, jobs=side_by_side, say=say)
+    whole = Sweep(trials, directory, start, jobs=side_by_side, say=say, known=probe.known())
 
     def leave() -> None:
         whole.kill()

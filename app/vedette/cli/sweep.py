@@ -72,6 +72,7 @@ def _search(study: Study, directory: Path, jobs: int | None, start: Start) -> No
     from vedette.sweep import jobs_within
     from vedette.sweep.study import check_budget
     from vedette.sweep.study_runner import StudyRunner
+    from vedette_services.config.probing import EnvironmentProbe
     from vedette_services.host.processes import StopSignals
     from vedette_services.run.checks import check_settings
     from vedette_services.run.planning import plan_start
@@ -81,9 +82,11 @@ def _search(study: Study, directory: Path, jobs: int | None, start: Start) -> No
     for config in configs:
         check_budget(config, study.config.objective)
         check_settings(config)
-    lines = plan_start(configs[0], directory / "trial-new", start).lines
+    with EnvironmentProbe(say) as probe:
+        lines = plan_start(configs[0], directory / "trial-new", start, probe=probe).lines
     side_by_side = jobs or jobs_within(configs[0], in_process=start.in_process)
-    runner = StudyRunner(study, directory, jobs=side_by_side, start=start, say=say)
+    known = probe.known()
+    runner = StudyRunner(study, directory, jobs=side_by_side, start=start, say=say, known=known)
     for line in lines:
         say(line)
     say(f"{study.config.trials} trials, {side_by_side} at a time, in {directory}")

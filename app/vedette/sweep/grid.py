@@ -171,6 +171,7 @@ class Sweep:
         jobs: number of trials at a time.
         say: called with each line of progress.
         command: returns the command line for a command's arguments.
+        known: what a probe knows of their environments (`EnvironmentProbe.known`).
     """
 
     def __init__(
@@ -182,10 +183,11 @@ class Sweep:
         jobs: int = 1,
         say: Say = lambda _: None,
         command: Callable[..., list[str]] = daemon_command,
+        known: Mapping[str, Any] | None = None,
     ) -> None:
         self._trials = trials
         self._fresh = start.fresh
-        self._jobs = Jobs(out, jobs, start, say, command)
+        self._jobs = Jobs(out, jobs, start, say, command, known)
         self._outcomes: dict[str, TrialOutcome] = {}
 
     def run(self, stop: StopSignals | None = None) -> list[TrialOutcome]:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from vedette.local.daemons import READ_ALREADY, STOP_S, daemon_command, last_lines
 from vedette.sweep.directory import CONFIGURED, JOBS, is_trial_config
 from vedette_rl.number_format import format_clock, format_number
+from vedette_rl.storage.atomic_files import replace_file
 from vedette_services.config import RunConfig, write_config
 from vedette_services.errors import (
     DONE,
@@ -92,6 +95,8 @@ class Jobs:
         start: the kind of start of each trial; a fresh one erases runs that exist.
         say: called with each line of progress.
         command: returns the command line for a command's arguments.
+        known: what a probe knows of the trials' environments (`EnvironmentProbe.known`), so that
+            none of them makes one to learn of it.
     """
 
     def __init__(
@@ -101,12 +106,14 @@ class Jobs:
         start: Start,
         say: Say,
         command: Callable[..., list[str]] = daemon_command,
+        known: Mapping[str, Any] | None = None,
     ) -> None:
         self._out = out
         self._count = max(1, count)
         self._say = say
         self._command = command
         self._options = start.options
+        self._known = known
         self._running: list[_Running] = []
         self._began = time.monotonic()
         self._next_lines = self._began + LINE_EVERY_S
@@ -130,12 +137,25 @@ class Jobs:
             raise SettingError(f"--out {self._out}", f"{config} is not of a sweep", fix)
         write_config(trial.config, config, f"{CONFIGURED} {trial.name}")
         argv = self._command(
-            "run", str(config), "--complete", "--out", str(trial.out), *self._options
+            "run",
+            str(config),
+            "--complete",
+            "--out",
+            str(trial.out),
+            *self._options,
+            *self._hand_on(config.with_suffix(".known.json")),
         )
         environment = {**dict.fromkeys(READ_ALREADY, ""), "PYTHONUNBUFFERED": "1"}
         environment[COMMAND] = command_line()
         process = spawn(argv, environment=environment, log=self._log(trial), own_group=True)
         self._running.append(_Running(trial, process, time.time()))
+
+    def _hand_on(self, file: Path) -> list[str]:
+        """Write what is known of environments; return the options that name the file."""
+        if not self._known:
+            return []
+        replace_file(file, json.dumps(self._known).encode())
+        return ["--known", str(file)]
 
     def collect(self) -> Iterator[TrialOutcome]:
         """Yield the outcomes of the trials that have ended since the last call."""

@@ -7,11 +7,11 @@ hosts. A trial whose process has died continues in the next one that has room.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tomli_w
@@ -101,6 +101,7 @@ class StudyRunner:
         start: the kind of start of each run.
         say: called with each line of progress.
         command: returns the command line for a command's arguments.
+        known: what a probe knows of its environments (`EnvironmentProbe.known`).
 
     Raises:
         UsageError: the directory holds another study.
@@ -115,6 +116,7 @@ class StudyRunner:
         start: Start = RESUME,
         say: Say = lambda _: None,
         command: Callable[..., list[str]] = daemon_command,
+        known: Mapping[str, Any] | None = None,
     ) -> None:
         if (out / BEST).exists() and not (out / JOURNAL).exists():
             fix = "rename it, or name another folder"
@@ -123,7 +125,7 @@ class StudyRunner:
         self._file = study
         self._out = out
         self._start = start
-        self._jobs = Jobs(out, jobs, start, say, command)
+        self._jobs = Jobs(out, jobs, start, say, command, known)
         self._study = open_study(study, out)
         self._workers = Workers(out / "workers")
         self._active: list[_Active] = []

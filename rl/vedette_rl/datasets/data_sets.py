@@ -38,7 +38,7 @@ from vedette_rl.errors import DataSetError, SpaceLayoutError
 from vedette_rl.replay.export import LiveRows, StoredRows
 
 MINARI = "minari:"
-"""What the name of a Minari data set on this host begins with."""
+"""Begins the name of a Minari data set on this host."""
 
 EPISODES_AT_ONCE = 32
 """Episodes that are put through a step processor side by side."""

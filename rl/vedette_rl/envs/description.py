@@ -15,7 +15,7 @@ from vedette_rl.envs.stored_spaces import space_from_json, space_to_json
 
 @dataclass(frozen=True, slots=True)
 class EnvDescription:
-    """Of an environment that is made.
+    """The description of an environment that is made.
 
     Args:
         observation_space, action_space: as the environment names them.

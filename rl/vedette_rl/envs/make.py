@@ -7,6 +7,7 @@ import re
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -29,6 +30,7 @@ from vedette_rl.envs.layout import (
 from vedette_rl.envs.native_vector_env import (
     NativeVectorEnv,
     SingleOfVector,
+    VectorEnv,
     has_vector_form,
     make_native_vector,
     make_vector,
@@ -49,6 +51,7 @@ from vedette_rl.errors import (
     CannotRenderError,
     EnvironmentFaultError,
     ImportNotAllowedError,
+    SpaceLayoutError,
     UnknownEnvironmentError,
 )
 from vedette_rl.import_by_name import find_import_names
@@ -185,6 +188,7 @@ def make_vector_environment(
     *,
     allow_import: AllowImport | None = None,
     make_processes: MakeProcesses | None = None,
+    fits: Callable[[Spaces], bool] | None = None,
 ) -> VectorEnvironment:
     """Make a vector of `count` environments.
 
@@ -194,6 +198,8 @@ def make_vector_environment(
         seed: the seed of the whole vector; another actor's vector takes another.
         allow_import: see `make_env`.
         make_processes: see `make_group`.
+        fits: tells whether an environment's own vector form has the spaces of the run; None: a
+            single one is made to compare them.
 
     Raises:
         UnknownEnvironmentError, ImportNotAllowedError: as `make_env`.
@@ -213,14 +219,40 @@ def make_vector_environment(
     side_by_side = config.stepping in ("threads", "processes")
     many = count >= AUTO_VECTOR_COUNT and not side_by_side
     if config.vectorization == "auto" and many and has_vector_form(config, allow_import):
-        with closing(make_env(config, allow_import=allow_import, guard=guard)) as single:
-            native = guard.make(make_native_vector, single, config, count, allow_import)
-        if native is not None:
-            return NativeVectorEnv(native, seed=seed, rewards=rewards, guard=guard)
+        vector = guard.make(make_native_vector, config, count, allow_import)
+        if vector is not None:
+            if fits:
+                same = _fits(vector, fits)
+            else:
+                same = _is_like_single(vector, config, allow_import, guard)
+            if same:
+                return NativeVectorEnv(vector, seed=seed, rewards=rewards, guard=guard)
+            guard.call(vector.close)
     group = make_group(
         config, count, allow_import=allow_import, make_processes=make_processes, guard=guard
     )
     return LoopVectorEnv(group, seed=seed, rewards=rewards, makes_again=True)
+
+
+def _fits(vector: VectorEnv, fits: Callable[[Spaces], bool]) -> bool:
+    """True if a vector form has spaces that fit."""
+    try:
+        spaces = agent_spaces(vector.single_observation_space, vector.single_action_space)
+    except SpaceLayoutError:
+        return False
+    return fits(spaces)
+
+
+def _is_like_single(
+    vector: VectorEnv,
+    config: EnvConfig,
+    allow_import: AllowImport | None,
+    guard: ProcessGuard,
+) -> bool:
+    """True if a vector form has the spaces of a single environment, which is made."""
+    with closing(make_env(config, allow_import=allow_import, guard=guard)) as single:
+        same = vector.single_observation_space == single.observation_space
+        return same and vector.single_action_space == single.action_space
 
 
 MakeProcesses = Callable[[EnvConfig, int], EnvGroup]
@@ -357,6 +389,26 @@ def environment_action_space(
     env = make_env(config, allow_import=allow_import, guard=guard)
     try:
         return env.action_space
+    finally:
+        guard.call(env.close)
+
+
+def environment_own_spaces(config: EnvConfig, *, allow_import: AllowImport | None = None) -> Spaces:
+    """As `environment_spaces`, but for actions, which are as the environment names them, from their
+    `start`. One environment is made for both, unless they are declared.
+
+    Raises: as `probe_environment`.
+    """
+    own = config.action.build() if config.action is not None else None
+    declared = declared_spaces(config)
+    if declared is not None and own is not None:
+        return replace(declared, action=own)
+    guard = ProcessGuard()
+    env = make_env(config, allow_import=allow_import, check=True, guard=guard)
+    try:
+        with SlowCall("reset and stepped"):
+            spaces = guard.call(examine_environment, env, config)
+        return replace(spaces, action=env.action_space if own is None else own)
     finally:
         guard.call(env.close)
 

@@ -35,7 +35,6 @@ from vedette_rl.envs.process_guard import ProcessGuard
 from vedette_rl.envs.registry import AllowImport, find_spec
 from vedette_rl.envs.slow_calls import SlowCall
 from vedette_rl.envs.vector_env import (
-    Env,
     VectorEnvironment,
 )
 from vedette_rl.errors import EnvironmentFaultError, RlError, UnknownEnvironmentError
@@ -302,21 +301,16 @@ def has_vector_form(config: EnvConfig, allow_import: AllowImport | None) -> bool
 
 
 def make_native_vector(
-    env: Env, config: EnvConfig, count: int, allow_import: AllowImport | None
+    config: EnvConfig, count: int, allow_import: AllowImport | None
 ) -> VectorEnv | None:
-    """The vector form of `env`; None where it has none, or one of other spaces."""
+    """The vector form of an environment; None where it has none that can be played."""
     if not has_vector_form(config, allow_import):
         return None
     try:
         vector = make_vector(config, count, allow_import)
     except RlError:
         return None
-    same = (
-        vector.single_observation_space == env.observation_space
-        and vector.single_action_space == env.action_space
-        and "autoreset_mode" in (vector.metadata or {})
-    )
-    if not same:
+    if "autoreset_mode" not in (vector.metadata or {}):
         vector.close()
         return None
     return vector

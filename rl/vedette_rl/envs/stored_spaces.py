@@ -21,7 +21,7 @@ from vedette_rl.errors import SpaceLayoutError
 _SPACE_MAX = 2**26  # numbers: a file of a few bytes must not fill the memory
 
 Text = dict[str, Any]
-"""Of JSON's types."""
+"""A space as JSON."""
 
 
 def space_to_json(space: gym.Space[Any]) -> Text:

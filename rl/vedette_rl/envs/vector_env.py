@@ -241,7 +241,7 @@ class EnvGroup:
         self.terminated = np.zeros(count, np.bool_)
         self.truncated = np.zeros(count, np.bool_)
         self.interventions: list[Intervention] = []
-        """Of the last step."""
+        """The interventions of the last step."""
         self.keeps_failures = False
         """What an environment raises is kept in `failures`, and the others go on."""
         self.failures: list[tuple[int, Exception]] = []
@@ -454,7 +454,7 @@ class SerialEnvs(_LocalEnvs):
 
 
 Call = tuple[int, Callable[[], Any]]
-"""What the thread of an environment, by its number, is to call."""
+"""An environment's number, and a function for its thread to call."""
 
 _CLOSE_S = 10.0
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 Convolutions = tuple[tuple[int, int, int], ...]
-"""Of each layer: channels out, side of the kernel, stride. A ReLU follows each."""
+"""For each layer: channels out, side of the kernel, stride. A ReLU follows each."""
 
 
 CONVOLUTIONS: dict[str, Convolutions] = {

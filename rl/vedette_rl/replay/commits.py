@@ -47,7 +47,7 @@ class Commit(NamedTuple):
 
 
 NO_COMMIT = Commit(0, b"", True, b"")
-"""Of a replay that was made and never written."""
+"""The commit of a replay that was made and never written."""
 
 
 class CommitWriter:

@@ -83,10 +83,11 @@ class Checkpoints:
         """
         directory = self.root / str(opt_steps)
         write_state(directory, state, meta, throttle)
-        remove_unfinished(self.root)
-        for old in self.list()[: -self.keep]:
-            with contextlib.suppress(OSError):  # tried again at the next save
-                remove_directory(old)
+        with contextlib.suppress(OSError):  # the run was moved since: the next save finds that
+            remove_unfinished(self.root)
+            for old in self.list()[: -self.keep]:
+                with contextlib.suppress(OSError):  # tried again at the next save
+                    remove_directory(old)
         return directory
 
     def remove_leftovers(self) -> None:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 MAGIC = b"vdtnews1"
 MAGIC_UNSUMMED = b"vdtnews2"
-"""Of a file whose values have no checksum."""
+"""Begins a file whose values have no checksum."""
 
 SLOTS = 3
 HEADER_BYTES = 128

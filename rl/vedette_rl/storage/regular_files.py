@@ -72,7 +72,7 @@ def read_json(path: Path) -> Any:  # any JSON
 
 
 def parse_json(text: str | bytes) -> Any:  # any JSON
-    """What a text of JSON says.
+    """Parse a text of JSON.
 
     Raises:
         ValueError: it is not JSON, or nested too deep.

@@ -29,7 +29,7 @@ from vedette_rl.envs.failures import EnvironmentFailure
 from vedette_rl.envs.make import make_vector_environment
 from vedette_rl.envs.spaces import Spaces, check_declared, column_bounds, transition_dtype
 from vedette_rl.envs.vector_env import VectorEnvironment
-from vedette_rl.errors import RowColumnError
+from vedette_rl.errors import DeclaredSpaceError, RowColumnError
 from vedette_rl.import_by_name import is_import_name
 from vedette_rl.replay.frame_stacks import FrameStack
 from vedette_rl.rollout import ModelSource, RolloutLoop
@@ -322,14 +322,25 @@ def build_actor(
     of_run = read_peer_settings(ActorsConfig, spec.actors)
     env_seed, exploration_seed, steps_seed = spec.seeds()
     env = read_peer_settings(EnvConfig, spec.env, needed=None if vector_env is None else SPACES)
+    kind = agent_kind(spec.agent["name"])
+    agent = read_peer_settings(kind.config, spec.agent)
+
+    def fits(spaces: Spaces) -> bool:
+        try:
+            check_env(env, spaces)
+            check_schema(spaces, schema, schema_columns(schema, agent, of_run, spaces))
+        except (DeclaredSpaceError, SpecMismatchError):
+            return False
+        return True
+
     if vector_env is None:
         count = of_run.envs_per_actor
-        vector_env = make_vector_environment(env, count, env_seed, make_processes=ProcessEnvs)
+        vector_env = make_vector_environment(
+            env, count, env_seed, make_processes=ProcessEnvs, fits=fits
+        )
     check_env(env, vector_env.spaces)
     envs = len(vector_env)
     actors = of_run.model_copy(update={"envs_per_actor": envs})
-    kind = agent_kind(spec.agent["name"])
-    agent = read_peer_settings(kind.config, spec.agent)
     check_schema(
         vector_env.spaces, schema, schema_columns(schema, agent, actors, vector_env.spaces)
     )

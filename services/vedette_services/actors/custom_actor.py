@@ -24,7 +24,7 @@ from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Columns, Evaluation, act_of
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.layout import RewardTransform
-from vedette_rl.envs.make import environment_action_space, environment_spaces
+from vedette_rl.envs.make import environment_own_spaces
 from vedette_rl.envs.pushed_envs import PushedEnvs
 from vedette_rl.errors import RlError
 from vedette_services.actors.actor import ActorLoop, build_actor
@@ -356,11 +356,10 @@ class CustomLoop:
         spaces_here = self._given
         if spaces_here is None:
             try:
-                spaces = environment_spaces(env, allow_import=self._may_import)
-                action = environment_action_space(env, allow_import=self._may_import)
+                spaces = environment_own_spaces(env, allow_import=self._may_import)
             except RlError as error:
                 raise SpacesNotKnownError(env.id, str(error)) from error
-            spaces_here = spaces.observation, action
+            spaces_here = spaces.observation, spaces.action
         if self._spaces is not None and spaces_here != self._spaces:
             raise SpecMismatchError(
                 "simulator", f"the run has {spaces_here}, and it has {self._spaces}"

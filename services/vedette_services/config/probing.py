@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -16,7 +16,7 @@ from vedette_rl.agents.registry import agent_kind
 from vedette_rl.envs.altering_wrappers import AlteringWrapper
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.spaces import Spaces, declared_spaces
-from vedette_rl.envs.stored_spaces import spaces_from_json
+from vedette_rl.envs.stored_spaces import spaces_from_json, spaces_to_json
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import SettingError, UsageError, config_errors
 from vedette_services.host.env_probe import LocalSession, ProbeSession
@@ -66,6 +66,7 @@ class EnvironmentProbe:
         process: that makes the first environment, and loads already; None: started when it is
             needed.
         start: starts such a process.
+        known: what another process has found out (`known`); none of these is made for it.
     """
 
     def __init__(
@@ -74,13 +75,16 @@ class EnvironmentProbe:
         *,
         process: ProbeProcess | None = None,
         start: Callable[[Say], ProbeProcess] | None = None,
+        known: Mapping[str, Any] | None = None,
     ) -> None:
         self._say = say
         self._start = start or start_process
         self._process = process
         self._session: ProbeSession | None = None
         self._open: EnvConfig | None = None  # the environment of the session
-        self._facts: dict[str, EnvironmentFacts | UsageError] = {}
+        self._facts: dict[str, EnvironmentFacts | UsageError] = {
+            key: _facts_from_json(answer) for key, answer in (known or {}).items()
+        }
         self._costs: dict[str, StepCost | None] = {}
 
     def facts(self, env: EnvConfig) -> EnvironmentFacts:
@@ -101,6 +105,19 @@ class EnvironmentProbe:
         if isinstance(facts, UsageError):
             raise facts
         return facts
+
+    def known(self) -> dict[str, Any]:
+        """What was found out about environments, as JSON, for the probe of another process."""
+        return {
+            key: {
+                "spaces": spaces_to_json(facts.spaces),
+                "episode_bound": facts.episode_bound,
+                "has_limit": facts.has_limit,
+                "altering": [list(wrapper) for wrapper in facts.altering],
+            }
+            for key, facts in self._facts.items()
+            if isinstance(facts, EnvironmentFacts)
+        }
 
     def spaces(self, env: EnvConfig) -> Spaces:
         """The spaces of an environment: those declared, or by making one.
@@ -158,9 +175,7 @@ class EnvironmentProbe:
             self._session = LocalSession(made)
             self._open = made
             answer = _examined(self._session, made)
-        spaces = spaces_from_json(answer["spaces"])
-        altering = tuple(AlteringWrapper(*wrapper) for wrapper in answer["altering"])
-        return EnvironmentFacts(spaces, answer["episode_bound"], answer["has_limit"], altering)
+        return _facts_from_json(answer)
 
     def close(self) -> None:
         """Close the environment that is open; its process is gone."""
@@ -189,6 +204,12 @@ class EnvironmentProbe:
 def start_process(say: Say) -> ProbeProcess:
     """Start a process that makes an environment."""
     return ProbeProcess(say)
+
+
+def _facts_from_json(answer: Mapping[str, Any]) -> EnvironmentFacts:
+    spaces = spaces_from_json(answer["spaces"])
+    altering = tuple(AlteringWrapper(*wrapper) for wrapper in answer["altering"])
+    return EnvironmentFacts(spaces, answer["episode_bound"], answer["has_limit"], altering)
 
 
 def _examined(session: ProbeSession, made: EnvConfig) -> dict[str, Any]:

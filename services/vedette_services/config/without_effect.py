@@ -91,7 +91,7 @@ def _unused_by_daemons(config: RunConfig) -> Unused:
     if actors.step_processor != "her":
         yield "actors.her_goals", "actors.step_processor is not her"
     if not is_import_name(actors.step_processor):
-        yield "actors.steps_per_row", "actors.step_processor is none of your own"
+        yield "actors.steps_per_row", "actors.step_processor is not one of your own"
     if env.is_vector_form:
         yield "env.stepping", f"env.vectorization is {env.vectorization}"
     if not config.learner.eval_interval:

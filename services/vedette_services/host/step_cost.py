@@ -5,14 +5,18 @@ from __future__ import annotations
 import logging
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Literal
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from vedette_rl.envs.vector_env import Env, EnvGroup, SerialEnvs, ThreadedEnvs
+from vedette_rl.core import Columns
+from vedette_rl.envs.vector_env import Env, EnvGroup, SerialEnvs
 from vedette_services.host.system import count_waits
 
 log = logging.getLogger("vedette.config")
@@ -60,19 +64,53 @@ class StepCost:
         return f"takes {1e3 * self.seconds:.2g} ms{does}"
 
 
+class _SideBySide(SerialEnvs):
+    """An environment that is there, stepped in this thread, beside one in a thread of its own.
+
+    Args:
+        env: stays open.
+        make: makes the other one, which is made, stepped and closed in one and the same thread.
+    """
+
+    def __init__(self, env: Env, make: Callable[[], Env]) -> None:
+        self._thread = ThreadPoolExecutor(1, "environment")
+        try:
+            super().__init__([env, self._thread.submit(make).result()])
+        except BaseException:
+            self._thread.shutdown()
+            raise
+
+    def reset(
+        self, which: Sequence[int], seeds: Sequence[int | None], obs: Columns, rows: Sequence[int]
+    ) -> None:
+        for i, seed, row in zip(which, seeds, rows, strict=True):
+            reset = partial(self.envs[i].reset, seed=seed)
+            first, _ = self._thread.submit(reset).result() if i else reset()
+            self.layout.write(obs, row, first)
+
+    def step(self, actions: NDArray[Any], obs: Columns, which: Sequence[int] | None = None) -> bool:
+        other = self._thread.submit(self.envs[1].step, actions[1])
+        own = self.envs[0].step(actions[0])
+        return self._write([own, other.result()], obs)
+
+    def close(self) -> None:
+        with self._thread:
+            self._thread.submit(self.envs[1].close).result()
+
+
 def measure_step(env: Env, make: Callable[[], Env]) -> StepCost:
     """Measure a step of an environment by random actions.
 
     Args:
         env: the environment, which stays open.
-        make: makes another one. It is called only where a step is so slow that it may be worth its
-            while to step two side by side: then two more are made.
+        make: makes another one. It is called once, and only where a step is so slow that it may be
+            worth its while to step two side by side.
     """
     seconds, computes = _time_steps(SerialEnvs([env]))
     if seconds < SLOW_STEP_S:
         return StepCost(seconds, computes, overlaps=False)
     try:
-        with closing(ThreadedEnvs(make, 2)) as both:
+        with closing(_SideBySide(env, make)) as both:
             together, _ = _time_steps(both)
     except Exception as error:  # noqa: BLE001 - it may well not bear threads
         log.debug("%s does not step in threads: %s", env, error)

@@ -41,7 +41,7 @@ class DiskRoom:
         """Return what is left, measured at most `_EVERY_S` ago."""
         if now >= self._due:
             self._due = now + _EVERY_S
-            self._disk = self._judge(*self._usage())
+            self._disk = self._classify(*self._usage())
         return self._disk
 
     def _usage(self) -> tuple[int, int] | tuple[None, None]:
@@ -51,7 +51,7 @@ class DiskRoom:
             return None, None
         return usage.free, usage.total
 
-    def _judge(self, free: int | None, total: int | None) -> Disk:
+    def _classify(self, free: int | None, total: int | None) -> Disk:
         if free is None:
             return Disk()
         reserve = _RESERVE_BYTES + 2 * _size(self._checkpoints.latest())

@@ -644,7 +644,7 @@ def prepare_run(
 ) -> tuple[LearnerSpec, Callable[[], None]]:
     """Lock a run's directory, and make it ready for the processes of a start.
 
-    Args: as `run_learner` takes them; `stop` ends a wait for the learner of before.
+    Args: as `run_learner` takes them; `stop` ends a wait for the previous learner.
 
     Returns:
         What the processes are given; and what saves the settings, once the checkpoint has loaded.

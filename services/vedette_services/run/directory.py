@@ -285,7 +285,7 @@ class RunDirectory:
         self._write_identity(replace(_new_identity(), owner=self._read_owner()))
 
     def renew_id(self) -> None:
-        """Give the run another id: batches of before are not of it any more."""
+        """Give the run another id: earlier batches are no longer of it."""
         self._write_identity(replace(self.identity(), run_id=secrets.token_hex(8)))
 
     def keep_counts(self, counted: SampleAccounting) -> None:
@@ -368,7 +368,7 @@ class RunDirectory:
     # The claim: see `vedette_services.run.claim`
 
     def _claim(self, stop: Stop, *, is_locked: bool) -> None:
-        """Claim the run for this process, once the owner of before has ended, or has had its time.
+        """Claim the run for this process, once the previous owner has ended, or has had its time.
 
         Args:
             is_locked: this process has the lock.

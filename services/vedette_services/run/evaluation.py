@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,9 +13,9 @@ from typing import Any
 from vedette_rl.core import Evaluation, Policy
 from vedette_rl.envs.altering_wrappers import describe_altering
 from vedette_rl.envs.config import EnvConfig
-from vedette_rl.envs.make import probe_environment
+from vedette_rl.envs.make import described_spaces
 from vedette_rl.envs.registry import AllowImport
-from vedette_rl.envs.spaces import differing_part
+from vedette_rl.envs.spaces import Spaces, declared_spaces, differing_part
 from vedette_rl.errors import ImportNotAllowedError, PolicyFileError
 from vedette_rl.evaluation.evaluator import GreedyEvaluator
 from vedette_rl.evaluation.video import EpisodeVideo, check_video_path, write_video
@@ -66,14 +66,18 @@ def evaluate_run(
         check_video_path(video)
     run = FinishedRun.open(directory, allow_import)
     saved = run.load_model(checkpoint)
-    policy = build_greedy_policy(run.config, run.spaces)
-    policy.sync_model(saved.model)
-    playing = Playing(run.config.env, run.config.evaluation, saved.meta)
-    return playing.play(policy, saved.model.version, episodes, seed, video)
+
+    def make_policy(spaces: Spaces) -> Policy:
+        policy = build_greedy_policy(run.config, spaces)
+        policy.sync_model(saved.model)
+        return policy
+
+    playing = PolicyEvaluation(run.config.env, run.config.evaluation, saved.meta)
+    return playing.play(make_policy, saved.model.version, episodes, seed, video)
 
 
 @dataclass(frozen=True, slots=True)
-class Playing:
+class PolicyEvaluation:
     """How a policy is played once more, after its run or beside it.
 
     Args:
@@ -89,12 +93,18 @@ class Playing:
 
     def play(
         self,
-        policy: Policy,
+        make_policy: Callable[[Spaces], Policy],
         version: int,
         episodes: int | None,
         seed: int | None,
         video: Path | None,
     ) -> tuple[Evaluation, int]:
+        """Play, and record the first episode where that is asked for.
+
+        Args:
+            make_policy: makes the policy for the spaces of the environments that are played, so
+                that none is made to learn of them.
+        """
         own = self.evaluation
         evaluator = GreedyEvaluator(
             self.env,
@@ -106,8 +116,11 @@ class Playing:
             make_processes=ProcessEnvs,
         )
         with closing(evaluator):
-            for line in describe_altering(evaluator.open().description.altering):
+            description = evaluator.open().description
+            for line in describe_altering(description.altering):
                 log.warning("%s", line)
+            here = described_spaces(description, self.env)
+            policy = make_policy(declared_spaces(self.env) or here)
             found = evaluator.evaluate(policy, version)
         found = replace(found, selected="return_mean" in self.meta, fresh_seeds=self._fresh(found))
         if video is None:
@@ -149,15 +162,20 @@ def evaluate_policy(
     if video is not None:
         check_video_path(video)
     found = read_policy(path, allow_import=allow_import)
-    playing = played_environment(path, found, allow_import)
-    here = probe_environment(playing.env, allow_import=playing.allow_import)
-    if differing_part(here, found.agent_spaces):
-        why = f"{playing.env.id} has other spaces here than when it was trained"
-        raise PolicyFileError(path, why)
-    return playing.play(found.make_policy(), found.model.version, episodes, seed, video)
+    playing = read_evaluation(path, found, allow_import)
+
+    def make_policy(here: Spaces) -> Policy:
+        if differing_part(here, found.agent_spaces):
+            why = f"{playing.env.id} has other spaces here than when it was trained"
+            raise PolicyFileError(path, why)
+        return found.make_policy()
+
+    return playing.play(make_policy, found.model.version, episodes, seed, video)
 
 
-def played_environment(path: Path, found: PolicyFile, allow_import: Collection[str]) -> Playing:
+def read_evaluation(
+    path: Path, found: PolicyFile, allow_import: Collection[str]
+) -> PolicyEvaluation:
     """Return how the policy of a file is played, which may import what is allowed.
 
     Raises:
@@ -171,7 +189,7 @@ def played_environment(path: Path, found: PolicyFile, allow_import: Collection[s
     def is_allowed(module: str) -> bool:
         return module.partition(".")[0] in allow_import
 
-    return Playing(env, evaluation, found.meta, is_allowed)
+    return PolicyEvaluation(env, evaluation, found.meta, is_allowed)
 
 
 def _played(path: Path, found: PolicyFile) -> tuple[EnvConfig, EvaluationConfig]:

@@ -7,11 +7,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from local_probe import LocalProcess  # of tests/support
 
 from vedette.cli.app import main
 from vedette_services.host import probe_process
 
 Run = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def probed_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command makes its environment in this process: another takes half a second to load."""
+    monkeypatch.setattr(probe_process, "ProbeProcess", LocalProcess)
 
 
 @pytest.fixture

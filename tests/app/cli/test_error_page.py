@@ -427,17 +427,33 @@ def expected(words: str) -> str:
     return ".*".join(re.escape(part) for part in words.split("..."))
 
 
-@pytest.mark.parametrize(
-    ("command", "words"),
-    [*ENVIRONMENTS, *OWN_NAMES, *CONFIGURATION, *PLACES, *WHO_IS_THERE, *COMMAND_LINES],
-    ids=lambda value: value if " " in value and len(value) < 60 else "",
-)
-@pytest.mark.usefixtures("place")
-def test_wrong_usage_is_refused_with_these_words(vedette: Run, command: str, words: str) -> None:
+def assert_refused(vedette: Run, command: str, words: str) -> None:
     status, said = said_by(vedette, command)
     assert re.fullmatch(expected(words), said), said
     assert status == 2
     assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    ENVIRONMENTS,
+    ids=lambda value: value if " " in value and len(value) < 60 else "",
+)
+@pytest.mark.usefixtures("place")
+def test_an_environment_that_cannot_be_played_is_refused_with_these_words(
+    vedette: Run, command: str, words: str
+) -> None:
+    assert_refused(vedette, command, words)
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [*OWN_NAMES, *CONFIGURATION, *PLACES, *WHO_IS_THERE, *COMMAND_LINES],
+    ids=lambda value: value if " " in value and len(value) < 60 else "",
+)
+@pytest.mark.usefixtures("place", "probed_here")
+def test_wrong_usage_is_refused_with_these_words(vedette: Run, command: str, words: str) -> None:
+    assert_refused(vedette, command, words)
 
 
 @pytest.mark.parametrize(("command", "words"), FAILURES)
@@ -447,6 +463,7 @@ def test_a_failure_has_these_words_and_status_1(vedette: Run, command: str, word
     assert status == 1
 
 
+@pytest.mark.usefixtures("probed_here")
 def test_every_wrong_key_has_its_line_with_the_file_or_variable_that_it_stands_in(
     vedette: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -465,6 +482,7 @@ def test_every_wrong_key_has_its_line_with_the_file_or_variable_that_it_stands_i
     ]
 
 
+@pytest.mark.usefixtures("probed_here")
 def test_settings_that_contradict_each_other_are_told_beside_wrong_ones(vedette: Run) -> None:
     status, text = vedette(
         "run",
@@ -495,12 +513,14 @@ def test_settings_that_contradict_each_other_are_told_beside_wrong_ones(vedette:
         ("CartPole-v1 --agent dqn agent.nope=1", "agent.nope"),
     ],
 )
+@pytest.mark.usefixtures("probed_here")
 def test_an_unfit_environment_hides_no_other_error(vedette: Run, arguments: str, keys: str) -> None:
     status, text = vedette("run", "--env", *arguments.split())
     assert status == 2
     assert [line.split(": ")[1] for line in text.splitlines()] == keys.split()
 
 
+@pytest.mark.usefixtures("probed_here")
 def test_a_contradiction_with_a_wrong_setting_is_not_told(vedette: Run) -> None:
     _, text = vedette("run", "replay.capacity=10", "learner.warmup_period=x")
     assert text == "vedette: learner.warmup_period: must be a whole number, not 'x'\n"

@@ -132,6 +132,7 @@ def test_a_process_of_a_command_does_not_import_from_the_current_folder_first(
     (tmp_path / "json.py").write_text(f"open({str(marker)!r}, 'w').close()\n")
     command = Path(sys.executable).with_name("vedette")
     sets = ("stop.max_opts=2", "agent.hidden_sizes=[4]", "learner.warmup_period=16")
+    sets += ("learner.eval_interval=0",)
     argv = [command, "run", "--in-process", "--env", "CartPole-v1", "--out", "run", *sets]
     ended = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=100)
     assert (ended.returncode, marker.exists()) == (0, False), ended.stderr

@@ -80,6 +80,13 @@ def test_every_run_is_run_with_its_own_configuration(fakes: Any, tmp_path: Path)
     assert heard[0].endswith(f"seed-0: begins, 1 of 3, in {tmp_path / 'out' / 'seed-0'}")
 
 
+def test_what_is_known_of_environments_is_handed_on(fakes: Any, tmp_path: Path) -> None:
+    read = "(out / 'known').write_text(open(sys.argv[sys.argv.index('--known') + 1]).read())"
+    known = {"an environment": {"episode_bound": 500}}
+    assert exit_status(fakes(read, count=1, known=known).run()) == 0
+    assert json.loads((tmp_path / "out/seed-0/known").read_text()) == known
+
+
 def test_no_more_run_side_by_side_than_they_may(fakes: Any, tmp_path: Path) -> None:
     count = (
         "mark = pathlib.Path(here).parent / ('on-' + out.name); mark.touch(); time.sleep(0.3)\n"

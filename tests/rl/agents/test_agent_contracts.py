@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from every_agent import AGENTS  # of tests/support
 
 from vedette_rl.agents.iqn.policy import IqnPolicy
 from vedette_rl.agents.registry import agent_kind
@@ -28,6 +29,9 @@ ROBOT = gym.spaces.Dict(
 RAGGED = gym.spaces.MultiDiscrete([2, 4, 3], start=[0, 1, -1])
 
 
+BATCHES: dict[tuple[type, int], dict[str, torch.Tensor]] = {}
+
+
 class Pair(AgentContract, PolicyContract):
     """An agent's two halves."""
 
@@ -43,6 +47,13 @@ class Pair(AgentContract, PolicyContract):
 
     def make_spaces(self) -> Spaces:
         return Spaces(self.observation, self.action)
+
+    def make_batch(self, seed: int) -> dict[str, torch.Tensor]:
+        """A copy of a batch that is drawn once: spaces are slow to sample."""
+        key = type(self), seed
+        if key not in BATCHES:
+            BATCHES[key] = super().make_batch(seed)
+        return {name: column.clone() for name, column in BATCHES[key].items()}
 
     def make_agent(self, seed: int) -> Agent:
         kind = agent_kind(self.agent)
@@ -213,7 +224,11 @@ class TestSacOnCamerasAndJoints(Pair):
     action = gym.spaces.Box(-1, 1, (2,), np.float32)
 
 
-@pytest.mark.parametrize("agent", ["dqn", "iqn", "sac", "td3"])
+def test_every_agent_is_held_to_the_contracts() -> None:
+    assert {pair.agent for pair in Pair.__subclasses__()} == {*AGENTS}
+
+
+@pytest.mark.parametrize("agent", AGENTS)
 def test_no_default_makes_an_agent_that_cannot_learn(agent: str) -> None:
     """border's learning rate and batch size default to 0 and 1, its critics to one."""
     config = agent_kind(agent).config()

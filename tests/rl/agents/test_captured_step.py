@@ -18,7 +18,7 @@ from recorded_operations import RecordedOperations, Recording  # beside this fil
 
 from vedette_rl.agents.captured_step import CudaCapture, Due, SteppedAgent, StepResult
 from vedette_rl.agents.dqn.agent import DqnAgent
-from vedette_rl.agents.registry import agent_kind
+from vedette_rl.agents.registry import BUILT_IN, agent_kind
 from vedette_rl.core import empty_columns
 from vedette_rl.core.learning import StaticBatch
 from vedette_rl.device.loader import CpuLoader, RingLoader
@@ -62,6 +62,7 @@ PLAIN_SAC = ("sac", Spaces(VECTOR, BOX), {})
 TD3 = ("td3", Spaces(VECTOR, BOX), {})
 PIXEL_SAC = ("sac", Spaces(PIXELS, BOX), {"image_features": 8, "convolutions": "small"})
 Case = tuple[str, Spaces, dict[str, Any]]
+CASES: list[Case] = [DQN, IQN, MUNCHAUSEN, SAC, TD3]
 
 
 def build(case: Case) -> Any:
@@ -91,7 +92,11 @@ def compare(case: Case, steps: int, make_batch: Any) -> tuple[RecordedOperations
     return capture, replayed
 
 
-@pytest.mark.parametrize("case", [DQN, IQN, MUNCHAUSEN, SAC, TD3], ids=lambda case: case[0])
+def test_every_agent_is_among_the_cases() -> None:
+    assert {name for name, _, _ in CASES} == BUILT_IN.keys()
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case[0])
 def test_replayed_steps_are_those_of_python_bit_by_bit(case: Case, make_batch: Any) -> None:
     capture, _ = compare(case, 70, make_batch)
     kinds = {build(case).due(record=record) for record in (True, False)}

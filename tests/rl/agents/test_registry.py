@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
+import every_agent  # of tests/support
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -129,16 +131,15 @@ ACT_WITHOUT_TORCH = """
 import sys
 sys.modules["torch"] = None  # importing it fails
 import numpy as np
+from every_agent import spaces_for
 from gymnasium import spaces
 from vedette_rl.agents.registry import BUILT_IN
 from vedette_rl.core import ModelInfo
-from vedette_rl.envs.spaces import Spaces
 
 observation = spaces.Dict(a=spaces.Box(-1, 1, (4,), np.float32), b=spaces.Discrete(3))
 obs = {"obs/a": np.zeros((2, 4), np.float32), "obs/b": np.array([0, 2])}
 for name, kind in BUILT_IN.items():
-    box = spaces.Box(-1, 1, (2,), np.float32)
-    both = Spaces(observation, box if name in ("sac", "td3") else spaces.Discrete(2))
+    both = spaces_for(name, observation)
     policy = kind.build_policy(kind.config(), both, ranks=np.zeros(2), seed=0)
     arrays = {name: np.ones(shape, np.float32) for name, shape in policy.network.shapes.items()}
     policy.sync_model(ModelInfo(1, arrays))
@@ -148,7 +149,9 @@ for name, kind in BUILT_IN.items():
 
 
 def test_policies_on_vectors_act_without_torch() -> None:
-    subprocess.run([sys.executable, "-c", ACT_WITHOUT_TORCH], check=True, timeout=60)
+    support = Path(every_agent.__file__).parent
+    program = [sys.executable, "-c", ACT_WITHOUT_TORCH]
+    subprocess.run(program, check=True, timeout=60, cwd=support)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from vedette_rl.agents.registry import agent_kind
+from vedette_rl.agents.registry import BUILT_IN, agent_kind
 from vedette_rl.core import empty_columns
 from vedette_rl.device import ranks
 from vedette_rl.device.loader import RankLoader, make_loader
@@ -107,6 +107,10 @@ def differences(one: Any, other: Any, name: str = "") -> dict[str, float]:
         first, second = np.asarray(one, np.float64), np.asarray(other, np.float64)
         return {name: float(np.abs(first - second).max(initial=0.0))}
     return {k: v for key, a, b in pairs for k, v in differences(a, b, key).items()}
+
+
+def test_every_agent_is_among_the_cases() -> None:
+    assert {name for name, _, _ in CASES.values()} == BUILT_IN.keys()
 
 
 @pytest.mark.slow

@@ -3,13 +3,20 @@
 import re
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from vedette_rl.envs import EnvConfig, VectorEnvironment, make_vector_environment, transition_dtype
+from vedette_rl.envs import (
+    EnvConfig,
+    VectorEnvironment,
+    make,
+    make_vector_environment,
+    transition_dtype,
+)
 from vedette_rl.envs.layout import ObservationLayout, RewardTransform
 from vedette_rl.envs.native_vector_env import NativeVectorEnv
 from vedette_rl.envs.vector_env import LoopVectorEnv
@@ -309,3 +316,22 @@ def test_a_long_row_takes_the_vector_form_unless_it_is_wrapped() -> None:
     wrapped = make_vector_environment(EnvConfig(id="CartPole-v1", wrappers=(clip,)), 32, seed=0)
     assert isinstance(plain, NativeVectorEnv)
     assert isinstance(wrapped, LoopVectorEnv)
+
+
+@pytest.mark.parametrize(
+    ("fits", "kind", "singles"),
+    [
+        (lambda spaces: True, NativeVectorEnv, 0),
+        (lambda spaces: False, LoopVectorEnv, 32),
+        (None, NativeVectorEnv, 1),
+    ],
+)
+def test_who_knows_the_spaces_makes_no_single_environment_for_a_vector_form(
+    fits: Any, kind: type, singles: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Mock(side_effect=make.make_env)
+    monkeypatch.setattr(make, "make_env", made)
+    row = make_vector_environment(EnvConfig(id="CartPole-v1"), 32, seed=0, fits=fits)
+    assert isinstance(row, kind)
+    assert made.call_count == singles
+    row.close()

@@ -14,7 +14,7 @@ import pytest
 from exported_policies import CASES, IMAGE, PARTS, VECTOR, observations, original, policy_file
 from safetensors.numpy import load_file
 
-from vedette_rl.agents.registry import agent_kind
+from vedette_rl.agents.registry import BUILT_IN, agent_kind
 from vedette_rl.core import ModelInfo
 from vedette_rl.envs import Spaces
 from vedette_rl.errors import PolicyFileError, SpaceLayoutError
@@ -34,6 +34,10 @@ def written(path: Path, found: PolicyFile, form: str = "numpy") -> Path:
     with path.open("wb") as file:
         WRITERS[form](file, found)
     return path
+
+
+def test_every_agent_is_among_the_cases() -> None:
+    assert {given["name"] for given, _ in CASES.values()} == BUILT_IN.keys()
 
 
 @pytest.mark.parametrize("form", ["numpy", "safetensors"])

@@ -10,6 +10,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
+from every_agent import AGENTS, spaces_for  # of tests/support
 from torch import nn
 
 from vedette_rl.agents.registry import agent_kind
@@ -157,12 +158,10 @@ class _OfColumns(nn.Module):
         return output
 
 
-@pytest.mark.parametrize("agent", ["dqn", "iqn", "sac", "td3"])
+@pytest.mark.parametrize("agent", AGENTS)
 def test_actors_act_on_the_statistics_that_the_learner_has(agent: str) -> None:
     """In other units, with statistics in those units, an observation is the same to a policy."""
-    box = gym.spaces.Box(-1, 1, (2,), np.float32)
-    action = box if agent in ("sac", "td3") else gym.spaces.Discrete(3)
-    spaces = Spaces(gym.spaces.Box(-np.inf, np.inf, (3,), np.float32), action)
+    spaces = spaces_for(agent, gym.spaces.Box(-np.inf, np.inf, (3,), np.float32))
     kind = agent_kind(agent)
     config = kind.config(hidden_sizes=(8, 8), normalize_observations=True)
     learner = kind.build_agent(config, spaces, device="cpu", seed=0)

@@ -5,15 +5,34 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import counting_rows
 import pytest
+
+from vedette_rl.replay.ring import RingWriter
 
 if TYPE_CHECKING:
     from kinds_of_rows import Machine
 
 SUPPORT = Path(counting_rows.__file__).parent
+
+
+@pytest.fixture(autouse=True)
+def _writers_left_open(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Writers that a test leaves as a kill does: their files are closed, as a kill closes them."""
+    made: list[RingWriter] = []
+    init = RingWriter.__init__
+
+    def remember(writer: RingWriter, *arguments: Any, **settings: Any) -> None:
+        made.append(writer)
+        init(writer, *arguments, **settings)
+
+    monkeypatch.setattr(RingWriter, "__init__", remember)
+    yield
+    monkeypatch.undo()
+    for writer in made:
+        writer._held.close()
 
 
 @pytest.fixture

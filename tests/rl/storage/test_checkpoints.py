@@ -14,8 +14,9 @@ import pytest
 import torch
 
 from vedette_rl.errors import CheckpointError, CheckpointFormatError
+from vedette_rl.storage import checkpoints
 from vedette_rl.storage.checkpoints import Checkpoints, find_not_finite
-from vedette_rl.storage.state_file import FORMAT, STATE_FILE, read_state
+from vedette_rl.storage.state_file import FORMAT, STATE_FILE, read_state, write_state
 
 
 def test_the_newest_few_are_kept(tmp_path: Path) -> None:
@@ -174,6 +175,24 @@ def test_a_read_only_directory_is_said_in_one_line(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     with pytest.raises(CheckpointError, match="Permission denied"):
         Checkpoints(tmp_path, keep=1).save(1, {}, {})
+
+
+def test_a_run_that_is_renamed_while_one_is_written_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next save finds that the directory is gone, and says so."""
+    run = tmp_path / "run"
+    (run / "checkpoints").mkdir(parents=True)
+    kept = Checkpoints(run / "checkpoints", keep=1)
+
+    def write(*arguments: Any) -> None:
+        write_state(*arguments)
+        run.rename(tmp_path / "renamed")
+
+    monkeypatch.setattr(checkpoints, "write_state", write)
+    kept.save(10, {"model": {}}, {})
+    assert [path.name for path in (tmp_path / "renamed" / "checkpoints").iterdir()] == ["10"]
+    assert not run.exists()
 
 
 def test_keeping_none_is_refused(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from vedette_rl.agents.registry import BUILT_IN
+
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -49,7 +51,7 @@ def test_every_case_is_measured_once_and_a_second_call_does_what_is_missing(tmp_
     assert len(run["cases"]) == 5
     assert first["cases"].items() <= run["cases"].items()
     assert run["identity"]["device"] == "cpu"
-    assert run["checks"].keys() == {"dqn", "iqn", "sac", "td3"}
+    assert run["checks"].keys() == BUILT_IN.keys()
     assert all(check["td_errors_apart"] == 0.0 for check in run["checks"].values())
     for name, case in run["cases"].items():
         assert name in done.stdout

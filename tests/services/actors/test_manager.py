@@ -216,6 +216,7 @@ def test_a_killed_actor_is_started_again_and_nothing_arrives_twice(
     learner.close()
 
 
+@pytest.mark.slow
 def test_a_learner_that_is_killed_and_comes_back_gets_every_sample_once(
     address: Address, start: Start
 ) -> None:

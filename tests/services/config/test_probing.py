@@ -1,5 +1,6 @@
 """How environments are stepped, and by how many actors, is chosen by the measured step."""
 
+import json
 import threading
 import time
 from pathlib import Path
@@ -102,6 +103,20 @@ def test_a_step_that_waits_is_told_from_one_that_computes() -> None:
     quick = measure_step(EnvConfig(id="CartPole-v1"))
     assert quick is not None
     assert quick.computes
+
+
+def test_what_one_process_has_found_out_is_known_to_another() -> None:
+    env = EnvConfig(id=f"{__name__}:Waiting")
+    with EnvironmentProbe() as one:
+        facts = one.facts(env)
+        known = json.loads(json.dumps(one.known()))
+    made = Waiting.made
+    with EnvironmentProbe(known=known) as other:
+        assert other.facts(env) == facts
+        assert other.spaces(env) == facts.spaces
+        assert Waiting.made == made
+        other.facts(EnvConfig(id=env.id, kwargs={"wait_s": 0.02}))
+    assert Waiting.made == made + 1
 
 
 def test_the_choice_is_in_the_configuration_and_in_one_line() -> None:

@@ -3,6 +3,7 @@
 import gymnasium as gym
 import numpy as np
 import pytest
+from every_agent import AGENTS, takes_discrete  # of tests/support
 
 from vedette_rl.networks.config import NetworkConfig
 from vedette_services.config import load_config
@@ -18,14 +19,14 @@ CAMERA = gym.spaces.Dict({"camera": IMAGE, "state": FLAT})
 def unused(
     *settings: str, agent: str = "dqn", space: gym.Space = FLAT, in_process: bool = False
 ) -> list[str]:
-    env = "CartPole-v1" if agent in ("dqn", "iqn") else "Pendulum-v1"
+    env = "CartPole-v1" if takes_discrete(agent) else "Pendulum-v1"
     given = ["preset=none", *settings]
     config = load_config(env=env, agent=agent, settings=given, environment={}).config
     assert isinstance(config.agent, NetworkConfig)
     return [*settings_without_effect(config, space, in_process=in_process)]
 
 
-@pytest.mark.parametrize("agent", ["dqn", "iqn", "sac", "td3"])
+@pytest.mark.parametrize("agent", AGENTS)
 @pytest.mark.parametrize("space", [FLAT, IMAGE, CAMERAS, CAMERA])
 def test_defaults_are_not_said(agent: str, space: gym.Space) -> None:
     assert unused(agent=agent, space=space) == []

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -143,14 +144,36 @@ class Forks:
         return subprocess.Popen(["sleep", "100"])
 
 
-def supervisor_with(forks: Forks, place: Path, monkeypatch: pytest.MonkeyPatch) -> Supervisor:
+def supervisor_with(
+    forks: Forks,
+    place: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    on_loaded: Callable[[], None] = lambda: None,
+) -> Supervisor:
     """A supervisor whose clock is the test's and whose gateway is about to be started."""
     run = RunDirectory(place / "run")
     run.make()
     spec = spec_of(run, run.ensure_id(), signalled(signal.SIGKILL), Address())
     spec.write()
     monkeypatch.setattr(supervisor, "spawn", forks)
-    return Supervisor(spec, None, on_loaded=lambda: None)
+    return Supervisor(spec, None, on_loaded=on_loaded)
+
+
+def test_what_a_start_changes_is_saved_once_its_trainer_has_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until then the best model and the settings stay: `prepare_start` hands over what saves."""
+    saved: list[str] = []
+    watching = supervisor_with(Forks(0), tmp_path, monkeypatch, lambda: saved.append("settings"))
+    learning = StatusRecordWriter(watching._spec.run.learning_map, TrainerStatus)
+    try:
+        watching._start("gateway")
+        for phase, times in (("starting", 0), ("waiting", 1), ("training", 1)):
+            learning.write(TrainerStatus(epoch=2, phase=phase))
+            assert watching._watch(())  # type: ignore[arg-type]  # it is not stopped
+            assert len(saved) == times, phase
+    finally:
+        watching._end_children()
 
 
 def test_a_restart_that_the_system_refuses_is_tried_again_and_named(

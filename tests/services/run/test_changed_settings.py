@@ -32,6 +32,7 @@ from vedette_services.run.replay_layout import replay_directory, ring_dtype
 from vedette_services.run.resume import saved_config
 from vedette_services.run.ring_stamp import ActorNumbers, pack_stamp, read_counts, read_stamp
 from vedette_services.run.start import RESUME, Start
+from vedette_services.run.start_plan import StartPlan
 from vedette_services.run.status_files import read_best
 
 STORED = [
@@ -256,9 +257,9 @@ CHANGES = ("os.rename", "os.remove", "os.rmdir", "os.mkdir")
 """Audit events of what makes and removes files: all are written aside, and renamed."""
 
 
-def killed_at(step: int, run: RunDirectory, config: RunConfig) -> bool:
-    """Start with a new replay in a process that dies before its change of files number `step`;
-    False if it has no so many."""
+def killed_at(step: int, run: RunDirectory, planned: StartPlan) -> bool:
+    """Start in a process that dies before its change of files number `step`; False if it has no so
+    many."""
 
     def die(event: str, _: Any) -> None:
         nonlocal step
@@ -267,7 +268,6 @@ def killed_at(step: int, run: RunDirectory, config: RunConfig) -> bool:
             if step < 0:
                 os._exit(9)
 
-    planned = plan(config, run.root, new_replay=True)
     child = os.fork()
     if child:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
@@ -279,12 +279,22 @@ def killed_at(step: int, run: RunDirectory, config: RunConfig) -> bool:
         os._exit(1)
 
 
-@pytest.mark.parametrize("place", ["", pytest.param("elsewhere", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("place", "stride"),
+    [
+        ("", 4),
+        pytest.param("", 1, marks=pytest.mark.slow),
+        pytest.param("elsewhere", 1, marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_kill_anywhere_in_the_start_of_a_new_replay_leaves_the_old_run_or_the_new_one(
-    tmp_path: Path, place: str
+    tmp_path: Path, place: str, stride: int
 ) -> None:
-    """Samples of two settings are never mixed, and no count is lost."""
+    """Samples of two settings are never mixed, and no count is lost.
+
+    A kill before every change of files, or before every so many.
+    """
     settings = [f"replay.directory={tmp_path / 'used' / place}"] * bool(place)
     found = set()
     before = config_of(*settings)
@@ -293,10 +303,11 @@ def test_a_kill_anywhere_in_the_start_of_a_new_replay_leaves_the_old_run_or_the_
     run = make_counted_run(used / "run", before)
     run_id = run.identity().run_id
     shutil.copytree(used, kept)
-    for step in count():
+    planned = plan(after, run.root, new_replay=True)
+    for step in count(0, stride):
         shutil.rmtree(used)
         shutil.copytree(kept, used)
-        if not killed_at(step, run, after):
+        if not killed_at(step, run, planned):
             break
         saved = again(run.root)
         assert saved in (before, after), step

@@ -4,16 +4,16 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from every_agent import AGENTS, spaces_for  # of tests/support
 from starts import spec_of  # of tests/support
 
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Agent, ReplayBuffer
 from vedette_rl.device.loader import make_loader
-from vedette_rl.envs.spaces import Spaces, transition_dtype
+from vedette_rl.envs.spaces import transition_dtype
 from vedette_rl.errors import CheckpointError
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_rl.replay.ring import RingWriter
@@ -33,13 +33,7 @@ from vedette_services.status.records import TrainerStatus
 ROWS = 600
 BEFORE, AFTER = 23, 21
 
-BOX = gym.spaces.Box(-1, 1, (4,), np.float32)
-SPACES = {
-    "dqn": Spaces(BOX, gym.spaces.Discrete(3)),
-    "iqn": Spaces(BOX, gym.spaces.Discrete(3)),
-    "sac": Spaces(BOX, gym.spaces.Box(-2, 2, (2,), np.float32)),
-    "td3": Spaces(BOX, gym.spaces.Box(-2, 2, (2,), np.float32)),
-}
+SPACES = {agent: spaces_for(agent) for agent in AGENTS}
 
 
 def config_of(agent: str, *, prioritized: bool) -> RunConfig:
@@ -127,7 +121,7 @@ def assert_same(one: Any, other: Any, path: str = "") -> None:
 
 
 @pytest.mark.parametrize("prioritized", [False, True], ids=["uniform", "prioritized"])
-@pytest.mark.parametrize("agent", ["dqn", "iqn", "sac", "td3"])
+@pytest.mark.parametrize("agent", AGENTS)
 def test_after_a_resume_the_next_steps_are_bit_identical(
     agent: str, prioritized: bool, tmp_path: Path
 ) -> None:
