@@ -24,7 +24,7 @@ from vedette_services.run.overview import RunOverview, is_running, read_overview
 from vedette_services.status.client import StatusClient
 from vedette_services.status.schema import is_against_opt_steps, tagged
 from vedette_services.status.status import Status
-from vedette_services.status.stop_conditions import exit_sentence
+from vedette_services.status.stop_conditions import describe_exit
 
 log = logging.getLogger("vedette.dashboard")
 
@@ -277,7 +277,7 @@ class LearnerSource:
         return RunRecord(Path(self.place), {}, status, curves, events, (), running, notes)
 
     def _notes(self, status: Status, silent_s: float) -> Sequence[str]:
-        if ended := exit_sentence(status.exit_reason):
+        if ended := describe_exit(status):
             return [f"It is {ended}."]
         if self._fault:
             return [self._fault]

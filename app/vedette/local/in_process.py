@@ -341,6 +341,9 @@ class InProcessRun:
             return self._gave_up
 
         self._evaluation.evaluate(self._epoch, model, self._env_steps, is_cancelled=is_cancelled)
+        while self._evaluation.confirms:
+            waits = f"learner waits: {self._evaluation.status.confirming}"
+            self._evaluation.confirm(is_cancelled=is_cancelled)
         self._next_show = 0.0  # the result is shown at once
 
     def _is_over(self, now: float) -> bool:

@@ -26,7 +26,7 @@ from vedette_services.status.client import StatusClient
 from vedette_services.status.heartbeats import SAID_S
 from vedette_services.status.schema import decode, printable_json
 from vedette_services.status.status import Status
-from vedette_services.status.stop_conditions import EXIT_REASONS, exit_sentence
+from vedette_services.status.stop_conditions import describe_exit, describe_outcome
 
 _POLL_S = 0.1
 _FRESH_S = 30.0  # a running learner writes its summary every few seconds
@@ -112,10 +112,8 @@ def is_running(run: RunDirectory) -> bool:
 def _ended_state(run: RunDirectory, summary: Status) -> str:
     if any(start.exit_reason == "failed" for start in read_provenance(run)[-1:]):
         return "failed"
-    if summary.exit_reason in EXIT_REASONS:
-        return EXIT_REASONS[summary.exit_reason].outcome
-    if summary.exit_reason:
-        return "stopped"
+    if outcome := describe_outcome(summary):
+        return outcome
     return "killed" if summary != Status() else "new"
 
 
@@ -132,7 +130,7 @@ def describe_end(directory: Path, what: str = "run") -> str:
         return f"no learner runs: it {'failed' if state == 'failed' else 'was killed'}; {resumes}"
     if state == "new":
         return "no learner runs, and none has trained"
-    return f"the {what} has ended: {exit_sentence(summary.exit_reason)}"
+    return f"the {what} has ended: {describe_exit(summary)}"
 
 
 class RunStatus:

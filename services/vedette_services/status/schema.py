@@ -30,7 +30,7 @@ class ChartSpec:
         curves: tag and label of each curve; those of the status's numbers are added.
         levels: keys of the configuration drawn as horizontal lines, each with a label.
         nonzero: leave out curves that are zero throughout.
-        points: a longer curve is averaged to this many.
+        points: a longer curve is averaged to this many; 0: it is not averaged.
     """
 
     group: str
@@ -38,7 +38,7 @@ class ChartSpec:
     curves: tuple[tuple[str, str], ...] = ()
     levels: tuple[tuple[tuple[str, str], str], ...] = ()
     nonzero: bool = False
-    points: int = 400
+    points: int = 0
 
 
 @dataclass(frozen=True, slots=True)

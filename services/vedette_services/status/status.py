@@ -116,6 +116,9 @@ class Time(Part):
     sampling_s: float | None = gauge("drawing batches", "s")
     waiting_s: float | None = gauge("waiting for samples", "s")
     training_s: float | None = gauge("since the epoch's first optimization step", "s")
+    optimizing_share: float | None = gauge("share of the last 10 s, optimizing")
+    sampling_share: float | None = gauge("share of the last 10 s, drawing batches")
+    waiting_share: float | None = gauge("share of the last 10 s, waiting for samples")
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +207,8 @@ class Rollout(Part):
 @dataclass(frozen=True, slots=True)
 class Eval(Part):
     """The last greedy evaluation and the best one. `played_by`: who played it, "" for the learner.
+    `reached_return_mean`: at `stop.target_return`, and it ends the run. `confirming`: what is being
+    confirmed, or "".
     `shown_by`: a manager that `evaluation.trusted` does not name; its results decide nothing."""
 
     return_mean: float | None = gauge(
@@ -232,6 +237,10 @@ class Eval(Part):
     env_steps: Count | None = gauge("environment steps in the replay when that version was made")
     best_return_mean: float | None = gauge("mean return of the best", "", "eval/best_mean_reward")
     best_version: Count | None = gauge("version of the best")
+    reached_return_mean: float | None = gauge("mean return at the target, on fresh episodes")
+    reached_version: Count | None = gauge("version that reached the target")
+    reached_episodes: Count | None = gauge("fresh episodes that confirmed it; 0: none did")
+    confirming: str = ""
     played_by: str = ""
     shown_return_mean: float | None = gauge(
         "mean return that a manager reports which is not trusted",
@@ -393,9 +402,14 @@ class Status(Part):
     managers: tuple[ManagerStatus, ...] = ()
 
 
-def rollout_of(managers: Sequence[ManagerStatus]) -> Rollout:
-    """Summarize the recent episodes of present actors; all unknown before the first has ended."""
-    actors = [actor for manager in managers if manager.is_present for actor in manager.actors]
+def rollout_of(managers: Sequence[ManagerStatus], *, left: bool = False) -> Rollout:
+    """Summarize the recent episodes of present actors; all unknown before the first has ended.
+
+    Args:
+        left: of those that have left, too: at the end of a run all have.
+    """
+    counted = [manager for manager in managers if manager.is_present or (left and manager.left)]
+    actors = [actor for manager in counted for actor in manager.actors]
     returns = [actor.return_mean for actor in actors if actor.return_mean is not None]
     lengths = [actor.length_mean for actor in actors if actor.length_mean is not None]
     if not returns or not lengths:

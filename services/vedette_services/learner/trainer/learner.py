@@ -371,7 +371,7 @@ class Learner:
             status.opt_steps,
             gateway.env_steps,
             status.seconds,
-            evaluator.best_return_mean,
+            evaluator.reached_return_mean,
         )
 
     def _over_all_starts(self, learning: TrainerStatus) -> TrainerStatus:
