@@ -41,9 +41,7 @@ def known_run(
     """
     run.mkdir(parents=True)
     stop = {"target_return": TARGET, "max_env_steps": 10_000, **table.pop("stop", {})}
-    config = configured(
-        table={"seed": seed, "env": {"id": "CartPole-v1"}, "stop": stop, **table}
-    )
+    config = configured(table={"seed": seed, "env": {"id": "CartPole-v1"}, "stop": stop, **table})
     write_config(config, run / "config.toml")
     pause_s = 3600.0
 
@@ -115,7 +113,9 @@ def five_seeds(folder: Path) -> Path:
     """
     for seed, end in enumerate((2_000, 3_000, 4_000, 5_000)):
         evaluations = line((1_000, 100.0), (end, 480.0), 5)
-        known_run(folder / f"{seed}", seed=seed, evaluations=evaluations, exit_reason="target_return")
+        known_run(
+            folder / f"{seed}", seed=seed, evaluations=evaluations, exit_reason="target_return"
+        )
     slow = [*line((1_000, 20.0), (6_000, 72.0), 6), *line((7_000, 155.0), (10_000, 404.0), 4)]
     known_run(folder / "4", seed=4, evaluations=slow)
     return folder

@@ -27,6 +27,24 @@ _SIDES = {
     EVALUATION: ("eval/min_reward", "eval/max_reward"),
     "rollout/ep_rew_mean": ("rollout/ep_rew_min", "rollout/ep_rew_max"),
 }
+_AGENT_CHARTS = {
+    "loss": ("Loss", "Of the batch, before its gradient step."),
+    "critic_loss": ("Loss of the critics", "Of the batch, before its gradient step."),
+    "actor_loss": ("Loss of the policy", "Of the batch, before its gradient step."),
+    "policy_loss": ("Loss of the policy", "Of the batch, before its gradient step."),
+    "q_mean": ("Estimated value (Q)", "Mean over the batch of the values of the actions taken."),
+    "target_mean": ("Target of the value", "Mean over the batch of what the values are moved to."),
+    "td_error_mean": ("TD error", "Mean over the batch of target minus value."),
+    "grad_norm": ("Norm of the gradient", "Before it is clipped."),
+    "policy_grad_norm": ("Norm of the policy's gradient", "Before it is clipped."),
+    "alpha": ("Temperature (alpha)", "Weight of the entropy in SAC's objective."),
+    "entropy": ("Entropy of the policy", "Estimated from the batch."),
+    "steps_left_out": (
+        "Optimization steps left out",
+        "They moved nothing, as their gradients were not finite.",
+    ),
+}
+"""Title and sentence of what agents record."""
 _FIRST = frozenset({"train/loss", "train/critic_loss", "train/actor_loss"})
 
 Columns = dict[str, Floats]
@@ -60,6 +78,9 @@ def page_data(configurations: Sequence[Configuration]) -> dict[str, Any]:
                 "number": len(made),
                 "title": spec.title if names == [*spec.curves] else f"{spec.title}: {names[0][1]}",
                 "group": spec.group,
+                "unit": spec.unit,
+                "about": spec.about,
+                "tags": [name for name, _ in names],
                 "x": "opt" if is_against_opt_steps(names[0][0]) else "env",
                 "lines": lines,
                 "levels": [*levels] if len(levels) < 2 else [],
@@ -69,8 +90,28 @@ def page_data(configurations: Sequence[Configuration]) -> dict[str, Any]:
         )
     several = len(runs) > 1
     moments = [] if several else [*_moments(runs[0])]
-    states = [{"name": run.name, "state": run.state} for run in runs]
-    return {"charts": made, "xs": xs, "moments": moments, "several": several, "runs": states}
+    return {
+        "charts": made,
+        "xs": xs,
+        "moments": moments,
+        "several": several,
+        "runs": [*_ends(configurations)],
+        "settings": _settings(configurations) if several else {},
+    }
+
+
+def _ends(configurations: Sequence[Configuration]) -> Iterator[dict[str, Any]]:
+    """What is marked at the end of each run's curves, and its result."""
+    for place, each in enumerate(configurations):
+        for run in each.runs:
+            state = "solved" if run.solved else run.state
+            yield {"name": run.name, "config": place, "state": state, "result": run.last_return}
+
+
+def _settings(configurations: Sequence[Configuration]) -> dict[str, list[str]]:
+    """The value of each run, of the settings in which any two configurations differ."""
+    keys = configurations[0].differs
+    return {key: [c.differs.get(key, "–") for c in configurations for _ in c.runs] for key in keys}
 
 
 def _drawn_names(spec: ChartSpec, runs: Sequence[RunRecord]) -> list[tuple[str, str]]:
@@ -124,9 +165,11 @@ def _specs(names: set[str]) -> list[ChartSpec]:
     known |= {tag for _, number in declared(Status) for tag in number.tags}
     specs = [spec for spec in CHART_SPECS if any(name in names for name, _ in spec.curves)]
     for name in sorted(names - known, key=lambda name: (name not in _FIRST, name)):
-        title = name.removeprefix("train/").replace("_", " ")
+        own = name.removeprefix("train/")
+        known_as = _AGENT_CHARTS.get(own) if own != name else None
+        title, about = known_as or (own.replace("_", " "), "")
         group = "Learning" if is_against_opt_steps(name) else "More"
-        specs.append(ChartSpec(group, title, ((name, title),)))
+        specs.append(ChartSpec(group, title, ((name, title),), about=about))
     return sorted(specs, key=lambda spec: GROUPS.index(spec.group))
 
 

@@ -115,7 +115,9 @@ def _common_span(runs: Sequence[RunRecord]) -> tuple[float, float] | None:
 
     A run that stopped at its target has what follows, too. None: they have none in common.
     """
-    curves = [(run.stopped_at_target, run.curves[EVALUATION].steps) for run in runs if run.exit_reason]
+    curves = [
+        (run.stopped_at_target, run.curves[EVALUATION].steps) for run in runs if run.exit_reason
+    ]
     curves = curves or [(run.stopped_at_target, run.curves[EVALUATION].steps) for run in runs]
     first = max(float(steps[0]) for _, steps in curves)
     ends = [float(steps[-1]) for solved, steps in curves if not solved]
@@ -170,7 +172,7 @@ def _estimate_text(estimate: Mapping[str, float | None], digits: int = 1) -> str
 
 
 def group_runs(records: Sequence[RunRecord]) -> list[Configuration]:
-    """Group runs by configuration, in the order of each one's first run."""
+    """Group runs by configuration, in the order of the values in which they differ."""
     settings: dict[str, dict[str, str]] = {}
     members: dict[str, list[RunRecord]] = {}
     for record in records:
@@ -181,12 +183,25 @@ def group_runs(records: Sequence[RunRecord]) -> list[Configuration]:
         members.setdefault(key, []).append(record)
     keys = _differing_keys([x for x in settings.values() if x and "baseline" not in x])
     groups: dict[str, Configuration] = {}
-    for number, (key, runs) in enumerate(members.items(), 1):
+    unread = [key for key in members if not settings[key]]
+    read = [key for key in members if settings[key]]
+    read.sort(key=lambda key: [_sort_key(settings[key].get(name, "")) for name in keys])
+    order = [*read, *unread]
+    for number, key in enumerate(order, 1):
+        runs = members[key]
         differs = {name: settings[key].get(name, "–") for name in keys}
         name = _name(differs, runs[0])
         name = f"{number}: {name}" if name in groups else name
         groups[name] = Configuration(name, tuple(runs), differs)
     return [*groups.values()]
+
+
+def _sort_key(value: str) -> tuple[bool, float, str]:
+    """Numbers by their value, before texts."""
+    try:
+        return False, float(value), ""
+    except ValueError:
+        return True, 0.0, value
 
 
 def flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

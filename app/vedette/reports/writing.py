@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 import shlex
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -41,6 +42,7 @@ from vedette_rl.number_format import (
 )
 from vedette_rl.storage.atomic_files import replace_file
 from vedette_rl.storage.checkpoints import Checkpoints
+from vedette_rl.storage.regular_files import open_regular
 from vedette_services.errors import SettingError
 from vedette_services.host.system import vedette_version
 from vedette_services.run.directory import REPORT_FILE, RunDirectory
@@ -59,6 +61,9 @@ _HEADS = (
     *("env steps", "episodes", "doing, or last error"),
 )
 ALL_VIDEOS_BYTES_MAX = 24 << 20
+_SYMBOLS = "●■◆▲▼✚✖★"
+"""Marks of the configurations, as report.js draws them."""
+_LOG_LINES, _LOG_BYTES = 200, 64 << 10
 _VIDEO_TYPES = {".gif": "image/gif", ".mp4": "video/mp4"}
 _ERRORS_MAX = 3
 _ACCOUNTED = ("inserted", "dropped", "rejected", "in_flight", "lost")
@@ -153,8 +158,17 @@ def _environment() -> Environment:
         "duration": format_duration,
         "whole": format_count,
         "decimal": format_decimal,
+        "is_number": _is_number,
     }
     return environment
+
+
+_NUMBER = re.compile(r"[-–+]?\d[\d,.]*(e[-+]?\d+)?( %| s)?( \[.*\])?( of .*)?|–|-|")
+
+
+def _is_number(value: object) -> bool:
+    """Return True for what stands at the right of its column: a number, or that there is none."""
+    return value is None or _NUMBER.fullmatch(str(value)) is not None
 
 
 def _showable(value: object) -> object:
@@ -188,6 +202,7 @@ def page_contents(
         "charts": data["charts"],
         "data": Markup(text),  # JSON without "<"
         "groups": GROUPS,
+        "symbols": _SYMBOLS,
         "settings": settings,
         "runs": runs,
         "videos": [*_videos(runs[0].directory)] if videos and len(runs) == 1 else [],
@@ -201,6 +216,7 @@ def _of_one(run: RunRecord) -> dict[str, Any]:
     begin, end = min(spans)[0], max(end for _, end in spans)
     seed = run.configured("seed")
     place = run.directory
+    log_name, log_lines = _log_tail(place)
     known = (
         run.summary.run_id,
         "" if seed is None else f"seed {seed}",
@@ -211,6 +227,9 @@ def _of_one(run: RunRecord) -> dict[str, Any]:
         "title": run.title,
         "subtitle": ", ".join(filter(None, known)),
         "notes": [*_notes(run)],
+        "plumbing": [*_plumbing(run)],
+        "log_name": log_name,
+        "log_lines": log_lines,
         "fleet": fleet_summary(run.summary),
         "managers": manager_table(run.summary),
         "lanes": lanes,
@@ -221,6 +240,43 @@ def _of_one(run: RunRecord) -> dict[str, Any]:
         "accounted": sum(getattr(run.summary.samples, name) or 0 for name in _ACCOUNTED),
         "parts": _ACCOUNTED,
     }
+
+
+def _plumbing(run: RunRecord) -> Iterator[str]:
+    """The numbers beside the result, each in a few words."""
+    status = run.summary
+    rates = status.rates
+    if run.running:
+        if rates.samples_per_sec is not None:
+            yield f"{format_count(rates.samples_per_sec)} samples/s in the last 5 s"
+        if rates.opt_steps_per_sec is not None:
+            yield f"{format_count(rates.opt_steps_per_sec)} optimization steps/s since its start"
+    elif run.seconds:
+        if status.env_steps is not None:
+            yield f"{format_count(status.env_steps / run.seconds)} env steps/s"
+        if status.opt_steps is not None:
+            yield f"{format_count(status.opt_steps / run.seconds)} optimization steps/s"
+    if status.lag.mean is not None or status.lag.seconds_mean is not None:
+        versions = format_decimal(status.lag.mean)
+        yield f"policy lag {versions} versions, {format_decimal(status.lag.seconds_mean, 2)} s"
+    if status.replay.size is not None:
+        of = format_count(status.replay.capacity)
+        yield f"replay {format_count(status.replay.size)} of {of} samples"
+    if status.checkpoint.opt_steps is not None:
+        age = f", {format_duration(status.checkpoint.age_s)} ago" if run.running else ""
+        yield f"checkpoint at optimization step {format_count(status.checkpoint.opt_steps)}{age}"
+
+
+def _log_tail(run: Path) -> tuple[str, list[str]]:
+    """Name and last lines of the learner's log, where `vedette run` has written one."""
+    logs = sorted((run / "log").glob("learner*"), key=lambda path: path.name)
+    for path in reversed(logs):
+        with suppress(OSError), open_regular(path) as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - _LOG_BYTES))
+            text = file.read().decode("utf-8", "replace")
+            return path.name, text.splitlines()[-_LOG_LINES:]
+    return "", []
 
 
 def _notes(run: RunRecord) -> Iterator[tuple[str, str]]:

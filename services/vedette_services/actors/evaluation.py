@@ -83,7 +83,9 @@ class EvaluationProcess:
         """Have it play a model."""
         self._ordered = EvaluationReport(order.request, order.model.epoch, order.model.version)
         self._models.write_body(order.model.epoch, order.model.body)
-        self._orders.write(_REQUEST.pack(order.request, order.fresh))  # behind the model that it is for
+        self._orders.write(
+            _REQUEST.pack(order.request, order.fresh)
+        )  # behind the model that it is for
 
     def progress(self) -> EvaluationReport | None:
         """Return what is new since the last call; `failed` says why the process has ended."""

@@ -123,4 +123,6 @@ class EvaluationState:
         """Return a manager's report with the evaluation, and with the feature."""
         if not self._plays:
             return report
-        return replace(report, features=(*report.features, EVALUATE, CONFIRM), evaluation=self._report)
+        return replace(
+            report, features=(*report.features, EVALUATE, CONFIRM), evaluation=self._report
+        )

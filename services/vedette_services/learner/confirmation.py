@@ -1,7 +1,7 @@
 """The evidence that a model has reached the target: more evaluations of it, on fresh episodes.
 
-Among many noisy evaluations one is at the target by luck before the policy is. Other episodes of the
-same model have no part in that luck.
+Among many noisy evaluations one is at the target by luck before the policy is. Other episodes of
+the same model have no part in that luck.
 """
 
 from __future__ import annotations

@@ -471,9 +471,7 @@ class ModelEvaluation:
                     raise
                 log.warning("%s; version %d is evaluated again", error, version)
                 self._evaluator.close()
-        return self._evaluator.evaluate(
-            self._policy, version, seed=seed, is_cancelled=is_cancelled
-        )
+        return self._evaluator.evaluate(self._policy, version, seed=seed, is_cancelled=is_cancelled)
 
     def close(self) -> None:
         """Close the environments."""

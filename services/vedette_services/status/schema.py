@@ -30,6 +30,8 @@ class ChartSpec:
         curves: tag and label of each curve; those of the status's numbers are added.
         levels: keys of the configuration drawn as horizontal lines, each with a label.
         nonzero: leave out curves that are zero throughout.
+        unit: of the values; "" for a count or a return.
+        about: a sentence on what is drawn.
         points: a longer curve is averaged to this many; 0: it is not averaged.
     """
 
@@ -38,6 +40,8 @@ class ChartSpec:
     curves: tuple[tuple[str, str], ...] = ()
     levels: tuple[tuple[tuple[str, str], str], ...] = ()
     nonzero: bool = False
+    unit: str = ""
+    about: str = ""
     points: int = 0
 
 

@@ -11,38 +11,93 @@ from typing import Any
 
 from vedette_services.status.schema import ChartSpec, Count, Part, counter, declared, gauge
 
-_EVALUATIONS = ChartSpec("Returns", "Return of greedy evaluations")
-_UNTRUSTED = ChartSpec("Returns", "Return of evaluations by managers that are not trusted")
-_ROLLOUTS = ChartSpec("Returns", "Return of the actors, exploring")
-_LENGTHS = ChartSpec("Returns", "Length of episodes")
-_CUT = ChartSpec("Returns", "Episodes of an evaluation that were cut", nonzero=True)
-_PER_SECOND = ChartSpec("Speed", "Per second")
+_EVALUATIONS = ChartSpec(
+    "Returns",
+    "Return of greedy evaluations",
+    about="Mean return of the episodes of each evaluation, at the env steps of the model played.",
+)
+_UNTRUSTED = ChartSpec(
+    "Returns",
+    "Return of evaluations by managers that are not trusted",
+    about="Shown only: they choose no best model and end no run.",
+)
+_ROLLOUTS = ChartSpec(
+    "Returns",
+    "Return of the actors, exploring",
+    about="Mean return of the actors' last episodes; they explore, so it is mostly lower.",
+)
+_LENGTHS = ChartSpec("Returns", "Length of episodes", unit="steps", about="Mean over episodes.")
+_CUT = ChartSpec(
+    "Returns",
+    "Episodes of an evaluation that were cut",
+    nonzero=True,
+    unit="episodes",
+    about="Ended by evaluation.max_episode_steps, not by the environment.",
+)
+_PER_SECOND = ChartSpec(
+    "Speed", "Per second", unit="1/s", about="Samples inserted, and optimization steps done."
+)
 _OPT_TIMES = ChartSpec(
     "Speed",
-    "Milliseconds of an optimization step",
+    "Time of an optimization step",
     (("average_opt_time", "optimizing"), ("average_sample_time", "sampling")),
+    unit="ms",
+    about="Mean time of the gradient step, and of drawing its batch.",
 )
-_PER_OPT_STEP = ChartSpec("Speed", "Samples per optimization step")
-_LAG_INSERTED = ChartSpec("Lag and replay", "Versions behind, as samples arrive")
-_LAG_SECONDS = ChartSpec("Lag and replay", "Seconds behind, as samples arrive")
-_LAG_DRAWN = ChartSpec("Lag and replay", "Versions behind, as samples are drawn")
+_PER_OPT_STEP = ChartSpec(
+    "Speed",
+    "Samples per optimization step",
+    unit="samples",
+    about="Samples inserted for each optimization step so far.",
+)
+_LAG_INSERTED = ChartSpec(
+    "Lag and replay",
+    "Policy lag of samples that arrive",
+    unit="versions",
+    about="Optimization steps between the model that made a sample and the newest one.",
+)
+_LAG_SECONDS = ChartSpec(
+    "Lag and replay",
+    "Age of the models that made the samples",
+    unit="s",
+    about="Time between the making of a model and the arrival of samples made with it.",
+)
+_LAG_DRAWN = ChartSpec(
+    "Lag and replay",
+    "Policy lag of samples that are drawn",
+    unit="versions",
+    about="Optimization steps between the model that made a sample and the step that trains on it.",
+)
 _PER_INSERT = ChartSpec(
     "Lag and replay",
     "Samples drawn per sample inserted",
     levels=((("replay", "samples_per_insert"), "the limiter's"),),
+    unit="samples",
+    about="The replay ratio since the warm-up.",
 )
 _WAITS = ChartSpec(  # each is 0 or 1 at a moment
-    "Lag and replay", "Who waits (share of the time)", points=24
+    "Lag and replay",
+    "Who waits",
+    unit="share of the time",
+    about="How often the learner waited for samples, and actors for the learner.",
+    points=24,
 )
 _REPLAY_SIZE = ChartSpec(
     "Lag and replay",
     "Samples in the replay",
     levels=((("replay", "capacity"), "its capacity"),),
+    unit="samples",
 )
-_MANAGERS = ChartSpec("Fleet", "Actor managers present")
-_OUTSIDE = ChartSpec("Fleet", "Samples that are not in the replay", nonzero=True)
+_MANAGERS = ChartSpec("Fleet", "Actor managers present", unit="managers")
+_OUTSIDE = ChartSpec(
+    "Fleet",
+    "Samples that are not in the replay",
+    nonzero=True,
+    unit="samples",
+    about="Dropped, rejected, in flight or lost, of those that were produced.",
+)
 _LISTED: dict[str, Any] = {"chart": _OUTSIDE, "row": "samples"}
-_REFUSED = ChartSpec("Fleet", "Messages refused", nonzero=True)
+_REFUSED = ChartSpec("Fleet", "Messages refused", nonzero=True, unit="messages")
 _CHARTS = (
     *(_EVALUATIONS, _UNTRUSTED, _ROLLOUTS, _LENGTHS, _CUT),
     *(_PER_SECOND, _OPT_TIMES, _PER_OPT_STEP),

@@ -76,11 +76,13 @@ def describe_outcome(status: Status) -> str:
     known = EXIT_REASONS.get(status.exit_reason)
     if known is None:
         return "stopped" if status.exit_reason else ""
-    return "done" if status.exit_reason == "target_return" and not is_solved(status) else known.outcome
+    return (
+        "done" if status.exit_reason == "target_return" and not is_solved(status) else known.outcome
+    )
 
 
 def describe_exit(status: Status, after: str = "") -> str:
-    """Return a sentence that says why a run ended, as `exit_sentence` does, and on what evidence."""
+    """Return why a run ended, as `exit_sentence` does, and on what evidence it is solved."""
     if status.exit_reason != "target_return":
         return exit_sentence(status.exit_reason, after)
     if not is_solved(status):

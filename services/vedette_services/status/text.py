@@ -135,7 +135,13 @@ def _returns(status: Status) -> str:
     by = f" by {evaluation.played_by}" if evaluation.played_by else ""
     if evaluation.return_mean is not None or not status.unevaluated:
         texts.append(f"{_evaluation(evaluation)}{at}{by}")
-    texts += [*_best(evaluation), *_shown(evaluation), evaluation.confirming, status.evaluating, status.unevaluated]
+    texts += [
+        *_best(evaluation),
+        *_shown(evaluation),
+        evaluation.confirming,
+        status.evaluating,
+        status.unevaluated,
+    ]
     return ", ".join(filter(None, texts))
 
 

@@ -274,6 +274,11 @@ def test_it_ends_at_its_environment_steps_or_its_target(tmp_path: Path) -> None:
     assert 300 <= ended["env_steps"] < 300 + 2 * (16 + 12)
     _, solved = trained(config_of(stop={"target_return": 1.0}), tmp_path / "solved")
     assert (solved["exit_reason"], solved["opt_steps"]) == ("target_return", 40)
+    found = solved["eval"]
+    assert (found["reached_version"], found["best_version"], found["reached_episodes"]) == (
+        *(40, 40),
+        5 * 2,  # evaluation.confirm of as many episodes as an evaluation has
+    )
 
 
 def test_prioritized_replay_and_sac_run_too(tmp_path: Path) -> None:

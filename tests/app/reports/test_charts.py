@@ -39,7 +39,7 @@ def test_the_return_comes_first_and_constants_and_duplicates_are_folded(tmp_path
     # the actors' return is the same as the evaluations', samples per second are always 100
     assert {"Length of episodes: evaluations", "Return of the actors, exploring"} <= folded
     assert "Per second: samples" in folded
-    assert not {"more", "loss", "Return of greedy evaluations"} & folded
+    assert not {"more", "Loss", "Return of greedy evaluations"} & folded
 
 
 def test_a_long_curve_keeps_its_peaks_and_its_ends_and_says_what_it_leaves_out(
@@ -56,7 +56,7 @@ def test_a_long_curve_keeps_its_peaks_and_its_ends_and_says_what_it_leaves_out(
     assert {step: drawn[step] for step in values} == values
     assert line["of"] == 8000
     assert charts["peaky"]["thinned"].endswith("of 8,000 points, the extremes of each part.")
-    assert charts["loss"]["thinned"] == ""
+    assert charts["Loss"]["thinned"] == ""
 
 
 def test_every_evaluation_of_fifty_runs_is_drawn(tmp_path: Path) -> None:
@@ -123,8 +123,8 @@ def test_values_that_are_not_finite_are_left_out(tmp_path: Path) -> None:
 
 def test_a_curve_stands_at_env_steps_optimization_steps_and_seconds(tmp_path: Path) -> None:
     charts, data = charts_of(make_run(tmp_path / "run"))
-    x = data["xs"][charts["loss"]["lines"][0]["x"]]
-    assert (charts["loss"]["x"], x["opt"]) == ("opt", [10, 20, 30, 40, 50])
+    x = data["xs"][charts["Loss"]["lines"][0]["x"]]
+    assert (charts["Loss"]["x"], x["opt"]) == ("opt", [10, 20, 30, 40, 50])
     # a loss is recorded half way between the env steps before it and those after it
     assert x["env"] == [100, 150, 250, 350, 450]
     assert x["s"] == [30, 60, 90, 100, 100]  # it ended after 100 s
