@@ -93,6 +93,7 @@ def known_run(
         time_s=time_of(last),
         epoch=1 if resumed_at is None else 2,
         eval=evaluated,
+        stop=stop,
         managers=[],
     )
     (run / "run.json").write_text('{"run_id": "0123456789abcdef", "epoch": 1}')

@@ -21,6 +21,13 @@ from wsgiref.types import StartResponse, WSGIEnvironment
 
 from markupsafe import Markup
 
+from vedette.dashboard.listing import (
+    COLUMNS_MAX,
+    differing_settings,
+    group_keys,
+    matching_text,
+    sparkline,
+)
 from vedette.dashboard.sources import RUNS_MAX, Source, unreadable
 from vedette.reports.configurations import group_runs
 from vedette.reports.record import RunRecord
@@ -41,6 +48,7 @@ _ASSETS = {
     "/report.css": "text/css",
     "/report.js": "text/javascript",
     "/live.js": "text/javascript",
+    "/list.js": "text/javascript",
     "/plotly/plotly-basic.min.js": "text/javascript",
 }
 _NOTHING = {
@@ -195,8 +203,22 @@ class Dashboard:
                 key for key, run in overviews.items() if run.env == env and run.state != "new"
             ]
         drawn = sorted(marked[:CHARTED_MAX], key=lambda key: overviews[key].began_s or 0.0)
-        rows = [(key, key in drawn, run) for key, run in overviews.items()]
-        return self._page(drawn, listing=rows, left_out=len(marked) - len(drawn))
+        details = {
+            key: self._source.details(key, running=run.state == "running")
+            for key, run in overviews.items()
+        }
+        rows = [
+            (key, key in drawn, run, details[key], matching_text(run, details[key]))
+            for key, run in overviews.items()
+        ]
+        columns = differing_settings([*details.values()])[:COLUMNS_MAX]
+        return self._page(
+            drawn,
+            listing=rows,
+            left_out=len(marked) - len(drawn),
+            columns=columns,
+            group_keys=group_keys(details),
+        )
 
     def _page(self, keys: Sequence[str], **contents: Any) -> _Page:
         """Make a page about runs; one that is in memory is sent again if nothing has changed."""
@@ -211,8 +233,14 @@ class Dashboard:
             etag = f'"{hashlib.sha256(tag).hexdigest()[:16]}"'
             wait_s = 0.1 if unread else POLL_S
             more = {"unread": unread, "faults": faults, "wait_s": wait_s, "etag": etag}
+            sparks = {key: sparkline(self._source.known_record(key)) for key in keys}
             html = fill_page(
-                "live.html", **run_contents, **contents, **more, place=self._source.place
+                "live.html",
+                **run_contents,
+                **contents,
+                **more,
+                sparks=sparks,
+                place=self._source.place,
             )
             page = _Page(etag, "text/html", gzip.compress(html.encode("utf-8", "replace"), 1))
             known = None if unread or faults else version

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from vedette.dashboard.listing import RunDetails, read_details
 from vedette.reports.record import RunRecord, read_record
 from vedette_rl.number_format import format_clock
 from vedette_rl.recording.reading import CurveReader, CurveTable
@@ -55,6 +56,7 @@ class DirectorySource:
         self.place = str(directory)
         self._directory = directory
         self._overviews: dict[str, tuple[object, RunOverview]] = {}
+        self._details: dict[str, tuple[object, RunDetails]] = {}
         self._records: dict[str, tuple[object, RunRecord, CurveReader]] = {}
         self._paths = {_key(directory): directory}
         self.only = ""
@@ -83,6 +85,17 @@ class DirectorySource:
                 overviews[key] = RunOverview(name, unreadable(error), "", "", *nothing, "")
         order = sorted(overviews, key=lambda key: _newest_first(overviews[key]))
         return {key: overviews[key] for key in order[:RUNS_MAX]}
+
+    def details(self, key: str, *, running: bool) -> RunDetails:
+        """Return what the list says of a run beside its overview."""
+        version = self.version(key)
+        if self._details.get(key, (None,))[0] != version:
+            self._details[key] = version, read_details(self._paths[key], running=running)
+        return self._details[key][1]
+
+    def known_record(self, key: str) -> RunRecord | None:
+        """Return the curves of a run as they were read last; None: they are not in memory."""
+        return self._records[key][1] if key in self._records else None
 
     def version(self, key: str) -> object:
         """Return sizes and times of the files of a run; None: it is not in the list."""
@@ -259,6 +272,14 @@ class LearnerSource:
     def overviews(self) -> dict[str, RunOverview]:
         """Return nothing: there is one run."""
         return {}
+
+    def details(self, key: str, *, running: bool) -> RunDetails:
+        """Return nothing: there is no list."""
+        raise KeyError(key)
+
+    def known_record(self, key: str) -> RunRecord | None:
+        """Return nothing: there is no list."""
+        return None
 
     def version(self, key: str) -> object:
         """Return the number of times that it was asked."""

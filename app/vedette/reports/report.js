@@ -10,7 +10,7 @@ const ends = { solved: ["star", 13], target_return: ["circle", 8], max_env_steps
 const killed = ["x", 9];
 const listed = 16; // lines whose values are shown at once
 const escaped = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;");
-const number = (value) => Math.abs(value) >= 1e5 && Number.isInteger(value) ? value.toLocaleString("en") : String(parseFloat(value.toPrecision(5)));
+const number = (value) => Math.abs(value) >= 1e4 && Number.isInteger(value) ? value.toLocaleString("en") : String(parseFloat(value.toPrecision(5)));
 const symbol = (i) => symbols[(i + Math.floor(i / symbols.length)) % symbols.length];
 const hidden = (line) => ["config", "run"].some((kind) => kind in line
   && document.querySelector(`[data-${kind}="${line[kind]}"]`)?.checked === false);
@@ -70,18 +70,33 @@ function traces(line, drawn, style) {
   const marker = { color: colour, size: single ? 3 : 7, symbol: single ? "circle" : symbol(line.colour), maxdisplayed: x.length < 20 ? 0 : 8 };
   const mode = x.length < 20 || !single ? "lines+markers" : "lines";
   const look = { ...base, mode, marker, line: { color: colour, width: single ? 0.8 : 2.2 } };
-  const within = x.map((_, i) => i).filter((i) => low && low[i] !== null);
-  const made = [];
-  if (within.length > 1) made.push({
-    x: [...within, ...[...within].reverse()].map((i) => x[i]),
-    y: [...within.map((i) => high[i]), ...within.reverse().map((i) => low[i])],
-    fill: "toself", fillcolor: colour + "2e", line: { width: 0 }, mode: "lines", hoverinfo: "skip", showlegend: false,
+  const made = stretches(drawn).filter(([begin, end]) => end - begin > 1 && low && low[begin] !== null).map(([begin, end]) => {
+    const part = (column) => column.slice(begin, end);
+    return { x: [...part(x), ...part(x).reverse()], y: [...part(high), ...part(low).reverse()],
+      fill: "toself", fillcolor: colour + "2e", line: { width: 0 }, mode: "lines", hoverinfo: "skip", showlegend: false };
   });
   if (!live || live.every((count) => count === seeds)) return [...made, { ...look, x, y }];
-  const whole = live.map((count) => count === seeds), last = whole.lastIndexOf(true);
-  made.push({ ...look, x, y: y.map((value, i) => (whole[i] ? value : null)) });
-  made.push({ ...look, x, y: y.map((value, i) => (!whole[i] || i === last ? value : null)), showlegend: false, line: { ...look.line, dash: "dash" } });
+  for (const [begin, end] of stretches(drawn)) {
+    const parts = [[begin, end, live[begin] === seeds]];
+    const whole = live.slice(begin, end).lastIndexOf(seeds);
+    if (whole >= 0 && begin + whole + 1 < end) parts.splice(0, 1, [begin, begin + whole + 1, true], [begin + whole, end, false]);
+    for (const [from, to, solid] of parts) made.push({ ...look, x: x.slice(from, to), y: y.slice(from, to),
+      showlegend: from === 0, line: { ...look.line, dash: solid ? "solid" : "dash" } });
+  }
   return made;
+}
+
+/** The parts of a curve, ``[begin, end]``, in which it is of the same number of seeds and has, or has not, an interval. */
+function stretches({ x, low, counted }) {
+  const found = [];
+  let begin = 0;
+  for (let i = 1; i <= x.length; i++) {
+    const changes = i === x.length || (counted && counted[i] !== counted[i - 1]) || (low && (low[i] === null) !== (low[i - 1] === null));
+    if (!changes) continue;
+    found.push([begin, i]);
+    begin = i;
+  }
+  return found;
 }
 
 /** The marks at the ends of runs. */

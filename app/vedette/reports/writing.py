@@ -256,9 +256,10 @@ def _plumbing(run: RunRecord) -> Iterator[str]:
             yield f"{format_count(status.env_steps / run.seconds)} env steps/s"
         if status.opt_steps is not None:
             yield f"{format_count(status.opt_steps / run.seconds)} optimization steps/s"
-    if status.lag.mean is not None or status.lag.seconds_mean is not None:
-        versions = format_decimal(status.lag.mean)
-        yield f"policy lag {versions} versions, {format_decimal(status.lag.seconds_mean, 2)} s"
+    lag = status.lag
+    if lag.mean is not None:
+        age = "" if lag.seconds_mean is None else f" ({format_decimal(lag.seconds_mean, 2)} s)"
+        yield f"policy lag {format_decimal(lag.mean)} versions{age}"
     if status.replay.size is not None:
         of = format_count(status.replay.capacity)
         yield f"replay {format_count(status.replay.size)} of {of} samples"

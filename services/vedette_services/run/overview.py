@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Mapping
 from contextlib import closing, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,6 +20,7 @@ from vedette_services.run.active_time import run_seconds, start_spans
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import RunEvent, read_events
 from vedette_services.run.learner_location import LearnerLocation
+from vedette_services.run.notes import read_notes
 from vedette_services.run.outcome import describe_resume_point, read_summary
 from vedette_services.run.provenance import read_provenance
 from vedette_services.status.client import StatusClient
@@ -43,6 +44,7 @@ class RunOverview:
         seconds: of all starts together; None if unknown.
         began_s: the first start, in seconds since 1970.
         commit: of the user's project at the last start, with a ``+`` if files differed.
+        tags, note: what somebody has noted (`vedette_services.run.notes`).
     """
 
     run: str
@@ -55,6 +57,8 @@ class RunOverview:
     seconds: float | None
     began_s: float | None
     commit: str
+    tags: tuple[str, ...] = ()
+    note: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as JSON has it."""
@@ -85,6 +89,7 @@ def read_overview(directory: Path) -> RunOverview:
         run_seconds(spans, summary),
         starts[0].began_s if starts else (events[0].time_s if events else None),
         starts[-1].code if starts else "",
+        *astuple(read_notes(directory)),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -48,8 +48,9 @@ class Bench:
     lines: list[str] = field(default_factory=list)
     present: list[str] = field(default_factory=list)
     actors: dict[str, tuple[ActorReport, ...]] = field(default_factory=dict)
+    config: InitVar[RunConfig] = CONFIG
 
-    def __post_init__(self, config: RunConfig = CONFIG) -> None:
+    def __post_init__(self, config: RunConfig) -> None:
         self.state = ActorEvaluations(
             RUN_ID, config, first_request=7, log=lambda _, text: self.lines.append(text), now=0.0
         )
@@ -438,10 +439,10 @@ HIT = {**RESULT, "return_mean": 5.5}
 
 def confirming_bench() -> Bench:
     """One whose target is 5.5, and two fresh evaluations confirm it."""
-    bench = Bench()
     stop = CONFIG.stop.model_copy(update={"target_return": 5.5})
     evaluation = CONFIG.evaluation.model_copy(update={"confirm": 2})
-    bench.__post_init__(CONFIG.model_copy(update={"stop": stop, "evaluation": evaluation}))
+    config = CONFIG.model_copy(update={"stop": stop, "evaluation": evaluation})
+    bench = Bench(config=config)
     bench.report("a", **CONFIRMS)
     bench.publish(100)
     bench.tick()
@@ -477,7 +478,11 @@ def test_fresh_episodes_below_the_target_end_no_run_and_rank_the_model() -> None
     finished = bench.state.pop_finished()
     assert finished is not None
     found = finished.evaluation
-    assert (found.return_mean, found.best_return_mean, found.reached_return_mean) == (5.5, 5.0, None)
+    assert (found.return_mean, found.best_return_mean, found.reached_return_mean) == (
+        5.5,
+        5.0,
+        None,
+    )
     assert "by luck" in bench.lines[-1]
 
 
