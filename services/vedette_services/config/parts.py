@@ -287,7 +287,8 @@ class StopConfig(SettingsPart):
     max_seconds: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
     """seconds of this epoch."""
     target_return: float | None = Field(default=None, allow_inf_nan=False)
-    """reached when a greedy evaluation's mean is at least this."""
+    """reached when a greedy evaluation's mean is at least this, which `evaluation.confirm` more
+    confirm."""
 
     @property
     def never(self) -> bool:
