@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,13 +82,12 @@ def sparkline(record: RunRecord | None) -> str:
     )
 
 
-def matching_text(run: RunOverview, details: RunDetails) -> str:
-    """Return what the filter of the list looks in."""
-    settings = [f"{name}={value}" for name, value in details.settings.items()]
+def matching_text(run: RunOverview, details: RunDetails, names: Sequence[str]) -> str:
+    """Return what the filter of the list looks in.
+
+    Args:
+        names: the settings that differ, also without their tables: `learning_rate=0.1`.
+    """
+    settings = [f"{name}={details.settings.get(name, '–')}" for name in names]
     words = [run.run, run.state, run.agent, run.env, *run.tags, run.note]
     return " ".join([*words, *settings]).lower()
-
-
-def group_keys(details: Mapping[str, RunDetails]) -> list[str]:
-    """Return the settings by which the list can be grouped, in the order of their names."""
-    return sorted(differing_settings([*details.values()]))

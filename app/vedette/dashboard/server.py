@@ -24,7 +24,6 @@ from markupsafe import Markup
 from vedette.dashboard.listing import (
     COLUMNS_MAX,
     differing_settings,
-    group_keys,
     matching_text,
     sparkline,
 )
@@ -207,17 +206,17 @@ class Dashboard:
             key: self._source.details(key, running=run.state == "running")
             for key, run in overviews.items()
         }
+        differing = differing_settings([*details.values()])
         rows = [
-            (key, key in drawn, run, details[key], matching_text(run, details[key]))
+            (key, key in drawn, run, details[key], matching_text(run, details[key], differing))
             for key, run in overviews.items()
         ]
-        columns = differing_settings([*details.values()])[:COLUMNS_MAX]
         return self._page(
             drawn,
             listing=rows,
             left_out=len(marked) - len(drawn),
-            columns=columns,
-            group_keys=group_keys(details),
+            columns=differing[:COLUMNS_MAX],
+            group_keys=sorted(differing),
         )
 
     def _page(self, keys: Sequence[str], **contents: Any) -> _Page:

@@ -31,7 +31,8 @@ function order(a, b, down) {
 function groupOf(row) {
   const columns = { state: 2, agent: 9, environment: 10 };
   if (listState.group in columns) return row.cells[columns[listState.group]].textContent.trim();
-  return JSON.parse(row.dataset.settings)[listState.group] ?? "–";
+  const own = row.dataset.settings.split("\n").find((line) => line.startsWith(`${listState.group}=`));
+  return own?.slice(listState.group.length + 1) ?? "–";
 }
 
 /** Show the list as it was chosen. */
