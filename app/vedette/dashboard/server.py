@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import hmac
+import io
 import ipaddress
 import logging
 import secrets
@@ -29,6 +30,7 @@ from vedette.dashboard.listing import (
 )
 from vedette.dashboard.sources import RUNS_MAX, Source, unreadable
 from vedette.reports.configurations import group_runs
+from vedette.reports.raw_numbers import write_numbers
 from vedette.reports.record import RunRecord
 from vedette.reports.writing import fill_page, page_contents
 from vedette_services.errors import NotARunError, error_message
@@ -148,7 +150,26 @@ class Dashboard:
         elif not _is_local(environ.get("HTTP_HOST", "")):
             text = "this dashboard has the names localhost and 127.0.0.1 only; see --bind"
             raise _NoPageError(HTTPStatus.FORBIDDEN, text)
+        if path == "/numbers.csv":
+            return self._numbers(query.get("run", []), query.get("tag", []))
         return _asset(path) if path in _ASSETS else self._find(path, query.get("run", []))
+
+    def _numbers(self, keys: Sequence[str], tags: Sequence[str]) -> _Page:
+        """Every recorded number of curves of runs.
+
+        Raises:
+            _NoPageError: a run is not in the list, or cannot be read.
+        """
+        text = io.StringIO()
+        try:
+            records = [self._source.whole_record(key) for key in keys[:CHARTED_MAX]]
+            write_numbers(text, records, set(tags))
+        except (NotARunError, KeyError) as error:
+            raise _NoPageError(HTTPStatus.NOT_FOUND, "there is no such run") from error
+        data = text.getvalue().encode("utf-8", "replace")
+        return _Page(
+            f'"{hashlib.sha256(data).hexdigest()[:16]}"', "text/csv", gzip.compress(data, 1)
+        )
 
     def _check_token(self, environ: WSGIEnvironment, path: str, given: str) -> None:
         """Check the token: the first URL has it, then a cookie.
@@ -239,6 +260,7 @@ class Dashboard:
                 **contents,
                 **more,
                 sparks=sparks,
+                drawn_keys=[key for key in keys if key in records],
                 place=self._source.place,
             )
             page = _Page(etag, "text/html", gzip.compress(html.encode("utf-8", "replace"), 1))

@@ -97,6 +97,14 @@ class DirectorySource:
         """Return the curves of a run as they were read last; None: they are not in memory."""
         return self._records[key][1] if key in self._records else None
 
+    def whole_record(self, key: str) -> RunRecord:
+        """Read a run with every point of its curves, whatever is in memory.
+
+        Raises:
+            KeyError: it is not in the list.
+        """
+        return read_record(self._paths[key], CurveReader(self._paths[key]))
+
     def version(self, key: str) -> object:
         """Return sizes and times of the files of a run; None: it is not in the list."""
         path = self._paths.get(key)
@@ -280,6 +288,16 @@ class LearnerSource:
     def known_record(self, key: str) -> RunRecord | None:
         """Return nothing: there is no list."""
         return None
+
+    def whole_record(self, key: str) -> RunRecord:
+        """Make the record of what it has said so far.
+
+        Raises:
+            KeyError: it is another run.
+        """
+        if key != self.only:
+            raise KeyError(key)
+        return self.record(key)
 
     def version(self, key: str) -> object:
         """Return the number of times that it was asked."""

@@ -322,6 +322,13 @@ function csv(chart) {
   return URL.createObjectURL(new Blob([[head, ...rows].join("\n") + "\n"], { type: "text/csv" }));
 }
 
+/** Where a dashboard has every recorded number of a chart, of which not all are drawn. */
+function rawNumbers(chart) {
+  const query = new URLSearchParams(chart.tags.map((tag) => ["tag", tag]));
+  JSON.parse(input("keys").textContent).forEach((key) => query.append("run", key));
+  return `/numbers.csv?${query}`;
+}
+
 const seen = new Set(); // charts that are near the window
 const observer = new IntersectionObserver((entries) => entries.forEach(({ target, isIntersecting }) => {
   if (isIntersecting) { seen.add(target); draw(target); } else seen.delete(target);
@@ -348,6 +355,7 @@ document.addEventListener("click", async ({ target }) => {
   const index = Number(target.dataset.chart), chart = page.charts[index];
   const name = chart.title.replace(/\W+/g, "-").toLowerCase();
   const thinned = chart.thinned ? "-thinned" : "";
+  if (target.dataset.save === "csv" && thinned && input("keys")) return save(rawNumbers(chart), `${name}.csv`);
   if (target.dataset.save === "csv") return save(csv(chart), `${name}${thinned}.csv`);
   const plot = plots.find((each) => Number(each.dataset.chart) === index);
   save(await Plotly.toImage(plot, { format: "png", scale: 2 }), `${name}.png`);

@@ -31,6 +31,7 @@ from vedette.reports.configurations import (
     outcome_rows,
     statistics_of,
 )
+from vedette.reports.raw_numbers import write_numbers
 from vedette.reports.record import RunRecord, read_baseline, read_record
 from vedette_protocol.foreign_text import replace_unprintable
 from vedette_rl.number_format import (
@@ -40,6 +41,7 @@ from vedette_rl.number_format import (
     format_duration,
     format_time,
 )
+from vedette_rl.recording.reading import CurveReader
 from vedette_rl.storage.atomic_files import replace_file
 from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_rl.storage.regular_files import open_regular
@@ -118,12 +120,30 @@ def report_statistics(runs: Iterable[str | Path]) -> list[dict[str, Any]]:
     return statistics_of(group_runs(_read([Path(run) for run in runs])))
 
 
-def _read(given: Sequence[Path]) -> list[RunRecord]:
+def export_numbers(runs: Iterable[str | Path], out: str | Path) -> int:
+    """Write every recorded number of runs as CSV; return how many.
+
+    Raises:
+        NotARunError: one of them holds no run.
+        SettingError: the file cannot be written.
+    """
+    path = Path(out)
+    records = _read([Path(run) for run in runs], read_all=True)
+    try:
+        with path.open("w", encoding="utf-8", newline="") as file:
+            return write_numbers(file, records)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise SettingError(f"--csv {path}", why, "name a file in a folder to write to") from error
+
+
+def _read(given: Sequence[Path], *, read_all: bool = False) -> list[RunRecord]:
     tables = [path for path in given if path.suffix == ".csv"]
     folders = [path for path in given if path not in tables]
     # A directory without a run below may be a damaged one.
     runs = [run for directory in folders for run in find_runs(directory) or [directory]]
-    records = [read_record(run) for run in {run.resolve(): run for run in runs}.values()]
+    distinct = {run.resolve(): run for run in runs}.values()
+    records = [read_record(run, CurveReader(run) if read_all else None) for run in distinct]
     known = (records[0].configured("env", "id"), records[0].target) if records else (None, None)
     records += [run for table in tables for run in read_baseline(table, *known)]
     if not records:

@@ -1,12 +1,15 @@
 """The data that the page's script draws, made from constructed runs."""
 
+import csv
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from known_runs import crashed_seeds, fifty_runs, five_seeds, known_run, line
 from run_folders import BEGAN_S, Clock, make_run
 
+from vedette.reports import export_numbers
 from vedette.reports.charts import page_data
 from vedette.reports.configurations import group_runs
 from vedette.reports.record import read_record
@@ -167,3 +170,16 @@ def test_of_several_runs_the_seeds_and_their_aggregate_are_drawn(tmp_path: Path)
     assert (against["y"][0], against["y"][-1]) == (2.0, (8 + 12) / 2)
     known = [x for x, low in zip(against["x"], against["low"], strict=True) if low is not None]
     assert max(known) == 300  # where the first seed ends
+
+
+def test_every_recorded_number_is_written_as_it_is(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    values = [1.0 / (k + 1) for k in range(3000)]
+    record(run, *(({"long": value}, k) for k, value in enumerate(values)))
+    out = tmp_path / "all.csv"
+    count = export_numbers([run], out)
+    with out.open(newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    assert len(rows) == count
+    written = [float(row["value"]) for row in rows if row["tag"] == "long"]
+    assert written == [float(np.float32(value)) for value in values]  # as TensorBoard has them

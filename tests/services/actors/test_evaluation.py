@@ -139,7 +139,7 @@ def test_a_learner_that_is_back_with_other_evaluations_has_them_played() -> None
 
 def test_a_host_that_plays_no_evaluations_says_so_and_ignores_requests() -> None:
     rig = Rig()
-    assert last_report(rig.state.on_connected(0.0)).features == (EVALUATE,)
+    assert last_report(rig.state.on_connected(0.0)).features == (EVALUATE, CONFIRM)
     rig.state = ManagerState(
         Identity("m1", "host", "far:5555"),
         count=1,
