@@ -22,7 +22,7 @@ AGGREGATE_POINTS = 200
 """Points of all aggregates of a chart."""
 _POINTS_LEAST = 16
 CHART_SPECS = tuple(charts())
-GROUPS = ("Returns", "Learning", "Speed", "Lag and replay", "Fleet", "More")
+GROUPS = ("Returns", "Learning", "Speed", "Lag and replay", "Fleet", "Host", "More")
 _SIDES = {
     EVALUATION: ("eval/min_reward", "eval/max_reward"),
     "rollout/ep_rew_mean": ("rollout/ep_rew_min", "rollout/ep_rew_max"),

@@ -325,7 +325,7 @@ function csv(chart) {
 /** Where a dashboard has every recorded number of a chart, of which not all are drawn. */
 function rawNumbers(chart) {
   const query = new URLSearchParams(chart.tags.map((tag) => ["tag", tag]));
-  JSON.parse(input("keys").textContent).forEach((key) => query.append("run", key));
+  input("live").dataset.keys.split(" ").forEach((key) => query.append("run", key));
   return `/numbers.csv?${query}`;
 }
 
@@ -355,7 +355,7 @@ document.addEventListener("click", async ({ target }) => {
   const index = Number(target.dataset.chart), chart = page.charts[index];
   const name = chart.title.replace(/\W+/g, "-").toLowerCase();
   const thinned = chart.thinned ? "-thinned" : "";
-  if (target.dataset.save === "csv" && thinned && input("keys")) return save(rawNumbers(chart), `${name}.csv`);
+  if (target.dataset.save === "csv" && thinned && input("live")) return save(rawNumbers(chart), `${name}.csv`);
   if (target.dataset.save === "csv") return save(csv(chart), `${name}${thinned}.csv`);
   const plot = plots.find((each) => Number(each.dataset.chart) === index);
   save(await Plotly.toImage(plot, { format: "png", scale: 2 }), `${name}.png`);

@@ -92,6 +92,7 @@ def assemble_status(
         checkpoint=learning.checkpoint,
         heartbeat=liveness.numbers,
         disk=learning.disk,
+        host=learning.host,
         unsaved=learning.unsaved,
         rivals=ingest.rivals,
         window_limits=WindowStatus(window.window_batches, window.window_bytes),

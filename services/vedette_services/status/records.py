@@ -22,6 +22,7 @@ from vedette_services.status.status import (
     Checkpoint,
     Disk,
     Eval,
+    HostLoad,
     Lag,
     ManagerStatus,
     Rates,
@@ -54,6 +55,7 @@ _NONE_REFUSED = Refused(0, 0, 0, 0, 0, 0, 0, 0)
 _NO_CHECKPOINT = Checkpoint()
 _NO_EVALUATION = Eval()
 _NO_DISK = Disk()
+_NO_LOAD = HostLoad()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,7 @@ class TrainerStatus:
         evaluates: the training is done, and the last model is being evaluated.
         sources: the named sources of samples.
         disk: the room of the run's disk.
+        host: the load of its host.
     """
 
     epoch: int = 0
@@ -93,6 +96,7 @@ class TrainerStatus:
     evaluates: bool = False
     sources: tuple[SourceStatus, ...] = ()
     disk: Disk = _NO_DISK
+    host: HostLoad = _NO_LOAD
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,13 +96,26 @@ _OUTSIDE = ChartSpec(
     unit="samples",
     about="Dropped, rejected, in flight or lost, of those that were produced.",
 )
+_CPU = ChartSpec(
+    "Host",
+    "Processors of the learner's host",
+    unit="share in use",
+    about="Of all processors together, also by other programs.",
+)
+_MEMORY = ChartSpec(
+    "Host",
+    "Memory of the learner's host",
+    unit="bytes",
+    about="In use, also by other programs; of the host, and of the GPU that learns.",
+)
+_DISK_FREE = ChartSpec("Host", "Free on the run's disk", unit="bytes")
 _LISTED: dict[str, Any] = {"chart": _OUTSIDE, "row": "samples"}
 _REFUSED = ChartSpec("Fleet", "Messages refused", nonzero=True, unit="messages")
 _CHARTS = (
     *(_EVALUATIONS, _UNTRUSTED, _ROLLOUTS, _LENGTHS, _CUT),
     *(_PER_SECOND, _OPT_TIMES, _PER_OPT_STEP),
     *(_LAG_INSERTED, _LAG_SECONDS, _LAG_DRAWN, _PER_INSERT, _WAITS, _REPLAY_SIZE, _MANAGERS),
-    *(_OUTSIDE, _REFUSED),
+    *(_OUTSIDE, _REFUSED, _CPU, _MEMORY, _DISK_FREE),
 )
 
 
@@ -321,10 +334,33 @@ class Checkpoint(Part):
 class Disk(Part):
     """The disk of the run's directory. `short`: why records are not written, or ""."""
 
-    free_bytes: Count | None = gauge("free on the run's disk", "bytes")
+    free_bytes: Count | None = gauge(
+        "free on the run's disk", "bytes", "disk/free_bytes", chart=_DISK_FREE, label="free"
+    )
     total_bytes: Count | None = gauge("size of the run's disk", "bytes")
     reserve_bytes: Count | None = gauge("kept free of records for the next checkpoints", "bytes")
     short: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HostLoad(Part):
+    """The load of the learner's host; what it does not tell is unknown."""
+
+    cpu_share: float | None = gauge(
+        "share of the processors in use", "", "host/cpu_share", chart=_CPU, label="in use"
+    )
+    memory_bytes: Count | None = gauge(
+        "memory in use", "bytes", "host/memory_bytes", chart=_MEMORY, label="host"
+    )
+    memory_total_bytes: Count | None = gauge("size of the memory", "bytes")
+    gpu_memory_bytes: Count | None = gauge(
+        "memory of the learner's GPU in use",
+        "bytes",
+        "host/gpu_memory_bytes",
+        chart=_MEMORY,
+        label="GPU",
+    )
+    gpu_memory_total_bytes: Count | None = gauge("size of the GPU's memory", "bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -447,6 +483,7 @@ class Status(Part):
     checkpoint: Checkpoint = Checkpoint()
     heartbeat: Heartbeats = Heartbeats()
     disk: Disk = Disk()
+    host: HostLoad = HostLoad()
     unsaved: str = ""
     unevaluated: str = ""
     rivals: str = ""
