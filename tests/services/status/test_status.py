@@ -73,7 +73,7 @@ def whole_status() -> Status:
     table = {"env": {"id": "CartPole-v1"}, "agent": {"name": "dqn"}, "stop": {"target_return": 1}}
     config = RunConfig.model_validate(table)
     gateway = GatewayStatus(samples=Samples(*[1] * 7), managers=fleet.status(1.0))
-    texts = {"played_by": "manager m", "shown_by": "manager n"}
+    texts = {"played_by": "manager m", "shown_by": "manager n", "confirming": "version 1"}
     seen = Eval(**{f.name: texts.get(f.name, 1) for f in fields(Eval)})
     learning = TrainerStatus(opt_steps=5, record={"loss": 1.0})
     return assemble_status("r", config, learning, gateway, seen)
