@@ -151,6 +151,7 @@ class ActorEvaluations:
         self._config = config
         self._confirmation: tuple[Confirmation, PublishedModel] | None = None
         self._fresh = 0  # fresh evaluations that were asked for
+        self._is_ending = False  # the run has ended: nothing is confirmed any more
         settings = config.evaluation if config else EvaluationConfig()
         self._episodes = settings.episodes
         self._timeout_s = settings.episode_timeout_s
@@ -221,7 +222,9 @@ class ActorEvaluations:
         return self._asked is None
 
     def finish_with(self, version: int) -> None:
-        """Have this version evaluated even if it is not due yet: it is the run's last."""
+        """Have this version evaluated even if it is not due yet: it is the run's last. It ends no
+        run any more, so it is not confirmed."""
+        self._is_ending = True
         if self._due is not None:
             self._due = min(self._due, version)
             self._shown_due = min(self._shown_due, version)
@@ -412,7 +415,7 @@ class ActorEvaluations:
             played_by=f"manager {asked.manager}",
         )
         confirmation = None
-        if counts and self._config is not None:
+        if counts and self._config is not None and not self._is_ending:
             confirmation = confirmation_of(result, self._config)
             if confirmation is not None and not member.confirms:
                 why = "is of an earlier version: it plays no fresh episodes that would confirm"
@@ -425,7 +428,8 @@ class ActorEvaluations:
         self._ask_fresh(asked, model, now)
 
     def _accept(self, result: Eval, *, counts: bool) -> Eval:
-        return accepted(result, self._config) if counts and self._config else result
+        ends = counts and self._config is not None and not self._is_ending
+        return accepted(result, self._config) if ends and self._config else result
 
     # Confirming
 

@@ -518,3 +518,13 @@ def test_a_manager_of_an_earlier_release_ends_the_run_unconfirmed() -> None:
     found = finished.evaluation
     assert (found.reached_return_mean, found.reached_episodes) == (5.5, 0)
     assert "of an earlier version: it plays no fresh episodes" in bench.lines[-1]
+
+
+def test_the_last_model_of_a_run_is_evaluated_and_not_confirmed() -> None:
+    """The end waits for it."""
+    bench = confirming_bench()
+    bench.state.finish_with(100)
+    bench.answer(features=CONFIRMS["features"], **HIT)
+    finished = bench.state.pop_finished()
+    assert finished is not None
+    assert (finished.evaluation.return_mean, finished.evaluation.reached_return_mean) == (5.5, None)
