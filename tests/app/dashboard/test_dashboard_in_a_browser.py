@@ -103,7 +103,7 @@ def test_a_curve_grows_and_what_the_user_has_chosen_stays(browser: Browser, runs
         browser.run(
             "window.loaded = 'once'; document.querySelector('[data-run=\"0\"]').click();"
             "document.querySelector('#rest details').open = true;"
-            "const box = document.querySelector('#runs input'); box.click(); box.focus();"
+            "const box = document.querySelector('#table input'); box.click(); box.focus();"
             "const smooth = document.querySelector('#smooth'); smooth.value = '0.5';"
             "smooth.dispatchEvent(new Event('input', {bubbles: true}))"
         )
@@ -113,7 +113,7 @@ def test_a_curve_grows_and_what_the_user_has_chosen_stays(browser: Browser, runs
         until(browser, f"{plot}.data.some((line) => line.x.at(-1) === 600)")
         until(browser, "document.querySelector('#runs').textContent.includes('99.0')")
         state = browser.run(
-            "const box = document.querySelector('#runs input');"
+            "const box = document.querySelector('#table input');"
             "return [window.loaded, document.querySelector('[data-run=\"0\"]').checked,"
             "document.querySelector('#rest details').open, document.querySelector('#smooth').value,"
             "box.checked, box === document.activeElement]"
@@ -164,11 +164,11 @@ def test_the_marked_runs_are_drawn(browser: Browser, runs: Path) -> None:
     with serving(runs) as served:
         browser.open(f"http://127.0.0.1:{served.port}/")
         hero(browser)
-        browser.run("document.querySelector('#runs input').click();")
-        browser.run("document.querySelector('#runs button').click();")
+        browser.run("document.querySelector('#table input').click();")
+        browser.run("document.querySelector('#runs form > p button').click();")
         until(browser, "location.search.startsWith('?run=')")
         hero(browser)
-        assert browser.run("return document.querySelectorAll('#runs input:checked').length") == 1
+        assert browser.run("return document.querySelectorAll('#table input:checked').length") == 1
 
 
 def test_a_dashboard_that_ends_is_said_and_one_that_returns_goes_on(
