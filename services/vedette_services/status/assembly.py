@@ -48,6 +48,7 @@ def assemble_status(
     steps = learning.opt_steps
     capacity = config.replay.capacity
     window = config.actors
+    ratio = config.replay.samples_per_insert
     since_warmup = (inserted - config.learner.warmup_period) / config.actors.rows_per_step
     return Status(
         vedette=vedette_version(),
@@ -68,7 +69,7 @@ def assemble_status(
             ingest,
             evaluations,
             liveness.standstills,
-            samples_per_insert=config.replay.samples_per_insert,
+            samples_per_insert=config.agent.usual_samples_per_insert if ratio is None else ratio,
         ),
         stop=StopStatus(**config.stop.model_dump()),
         samples=samples,
