@@ -265,7 +265,9 @@ def extreme_points(values: Floats, points: int) -> NDArray[np.int64]:
 
 def _stored(xs: list[Plain], columns: Columns) -> dict[str, Any]:
     """A line's numbers; its x is an index of `xs`."""
-    x: Plain = {kind: _places(kind, columns[kind]) for kind in ("env", "opt", "s") if kind in columns}
+    x: Plain = {
+        kind: _places(kind, columns[kind]) for kind in ("env", "opt", "s") if kind in columns
+    }
     values: Plain = {kind: plain(columns[kind]) for kind in ("y", "low", "high") if kind in columns}
     if x not in xs:
         xs.append(x)
