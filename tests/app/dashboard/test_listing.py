@@ -64,4 +64,4 @@ def test_the_list_has_columns_progress_notes_and_sparklines(tmp_path: Path) -> N
     assert "<span>&lt;b&gt;paper</span>a &#34;note&#34;" in home.text
     assert 'class="bar"' in home.text
     assert home.text.count("<polyline") == again.text.count("<polyline") == 20
-    assert 'data-settings="agent.learning_rate=0.0001' in home.text
+    assert 'data-settings="agent.learning_rate=0.0001\nseed=0\n"' in home.text

@@ -197,6 +197,17 @@ def test_the_lane_of_a_killed_learner_ends_with_its_last_record(run: Path) -> No
     read(write_report([run]))
 
 
+def test_the_last_lines_of_the_learners_log_are_on_the_page(run: Path) -> None:
+    (run / "log").mkdir()
+    lines = [f"line {k} <b>" for k in range(500)]
+    (run / "log" / "learner.log").write_text("\n".join(lines) + "\n")
+    (run / "log" / "actors.log").write_text("others\n")
+    text = write_report([run]).read_text("utf-8")
+    assert "The last 200 lines of learner.log" in text
+    assert "line 300 &lt;b&gt;\nline 301 &lt;b&gt;\n" in text
+    assert "line 299 " not in text
+
+
 def test_a_large_fleet_fits_the_page(run: Path) -> None:
     EventFile(run / "events.jsonl").add(
         *(RunEvent(BEGAN_S + i, "joined", f"m-{i}", "on x, 1 actor", 1) for i in range(600))
