@@ -353,7 +353,9 @@ class InProcessRun:
     # Peers
 
     def publish_status(self, status: TrainerStatus) -> None:
-        self._trainer = status
+        # In lock step the actors play while the learner waits: no side limits the other.
+        own = replace(status.time, optimizing_share=None, sampling_share=None, waiting_share=None)
+        self._trainer = replace(status, time=own)
         self._gateway.state.on_progress(status.opt_steps, status.sampled)
         now = self._wall_clock()
         done = status.phase == "done"
