@@ -36,6 +36,10 @@ class RunDetails:
     left_s: float | None
 
 
+UNREAD = RunDetails({}, None, None)
+"""Of a run that cannot be read."""
+
+
 def read_details(run: Path, *, running: bool) -> RunDetails:
     """Read what the list says of a run."""
     try:

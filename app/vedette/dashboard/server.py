@@ -223,10 +223,7 @@ class Dashboard:
                 key for key, run in overviews.items() if run.env == env and run.state != "new"
             ]
         drawn = sorted(marked[:CHARTED_MAX], key=lambda key: overviews[key].began_s or 0.0)
-        details = {
-            key: self._source.details(key, running=run.state == "running")
-            for key, run in overviews.items()
-        }
+        details = {key: self._source.details(key) for key in overviews}
         differing = differing_settings([*details.values()])
         rows = [
             (key, key in drawn, run, details[key], matching_text(run, details[key], differing))

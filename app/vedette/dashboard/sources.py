@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from vedette.dashboard.listing import RunDetails, read_details
+from vedette.dashboard.listing import UNREAD, RunDetails, read_details
 from vedette.reports.record import RunRecord, read_record
 from vedette_rl.number_format import format_clock
 from vedette_rl.recording.reading import CurveReader, CurveTable
@@ -56,7 +56,7 @@ class DirectorySource:
         self.place = str(directory)
         self._directory = directory
         self._overviews: dict[str, tuple[object, RunOverview]] = {}
-        self._details: dict[str, tuple[object, RunDetails]] = {}
+        self._details: dict[str, RunDetails] = {}
         self._records: dict[str, tuple[object, RunRecord, CurveReader]] = {}
         self._paths = {_key(directory): directory}
         self.only = ""
@@ -77,7 +77,9 @@ class DirectorySource:
             try:
                 version = self.version(key)
                 if self._overviews.get(key, (None,))[0] != version:
-                    self._overviews[key] = version, replace(read_overview(path), run=name)
+                    overview = replace(read_overview(path), run=name)
+                    self._details[key] = read_details(path, running=overview.state == "running")
+                    self._overviews[key] = version, overview
                 overviews[key] = self._overviews[key][1]
             except Exception as error:
                 log.debug("a run could not be read", exc_info=True)
@@ -86,12 +88,9 @@ class DirectorySource:
         order = sorted(overviews, key=lambda key: _newest_first(overviews[key]))
         return {key: overviews[key] for key in order[:RUNS_MAX]}
 
-    def details(self, key: str, *, running: bool) -> RunDetails:
-        """Return what the list says of a run beside its overview."""
-        version = self.version(key)
-        if self._details.get(key, (None,))[0] != version:
-            self._details[key] = version, read_details(self._paths[key], running=running)
-        return self._details[key][1]
+    def details(self, key: str) -> RunDetails:
+        """Return what the list says of a run beside its overview, as of the last list."""
+        return self._details.get(key, UNREAD)
 
     def known_record(self, key: str) -> RunRecord | None:
         """Return the curves of a run as they were read last; None: they are not in memory."""
@@ -281,9 +280,9 @@ class LearnerSource:
         """Return nothing: there is one run."""
         return {}
 
-    def details(self, key: str, *, running: bool) -> RunDetails:
+    def details(self, key: str) -> RunDetails:
         """Return nothing: there is no list."""
-        raise KeyError(key)
+        return UNREAD
 
     def known_record(self, key: str) -> RunRecord | None:
         """Return nothing: there is no list."""
