@@ -43,6 +43,7 @@ window.arrangeList = () => {
     const element = document.getElementById(id);
     if (element !== document.activeElement && element.value !== listState[id]) element.value = listState[id];
   }
+  const focused = body.contains(document.activeElement) ? document.activeElement : null;
   body.querySelectorAll(".group").forEach((row) => row.remove());
   const heads = [...table.tHead.rows[0].cells];
   const column = heads.findIndex((head) => head.textContent === listState.sort);
@@ -71,6 +72,7 @@ window.arrangeList = () => {
     }
     body.append(...own);
   }
+  focused?.focus({ preventScroll: true }); // a row that moves loses it
   document.getElementById("counted").textContent = shown.length === rows.length ? `${rows.length} runs` : `${shown.length} of ${rows.length} runs`;
 };
 

@@ -348,6 +348,7 @@ if (input("x")) readChoices();
 show(page);
 document.addEventListener("input", ({ target }) => { if (target.closest(".tools, #by-setting")) { redraw(); keepChoices(); } });
 document.addEventListener("toggle", ({ target }) => { if (target.id === "by-setting") drawSettings(); }, true);
+addEventListener("hashchange", () => { if (location.hash.includes("=")) location.reload(); }); // somebody's link, not ours
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
 addEventListener("beforeprint", () => plots.forEach(draw));
 document.addEventListener("click", async ({ target }) => {

@@ -133,8 +133,12 @@ def test_what_is_chosen_is_in_the_address_and_comes_back(browser: Browser, page:
     choose(browser, "#smooth", "value = '0.5'")
     browser.run(_HERO + "await Plotly.relayout(hero, {'xaxis.range': [150, 350]})")
     url = browser.run("return location.href")
-    browser.open("about:blank")
-    browser.open(url)
+    browser.open(url.partition("#")[0])
+    browser.open(url)  # in the same window only what is behind the # changes
+    browser.run(
+        "while (document.querySelector('#smooth').value !== '0.5')"
+        "await new Promise(requestAnimationFrame)"
+    )
     assert {name.partition(",")[0] for name in shown(browser)} == {"learning_rate=0.5"}
     assert browser.run("return document.querySelector('#smooth').value") == "0.5"
     assert browser.run(_HERO + "return hero.layout.xaxis.range") == [150, 350]
