@@ -17,8 +17,8 @@ from vedette.reports.statistics import (
     SeedCurve,
     average_seeds,
     bootstrap_interval,
-    carry,
     interquartile_mean,
+    resample_curves,
 )
 
 MEASURES = {
@@ -62,7 +62,7 @@ class Results:
                 SeedCurve(seed, curve.steps.astype(np.float64), curve.values)
                 for seed, curve in zip(each.seeds, curves, strict=True)
             ]
-            scores = carry(points, np.linspace(*self.span, AREA_POINTS)).mean(1)
+            scores = resample_curves(points, np.linspace(*self.span, AREA_POINTS)).mean(1)
         else:
             value = {"last": lambda y: y[-1], "best": np.max}[measure]
             scores = np.array([value(curve.values) for curve in curves])

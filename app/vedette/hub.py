@@ -32,7 +32,7 @@ from vedette_services.run.provenance import (
     public_start,
     read_provenance,
 )
-from vedette_services.status.stop_conditions import EXIT_REASONS, exit_sentence
+from vedette_services.status.stop_conditions import EXIT_REASONS, describe_exit
 
 SCHEME = "hf://"
 POLICY = "policy.safetensors"
@@ -285,7 +285,7 @@ def model_card(
         env_steps=format_number(summary.env_steps),
         opt_steps=format_number(summary.opt_steps),
         duration=None if summary.seconds is None else format_clock(summary.seconds),
-        ended=exit_sentence(summary.exit_reason) if summary.exit_reason in EXIT_REASONS else "",
+        ended=describe_exit(summary) if summary.exit_reason in EXIT_REASONS else "",
         seed=config.seed,
         start=public_start(starts[-1]) if starts else None,
         code=starts[-1].code if starts else "",

@@ -60,6 +60,9 @@ ReportedState: TypeAlias = Literal["running", "draining", "gone"]
 EVALUATE: Final = "evaluate"
 """The feature of a manager that plays evaluations, and of a run that may ask for them."""
 
+CONFIRM: Final = "confirm"
+"""The feature of a manager that plays the model of its last evaluation again, on fresh episodes."""
+
 FEATURES: Final[tuple[str, ...]] = (EVALUATE,)
 """What this side can do beyond version 2. A side uses only what the other one lists, too."""
 
@@ -269,7 +272,7 @@ class Run:
             raise SchemaError("a model has no shared column")
 
 
-@message("ack", "control", omitted="evaluate evaluate_version")
+@message("ack", "control", omitted="evaluate evaluate_version evaluate_fresh")
 @dataclass(frozen=True, slots=True)
 class Ack:
     """State of one incarnation at the learner, sent again and again: settled batches and limit.
@@ -286,6 +289,8 @@ class Ack:
         rejected_reason: why the last batch that was rejected was; "" if none was.
         evaluate: the number of an evaluation that this manager is to play; 0: of none.
         evaluate_version: it plays a model of this version or a newer one.
+        evaluate_fresh: other than 0: it plays the model of the evaluation before, which has this
+            version, on other episodes than those of any other number.
     """
 
     run_id: OptionalId
@@ -304,6 +309,7 @@ class Ack:
     rejected_reason: Text = ""
     evaluate: U64 = 0
     evaluate_version: Count = 0
+    evaluate_fresh: Count = 0
 
     @property
     def beyond(self) -> int:

@@ -27,6 +27,10 @@ def report(
             help="What to write. [report.html in the run's directory; here for several]",
         ),
     ] = None,
+    csv: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write every recorded number as CSV; write no page."),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the statistics of the seeds; write no page.")
     ] = False,
@@ -38,11 +42,13 @@ def report(
     vedette report runs/cart runs/other --out both.html
     vedette report runs/sweep                       every run in a folder
     vedette report runs/sweep --json                an object for each configuration
+    vedette report runs/cart --csv cart.csv         every recorded number
     """
     from vedette.live import print_table
     from vedette.reports import (
         OUTCOME_HEADS,
         OUTCOME_NOTE,
+        export_numbers,
         outcome_rows,
         report_statistics,
         write_comparison,
@@ -51,6 +57,11 @@ def report(
 
     if as_json and out is not None:
         raise UsageError("--json writes no page: leave out --out")
+    if csv is not None and (out is not None or as_json):
+        raise UsageError("--csv writes no page and no statistics: leave out --out and --json")
+    if csv is not None:
+        say(f"{csv}: {export_numbers(runs, csv):,} numbers")
+        return
     if as_json:
         typer.echo(json.dumps(report_statistics(runs), indent=2))
         return

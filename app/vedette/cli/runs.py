@@ -21,19 +21,37 @@ def runs(
         Path, typer.Argument(metavar="[DIR]", help="Folder of runs, up to three levels deep.")
     ] = Path("runs"),
     as_json: Annotated[bool, typer.Option("--json", help="JSON, one object a line.")] = False,
+    tag: Annotated[
+        list[str] | None, typer.Option(metavar="TAG", help="Add a tag to each of these runs.")
+    ] = None,
+    untag: Annotated[
+        list[str] | None, typer.Option(metavar="TAG", help="Remove a tag from each of them.")
+    ] = None,
+    note: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Note this text with each of them.")
+    ] = None,
 ) -> None:
     """List runs, the newest last: state, result, environment steps, duration.
+
+    Tags and notes are saved with a run, in its notes.json; the dashboard shows and finds them.
 
     \b
     vedette runs
     vedette runs runs/rates
     vedette runs --json | jq 'select(.state == "running")'
+    vedette runs runs/one --tag baseline --note "before the new reward"
     """
     from vedette.live import print_table
     from vedette_services.run.finding import find_runs
     from vedette_services.run.overview import read_overview
 
-    overviews = [read_overview(path) for path in find_runs(directory)]
+    places = find_runs(directory)
+    if tag or untag or note is not None:
+        from vedette_services.run.notes import write_notes
+
+        for path in places:
+            write_notes(path, add=tag or (), remove=untag or (), note=note)
+    overviews = [read_overview(path) for path in places]
     overviews.sort(key=lambda run: run.began_s or 0.0)
     if as_json:
         for run in overviews:
@@ -42,7 +60,14 @@ def runs(
     if not overviews:
         say(f"no run in {directory}")
         return
-    print_table((*_HEADS, "run"), [_cells(run) for run in overviews])
+    noted = any(run.tags or run.note for run in overviews)
+    heads = (*_HEADS, "run", *(["notes"] if noted else []))
+    print_table(heads, [(*_cells(run), *([_notes(run)] if noted else [])) for run in overviews])
+
+
+def _notes(run: RunOverview) -> str:
+    """Format what was noted about a run."""
+    return " ".join(filter(None, [*(f"#{tag}" for tag in run.tags), run.note]))
 
 
 def _cells(run: RunOverview) -> tuple[str, ...]:

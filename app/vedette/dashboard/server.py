@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import hmac
+import io
 import ipaddress
 import logging
 import secrets
@@ -21,8 +22,15 @@ from wsgiref.types import StartResponse, WSGIEnvironment
 
 from markupsafe import Markup
 
+from vedette.dashboard.listing import (
+    COLUMNS_MAX,
+    differing_settings,
+    matching_text,
+    sparkline,
+)
 from vedette.dashboard.sources import RUNS_MAX, Source, unreadable
 from vedette.reports.configurations import group_runs
+from vedette.reports.raw_numbers import write_numbers
 from vedette.reports.record import RunRecord
 from vedette.reports.writing import fill_page, page_contents
 from vedette_services.errors import NotARunError, error_message
@@ -41,6 +49,7 @@ _ASSETS = {
     "/report.css": "text/css",
     "/report.js": "text/javascript",
     "/live.js": "text/javascript",
+    "/list.js": "text/javascript",
     "/plotly/plotly-basic.min.js": "text/javascript",
 }
 _NOTHING = {
@@ -141,7 +150,26 @@ class Dashboard:
         elif not _is_local(environ.get("HTTP_HOST", "")):
             text = "this dashboard has the names localhost and 127.0.0.1 only; see --bind"
             raise _NoPageError(HTTPStatus.FORBIDDEN, text)
+        if path == "/numbers.csv":
+            return self._numbers(query.get("run", []), query.get("tag", []))
         return _asset(path) if path in _ASSETS else self._find(path, query.get("run", []))
+
+    def _numbers(self, keys: Sequence[str], tags: Sequence[str]) -> _Page:
+        """Every recorded number of curves of runs.
+
+        Raises:
+            _NoPageError: a run is not in the list, or cannot be read.
+        """
+        text = io.StringIO()
+        try:
+            records = [self._source.whole_record(key) for key in keys[:CHARTED_MAX]]
+            write_numbers(text, records, set(tags))
+        except (NotARunError, KeyError) as error:
+            raise _NoPageError(HTTPStatus.NOT_FOUND, "there is no such run") from error
+        data = text.getvalue().encode("utf-8", "replace")
+        return _Page(
+            f'"{hashlib.sha256(data).hexdigest()[:16]}"', "text/csv", gzip.compress(data, 1)
+        )
 
     def _check_token(self, environ: WSGIEnvironment, path: str, given: str) -> None:
         """Check the token: the first URL has it, then a cookie.
@@ -195,8 +223,19 @@ class Dashboard:
                 key for key, run in overviews.items() if run.env == env and run.state != "new"
             ]
         drawn = sorted(marked[:CHARTED_MAX], key=lambda key: overviews[key].began_s or 0.0)
-        rows = [(key, key in drawn, run) for key, run in overviews.items()]
-        return self._page(drawn, listing=rows, left_out=len(marked) - len(drawn))
+        details = {key: self._source.details(key) for key in overviews}
+        differing = differing_settings([*details.values()])
+        rows = [
+            (key, key in drawn, run, details[key], matching_text(run, details[key], differing))
+            for key, run in overviews.items()
+        ]
+        return self._page(
+            drawn,
+            listing=rows,
+            left_out=len(marked) - len(drawn),
+            columns=differing[:COLUMNS_MAX],
+            group_keys=sorted(differing),
+        )
 
     def _page(self, keys: Sequence[str], **contents: Any) -> _Page:
         """Make a page about runs; one that is in memory is sent again if nothing has changed."""
@@ -211,8 +250,15 @@ class Dashboard:
             etag = f'"{hashlib.sha256(tag).hexdigest()[:16]}"'
             wait_s = 0.1 if unread else POLL_S
             more = {"unread": unread, "faults": faults, "wait_s": wait_s, "etag": etag}
+            sparks = {key: sparkline(self._source.known_record(key)) for key in keys}
             html = fill_page(
-                "live.html", **run_contents, **contents, **more, place=self._source.place
+                "live.html",
+                **run_contents,
+                **contents,
+                **more,
+                sparks=sparks,
+                drawn_keys=[key for key in keys if key in records],
+                place=self._source.place,
             )
             page = _Page(etag, "text/html", gzip.compress(html.encode("utf-8", "replace"), 1))
             known = None if unread or faults else version

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from vedette.dashboard.listing import UNREAD, RunDetails, read_details
 from vedette.reports.record import RunRecord, read_record
 from vedette_rl.number_format import format_clock
 from vedette_rl.recording.reading import CurveReader, CurveTable
@@ -24,7 +25,7 @@ from vedette_services.run.overview import RunOverview, is_running, read_overview
 from vedette_services.status.client import StatusClient
 from vedette_services.status.schema import is_against_opt_steps, tagged
 from vedette_services.status.status import Status
-from vedette_services.status.stop_conditions import exit_sentence
+from vedette_services.status.stop_conditions import describe_exit
 
 log = logging.getLogger("vedette.dashboard")
 
@@ -55,6 +56,7 @@ class DirectorySource:
         self.place = str(directory)
         self._directory = directory
         self._overviews: dict[str, tuple[object, RunOverview]] = {}
+        self._details: dict[str, RunDetails] = {}
         self._records: dict[str, tuple[object, RunRecord, CurveReader]] = {}
         self._paths = {_key(directory): directory}
         self.only = ""
@@ -75,7 +77,9 @@ class DirectorySource:
             try:
                 version = self.version(key)
                 if self._overviews.get(key, (None,))[0] != version:
-                    self._overviews[key] = version, replace(read_overview(path), run=name)
+                    overview = replace(read_overview(path), run=name)
+                    self._details[key] = read_details(path, running=overview.state == "running")
+                    self._overviews[key] = version, overview
                 overviews[key] = self._overviews[key][1]
             except Exception as error:
                 log.debug("a run could not be read", exc_info=True)
@@ -83,6 +87,22 @@ class DirectorySource:
                 overviews[key] = RunOverview(name, unreadable(error), "", "", *nothing, "")
         order = sorted(overviews, key=lambda key: _newest_first(overviews[key]))
         return {key: overviews[key] for key in order[:RUNS_MAX]}
+
+    def details(self, key: str) -> RunDetails:
+        """Return what the list says of a run beside its overview, as of the last list."""
+        return self._details.get(key, UNREAD)
+
+    def known_record(self, key: str) -> RunRecord | None:
+        """Return the curves of a run as they were read last; None: they are not in memory."""
+        return self._records[key][1] if key in self._records else None
+
+    def whole_record(self, key: str) -> RunRecord:
+        """Read a run with every point of its curves, whatever is in memory.
+
+        Raises:
+            KeyError: it is not in the list.
+        """
+        return read_record(self._paths[key], CurveReader(self._paths[key]))
 
     def version(self, key: str) -> object:
         """Return sizes and times of the files of a run; None: it is not in the list."""
@@ -260,6 +280,24 @@ class LearnerSource:
         """Return nothing: there is one run."""
         return {}
 
+    def details(self, key: str) -> RunDetails:
+        """Return nothing: there is no list."""
+        return UNREAD
+
+    def known_record(self, key: str) -> RunRecord | None:
+        """Return nothing: there is no list."""
+        return None
+
+    def whole_record(self, key: str) -> RunRecord:
+        """Make the record of what it has said so far.
+
+        Raises:
+            KeyError: it is another run.
+        """
+        if key != self.only:
+            raise KeyError(key)
+        return self.record(key)
+
     def version(self, key: str) -> object:
         """Return the number of times that it was asked."""
         return self._count if key == self.only else None
@@ -277,7 +315,7 @@ class LearnerSource:
         return RunRecord(Path(self.place), {}, status, curves, events, (), running, notes)
 
     def _notes(self, status: Status, silent_s: float) -> Sequence[str]:
-        if ended := exit_sentence(status.exit_reason):
+        if ended := describe_exit(status):
             return [f"It is {ended}."]
         if self._fault:
             return [self._fault]

@@ -227,7 +227,12 @@ class TimeSplitTracker:
         self._recent = _Recent(window_s)
 
     def update(self, status: Status) -> TimeSplit | None:
-        """Add a status. Return the shares of the last seconds; None if it has no times."""
+        """Add a status. Return the shares of the last seconds; None if it has no times.
+
+        The learner's own are taken where it has measured them: then all views show the same.
+        """
+        if (own := _measured(status)) is not None:
+            return own
         now = _times(status)
         if now is None:
             return None
@@ -257,6 +262,16 @@ class _Recent:
         while len(seen) > 2 and now[0] - seen[1][0] >= self._window_s:
             seen.popleft()
         return seen[0] if len(seen) > 1 else None
+
+
+def _measured(status: Status) -> TimeSplit | None:
+    """The shares of the last seconds that the trainer has measured itself."""
+    time = status.time
+    if time.waiting_share is None or status.phase == "done":
+        return None
+    sampling, optimizing = time.sampling_share or 0.0, time.optimizing_share or 0.0
+    rest = max(0.0, 1 - time.waiting_share - sampling - optimizing)
+    return TimeSplit(time.waiting_share, sampling, optimizing, rest)
 
 
 def _times(status: Status) -> tuple[float, ...] | None:

@@ -18,7 +18,7 @@ from vedette_protocol.foreign_text import one_line
 from vedette_rl.number_format import format_clock
 from vedette_services.status.status import Status
 from vedette_services.status.stop_conditions import elapsed_seconds
-from vedette_services.status.text import evaluation_line, run_title, status_line
+from vedette_services.status.text import best_line, evaluation_line, run_title, status_line
 
 if TYPE_CHECKING:  # rich is loaded only where there is a terminal to draw on
     from rich.console import RenderableType
@@ -33,6 +33,7 @@ PIPE_WIDTH = 120
 WATCH_HEADING = 2
 """Lines of the heading of `watch`."""
 
+_UNKNOWN = -1
 _LINES_KEPT = 1000
 _LINES_SHOWN = 4  # above a whole screen
 _LINES_FROM = 30  # lines of the terminal
@@ -89,13 +90,14 @@ class LineView(View):
         self._last = self._began
         self._heard = -math.inf
         self._last_evaluation = -math.inf
+        self._best: int | None = _UNKNOWN  # version of the best evaluation, as it was shown last
         self._tracker = ProgressTracker()
 
     def show(self, status: Status | None) -> None:
         """Print a line if the last one is at least `every_s` old, or for a new evaluation."""
         fresh = status is not None and self._tracker.update(status)[1] and self._log is None
-        if status is not None and fresh and self._is_evaluation_due():
-            self.print_line(evaluation_line(status))
+        if status is not None:
+            self._show_evaluation(status, fresh=fresh)
         now = self._now()
         self._heard = self._heard if status is None else now
         if now - self._last < max(self._every_s, self._part_s(now)):
@@ -107,6 +109,16 @@ class LineView(View):
             self.print_line(f"no answer from the learner for {now - self._heard:.0f} s")
         else:
             self.print_line("waiting for the learner")
+
+    def _show_evaluation(self, status: Status, *, fresh: bool) -> None:
+        """Print a new evaluation if one is due, and every best one."""
+        best = status.eval.best_version
+        is_best = self._best != _UNKNOWN and best != self._best and self._log is None
+        self._best = best
+        if fresh and (self._is_evaluation_due() or best == status.eval.version):
+            self.print_line(evaluation_line(status))
+        elif is_best and best is not None and best != status.eval.version:
+            self.print_line(best_line(status))
 
     def _is_evaluation_due(self) -> bool:
         now = self._now()

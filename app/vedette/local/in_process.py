@@ -351,6 +351,9 @@ class InProcessRun:
             return self._gave_up
 
         self._evaluation.evaluate(self._epoch, model, self._env_steps, is_cancelled=is_cancelled)
+        while self._evaluation.confirms:
+            waits = f"learner waits: {self._evaluation.status.confirming}"
+            self._evaluation.confirm(is_cancelled=is_cancelled)
         self._next_show = 0.0  # the result is shown at once
 
     def _is_over(self, now: float) -> bool:
@@ -360,7 +363,9 @@ class InProcessRun:
     # Peers
 
     def publish_status(self, status: TrainerStatus) -> None:
-        self._trainer = status
+        # In lock step the actors play while the learner waits: no side limits the other.
+        own = replace(status.time, optimizing_share=None, sampling_share=None, waiting_share=None)
+        self._trainer = replace(status, time=own)
         self._gateway.state.on_progress(status.opt_steps, status.sampled)
         now = self._wall_clock()
         done = status.phase == "done"

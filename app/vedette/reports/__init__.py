@@ -1,11 +1,17 @@
 """Self-contained HTML pages about one run, or about several in comparison."""
 
 from vedette.reports.configurations import OUTCOME_HEADS, OUTCOME_NOTE, outcome_rows
-from vedette.reports.writing import report_statistics, write_comparison, write_report
+from vedette.reports.writing import (
+    export_numbers,
+    report_statistics,
+    write_comparison,
+    write_report,
+)
 
 __all__ = [
     "OUTCOME_HEADS",
     "OUTCOME_NOTE",
+    "export_numbers",
     "outcome_rows",
     "report_statistics",
     "write_comparison",

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vedette.reports.configurations import Configuration
 from vedette.reports.record import EVALUATION, RunRecord
@@ -13,16 +14,37 @@ from vedette.reports.statistics import Floats, SeedCurve, aggregate_curves
 from vedette_services.status.schema import ChartSpec, declared, is_against_opt_steps
 from vedette_services.status.status import Status, charts
 
-CURVE_POINTS = 16_000
-"""Points of all curves of a page, about 25 bytes each."""
+FIRST_POINTS, CURVE_POINTS = 10_000, 16_000
+"""Points of all curves of the first chart, and of all others, about 25 bytes each."""
+FIRST_POINTS_EACH, POINTS_EACH = 1000, 400
+"""Of a longer curve so many points are drawn."""
 AGGREGATE_POINTS = 200
 """Points of all aggregates of a chart."""
+_POINTS_LEAST = 16
 CHART_SPECS = tuple(charts())
-GROUPS = ("Returns", "Learning", "Speed", "Lag and replay", "Fleet", "More")
+GROUPS = ("Returns", "Learning", "Speed", "Lag and replay", "Fleet", "Host", "More")
 _SIDES = {
     EVALUATION: ("eval/min_reward", "eval/max_reward"),
     "rollout/ep_rew_mean": ("rollout/ep_rew_min", "rollout/ep_rew_max"),
 }
+_AGENT_CHARTS = {
+    "loss": ("Loss", "Of the batch, before its gradient step."),
+    "critic_loss": ("Loss of the critics", "Of the batch, before its gradient step."),
+    "actor_loss": ("Loss of the policy", "Of the batch, before its gradient step."),
+    "policy_loss": ("Loss of the policy", "Of the batch, before its gradient step."),
+    "q_mean": ("Estimated value (Q)", "Mean over the batch of the values of the actions taken."),
+    "target_mean": ("Target of the value", "Mean over the batch of what the values are moved to."),
+    "td_error_mean": ("TD error", "Mean over the batch of target minus value."),
+    "grad_norm": ("Norm of the gradient", "Before it is clipped."),
+    "policy_grad_norm": ("Norm of the policy's gradient", "Before it is clipped."),
+    "alpha": ("Temperature (alpha)", "Weight of the entropy in SAC's objective."),
+    "entropy": ("Entropy of the policy", "Estimated from the batch."),
+    "steps_left_out": (
+        "Optimization steps left out",
+        "They moved nothing, as their gradients were not finite.",
+    ),
+}
+"""Title and sentence of what agents record."""
 _FIRST = frozenset({"train/loss", "train/critic_loss", "train/actor_loss"})
 
 Columns = dict[str, Floats]
@@ -33,18 +55,18 @@ def page_data(configurations: Sequence[Configuration]) -> dict[str, Any]:
     """Return what the page's script draws: of one run all curves, of several the first of each.
 
     ``xs`` are columns of x against ``env`` steps, ``opt`` steps and seconds ``s``; curves share
-    them. A chart is folded if it is constant or shows the same as earlier ones.
+    them. A line of a longer curve has ``of``, the number of its points. A chart is folded if it is
+    constant or shows the same as earlier ones.
     """
     runs = [run for each in configurations for run in each.runs]
     specs = _specs({name for run in runs for name in run.curves})
-    points = max(16, min(400, CURVE_POINTS // max(1, len(specs) * len(runs))))
+    drawn_names = [_drawn_names(spec, runs) for spec in specs]
+    caps = _points_each(runs, drawn_names)
     xs: list[Plain] = []
     made: list[dict[str, Any]] = []
     drawn: set[tuple[float, ...]] = set()
-    for spec in specs:
-        names = [curve for curve in spec.curves if any(curve[0] in run.curves for run in runs)]
-        names = names if len(runs) == 1 else names[:1]
-        lines = list(_lines(xs, configurations, names, min(points, spec.points)))
+    for spec, names, points in zip(specs, drawn_names, caps, strict=True):
+        lines = list(_lines(xs, configurations, names, points, spec.points))
         columns = {tuple(line["y"]) for line in lines if "y" in line}
         if spec.nonzero and not any(map(any, columns)):
             continue
@@ -56,15 +78,85 @@ def page_data(configurations: Sequence[Configuration]) -> dict[str, Any]:
                 "number": len(made),
                 "title": spec.title if names == [*spec.curves] else f"{spec.title}: {names[0][1]}",
                 "group": spec.group,
+                "unit": spec.unit,
+                "about": spec.about,
+                "tags": [name for name, _ in names],
                 "x": "opt" if is_against_opt_steps(names[0][0]) else "env",
                 "lines": lines,
                 "levels": [*levels] if len(levels) < 2 else [],
                 "folded": folded and bool(made),
+                "thinned": _describe_thinned(lines),
             }
         )
     several = len(runs) > 1
     moments = [] if several else [*_moments(runs[0])]
-    return {"charts": made, "xs": xs, "moments": moments, "several": several}
+    return {
+        "charts": made,
+        "xs": xs,
+        "moments": moments,
+        "several": several,
+        "runs": [*_ends(configurations)],
+        "settings": _settings(configurations) if several else {},
+    }
+
+
+def _ends(configurations: Sequence[Configuration]) -> Iterator[dict[str, Any]]:
+    """What is marked at the end of each run's curves, and its result."""
+    for place, each in enumerate(configurations):
+        for run in each.runs:
+            state = "solved" if run.solved else run.state
+            yield {"name": run.name, "config": place, "state": state, "result": run.last_return}
+
+
+def _settings(configurations: Sequence[Configuration]) -> dict[str, list[str]]:
+    """The value of each run, of the settings in which any two configurations differ."""
+    keys = configurations[0].differs
+    return {key: [c.differs.get(key, "–") for c in configurations for _ in c.runs] for key in keys}
+
+
+def _drawn_names(spec: ChartSpec, runs: Sequence[RunRecord]) -> list[tuple[str, str]]:
+    """The curves of a chart that are drawn: of one run all, of several the first."""
+    names = [curve for curve in spec.curves if any(curve[0] in run.curves for run in runs)]
+    return names if len(runs) == 1 else names[:1]
+
+
+def _points_each(
+    runs: Sequence[RunRecord], names: Sequence[Sequence[tuple[str, str]]]
+) -> list[int]:
+    """The most points of a curve, for each chart: short curves leave their share to long ones."""
+
+    def sizes(charts: Sequence[Sequence[tuple[str, str]]]) -> list[int]:
+        of_chart = [name for chart in charts for name, _ in chart]
+        return [run.curves[n].values.size for run in runs for n in of_chart if n in run.curves]
+
+    first = _even_share(sizes(names[:1]), FIRST_POINTS, FIRST_POINTS_EACH)
+    others = _even_share(sizes(names[1:]), CURVE_POINTS, POINTS_EACH)
+    return [first, *[others] * (len(names) - 1)][: len(names)]
+
+
+def _even_share(sizes: Sequence[int], total: int, most: int) -> int:
+    """The largest number of points, at most `most`, that each of these curves may have."""
+    left = total
+    for done, size in enumerate(sorted(sizes)):
+        share = left // (len(sizes) - done)
+        if size > share:
+            return max(_POINTS_LEAST, min(share, most))
+        left -= size
+    return most
+
+
+def _describe_thinned(lines: Sequence[dict[str, Any]]) -> str:
+    """A sentence on what the lines of a chart leave out; "" where they have every point."""
+    averaged = [line for line in lines if "mean_of" in line]
+    if averaged:
+        return f"Each point is the mean of up to {max(line['mean_of'] for line in averaged):,}."
+    thinned = [line for line in lines if "of" in line]
+    if not thinned:
+        return ""
+    most = max(thinned, key=lambda line: line["of"])
+    of = f"{len(most['y']):,} of {most['of']:,} points"
+    up_to = "up to " if len(thinned) > 1 else ""
+    return f"Drawn: {of if not up_to else f'{up_to}{of} of a line'}, the extremes of each part."
 
 
 def _specs(names: set[str]) -> list[ChartSpec]:
@@ -73,9 +165,11 @@ def _specs(names: set[str]) -> list[ChartSpec]:
     known |= {tag for _, number in declared(Status) for tag in number.tags}
     specs = [spec for spec in CHART_SPECS if any(name in names for name, _ in spec.curves)]
     for name in sorted(names - known, key=lambda name: (name not in _FIRST, name)):
-        title = name.removeprefix("train/").replace("_", " ")
+        own = name.removeprefix("train/")
+        known_as = _AGENT_CHARTS.get(own) if own != name else None
+        title, about = known_as or (own.replace("_", " "), "")
         group = "Learning" if is_against_opt_steps(name) else "More"
-        specs.append(ChartSpec(group, title, ((name, title),)))
+        specs.append(ChartSpec(group, title, ((name, title),), about=about))
     return sorted(specs, key=lambda spec: GROUPS.index(spec.group))
 
 
@@ -102,61 +196,118 @@ def _lines(
     configurations: Sequence[Configuration],
     names: Sequence[tuple[str, str]],
     points: int,
+    means: int,
 ) -> Iterator[dict[str, Any]]:
-    """A line for each curve of each run, and behind them the aggregate of several runs."""
+    """A line for each curve of each run, and behind them the aggregate of several runs.
+
+    Args:
+        points: the most of a curve that are drawn.
+        means: a curve is averaged to so many points; 0: it is not averaged.
+    """
     alone = len(configurations) == len(configurations[0].runs) == 1
     first = 0
     for place, each in enumerate(configurations):
-        of_seeds: list[tuple[str, Columns]] = []
+        of_seeds: list[tuple[RunRecord, str, Columns]] = []
         for index, run in enumerate(each.runs, first):
             for colour, (name, label) in enumerate(names):
                 if name in run.curves:
-                    columns = _thinned(run, name, points, alone and len(names) == 1)
-                    of_seeds.append((each.seeds[index - first], columns))
+                    columns = _columns(run, name, sides=alone and len(names) == 1)
+                    drawn, left_out = _drawn(columns, points, means)
+                    of_seeds.append((run, each.seeds[index - first], columns))
                     label = label if alone else f"{each.name}, seed {each.seeds[index - first]}"
                     colour = colour if alone else place
                     marks = {"label": label, "config": place, "run": index, "colour": colour}
-                    yield {**marks, **_stored(xs, columns)}
+                    yield {**marks, **left_out, **_stored(xs, drawn)}
         first += len(each.runs)
         if len(each.runs) > 1 and of_seeds:
-            aggregates = _aggregates(of_seeds, max(8, AGGREGATE_POINTS // len(configurations)))
+            share = max(8, AGGREGATE_POINTS // len(configurations))
+            aggregates = _aggregates(of_seeds, names[0][0] == EVALUATION, share)
             yield {"label": each.name, "config": place, "colour": place, "aggregate": aggregates}
 
 
-def _thinned(run: RunRecord, name: str, points: int, band: bool) -> Columns:
-    """The means of equal parts of a curve, with their least and greatest values."""
+def _columns(run: RunRecord, name: str, *, sides: bool) -> Columns:
+    """The positions and values of a curve; with `sides` its least and greatest values, if known."""
     curve = run.curves[name]
-    size = curve.values.size
-    edges = np.unique(np.linspace(0, size, points, endpoint=False).astype(np.int64))
-    counts = np.diff([*edges, size])
     columns = {**run.positions(name), "y": curve.values}
-    means = {kind: np.add.reduceat(column, edges) / counts for kind, column in columns.items()}
-    low, high = (run.curves.get(side, curve).values for side in _SIDES.get(name, (name, name)))
-    if band and low.size == high.size == size and (name in _SIDES or counts.max() > 1):
-        means |= {"low": np.minimum.reduceat(low, edges), "high": np.maximum.reduceat(high, edges)}
-    return means
+    if sides and name in _SIDES:
+        known = [run.curves[side].values for side in _SIDES[name] if side in run.curves]
+        if [side.size for side in known] == [curve.values.size] * 2:
+            columns |= {"low": known[0], "high": known[1]}
+    return columns
+
+
+def _drawn(columns: Columns, points: int, means: int) -> tuple[Columns, dict[str, int]]:
+    """The points of a curve that are drawn, and what is said of the others.
+
+    Of a long curve these are the first, the last, and the extremes of equal parts.
+    """
+    size = columns["y"].size
+    if means and size > means:
+        edges = np.unique(np.linspace(0, size, means, endpoint=False).astype(np.int64))
+        counts = np.diff([*edges, size])
+        averaged = {kind: np.add.reduceat(c, edges) / counts for kind, c in columns.items()}
+        return averaged, {"mean_of": int(counts.max())}
+    if size <= points:
+        return columns, {}
+    kept = extreme_points(columns["y"], points)
+    return {kind: column[kept] for kind, column in columns.items()}, {"of": size}
+
+
+def extreme_points(values: Floats, points: int) -> NDArray[np.int64]:
+    """Return the places of at most so many values: of the first, the last, and of the least and the
+    greatest of equal parts."""
+    parts = np.array_split(np.arange(values.size), max(1, (points - 2) // 2))
+    kept = {0, values.size - 1}
+    for part in parts:
+        kept |= {int(part[values[part].argmin()]), int(part[values[part].argmax()])}
+    return np.array(sorted(kept), np.int64)
 
 
 def _stored(xs: list[Plain], columns: Columns) -> dict[str, Any]:
     """A line's numbers; its x is an index of `xs`."""
-    numbers = {name: plain(column) for name, column in columns.items()}
-    x: Plain = {kind: numbers.pop(kind) for kind in ("env", "opt", "s") if kind in columns}
+    x: Plain = {
+        kind: _places(kind, columns[kind]) for kind in ("env", "opt", "s") if kind in columns
+    }
+    values: Plain = {kind: plain(columns[kind]) for kind in ("y", "low", "high") if kind in columns}
     if x not in xs:
         xs.append(x)
-    return {"x": xs.index(x), **numbers}
+    return {"x": xs.index(x), **values}
 
 
-def _aggregates(of_seeds: Sequence[tuple[str, Columns]], points: int) -> dict[str, Any]:
-    """The interquartile mean against each kind of x that all runs know."""
-    aggregates = {}
+def _aggregates(
+    of_seeds: Sequence[tuple[RunRecord, str, Columns]], is_evaluation: bool, points: int
+) -> dict[str, Any]:
+    """The interquartile mean against each kind of x that all runs know.
+
+    Args:
+        is_evaluation: what a run that stopped at its target evaluated last stands for it later.
+    """
+    aggregates: dict[str, Any] = {}
     for kind in ("env", "opt", "s"):
-        if all(kind in columns for _, columns in of_seeds):
-            curves = [SeedCurve(seed, columns[kind], columns["y"]) for seed, columns in of_seeds]
-            parts = map(plain, aggregate_curves(curves, min(60, points)))
-            aggregates[kind] = dict(zip(("x", "y", "low", "high"), parts, strict=True))
+        if not all(kind in columns for _, _, columns in of_seeds):
+            continue
+        curves = [
+            SeedCurve(seed, columns[kind], columns["y"], is_evaluation and run.stopped_at_target)
+            for run, seed, columns in of_seeds
+        ]
+        found = aggregate_curves(curves, min(60, points))
+        aggregates[kind] = {
+            "x": _places(kind, found.x),
+            "y": plain(found.y),
+            "low": plain(found.low),
+            "high": plain(found.high),
+            "live": found.live.tolist(),
+            "counted": found.counted.tolist(),
+            "seeds": found.seeds,
+        }
     return aggregates
 
 
+def _places(kind: str, column: Floats) -> list[float | None]:
+    """Return steps as whole numbers, seconds to the hundredth."""
+    return [round(x, 2) if kind == "s" else round(x) for x in column.tolist()]
+
+
 def plain(column: Floats) -> list[float | None]:
-    """Return numbers with five digits, as JSON has them."""
-    return [float(f"{x:.5g}") if np.isfinite(x) else None for x in column.tolist()]
+    """Return numbers with six digits, as JSON has them."""
+    return [float(f"{x:.6g}") if np.isfinite(x) else None for x in column.tolist()]

@@ -13,11 +13,12 @@ import numpy as np
 from vedette.reports.record import EVALUATION, RunRecord
 from vedette.reports.statistics import (
     SEED_RESAMPLES,
+    Floats,
     SeedCurve,
     average_seeds,
     bootstrap_interval,
-    carry,
     interquartile_mean,
+    resample_curves,
 )
 from vedette_rl.number_format import format_decimal
 
@@ -65,7 +66,7 @@ class Configuration:
             "env_steps": self._estimate([run.summary.env_steps for run in runs])["iqm"],
             "env_steps_to_target": self._estimate(to_target),
             "reached": self._count_seeds(steps is not None for steps in to_target),
-            "solved": self._count_seeds(run.exit_reason == "target_return" for run in runs),
+            "solved": self._count_seeds(run.solved for run in runs),
             "ended": dict(Counter(run.state for run in runs)),
             "seed_values": self.seeds,
             "directories": [str(run.directory) for run in runs],
@@ -75,16 +76,14 @@ class Configuration:
         return len(set(itertools.compress(self.seeds, are_counted)))
 
     def _area(self, span: tuple[float, float] | None) -> dict[str, float | None]:
-        """The mean evaluation over a range of env steps; a run that has ended keeps its last."""
-        if span is None or not all(EVALUATION in run.curves for run in self.runs):
+        """The mean evaluation over a range of env steps, of the runs that have all of it.
+
+        A run that stopped at its target has: it keeps its last evaluation.
+        """
+        if span is None:
             return self._estimate([])
-        curves = [
-            SeedCurve(
-                seed, run.curves[EVALUATION].steps.astype(np.float64), run.curves[EVALUATION].values
-            )
-            for seed, run in zip(self.seeds, self.runs, strict=True)
-        ]
-        return self._estimate(carry(curves, np.linspace(*span, _AREA_POINTS)).mean(1).tolist())
+        grid = np.linspace(*span, _AREA_POINTS)
+        return self._estimate([_mean_over(run, grid) for run in self.runs])
 
     def _estimate(self, scores: Sequence[float | None]) -> dict[str, float | None]:
         """IQM over distinct seeds with its interval; that of less than three seeds is not known."""
@@ -100,16 +99,40 @@ class Configuration:
 
 def statistics_of(configurations: Sequence[Configuration]) -> list[dict[str, Any]]:
     """Return the statistics of each; areas of one environment are over the same env steps."""
-    spans: dict[Any, tuple[float, float]] = {}
+    by_env: dict[Any, list[RunRecord]] = {}
     for configuration in configurations:
         for run in configuration.runs:
-            if curve := run.curves.get(EVALUATION):
-                env = run.configured("env", "id")
-                first, last = spans.get(env, (0.0, 0.0))
-                spans[env] = max(first, float(curve.steps[0])), max(last, float(curve.steps[-1]))
+            if EVALUATION in run.curves:
+                by_env.setdefault(run.configured("env", "id"), []).append(run)
+    spans = {env: _common_span(runs) for env, runs in by_env.items()}
     return [
         each.statistics(spans.get(each.runs[0].configured("env", "id"))) for each in configurations
     ]
+
+
+def _common_span(runs: Sequence[RunRecord]) -> tuple[float, float] | None:
+    """The env steps that runs have evaluated, without those that were killed or go on.
+
+    A run that stopped at its target has what follows, too. None: they have none in common.
+    """
+    curves = [
+        (run.stopped_at_target, run.curves[EVALUATION].steps) for run in runs if run.exit_reason
+    ]
+    curves = curves or [(run.stopped_at_target, run.curves[EVALUATION].steps) for run in runs]
+    first = max(float(steps[0]) for _, steps in curves)
+    ends = [float(steps[-1]) for solved, steps in curves if not solved]
+    last = min(ends) if ends else max(float(steps[-1]) for _, steps in curves)
+    return (first, last) if last >= first else None
+
+
+def _mean_over(run: RunRecord, grid: Floats) -> float | None:
+    curve = run.curves.get(EVALUATION)
+    if curve is None:
+        return None
+    steps = curve.steps.astype(np.float64)
+    (values,) = resample_curves([SeedCurve("", steps, curve.values, run.stopped_at_target)], grid)
+    area = float(values.mean())
+    return area if np.isfinite(area) else None
 
 
 OUTCOME_HEADS = (
@@ -149,7 +172,7 @@ def _estimate_text(estimate: Mapping[str, float | None], digits: int = 1) -> str
 
 
 def group_runs(records: Sequence[RunRecord]) -> list[Configuration]:
-    """Group runs by configuration, in the order of each one's first run."""
+    """Group runs by configuration, in the order of the values in which they differ."""
     settings: dict[str, dict[str, str]] = {}
     members: dict[str, list[RunRecord]] = {}
     for record in records:
@@ -160,12 +183,25 @@ def group_runs(records: Sequence[RunRecord]) -> list[Configuration]:
         members.setdefault(key, []).append(record)
     keys = _differing_keys([x for x in settings.values() if x and "baseline" not in x])
     groups: dict[str, Configuration] = {}
-    for number, (key, runs) in enumerate(members.items(), 1):
+    unread = [key for key in members if not settings[key]]
+    read = [key for key in members if settings[key]]
+    read.sort(key=lambda key: [_sort_key(settings[key].get(name, "")) for name in keys])
+    order = [*read, *unread]
+    for number, key in enumerate(order, 1):
+        runs = members[key]
         differs = {name: settings[key].get(name, "–") for name in keys}
         name = _name(differs, runs[0])
         name = f"{number}: {name}" if name in groups else name
         groups[name] = Configuration(name, tuple(runs), differs)
     return [*groups.values()]
+
+
+def _sort_key(value: str) -> tuple[bool, float, str]:
+    """Numbers by their value, before texts."""
+    try:
+        return False, float(value), ""
+    except ValueError:
+        return True, 0.0, value
 
 
 def flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

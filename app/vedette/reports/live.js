@@ -39,6 +39,7 @@ function update(page) {
   const selected = (id) => !selection.isCollapsed && document.getElementById(id).contains(selection.anchorNode);
   const news = Object.keys(newest).filter((id) => newest[id] !== parts[id]), changed = news.filter((id) => !selected(id));
   changed.forEach((id) => { put(document.getElementById(id), newest[id]); parts[id] = newest[id]; });
+  if (changed.includes("runs")) window.arrangeList();
   document.title = page.title;
   if (now !== drawn || changed.includes("figures")) show(JSON.parse(now));
   drawn = now;
@@ -61,7 +62,7 @@ async function poll() {
   clearTimeout(timer);
   const begun = performance.now();
   if (!document.hidden) {
-    const at = new Date().toLocaleTimeString();
+    const at = new Date(Date.now() - 60000 * new Date().getTimezoneOffset()).toISOString().slice(0, 19).replace("T", " ");
     try {
       await refresh();
       said.textContent = `updated ${at}`;

@@ -28,7 +28,7 @@ from vedette_services.run.overview import is_running
 from vedette_services.run.provenance import read_provenance
 from vedette_services.status.schema import is_against_opt_steps
 from vedette_services.status.status import Status
-from vedette_services.status.stop_conditions import exit_sentence
+from vedette_services.status.stop_conditions import describe_exit, is_solved
 
 EVALUATION = "eval/mean_reward"
 READ_BYTES = 128 << 20
@@ -94,6 +94,16 @@ class RunRecord:
     def exit_reason(self) -> str:
         """The reason for its end; "" while it runs, or if it was killed."""
         return "" if self.running else self.summary.exit_reason
+
+    @property
+    def stopped_at_target(self) -> bool:
+        """True if it stopped at its target."""
+        return self.exit_reason == "target_return"
+
+    @property
+    def solved(self) -> bool:
+        """True if it stopped at its target, confirmed on fresh episodes."""
+        return self.stopped_at_target and is_solved(self.summary)
 
     @property
     def state(self) -> str:
@@ -277,7 +287,7 @@ def _state(record: RunRecord) -> Iterator[str]:
     """Describes whether the run is running, has ended or was killed, and what it lacks."""
     if record.running:
         yield f"It is running: this page is of {format_time(time.time())}."
-    elif ended := exit_sentence(record.exit_reason):
+    elif ended := describe_exit(record.summary):
         yield f"It is {ended}."
     elif record.curves or record.summary != Status():
         yield (

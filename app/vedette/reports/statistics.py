@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,11 +28,35 @@ class SeedCurve:
     Args:
         seed: runs of one seed are averaged: they are not independent.
         x, y: finite, in the order of x, with at least one point.
+        solved: these are the evaluations of a run that stopped at its target: from its end on the
+            last value stands for what was learned. Of any other curve nothing is known there.
     """
 
     seed: str
     x: Floats
     y: Floats
+    solved: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """The mean of the seeds' curves at each place of a grid.
+
+    Args:
+        x, y: the grid, and the interquartile mean.
+        low, high: the 95 % interval; NaN for fewer than three seeds.
+        live: number of seeds whose curves reach each place.
+        counted: number of seeds in the mean: the live ones and those that are solved.
+        seeds: number of all seeds.
+    """
+
+    x: Floats
+    y: Floats
+    low: Floats
+    high: Floats
+    live: NDArray[np.int64]
+    counted: NDArray[np.int64]
+    seeds: int
 
 
 def interquartile_mean(scores: Floats, axis: int) -> Floats:
@@ -91,20 +116,60 @@ def average_seeds(seeds: Sequence[str], scores: Floats) -> Floats:
     return np.array([scores[of_seed].mean(0) for of_seed in rows.values()])
 
 
-def carry(curves: Sequence[SeedCurve], grid: Floats) -> Floats:
-    """Interpolate curves ``(runs, G)``; after its end a curve keeps its last value."""
-    return np.array([np.interp(grid, curve.x, curve.y) for curve in curves])
+def resample_curves(curves: Sequence[SeedCurve], grid: Floats) -> Floats:
+    """Interpolate curves ``(runs, G)``; NaN outside of a curve, but for the end of a `solved` one,
+    which keeps its last value."""
+    return np.array(
+        [
+            np.interp(
+                grid, curve.x, curve.y, left=np.nan, right=curve.y[-1] if curve.solved else np.nan
+            )
+            for curve in curves
+        ]
+    )
 
 
-def aggregate_curves(curves: Sequence[SeedCurve], points: int) -> tuple[Floats, ...]:
-    """Return the interquartile mean of curves: ``(grid, mean, low, high)``.
+def aggregate_curves(curves: Sequence[SeedCurve], points: int) -> Aggregate:
+    """Return the interquartile mean of curves, from where all have begun.
 
-    It goes from where all have begun to where the last ends; a seed that has ended keeps its last
-    value. The 95 % interval is NaN where a run has ended, and for less than three seeds.
+    A seed that has ended is not part of it any more; one that is `solved` is, with its last value.
+    The mean ends where fewer than half of the seeds are part of it, or none goes on.
     """
     first = max(curve.x[0] for curve in curves)
-    grid = np.linspace(first, max(first, *(curve.x[-1] for curve in curves)), points)
-    scores = average_seeds([curve.seed for curve in curves], carry(curves, grid))
-    unknown = grid > min(curve.x[-1] for curve in curves)
-    sides = bootstrap_interval(scores, resamples=RESAMPLES // 4)
-    return grid, interquartile_mean(scores, 0), *(np.where(unknown, np.nan, side) for side in sides)
+    ends = [curve.x[-1] for curve in curves if curve.x[-1] >= first]
+    even = np.linspace(first, max(first, *ends), points)
+    grid = np.unique(np.concatenate([even, ends]))
+    seeds = [curve.seed for curve in curves]
+    scores = _average_known(seeds, resample_curves(curves, grid))
+    reaching = np.array([np.where(grid <= curve.x[-1], 1.0, np.nan) for curve in curves])
+    live = np.isfinite(_average_known(seeds, reaching)).sum(0)
+    known = np.isfinite(scores)
+    counted = known.sum(0)
+    shown = (2 * counted >= len(scores)) & (live > 0)
+    cut = int(np.argmin(shown)) if not shown.all() else grid.size
+    middle, low, high = (np.full(cut, np.nan) for _ in range(3))
+    for begin, end in _stretches(known[:, :cut]):
+        part = scores[known[:, begin], begin:end]
+        middle[begin:end] = interquartile_mean(part, 0)
+        low[begin:end], high[begin:end] = bootstrap_interval(part, resamples=RESAMPLES // 4)
+    return Aggregate(grid[:cut], middle, low, high, live[:cut], counted[:cut], len(scores))
+
+
+def _average_known(seeds: Sequence[str], scores: Floats) -> Floats:
+    """Return one row for each distinct seed: the mean of its rows where they are known."""
+    rows = {seed: [i for i, other in enumerate(seeds) if other == seed] for seed in seeds}
+    averages = []
+    for of_seed in rows.values():
+        part = scores[of_seed]
+        known = np.isfinite(part)
+        sums = np.where(known, part, 0.0).sum(0)
+        count = known.sum(0)
+        averages.append(np.where(count > 0, sums / np.maximum(count, 1), np.nan))
+    return np.array(averages)
+
+
+def _stretches(known: NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
+    """Yield begin and end of the stretches in which the same seeds are known."""
+    changes = np.flatnonzero((known[:, 1:] != known[:, :-1]).any(0)) + 1
+    edges = [0, *changes.tolist(), known.shape[1]]
+    yield from itertools.pairwise(edges)

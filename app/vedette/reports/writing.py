@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 import shlex
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,6 +31,7 @@ from vedette.reports.configurations import (
     outcome_rows,
     statistics_of,
 )
+from vedette.reports.raw_numbers import write_numbers
 from vedette.reports.record import RunRecord, read_baseline, read_record
 from vedette_protocol.foreign_text import replace_unprintable
 from vedette_rl.number_format import (
@@ -39,8 +41,10 @@ from vedette_rl.number_format import (
     format_duration,
     format_time,
 )
+from vedette_rl.recording.reading import CurveReader
 from vedette_rl.storage.atomic_files import replace_file
 from vedette_rl.storage.checkpoints import Checkpoints
+from vedette_rl.storage.regular_files import open_regular
 from vedette_services.errors import SettingError
 from vedette_services.host.system import vedette_version
 from vedette_services.run.directory import REPORT_FILE, RunDirectory
@@ -59,6 +63,9 @@ _HEADS = (
     *("env steps", "episodes", "doing, or last error"),
 )
 ALL_VIDEOS_BYTES_MAX = 24 << 20
+_SYMBOLS = "●■◆▲▼✚✖★"
+"""Marks of the configurations, as report.js draws them."""
+_LOG_LINES, _LOG_BYTES = 200, 64 << 10
 _VIDEO_TYPES = {".gif": "image/gif", ".mp4": "video/mp4"}
 _ERRORS_MAX = 3
 _ACCOUNTED = ("inserted", "dropped", "rejected", "in_flight", "lost")
@@ -113,12 +120,30 @@ def report_statistics(runs: Iterable[str | Path]) -> list[dict[str, Any]]:
     return statistics_of(group_runs(_read([Path(run) for run in runs])))
 
 
-def _read(given: Sequence[Path]) -> list[RunRecord]:
+def export_numbers(runs: Iterable[str | Path], out: str | Path) -> int:
+    """Write every recorded number of runs as CSV; return how many.
+
+    Raises:
+        NotARunError: one of them holds no run.
+        SettingError: the file cannot be written.
+    """
+    path = Path(out)
+    records = _read([Path(run) for run in runs], read_all=True)
+    try:
+        with path.open("w", encoding="utf-8", newline="") as file:
+            return write_numbers(file, records)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise SettingError(f"--csv {path}", why, "name a file in a folder to write to") from error
+
+
+def _read(given: Sequence[Path], *, read_all: bool = False) -> list[RunRecord]:
     tables = [path for path in given if path.suffix == ".csv"]
     folders = [path for path in given if path not in tables]
     # A directory without a run below may be a damaged one.
     runs = [run for directory in folders for run in find_runs(directory) or [directory]]
-    records = [read_record(run) for run in {run.resolve(): run for run in runs}.values()]
+    distinct = {run.resolve(): run for run in runs}.values()
+    records = [read_record(run, CurveReader(run) if read_all else None) for run in distinct]
     known = (records[0].configured("env", "id"), records[0].target) if records else (None, None)
     records += [run for table in tables for run in read_baseline(table, *known)]
     if not records:
@@ -153,8 +178,17 @@ def _environment() -> Environment:
         "duration": format_duration,
         "whole": format_count,
         "decimal": format_decimal,
+        "is_number": _is_number,
     }
     return environment
+
+
+_NUMBER = re.compile(r"[-–+]?\d[\d,.]*(e[-+]?\d+)?( %| s)?( \[.*\])?( of .*)?|–|-|")
+
+
+def _is_number(value: object) -> bool:
+    """Return True for what stands at the right of its column: a number, or that there is none."""
+    return value is None or _NUMBER.fullmatch(str(value)) is not None
 
 
 def _showable(value: object) -> object:
@@ -188,6 +222,7 @@ def page_contents(
         "charts": data["charts"],
         "data": Markup(text),  # JSON without "<"
         "groups": GROUPS,
+        "symbols": _SYMBOLS,
         "settings": settings,
         "runs": runs,
         "videos": [*_videos(runs[0].directory)] if videos and len(runs) == 1 else [],
@@ -201,6 +236,7 @@ def _of_one(run: RunRecord) -> dict[str, Any]:
     begin, end = min(spans)[0], max(end for _, end in spans)
     seed = run.configured("seed")
     place = run.directory
+    log_name, log_lines = _log_tail(place)
     known = (
         run.summary.run_id,
         "" if seed is None else f"seed {seed}",
@@ -211,6 +247,9 @@ def _of_one(run: RunRecord) -> dict[str, Any]:
         "title": run.title,
         "subtitle": ", ".join(filter(None, known)),
         "notes": [*_notes(run)],
+        "plumbing": [*_plumbing(run)],
+        "log_name": log_name,
+        "log_lines": log_lines,
         "fleet": fleet_summary(run.summary),
         "managers": manager_table(run.summary),
         "lanes": lanes,
@@ -221,6 +260,44 @@ def _of_one(run: RunRecord) -> dict[str, Any]:
         "accounted": sum(getattr(run.summary.samples, name) or 0 for name in _ACCOUNTED),
         "parts": _ACCOUNTED,
     }
+
+
+def _plumbing(run: RunRecord) -> Iterator[str]:
+    """The numbers beside the result, each in a few words."""
+    status = run.summary
+    rates = status.rates
+    if run.running:
+        if rates.samples_per_sec is not None:
+            yield f"{format_count(rates.samples_per_sec)} samples/s in the last 5 s"
+        if rates.opt_steps_per_sec is not None:
+            yield f"{format_count(rates.opt_steps_per_sec)} optimization steps/s since its start"
+    elif run.seconds:
+        if status.env_steps is not None:
+            yield f"{format_count(status.env_steps / run.seconds)} env steps/s"
+        if status.opt_steps is not None:
+            yield f"{format_count(status.opt_steps / run.seconds)} optimization steps/s"
+    lag = status.lag
+    if lag.mean is not None:
+        age = "" if lag.seconds_mean is None else f" ({format_decimal(lag.seconds_mean, 2)} s)"
+        yield f"policy lag {format_decimal(lag.mean)} versions{age}"
+    if status.replay.size is not None:
+        of = format_count(status.replay.capacity)
+        yield f"replay {format_count(status.replay.size)} of {of} samples"
+    if status.checkpoint.opt_steps is not None:
+        age = f", {format_duration(status.checkpoint.age_s)} ago" if run.running else ""
+        yield f"checkpoint at optimization step {format_count(status.checkpoint.opt_steps)}{age}"
+
+
+def _log_tail(run: Path) -> tuple[str, list[str]]:
+    """Name and last lines of the learner's log, where `vedette run` has written one."""
+    logs = sorted((run / "log").glob("learner*"), key=lambda path: path.name)
+    for path in reversed(logs):
+        with suppress(OSError), open_regular(path) as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - _LOG_BYTES))
+            text = file.read().decode("utf-8", "replace")
+            return path.name, text.splitlines()[-_LOG_LINES:]
+    return "", []
 
 
 def _notes(run: RunRecord) -> Iterator[tuple[str, str]]:

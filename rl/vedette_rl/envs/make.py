@@ -219,15 +219,15 @@ def make_vector_environment(
     side_by_side = config.stepping in ("threads", "processes")
     many = count >= AUTO_VECTOR_COUNT and not side_by_side
     if config.vectorization == "auto" and many and has_vector_form(config, allow_import):
-        vector = guard.make(make_native_vector, config, count, allow_import)
-        if vector is not None:
+        native = guard.make(make_native_vector, config, count, allow_import)
+        if native is not None:
             if fits:
-                same = _fits(vector, fits)
+                same = _fits(native, fits)
             else:
-                same = _is_like_single(vector, config, allow_import, guard)
+                same = _is_like_single(native, config, allow_import, guard)
             if same:
-                return NativeVectorEnv(vector, seed=seed, rewards=rewards, guard=guard)
-            guard.call(vector.close)
+                return NativeVectorEnv(native, seed=seed, rewards=rewards, guard=guard)
+            guard.call(native.close)
     group = make_group(
         config, count, allow_import=allow_import, make_processes=make_processes, guard=guard
     )

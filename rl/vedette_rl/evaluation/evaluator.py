@@ -88,15 +88,17 @@ class GreedyEvaluator:
         policy: Policy,
         version: int,
         *,
+        seed: int | None = None,
         is_cancelled: Callable[[], bool] = lambda: False,
         on_episodes: Callable[[int], None] = lambda ended: None,
     ) -> Evaluation:
-        """Play the same episodes (same seeds) at every call, greedily.
+        """Play episodes greedily: the same ones (same seeds) at every call without a `seed`.
 
         Args:
             policy: acts on the model of `version` already; discrete actions count from 0 for it,
                 whatever the environment's `start` is.
             version: noted in the result.
+            seed: of the first episode; None: the same at every call.
             is_cancelled: asked before every step; True if the result is not wanted any more.
             on_episodes: told the number of episodes that have ended, whenever it grows.
 
@@ -108,7 +110,8 @@ class GreedyEvaluator:
         group = self.open()
         assert self._judge is not None, "it is made with the group"
         bound = self._bound or group.description.episode_bound
-        table = _EpisodeTable(group, self._judge, self._seed, self._episodes, bound)
+        first = self._seed if seed is None else seed
+        table = _EpisodeTable(group, self._judge, first, self._episodes, bound)
         act = act_of(policy)
         ended = 0
         while len(table):
@@ -123,7 +126,7 @@ class GreedyEvaluator:
             )
             raise EnvironmentFaultError(self._config.id, fault)
         returns, lengths = tuple(table.returns.tolist()), tuple(table.lengths.tolist())
-        return Evaluation(version, returns, lengths, self._seed, bound, table.cut)
+        return Evaluation(version, returns, lengths, first, bound, table.cut)
 
     def close(self) -> None:
         """Close the environments."""

@@ -108,7 +108,7 @@ class Limiter:
         if surplus <= most:
             return ""
         return (
-            "actors wait for the learner, which is the limit: it has "
+            "actors wait for the learner: it has "
             f"{surplus - most:,.0f} samples to draw, {self.samples_per_insert:g} per "
             f"{self._counted} inserted"
         )

@@ -51,7 +51,8 @@ from vedette_services.run.model_map import ModelMapReader, ModelMapWriter
 
 log = logging.getLogger("vedette.actors")
 
-_REQUEST = struct.Struct("<Q")
+_REQUEST = struct.Struct("<QQ")
+"""Number of the request, and of a fresh evaluation (0: of none)."""
 _REPORT_MAX_BYTES = 4096
 _POLL_S = 0.05
 _NICE = 5  # playing must not take the actors' cores
@@ -87,7 +88,9 @@ class EvaluationProcess:
         """Have it play a model."""
         self._ordered = EvaluationReport(order.request, order.model.epoch, order.model.version)
         self._models.write_body(order.model.epoch, order.model.body)
-        self._orders.write(_REQUEST.pack(order.request))  # behind the model that it is for
+        self._orders.write(
+            _REQUEST.pack(order.request, order.fresh)
+        )  # behind the model that it is for
 
     def progress(self) -> EvaluationReport | None:
         """Return what is new since the last call; `failed` says why the process has ended."""
@@ -134,6 +137,7 @@ class EvaluationPlayer:
 
         env = read_peer_settings(EnvConfig, spec["env"])
         settings = read_peer_settings(EvaluationConfig, spec["evaluation"])
+        self._settings = settings
         self._evaluator = GreedyEvaluator(
             env,
             settings.episodes,
@@ -161,10 +165,14 @@ class EvaluationPlayer:
                 time.sleep(_POLL_S)  # the maps have no event to wait for
                 continue
             self._seq, order = newest
-            self.play(_REQUEST.unpack(order)[0])
+            self.play(*_REQUEST.unpack(order))
 
-    def play(self, request: int) -> None:
-        """Play the model that was written with a request."""
+    def play(self, request: int, fresh: int = 0) -> None:
+        """Play the model that was written with a request.
+
+        Args:
+            fresh: as of `PlayEvaluation`.
+        """
         model = self._models.read()
         assert model is not None, "a model is written before the order to play it"
         set_log_context(epoch=model.epoch)
@@ -173,6 +181,7 @@ class EvaluationPlayer:
         evaluation = self._evaluator.evaluate(
             self._policy,
             model.version,
+            seed=self._settings.fresh_seed(fresh) if fresh else None,
             on_episodes=lambda ended: self._write_progress(replace(report, episodes=ended)),
         )
         self._write_progress(with_result(report, evaluation))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from vedette_protocol.messages import EVALUATE, Ack, EvaluationReport, Report, Run
+from vedette_protocol.messages import CONFIRM, EVALUATE, Ack, EvaluationReport, Report, Run
 from vedette_services.actors.instructions import (
     Instruction,
     PlayEvaluation,
@@ -32,7 +32,9 @@ class EvaluationState:
         self._request = 0  # of the last ack; 0: no evaluation is asked for
         self._least = (0, 0)  # the least epoch and version to be played
         self._run: Run | None = None
+        self._fresh = 0  # number of the fresh evaluation that is asked for; 0: it is none
         self._newest: StoreModel | None = None
+        self._played: StoreModel | None = None  # the model of the last evaluation
         self._report: EvaluationReport | None = None
 
     @property
@@ -46,6 +48,7 @@ class EvaluationState:
         """Forget what was asked in the run before, or with other settings."""
         self._run = run
         self._newest = None
+        self._played = None
         self._request = 0
         self._report = None
         return [StopEvaluation(), *self._check_settings(run)]
@@ -73,6 +76,7 @@ class EvaluationState:
             return []
         unfinished = self._report is not None and self._report.return_mean is None
         self._request = ack.evaluate
+        self._fresh = ack.evaluate_fresh
         self._report = None
         self._least = ack.epoch, ack.evaluate_version
         stop: list[Instruction] = [StopEvaluation()] if unfinished else []
@@ -88,10 +92,24 @@ class EvaluationState:
         run = self._run
         if not self._request or self._report is not None or model is None or run is None:
             return []
+        if self._fresh:
+            return self._begin_fresh(run)
         if (model.epoch, model.version) < self._least:
             return []
         self._report = EvaluationReport(self._request, model.epoch, model.version)
+        self._played = model
         return [PlayEvaluation(run, self._request, model)]
+
+    def _begin_fresh(self, run: Run) -> list[Instruction]:
+        """Play the model of the last evaluation again; report where it is not here any more."""
+        epoch, version = self._least
+        played = self._played
+        if played is None or played.version != version:
+            why = f"the model of version {version} is not here any more"
+            self._report = EvaluationReport(self._request, epoch, version, failed=why)
+            return []
+        self._report = EvaluationReport(self._request, played.epoch, played.version)
+        return [PlayEvaluation(run, self._request, played, self._fresh)]
 
     def on_progress(self, report: EvaluationReport) -> bool:
         """Take what the process reports; True if it is at its end, well or badly."""
@@ -105,4 +123,6 @@ class EvaluationState:
         """Return a manager's report with the evaluation, and with the feature."""
         if not self._plays:
             return report
-        return replace(report, features=(*report.features, EVALUATE), evaluation=self._report)
+        return replace(
+            report, features=(*report.features, EVALUATE, CONFIRM), evaluation=self._report
+        )

@@ -84,11 +84,16 @@ class KillActor:
 
 @dataclass(frozen=True, slots=True)
 class PlayEvaluation:
-    """Have the evaluation's process play this model; start it if there is none."""
+    """Have the evaluation's process play this model; start it if there is none.
+
+    Args:
+        fresh: the number of a fresh evaluation, which has episodes of its own; 0: the run's.
+    """
 
     run: Run
     request: int
     model: StoreModel
+    fresh: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -209,6 +209,10 @@ class LearnerConfig(SettingsPart):
     """threads of torch's own pool in the trainer; 0 leaves it to torch."""
 
 
+_FRESH_EPISODES = 500_000
+"""Seeds of episodes that confirm an evaluation, from so far behind the evaluations' own on."""
+
+
 class EvaluationConfig(SettingsPart):
     """Greedy evaluations of the newest model."""
 
@@ -237,6 +241,10 @@ class EvaluationConfig(SettingsPart):
     environment as it is wrapped."""
     end_timeout_s: float = Field(default=60.0, ge=0.0, allow_inf_nan=False)
     """the end of a run waits so long for the evaluation of its last model; 0 leaves it out."""
+    confirm: int = Field(default=5, ge=0, le=100)
+    """an evaluation at `stop.target_return` is confirmed by so many more of the same model, each of
+    other episodes: the run ends once the mean of these is at the target after each. 0: one
+    evaluation ends the run, which is then done, not solved."""
     where: Literal["auto", "learner", "actors"] = "auto"
     """the host that plays: the ``learner``, or the ``actors``: one of their managers at a time is
     asked, and plays in environments of its own. ``auto``: the learner, or the actors if
@@ -248,6 +256,16 @@ class EvaluationConfig(SettingsPart):
     episode_timeout_s: float = Field(default=300.0, gt=0.0, allow_inf_nan=False)
     """a manager of which no episode of an evaluation ends for so long loses it to another one; the
     learner's own evaluator is started again if a step takes so long (20 s at least)."""
+
+    def fresh_seed(self, number: int) -> int:
+        """Return the seed of the first episode of a fresh evaluation: neither its own episodes nor
+        those of `vedette eval`, and for each number others.
+
+        Args:
+            number: of all fresh evaluations of a start.
+        """
+        block = number % max(1, _FRESH_EPISODES // self.episodes)
+        return (self.seed + _FRESH_EPISODES + block * self.episodes) % 2**31
 
     @property
     def for_managers(self) -> dict[str, int | None]:
@@ -277,7 +295,8 @@ class StopConfig(SettingsPart):
     max_seconds: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
     """seconds of this epoch."""
     target_return: float | None = Field(default=None, allow_inf_nan=False)
-    """reached when a greedy evaluation's mean is at least this."""
+    """reached when a greedy evaluation's mean is at least this, which `evaluation.confirm` more
+    confirm."""
 
     @property
     def never(self) -> bool:

@@ -33,6 +33,7 @@ from vedette_services.host.process_end import run_to_end
 from vedette_services.host.processes import die_with_parent, ignore_stop_signals
 from vedette_services.host.rate_limited_log import RateLimitedLog
 from vedette_services.host.slow_calls import say_slow_calls
+from vedette_services.learner.confirmation import Confirmation, accepted, confirmation_of
 from vedette_services.learner.heartbeat import HeartbeatThread
 from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.finished import build_greedy_policy
@@ -88,7 +89,10 @@ class EvaluatorProcess:
             done = self._learning.read().phase == "done"
             if self._models.has_new:
                 model = self._read_latest_model()
-            if model is not None and self._should_evaluate(model, done):
+            if self._evaluation.confirms:
+                self._evaluation.confirm(is_cancelled=self._show_progress)
+                self._writer.write(self._evaluation.status)
+            elif model is not None and self._should_evaluate(model, done):
                 set_log_context(epoch=model.epoch)
                 self._tried = model.version
                 if self._evaluation.evaluate(
@@ -219,42 +223,63 @@ class EvaluationResults:
         self._began = time.monotonic()
 
     def add(self, evaluation: Eval, epoch: int, model: ModelInfo, detail: str = "") -> None:
-        """Update `status`; keep the model if it is the best.
+        """Update `status`; keep the model if it is the best, or has reached the target.
 
         Args:
-            evaluation: without the best evaluation.
+            evaluation: its `best_return_mean` is what it is ranked by; None: its own mean.
             epoch: the learner's start that made the model.
             detail: a text for the log, for example the time that it took.
         """
         best = self.status.best_return_mean
-        best_version = self.status.best_version
-        mean = evaluation.return_mean
-        if mean is not None and (best is None or mean > best):
+        ranked = evaluation.best_return_mean
+        ranked = evaluation.return_mean if ranked is None else ranked
+        has_reached = evaluation.reached_return_mean is not None
+        if ranked is not None and (best is None or ranked > best or has_reached):
+            evaluation = replace(evaluation, best_return_mean=ranked, best_version=model.version)
             self._unwritten = (evaluation, epoch, model)
-            best = mean
-            best_version = model.version
+        else:
+            evaluation = replace(evaluation, best_return_mean=None)
         if self._unwritten is not None:
             self._save_best(*self._unwritten)
+        self.show(evaluation, detail)
+
+    def show(self, evaluation: Eval, detail: str = "") -> None:
+        """Update `status` by an evaluation without a decision about its model.
+
+        Args:
+            evaluation: what it does not say of the best one stays as it is.
+            detail: as of `add`.
+        """
         before = self.status
         self.status = replace(
             evaluation,
-            best_return_mean=best,
-            best_version=best_version,
             shown_return_mean=before.shown_return_mean,
             shown_version=before.shown_version,
             shown_by=before.shown_by,
         )
-        self._log(evaluation, detail or f" ({evaluation.played_by})")
+        if evaluation.best_return_mean is None:
+            best, best_version = before.best_return_mean, before.best_version
+            self.status = replace(self.status, best_return_mean=best, best_version=best_version)
+        if evaluation.reached_return_mean is None:
+            self.status = replace(
+                self.status,
+                reached_return_mean=before.reached_return_mean,
+                reached_version=before.reached_version,
+                reached_episodes=before.reached_episodes,
+            )
+        if (before.version, before.return_mean) != (evaluation.version, evaluation.return_mean):
+            is_best = evaluation.best_version == evaluation.version
+            self._log(evaluation, detail or f" ({evaluation.played_by})", is_best=is_best)
 
-    def _log(self, evaluation: Eval, detail: str) -> None:
-        """Log an evaluation, at most one a second at the level of information."""
+    def _log(self, evaluation: Eval, detail: str, *, is_best: bool) -> None:
+        """Log an evaluation; those that are not the best at most once a second, as information."""
         now = time.monotonic()
         is_due = now >= self._log_at
         if is_due:
             part_s = min((now - self._began) / _LOG_PART, _LOG_MOST_S)
             self._log_at = now + max(_LOG_EVERY_S, part_s)
         log.log(
-            logging.INFO if is_due else logging.DEBUG,
+            logging.INFO if is_due or is_best else logging.DEBUG,
             "version %d returns %.1f%s over %d episodes%s",
             evaluation.version,
             evaluation.return_mean,
@@ -270,13 +295,15 @@ class EvaluationResults:
             "epoch": epoch,
             "version": model.version,
             "env_steps": evaluation.env_steps,
-            "return_mean": evaluation.return_mean,
+            "return_mean": evaluation.best_return_mean,
             "return_std": evaluation.return_std,
             "episodes": evaluation.episodes,
             "episodes_cut": evaluation.episodes_cut,
             "seed": self._seed,
             "played_by": evaluation.played_by,
         }
+        if evaluation.reached_return_mean is not None:
+            meta["reached_episodes"] = evaluation.reached_episodes
         try:
             self._check()
             write_state(self._best_directory, {"model": dict(model.arrays)}, meta)
@@ -307,7 +334,9 @@ class ModelEvaluation:
         check: Callable[[], None] = lambda: None,
     ) -> None:
         self._interval = config.learner.eval_interval
-        self._env_id = config.env.id
+        self._config = config
+        self._confirmation: tuple[Confirmation, int, ModelInfo] | None = None
+        self._fresh = 0  # fresh evaluations of this start
         settings = config.evaluation
         self._results = EvaluationResults(run_id, best, settings.seed, check=check)
         self._evaluator = GreedyEvaluator(
@@ -345,7 +374,7 @@ class ModelEvaluation:
         *,
         is_cancelled: Callable[[], bool] = lambda: False,
     ) -> bool:
-        """Play a model and update `status`.
+        """Play a model and update `status`. One that reaches the target is to be confirmed next.
 
         An evaluation that is cancelled, or whose environment gives values that are not finite, is
         logged and does not count.
@@ -382,8 +411,51 @@ class ModelEvaluation:
             else ""
         )
         detail = f"{cut} ({time.monotonic() - began:.1f} s)"
-        self._results.add(summarize_evaluation(evaluation, env_steps), epoch, model, detail)
+        found = summarize_evaluation(evaluation, env_steps)
+        confirmation = confirmation_of(found, self._config)
+        if confirmation is None:
+            self._results.add(accepted(found, self._config), epoch, model, detail)
+            return True
+        self._confirmation = confirmation, epoch, model
+        self._results.show(replace(found, confirming=confirmation.progress()), detail)
         return True
+
+    @property
+    def confirms(self) -> bool:
+        """True while the model that was played last is to be confirmed on fresh episodes."""
+        return self._confirmation is not None
+
+    def confirm(self, *, is_cancelled: Callable[[], bool] = lambda: False) -> None:
+        """Play fresh episodes of the model that was played last, and update `status`.
+
+        A confirmation that is cancelled, or whose environment gives values that are not finite, is
+        given up: nothing is confirmed.
+
+        Args:
+            is_cancelled: called before every step; True ends it.
+        """
+        assert self._confirmation is not None, "an evaluation reached the target"
+        confirmation, epoch, model = self._confirmation
+        self._fresh += 1
+        seed = self._config.evaluation.fresh_seed(self._fresh)
+        try:
+            found = self._evaluator.evaluate(
+                self._policy, model.version, seed=seed, is_cancelled=is_cancelled
+            )
+        except (EvaluationCancelledError, EnvironmentFaultError) as error:
+            log.warning("version %d is not confirmed: %s", model.version, error)
+            self._end_confirmation(confirmation, epoch, model)
+            return
+        confirmation.add(found.return_mean, found.episodes)
+        if confirmation.is_over:
+            log.info("%s", confirmation.outcome())
+            self._end_confirmation(confirmation, epoch, model)
+        else:
+            self._results.show(replace(confirmation.hit, confirming=confirmation.progress()))
+
+    def _end_confirmation(self, confirmation: Confirmation, epoch: int, model: ModelInfo) -> None:
+        self._confirmation = None
+        self._results.add(confirmation.result(), epoch, model)
 
     def _on_failure(self, failure: EnvironmentFailure) -> None:
         why = describe_with_notes(failure.error)
@@ -402,7 +474,7 @@ class ModelEvaluation:
         except EnvironmentProcessError:
             raise  # it says which process; one that was killed is made again
         except Exception as error:
-            why = f"evaluations cannot make {self._env_id}: {foreign_error_message(error)}"
+            why = f"evaluations cannot make {self._config.env.id}: {foreign_error_message(error)}"
             raise SettingError(
                 "evaluation.where",
                 why,

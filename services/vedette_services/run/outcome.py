@@ -23,7 +23,12 @@ from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.status_files import StatusReader
 from vedette_services.status.schema import decode, printable_json
 from vedette_services.status.status import Eval, Status
-from vedette_services.status.stop_conditions import EXIT_REASONS, exit_sentence, reached_condition
+from vedette_services.status.stop_conditions import (
+    EXIT_REASONS,
+    describe_exit,
+    reached_condition,
+    with_reached_return,
+)
 
 if TYPE_CHECKING:  # `vedette status` needs no configuration
     from vedette_services.config.parts import StopConfig
@@ -92,7 +97,7 @@ def status_at_end(out: Path, received: Status) -> Status | None:
     left = _read_status_records(out)
     if left.phase != "done" or not _is_same_start(left, received, 0.0):
         return None
-    why = exit_sentence(left.exit_reason).partition(";")[0]
+    why = describe_exit(left).partition(";")[0]
     return left if left.waits else replace(left, waits=f"the learner ends ({why})")
 
 
@@ -182,7 +187,7 @@ def describe_already_done(out: Path, stop: StopConfig, *, new_best: bool = False
         return ""
     reason = EXIT_REASONS[name]
     limit = getattr(stop, name)
-    message = f"{format_number(reason.now(summary))} of {format_number(limit)}"
+    message = f"{format_number(reason.now(with_reached_return(summary)))} of {format_number(limit)}"
     so_far = (
         f"it has {message} {reason.unit}" if reason.unit else f"its evaluations reached {message}"
     )

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Mapping
 from contextlib import closing, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,13 +20,14 @@ from vedette_services.run.active_time import run_seconds, start_spans
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import RunEvent, read_events
 from vedette_services.run.learner_location import LearnerLocation
+from vedette_services.run.notes import read_notes
 from vedette_services.run.outcome import describe_resume_point, read_summary
 from vedette_services.run.provenance import read_provenance
 from vedette_services.status.client import StatusClient
 from vedette_services.status.heartbeats import SAID_S
 from vedette_services.status.schema import decode, printable_json
 from vedette_services.status.status import Status
-from vedette_services.status.stop_conditions import EXIT_REASONS, exit_sentence
+from vedette_services.status.stop_conditions import describe_exit, describe_outcome
 
 _POLL_S = 0.1
 _FRESH_S = 30.0  # a running learner writes its summary every few seconds
@@ -43,6 +44,7 @@ class RunOverview:
         seconds: of all starts together; None if unknown.
         began_s: the first start, in seconds since 1970.
         commit: of the user's project at the last start, with a ``+`` if files differed.
+        tags, note: what somebody has noted (`vedette_services.run.notes`).
     """
 
     run: str
@@ -55,6 +57,8 @@ class RunOverview:
     seconds: float | None
     began_s: float | None
     commit: str
+    tags: tuple[str, ...] = ()
+    note: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as JSON has it."""
@@ -85,6 +89,7 @@ def read_overview(directory: Path) -> RunOverview:
         run_seconds(spans, summary),
         starts[0].began_s if starts else (events[0].time_s if events else None),
         starts[-1].code if starts else "",
+        *astuple(read_notes(directory)),
     )
 
 
@@ -112,10 +117,8 @@ def is_running(run: RunDirectory) -> bool:
 def _ended_state(run: RunDirectory, summary: Status) -> str:
     if any(start.exit_reason == "failed" for start in read_provenance(run)[-1:]):
         return "failed"
-    if summary.exit_reason in EXIT_REASONS:
-        return EXIT_REASONS[summary.exit_reason].outcome
-    if summary.exit_reason:
-        return "stopped"
+    if outcome := describe_outcome(summary):
+        return outcome
     return "killed" if summary != Status() else "new"
 
 
@@ -132,7 +135,7 @@ def describe_end(directory: Path, what: str = "run") -> str:
         return f"no learner runs: it {'failed' if state == 'failed' else 'was killed'}; {resumes}"
     if state == "new":
         return "no learner runs, and none has trained"
-    return f"the {what} has ended: {exit_sentence(summary.exit_reason)}"
+    return f"the {what} has ended: {describe_exit(summary)}"
 
 
 class RunStatus:

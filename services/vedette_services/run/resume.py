@@ -131,6 +131,9 @@ def describe_resume(config: RunConfig, out: Path, start: Start, point: ResumePoi
     for steps, why in checkpoints.unreadable_after(point.opt_steps):
         changes.insert(0, f"checkpoint {steps:,} is skipped: {why}")
     weights = f"goes on from optimization step {point.opt_steps:,} of the run in {out}"
+    best = read_best(RunDirectory(out).best).best_version
+    if best is not None and best != point.opt_steps and not start.custom_loop:
+        weights += f", the newest weights (the best model, version {best:,}, stays in best/)"
     if start.new_replay or not (replay_directory(config, out) / COMMITS).exists():
         weights += ", with an empty replay"
     return changes if start.custom_loop else [weights, *changes]

@@ -30,6 +30,7 @@ FILES = (
     "records.jsonl",
     "mlflow.json",
     "wandb.json",
+    "notes.json",
 )
 """The files of a run that `--fresh --force` erases, beside its folders and its configuration.
 Another run takes `lock`, `claim`, `learner.json` and `log/` over, and replaces `run.json`."""

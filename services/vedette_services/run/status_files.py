@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from vedette_rl.errors import CheckpointError, LatestValueFormatError, MapSpaceError, OneWriterError
@@ -34,7 +35,17 @@ def read_best(directory: Path) -> Eval:
         meta = check_state(directory)
     except CheckpointError:
         return Eval()  # there is none yet, or it is torn: the next evaluation writes one
-    return Eval(best_return_mean=float(meta["return_mean"]), best_version=int(meta["version"]))
+    version = int(meta["version"])
+    best = Eval(best_return_mean=float(meta["return_mean"]), best_version=version)
+    episodes = meta.get("reached_episodes")  # of the one that reached the target alone
+    if episodes is None:
+        return best
+    return replace(
+        best,
+        reached_return_mean=best.best_return_mean,
+        reached_version=version,
+        reached_episodes=int(episodes),
+    )
 
 
 def clear_status_records(run: RunDirectory, *, new_best: bool = False) -> None:

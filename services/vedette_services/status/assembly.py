@@ -50,6 +50,7 @@ def assemble_status(
     window = config.actors
     begun, drawn = learning.limiter_origin or (config.learner.warmup_period, 0)
     balanced = (inserted - begun) / config.actors.rows_per_step, learning.sampled - drawn
+    ratio = config.replay.samples_per_insert
     return Status(
         vedette=vedette_version(),
         protocol=PROTOCOL_VERSION,
@@ -64,7 +65,13 @@ def assemble_status(
         exit_reason=learning.exit_reason,
         phase=learning.phase,
         seconds=learning.seconds,
-        waits=describe_wait(learning, ingest, evaluations, liveness.standstills),
+        waits=describe_wait(
+            learning,
+            ingest,
+            evaluations,
+            liveness.standstills,
+            samples_per_insert=config.agent.usual_samples_per_insert if ratio is None else ratio,
+        ),
         stop=StopStatus(**config.stop.model_dump()),
         samples=samples,
         rejected_reason=ingest.rejected_reason,
@@ -78,7 +85,7 @@ def assemble_status(
         sources=_sources(learning, ingest),
         limiter=_limiter(learning, ingest, *balanced),
         lag=merged(learning.lag, ingest.lag),
-        rollout=rollout_of(ingest.managers),
+        rollout=rollout_of(ingest.managers, left=learning.phase == "done"),
         eval=evaluations,
         evaluating=ingest.evaluating,
         garbage=ingest.garbage,
@@ -87,6 +94,7 @@ def assemble_status(
         checkpoint=learning.checkpoint,
         heartbeat=liveness.numbers,
         disk=learning.disk,
+        host=learning.host,
         unsaved=learning.unsaved,
         rivals=ingest.rivals,
         window_limits=WindowStatus(window.window_batches, window.window_bytes),

@@ -22,6 +22,7 @@ from vedette_services.status.status import (
     Checkpoint,
     Disk,
     Eval,
+    HostLoad,
     Lag,
     ManagerStatus,
     Rates,
@@ -54,6 +55,7 @@ _NONE_REFUSED = Refused(0, 0, 0, 0, 0, 0, 0, 0)
 _NO_CHECKPOINT = Checkpoint()
 _NO_EVALUATION = Eval()
 _NO_DISK = Disk()
+_NO_LOAD = HostLoad()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,7 @@ class TrainerStatus:
         disk: the room of the run's disk.
         limiter_origin: samples inserted and drawn when the limiter's balance began; None: it began
             with the first sample drawn.
+        host: the load of its host.
     """
 
     epoch: int = 0
@@ -96,6 +99,7 @@ class TrainerStatus:
     sources: tuple[SourceStatus, ...] = ()
     disk: Disk = _NO_DISK
     limiter_origin: tuple[int, int] | None = None
+    host: HostLoad = _NO_LOAD
 
 
 @dataclass(frozen=True, slots=True)

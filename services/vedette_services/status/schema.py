@@ -30,7 +30,9 @@ class ChartSpec:
         curves: tag and label of each curve; those of the status's numbers are added.
         levels: keys of the configuration drawn as horizontal lines, each with a label.
         nonzero: leave out curves that are zero throughout.
-        points: a longer curve is averaged to this many.
+        unit: of the values; "" for a count or a return.
+        about: a sentence on what is drawn.
+        points: a longer curve is averaged to this many; 0: it is not averaged.
     """
 
     group: str
@@ -38,7 +40,9 @@ class ChartSpec:
     curves: tuple[tuple[str, str], ...] = ()
     levels: tuple[tuple[tuple[str, str], str], ...] = ()
     nonzero: bool = False
-    points: int = 400
+    unit: str = ""
+    about: str = ""
+    points: int = 0
 
 
 @dataclass(frozen=True, slots=True)

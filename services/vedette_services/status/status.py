@@ -11,43 +11,111 @@ from typing import Any
 
 from vedette_services.status.schema import ChartSpec, Count, Part, counter, declared, gauge
 
-_EVALUATIONS = ChartSpec("Returns", "Return of greedy evaluations")
-_UNTRUSTED = ChartSpec("Returns", "Return of evaluations by managers that are not trusted")
-_ROLLOUTS = ChartSpec("Returns", "Return of the actors, exploring")
-_LENGTHS = ChartSpec("Returns", "Length of episodes")
-_CUT = ChartSpec("Returns", "Episodes of an evaluation that were cut", nonzero=True)
-_PER_SECOND = ChartSpec("Speed", "Per second")
+_EVALUATIONS = ChartSpec(
+    "Returns",
+    "Return of greedy evaluations",
+    about="Mean return of the episodes of each evaluation, at the env steps of the model played.",
+)
+_UNTRUSTED = ChartSpec(
+    "Returns",
+    "Return of evaluations by managers that are not trusted",
+    about="Shown only: they choose no best model and end no run.",
+)
+_ROLLOUTS = ChartSpec(
+    "Returns",
+    "Return of the actors, exploring",
+    about="Mean return of the actors' last episodes; they explore, so it is mostly lower.",
+)
+_LENGTHS = ChartSpec("Returns", "Length of episodes", unit="steps", about="Mean over episodes.")
+_CUT = ChartSpec(
+    "Returns",
+    "Episodes of an evaluation that were cut",
+    nonzero=True,
+    unit="episodes",
+    about="Ended by evaluation.max_episode_steps, not by the environment.",
+)
+_PER_SECOND = ChartSpec(
+    "Speed", "Per second", unit="1/s", about="Samples inserted, and optimization steps done."
+)
 _OPT_TIMES = ChartSpec(
     "Speed",
-    "Milliseconds of an optimization step",
+    "Time of an optimization step",
     (("average_opt_time", "optimizing"), ("average_sample_time", "sampling")),
+    unit="ms",
+    about="Mean time of the gradient step, and of drawing its batch.",
 )
-_PER_OPT_STEP = ChartSpec("Speed", "Samples per optimization step")
-_LAG_INSERTED = ChartSpec("Lag and replay", "Versions behind, as samples arrive")
-_LAG_SECONDS = ChartSpec("Lag and replay", "Seconds behind, as samples arrive")
-_LAG_DRAWN = ChartSpec("Lag and replay", "Versions behind, as samples are drawn")
+_PER_OPT_STEP = ChartSpec(
+    "Speed",
+    "Samples per optimization step",
+    unit="samples",
+    about="Samples inserted for each optimization step so far.",
+)
+_LAG_INSERTED = ChartSpec(
+    "Lag and replay",
+    "Policy lag of samples that arrive",
+    unit="versions",
+    about="Optimization steps between the model that made a sample and the newest one.",
+)
+_LAG_SECONDS = ChartSpec(
+    "Lag and replay",
+    "Age of the models that made the samples",
+    unit="s",
+    about="Time between the making of a model and the arrival of samples made with it.",
+)
+_LAG_DRAWN = ChartSpec(
+    "Lag and replay",
+    "Policy lag of samples that are drawn",
+    unit="versions",
+    about="Optimization steps between the model that made a sample and the step that trains on it.",
+)
 _PER_INSERT = ChartSpec(
     "Lag and replay",
     "Samples drawn per sample inserted",
     levels=((("replay", "samples_per_insert"), "the limiter's"),),
+    unit="samples",
+    about="The replay ratio since the warm-up.",
 )
 _WAITS = ChartSpec(  # each is 0 or 1 at a moment
-    "Lag and replay", "Who waits (share of the time)", points=24
+    "Lag and replay",
+    "Who waits",
+    unit="share of the time",
+    about="How often the learner waited for samples, and actors for the learner.",
+    points=24,
 )
 _REPLAY_SIZE = ChartSpec(
     "Lag and replay",
     "Samples in the replay",
     levels=((("replay", "capacity"), "its capacity"),),
+    unit="samples",
 )
-_MANAGERS = ChartSpec("Fleet", "Actor managers present")
-_OUTSIDE = ChartSpec("Fleet", "Samples that are not in the replay", nonzero=True)
+_MANAGERS = ChartSpec("Fleet", "Actor managers present", unit="managers")
+_OUTSIDE = ChartSpec(
+    "Fleet",
+    "Samples that are not in the replay",
+    nonzero=True,
+    unit="samples",
+    about="Dropped, rejected, in flight or lost, of those that were produced.",
+)
+_CPU = ChartSpec(
+    "Host",
+    "Processors of the learner's host",
+    unit="share in use",
+    about="Of all processors together, also by other programs.",
+)
+_MEMORY = ChartSpec(
+    "Host",
+    "Memory of the learner's host",
+    unit="bytes",
+    about="In use, also by other programs; of the host, and of the GPU that learns.",
+)
+_DISK_FREE = ChartSpec("Host", "Free on the run's disk", unit="bytes")
 _LISTED: dict[str, Any] = {"chart": _OUTSIDE, "row": "samples"}
-_REFUSED = ChartSpec("Fleet", "Messages refused", nonzero=True)
+_REFUSED = ChartSpec("Fleet", "Messages refused", nonzero=True, unit="messages")
 _CHARTS = (
     *(_EVALUATIONS, _UNTRUSTED, _ROLLOUTS, _LENGTHS, _CUT),
     *(_PER_SECOND, _OPT_TIMES, _PER_OPT_STEP),
     *(_LAG_INSERTED, _LAG_SECONDS, _LAG_DRAWN, _PER_INSERT, _WAITS, _REPLAY_SIZE, _MANAGERS),
-    *(_OUTSIDE, _REFUSED),
+    *(_OUTSIDE, _REFUSED, _CPU, _MEMORY, _DISK_FREE),
 )
 
 
@@ -116,6 +184,9 @@ class Time(Part):
     sampling_s: float | None = gauge("drawing batches", "s")
     waiting_s: float | None = gauge("waiting for samples", "s")
     training_s: float | None = gauge("since the epoch's first optimization step", "s")
+    optimizing_share: float | None = gauge("share of the last 10 s, optimizing")
+    sampling_share: float | None = gauge("share of the last 10 s, drawing batches")
+    waiting_share: float | None = gauge("share of the last 10 s, waiting for samples")
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +275,8 @@ class Rollout(Part):
 @dataclass(frozen=True, slots=True)
 class Eval(Part):
     """The last greedy evaluation and the best one. `played_by`: who played it, "" for the learner.
+    `reached_return_mean`: at `stop.target_return`, and it ends the run. `confirming`: what is being
+    confirmed, or "".
     `shown_by`: a manager that `evaluation.trusted` does not name; its results decide nothing."""
 
     return_mean: float | None = gauge(
@@ -232,6 +305,10 @@ class Eval(Part):
     env_steps: Count | None = gauge("environment steps in the replay when that version was made")
     best_return_mean: float | None = gauge("mean return of the best", "", "eval/best_mean_reward")
     best_version: Count | None = gauge("version of the best")
+    reached_return_mean: float | None = gauge("mean return at the target, on fresh episodes")
+    reached_version: Count | None = gauge("version that reached the target")
+    reached_episodes: Count | None = gauge("fresh episodes that confirmed it; 0: none did")
+    confirming: str = ""
     played_by: str = ""
     shown_return_mean: float | None = gauge(
         "mean return that a manager reports which is not trusted",
@@ -257,10 +334,33 @@ class Checkpoint(Part):
 class Disk(Part):
     """The disk of the run's directory. `short`: why records are not written, or ""."""
 
-    free_bytes: Count | None = gauge("free on the run's disk", "bytes")
+    free_bytes: Count | None = gauge(
+        "free on the run's disk", "bytes", "disk/free_bytes", chart=_DISK_FREE, label="free"
+    )
     total_bytes: Count | None = gauge("size of the run's disk", "bytes")
     reserve_bytes: Count | None = gauge("kept free of records for the next checkpoints", "bytes")
     short: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HostLoad(Part):
+    """The load of the learner's host; what it does not tell is unknown."""
+
+    cpu_share: float | None = gauge(
+        "share of the processors in use", "", "host/cpu_share", chart=_CPU, label="in use"
+    )
+    memory_bytes: Count | None = gauge(
+        "memory in use", "bytes", "host/memory_bytes", chart=_MEMORY, label="host"
+    )
+    memory_total_bytes: Count | None = gauge("size of the memory", "bytes")
+    gpu_memory_bytes: Count | None = gauge(
+        "memory of the learner's GPU in use",
+        "bytes",
+        "host/gpu_memory_bytes",
+        chart=_MEMORY,
+        label="GPU",
+    )
+    gpu_memory_total_bytes: Count | None = gauge("size of the GPU's memory", "bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,6 +485,7 @@ class Status(Part):
     checkpoint: Checkpoint = Checkpoint()
     heartbeat: Heartbeats = Heartbeats()
     disk: Disk = Disk()
+    host: HostLoad = HostLoad()
     unsaved: str = ""
     unevaluated: str = ""
     rivals: str = ""
@@ -400,9 +501,14 @@ class Status(Part):
         return f"Status({self.run_id!r}, {how}, {steps})"
 
 
-def rollout_of(managers: Sequence[ManagerStatus]) -> Rollout:
-    """Summarize the recent episodes of present actors; all unknown before the first has ended."""
-    actors = [actor for manager in managers if manager.is_present for actor in manager.actors]
+def rollout_of(managers: Sequence[ManagerStatus], *, left: bool = False) -> Rollout:
+    """Summarize the recent episodes of present actors; all unknown before the first has ended.
+
+    Args:
+        left: of those that have left, too: at the end of a run all have.
+    """
+    counted = [manager for manager in managers if manager.is_present or (left and manager.left)]
+    actors = [actor for manager in counted for actor in manager.actors]
     returns = [actor.return_mean for actor in actors if actor.return_mean is not None]
     lengths = [actor.length_mean for actor in actors if actor.length_mean is not None]
     if not returns or not lengths:

@@ -42,11 +42,12 @@ EXIT_REASONS = {
         "done", "stop.max_seconds are over", "seconds", lambda s: elapsed_seconds(s)
     ),
     "target_return": ExitReason(
-        "solved", "the target return is reached", "", lambda s: s.eval.best_return_mean
+        "solved", "the target return is reached", "", lambda s: s.eval.reached_return_mean
     ),
     "loop_ended": ExitReason("done", "its training loop has ended", "", lambda s: None),
 }
 """Those that end a run for good. ``loop_ended`` is that of `vedette.Replay`, without condition."""
+_UNCONFIRMED = "an evaluation reached the target return, which no fresh episodes confirmed"
 _STOPPED = "stopped on request{after}; the same command with this --out goes on"
 
 
@@ -60,6 +61,34 @@ def exit_sentence(reason: str, after: str = "") -> str:
         return _STOPPED.format(after=after)
     known = EXIT_REASONS.get(reason)
     return f"{known.outcome}{after}: {known.why}" if known else ""
+
+
+def is_solved(status: Status) -> bool:
+    """Return True if a run ended at its target, confirmed on fresh episodes.
+
+    Releases before 0.3 took one evaluation for it.
+    """
+    return status.exit_reason == "target_return" and bool(status.eval.reached_episodes)
+
+
+def describe_outcome(status: Status) -> str:
+    """Return solved, done, or stopped; "" for a run that has no end."""
+    known = EXIT_REASONS.get(status.exit_reason)
+    if known is None:
+        return "stopped" if status.exit_reason else ""
+    return (
+        "done" if status.exit_reason == "target_return" and not is_solved(status) else known.outcome
+    )
+
+
+def describe_exit(status: Status, after: str = "") -> str:
+    """Return why a run ended, as `exit_sentence` does, and on what evidence it is solved."""
+    if status.exit_reason != "target_return":
+        return exit_sentence(status.exit_reason, after)
+    if not is_solved(status):
+        return f"done{after}: {_UNCONFIRMED}"
+    episodes = f"{status.eval.reached_episodes:,} fresh episodes"
+    return f"{exit_sentence(status.exit_reason, after)}, confirmed on {episodes}"
 
 
 def late_evaluation(timeout_s: float) -> str:
@@ -104,17 +133,17 @@ def is_evaluated(reason: str) -> bool:
 
 
 def find_exit_reason(
-    stop: StopConfig, opt_steps: int, env_steps: int, seconds: float, best_return: float | None
+    stop: StopConfig, opt_steps: int, env_steps: int, seconds: float, reached_return: float | None
 ) -> str:
     """Return the `exit_reason` of the status, "" while the run continues.
 
     Args:
         stop: the conditions; 0 switches one off.
         seconds: since the learner's start.
-        best_return: mean return of the best evaluation; None before the first.
+        reached_return: mean return that counts for the target; None before there is one.
     """
     target = stop.target_return
-    if target is not None and best_return is not None and best_return >= target:
+    if target is not None and reached_return is not None and reached_return >= target:
         return "target_return"
     if stop.max_opts and opt_steps >= stop.max_opts:
         return "max_opts"
@@ -126,9 +155,26 @@ def find_exit_reason(
 
 
 def is_over(summary: Status, stop: StopConfig) -> bool:
-    """Return True if a run has nothing more to do under these stop conditions."""
+    """Return True if a run has nothing more to do under these stop conditions.
+
+    One that ended at its target before there were confirmations has not.
+    """
     if summary.exit_reason not in EXIT_REASONS:
         return False
+    return _is_met(with_reached_return(summary), stop)
+
+
+def with_reached_return(summary: Status) -> Status:
+    """Return the status with the return that ended it at its target: releases before 0.3 took the
+    best evaluation."""
+    if summary.exit_reason != "target_return" or summary.eval.reached_return_mean is not None:
+        return summary
+    best = replace(summary.eval, reached_return_mean=summary.eval.best_return_mean)
+    return replace(summary, eval=best)
+
+
+def _is_met(summary: Status, stop: StopConfig) -> bool:
+    """Return True if the condition of its exit reason is met."""
     reason = EXIT_REASONS[summary.exit_reason]
     limit = getattr(stop, summary.exit_reason, None)
     now = reason.now(summary)
@@ -143,7 +189,8 @@ def reached_condition(summary: Status, stop: StopConfig) -> str:
     `stop.max_seconds` counts from each start.
     """
     names = [name for name in EXIT_REASONS if name != "max_seconds"]
-    reached = (name for name in names if is_over(replace(summary, exit_reason=name), stop))
+    summary = with_reached_return(summary)
+    reached = (name for name in names if _is_met(replace(summary, exit_reason=name), stop))
     return next(reached, "")
 
 

@@ -17,7 +17,7 @@ from vedette_rl.number_format import (
 )
 from vedette_services.status.schema import numbers
 from vedette_services.status.status import Eval, ManagerStatus, SourceStatus, Status
-from vedette_services.status.stop_conditions import elapsed_seconds, exit_sentence
+from vedette_services.status.stop_conditions import describe_exit, elapsed_seconds
 
 
 def present_managers(status: Status) -> Sequence[ManagerStatus]:
@@ -135,7 +135,13 @@ def _returns(status: Status) -> str:
     by = f" by {evaluation.played_by}" if evaluation.played_by else ""
     if evaluation.return_mean is not None or not status.unevaluated:
         texts.append(f"{_evaluation(evaluation)}{at}{by}")
-    texts += [*_best(evaluation), *_shown(evaluation), status.evaluating, status.unevaluated]
+    texts += [
+        *_best(evaluation),
+        *_shown(evaluation),
+        evaluation.confirming,
+        status.evaluating,
+        status.unevaluated,
+    ]
     return ", ".join(filter(None, texts))
 
 
@@ -161,6 +167,8 @@ def _best(evaluation: Eval, *, short: bool = False) -> list[str]:
     if evaluation.best_return_mean is None:
         return []
     at = "" if short else f" at version {format_number(evaluation.best_version)}"
+    if evaluation.reached_episodes and evaluation.reached_version == evaluation.best_version:
+        at += f", confirmed on {format_number(evaluation.reached_episodes)} fresh episodes"
     return [f"best {format_number(evaluation.best_return_mean, 1)}{at}"]
 
 
@@ -196,6 +204,13 @@ def evaluation_line(status: Status) -> str:
     )
     episodes, version = format_number(evaluation.episodes), format_number(evaluation.version)
     return f"{_evaluation(evaluation)} ({episodes} episodes{cut}), version {version}{best}"
+
+
+def best_line(status: Status) -> str:
+    """Return the best evaluation in one line, where another one is the last."""
+    evaluation = status.eval
+    mean = format_number(evaluation.best_return_mean, 1)
+    return f"evaluation {mean}, version {format_number(evaluation.best_version)}, best so far"
 
 
 def _replay(status: Status, *, short: bool) -> str:
@@ -248,7 +263,7 @@ def summary_lines(summary: Status, run: str) -> list[str]:
     best = summary.eval.best_version is not None
     evaluate = f"vedette eval {run}   or   " if best else ""
     return [
-        exit_sentence(summary.exit_reason, after) or f"ended{after}",
+        describe_exit(summary, after) or f"ended{after}",
         *(f"  {label:<8} {text}" for label, text in status_rows(summary)),
         *(f"  {'error':<8} {error}" for error in actor_errors(summary)[:4]),
         *([f"  rejected {summary.rejected_reason}"] if summary.rejected_reason else []),

@@ -17,13 +17,20 @@ def describe_wait(
     ingest: GatewayStatus,
     evaluations: Eval | None = None,
     standstills: Sequence[Standstill] = (),
+    *,
+    samples_per_insert: float = 0.0,
 ) -> str:
     """Return who stands still, who waits and why, and what the disk cannot do; "" if all is well.
 
     What a trainer that stands still waited for before is not its reason.
+
+    Args:
+        samples_per_insert: the replay ratio; 0: nobody waits for it.
     """
     still = [str(one) for one in standstills]
-    waits = "" if any(one.process == "trainer" for one in standstills) else _wait(learning, ingest)
+    waits = ""
+    if not any(one.process == "trainer" for one in standstills):
+        waits = describe_limit(learning, samples_per_insert) or _wait(learning, ingest)
     if learning.phase == "done":
         played = -1 if evaluations is None else evaluations.version
         is_played = learning.evaluates and played != learning.opt_steps
@@ -43,6 +50,33 @@ def _late_manager(ingest: GatewayStatus) -> str:
     if not latest or delays[latest] < LATE_S:
         return ""
     return f"samples of {latest} come {delays[latest]:.0f} s late"
+
+
+MOSTLY = 0.5
+"""A learner that waits for a larger share of the time than this is held up by its actors."""
+HARDLY = 0.1
+"""One that waits for a smaller share is what limits the speed."""
+
+
+def describe_limit(learning: TrainerStatus, samples_per_insert: float) -> str:
+    """Return what limits the speed, from the shares of the last 10 s, and what would help; "" while
+    that is not known, or there is no replay ratio by which one side waits for the other."""
+    waiting = learning.time.waiting_share
+    worked = (learning.time.optimizing_share or 0.0) + (learning.time.sampling_share or 0.0)
+    if learning.phase not in ("waiting", "training") or not samples_per_insert:
+        return ""
+    if waiting is None or not worked:
+        return ""
+    ratio = f"replay.samples_per_insert = {samples_per_insert:g}"
+    waited = f"the learner waited for samples {100 * waiting:.0f} % of the last 10 s"
+    if waiting >= MOSTLY:
+        return f"the actors are the limit: {waited}; more actors help, at {ratio}"
+    if waiting >= HARDLY:
+        return f"learner and actors take turns, at {ratio}: {waited}"
+    return (
+        f"the learner is the limit: {waited}; a faster device or a lower replay ratio helps "
+        f"({ratio}), more actors do not"
+    )
 
 
 def _failing_checkpoint(checkpoint: Checkpoint) -> str:

@@ -59,7 +59,7 @@ def locked(tmp_path: Path) -> Iterator[tuple[RunDirectory, "subprocess.Popen[str
 
 
 def test_runs_are_listed_with_state_result_and_commit(vedette: Run, tmp_path: Path) -> None:
-    evaluations = {"return_mean": 470.25, "best_return_mean": 500.0}
+    evaluations = {"return_mean": 470.25, "best_return_mean": 500.0, "reached_episodes": 100}
     make_run(tmp_path / "runs/b", 200.0, exit_reason="target_return", eval=evaluations)
     make_run(tmp_path / "runs/sweep/lr=1/seed-0", 100.0, exit_reason="interrupted", env_steps=4224)
     make_run(tmp_path / "runs/c", 300.0, opt_steps=3)

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 from browser import Browser, open_browser
+from known_runs import known_run
 from run_folders import BEGAN_S, Clock, write_summary
 from served import FakeClient, fleet_status, make_started_run, serving
 
 from vedette.dashboard import Dashboard, DirectorySource, LearnerSource, server, sources
 from vedette_rl.recording.tensorboard import TensorboardRecorder
+from vedette_services.run.notes import write_notes
 
 pytestmark = pytest.mark.slow
 
@@ -101,7 +103,7 @@ def test_a_curve_grows_and_what_the_user_has_chosen_stays(browser: Browser, runs
         browser.run(
             "window.loaded = 'once'; document.querySelector('[data-run=\"0\"]').click();"
             "document.querySelector('#rest details').open = true;"
-            "const box = document.querySelector('#runs input'); box.click(); box.focus();"
+            "const box = document.querySelector('#table input'); box.click(); box.focus();"
             "const smooth = document.querySelector('#smooth'); smooth.value = '0.5';"
             "smooth.dispatchEvent(new Event('input', {bubbles: true}))"
         )
@@ -111,7 +113,7 @@ def test_a_curve_grows_and_what_the_user_has_chosen_stays(browser: Browser, runs
         until(browser, f"{plot}.data.some((line) => line.x.at(-1) === 600)")
         until(browser, "document.querySelector('#runs').textContent.includes('99.0')")
         state = browser.run(
-            "const box = document.querySelector('#runs input');"
+            "const box = document.querySelector('#table input');"
             "return [window.loaded, document.querySelector('[data-run=\"0\"]').checked,"
             "document.querySelector('#rest details').open, document.querySelector('#smooth').value,"
             "box.checked, box === document.activeElement]"
@@ -162,11 +164,11 @@ def test_the_marked_runs_are_drawn(browser: Browser, runs: Path) -> None:
     with serving(runs) as served:
         browser.open(f"http://127.0.0.1:{served.port}/")
         hero(browser)
-        browser.run("document.querySelector('#runs input').click();")
-        browser.run("document.querySelector('#runs button').click();")
+        browser.run("document.querySelector('#table input').click();")
+        browser.run("document.querySelector('#runs form > p button').click();")
         until(browser, "location.search.startsWith('?run=')")
         hero(browser)
-        assert browser.run("return document.querySelectorAll('#runs input:checked').length") == 1
+        assert browser.run("return document.querySelectorAll('#table input:checked').length") == 1
 
 
 def test_a_dashboard_that_ends_is_said_and_one_that_returns_goes_on(
@@ -200,3 +202,87 @@ def test_the_url_with_the_token_opens_every_page_and_is_not_kept(
         until(browser, "location.pathname.startsWith('/run/') && document.querySelector('.hero')")
         hero(browser)
         assert browser.errors() == []
+
+
+def rows(browser: Browser) -> list[str]:
+    """The names in the list, as they are shown."""
+    names: list[str] = browser.run(
+        "return [...document.querySelectorAll('#table tbody tr:not([hidden]) th')]"
+        ".map(head => head.innerText.trim())"
+    )
+    return names
+
+
+@pytest.fixture
+def rates(tmp_path: Path) -> Path:
+    """Three learning rates, of which the middle one is best; the greatest was killed."""
+    for rate, value, ended in (
+        (0.01, 50.0, ""),
+        (0.001, 300.0, "max_opts"),
+        (0.0001, 99.0, "max_opts"),
+    ):
+        agent = {"name": "dqn", "learning_rate": rate}
+        points = [(1_000, 1.0), (2_000, value)]
+        known_run(tmp_path / f"rate-{rate}", evaluations=points, exit_reason=ended, agent=agent)
+    write_notes(tmp_path / "rate-0.001", add=["paper"])
+    return tmp_path
+
+
+def test_the_list_is_filtered_sorted_and_grouped_and_the_address_keeps_it(
+    browser: Browser, rates: Path
+) -> None:
+    with serving(rates) as served:
+        browser.open(f"http://127.0.0.1:{served.port}/")
+        hero(browser)
+        type_in = (
+            "const box = document.querySelector('#filter'); box.value = '{}';"
+            "box.dispatchEvent(new Event('input', {{bubbles: true}}))"
+        )
+        browser.run(type_in.format("killed learning_rate=0.01"))
+        assert rows(browser) == ["rate-0.01"]
+        browser.run(type_in.format("paper"))
+        assert rows(browser) == ["rate-0.001"]
+        browser.run(type_in.format(""))
+        click = "[...document.querySelectorAll('.sort')].find(b => b.innerText === '{}').click()"
+        browser.run(click.format("last evaluation"))
+        assert rows(browser) == ["rate-0.001", "rate-0.0001", "rate-0.01"]
+        browser.run(click.format("learning_rate"))
+        assert rows(browser) == ["rate-0.0001", "rate-0.001", "rate-0.01"]
+        browser.run(
+            "const box = document.querySelector('#group'); box.value = 'state';"
+            "box.dispatchEvent(new Event('input', {bubbles: true}))"
+        )
+        grouped = ["state = done: 2 runs, last evaluation 199.5 on average", "rate-0.0001"]
+        assert rows(browser)[:2] == grouped
+        url = browser.run("return location.href")
+        browser.open("about:blank")
+        browser.open(url)
+        hero(browser)
+        assert rows(browser)[:2] == grouped
+        assert browser.errors() == []
+
+
+def test_what_was_chosen_of_the_list_stays_while_runs_go_on(browser: Browser, rates: Path) -> None:
+    with serving(rates) as served:
+        browser.open(f"http://127.0.0.1:{served.port}/")
+        hero(browser)
+        browser.run(
+            "const box = document.querySelector('#filter'); box.value = 'rate-0.01'; box.focus();"
+            "box.dispatchEvent(new Event('input', {bubbles: true}))"
+        )
+        write_notes(rates / "rate-0.01", add=["late"])
+        until(browser, "document.querySelector('#table').innerText.includes('late')")
+        assert rows(browser) == ["rate-0.01"]
+        assert browser.run("return document.activeElement.id") == "filter"
+
+
+def test_those_shown_are_marked(browser: Browser, rates: Path) -> None:
+    with serving(rates) as served:
+        browser.open(f"http://127.0.0.1:{served.port}/#filter=killed")
+        hero(browser)
+        browser.run("document.querySelector('[data-mark=\"\"]').click()")
+        browser.run("document.querySelector('[data-mark=shown]').click()")
+        marked = browser.run(
+            "return [...document.querySelectorAll('#table input:checked')].map(b => b.ariaLabel)"
+        )
+        assert marked == ["draw rate-0.01"]

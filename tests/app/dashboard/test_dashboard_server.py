@@ -362,6 +362,19 @@ def test_the_assets_are_the_reports_own(runs: Path) -> None:
     assert again.status == 304
 
 
+def test_every_recorded_number_of_a_chart_is_served(runs: Path) -> None:
+    """The button of a panel that leaves points out leads there."""
+    with serving(runs) as served:
+        key = served.get().runs["one"].rpartition("/")[2]
+        found = served.get(f"/numbers.csv?run={key}&tag=train/loss")
+        other = served.get("/numbers.csv?run=0000&tag=train/loss")
+    head, *lines = found.text.splitlines()
+    assert head == "run,seed,tag,env_steps,opt_steps,seconds,value"
+    assert len(lines) == 5
+    assert all(",train/loss," in line for line in lines)
+    assert (found.status, other.status) == (200, 404)
+
+
 def test_asking_is_cheap_while_nothing_changes(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(runs) as served:
         etag = served.get().headers["ETag"]

@@ -12,7 +12,7 @@ from served import FakeClient, fleet_status, serving
 
 from vedette.dashboard import Dashboard, LearnerSource, sources
 from vedette_services.errors import RefusedError
-from vedette_services.status.status import ActorStatus, ManagerStatus, Status
+from vedette_services.status.status import ActorStatus, Eval, ManagerStatus, Status
 
 Open = Callable[..., LearnerSource]
 
@@ -116,12 +116,15 @@ def test_a_learner_that_is_not_there_yet_is_waited_for(opened: Open) -> None:
 
 
 def test_the_end_is_said_after_the_learner_has_gone(opened: Open) -> None:
-    source = opened(fleet_status(1, 1), fleet_status(1, 2, exit_reason="target_return"), None)
+    found = Eval(return_mean=480.0, version=200, reached_return_mean=478.0, reached_episodes=100)
+    ended = fleet_status(1, 2, exit_reason="target_return", eval=found)
+    source = opened(fleet_status(1, 1), ended, None)
     source.ask()
     source.ask()
     record = source.record("learner")
     assert record.state == "target_return"
-    assert record.notes == ("It is solved: the target return is reached.",)
+    said = "It is solved: the target return is reached, confirmed on 100 fresh episodes."
+    assert record.notes == (said,)
 
 
 def test_a_refusal_at_the_start_is_an_error(opened: Open) -> None:
@@ -173,7 +176,7 @@ def test_a_hundred_managers_are_a_table_with_the_worst_first(opened: Open) -> No
     with serving(Dashboard(source)) as served:
         text = " ".join(served.get().text.split())
     assert "97 managers connected, 3 gone" in text
-    table = text.partition("<h2>The fleet</h2>")[2].partition("</table>")[0]
+    table = text.partition("<h2>Actor managers</h2>")[2].partition("</table>")[0]
     rows = table.split("<tr")[2:]
     assert len(rows) == 100
     assert all('class="bad"' in row for row in rows[:7])
@@ -181,6 +184,6 @@ def test_a_hundred_managers_are_a_table_with_the_worst_first(opened: Open) -> No
     assert "gone" in rows[0]
     assert "licence server" in rows[3]
     for cell in ("node-000.cluster.example.org", "8/8", "812", "10", "16 25%", "0.3 s", "40,000"):
-        assert f"<td>{cell}</td>" in table, cell
-    assert "Actors wait for the learner, which is the limit: it has 64 samples to draw" in text
-    assert "newest checkpoint, 12 s ago</span><b>100</b>" in text
+        assert f">{cell}</td>" in table, cell
+    assert "Actors wait for the learner: it has 64 samples to draw" in text
+    assert "checkpoint at optimization step 100, 12 s ago" in text

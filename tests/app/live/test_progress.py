@@ -149,3 +149,16 @@ def test_the_curves_begin_with_what_is_recorded_of_the_run(tmp_path: Path, name:
     assert progress.evaluations == (1.0, 2.0, 3.0, 4.0, 9.0)
     assert progress.first_return == 1.0
     assert progress.rollouts[:4] == (1.0, 2.0, 3.0, 4.0)
+
+
+def test_the_shares_that_the_learner_has_measured_are_shown() -> None:
+    measured = Time(
+        optimizing_s=1.0,
+        sampling_s=0.0,
+        waiting_s=9.0,
+        optimizing_share=0.5,
+        sampling_share=0.1,
+        waiting_share=0.3,
+    )
+    found = TimeSplitTracker().update(Status(phase="training", seconds=10.0, time=measured))
+    assert found == TimeSplit(0.3, 0.1, 0.5, pytest.approx(0.1))

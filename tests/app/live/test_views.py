@@ -86,6 +86,20 @@ def test_a_pipe_gets_a_line_for_each_evaluation_and_one_a_second_of_many() -> No
     ]
 
 
+def test_every_best_evaluation_is_a_line_however_many_there_are() -> None:
+    """Also one that another has followed before anybody looked."""
+    out = io.StringIO()
+    view = LineView(every_s=60.0, out=out, now=lambda: 0.0)
+    view.show(evaluated(100, best_version=100, best_return_mean=2.5))
+    view.show(evaluated(200, best_version=200, best_return_mean=2.5))
+    view.show(evaluated(300, best_version=200, best_return_mean=2.5))  # within the same second
+    view.show(evaluated(400, best_version=350, best_return_mean=496.3))
+    assert [line.partition("  ")[2] for line in out.getvalue().splitlines()] == [
+        "evaluation 2.5 ± 0.5 (10 episodes), version 200, best so far",
+        "evaluation 496.3, version 350, best so far",
+    ]
+
+
 def test_silence_is_said_with_its_seconds_and_not_explained() -> None:
     out = io.StringIO()
     now = [0.0]

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 import torch
 from configurations import configured
+from run_directories import new_run
 from small_runs import SMALL, config_of, trained  # beside this file
 from starts import train_in_process  # of tests/support
 from torch import nn
 
 from vedette.cli.app import main
-from vedette.local.in_process import lock_step
+from vedette.local.in_process import InProcessRun, lock_step
 from vedette_rl.agents.dqn.agent import DqnAgent
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import ModelInfo
@@ -29,6 +30,8 @@ from vedette_services.errors import SettingError, UnsavedEndError
 from vedette_services.learner.evaluator import ModelEvaluation
 from vedette_services.learner.trainer.run_recorder import hyperparameters
 from vedette_services.run import outcome
+from vedette_services.status.records import TrainerStatus
+from vedette_services.status.status import Time
 
 
 def test_two_runs_of_one_seed_are_bit_identical(tmp_path: Path) -> None:
@@ -346,6 +349,20 @@ def test_it_ends_at_its_environment_steps_or_its_target(tmp_path: Path) -> None:
     assert 300 <= ended["env_steps"] < 300 + 2 * (16 + 12)
     _, solved = trained(config_of(stop={"target_return": 1.0}), tmp_path / "solved")
     assert (solved["exit_reason"], solved["opt_steps"]) == ("target_return", 40)
+    found = solved["eval"]
+    assert (found["reached_version"], found["best_version"], found["reached_episodes"]) == (
+        *(40, 40),
+        5 * 2,  # evaluation.confirm of as many episodes as an evaluation has
+    )
+
+
+def test_in_lock_step_no_side_limits_the_other(tmp_path: Path) -> None:
+    """The actors play while the learner waits: more of them would not help."""
+    config = config_of(replay={"samples_per_insert": 8.0})
+    run = InProcessRun(config, environment_spaces(config.env), new_run(tmp_path))
+    measured = Time(optimizing_share=0.2, sampling_share=0.1, waiting_share=0.7)
+    run.publish_status(TrainerStatus(phase="waiting", waits="learner waits: ...", time=measured))
+    assert "limit" not in run.status().waits
 
 
 def test_prioritized_replay_and_sac_run_too(tmp_path: Path) -> None:

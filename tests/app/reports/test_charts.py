@@ -1,11 +1,15 @@
 """The data that the page's script draws, made from constructed runs."""
 
+import csv
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from known_runs import crashed_seeds, fifty_runs, five_seeds, known_run, line
 from run_folders import BEGAN_S, Clock, make_run
 
+from vedette.reports import export_numbers
 from vedette.reports.charts import page_data
 from vedette.reports.configurations import group_runs
 from vedette.reports.record import read_record
@@ -38,16 +42,76 @@ def test_the_return_comes_first_and_constants_and_duplicates_are_folded(tmp_path
     # the actors' return is the same as the evaluations', samples per second are always 100
     assert {"Length of episodes: evaluations", "Return of the actors, exploring"} <= folded
     assert "Per second: samples" in folded
-    assert not {"more", "loss", "Return of greedy evaluations"} & folded
+    assert not {"more", "Loss", "Return of greedy evaluations"} & folded
 
 
-def test_a_long_curve_keeps_its_means_and_its_peaks(tmp_path: Path) -> None:
+def test_a_long_curve_keeps_its_peaks_and_its_ends_and_says_what_it_leaves_out(
+    tmp_path: Path,
+) -> None:
     run = make_run(tmp_path / "run")
-    record(run, *(({"peaky": 160.0 if k == 5000 else 0.0}, k) for k in range(8000)))
-    (line,) = charts_of(run)[0]["peaky"]["lines"]
-    assert len(line["y"]) == 400
-    assert max(line["y"]) == pytest.approx(160 / 20)
-    assert (max(line["high"]), max(line["low"])) == (160.0, 0.0)
+    values = {0: 1.5, 5000: 160.0, 5001: -7.0, 7999: 2.5}
+    record(run, *(({"peaky": values.get(k, 0.0)}, k) for k in range(8000)))
+    charts, data = charts_of(run)
+    (line,) = charts["peaky"]["lines"]
+    assert len(line["y"]) <= 400
+    x = data["xs"][line["x"]]["env"]
+    drawn = dict(zip(x, line["y"], strict=True))
+    assert {step: drawn[step] for step in values} == values
+    assert line["of"] == 8000
+    assert charts["peaky"]["thinned"].endswith("of 8,000 points, the extremes of each part.")
+    assert charts["Loss"]["thinned"] == ""
+
+
+def test_every_evaluation_of_fifty_runs_is_drawn(tmp_path: Path) -> None:
+    """Their means ended at 420, where the table beside them said 475.6."""
+    folder = fifty_runs(tmp_path)
+    charts, data = charts_of(*sorted(folder.iterdir()))
+    first = charts["Return of greedy evaluations"]
+    runs = [line for line in first["lines"] if "y" in line]
+    assert {len(line["y"]) for line in runs} == {47}
+    assert {line["y"][-1] for line in runs} == {475.6}
+    assert {data["xs"][line["x"]]["env"][-1] for line in runs} == {48_144}
+    aggregates = [line["aggregate"]["env"] for line in first["lines"] if "aggregate" in line]
+    assert {(each["x"][-1], each["y"][-1]) for each in aggregates} == {(48_144, 475.6)}
+
+
+def test_one_seed_that_is_left_is_said(tmp_path: Path) -> None:
+    """Four seeds stopped at the target; their actors' returns are not carried on."""
+    charts, _ = charts_of(*sorted(five_seeds(tmp_path).iterdir()))
+    evaluated = charts["Return of greedy evaluations"]["lines"][-1]["aggregate"]["env"]
+    assert evaluated["x"][-1] == 10_000
+    assert (evaluated["live"][-1], evaluated["counted"][-1], evaluated["seeds"]) == (1, 5, 5)
+    assert all(side is not None for side in evaluated["low"])
+    actors = charts["Return of the actors, exploring"]["lines"][-1]["aggregate"]["env"]
+    assert actors["x"][-1] == 4_000  # three of five; only two go on
+    assert actors["counted"][-1] == 3
+
+
+def test_a_seed_that_crashed_is_no_part_of_the_mean_behind_its_end(tmp_path: Path) -> None:
+    charts, _ = charts_of(*sorted(crashed_seeds(tmp_path).iterdir()))
+    found = charts["Return of greedy evaluations"]["lines"][-1]["aggregate"]["env"]
+    by_step = dict(zip(found["x"], zip(found["y"], found["counted"], strict=True), strict=True))
+    assert by_step[4_000] == (250.0, 4)
+    assert by_step[10_000] == (200.0, 3)
+
+
+def test_a_resumed_run_is_one_line_and_its_pause_is_no_time(tmp_path: Path) -> None:
+    evaluations = line((1_000, 100.0), (9_000, 300.0), 9)
+    run = known_run(tmp_path / "run", evaluations=evaluations, resumed_at=5_000)
+    charts, data = charts_of(run)
+    (drawn,) = charts["Return of greedy evaluations"]["lines"]
+    x = data["xs"][drawn["x"]]
+    assert x["env"] == [step for step, _ in evaluations]
+    assert x["s"][-1] == pytest.approx(90.0, abs=1.0)
+    (moment,) = data["moments"]
+    assert (moment["env"], moment["opt"]) == (5_000, 2_500)
+
+
+def test_steps_are_exact(tmp_path: Path) -> None:
+    evaluations = [(1_234_567, 1.0), (1_234_568, 2.0)]
+    charts, data = charts_of(known_run(tmp_path / "run", evaluations=evaluations))
+    (drawn,) = charts["Return of greedy evaluations"]["lines"]
+    assert data["xs"][drawn["x"]]["env"] == [1_234_567, 1_234_568]
 
 
 def test_values_that_are_not_finite_are_left_out(tmp_path: Path) -> None:
@@ -62,8 +126,8 @@ def test_values_that_are_not_finite_are_left_out(tmp_path: Path) -> None:
 
 def test_a_curve_stands_at_env_steps_optimization_steps_and_seconds(tmp_path: Path) -> None:
     charts, data = charts_of(make_run(tmp_path / "run"))
-    x = data["xs"][charts["loss"]["lines"][0]["x"]]
-    assert (charts["loss"]["x"], x["opt"]) == ("opt", [10, 20, 30, 40, 50])
+    x = data["xs"][charts["Loss"]["lines"][0]["x"]]
+    assert (charts["Loss"]["x"], x["opt"]) == ("opt", [10, 20, 30, 40, 50])
     # a loss is recorded half way between the env steps before it and those after it
     assert x["env"] == [100, 150, 250, 350, 450]
     assert x["s"] == [30, 60, 90, 100, 100]  # it ended after 100 s
@@ -102,7 +166,20 @@ def test_of_several_runs_the_seeds_and_their_aggregate_are_drawn(tmp_path: Path)
     assert [len(line["y"]) for line in seeds] == [3, 4, 5]
     assert not any("low" in line for line in seeds)
     against = aggregate["aggregate"]["env"]
-    assert (against["x"][0], against["x"][-1]) == (100, 500)
-    assert (against["y"][0], against["y"][-1]) == (2.0, pytest.approx((3 + 8 + 15) / 3, rel=1e-4))
+    assert (against["x"][0], against["x"][-1]) == (100, 400)  # from there on one seed is alone
+    assert (against["y"][0], against["y"][-1]) == (2.0, (8 + 12) / 2)
     known = [x for x, low in zip(against["x"], against["low"], strict=True) if low is not None]
-    assert max(known) == pytest.approx(300, abs=4)  # where the first seed ends
+    assert max(known) == 300  # where the first seed ends
+
+
+def test_every_recorded_number_is_written_as_it_is(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    values = [1.0 / (k + 1) for k in range(3000)]
+    record(run, *(({"long": value}, k) for k, value in enumerate(values)))
+    out = tmp_path / "all.csv"
+    count = export_numbers([run], out)
+    with out.open(newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    assert len(rows) == count
+    written = [float(row["value"]) for row in rows if row["tag"] == "long"]
+    assert written == [float(np.float32(value)) for value in values]  # as TensorBoard has them

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from known_runs import crashed_seeds
 from run_folders import make_run, write_summary
 
 from vedette.cli.app import main
@@ -57,7 +58,9 @@ def test_the_statistics_of_seeds_are_those_computed_by_hand(tmp_path: Path) -> N
     for seed, height in enumerate((1.0, 2.0, 3.0)):
         run = make_run(tmp_path / f"seed-{seed}", seed=seed, height=height)
         if seed:
-            write_summary(run, best=9.0 * seed, exit_reason="target_return", env_steps=100 * seed)
+            found = {"best_return_mean": 9.0 * seed, "reached_episodes": 100}
+            steps = 100 * seed
+            write_summary(run, best=0.0, exit_reason="target_return", env_steps=steps, eval=found)
     (found,) = report_statistics([tmp_path])
     assert found["name"] == "dqn on CartPole-v1"
     assert (found["runs"], found["seeds"], found["solved"]) == (3, 3, 2)
@@ -82,12 +85,37 @@ def test_one_seed_that_ran_twice_is_one_seed_without_an_interval(tmp_path: Path)
 
 
 def test_the_area_is_over_the_same_env_steps_for_all_configurations(tmp_path: Path) -> None:
-    """The short one keeps its last evaluation to where the long one ends."""
-    make_run(tmp_path / "short", points=1, agent={"name": "dqn", "learning_rate": 0.5})
+    """A run that stopped at its target keeps its last evaluation to where the long one ends."""
+    short = make_run(tmp_path / "short", points=1, agent={"name": "dqn", "learning_rate": 0.5})
+    write_summary(short, best=1.0, exit_reason="target_return")
     make_run(tmp_path / "long", points=3)
-    long, short = report_statistics([tmp_path])
+    long, stopped = report_statistics([tmp_path])
     assert long["eval_area"]["iqm"] == pytest.approx(2.0)
-    assert short["eval_area"]["iqm"] == pytest.approx(1.0)
+    assert stopped["eval_area"]["iqm"] == pytest.approx(1.0)
+
+
+def test_the_area_is_over_what_all_runs_have_but_for_those_that_were_killed(tmp_path: Path) -> None:
+    crashed_seeds(tmp_path)  # three of 100, 200 and 300 to the end, one of 400 that was killed
+    (found,) = report_statistics([tmp_path])
+    assert found["eval_area"]["iqm"] == pytest.approx(200.0)
+    assert (found["seeds"], found["solved"]) == (4, 0)
+
+
+def test_a_run_whose_target_no_fresh_episodes_confirmed_is_not_solved(tmp_path: Path) -> None:
+    """As those of releases before 0.3."""
+    run = make_run(tmp_path / "run")
+    write_summary(run, best=480.0, exit_reason="target_return")
+    (found,) = report_statistics([run])
+    assert found["solved"] == 0
+    assert "which no fresh episodes confirmed" in write_report([run]).read_text("utf-8")
+
+
+def test_configurations_are_in_the_order_of_their_values(tmp_path: Path) -> None:
+    for rate in (0.001, 0.0001, 0.003, 0.02):
+        make_run(tmp_path / f"{rate}", agent={"name": "dqn", "learning_rate": rate})
+    found = group_runs([read_record(run) for run in tmp_path.iterdir()])
+    values = [each.differs["agent.learning_rate"] for each in found]
+    assert values == ["0.0001", "0.001", "0.003", "0.02"]
 
 
 def test_the_page_has_the_statistics_and_says_what_differs(
@@ -100,8 +128,8 @@ def test_the_page_has_the_statistics_and_says_what_differs(
         "<h1>5 runs of 3 configurations</h1>",
         "empty has no curves: It has not begun: nothing was recorded.",
         "learning_rate=0.004: its runs have different stop conditions.",
-        "<td>6.7 [5.0, 10.0]</td>",  # of 5, 10 and 5
-        "<td>0 of 3</td>",
+        '<td class="n">6.7 [5.0, 10.0]</td>',  # of 5, 10 and 5
+        '<td class="n">0 of 3</td>',
         "What differs",
     ):
         assert words in text, words
@@ -228,7 +256,7 @@ def test_the_comparison_is_printed_with_the_statistics_of_the_page(
     assert heads.split("  ")[0] == "configuration"
     for cell in outcome_rows(found)[0]:
         assert cell in row
-        assert f"<td>{cell}</td>" in page.read_text("utf-8")
+        assert f">{cell}</t" in page.read_text("utf-8")
 
 
 def test_a_baseline_alone_is_named_and_has_no_target_to_reach(tmp_path: Path) -> None:

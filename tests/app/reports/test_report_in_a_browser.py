@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from browser import Browser, open_browser
+from known_runs import crashed_seeds, five_seeds
 from run_folders import make_run
 
 from vedette.reports import write_report
@@ -51,8 +52,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def shown(browser: Browser) -> Any:
     """The lines of the first chart by name."""
     return browser.run(
-        _HERO + "return Object.fromEntries(hero.data.filter(t => t.hoverinfo !== 'skip')"
-        ".map(t => [t.name, {x: [...t.x], y: [...t.y], text: t.text}]))"
+        _HERO + "return Object.fromEntries(hero.lines"
+        ".map(({line, drawn}) => [line.label, {x: drawn.x, y: drawn.y}]))"
     )
 
 
@@ -75,30 +76,103 @@ def test_the_page_loads_without_a_fault_at_any_width_and_theme(
     assert paper == ("#1f2226" if dark else "#f7f7f5")
 
 
-def test_the_pointer_shows_the_values_of_all_seeds(browser: Browser, page: Path) -> None:
-    browser.open(page)
+def point_at(browser: Browser, share: float) -> str:
+    """Point at a share of the first chart's width; return what is shown."""
     x, y = browser.run(
         _HERO + "const b = hero.querySelector('.nsewdrag').getBoundingClientRect();"
-        "return [b.left + b.width * 0.6, b.top + b.height / 2]"
+        f"return [b.left + b.width * {share}, b.top + b.height / 2]"
     )
     browser.move(x, y)
     text = browser.run(
-        "let found; do { await new Promise(requestAnimationFrame);"
-        "found = document.querySelector('.hoverlayer')?.textContent } while (!found); return found"
+        "const box = document.querySelector('#hover');"
+        "while (box.hidden) await new Promise(requestAnimationFrame); return box.innerText"
     )
+    return " ".join(str(text).split())
+
+
+def test_the_pointer_shows_the_values_of_all_seeds(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    text = point_at(browser, 0.5)
     for name in ("learning_rate=0.004", "learning_rate=0.5"):
         for seed in (0, 1):
             assert f"{name}, seed {seed}" in text
 
 
-def test_of_many_seeds_the_aggregate_shows_all_values(browser: Browser, tmp_path: Path) -> None:
-    for seed in range(30):
-        make_run(tmp_path / f"{seed}", seed=seed, height=1.0 + seed, points=2 + seed // 29)
-    browser.open(write_report([tmp_path]))
-    text = shown(browser)["dqn on CartPole-v1"]["text"]
-    # an interquartile mean of 1 to 30, and all of them
-    assert text[0].endswith(f"<br>its runs: {', '.join(str(1 + seed) for seed in range(30))}")
-    assert text[-1].endswith(f"<br>its runs: {'–, ' * 29}90")  # only the last went on
+def test_the_pointer_shows_values_at_its_place_and_not_those_of_runs_that_have_ended(
+    browser: Browser, tmp_path: Path
+) -> None:
+    """The nearest points were listed, and the last values of runs that had ended."""
+    browser.open(write_report([five_seeds(tmp_path)]))
+    place = "((8500 - range[0]) / (range[1] - range[0]))"
+    share = browser.run(_HERO + f"const range = hero.layout.xaxis.range; return {place}")
+    text = point_at(browser, share)
+    assert "1 of 5 seeds still runs, 4 stopped at the target" in text
+    # between 238 at 8,000 and 321 at 9,000
+    value = float(text.partition("seed 4 ")[2].split()[0])
+    assert value == pytest.approx(279.5, abs=2)
+    assert "seed 0" not in text
+    assert text.endswith("4 ended before")
+
+
+def test_the_arrow_keys_show_values_and_say_them(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    browser.run(_HERO + "hero.focus()")
+    for key in ("Home", "ArrowRight", "End"):
+        browser.command("Input.dispatchKeyEvent", {"type": "keyDown", "key": key})
+    told = browser.run(
+        "const values = document.querySelector('#values');"
+        "while (!values.textContent) await new Promise(requestAnimationFrame);"
+        "return values.textContent"
+    )
+    assert "env steps" in told
+
+
+def test_what_is_chosen_is_in_the_address_and_comes_back(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    choose(browser, '[data-config="0"]', "checked = false")
+    choose(browser, "#smooth", "value = '0.5'")
+    browser.run(_HERO + "await Plotly.relayout(hero, {'xaxis.range': [150, 350]})")
+    url = browser.run("return location.href")
+    browser.open(url.partition("#")[0])
+    browser.open(url)  # in the same window only what is behind the # changes
+    browser.run(
+        "while (document.querySelector('#smooth').value !== '0.5')"
+        "await new Promise(requestAnimationFrame)"
+    )
+    assert {name.partition(",")[0] for name in shown(browser)} == {"learning_rate=0.5"}
+    assert browser.run("return document.querySelector('#smooth').value") == "0.5"
+    assert browser.run(_HERO + "return hero.layout.xaxis.range") == [150, 350]
+
+
+def test_results_are_shown_by_setting(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    script = (
+        "const plot = document.querySelector('#scatter');"
+        "document.querySelector('#by-setting').open = true;"
+        "while (!plot.data) await new Promise(requestAnimationFrame);"
+    )
+    lines = browser.run(script + "return plot.data.map(line => line.y)")
+    assert lines[0] == [0, 0]  # the least setting, the least result
+    assert lines[-1] == [1, 1]
+    choose(browser, "#setting", "value = 'agent.learning_rate'")
+    points = browser.run("return document.querySelector('#scatter').data[0].x")
+    assert sorted(points) == [0.004, 0.004, 0.5, 0.5]
+
+
+def test_the_ends_of_runs_are_marked(browser: Browser, tmp_path: Path) -> None:
+    browser.open(write_report([five_seeds(tmp_path / "five"), crashed_seeds(tmp_path / "others")]))
+    marks = browser.run(_HERO + "return hero.data.find(each => each.name === 'ends').marker.symbol")
+    assert sorted(marks) == ["circle"] * 4 + ["star"] * 4 + ["x"]
+
+
+def test_the_page_has_landmarks_headings_and_captions(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    counts = browser.run(
+        "const count = (what) => document.querySelectorAll(what).length;"
+        "return [count('main'), count('th:not([scope])'), count('table:not(:has(caption))'),"
+        "count('a.skip'), count('.plot:not([tabindex])')]"
+    )
+    assert counts == [1, 0, 0, 1, 0]
 
 
 def test_a_configuration_and_a_run_are_hidden_by_their_boxes(browser: Browser, page: Path) -> None:

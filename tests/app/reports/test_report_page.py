@@ -34,7 +34,8 @@ class Reader(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.elements.append(tag)
-        self.loads += [v or "" for k, v in attrs if k in ("src", "href", "xlink:href", "data")]
+        loads = [v or "" for k, v in attrs if k in ("src", "href", "xlink:href", "data")]
+        self.loads += [place for place in loads if not place.startswith("#")]
         assert not [k for k, _ in attrs if k.startswith("on")]
         if tag not in VOID:
             self.open.append(tag)
@@ -113,8 +114,8 @@ def test_the_page_says_what_the_run_was_made_from(run: Path) -> None:
     start = {"began_s": BEGAN_S, "command": "vedette run --out <x>", "commit": "abc", "dirty": True}
     (run / "provenance.json").write_text(json.dumps([start]))
     text = write_report([run]).read_text("utf-8")
-    assert "<td>command</td><td>vedette run --out &lt;x&gt;</td>" in text
-    assert "<td>commit</td><td>abc and changes</td>" in text
+    assert '<th scope="row">command</th><td>vedette run --out &lt;x&gt;</td>' in text
+    assert '<th scope="row">commit</th><td>abc and changes</td>' in text
 
 
 def test_a_success_is_shown_as_one(run: Path) -> None:
@@ -194,6 +195,17 @@ def test_the_lane_of_a_killed_learner_ends_with_its_last_record(run: Path) -> No
     assert namesake.name == "learner"
     assert [mark.kind for mark in namesake.marks] == ["actor"]
     read(write_report([run]))
+
+
+def test_the_last_lines_of_the_learners_log_are_on_the_page(run: Path) -> None:
+    (run / "log").mkdir()
+    lines = [f"line {k} <b>" for k in range(500)]
+    (run / "log" / "learner.log").write_text("\n".join(lines) + "\n")
+    (run / "log" / "actors.log").write_text("others\n")
+    text = write_report([run]).read_text("utf-8")
+    assert "The last 200 lines of learner.log" in text
+    assert "line 300 &lt;b&gt;\nline 301 &lt;b&gt;\n" in text
+    assert "line 299 " not in text
 
 
 def test_a_large_fleet_fits_the_page(run: Path) -> None:

@@ -1,5 +1,7 @@
 """Statistics over seeds: interquartile means, bootstrap intervals, curves that end apart."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -87,25 +89,47 @@ def test_runs_of_one_seed_are_one_score() -> None:
     assert average_seeds(["3", "1", "3"], np.array([2.0, 9.0, 4.0])).tolist() == [3.0, 9.0]
 
 
-def test_a_seed_that_ends_early_keeps_its_last_value_and_ends_the_interval() -> None:
-    lucky = curve(0, (0, 0.0), (10, 9.0))
+def test_a_seed_that_stopped_at_its_target_keeps_its_last_value() -> None:
+    lucky = replace(curve(0, (0, 0.0), (10, 9.0)), solved=True)
     slow = curve(1, (0, 0.0), (20, 0.0), (40, 30.0))
     flat = curve(2, (0, 0.0), (40, 0.0))
-    grid, middle, low, high = aggregate_curves([lucky, slow, flat], 5)
-    assert grid.tolist() == [0.0, 10.0, 20.0, 30.0, 40.0]
-    assert middle.tolist() == [0.0, 3.0, 3.0, 8.0, 13.0]  # (9 + 30 + 0) / 3 at the end
-    assert (low[:2].tolist(), high[:2].tolist()) == ([0.0, 0.0], [0.0, 9.0])
-    assert np.isnan(low[2:]).all()
-    assert np.isnan(high[2:]).all()
+    found = aggregate_curves([lucky, slow, flat], 5)
+    assert found.x.tolist() == [0.0, 10.0, 20.0, 30.0, 40.0]
+    assert found.y.tolist() == [0.0, 3.0, 3.0, 8.0, 13.0]  # (9 + 30 + 0) / 3 at the end
+    assert found.live.tolist() == [3, 3, 2, 2, 2]
+    assert found.counted.tolist() == [3] * 5
+    assert (found.low.tolist(), found.high.tolist()) == ([0.0] * 5, [0.0, 9.0, 9.0, 15.0, 30.0])
+
+
+def test_a_seed_that_ended_otherwise_is_no_part_of_the_mean_any_more() -> None:
+    crashed = curve(0, (0, 9.0), (10, 9.0))
+    others = [curve(seed, (0, 3.0), (40, 3.0)) for seed in (1, 2)]
+    found = aggregate_curves([crashed, *others], 5)
+    assert found.y.tolist() == [5.0, 5.0, 3.0, 3.0, 3.0]
+    assert found.counted.tolist() == [3, 3, 2, 2, 2]
+    assert np.isnan(found.low[2:]).all()  # two seeds have no interval
+
+
+def test_a_mean_ends_where_fewer_than_half_of_the_seeds_go_on() -> None:
+    curves = [curve(k, (0, 1.0 + k), (end, 1.0 + k)) for k, end in enumerate((10, 20, 30, 40))]
+    found = aggregate_curves(curves, 5)
+    assert found.x.tolist() == [0.0, 10.0, 20.0, 30.0]
+    assert found.y.tolist() == [2.5, 2.5, 3.0, 3.5]
+    assert found.counted.tolist() == [4, 4, 3, 2]
+
+
+def test_an_end_between_two_places_of_the_grid_is_a_place_of_its_own() -> None:
+    found = aggregate_curves([curve(0, (0, 1.0), (7, 1.0)), curve(1, (0, 3.0), (20, 3.0))], 3)
+    assert found.x.tolist() == [0.0, 7.0, 10.0, 20.0]
+    assert found.y.tolist() == [2.0, 2.0, 3.0, 3.0]
 
 
 def test_a_seed_of_one_evaluation_is_part_of_the_aggregate() -> None:
     """A run that reached its target at once, beside one that needed long."""
-    grid, middle, _, _ = aggregate_curves(
-        [curve(0, (4, 500.0)), curve(1, (4, 100.0), (34, 300.0))], 4
-    )
-    assert grid.tolist() == [4.0, 14.0, 24.0, 34.0]
-    assert middle.tolist() == pytest.approx([300.0, 333.333, 366.667, 400.0], rel=1e-5)
+    at_once = replace(curve(0, (4, 500.0)), solved=True)
+    found = aggregate_curves([at_once, curve(1, (4, 100.0), (34, 300.0))], 4)
+    assert found.x.tolist() == [4.0, 14.0, 24.0, 34.0]
+    assert found.y.tolist() == pytest.approx([300.0, 333.333, 366.667, 400.0], rel=1e-5)
 
 
 def test_a_seed_that_ran_twice_does_not_narrow_the_interval() -> None:
@@ -113,17 +137,18 @@ def test_a_seed_that_ran_twice_does_not_narrow_the_interval() -> None:
     third = curve(2, (0, 1.0), (1, 1.0))
     once = aggregate_curves([one, other, third], 3)
     twice = aggregate_curves([one, other, third, one, other], 3)
-    assert [column.tolist() for column in twice] == [column.tolist() for column in once]
-    assert np.isfinite(once[2]).all()
+    assert (once.low.tolist(), once.high.tolist()) == (twice.low.tolist(), twice.high.tolist())
+    assert (twice.seeds, twice.counted.tolist()) == (3, [3, 3, 3])
+    assert np.isfinite(once.low).all()
 
 
 def test_seeds_that_never_ran_side_by_side_have_no_interval() -> None:
     early = curve(0, (0, 1.0), (5, 1.0))
     late = curve(1, (9, 3.0))
-    grid, middle, low, _ = aggregate_curves([early, late, curve(2, (9, 2.0))], 3)
-    assert grid.tolist() == [9.0, 9.0, 9.0]
-    assert middle.tolist() == [2.0, 2.0, 2.0]
-    assert np.isnan(low).all()
+    found = aggregate_curves([early, late, curve(2, (9, 2.0))], 3)
+    assert (found.x.tolist(), found.y.tolist()) == ([9.0], [2.5])
+    assert found.counted.tolist() == [2]
+    assert np.isnan(found.low).all()
 
 
 def test_scores_divided_by_their_own_mean_have_its_uncertainty_once() -> None:

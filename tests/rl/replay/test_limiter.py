@@ -25,8 +25,7 @@ def test_inserting_never_waits_before_the_warm_up_is_over() -> None:
 def test_inserting_waits_where_the_learner_is_behind() -> None:
     assert LIMITER.insert_wait_reason(150, 0) == ""  # 600 to draw, 400 + 200 allowed
     assert LIMITER.insert_wait_reason(160, 0) == (
-        "actors wait for the learner, which is the limit: "
-        "it has 40 samples to draw, 4 per sample inserted"
+        "actors wait for the learner: it has 40 samples to draw, 4 per sample inserted"
     )
     assert LIMITER.insert_wait_reason(160, 40) == ""
 

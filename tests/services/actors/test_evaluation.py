@@ -11,7 +11,7 @@ from fake_learner import a_model as a_model_of
 from fake_learner import a_run, wait_for
 from manager_rig import RUN, Rig, a_model, last_report, logged_text, of
 
-from vedette_protocol.messages import EVALUATE, EvaluationReport, Run
+from vedette_protocol.messages import CONFIRM, EVALUATE, EvaluationReport, Run
 from vedette_protocol.model import pack_model
 from vedette_services.actors.evaluation import EvaluationProcess
 from vedette_services.actors.instructions import (
@@ -67,6 +67,28 @@ def test_results_are_reported_at_once_and_again_until_another_ack() -> None:
     assert last_report(rig.state.send_report(rig.now)).evaluation is None
 
 
+def test_a_fresh_evaluation_plays_the_last_model_again_on_other_episodes() -> None:
+    rig = Rig().joined()
+    asked(rig)
+    rig.state.on_evaluation(DONE, rig.now)
+    rig.state.on_model(a_model(20), rig.now)
+    ordered = rig.ack(evaluate=56, evaluate_version=10, evaluate_fresh=3)
+    (play,) = of(PlayEvaluation, ordered)
+    assert (play.request, play.model.version, play.fresh) == (56, 10, 3)
+    assert last_report(ordered).evaluation == EvaluationReport(56, 1, 10)
+    assert CONFIRM in last_report(ordered).features
+
+
+def test_a_model_that_was_not_played_here_is_not_confirmed_here() -> None:
+    rig = Rig().joined()
+    rig.state.on_model(a_model(20), rig.now)
+    ordered = rig.ack(evaluate=56, evaluate_version=10, evaluate_fresh=1)
+    assert of(PlayEvaluation, ordered) == []
+    told = last_report(rig.state.send_report(rig.now)).evaluation
+    assert told is not None
+    assert told.failed == "the model of version 10 is not here any more"
+
+
 def test_another_request_ends_the_one_that_is_played() -> None:
     rig = Rig().joined()
     asked(rig)
@@ -117,7 +139,7 @@ def test_a_learner_that_is_back_with_other_evaluations_has_them_played() -> None
 
 def test_a_host_that_plays_no_evaluations_says_so_and_ignores_requests() -> None:
     rig = Rig()
-    assert last_report(rig.state.on_connected(0.0)).features == (EVALUATE,)
+    assert last_report(rig.state.on_connected(0.0)).features == (EVALUATE, CONFIRM)
     rig.state = ManagerState(
         Identity("m1", "host", "far:5555"),
         count=1,

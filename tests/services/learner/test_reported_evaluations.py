@@ -205,6 +205,8 @@ def test_what_does_not_count_has_a_curve_of_its_own() -> None:
 class FaultyEvaluation:
     """A `ModelEvaluation` of an environment whose values are not finite: no result counts."""
 
+    confirms = False
+
     def __init__(self, *_: object, **__: object) -> None:
         self.status = Eval()
         self.played = list[int]()

@@ -357,6 +357,14 @@ def test_a_start_goes_on_from_the_newest_checkpoint_that_is_whole(tmp_path: Path
     assert skipped.startswith("checkpoint 2,000 is skipped: it is torn or foreign (")
 
 
+def test_a_start_says_that_it_takes_the_newest_weights_and_not_the_best(tmp_path: Path) -> None:
+    run = make_run(tmp_path, config_of())
+    write_state(run.best, {"model": {}}, {"return_mean": 480.0, "version": 900})
+    said = line_of_start(tmp_path)
+    assert said.startswith("goes on from optimization step 1,234 of the run in ")
+    assert said.endswith(", the newest weights (the best model, version 900, stays in best/)")
+
+
 def test_a_start_says_that_its_replay_is_empty(tmp_path: Path) -> None:
     run = make_run(tmp_path, config_of())
     shutil.rmtree(run.replay)

@@ -140,8 +140,11 @@ def test_seconds_and_an_interruption_leave_more_to_do_until_another_condition_is
 
 def test_a_target_that_other_evaluations_reached_does_not_end_the_run(tmp_path: Path) -> None:
     checkpoint(tmp_path, 100)
-    summary(tmp_path, ENDED, eval={"best_return_mean": -40.3})
     stop = StopConfig(target_return=-50.0)
+    summary(tmp_path, ENDED, eval={"best_return_mean": -40.3})
+    assert describe_already_done(tmp_path, stop) == ""  # one evaluation, which nothing confirmed
+    found = {"best_return_mean": -40.3, "reached_return_mean": -40.3}
+    summary(tmp_path, ENDED, eval=found)
     assert describe_already_done(tmp_path, stop).startswith("already done: its evaluations")
     assert describe_already_done(tmp_path, stop, new_best=True) == ""
 

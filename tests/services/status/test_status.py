@@ -5,7 +5,7 @@ import json
 import re
 import threading
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,7 @@ from vedette_services.status.status import (
     Samples,
     Status,
     StopStatus,
+    rollout_of,
 )
 from vedette_services.status.text import status_line, summary_lines
 
@@ -73,7 +74,7 @@ def whole_status() -> Status:
     table = {"env": {"id": "CartPole-v1"}, "agent": {"name": "dqn"}, "stop": {"target_return": 1}}
     config = RunConfig.model_validate(table)
     gateway = GatewayStatus(samples=Samples(*[1] * 7), managers=fleet.status(1.0))
-    texts = {"played_by": "manager m", "shown_by": "manager n"}
+    texts = {"played_by": "manager m", "shown_by": "manager n", "confirming": "version 1"}
     seen = Eval(**{f.name: texts.get(f.name, 1) for f in fields(Eval)})
     learning = TrainerStatus(opt_steps=5, record={"loss": 1.0})
     return assemble_status("r", config, learning, gateway, seen)
@@ -227,3 +228,12 @@ def test_a_learner_sends_no_escape_sequence_to_who_asks_for_its_status() -> None
     assert found is not None
     assert found.waits.isprintable()
     assert "evil" in found.waits
+
+
+def test_at_the_end_the_returns_of_managers_that_have_left_are_known() -> None:
+    """All have left then: the last line had no return of the actors."""
+    actor = ActorStatus(return_mean=30.0, length_mean=30.0)
+    left = ManagerStatus(state="gone", left=True, actors=(actor,))
+    silent = ManagerStatus(state="gone", actors=(replace(actor, return_mean=9.0),))
+    assert rollout_of([left, silent]).return_mean is None
+    assert rollout_of([left, silent], left=True).return_mean == 30.0

@@ -175,8 +175,11 @@ def test_a_pipe_gets_lines_and_a_terminal_a_live_view(monkeypatch: pytest.Monkey
 
 
 def test_the_summary_says_why_it_ended_and_what_to_do_next() -> None:
-    said = status_text.summary_lines(replace(STATUS, exit_reason="target_return"), "runs/x")
+    found = replace(STATUS.eval, reached_episodes=100)
+    ended = replace(STATUS, exit_reason="target_return", eval=found)
+    said = status_text.summary_lines(ended, "runs/x")
     assert said[0].startswith("solved")
+    assert said[0].endswith("confirmed on 100 fresh episodes")
     assert any("vedette eval runs/x" in line for line in said)
     assert said[-1].endswith("vedette report runs/x")
 

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from vedette_services.status.records import GatewayStatus, TrainerStatus
 from vedette_services.status.status import (
     ActorStatus,
@@ -9,6 +11,7 @@ from vedette_services.status.status import (
     Eval,
     ManagerStatus,
     ReplayStatus,
+    Time,
 )
 from vedette_services.status.wait_reason import describe_wait
 
@@ -69,3 +72,39 @@ def test_the_last_evaluation_is_waited_for_and_nobody_waits_after_the_end() -> N
     assert describe_wait(done, ingest, Eval(version=3000)) == said
     assert describe_wait(done, ingest, Eval(version=4000)) == ""
     assert describe_wait(replace(done, evaluates=False), ingest, Eval(version=3000)) == ""
+
+
+def shares(waiting: float | None, phase: str = "training") -> TrainerStatus:
+    """A trainer that has waited for a share of the last 10 s."""
+    rest = None if waiting is None else 1.0 - waiting
+    times = Time(optimizing_share=rest, sampling_share=0.0, waiting_share=waiting)
+    return TrainerStatus(phase=phase, waits="learner waits: 2 samples", time=times)
+
+
+@pytest.mark.parametrize(
+    ("waiting", "said"),
+    [
+        (0.73, "the actors are the limit: the learner waited for samples 73 % of the last 10 s"),
+        (0.3, "learner and actors take turns, at replay.samples_per_insert = 32"),
+        (0.02, "the learner is the limit: the learner waited for samples 2 % of the last 10 s"),
+    ],
+)
+def test_the_diagnosis_comes_from_the_shares_of_the_last_seconds(waiting: float, said: str) -> None:
+    """A limiter lets one side wait for a moment all the time: that is no diagnosis."""
+    moment = GatewayStatus(limiter_reason="actors wait for the learner: ...", managers=MANAGERS)
+    for phase in ("training", "waiting"):
+        found = describe_wait(shares(waiting, phase), moment, samples_per_insert=32.0)
+        assert found.startswith(said)
+    assert ("more actors help" in found) == (waiting > 0.5)
+    assert ("more actors do not" in found) == (waiting < 0.1)
+
+
+def test_without_a_replay_ratio_and_before_shares_are_known_the_moment_is_said() -> None:
+    moment = GatewayStatus(limiter_reason="actors wait for the learner: ...", managers=MANAGERS)
+    assert describe_wait(shares(0.02), moment) == moment.limiter_reason
+    assert describe_wait(shares(None), moment, samples_per_insert=32.0) == moment.limiter_reason
+
+
+def test_a_learner_that_has_done_nothing_else_says_what_it_waits_for() -> None:
+    said = describe_wait(shares(1.0, "waiting"), GatewayStatus(), samples_per_insert=32.0)
+    assert said == "learner waits: 2 samples, 0 managers connected"

@@ -12,10 +12,11 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from vedette_protocol.messages import EVALUATE, Buffer, EvaluationReport, Report
+from vedette_protocol.messages import CONFIRM, EVALUATE, Buffer, EvaluationReport, Report
 from vedette_services.config.parts import EvaluationConfig
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import EvaluationReportError
+from vedette_services.learner.confirmation import Confirmation, accepted, confirmation_of
 from vedette_services.status.status import Eval
 
 EVALUATION_FAILED_REST_S = 30.0
@@ -48,6 +49,20 @@ class PublishedModel(NamedTuple):
     body: Buffer
 
 
+class Request(NamedTuple):
+    """An evaluation that a manager is to play, as an ack says it.
+
+    Args:
+        number: 0: there is none.
+        version: it plays this version or a newer one.
+        fresh: the number of a fresh evaluation of the model that it played last; 0: it is none.
+    """
+
+    number: int = 0
+    version: int = 0
+    fresh: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class CheckedEvaluation:
     """An evaluation of a published model.
@@ -67,6 +82,7 @@ class _Member:
 
     Args:
         plays: it plays evaluations now.
+        confirms: it can play the same model again, on fresh episodes.
         episodes: the episodes that each actor had ended.
         asked_at, rests_until: the times at which it was asked, and may be asked again.
     """
@@ -74,6 +90,7 @@ class _Member:
     incarnation: int
     key: str
     plays: bool = False
+    confirms: bool = False
     episodes: dict[int, int] = field(default_factory=dict)
     asked_at: float = -math.inf
     rests_until: float = -math.inf
@@ -86,6 +103,7 @@ class _Asked:
     Args:
         model: the one that it plays; None until it has said which.
         played: episodes that have ended.
+        fresh: the number of this fresh evaluation of the last model; 0: it is none.
     """
 
     request: int
@@ -95,6 +113,7 @@ class _Asked:
     progressed_at: float
     model: PublishedModel | None = None
     played: int = 0
+    fresh: int = 0
 
 
 class ActorEvaluations:
@@ -106,7 +125,7 @@ class ActorEvaluations:
         evaluations.on_model(model)                       # every model that is published
         evaluations.on_report(report, now, key)           # also one that says "gone"
         evaluations.tick(now, present)                    # several times a second
-        request, version = evaluations.request_for(manager, incarnation)   # for its next ack
+        request = evaluations.request_for(manager, incarnation)   # for its next ack
         checked = evaluations.pop_finished()
 
     Args:
@@ -129,6 +148,10 @@ class ActorEvaluations:
         self._log = log
         self._request = first_request
         self._interval = config.learner.eval_interval if config else 0
+        self._config = config
+        self._confirmation: tuple[Confirmation, PublishedModel] | None = None
+        self._fresh = 0  # fresh evaluations that were asked for
+        self._is_ending = False  # the run has ended: nothing is confirmed any more
         settings = config.evaluation if config else EvaluationConfig()
         self._episodes = settings.episodes
         self._timeout_s = settings.episode_timeout_s
@@ -181,6 +204,7 @@ class ActorEvaluations:
             member = self._members[report.manager] = _Member(report.incarnation, key)
         member.key = key
         member.plays = report.state == "running" and EVALUATE in report.features
+        member.confirms = CONFIRM in report.features
         if self._is_trusted(member):
             self._evaluator_at = now if member.plays else self._evaluator_at
             self._add_returns(member, report)
@@ -198,7 +222,9 @@ class ActorEvaluations:
         return self._asked is None
 
     def finish_with(self, version: int) -> None:
-        """Have this version evaluated even if it is not due yet: it is the run's last."""
+        """Have this version evaluated even if it is not due yet: it is the run's last. It ends no
+        run any more, so it is not confirmed."""
+        self._is_ending = True
         if self._due is not None:
             self._due = min(self._due, version)
             self._shown_due = min(self._shown_due, version)
@@ -207,6 +233,7 @@ class ActorEvaluations:
         """Ask for nothing any more: the learner ends."""
         self._interval = 0
         self._asked = None
+        self._confirmation = None
 
     def tick(self, now: float, present: Collection[str]) -> str:
         """Give up on a manager that is gone or stands still, and ask the next.
@@ -223,6 +250,8 @@ class ActorEvaluations:
             del self._members[manager]
         if self._asked is not None:
             self._watch(self._asked, now)
+        if self._asked is None and self._confirmation is not None:
+            self._end_confirmation(*self._confirmation)  # nobody else has the model
         if self._asked is not None or self._finished is not None or not self._held:
             return ""
         self._ask_manager(now)
@@ -242,13 +271,12 @@ class ActorEvaluations:
 
     # What the gateway asks
 
-    def request_for(self, manager: str, incarnation: int) -> tuple[int, int]:
-        """Return number and least version of the evaluation that a manager is to play; 0, 0: of
-        none."""
+    def request_for(self, manager: str, incarnation: int) -> Request:
+        """Return the evaluation that a manager is to play."""
         asked = self._asked
         if asked is None or (manager, incarnation) != (asked.manager, asked.incarnation):
-            return 0, 0
-        return asked.request, asked.version
+            return Request()
+        return Request(asked.request, asked.version, asked.fresh)
 
     def pop_finished(self) -> CheckedEvaluation | None:
         """Return a new evaluation. Until it is taken no manager is asked for the next."""
@@ -267,7 +295,8 @@ class ActorEvaluations:
         if (asked := self._asked) is None:
             return ""
         version = asked.version if asked.model is None else asked.model.version
-        played = f"{asked.played} of {self._episodes} episodes of version {version:,}"
+        fresh = "fresh " if asked.fresh else ""
+        played = f"{asked.played} of {self._episodes} {fresh}episodes of version {version:,}"
         return f"manager {asked.manager} has played {played}"
 
     # Asking
@@ -343,7 +372,13 @@ class ActorEvaluations:
         asked.model = model
         asked.played = report.episodes
         if report.return_mean is not None:
-            self._finish(asked.manager, report, model, counts=self._is_trusted(member))
+            check_results(report, self._episodes)
+            self._asked = None
+            self._failures = 0
+            if self._confirmation is not None:
+                self._add_fresh(*self._confirmation, report, asked, now)
+            else:
+                self._finish(asked, report, model, member, now)
 
     def _find_held(self, asked: _Asked, report: EvaluationReport) -> PublishedModel:
         """Find the model that a manager took, among those published since it was asked."""
@@ -357,11 +392,14 @@ class ActorEvaluations:
         )
 
     def _finish(
-        self, manager: str, report: EvaluationReport, model: PublishedModel, *, counts: bool
+        self,
+        asked: _Asked,
+        report: EvaluationReport,
+        model: PublishedModel,
+        member: _Member,
+        now: float,
     ) -> None:
-        check_results(report, self._episodes)
-        self._asked = None
-        self._failures = 0
+        counts = self._is_trusted(member)
         self._held = self._held[-1:]
         self._set_due(model.version, counts=counts)
         result = Eval(
@@ -374,9 +412,60 @@ class ActorEvaluations:
             length_mean=report.length_mean,
             episodes=report.episodes,
             episodes_cut=report.cut,
-            played_by=f"manager {manager}",
+            played_by=f"manager {asked.manager}",
         )
-        self._finished = CheckedEvaluation(result, model, counts)
+        confirmation = None
+        if counts and self._config is not None and not self._is_ending:
+            confirmation = confirmation_of(result, self._config)
+            if confirmation is not None and not member.confirms:
+                why = "is of an earlier version: it plays no fresh episodes that would confirm"
+                self._log("warning", f"manager {asked.manager} {why} version {model.version:,}")
+                confirmation = None
+        if confirmation is None:
+            self._finished = CheckedEvaluation(self._accept(result, counts=counts), model, counts)
+            return
+        self._confirmation = confirmation, model
+        self._ask_fresh(asked, model, now)
+
+    def _accept(self, result: Eval, *, counts: bool) -> Eval:
+        ends = counts and self._config is not None and not self._is_ending
+        return accepted(result, self._config) if ends and self._config else result
+
+    # Confirming
+
+    def _ask_fresh(self, asked: _Asked, model: PublishedModel, now: float) -> None:
+        """Ask the same manager, which has the model, for an evaluation on fresh episodes."""
+        self._fresh += 1
+        self._request = (self._request + 1) % _U64 or 1
+        self._asked = _Asked(
+            self._request,
+            asked.manager,
+            asked.incarnation,
+            model.version,
+            now,
+            model=model,
+            fresh=self._fresh,
+        )
+
+    def _add_fresh(
+        self,
+        confirmation: Confirmation,
+        model: PublishedModel,
+        report: EvaluationReport,
+        asked: _Asked,
+        now: float,
+    ) -> None:
+        assert report.return_mean is not None, "the results were checked"
+        confirmation.add(report.return_mean, report.episodes)
+        if not confirmation.is_over:
+            self._ask_fresh(asked, model, now)
+            return
+        self._log("info", confirmation.outcome())
+        self._end_confirmation(confirmation, model)
+
+    def _end_confirmation(self, confirmation: Confirmation, model: PublishedModel) -> None:
+        self._confirmation = None
+        self._finished = CheckedEvaluation(confirmation.result(), model, counts=True)
 
     def _set_due(self, version: int, *, counts: bool) -> None:
         following = (version // self._interval + 1) * self._interval
@@ -419,7 +508,8 @@ class ActorEvaluations:
             episodes=episodes,
             played_by=RETURNS_OF_ACTORS,
         )
-        self._finished = CheckedEvaluation(result, newest, counts=True)
+        accepted_result = self._accept(result, counts=True)
+        self._finished = CheckedEvaluation(accepted_result, newest, counts=True)
 
     def _log_untrusted(self) -> None:
         if "untrusted" not in self._logged:

@@ -427,7 +427,7 @@ class GatewayState:
                 len(self.ledger.living),
                 draining=self.fleet.is_draining(manager),
             )
-        evaluate, version = self.evaluations.request_for(manager, incarnation)
+        asked = self.evaluations.request_for(manager, incarnation)
         ack = self.ledger.make_ack(
             manager,
             incarnation,
@@ -437,7 +437,14 @@ class GatewayState:
             first_actor=self.actor_numbers.assign(manager, self.fleet.actors(manager)),
             reason=budget.reason,
         )
-        return replace(ack, evaluate=evaluate, evaluate_version=version) if evaluate else ack
+        if not asked.number:
+            return ack
+        return replace(
+            ack,
+            evaluate=asked.number,
+            evaluate_version=asked.version,
+            evaluate_fresh=asked.fresh,
+        )
 
     def announce_stop(self, reason: str, *, final: bool) -> list[Frames]:
         """Send the end of the learner to all managers; the end of the run also to all joiners."""

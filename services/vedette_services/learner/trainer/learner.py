@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
@@ -42,6 +43,7 @@ from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import UsageError
 from vedette_services.host.system import keep_freed_memory
 from vedette_services.learner.disk_room import DiskRoom
+from vedette_services.learner.host_load import GpuMemory, LoadMeter
 from vedette_services.learner.trainer.background import CheckpointWriter
 from vedette_services.learner.trainer.divergence import (
     LeftOutSteps,
@@ -193,6 +195,7 @@ class Learner:
         copy = config.learner.copy_replay
         self._loader = make_loader(self.replay, config.agent.batch_size, device, copy_replay=copy)
         self._room = DiskRoom(run)
+        self._load = LoadMeter(_gpu_memory(device))
         self._recorder = SurvivingRecorder(
             lambda: open_recorder(config, run.root, lambda: self._room.is_short)
         )
@@ -367,7 +370,7 @@ class Learner:
             status.opt_steps,
             gateway.env_steps,
             status.seconds,
-            evaluator.best_return_mean,
+            evaluator.reached_return_mean,
         )
 
     def _over_all_starts(self, learning: TrainerStatus) -> TrainerStatus:
@@ -380,7 +383,13 @@ class Learner:
             sampled=sampled,
             checkpoint=self._checkpoint_writer.status(),
             disk=self._room.measure(self._clock()),
+            host=self._load.measure(self._clock()),
         )
+
+
+def _gpu_memory(device: torch.device) -> GpuMemory | None:
+    """Return what measures the memory of the GPU that learns; None if none does."""
+    return partial(torch.cuda.mem_get_info, device) if device.type == "cuda" else None
 
 
 def build_learning_agent(

@@ -30,6 +30,9 @@ from vedette_services.status.status import Lag, Rates, Time
 TICK_S = 0.02
 """From one tick to the next: 50 a second."""
 
+SHARES_S = 10.0
+"""Seconds over which the shares of the time are measured; known after half of them."""
+
 _LATE_OPTS = 8
 """Optimization steps after which the results of one are read, whether the device is done or not."""
 
@@ -137,6 +140,7 @@ class TrainingLoop:
         self._cost = _Times()
         self._next_tick = 0.0
         self._began: float | None = None
+        self._recent: deque[tuple[float, _Times]] = deque()  # about the last 10 s, one a second
         self._lag = (0.0, 0.0, 0.0)  # mean, p95, max: of the rows drawn for the last record
         self._record: dict[str, float] = dict(learning.record)
         self._unread: deque[_Unread] = deque()
@@ -276,10 +280,30 @@ class TrainingLoop:
             opt_steps=self._agent.opt_steps,
             sampled=self._sampled,
             rates=Rates(opt_steps_per_sec=times.opts / seconds if seconds > 0 else 0.0),
-            time=Time(times.opt_s, times.sample_s, times.wait_s, seconds),
+            time=self._time(seconds),
             lag=Lag(sample_mean=self._lag[0], sample_p95=self._lag[1], sample_max=self._lag[2]),
             record=self._record,
             **changed,
+        )
+
+    def _time(self, seconds: float) -> Time:
+        """Return where the time went: in seconds, and as shares of the last 10 s."""
+        times = self._times
+        whole = Time(times.opt_s, times.sample_s, times.wait_s, seconds)
+        now = self._clock()
+        if not self._recent or now - self._recent[-1][0] >= 1.0:
+            self._recent.append((now, replace(times)))
+        while len(self._recent) > 2 and now - self._recent[1][0] >= SHARES_S:
+            self._recent.popleft()
+        then, before = self._recent[0]
+        span = now - then
+        if span < SHARES_S / 2:
+            return whole
+        return replace(
+            whole,
+            optimizing_share=round((times.opt_s - before.opt_s) / span, 4),
+            sampling_share=round((times.sample_s - before.sample_s) / span, 4),
+            waiting_share=round((times.wait_s - before.wait_s) / span, 4),
         )
 
     def _tick(self, phase: str, waits: str) -> str:

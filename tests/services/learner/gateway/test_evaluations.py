@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
 from typing import Any
 
 import pytest
 
-from vedette_protocol.messages import EVALUATE, ActorReport, EvaluationReport, Report
+from vedette_protocol.messages import CONFIRM, EVALUATE, ActorReport, EvaluationReport, Report
 from vedette_services.config import RunConfig
 from vedette_services.learner.gateway.evaluations import (
     EVALUATION_FAILED_REST_S,
@@ -48,10 +48,11 @@ class Bench:
     lines: list[str] = field(default_factory=list)
     present: list[str] = field(default_factory=list)
     actors: dict[str, tuple[ActorReport, ...]] = field(default_factory=dict)
+    config: InitVar[RunConfig] = CONFIG
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, config: RunConfig) -> None:
         self.state = ActorEvaluations(
-            RUN_ID, CONFIG, first_request=7, log=lambda _, text: self.lines.append(text), now=0.0
+            RUN_ID, config, first_request=7, log=lambda _, text: self.lines.append(text), now=0.0
         )
         self.state.trusted = {"lab"}
 
@@ -81,7 +82,7 @@ class Bench:
     def asked(self) -> tuple[str, int, int]:
         """Who is asked, the request and the least version."""
         for manager in self.present:
-            request, version = self.state.request_for(manager, 1)
+            request, version, _ = self.state.request_for(manager, 1)
             if request:
                 return manager, request, version
         return "", 0, 0
@@ -90,8 +91,9 @@ class Bench:
         """Have the asked manager report; without results it says what it plays."""
         manager, request, least = self.asked()
         epoch = found.pop("epoch", 1)
+        features = found.pop("features", (EVALUATE,))
         told = EvaluationReport(request, epoch, least if version is None else version, **found)
-        return self.report(manager, told)
+        return self.report(manager, told, features=features)
 
 
 @pytest.fixture
@@ -233,7 +235,7 @@ def test_a_manager_that_was_started_again_is_asked_at_once(bench: Bench) -> None
     bench.tick()
     bench.report("a", incarnation=2)
     bench.tick()
-    assert bench.state.request_for("a", 1) == (0, 0)
+    assert bench.state.request_for("a", 1) == (0, 0, 0)
     assert bench.state.request_for("a", 2)[1] == 100
 
 
@@ -429,3 +431,100 @@ def test_nothing_is_asked_where_the_learner_evaluates() -> None:
     bench.report("a")
     bench.publish(100)
     assert bench.tick() == ""
+
+
+CONFIRMS = {"features": (EVALUATE, CONFIRM)}
+HIT = {**RESULT, "return_mean": 5.5}
+
+
+def confirming_bench() -> Bench:
+    """One whose target is 5.5, and two fresh evaluations confirm it."""
+    stop = CONFIG.stop.model_copy(update={"target_return": 5.5})
+    evaluation = CONFIG.evaluation.model_copy(update={"confirm": 2})
+    config = CONFIG.model_copy(update={"stop": stop, "evaluation": evaluation})
+    bench = Bench(config=config)
+    bench.report("a", **CONFIRMS)
+    bench.publish(100)
+    bench.tick()
+    return bench
+
+
+def test_a_hit_is_confirmed_by_the_same_manager_on_the_same_model() -> None:
+    bench = confirming_bench()
+    bench.answer(features=CONFIRMS["features"], **HIT)
+    assert bench.state.pop_finished() is None
+    bench.publish(200)
+    first = bench.state.request_for("a", 1)
+    assert (first.version, first.fresh) == (100, 1)
+    assert "0 of 4 fresh episodes of version 100" in bench.state.state
+    bench.answer(features=CONFIRMS["features"], **HIT)
+    second = bench.state.request_for("a", 1)
+    assert (second.version, second.fresh) == (100, 2)
+    assert second.number not in (first.number, 0)
+    bench.answer(features=CONFIRMS["features"], **HIT)
+    finished = bench.state.pop_finished()
+    assert finished is not None
+    found = finished.evaluation
+    assert (found.version, found.reached_return_mean, found.reached_episodes) == (100, 5.5, 8)
+    assert finished.model.body == b"body 100"
+    bench.tick()
+    assert bench.asked()[2] == 200
+
+
+def test_fresh_episodes_below_the_target_end_no_run_and_rank_the_model() -> None:
+    bench = confirming_bench()
+    bench.answer(features=CONFIRMS["features"], **HIT)
+    bench.answer(features=CONFIRMS["features"], **RESULT)
+    finished = bench.state.pop_finished()
+    assert finished is not None
+    found = finished.evaluation
+    assert (found.return_mean, found.best_return_mean, found.reached_return_mean) == (
+        5.5,
+        5.0,
+        None,
+    )
+    assert "by luck" in bench.lines[-1]
+
+
+def test_another_model_confirms_nothing() -> None:
+    bench = confirming_bench()
+    bench.publish(200)
+    bench.answer(100, features=CONFIRMS["features"], **HIT)
+    bench.answer(200, features=CONFIRMS["features"], **HIT)
+    assert bench.state.refused == 1
+    bench.tick()
+    finished = bench.state.pop_finished()
+    assert finished is not None
+    assert finished.evaluation.reached_return_mean is None
+
+
+def test_a_manager_that_is_gone_confirms_nothing_and_the_evaluation_stays() -> None:
+    bench = confirming_bench()
+    bench.answer(features=CONFIRMS["features"], **HIT)
+    bench.present.clear()
+    bench.tick()
+    bench.tick()
+    finished = bench.state.pop_finished()
+    assert finished is not None
+    found = finished.evaluation
+    assert (found.version, found.return_mean, found.reached_return_mean) == (100, 5.5, None)
+
+
+def test_a_manager_of_an_earlier_release_ends_the_run_unconfirmed() -> None:
+    bench = confirming_bench()
+    bench.answer(**HIT)
+    finished = bench.state.pop_finished()
+    assert finished is not None
+    found = finished.evaluation
+    assert (found.reached_return_mean, found.reached_episodes) == (5.5, 0)
+    assert "of an earlier version: it plays no fresh episodes" in bench.lines[-1]
+
+
+def test_the_last_model_of_a_run_is_evaluated_and_not_confirmed() -> None:
+    """The end waits for it."""
+    bench = confirming_bench()
+    bench.state.finish_with(100)
+    bench.answer(features=CONFIRMS["features"], **HIT)
+    finished = bench.state.pop_finished()
+    assert finished is not None
+    assert (finished.evaluation.return_mean, finished.evaluation.reached_return_mean) == (5.5, None)

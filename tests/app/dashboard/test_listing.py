@@ -1,0 +1,67 @@
+"""The list of runs: what differs, how far each has come, and what the filter looks in."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from known_runs import fifty_runs, known_run, line
+from run_folders import write_summary
+from served import serving
+
+from vedette.dashboard.listing import (
+    differing_settings,
+    matching_text,
+    read_details,
+    sparkline,
+)
+from vedette.reports.record import read_record
+from vedette_services.run.notes import write_notes
+from vedette_services.run.overview import read_overview
+
+
+def test_settings_that_differ_have_columns_and_others_have_not(tmp_path: Path) -> None:
+    folder = fifty_runs(tmp_path, points=3)
+    details = [read_details(run, running=False) for run in sorted(folder.iterdir())]
+    assert differing_settings(details) == ["agent.learning_rate", "seed"]
+
+
+def test_progress_and_the_time_left_come_from_the_nearest_stop_condition(tmp_path: Path) -> None:
+    run = known_run(tmp_path / "run", evaluations=[(1_000, 1.0), (2_500, 1.0)], exit_reason="")
+    stop = {"max_env_steps": 10_000, "max_opts": 2_500}
+    write_summary(
+        run, best=1.0, env_steps=2_500, opt_steps=1_250, seconds=60.0, exit_reason="", stop=stop
+    )
+    details = read_details(run, running=True)
+    assert (details.done, details.left_s) == (0.5, 60.0)
+    assert read_details(run, running=False).left_s is None
+
+
+def test_the_filter_looks_in_names_states_tags_and_settings(tmp_path: Path) -> None:
+    run = known_run(tmp_path / "Lunar", evaluations=[(1_000, 1.0)], seed=7)
+    write_notes(run, add=["Baseline"], note="before the new reward")
+    text = matching_text(read_overview(run), read_details(run, running=False), ["seed"])
+    for word in ("lunar", "done", "baseline", "new reward", "seed=7", "cartpole-v1"):
+        assert word in text, word
+
+
+def test_a_sparkline_goes_from_corner_to_corner(tmp_path: Path) -> None:
+    run = known_run(tmp_path / "run", evaluations=line((1_000, 0.0), (9_000, 400.0), 200))
+    points = sparkline(read_record(run)).split()
+    assert (points[0], points[-1]) == ("0.0,20.0", "80.0,0.0")
+    assert len(points) <= 60
+    assert sparkline(None) == ""
+    assert sparkline(replace(read_record(run), curves={})) == ""
+
+
+def test_the_list_has_columns_progress_notes_and_sparklines(tmp_path: Path) -> None:
+    folder = fifty_runs(tmp_path / "runs", points=3)
+    write_notes(folder / "rate-0-seed-0", add=["<b>paper"], note='a "note"')
+    with serving(folder) as served:
+        home = served.get()
+        again = served.get()
+    assert '<button type="button" class="sort">learning_rate</button>' in home.text
+    assert "<span>&lt;b&gt;paper</span>a &#34;note&#34;" in home.text
+    assert 'class="bar"' in home.text
+    assert home.text.count("<polyline") == again.text.count("<polyline") == 20
+    assert 'data-settings="agent.learning_rate=0.0001\nseed=0\n"' in home.text

@@ -1,0 +1,208 @@
+"""A hit of the target is confirmed on fresh episodes of the same model, or the run goes on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from configurations import configured
+
+from vedette_rl.core import Evaluation, ModelInfo
+from vedette_services.config import RunConfig
+from vedette_services.learner import evaluator
+from vedette_services.learner.confirmation import accepted, confirmation_of
+from vedette_services.learner.evaluator import ModelEvaluation
+from vedette_services.run.status_files import read_best
+from vedette_services.status.status import Eval, Status
+from vedette_services.status.stop_conditions import (
+    describe_exit,
+    describe_outcome,
+    find_exit_reason,
+    is_over,
+    reached_condition,
+)
+
+HIT = Eval(version=40, return_mean=480.0, episodes=20)
+
+
+def config_of(confirm: int = 5, target: float = 475.0) -> RunConfig:
+    table = {
+        "preset": "none",
+        "env": {"id": "CartPole-v1"},
+        "agent": {"name": "dqn"},
+        "evaluation": {"confirm": confirm, "episodes": 20},
+        "stop": {"target_return": target},
+    }
+    return configured(table=table)
+
+
+@pytest.mark.parametrize(
+    ("means", "confirmed", "mean"),
+    [
+        ((476.0, 478.0, 480.0, 476.0, 477.0), True, 477.4),
+        ((474.0,), False, 474.0),  # the first is below: no other is played
+        ((490.0, 450.0), False, 470.0),
+        ((475.0,) * 5, True, 475.0),
+    ],
+)
+def test_the_mean_of_fresh_episodes_stays_at_the_target_after_each_evaluation(
+    means: tuple[float, ...], confirmed: bool, mean: float
+) -> None:
+    confirmation = confirmation_of(HIT, config_of())
+    assert confirmation is not None
+    for value in means:
+        assert not confirmation.is_over
+        confirmation.add(value, 20)
+    assert (confirmation.is_over, confirmation.is_confirmed) == (True, confirmed)
+    result = confirmation.result()
+    assert result.best_return_mean == pytest.approx(mean)  # it is ranked by fresh episodes alone
+    assert result.reached_return_mean == (pytest.approx(mean) if confirmed else None)
+    assert result.reached_episodes == (100 if confirmed else None)
+
+
+def test_repeated_testing_rarely_ends_a_run_below_its_target() -> None:
+    """Models of a true mean of 465, evaluated 400 times: without confirmation nearly every run of
+    them ends at a target of 475."""
+    rng = np.random.default_rng(0)
+
+    def ends(confirm: int) -> bool:
+        config = config_of(confirm)
+        for _ in range(400):
+            played = rng.normal(465.0, 40.0, 20).mean()
+            hit = replace(HIT, return_mean=float(played))
+            confirmation = confirmation_of(hit, config)
+            if confirmation is None:
+                if accepted(hit, config).reached_return_mean is not None:
+                    return True
+                continue
+            while not confirmation.is_over:
+                confirmation.add(float(rng.normal(465.0, 40.0, 20).mean()), 20)
+            if confirmation.is_confirmed:
+                return True
+        return False
+
+    assert sum(ends(0) for _ in range(40)) == 40
+    assert sum(ends(5) for _ in range(40)) <= 6
+
+
+def test_a_return_below_the_target_and_a_run_without_one_have_nothing_to_confirm() -> None:
+    assert confirmation_of(replace(HIT, return_mean=474.9), config_of()) is None
+    assert confirmation_of(HIT, config_of(confirm=0)) is None
+    assert accepted(HIT, config_of(confirm=0)).reached_episodes == 0
+
+
+def test_fresh_episodes_are_neither_those_of_evaluations_nor_of_one_another() -> None:
+    settings = config_of().evaluation
+    begins = [settings.fresh_seed(number) for number in range(200)]
+    played = {seed + k for seed in begins for k in range(20)}
+    assert len(played) == 200 * 20
+    assert not played & set(range(settings.seed, settings.seed + 20))
+    assert not played & set(range(settings.seed + 1_000_000, settings.seed + 1_000_020))
+
+
+class Played:
+    """Plays what a test says: means by seed of the first episode; None: the run's own episodes."""
+
+    def __init__(self, *means: float) -> None:
+        self.means = list(means)
+        self.seeds: list[int | None] = []
+
+    def __call__(self, *_: object, **__: object) -> Played:
+        return self
+
+    def open(self) -> None:
+        """Nothing is made."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def evaluate(self, _: object, version: int, *, seed: int | None, **__: object) -> Evaluation:
+        self.seeds.append(seed)
+        mean = self.means.pop(0)
+        return Evaluation(version, (mean - 1, mean + 1), (9, 9), seed or 0, 500, 0)
+
+
+def evaluation_of(
+    monkeypatch: pytest.MonkeyPatch, best: Path, played: Played, **how: Any
+) -> ModelEvaluation:
+    monkeypatch.setattr(evaluator, "GreedyEvaluator", played)
+    monkeypatch.setattr(evaluator, "build_greedy_policy", lambda *_: Policy())
+    return ModelEvaluation(config_of(**how), (), "run", best)  # type: ignore[arg-type]  # unused
+
+
+class Policy:
+    def sync_model(self, model: ModelInfo) -> None:
+        """Nothing is played."""
+
+
+def model(version: int) -> ModelInfo:
+    return ModelInfo(version, {"w": np.full(1, version, np.float32)})
+
+
+def play(evaluation: ModelEvaluation, version: int) -> Eval:
+    evaluation.evaluate(1, model(version), 10 * version)
+    while evaluation.confirms:
+        evaluation.confirm()
+    return evaluation.status
+
+
+def test_the_best_model_is_the_confirmed_one_and_luck_is_ranked_by_fresh_episodes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    best = tmp_path / "best"
+    played = Played(400.0, 500.0, 410.0, 476.0, 480.0, 478.0)
+    evaluation = evaluation_of(monkeypatch, best, played, confirm=2)
+    play(evaluation, 40)
+    lucky = play(evaluation, 80)  # 500, and then 410 on fresh episodes
+    assert (lucky.return_mean, lucky.best_return_mean, lucky.reached_return_mean) == (
+        500.0,
+        410.0,
+        None,
+    )
+    found = play(evaluation, 120)
+    assert (found.best_version, found.reached_version, found.reached_episodes) == (120, 120, 4)
+    assert found.reached_return_mean == found.best_return_mean == 479.0
+    assert found.confirming == ""
+    assert played.seeds[0] is played.seeds[1] is played.seeds[3] is None
+    fresh = [seed for seed in played.seeds if seed is not None]
+    assert len(set(fresh)) == 3
+    kept = read_best(best)
+    assert (kept.best_version, kept.reached_return_mean, kept.reached_episodes) == (120, 479.0, 4)
+
+
+def test_what_is_being_confirmed_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    evaluation = evaluation_of(monkeypatch, tmp_path, Played(480.0, 478.0, 400.0))
+    evaluation.evaluate(1, model(40), 400)
+    assert evaluation.status.confirming == (
+        "version 40 is at the target (480.0): fresh evaluation 1 of 5 is played"
+    )
+    assert evaluation.status.best_return_mean is None  # not before it is confirmed
+    evaluation.confirm()
+    assert "fresh evaluation 2 of 5" in evaluation.status.confirming
+    evaluation.confirm()
+    assert (evaluation.confirms, evaluation.status.confirming) == (False, "")
+    assert evaluation.status.best_return_mean == 439.0
+
+
+def test_a_run_ends_and_is_solved_by_what_was_confirmed_alone() -> None:
+    stop = config_of().stop
+    assert find_exit_reason(stop, 1, 1, 1.0, None) == ""
+    assert find_exit_reason(stop, 1, 1, 1.0, 475.0) == "target_return"
+    found = Eval(best_return_mean=480.0, reached_return_mean=478.0, reached_episodes=100)
+    solved = Status(exit_reason="target_return", eval=found)
+    assert describe_outcome(solved) == "solved"
+    assert describe_exit(solved).endswith("confirmed on 100 fresh episodes")
+    lucky = replace(solved, eval=replace(found, reached_episodes=0))
+    assert describe_outcome(lucky) == "done"
+
+
+def test_a_run_that_an_earlier_release_ended_at_its_target_is_over_and_not_solved() -> None:
+    earlier = Status(exit_reason="target_return", eval=Eval(best_return_mean=480.0))
+    assert is_over(earlier, config_of().stop)
+    assert not is_over(earlier, config_of(target=490.0).stop)
+    assert describe_outcome(earlier) == "done"
+    stopped = replace(earlier, exit_reason="interrupted")
+    assert reached_condition(stopped, config_of().stop) == ""  # it is to be confirmed
