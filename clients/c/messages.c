@@ -240,7 +240,7 @@ static void put_actor(mp_writer *w, vedette *v) {
 
 size_t vd_write_report(vedette *v, uint8_t *header, uint8_t *payload, size_t *payload_size) {
     char host[128] = "";
-    unsigned pairs = 12 + (v->evaluates ? 1 : 0) + (v->evaluation.begun ? 1 : 0);
+    unsigned pairs = 12u + v->evaluates + v->evaluation.begun;
     mp_writer h = {header, 0, HEADER_MAX, false}, p = {payload, 0, REPORT_MAX, false};
     gethostname(host, sizeof host - 1);
     put_header(&h, 4, "report", v);
