@@ -57,8 +57,8 @@ def make_builder(folder: Path, *, sanitized: bool = True) -> Built:
             libraries = ["-lzmq", "-lpthread", "-lm"]
             files = [f"-I{CLIENT}", ROOT / source, *objects, "-o", program, *libraries]
             is_cpp = source.endswith(".cpp")
-            compile_ = [find_compiler("c++", "g++"), *CPP, *flags] if is_cpp else command
-            subprocess.run([*compile_, *files], check=True)
+            compiling = [find_compiler("c++", "g++"), *CPP, *flags] if is_cpp else command
+            subprocess.run([*compiling, *files], check=True)
             programs[source] = program
         return program
 

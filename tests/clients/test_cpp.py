@@ -74,7 +74,9 @@ def test_what_cmake_installs_is_found_by_cmake_and_pkg_config(
     place = tmp_path / "installed"
     build = tmp_path / "build"
     options = [f"-DBUILD_SHARED_LIBS={shared}", f"-DCMAKE_INSTALL_PREFIX={place}"]
-    subprocess.run([cmake, "-S", CLIENT, "-B", build, *options, "-DVEDETTE_EXAMPLES=OFF"], check=True)
+    subprocess.run(
+        [cmake, "-S", CLIENT, "-B", build, *options, "-DVEDETTE_EXAMPLES=OFF"], check=True
+    )
     subprocess.run([cmake, "--build", build, "--target", "install"], check=True)
 
     finder = tmp_path / "finder"
@@ -97,7 +99,9 @@ def test_what_cmake_installs_is_found_by_cmake_and_pkg_config(
     asks = [find_compiler("pkg-config", "pkg-config"), described]
     version = subprocess.run([*asks, "--modversion"], capture_output=True, text=True, check=True)
     assert version.stdout.strip() == re.sub(r"[^\d.].*", "", release())
-    flags = subprocess.run([*asks, "--cflags", "--libs"], capture_output=True, text=True, check=True)
+    flags = subprocess.run(
+        [*asks, "--cflags", "--libs"], capture_output=True, text=True, check=True
+    )
     source = ROOT / "tests/clients/statuses.cpp"
     program = tmp_path / "by_pkg_config"
     words = [find_compiler("c++", "g++"), source, *flags.stdout.split(), "-o", program]
