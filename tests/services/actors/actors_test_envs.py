@@ -19,18 +19,31 @@ class Count(gym.Env[np.ndarray, int]):
         once: a file; the first of all environments that reaches step `at` makes it and misbehaves.
         at: the step.
         how: ``die`` raises there, ``hang`` never returns, ``exit`` raises SystemExit(3).
+        closed: a folder; `close` leaves a file there.
     """
 
     observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float64)
     action_space = gym.spaces.Discrete(2)
 
-    def __init__(self, sleep_s: float = 0.0, once: str = "", at: int = 0, how: str = "die") -> None:
+    def __init__(
+        self,
+        sleep_s: float = 0.0,
+        once: str = "",
+        at: int = 0,
+        how: str = "die",
+        closed: str = "",
+    ) -> None:
         self._number = float(secrets.randbits(20))
         self._step = 0
         self._sleep_s = sleep_s
         self._once = once
         self._at = at
         self._how = how
+        self._closed = closed
+
+    def close(self) -> None:
+        if self._closed:
+            Path(self._closed, str(self._number)).touch()
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
