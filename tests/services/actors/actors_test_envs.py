@@ -19,7 +19,7 @@ class Count(gym.Env[np.ndarray, int]):
         once: a file; the first of all environments that reaches step `at` makes it and misbehaves.
         at: the step.
         how: ``die`` raises there, ``hang`` never returns, ``exit`` raises SystemExit(3).
-        closed: a folder; `close` leaves a file there.
+        open_in: a folder with a file for each environment that is not closed.
     """
 
     observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float64)
@@ -31,7 +31,7 @@ class Count(gym.Env[np.ndarray, int]):
         once: str = "",
         at: int = 0,
         how: str = "die",
-        closed: str = "",
+        open_in: str = "",
     ) -> None:
         self._number = float(secrets.randbits(20))
         self._step = 0
@@ -39,11 +39,13 @@ class Count(gym.Env[np.ndarray, int]):
         self._once = once
         self._at = at
         self._how = how
-        self._closed = closed
+        self._open = Path(open_in, str(self._number)) if open_in else None
+        if self._open:
+            self._open.touch()
 
     def close(self) -> None:
-        if self._closed:
-            Path(self._closed, str(self._number)).touch()
+        if self._open:
+            self._open.unlink()
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

@@ -152,25 +152,22 @@ def test_a_manager_plays_what_the_learner_says_and_ends_when_the_run_is_over(
     learner.close()
 
 
-@pytest.mark.parametrize("stepping", ["serial", "processes"])
-def test_environments_are_closed_when_an_actor_fails_and_when_the_run_is_over(
-    address: Address, start: Start, tmp_path: Path, stepping: str
+def test_environments_are_closed_after_a_failure_and_when_the_run_is_over(
+    address: Address, start: Start, tmp_path: Path
 ) -> None:
-    closed = tmp_path / "closed"
-    closed.mkdir()
-    kwargs = {"closed": str(closed), "once": str(tmp_path / "failed"), "at": 50}
+    still_open = tmp_path / "open"
+    still_open.mkdir()
+    kwargs = {"open_in": str(still_open), "once": str(tmp_path / "failed"), "at": 50}
     manager = start(1, "actors_test_envs")
-    env: dict[str, object] = {"id": COUNT["id"], "kwargs": kwargs}
-    learner = FakeLearner(address, a_run({**env, "stepping": stepping}))
+    learner = FakeLearner(address, a_run({**COUNT, "kwargs": kwargs}))
     learner.until(lambda: bool(learner.batches) and learner.report().actors[0].restarts == 1, 60)
     count = len(learner.batches)
     learner.until(lambda: len(learner.batches) > count + 2, 60)
-    by_failure = len(list(closed.iterdir()))
-    assert by_failure == 2 if stepping == "serial" else by_failure >= 1
+    assert len(list(still_open.iterdir())) == 2, "those of the actor that plays"
     learner.stop(final=True)
     learner.until(lambda: "gone" in learner.states)
     assert manager.wait() == 0
-    assert len(list(closed.iterdir())) == by_failure + 2
+    assert list(still_open.iterdir()) == []
     learner.close()
 
 
