@@ -429,7 +429,7 @@ def play_kills(script: Script) -> None:
     came = came if same else f"incarnation or limit of the report is another; {came}"
     findings.note("learner killed", sent_again and same, came)
     script.until(lambda: watcher.subscribed, 10.0)
-    for check in (_check_silence, _check_stop, _check_another_run, end):
+    for check in (_check_silence, _check_stop, _check_earlier_stop, _check_another_run, end):
         if script.is_lost:
             return
         check(script)
@@ -459,6 +459,20 @@ def _check_stop(script: Script) -> None:
     flows = status is None and script.let(_NO_LIMIT, count + 4, seconds=20.0)
     came = "" if flows else f"exit status {status}" if status is not None else "no batch came"
     script.findings.note("stop", flows, came)
+
+
+def _check_earlier_stop(script: Script) -> None:
+    run = script.run
+    count = len(script.watcher.batches)
+    for stop in (
+        Stop(run.run_id, run.epoch - 1, "earlier", True),
+        Stop("another", run.epoch, "other", True),
+    ):
+        script.network.send("control", topics.ALL, stop)
+    status = script.ended(1.0)
+    flows = status is None and script.until(lambda: len(script.watcher.batches) > count, 10.0)
+    came = f"exit status {status}" if status is not None else "no batch came"
+    script.findings.note("earlier stop", flows, "" if flows else came)
 
 
 def _check_another_run(script: Script) -> None:

@@ -67,6 +67,7 @@ RULES = {
     "learner killed": "comes back with its incarnation and its limit, and loses no batch",
     "silence": "makes new connections after 3 s without a control message",
     "stop": "waits for the learner after a stop that is not final",
+    "earlier stop": "ignores a final stop of another run or of an earlier start",
     "another run": "begins another run with a new incarnation and numbers from 0",
     "end": "at the run's end sends its window, reports gone and ends with status 0",
     "over": "ends where the run is over before it joined",

@@ -42,7 +42,7 @@ static void forget_models(vedette *v) {
 }
 
 static void adopt_announced(vedette *v, run *r) {
-    bool same = v->run && !strcmp(r->id, v->run->id);
+    bool same = v->run && vd_takes_batches_of(r, v->run);
     bool asks_same = same && r->evaluated_episodes == v->run->evaluated_episodes &&
                      r->evaluated_steps == v->run->evaluated_steps;
     if (!same) begin_incarnation(v);
@@ -62,12 +62,11 @@ static void on_run(vedette *v, const mp_value *header, frame body) {
     if (v->leaving || body.size > RUN_MAX || !mp_read_message(body.data, body.size, &payload)) return;
     run *r = vd_read_run(header, &payload, why, sizeof why);
     bool same = r && v->run && !strcmp(r->id, v->run->id);
-    if (r && !(same && is_known(v->run, r)) && !(same && !vd_same_schema(&r->rows, &v->run->rows))) {
+    if (r && !(same && is_known(v->run, r))) {
         adopt_announced(v, r);
         return;
     }
     if (!r) vd_set_error(v, "%s", why);
-    else if (!is_known(v->run, r)) vd_set_error(v, "the run's schema is not the one before: start this client again");
     vd_free_run(r);
 }
 
@@ -129,12 +128,15 @@ static void on_ack(vedette *v, const mp_value *header, double now) {
 
 /* The others */
 
-/* A final stop of another run ends a client whose own learner is silent. */
+/* A final stop of another run, or of an earlier start, ends a client whose own learner is silent. */
 static void on_stop(vedette *v, const mp_value *header, double now) {
     char run_id[65];
+    uint64_t epoch;
     bool final;
-    if (!mp_get_text(header, "run", run_id, sizeof run_id) || !mp_get_bool(header, "final", &final) || !final) return;
-    if (v->over || (v->run && strcmp(run_id, v->run->id) && now - v->acked_at < SILENCE_S)) return;
+    if (!mp_get_text(header, "run", run_id, sizeof run_id) || !mp_get_uint(header, "epoch", INT32_MAX, &epoch)) return;
+    if (!mp_get_bool(header, "final", &final) || !final) return;
+    bool ours = !v->run || (!strcmp(run_id, v->run->id) && epoch >= v->run->epoch);
+    if (v->over || (!ours && now - v->acked_at < SILENCE_S)) return;
     v->over = v->report_due = true;
     pthread_cond_broadcast(&v->changed);
 }
@@ -238,7 +240,7 @@ static void put_actor(mp_writer *w, vedette *v) {
 
 size_t vd_write_report(vedette *v, uint8_t *header, uint8_t *payload, size_t *payload_size) {
     char host[128] = "";
-    unsigned pairs = 12 + (v->evaluates ? 1 : 0) + (v->evaluation.begun ? 1 : 0);
+    unsigned pairs = 12u + v->evaluates + v->evaluation.begun;
     mp_writer h = {header, 0, HEADER_MAX, false}, p = {payload, 0, REPORT_MAX, false};
     gethostname(host, sizeof host - 1);
     put_header(&h, 4, "report", v);

@@ -180,3 +180,7 @@ void vd_free_run(run *r) {
     free(r->model.columns);
     free(r);
 }
+
+bool vd_takes_batches_of(const run *r, const run *other) {
+    return !strcmp(r->id, other->id) && vd_same_schema(&r->rows, &other->rows);
+}

@@ -173,6 +173,10 @@ typedef struct run {
 run *vd_read_run(const mp_value *header, const mp_value *payload, char *why, size_t room);
 void vd_free_run(run *r);
 
+/* What was made for one run can be inserted by the other's learner: a start with a new replay keeps the run, and may
+ * change its columns. */
+bool vd_takes_batches_of(const run *r, const run *other);
+
 bool vd_fail(char *why, size_t room, const char *format, ...);
 
 #endif

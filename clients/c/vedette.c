@@ -69,8 +69,31 @@ vedette *vd_new_client(const vedette_options *o) {
     return v;
 }
 
-vedette *vedette_open(const vedette_options *o) {
-    vedette *v = vd_new_client(o);
+unsigned vedette_version(void) { return VEDETTE_VERSION; }
+
+/* Of the first release: there is no smaller structure. */
+#define OPTIONS_LEAST (offsetof(vedette_options, wait_s) + sizeof(double))
+
+/* The options as this release knows them; an error if they set something that it does not know. */
+static const char *copy_options(vedette_options *known, const vedette_options *given, size_t size) {
+    *known = (vedette_options){0};
+    memcpy(known, given, size < sizeof *known ? size : sizeof *known);
+    if (size < OPTIONS_LEAST) return "the size of the options is not that of any vedette_options: call vedette_open";
+    for (size_t k = sizeof *known; k < size; k++)
+        if (((const unsigned char *)given)[k])
+            return "the options set something that this library does not know: it is older than the vedette.h that "
+                   "the program was compiled with";
+    return NULL;
+}
+
+vedette *vedette_open_sized(const vedette_options *given, size_t size) {
+    vedette_options known;
+    const char *wrong = copy_options(&known, given, size);
+    vedette *v = vd_new_client(&known);
+    if (v && wrong) {
+        *v->error = 0; /* what else is wrong may follow from it */
+        vd_set_error(v, "%s", wrong);
+    }
     if (!v || *v->error) return v;
     v->started = !pthread_create(&v->thread, NULL, vd_run_network, v);
     if (!v->started) vd_set_error(v, "no thread");
@@ -142,7 +165,7 @@ static vedette_result publish(vedette *v, batch *b) {
         if (v->over && until == 0) until = deadline(DRAIN_S); /* the learner still takes what is there */
         if (!*v->error && !wait_change(v, until)) result = VEDETTE_WAIT;
     }
-    bool taken = !strcmp(v->plays->id, v->run->id); /* nobody takes it where another run began */
+    bool taken = vd_takes_batches_of(v->run, v->plays); /* nobody takes it where another run began */
     if (taken && vd_window_add(&v->window, b) && result == VEDETTE_WAIT) result = VEDETTE_OK;
     pthread_mutex_unlock(&v->mutex);
     free(b->payload);
@@ -175,8 +198,10 @@ static void flush_all(vedette *v) {
 
 /* Runs and models */
 
+/* Rows that were begun for one start of a run may be finished for the other. */
 static bool keeps_rows(const run *old, const run *r) {
-    return old->n_step == r->n_step && old->discount == r->discount && old->batch_rows == r->batch_rows;
+    return old->n_step == r->n_step && old->discount == r->discount && old->batch_rows == r->batch_rows &&
+           old->reward_scale == r->reward_scale && old->reward_clip == r->reward_clip;
 }
 
 /* The caller's memory fits no other sizes than those it was told first. */
@@ -209,7 +234,7 @@ static void forget_models(vedette *v) {
  * settings changed. */
 static void play(vedette *v, run *r) {
     run *old = v->plays;
-    bool same = old && !strcmp(old->id, r->id) && vd_same_schema(&old->rows, &r->rows);
+    bool same = old && vd_takes_batches_of(r, old);
     bool keeps = same && keeps_rows(old, r), made = true;
     if (same && !keeps) flush_all(v);
     if (!same || !vd_same_schema(&old->model, &r->model)) forget_models(v);
@@ -408,14 +433,16 @@ const float *vedette_array(const vedette *v, const char *name, size_t *count) {
     return vd_array((weights){&v->plays->model, v->acts.row}, column);
 }
 
-void vedette_get_stats(vedette *v, vedette_stats *s) {
+void vedette_get_stats_sized(vedette *v, vedette_stats *stats, size_t size) {
     pthread_mutex_lock(&v->mutex);
     const window *w = &v->window;
-    *s = (vedette_stats){v->env_steps, v->episodes, w->produced, w->settled, w->rejected, w->dropped, w->resent,
-                         v->acts.epoch, v->acts.version, v->reconnects, 0};
+    vedette_stats s = {v->env_steps, v->episodes, w->produced, w->settled, w->rejected, w->dropped, w->resent,
+                       v->acts.epoch, v->acts.version, v->reconnects, 0};
     uint64_t known = v->episodes < RETURNS ? v->episodes : RETURNS;
-    for (uint64_t k = 0; k < known; k++) s->return_mean += v->returns[k] / (double)known;
+    for (uint64_t k = 0; k < known; k++) s.return_mean += v->returns[k] / (double)known;
     pthread_mutex_unlock(&v->mutex);
+    memset(stats, 0, size);
+    memcpy(stats, &s, size < sizeof s ? size : sizeof s);
 }
 
 const char *vedette_error(const vedette *v) { return v->error; }

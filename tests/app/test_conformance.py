@@ -44,6 +44,7 @@ FAULTS = [
     ("new incarnation", "kills", {"learner killed"}),
     ("silence", "kills", {"silence"}),
     ("stop", "kills", {"stop"}),
+    ("earlier stop", "kills", {"earlier stop"}),
     ("same incarnation", "kills", {"another run"}),
     ("refusal", "refusal", {"refusal"}),
     ("mute", "refusal", {"join"}),

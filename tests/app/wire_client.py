@@ -138,13 +138,19 @@ class Client:
             self.take_model()  # it may have come before
         elif isinstance(message, Ack) and self.window is not None:
             self.on_ack(message, now)
-        elif isinstance(message, Stop):
+        elif isinstance(message, Stop) and self.is_of_our_start(message):
             self.leaving = message.final or self.fault == "stop"
             if self.fault == "stop":
                 return 0
         elif isinstance(message, Refusal) and self.fault != "refusal":
             return 3
         return None
+
+    def is_of_our_start(self, stop: Stop) -> bool:
+        run = self.run
+        if run is None or self.fault == "earlier stop":
+            return True
+        return stop.run_id == run.run_id and stop.epoch >= run.epoch
 
     def join(self, run: Run) -> None:
         kind = agent_kind(str(run.agent["name"]))

@@ -11,21 +11,34 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 CLIENT = ROOT / "clients" / "c"
-FLAGS = ["-std=c11", "-DSTANDALONE", "-DNO_WINDOW", "-Wall", "-Wextra", "-Werror", "-O1", "-g"]
+FLAGS = ["-DSTANDALONE", "-DNO_WINDOW", "-Wall", "-Wextra", "-Werror", "-O1", "-g"]
+C = ["-std=c11"]
+CPP = ["-std=c++17", "-Wpedantic", "-Wconversion", "-Wshadow"]
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 
 Built = Callable[[str], Path]
 """Builds a source file of the repository with the client; returns the program."""
 
 
-def make_builder(folder: Path) -> Built:
-    """Compile the client once; skips the test, with the reason, where that is not possible."""
-    compiler = shutil.which("cc")
+def find_compiler(name: str, package: str) -> str:
+    """The compiler; skips the test where there is none."""
+    compiler = shutil.which(name)
     if compiler is None:
-        pytest.skip("the C client is not tested: there is no C compiler (apt-get install gcc)")
+        pytest.skip(f"not tested: there is no {name} (apt-get install {package})")
+    return compiler
+
+
+def make_builder(folder: Path, *, sanitized: bool = True) -> Built:
+    """Compile the client once; skips the test, with the reason, where that is not possible.
+
+    Args:
+        sanitized: under AddressSanitizer and UndefinedBehaviorSanitizer, which takes longer.
+    """
+    compiler = find_compiler("cc", "gcc")
+    flags = [*FLAGS, *(SANITIZERS if sanitized else ["-O0"])]
     probe = folder / "probe.c"
     probe.write_text('#include <zmq.h>\nint main(void) { return !zmq_has("curve"); }\n')
-    command = [compiler, *FLAGS, *SANITIZERS]
+    command = [compiler, *C, *flags]
     made = subprocess.run([*command, probe, "-o", folder / "probe", "-lzmq"], capture_output=True)
     if made.returncode:
         pytest.skip(
@@ -43,7 +56,9 @@ def make_builder(folder: Path) -> Built:
         if source not in programs:
             libraries = ["-lzmq", "-lpthread", "-lm"]
             files = [f"-I{CLIENT}", ROOT / source, *objects, "-o", program, *libraries]
-            subprocess.run([*command, *files], check=True)
+            is_cpp = source.endswith(".cpp")
+            compiling = [find_compiler("c++", "g++"), *CPP, *flags] if is_cpp else command
+            subprocess.run([*compiling, *files], check=True)
             programs[source] = program
         return program
 

@@ -16,6 +16,12 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     return make_builder(tmp_path_factory.mktemp("c"))
 
 
+@pytest.fixture(scope="session")
+def built_fast(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """Builds programs with the C client, without optimization and sanitizers."""
+    return make_builder(tmp_path_factory.mktemp("fast"), sanitized=False)
+
+
 @pytest.fixture
 def fleet(tmp_path: Path) -> Iterator[object]:
     """Daemons that no test leaves behind."""

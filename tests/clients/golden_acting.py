@@ -15,7 +15,7 @@ from fuzz_seeds import COLOURS, IMAGES, SMALL
 
 from vedette_protocol.codec import encode
 from vedette_protocol.model import pack_model
-from vedette_rl.envs.spaces import Spaces
+from vedette_rl.envs.spaces import Spaces, agent_spaces
 
 VECTORS = Path(__file__).parent / "vectors"
 NORMAL: dict[str, Any] = {**SMALL, "normalize_observations": True}
@@ -34,7 +34,8 @@ ROWS = 4
 
 def write(name: str) -> None:
     """Write the files of one agent."""
-    agent, spaces, settings = GOLDEN[name]
+    agent, raw, settings = GOLDEN[name]
+    spaces = agent_spaces(raw.observation, raw.action, stack=raw.stack)  # as a learner announces
     columns, _ = sample_observations(spaces, ROWS)
     for weights in range(100):  # until they lead to different actions
         run, model, policy = make_run(agent, spaces, settings, weights=weights)

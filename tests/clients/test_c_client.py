@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,9 @@ from foreign_run import CARTPOLE, make_run
 from fuzz_seeds import write_seeds
 from scripted_learner import ScriptedLearner, assert_every_row_is_delivered_once, check_rows
 
+from vedette_protocol import topics
+from vedette_protocol.codec import encode
+from vedette_protocol.messages import Run, Stop
 from vedette_rl.core import RowColumn
 from vedette_rl.core.columns import INTERVENED
 from vedette_rl.envs.spaces import Spaces
@@ -186,6 +190,82 @@ def test_the_c_client_plays_an_evaluation_though_no_samples_are_taken(
         client.kill()
         client.communicate()
         learner.close()
+
+
+def later_start(run: Run, **changes: Any) -> Run:
+    """The run as the learner announces it after its next start."""
+    return replace(run, epoch=2, learner=12, **changes)
+
+
+def test_a_start_with_other_columns_gets_batches_of_another_incarnation(
+    built_fast: Built, port: int
+) -> None:
+    run, model, _ = make_run("dqn", CARTPOLE, {"n_step": 1})
+    learner = ScriptedLearner(port, run, model, {})
+    words = [built_fast("clients/c/examples/cartpole.c"), "127.0.0.1", str(port), "c-1"]
+    client = subprocess.Popen([str(word) for word in words], stdout=subprocess.PIPE)
+    try:
+        assert learner.serve(10, limit=1000)
+        first = learner.incarnations
+        learner.close()
+        wider, _, _ = make_run(
+            "dqn", CARTPOLE, {"n_step": 1}, columns=(RowColumn(INTERVENED, "bool"),)
+        )
+        again = later_start(run, schema=wider.schema)
+        learner = ScriptedLearner(port, again, model, {})
+        assert learner.until(
+            lambda: bool(learner.incarnations) and not learner.incarnations & first, limit=1000
+        )
+        learner.kept.clear()
+        assert learner.serve(10, limit=1000), "batches of the new columns, as `_receive` asserts"
+        assert min(learner.kept) == 0
+        assert learner.serve(0, limit=10_000, stop=True)
+        client.communicate(timeout=20)
+        assert client.returncode == 0
+    finally:
+        client.kill()
+        client.communicate()
+        learner.close()
+
+
+def test_no_row_has_rewards_of_two_scales_and_earlier_stops_end_nothing(
+    built_fast: Built, port: int
+) -> None:
+    discount = 0.9
+    run, model, _ = make_run("dqn", CARTPOLE, {"n_step": 5, "discount": discount})
+    kept: dict[int, tuple[int, bytes]] = {}
+    learner = ScriptedLearner(port, run, model, kept)
+    words = [built_fast("clients/c/examples/cartpole.c"), "127.0.0.1", str(port), "c-1"]
+    client = subprocess.Popen([str(word) for word in words], stdout=subprocess.PIPE)
+    try:
+        assert learner.serve(10, limit=1000)
+        learner.close()
+        env = {"reward_scale": 100.0, "reward_clip": 0.0}
+        learner = ScriptedLearner(port, later_start(run, env=env), model, kept)
+        assert learner.until(lambda: max(rewards(run, kept, discount)) > 50, limit=2000)
+        for stop in (Stop("run-1", 1, "earlier", True), Stop("run-0", 2, "other", True)):
+            learner.control.send_multipart([topics.ALL, *encode(stop)])
+        count = len(kept)
+        assert learner.serve(count + 20, limit=4000)
+        assert client.poll() is None
+        assert rewards(run, kept, discount) == {1, 100}
+        assert learner.serve(0, limit=10_000, stop=True)
+        client.communicate(timeout=20)
+        assert client.returncode == 0
+    finally:
+        client.kill()
+        client.communicate()
+        learner.close()
+
+
+def rewards(run: Run, kept: dict[int, tuple[int, bytes]], discount: float) -> set[float]:
+    """The reward of a step in each row, which is a sum over its steps."""
+    found: set[float] = set()
+    for rows, payload in kept.values():
+        columns = run.schema.views(payload, rows)
+        weights = (1 - discount ** columns["n_steps"].astype(float)) / (1 - discount)
+        found.update(np.round(columns["reward"] / weights, 2).tolist())
+    return found
 
 
 @pytest.mark.timeout(400)

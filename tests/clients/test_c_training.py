@@ -82,22 +82,33 @@ def test_sac_learns_the_pendulum_of_c(built: Built, fleet: Daemons, tmp_path: Pa
     print(summary["env_steps"], summary["eval"], samples)
 
 
-def test_a_game_of_declared_spaces_is_learned_and_evaluates_itself(
-    built: Built, fleet: Daemons, tmp_path: Path
+@pytest.mark.parametrize(
+    ("game", "language", "most_steps", "ends"),
+    [("catch", "c", 60_000, "target_return"), ("gridworld", "cpp", 4_000, "max_env_steps")],
+)
+def test_a_game_of_declared_spaces_is_played_and_evaluates_itself(
+    built: Built,
+    fleet: Daemons,
+    tmp_path: Path,
+    game: str,
+    language: str,
+    most_steps: int,
+    ends: str,
 ) -> None:
     run = tmp_path / "run"
     address = free_address()
     host, port = str(address).rsplit(":", 1)
-    config = ROOT / "clients/c/examples/catch.toml"
-    limit = "stop.max_env_steps=60000"
+    config = ROOT / f"clients/c/examples/{game}.toml"
+    limit = f"stop.max_env_steps={most_steps}"
     learner = fleet.start("learner", "learner", config, "--out", run, "--bind", address, limit)
-    words = [built("clients/c/examples/catch.c"), host, port, "game-1"]
-    game = Daemon("game", fleet, [str(word) for word in words])
-    fleet.started.append(game)
+    words = [built(f"clients/c/examples/{game}.{language}"), host, port, "game-1"]
+    player = Daemon("game", fleet, [str(word) for word in words])
+    fleet.started.append(player)
     assert learner.wait(600.0) == 0
-    assert game.wait(60.0) == 0, game.log
+    assert player.wait(60.0) == 0, player.log
     summary = json.loads((run / "summary.json").read_text())
-    assert summary["exit_reason"] == "target_return", summary["eval"]
+    assert summary["exit_reason"] == ends, summary["eval"]
+    assert summary["samples"]["rejected"] == summary["samples"]["lost"] == 0, summary["samples"]
     assert summary["eval"]["played_by"] == "manager game-1"
     print(summary["env_steps"], summary["eval"])
 

@@ -42,7 +42,7 @@ pub struct Stats {
 }
 
 extern "C" {
-    pub fn vedette_open(options: *const Options) -> *mut Client;
+    pub fn vedette_open_sized(options: *const Options, size: usize) -> *mut Client;
     pub fn vedette_wait(client: *mut Client, seconds: f64) -> c_int;
     pub fn vedette_obs_bytes(client: *const Client) -> usize;
     pub fn vedette_action_bytes(client: *const Client) -> usize;
@@ -61,6 +61,6 @@ extern "C" {
     ) -> c_int;
     pub fn vedette_array(client: *const Client, name: *const c_char, count: *mut usize) -> *const f32;
     pub fn vedette_close(client: *mut Client, seconds: f64) -> bool;
-    pub fn vedette_get_stats(client: *mut Client, stats: *mut Stats);
+    pub fn vedette_get_stats_sized(client: *mut Client, stats: *mut Stats, size: usize);
     pub fn vedette_error(client: *const Client) -> *const c_char;
 }

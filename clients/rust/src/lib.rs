@@ -23,7 +23,7 @@
 
 use std::ffi::{CStr, CString};
 use std::fmt;
-use std::mem::size_of_val;
+use std::mem::{size_of, size_of_val};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -144,7 +144,7 @@ impl Actor {
             wait_s,
         };
         // SAFETY: the texts live until it returns, and it copies them.
-        let client = unsafe { ffi::vedette_open(&given) };
+        let client = unsafe { ffi::vedette_open_sized(&given, size_of::<ffi::Options>()) };
         if client.is_null() {
             return Err(Error("no memory or no random numbers".into()));
         }
@@ -252,7 +252,7 @@ impl Actor {
     pub fn stats(&mut self) -> Stats {
         let mut stats = Stats::default();
         // SAFETY: `client` is open.
-        unsafe { ffi::vedette_get_stats(self.client, &mut stats) };
+        unsafe { ffi::vedette_get_stats_sized(self.client, &mut stats, size_of::<Stats>()) };
         stats
     }
 

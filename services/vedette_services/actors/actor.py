@@ -13,6 +13,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, ParamSpec, Protocol, TypeVar
 
@@ -451,13 +452,17 @@ def main() -> None:
     set_log_context(actor=spec.index, epoch=spec.epoch)
     answer_stack_requests(Path(spec.stack_file))
     say_slow_calls(log.info)
-    try:
-        actor_of_a_process(spec).run()
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - of an environment; it is reported
-        Path(spec.traceback_file).write_text(
-            f"{describe_with_notes(error)}\n{traceback.format_exc()}"
-        )
-        sys.exit(REFUSED if isinstance(error, RefusedError) else FAILED)
+    with ExitStack() as at_end:
+        try:
+            actor = actor_of_a_process(spec)
+            # Or the programs that an environment has started would stay. A `close` that fails or
+            # hangs comes after the cause is written.
+            at_end.callback(actor.close)
+            actor.run()
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - of an environment; it is reported
+            text = f"{describe_with_notes(error)}\n{traceback.format_exc()}"
+            Path(spec.traceback_file).write_text(text)
+            sys.exit(REFUSED if isinstance(error, RefusedError) else FAILED)
 
 
 if __name__ == "__main__":

@@ -58,6 +58,7 @@ from vedette_services.actors.run_validation import (
     describe_run,
     ignored_settings,
     is_newer,
+    takes_batches_of,
     validate_run,
 )
 from vedette_services.config.parts import ActorsConfig
@@ -200,7 +201,7 @@ class ManagerState:
             config = validate_run(run, self._allow_import, makes_envs=not self._custom_loop)
         except RefusedError as error:
             return self._give_up(REFUSED, str(error), now)
-        if self._run is None or run.run_id != self._run.run_id:
+        if self._run is None or not takes_batches_of(run, self._run):
             done = self._join(run, config)
         else:
             text = f"the learner is back (epoch {run.epoch}) with other settings"
@@ -219,10 +220,13 @@ class ManagerState:
         return [*done, *self.send_report(now)]
 
     def _join(self, run: Run, config: ActorsConfig) -> list[Instruction]:
-        """Take part in a run that is new here, with a new window and a new incarnation."""
+        """Take part in a run that is new here, or whose columns are, with a new window and a new
+        incarnation."""
         done: list[Instruction] = []
         if self._window is not None:
-            text = f"another run begins: {self._window.rows} samples of the last are dropped"
+            other = self._run is None or run.run_id != self._run.run_id
+            why = "another run begins" if other else "the run has other columns now"
+            text = f"{why}: {self._window.rows} samples of the last are dropped"
             done.append(WriteLog("warning", text))
             self._incarnation = self._new_incarnation()
         elif self._count is None:
@@ -276,7 +280,8 @@ class ManagerState:
         ]
 
     def _on_stop(self, stop: Stop, now: float) -> list[Instruction]:
-        ours = self._run is None or stop.run_id == self._run.run_id
+        run = self._run
+        ours = run is None or (stop.run_id == run.run_id and stop.epoch >= run.epoch)
         if not ours and (not stop.final or self._connection.is_acknowledged(now)):
             return []
         if stop.final:

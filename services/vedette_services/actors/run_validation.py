@@ -85,6 +85,12 @@ def can_continue(run: Run, other: Run) -> bool:
     return same == other and _same_settings(run, other)
 
 
+def takes_batches_of(run: Run, other: Run) -> bool:
+    """Return whether the learner of one run can insert what was made for the other: a start with a
+    new replay keeps the run, and may change its columns."""
+    return run.run_id == other.run_id and run.schema.hash == other.schema.hash
+
+
 def _same_settings(run: Run, other: Run) -> bool:
     """Return whether actors make and do the same by the settings of both."""
     agent = built_in_config(run.agent)

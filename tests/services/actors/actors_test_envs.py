@@ -19,18 +19,33 @@ class Count(gym.Env[np.ndarray, int]):
         once: a file; the first of all environments that reaches step `at` makes it and misbehaves.
         at: the step.
         how: ``die`` raises there, ``hang`` never returns, ``exit`` raises SystemExit(3).
+        open_in: a folder with a file for each environment that is not closed.
     """
 
     observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float64)
     action_space = gym.spaces.Discrete(2)
 
-    def __init__(self, sleep_s: float = 0.0, once: str = "", at: int = 0, how: str = "die") -> None:
+    def __init__(
+        self,
+        sleep_s: float = 0.0,
+        once: str = "",
+        at: int = 0,
+        how: str = "die",
+        open_in: str = "",
+    ) -> None:
         self._number = float(secrets.randbits(20))
         self._step = 0
         self._sleep_s = sleep_s
         self._once = once
         self._at = at
         self._how = how
+        self._open = Path(open_in, str(self._number)) if open_in else None
+        if self._open:
+            self._open.touch()
+
+    def close(self) -> None:
+        if self._open:
+            self._open.unlink()
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

@@ -152,6 +152,25 @@ def test_a_manager_plays_what_the_learner_says_and_ends_when_the_run_is_over(
     learner.close()
 
 
+def test_environments_are_closed_after_a_failure_and_when_the_run_is_over(
+    address: Address, start: Start, tmp_path: Path
+) -> None:
+    still_open = tmp_path / "open"
+    still_open.mkdir()
+    kwargs = {"open_in": str(still_open), "once": str(tmp_path / "failed"), "at": 50}
+    manager = start(1, "actors_test_envs")
+    learner = FakeLearner(address, a_run({**COUNT, "kwargs": kwargs}))
+    learner.until(lambda: bool(learner.batches) and learner.report().actors[0].restarts == 1, 60)
+    count = len(learner.batches)
+    learner.until(lambda: len(learner.batches) > count + 2, 60)
+    assert len(list(still_open.iterdir())) == 2, "those of the actor that plays"
+    learner.stop(final=True)
+    learner.until(lambda: "gone" in learner.states)
+    assert manager.wait() == 0
+    assert list(still_open.iterdir()) == []
+    learner.close()
+
+
 def test_the_run_says_how_many_actors_where_the_command_did_not(
     address: Address, start: Start
 ) -> None:

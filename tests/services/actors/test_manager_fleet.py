@@ -103,6 +103,17 @@ def test_the_end_of_another_run_is_not_ours() -> None:
     assert rig.state.on_control(replace(stop(final=True), run_id="r9"), 0.0) == []
 
 
+def test_the_end_of_an_earlier_start_is_not_ours_while_our_learner_answers() -> None:
+    rig = Rig().joined()
+    rig.run = replace(rig.run, epoch=2, learner=88)
+    rig.state.on_control(rig.run, 0.0)
+    rig.ack()
+    assert rig.state.on_control(stop(final=True), 0.0) == []
+    assert rig.state.on_control(stop(final=False), 0.0) == []
+    done = rig.state.on_control(stop(final=True), 3.5)  # without an ack for 3 s
+    assert of(StopActors, done) == [StopActors()]
+
+
 def test_a_drain_is_bounded_and_says_what_is_lost() -> None:
     rig = Rig().joined(credit=0)
     rig.batch()

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from manager_rig import ROWS, RUN, SCHEMA, Rig, last_report, logged_text, of, sent
 
+from vedette_protocol.column import Column
 from vedette_protocol.errors import MalformedError, VersionError
 from vedette_protocol.messages import FEATURES, Refusal
+from vedette_protocol.schema import Schema
 from vedette_services.actors.actor_spec import ActorSpec
 from vedette_services.actors.handover import FinishedBatch
 from vedette_services.actors.instructions import (
@@ -341,6 +343,22 @@ def test_another_run_begins_with_another_incarnation_and_an_empty_window() -> No
     late = FinishedBatch(ROWS, 1, 5, bytes(SCHEMA.payload_bytes(ROWS)))
     assert rig.state.on_batch(0, old, late, 1.0) == []
     assert last_report(rig.tick(3.0)).produced == 0
+
+
+def test_a_start_with_other_columns_gets_no_batch_that_it_cannot_insert() -> None:
+    rig = Rig().joined()
+    rig.batch()
+    wider = Schema((*SCHEMA.columns, Column("n_steps", "u1")))
+    rig.run = replace(rig.run, epoch=2, learner=88, schema=wider)
+    done = rig.state.on_control(rig.run, 1.0)
+    assert "the run has other columns now: 4 samples of the last are dropped" in logged_text(done)
+    report = last_report(done)
+    assert (report.run_id, report.incarnation, report.window_batches) == ("r1", 101, 0)
+    rig.ack(incarnation=101)
+    payload = bytes(wider.payload_bytes(ROWS))
+    made = rig.state.on_batch(0, rig.run, FinishedBatch(ROWS, 2, 5, payload), 1.0)
+    (batch,) = of(SendBatches, made)[0].batches
+    assert (batch.seq, batch.incarnation, batch.schema) == (0, 101, wider.hash)
 
 
 # Limits of the host
