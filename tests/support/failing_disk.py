@@ -6,6 +6,9 @@
         disk.fail_syncs(2)          # the next two syncs of files give EIO, and of what was changed
                                     # since the last one, some pages are never written
         disk.lie(1)                 # the same of the next sync of a column, which succeeds
+        disk.fail_writing_back()    # the system writes pages back by itself, and fails; a process
+                                    # that opens the files later is told nothing
+        disk.has_readers = True     # memory keeps what a reader has mapped, whatever is asked
         disk.drop_pages()           # memory lets go of such pages: what is read is the disk's
         disk.full_after(7)          # the seventh call from now that takes room gives ENOSPC
         disk.fail_reads(True)       # reads of columns give EIO
@@ -34,6 +37,7 @@ class FailingDisk(RecordedDisk):
 
     Attributes:
         calls: how many calls took room.
+        has_readers: another process has mapped all files, so that no page can be forgotten.
     """
 
     def __init__(self, root: Path, chance: random.Random) -> None:
@@ -44,6 +48,7 @@ class FailingDisk(RecordedDisk):
         self._reads_fail = False
         self._full_at: int | None = None
         self.calls = 0
+        self.has_readers = False
         self._real: dict[str, Callable[..., Any]] = {}
 
     # What a test asks for
@@ -63,6 +68,11 @@ class FailingDisk(RecordedDisk):
     def full_after(self, calls: int | None) -> None:
         """Have no room from so many calls on; None: have room."""
         self._full_at = None if calls is None else self.calls + calls
+
+    def fail_writing_back(self) -> None:
+        """Let the system fail to write back, by itself, some pages of columns."""
+        for number in [number for number in self._files if self._is_column(number)]:
+            self._lose_pages(number)
 
     def drop_pages(self) -> None:
         """Let memory drop pages whose write has failed."""
@@ -109,18 +119,11 @@ class FailingDisk(RecordedDisk):
         super().__exit__(kind, error, traceback)
 
     def _sync_file(self, number: int) -> None:
-        now = self._read(number)
-        unwritten = self._unwritten.setdefault(number, {})
         lies = self._lying_syncs > 0 and self._is_column(number)
         self._lying_syncs -= lies
         if lies or self._failing_syncs:
             self._failing_syncs -= not lies
-            before = self._on_disk.get(number, b"")
-            for page in range(-(-len(now) // PAGE_BYTES)):
-                content = _page(now, page)
-                # Some pages were written before the one that failed.
-                if content != _page(before, page) and self._chance.random() < 0.8:
-                    unwritten[page] = content
+            self._lose_pages(number)
             self._on_disk[number] = self._as_written(number)
             if lies:
                 return
@@ -129,8 +132,19 @@ class FailingDisk(RecordedDisk):
         self._later[number] = []
         self.meanwhile()
 
+    def _lose_pages(self, number: int) -> None:
+        """Fail to write what was changed; some pages were written before the one that failed."""
+        now = self._read(number)
+        before = self._on_disk.get(number, b"")
+        unwritten = self._unwritten.setdefault(number, {})
+        for page in range(-(-len(now) // PAGE_BYTES)):
+            content = _page(now, page)
+            if content != _page(before, page) and self._chance.random() < 0.8:
+                unwritten[page] = content
+
     def _is_column(self, number: int) -> bool:
-        return Path(f"/proc/self/fd/{self._files[number]}").readlink().name[:3].isdecimal()
+        path = Path(f"/proc/self/fd/{self._files[number]}").readlink()
+        return path.name[:3].isdecimal() and path.suffix == ".bin"  # not a checkpoint's folder
 
     def _as_written(self, number: int) -> bytes:
         """What all of a file is once all is written that counts as not written yet."""
@@ -217,7 +231,7 @@ class FailingDisk(RecordedDisk):
         return data
 
     def _fadvise(self, file: int, *arguments: int) -> None:
-        if self._is_here(file):
+        if self._is_here(file) and not self.has_readers:
             self._drop(os.fstat(file).st_ino, 1.0)
         self._real["posix_fadvise"](file, *arguments)
 

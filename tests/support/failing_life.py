@@ -243,14 +243,30 @@ class Life:
         self.start()
         assert self.learner.ring.inserted == self.synced
 
+    def lose_cache_of_older_release(self) -> None:
+        """Lose what only memory has, while newer rows come to those of an older release."""
+        while len(self.history) < CAPACITY:
+            self.insert()
+        self.come_from_older_release()
+        for _ in range(self.chance.randint(0, 8)):
+            self.work()
+        self.learner.ring._syncer.extend()
+        for _ in range(self.chance.randint(1, 4)):
+            self.insert()
+        self.lose_cache()
+
     def restart_gateway(self) -> None:
         """Kill the one process that writes the replay, and start it again."""
         self.learner.kill()
+        self.disk.has_readers = True
         try:
             self.learner.open_ring()
         except ReplayRowsLostError:
+            self.disk.has_readers = False
             self.start()
             return
+        finally:
+            self.disk.has_readers = False
         assert self.learner.ring.inserted == len(self.history), "nothing is lost beneath readers"
         self._check()
 
@@ -361,8 +377,22 @@ class Life:
         """End as a command does that is asked to, and start again."""
         self.learner.ring.close()
         self.synced = len(self.history)
+        self.disk.note()
         self.start()
         assert self.learner.ring.inserted == self.synced
+
+    def fail_writing_back(self) -> None:
+        """Let the system fail to write pages back by itself, and kill the process that would have
+        been told at its next sync."""
+        self._work_until_it_fails()
+        self.disk.fail_writing_back()
+        self.restart()
+        for _ in range(self.chance.randint(0, 10)):
+            self.work()
+        if self.chance.random() < 0.5:
+            self.sync()
+            self.disk.drop_pages()
+            self.check_rows()
 
     def fail_sync(self) -> None:
         """Let a sync fail once and then succeed, with pages dropped before, between or later."""
@@ -508,10 +538,12 @@ FAULTS = (
     "restart_gateway",
     "kill_in_commit",
     "come_from_older_release",
+    "fail_writing_back",
     "fail_sync",
     "lie_and_fail",
     "lose_cache",
     "lose_cache_in_a_sync",
+    "lose_cache_of_older_release",
     "run_full",
     "fail_reads",
     "take_snapshot",

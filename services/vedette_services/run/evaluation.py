@@ -20,7 +20,7 @@ from vedette_rl.evaluation.video import EpisodeVideo, check_video_path, write_vi
 from vedette_rl.exported import PolicyFile, read_policy
 from vedette_services.config.parts import EvaluationConfig
 from vedette_services.host.env_workers import ProcessEnvs
-from vedette_services.run.finished import FinishedRun, build_greedy_policy
+from vedette_services.run.finished import FinishedRun
 
 _OTHER_EPISODES = 1_000_000
 """Added to the seed of a run's evaluations: the best model was selected by those episodes."""
@@ -61,8 +61,9 @@ def evaluate_run(
     if video is not None:
         check_video_path(video)
     run = FinishedRun.open(directory, allow_import)
+    run.check_imports("env", "agent")
     saved = run.load_model(checkpoint)
-    policy = build_greedy_policy(run.config, run.spaces)
+    policy = run.build_greedy_policy()
     policy.sync_model(saved.model)
     playing = Playing(run.config.env, run.config.evaluation, saved.meta)
     return playing.play(policy, saved.model.version, episodes, seed, video)

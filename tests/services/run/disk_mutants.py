@@ -89,6 +89,19 @@ MUTATIONS = {
         "        if self._checksums:",
         "floor = oldest\n        if False:",
     ),
+    "a recovery does not verify the rows that it keeps": Mutation(
+        _SYNCING,
+        "        if self._checksums:\n            overwritten",
+        "        if False:\n            overwritten",
+    ),
+    "after a failed sync what is whole is not brought to the disk": Mutation(
+        _SYNCING, "    _settle_failed_sync(directory, manifest)\n    return", "    return"
+    ),
+    "rows of a release without checksums count as broken": Mutation(
+        _CHECKSUMS,
+        "gap_begin, gap_end = oldest - oldest % self._block, first\n",
+        "pass\n",
+    ),
     "the floor is not kept": Mutation(
         _FILES, "_NUMBER.pack(floor), _FLOOR_AT)", "_NUMBER.pack(0), _FLOOR_AT)"
     ),

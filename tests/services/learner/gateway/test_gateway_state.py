@@ -596,3 +596,16 @@ def test_the_rate_of_a_manager_is_that_of_its_inserted_rows() -> None:
         state.acks_due(float(second), 0)
     [manager] = state.fleet.status(3.0)
     assert manager.samples_per_sec == 4.0
+
+
+def test_a_manager_of_a_later_epoch_is_told_of_once() -> None:
+    """As after the run was put back from an older copy."""
+    state = gateway()
+    for seq, epoch in enumerate((1, 4, 5)):
+        message = decode_up(batch_frames(seq))
+        assert isinstance(message, Batch)
+        take(state, [bytes(frame) for frame in encode(message._replace(epoch=epoch))])
+    (line,) = state.log_lines.waiting
+    assert line.level == "warning"
+    assert "manager m plays a model of epoch 4, and this run is at epoch 1" in line.text
+    assert state.ledger.accounting().inserted == 12  # its rows count all the same
