@@ -6,6 +6,7 @@
         disk.fail_syncs(2)          # the next two syncs of files give EIO, and of what was changed
                                     # since the last one, some pages are never written
         disk.lie(1)                 # the same of the next sync of a column, which succeeds
+        disk.lie_about("commits")   # the same of the next sync of this file
         disk.fail_writing_back()    # the system writes pages back by itself, and fails; a process
                                     # that opens the files later is told nothing
         disk.has_readers = True     # memory keeps what a reader has mapped, whatever is asked
@@ -45,6 +46,7 @@ class FailingDisk(RecordedDisk):
         self._unwritten: dict[int, dict[int, bytes]] = {}  # of files: pages that count as written
         self._failing_syncs = 0
         self._lying_syncs = 0
+        self._lying_names: set[str] = set()
         self._reads_fail = False
         self._full_at: int | None = None
         self.calls = 0
@@ -60,6 +62,10 @@ class FailingDisk(RecordedDisk):
     def lie(self, syncs: int) -> None:
         """Let the next syncs of columns say that they succeeded where they did not."""
         self._lying_syncs = syncs
+
+    def lie_about(self, name: str) -> None:
+        """Let the next sync of a file say that it succeeded where it did not."""
+        self._lying_names.add(name)
 
     def fail_reads(self, fail: bool) -> None:
         """Let reads of columns fail, or not."""
@@ -121,6 +127,9 @@ class FailingDisk(RecordedDisk):
     def _sync_file(self, number: int) -> None:
         lies = self._lying_syncs > 0 and self._is_column(number)
         self._lying_syncs -= lies
+        if (name := self._name_of(number)) in self._lying_names:
+            self._lying_names.remove(name)
+            lies = True
         if lies or self._failing_syncs:
             self._failing_syncs -= not lies
             self._lose_pages(number)
@@ -143,8 +152,11 @@ class FailingDisk(RecordedDisk):
                 unwritten[page] = content
 
     def _is_column(self, number: int) -> bool:
-        path = Path(f"/proc/self/fd/{self._files[number]}").readlink()
-        return path.name[:3].isdecimal() and path.suffix == ".bin"  # not a checkpoint's folder
+        name = self._name_of(number)
+        return name[:3].isdecimal() and name.endswith(".bin")  # not a checkpoint's folder
+
+    def _name_of(self, number: int) -> str:
+        return Path(f"/proc/self/fd/{self._files[number]}").readlink().name
 
     def _as_written(self, number: int) -> bytes:
         """What all of a file is once all is written that counts as not written yet."""

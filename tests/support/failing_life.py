@@ -7,6 +7,7 @@ Every row says which it is, so what is there can be held against what was done.
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -235,11 +236,23 @@ class Life:
         self.restart()
 
     def come_from_older_release(self) -> None:
-        """End in good order, and have a replay as releases without checksums wrote it."""
+        """End in good order, and have a replay as releases without checksums wrote it: alone, or
+        behind rows of one that has them."""
+        path = self.root / "replay" / "checksums.bin"
+        of_before = path.read_bytes()
+        is_alone = self.chance.random() < 0.5
+        for _ in range(0 if is_alone else 4):
+            self.insert()
         self.learner.ring.close()
         self.synced = len(self.history)
-        (self.root / "replay" / "checksums.bin").unlink()
-        self.disk.sync_folder(self.root / "replay")
+        if is_alone:
+            path.unlink()
+            self.disk.sync_folder(path.parent)
+        else:
+            with path.open("r+b") as file:
+                file.write(of_before)
+                file.flush()
+                os.fsync(file.fileno())
         self.start()
         assert self.learner.ring.inserted == self.synced
 
@@ -248,11 +261,16 @@ class Life:
         while len(self.history) < CAPACITY:
             self.insert()
         self.come_from_older_release()
-        for _ in range(self.chance.randint(0, 8)):
-            self.work()
-        self.learner.ring._syncer.extend()
-        for _ in range(self.chance.randint(1, 4)):
+        begun = len(self.history)
+        while len(self.history) - begun <= GUARD:
             self.insert()
+        self.lose_cache()
+
+    def lose_commit_of_end(self) -> None:
+        """End in good order on a disk that says so and has not written the last commit."""
+        self.disk.lie_about("commits")
+        self.learner.ring.close()
+        self.synced = len(self.history)
         self.lose_cache()
 
     def restart_gateway(self) -> None:
@@ -417,6 +435,25 @@ class Life:
         self._overwritten = len(self.history)
         self._go_on_after_failure()
 
+    def fail_beneath_readers(self) -> None:
+        """Let a sync succeed that has written little, and a later one fail; start the gateway again
+        beneath readers, whose maps keep what the disk has not."""
+        self.insert()
+        self.disk.lie(100)
+        self.sync()
+        self.disk.lie(0)
+        for _ in range(4):
+            self.insert()
+        self.disk.fail_syncs(1)
+        with contextlib.suppress(OSError):
+            self.sync()
+        self.disk.fail_syncs(0)
+        self.synced = self.saved = self.epoch = 0
+        self._overwritten = len(self.history) + block_entries(GUARD)
+        self.restart_gateway()
+        self.disk.drop_pages()
+        self.check_rows()
+
     def _work_until_it_fails(self) -> None:
         for _ in range(12):
             try:
@@ -454,6 +491,19 @@ class Life:
                 self.work()
                 if self.chance.random() < 0.2:
                     self.restart()
+        self.disk.fail_power_after(None)
+        self.lose_cache()
+
+    def lose_cache_after_a_failed_record(self) -> None:
+        """Let the sync of a record fail, and lose the cache where the next one is synced."""
+        self.work()
+        self.disk.fail_syncs(1)
+        with contextlib.suppress(OSError):
+            self.learner.ring._syncer.extend()
+        self.disk.fail_syncs(0)
+        self.disk.fail_power_after(self.chance.randint(2, 5))
+        with contextlib.suppress(PowerFailure):
+            self.restart()
         self.disk.fail_power_after(None)
         self.lose_cache()
 
@@ -541,9 +591,12 @@ FAULTS = (
     "fail_writing_back",
     "fail_sync",
     "lie_and_fail",
+    "fail_beneath_readers",
     "lose_cache",
     "lose_cache_in_a_sync",
     "lose_cache_of_older_release",
+    "lose_cache_after_a_failed_record",
+    "lose_commit_of_end",
     "run_full",
     "fail_reads",
     "take_snapshot",

@@ -196,9 +196,14 @@ class FinishedRun:
             ImportPermissionError, UsageError: as `check_imports`.
         """
         self.check_imports("agent")
-        return agent_kind(self.config.agent.name).build_policy(
-            self.config.agent, self.spaces, ranks=np.zeros(1), seed=self.config.seed
-        )
+        return build_greedy_policy(self.config, self.spaces)
+
+
+def build_greedy_policy(config: RunConfig, spaces: Spaces) -> Policy:
+    """Build the policy that evaluations of a run play; it has no model yet."""
+    return agent_kind(config.agent.name).build_policy(
+        config.agent, spaces, ranks=np.zeros(1), seed=config.seed
+    )
 
 
 def _check_modules(directory: Path, table: Table, parts: Collection[str]) -> None:
