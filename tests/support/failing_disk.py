@@ -7,11 +7,13 @@
                                     # since the last one, some pages are never written
         disk.lie(1)                 # the same of the next sync of a column, which succeeds
         disk.lie_about("commits")   # the same of the next sync of this file
+        disk.write_back_columns()   # the system writes columns back by itself
         disk.fail_writing_back()    # the system writes pages back by itself, and fails; a process
                                     # that opens the files later is told nothing
         disk.has_readers = True     # memory keeps what a reader has mapped, whatever is asked
         disk.drop_pages()           # memory lets go of such pages: what is read is the disk's
         disk.full_after(7)          # the seventh call from now that takes room gives ENOSPC
+        disk.fail_power_at("synced", 1)  # the power fails at the second sync of this file
         disk.fail_reads(True)       # reads of columns give EIO
         disk.copy_slowly(image)     # a copy that takes each file at another time
 
@@ -30,7 +32,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from power_failure import PAGE_BYTES, RecordedDisk
+from power_failure import PAGE_BYTES, PowerFailure, RecordedDisk
 
 
 class FailingDisk(RecordedDisk):
@@ -47,6 +49,7 @@ class FailingDisk(RecordedDisk):
         self._failing_syncs = 0
         self._lying_syncs = 0
         self._lying_names: set[str] = set()
+        self._power_at: tuple[str, int] | None = None
         self._reads_fail = False
         self._full_at: int | None = None
         self.calls = 0
@@ -67,6 +70,10 @@ class FailingDisk(RecordedDisk):
         """Let the next sync of a file say that it succeeded where it did not."""
         self._lying_names.add(name)
 
+    def fail_power_at(self, name: str, syncs: int) -> None:
+        """Let the power fail where a file is synced, after so many syncs of it."""
+        self._power_at = name, syncs
+
     def fail_reads(self, fail: bool) -> None:
         """Let reads of columns fail, or not."""
         self._reads_fail = fail
@@ -74,6 +81,12 @@ class FailingDisk(RecordedDisk):
     def full_after(self, calls: int | None) -> None:
         """Have no room from so many calls on; None: have room."""
         self._full_at = None if calls is None else self.calls + calls
+
+    def write_back_columns(self) -> None:
+        """Let the system write back all pages of columns, and of nothing else."""
+        for number in [number for number in self._files if self._is_column(number)]:
+            self._on_disk[number] = self._as_written(number)
+            self._later[number] = []
 
     def fail_writing_back(self) -> None:
         """Let the system fail to write back, by itself, some pages of columns."""
@@ -125,9 +138,15 @@ class FailingDisk(RecordedDisk):
         super().__exit__(kind, error, traceback)
 
     def _sync_file(self, number: int) -> None:
+        name = self._name_of(number)
+        if self._power_at is not None and name == self._power_at[0]:
+            syncs = self._power_at[1]
+            self._power_at = (name, syncs - 1) if syncs else None
+            if not syncs:
+                raise PowerFailure
         lies = self._lying_syncs > 0 and self._is_column(number)
         self._lying_syncs -= lies
-        if (name := self._name_of(number)) in self._lying_names:
+        if name in self._lying_names:
             self._lying_names.remove(name)
             lies = True
         if lies or self._failing_syncs:

@@ -264,6 +264,7 @@ class Life:
         begun = len(self.history)
         while len(self.history) - begun <= GUARD:
             self.insert()
+        self.disk.write_back_columns()
         self.lose_cache()
 
     def lose_commit_of_end(self) -> None:
@@ -495,16 +496,21 @@ class Life:
         self.lose_cache()
 
     def lose_cache_after_a_failed_record(self) -> None:
-        """Let the sync of a record fail, and lose the cache where the next one is synced."""
-        self.work()
+        """Let the sync of a record fail, and lose the cache where the next one is synced, which may
+        be torn then."""
+        self.insert()
+        self.sync()
+        if self.learner.ring._syncer._record._map.seq % 2:  # the next but one may be torn
+            self.insert()
+            self.sync()
+        self.insert()
         self.disk.fail_syncs(1)
         with contextlib.suppress(OSError):
             self.learner.ring._syncer.extend()
         self.disk.fail_syncs(0)
-        self.disk.fail_power_after(self.chance.randint(2, 5))
+        self.disk.fail_power_at("synced", 1)  # the first sync is that of the opened file
         with contextlib.suppress(PowerFailure):
             self.restart()
-        self.disk.fail_power_after(None)
         self.lose_cache()
 
     def run_full(self) -> None:

@@ -15,6 +15,7 @@ from vedette_rl.replay import commits
 from vedette_rl.replay.manifest import SharedSpec
 from vedette_rl.replay.rows import Rows
 from vedette_rl.replay.syncing import RingSyncer
+from vedette_rl.storage import latest_value
 
 
 class Kind(NamedTuple):
@@ -45,8 +46,9 @@ KINDS = {
 }
 
 
-STAMP_MAX_BYTES = 7888
-"""Head and value of the second slot of ``synced`` lie in two pages, which a lost cache may tear."""
+HEADER_BYTES = 4032
+"""Of the records of commits: head and value of the first slot lie in two pages, which a lost cache
+may tear."""
 
 
 class Machine:
@@ -55,8 +57,9 @@ class Machine:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.starts = 1
         monkeypatch.setattr(commits, "boot_id", lambda: self.starts.to_bytes(16, "big"))
-        monkeypatch.setattr(commits, "STAMP_MAX_BYTES", STAMP_MAX_BYTES)
-        monkeypatch.setattr(commits, "COMMIT_MAX_BYTES", STAMP_MAX_BYTES + commits._RECORD.size)
+        monkeypatch.setattr(commits, "STAMP_MAX_BYTES", 8192)
+        monkeypatch.setattr(commits, "COMMIT_MAX_BYTES", 8192 + commits._RECORD.size)
+        monkeypatch.setattr(latest_value, "HEADER_BYTES", HEADER_BYTES)
         monkeypatch.setattr(RingSyncer, "start", lambda *_: None)
 
 

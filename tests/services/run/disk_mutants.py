@@ -165,6 +165,11 @@ MUTATIONS = {
     "calculated checksums count before the disk has them": Mutation(
         _CHECKSUMS, "            self.sync()  # before they count as known\n", ""
     ),
+    "a lost cache may forget which rows have no checksums": Mutation(
+        _CHECKSUMS,
+        "            self.sync()  # else a lost cache",
+        "            pass  # else a lost cache",
+    ),
     "a replay is closed before it is synced": Mutation(
         _RING,
         "self._syncer.sync_columns()  # before the commit",
