@@ -208,8 +208,8 @@ class _Purge:
 
 
 _END_BYTES = 8 << 20
-"""The end of a large file that is read first: some ten thousand records, so that of a curve which is
-not among them the last value counts as unknown."""
+"""The end of a large file that is read first: some ten thousand records. The last value of a curve
+which is not among them counts as unknown."""
 
 _PIECE_BYTES = 1 << 20
 
