@@ -7,7 +7,7 @@
                                     # since the last one, some pages are never written
         disk.lie(1)                 # the same of the next sync of a column, which succeeds
         disk.lie_about("commits")   # the same of the next sync of this file
-        disk.write_back_columns()   # the system writes columns back by itself
+        disk.write_back("commits")  # the system writes this file back by itself
         disk.fail_writing_back()    # the system writes pages back by itself, and fails; a process
                                     # that opens the files later is told nothing
         disk.has_readers = True     # memory keeps what a reader has mapped, whatever is asked
@@ -28,6 +28,7 @@ import io
 import os
 import random
 from collections.abc import Callable
+from fnmatch import fnmatch
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -82,11 +83,14 @@ class FailingDisk(RecordedDisk):
         """Have no room from so many calls on; None: have room."""
         self._full_at = None if calls is None else self.calls + calls
 
-    def write_back_columns(self) -> None:
-        """Let the system write back all pages of columns, and of nothing else."""
-        for number in [number for number in self._files if self._is_column(number)]:
-            self._on_disk[number] = self._as_written(number)
-            self._later[number] = []
+    def write_back(self, names: str, *, but: str = "") -> None:
+        """Let the system write back, by itself, all pages of files with such names."""
+        self.note()  # it knows all files then
+        for number in self._on_disk:
+            name = self._name_of(number)
+            if fnmatch(name, names) and name != but:
+                self._on_disk[number] = self._as_written(number)
+                self._later[number] = []
 
     def fail_writing_back(self) -> None:
         """Let the system fail to write back, by itself, some pages of columns."""

@@ -221,17 +221,17 @@ class GatewayState:
             self.rejections.add("credit", f"manager {manager} sends more than it may")
 
     def _log_behind(self, batch: Batch) -> None:
-        """Log, once for each epoch, that a manager plays a model of a later one than this learner's.
+        """Log, once for each epoch, that a manager plays a model of a later one than this run's.
 
         It is a manager's claim, so nothing else follows from it.
         """
         self._behind = self.position.epoch
         self.log_lines.add(
             "warning",
-            f"manager {batch.manager} plays a model of epoch {batch.epoch}, and this run is at epoch "
-            f"{self.position.epoch}: it was put back from an older copy, or another learner of it "
-            f"runs; managers follow this one after a minute without the other, those of an earlier "
-            "release and of the C client once they are started again",
+            f"manager {batch.manager} plays a model of epoch {batch.epoch}, and this run is at "
+            f"epoch {self.position.epoch}: it was put back from an older copy, or another learner "
+            "of it runs; managers follow this one after a minute without the other, those of an "
+            "earlier release and of the C client once they are started again",
         )
 
     def _is_limit_reached(self, now: float) -> bool:
