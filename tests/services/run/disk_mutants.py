@@ -15,7 +15,7 @@ sys.path.append(str(Path(__file__).parents[2] / "support"))  # where this runs a
 from mutation import Mutation
 
 _REPEATS = 3  # searches, each from another seed on
-_SEEDS_MAX = 300
+_SEEDS_MAX = 500
 
 _SYNCING = "vedette_rl.replay.syncing"
 _CHECKSUMS = "vedette_rl.replay.checksums"
