@@ -162,9 +162,6 @@ MUTATIONS = {
     "missing checksums are not calculated": Mutation(
         _CHECKSUMS, "while begin < min(below, end):", "while False:"
     ),
-    "calculated checksums count before the disk has them": Mutation(
-        _CHECKSUMS, "            self.sync()  # before they count as known\n", ""
-    ),
     "a lost cache may forget which rows have no checksums": Mutation(
         _CHECKSUMS,
         "            self.sync()  # else a lost cache",
