@@ -47,7 +47,7 @@ from vedette_services.errors import ServicesError, UsageError, foreign_error_mes
 from vedette_services.host.processes import Interrupts
 from vedette_services.host.system import vedette_version
 from vedette_services.run.evaluation import read_evaluation
-from vedette_services.run.finished import FinishedRun, build_greedy_policy
+from vedette_services.run.finished import FinishedRun
 from vedette_services.run.outcome import read_summary
 
 LOW_RETURN_EPISODES_MAX = 100
@@ -197,7 +197,7 @@ def _of_run(
 ) -> Demonstrator:
     run = FinishedRun.open(directory, allow_import)
     saved = run.load_model(checkpoint)
-    policy = build_greedy_policy(run.config, run.spaces)
+    policy = run.build_greedy_policy()
     policy.sync_model(saved.model)
     about = {
         "agent": run.config.agent.name,
@@ -205,7 +205,8 @@ def _of_run(
         "model_version": saved.model.version,
         "seed": run.config.seed,
     }
-    return Demonstrator(name, _acting(name, policy, run.spaces), about, run.config.env)
+    act = _acting(name, policy, run.spaces)
+    return Demonstrator(name, act, about, run.config.env, run.may_make_environment)
 
 
 def _of_file(name: str, path: Path, allow_import: Collection[str]) -> Demonstrator:
@@ -331,7 +332,8 @@ def collect(
         config: the environment, without what only training wants; frames are stored unstacked.
         demonstrator: None: the person alone.
         keyboard: None: no person acts.
-        allow_import: packages from which `config` may import, as `make_env` takes them.
+        allow_import: packages from which `config` may import, as `make_env` takes them; None: all,
+            or those of the demonstrator where it is its own environment.
         say: takes a line for each episode; about 100 lines where a policy plays more.
 
     Raises:
@@ -344,6 +346,8 @@ def collect(
         raise ValueError("somebody must play: a demonstrator, a person, or both")
     require_minari("collect")
     place = DataSetPlace.of(out)
+    if allow_import is None and demonstrator is not None and config is demonstrator.env:
+        allow_import = demonstrator.allow_import
     config = config.for_evaluation()
     environment = _PlayedEnvironment(config, demonstrator, keyboard, allow_import)
     about = _about(config, demonstrator, keyboard, selection)

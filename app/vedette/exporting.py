@@ -20,7 +20,6 @@ from vedette_rl.core.columns import SOURCE
 from vedette_rl.datasets.data_sets import MINARI
 from vedette_rl.datasets.minari import missing_packages, write_minari
 from vedette_rl.envs.config import EnvConfig
-from vedette_rl.envs.make import environment_action_space, environment_own_spaces
 from vedette_rl.exported import PolicyFile, write_numpy, write_safetensors
 from vedette_rl.replay.config import ACTORS
 from vedette_rl.replay.export import LiveRows
@@ -166,9 +165,9 @@ def export_policy(
 
 def policy_of(run: FinishedRun, kept: SavedModel, env: EnvConfig | None = None) -> PolicyFile:
     """The policy of a run's model, as a file would hold it."""
+    run.check_imports("agent")
     meta = {"env": run.config.env.id, "played": run.played(env), **kept.meta}
-    spaces = environment_own_spaces(run.config.env)
-    return PolicyFile(run.config.agent, spaces, kept.model, meta)
+    return PolicyFile(run.config.agent, run.own_spaces, kept.model, meta)
 
 
 def _write_onnx(path: Path, policy: PolicyFile) -> None:
@@ -213,6 +212,8 @@ def _why_no_replay(run: FinishedRun) -> str:
 def _write_minari(run: FinishedRun, out: Path) -> int:
     require_minari("--format minari")
     place = DataSetPlace.of(str(out))
+    if not run.config.env.is_declared:  # it is made
+        run.check_imports("env")
     with LiveRows(run.replay) as rows, replacing(place.path) as aside:
         data = place.make(aside)
         about = _about(run, rows)
@@ -286,5 +287,5 @@ def _first_action(run: FinishedRun, rows: LiveRows) -> NDArray[np.int64] | None:
     """Return the environment's first discrete action, from 0 in the replay; None if it is 0."""
     if rows.dtype["action"].base != np.int64:  # not discrete
         return None
-    start = np.asarray(getattr(environment_action_space(run.config.env), "start", 0), np.int64)
+    start = np.asarray(getattr(run.own_spaces.action, "start", 0), np.int64)
     return start if start.any() else None

@@ -111,7 +111,7 @@ def push_policy(
 
     if target.revision is not None:
         raise UsageError(f"{repository}: a push makes a revision; leave @{target.revision} out")
-    FinishedRun.open(run, allow_import)
+    FinishedRun.open(run, allow_import).check_imports("env", "agent")
     if not get_token():
         raise HubError(target.name, "there is no token to push with", _LOG_IN)
     with tempfile.TemporaryDirectory() as place:

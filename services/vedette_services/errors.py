@@ -9,7 +9,7 @@
     │   │   ├── SettingError           a key of the configuration, with the fix
     │   │   │   └── AddressError       a host and port
     │   │   ├── ManySettingsError      several of them, a line each
-    │   │   └── NewerRunError          a newer version has written a run
+    │   │   └── NewerRunError          a run has settings that are not known here
     │   ├── KeysError                  key files that are missing, broken, or open to others
     │   ├── RunInUseError              another learner runs in a run directory
     │   ├── NotARunError               a folder that holds no run
@@ -219,21 +219,31 @@ class AddressError(SettingError):
 
 
 class NewerRunError(ConfigError):
-    """A newer version of Vedette has written a run.
+    """A run's configuration has settings that this version of Vedette does not know.
 
     Args:
         saved: the run's configuration.
         unknown: its keys that are not known here.
-        theirs, here: versions; "" where one is not known.
+        theirs: the version that started the run last; "" where that is not recorded.
+        here: this version; "" where it is not known.
+        is_newer: `theirs` is later than `here`.
     """
 
-    def __init__(self, saved: Path, unknown: Sequence[str], theirs: str, here: str) -> None:
-        made_by = f"{theirs}; " if theirs and theirs != here else ""
-        which = f"vedette {theirs}" if made_by else "that version"
-        super().__init__(
-            f"{saved}: made by a newer version of vedette ({made_by}{here or 'the one'} here does "
-            f"not know {', '.join(unknown)}); install {which}, or take out what you wrote yourself"
-        )
+    def __init__(
+        self, saved: Path, unknown: Sequence[str], theirs: str, here: str, *, is_newer: bool
+    ) -> None:
+        keys = ", ".join(unknown)
+        ours = f"vedette {here}".rstrip()
+        if is_newer:
+            why = f"made by a newer version of vedette ({theirs}; {here} here does not know {keys})"
+            fix = f"install vedette {theirs}"
+        else:
+            known = "it is not recorded which version started this run last"
+            if theirs:
+                known = f"vedette {theirs} started this run last"
+            why = f"{ours} here does not know {keys}, and {known}"
+            fix = "take out what you wrote yourself, or install the version that wrote it"
+        super().__init__(f"{saved}: {why}; {fix}")
         self.saved = saved
         self.unknown = tuple(unknown)
 

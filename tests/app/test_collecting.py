@@ -42,6 +42,7 @@ from vedette_rl.storage import atomic_files, system
 from vedette_services.config import RunConfig
 from vedette_services.errors import ServicesError, UsageError
 from vedette_services.run.directory import RunDirectory
+from vedette_services.run.finished import FinishedRun
 from vedette_services.run.sources import open_sources
 
 minari = pytest.importorskip("minari")
@@ -388,7 +389,8 @@ def test_the_environment_of_a_run_with_declared_spaces_is_not_made(
     spaces = environment_spaces(config.env)
     agent = agent_kind("dqn").build_agent(config.agent, spaces, device="cpu", seed=0)
     saved = SimpleNamespace(model=agent.model_info())
-    run = SimpleNamespace(config=config, spaces=spaces, load_model=lambda checkpoint: saved)
+    run = FinishedRun(tmp_path, config)
+    monkeypatch.setattr(FinishedRun, "load_model", lambda self, checkpoint: saved)
     monkeypatch.setattr(collecting.FinishedRun, "open", lambda directory, allow_import: run)
     env = configuration().env
     found = collect(

@@ -195,7 +195,7 @@ def test_a_minari_dataset_of_declared_spaces_needs_no_environment(
     declared = config.model_copy(update={"env": EnvConfig.model_validate(env)})
     write_config(declared, tmp_path / "run" / "config.toml")
     how = (tmp_path / "run", "--what", "replay", "--format", "minari", "--out", tmp_path / "told")
-    status, said = exported(capsys, *how, "--allow-import", "no_such_module")
+    status, said = exported(capsys, *how)
     assert status == 0, said
     dataset = minari.MinariDataset(tmp_path / "told")
     assert dataset.total_steps == 100

@@ -50,6 +50,15 @@ def test_no_port_of_the_learner_is_open_to_every_pod() -> None:
     assert ports == {"5555", "metrics"}
 
 
+def test_a_hung_process_makes_the_learner_unready_and_restarts_no_pod() -> None:
+    (learner,) = (m for m in manifests(_text("learner.yaml")) if m["kind"] == "StatefulSet")
+    container = learner["spec"]["template"]["spec"]["containers"][0]
+    assert "--alive" in container["livenessProbe"]["exec"]["command"]
+    assert "--alive" not in container["readinessProbe"]["exec"]["command"]
+    (service,) = manifests(_text("service.yaml"))
+    assert service["spec"]["publishNotReadyAddresses"] is True  # actors reach one that is unready
+
+
 def _text(file: str) -> str:
     return (PLACE / file).read_text()
 

@@ -6,8 +6,14 @@
         disk.fail_syncs(2)          # the next two syncs of files give EIO, and of what was changed
                                     # since the last one, some pages are never written
         disk.lie(1)                 # the same of the next sync of a column, which succeeds
+        disk.lie_about("commits")   # the same of the next sync of this file
+        disk.write_back("commits")  # the system writes this file back by itself
+        disk.fail_writing_back()    # the system writes pages back by itself, and fails; a process
+                                    # that opens the files later is told nothing
+        disk.has_readers = True     # memory keeps what a reader has mapped, whatever is asked
         disk.drop_pages()           # memory lets go of such pages: what is read is the disk's
         disk.full_after(7)          # the seventh call from now that takes room gives ENOSPC
+        disk.fail_power_at("synced", 1)  # the power fails at the second sync of this file
         disk.fail_reads(True)       # reads of columns give EIO
         disk.copy_slowly(image)     # a copy that takes each file at another time
 
@@ -22,11 +28,12 @@ import io
 import os
 import random
 from collections.abc import Callable
+from fnmatch import fnmatch
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from power_failure import PAGE_BYTES, RecordedDisk
+from power_failure import PAGE_BYTES, PowerFailure, RecordedDisk
 
 
 class FailingDisk(RecordedDisk):
@@ -34,6 +41,7 @@ class FailingDisk(RecordedDisk):
 
     Attributes:
         calls: how many calls took room.
+        has_readers: another process has mapped all files, so that no page can be forgotten.
     """
 
     def __init__(self, root: Path, chance: random.Random) -> None:
@@ -41,9 +49,12 @@ class FailingDisk(RecordedDisk):
         self._unwritten: dict[int, dict[int, bytes]] = {}  # of files: pages that count as written
         self._failing_syncs = 0
         self._lying_syncs = 0
+        self._lying_names: set[str] = set()
+        self._power_at: tuple[str, int] | None = None
         self._reads_fail = False
         self._full_at: int | None = None
         self.calls = 0
+        self.has_readers = False
         self._real: dict[str, Callable[..., Any]] = {}
 
     # What a test asks for
@@ -56,6 +67,14 @@ class FailingDisk(RecordedDisk):
         """Let the next syncs of columns say that they succeeded where they did not."""
         self._lying_syncs = syncs
 
+    def lie_about(self, name: str) -> None:
+        """Let the next sync of a file say that it succeeded where it did not."""
+        self._lying_names.add(name)
+
+    def fail_power_at(self, name: str, syncs: int) -> None:
+        """Let the power fail where a file is synced, after so many syncs of it."""
+        self._power_at = name, syncs
+
     def fail_reads(self, fail: bool) -> None:
         """Let reads of columns fail, or not."""
         self._reads_fail = fail
@@ -63,6 +82,20 @@ class FailingDisk(RecordedDisk):
     def full_after(self, calls: int | None) -> None:
         """Have no room from so many calls on; None: have room."""
         self._full_at = None if calls is None else self.calls + calls
+
+    def write_back(self, names: str, *, but: str = "") -> None:
+        """Let the system write back, by itself, all pages of files with such names."""
+        self.note()  # it knows all files then
+        for number in self._on_disk:
+            name = self._name_of(number)
+            if fnmatch(name, names) and name != but:
+                self._on_disk[number] = self._as_written(number)
+                self._later[number] = []
+
+    def fail_writing_back(self) -> None:
+        """Let the system fail to write back, by itself, some pages of columns."""
+        for number in [number for number in self._files if self._is_column(number)]:
+            self._lose_pages(number)
 
     def drop_pages(self) -> None:
         """Let memory drop pages whose write has failed."""
@@ -109,18 +142,20 @@ class FailingDisk(RecordedDisk):
         super().__exit__(kind, error, traceback)
 
     def _sync_file(self, number: int) -> None:
-        now = self._read(number)
-        unwritten = self._unwritten.setdefault(number, {})
+        name = self._name_of(number)
+        if self._power_at is not None and name == self._power_at[0]:
+            syncs = self._power_at[1]
+            self._power_at = (name, syncs - 1) if syncs else None
+            if not syncs:
+                raise PowerFailure
         lies = self._lying_syncs > 0 and self._is_column(number)
         self._lying_syncs -= lies
+        if name in self._lying_names:
+            self._lying_names.remove(name)
+            lies = True
         if lies or self._failing_syncs:
             self._failing_syncs -= not lies
-            before = self._on_disk.get(number, b"")
-            for page in range(-(-len(now) // PAGE_BYTES)):
-                content = _page(now, page)
-                # Some pages were written before the one that failed.
-                if content != _page(before, page) and self._chance.random() < 0.8:
-                    unwritten[page] = content
+            self._lose_pages(number)
             self._on_disk[number] = self._as_written(number)
             if lies:
                 return
@@ -129,8 +164,22 @@ class FailingDisk(RecordedDisk):
         self._later[number] = []
         self.meanwhile()
 
+    def _lose_pages(self, number: int) -> None:
+        """Fail to write what was changed; some pages were written before the one that failed."""
+        now = self._read(number)
+        before = self._on_disk.get(number, b"")
+        unwritten = self._unwritten.setdefault(number, {})
+        for page in range(-(-len(now) // PAGE_BYTES)):
+            content = _page(now, page)
+            if content != _page(before, page) and self._chance.random() < 0.8:
+                unwritten[page] = content
+
     def _is_column(self, number: int) -> bool:
-        return Path(f"/proc/self/fd/{self._files[number]}").readlink().name[:3].isdecimal()
+        name = self._name_of(number)
+        return name[:3].isdecimal() and name.endswith(".bin")  # not a checkpoint's folder
+
+    def _name_of(self, number: int) -> str:
+        return Path(f"/proc/self/fd/{self._files[number]}").readlink().name
 
     def _as_written(self, number: int) -> bytes:
         """What all of a file is once all is written that counts as not written yet."""
@@ -217,7 +266,7 @@ class FailingDisk(RecordedDisk):
         return data
 
     def _fadvise(self, file: int, *arguments: int) -> None:
-        if self._is_here(file):
+        if self._is_here(file) and not self.has_readers:
             self._drop(os.fstat(file).st_ino, 1.0)
         self._real["posix_fadvise"](file, *arguments)
 

@@ -7,6 +7,7 @@ Every row says which it is, so what is there can be held against what was done.
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -235,22 +236,64 @@ class Life:
         self.restart()
 
     def come_from_older_release(self) -> None:
-        """End in good order, and have a replay as releases without checksums wrote it."""
+        """End in good order, and have a replay as releases without checksums wrote it: alone, or
+        behind rows of one that has them."""
+        path = self.root / "replay" / "checksums.bin"
+        of_before = path.read_bytes()
+        is_alone = self.chance.random() < 0.5
+        for _ in range(0 if is_alone else 4):
+            self.insert()
         self.learner.ring.close()
         self.synced = len(self.history)
-        (self.root / "replay" / "checksums.bin").unlink()
-        self.disk.sync_folder(self.root / "replay")
+        if is_alone:
+            path.unlink()
+            self.disk.sync_folder(path.parent)
+        else:
+            with path.open("r+b") as file:
+                file.write(of_before)
+                file.flush()
+                os.fsync(file.fileno())
         self.start()
         assert self.learner.ring.inserted == self.synced
+
+    def lose_cache_behind_older_release(self) -> None:
+        """Lose all but the last commit of what only memory has, behind rows of an older release."""
+        self.fail_beneath_readers()  # so that no row is old enough to be overwritten
+        self.come_from_older_release()
+        self.insert()
+        self.disk.write_back("commits")
+        self.lose_cache()
+
+    def lose_cache_of_older_release(self) -> None:
+        """Lose what only memory has, while newer rows come to those of an older release."""
+        while len(self.history) < CAPACITY:
+            self.insert()
+        self.come_from_older_release()
+        begun = len(self.history)
+        while len(self.history) - begun <= GUARD:
+            self.insert()
+        self.disk.write_back("*.bin", but="checksums.bin")
+        self.lose_cache()
+
+    def lose_commit_of_end(self) -> None:
+        """End in good order on a disk that says so and has not written the last commit."""
+        self.disk.lie_about("commits")
+        self.learner.ring.close()
+        self.synced = len(self.history)
+        self.lose_cache()
 
     def restart_gateway(self) -> None:
         """Kill the one process that writes the replay, and start it again."""
         self.learner.kill()
+        self.disk.has_readers = True
         try:
             self.learner.open_ring()
         except ReplayRowsLostError:
+            self.disk.has_readers = False
             self.start()
             return
+        finally:
+            self.disk.has_readers = False
         assert self.learner.ring.inserted == len(self.history), "nothing is lost beneath readers"
         self._check()
 
@@ -361,8 +404,22 @@ class Life:
         """End as a command does that is asked to, and start again."""
         self.learner.ring.close()
         self.synced = len(self.history)
+        self.disk.note()
         self.start()
         assert self.learner.ring.inserted == self.synced
+
+    def fail_writing_back(self) -> None:
+        """Let the system fail to write pages back by itself, and kill the process that would have
+        been told at its next sync."""
+        self._work_until_it_fails()
+        self.disk.fail_writing_back()
+        self.restart()
+        for _ in range(self.chance.randint(0, 10)):
+            self.work()
+        if self.chance.random() < 0.5:
+            self.sync()
+            self.disk.drop_pages()
+            self.check_rows()
 
     def fail_sync(self) -> None:
         """Let a sync fail once and then succeed, with pages dropped before, between or later."""
@@ -386,6 +443,25 @@ class Life:
         self.synced = self.saved = self.epoch = 0
         self._overwritten = len(self.history)
         self._go_on_after_failure()
+
+    def fail_beneath_readers(self) -> None:
+        """Let a sync succeed that has written little, and a later one fail; start the gateway again
+        beneath readers, whose maps keep what the disk has not."""
+        self.insert()
+        self.disk.lie(100)
+        self.sync()
+        self.disk.lie(0)
+        for _ in range(4):
+            self.insert()
+        self.disk.fail_syncs(1)
+        with contextlib.suppress(OSError):
+            self.sync()
+        self.disk.fail_syncs(0)
+        self.synced = self.saved = self.epoch = 0
+        self._overwritten = len(self.history) + block_entries(GUARD)
+        self.restart_gateway()
+        self.disk.drop_pages()
+        self.check_rows()
 
     def _work_until_it_fails(self) -> None:
         for _ in range(12):
@@ -425,6 +501,24 @@ class Life:
                 if self.chance.random() < 0.2:
                     self.restart()
         self.disk.fail_power_after(None)
+        self.lose_cache()
+
+    def lose_cache_after_a_failed_record(self) -> None:
+        """Let the sync of a record fail, and lose the cache where the next one is synced, which may
+        be torn then."""
+        self.insert()
+        self.sync()
+        if self.learner.ring._syncer._record._map.seq % 2:  # the next but one may be torn
+            self.insert()
+            self.sync()
+        self.insert()
+        self.disk.fail_syncs(1)
+        with contextlib.suppress(OSError):
+            self.learner.ring._syncer.extend()
+        self.disk.fail_syncs(0)
+        self.disk.fail_power_at("synced", 1)  # the first sync is that of the opened file
+        with contextlib.suppress(PowerFailure):
+            self.restart()
         self.lose_cache()
 
     def run_full(self) -> None:
@@ -508,10 +602,16 @@ FAULTS = (
     "restart_gateway",
     "kill_in_commit",
     "come_from_older_release",
+    "fail_writing_back",
     "fail_sync",
     "lie_and_fail",
+    "fail_beneath_readers",
     "lose_cache",
     "lose_cache_in_a_sync",
+    "lose_cache_of_older_release",
+    "lose_cache_behind_older_release",
+    "lose_cache_after_a_failed_record",
+    "lose_commit_of_end",
     "run_full",
     "fail_reads",
     "take_snapshot",

@@ -15,6 +15,7 @@ from vedette_rl.replay import commits
 from vedette_rl.replay.manifest import SharedSpec
 from vedette_rl.replay.rows import Rows
 from vedette_rl.replay.syncing import RingSyncer
+from vedette_rl.storage import latest_value
 
 
 class Kind(NamedTuple):
@@ -45,6 +46,11 @@ KINDS = {
 }
 
 
+HEADER_BYTES = 4032
+"""Of the records of commits: head and value of the first slot lie in two pages, which a lost cache
+may tear."""
+
+
 class Machine:
     """A machine that starts again, on which rings are synced when a test says so."""
 
@@ -53,6 +59,7 @@ class Machine:
         monkeypatch.setattr(commits, "boot_id", lambda: self.starts.to_bytes(16, "big"))
         monkeypatch.setattr(commits, "STAMP_MAX_BYTES", 8192)
         monkeypatch.setattr(commits, "COMMIT_MAX_BYTES", 8192 + commits._RECORD.size)
+        monkeypatch.setattr(latest_value, "HEADER_BYTES", HEADER_BYTES)
         monkeypatch.setattr(RingSyncer, "start", lambda *_: None)
 
 

@@ -75,7 +75,8 @@ def _cells(run: RunOverview) -> tuple[str, ...]:
     from vedette_rl.number_format import format_clock, format_number, format_time
 
     return (
-        *(run.state, run.agent or "-", run.env or "-"),
+        f"{run.state} on {run.host}" if run.host and run.state == "running" else run.state,
+        *(run.agent or "-", run.env or "-"),
         format_number(run.last_return, 1),
         format_number(run.best_return, 1),
         format_number(run.env_steps),

@@ -41,6 +41,14 @@ def status(
             "the learner hears of it.",
         ),
     ] = None,
+    alive: Annotated[
+        bool,
+        typer.Option(
+            "--alive",
+            help="Status 1 only if nothing but a new start helps: no answer, or the supervisor, "
+            "which starts the other processes again, is hung.",
+        ),
+    ] = False,
     timeout: Annotated[
         float, typer.Option(min=0.1, metavar="S", help="Seconds to wait at most.")
     ] = 5.0,
@@ -70,9 +78,12 @@ def status(
                 _refuse_silence(asker, timeout)
                 return
             answered = _print_status(answer, manager, run, as_json=as_json)
-            if asker.end and not as_json:
-                say(asker.end)
+            if said := "" if as_json else asker.end or asker.place:
+                say(said)
             if not watch:
+                hung = answered.heartbeat.processes
+                if alive and "supervisor" not in hung:
+                    return
                 if answered.heartbeat.hung and manager is None and not asker.end:
                     raise HungError(answered.heartbeat.reason)
                 return

@@ -188,8 +188,8 @@ def read_policy(path: str | Path, *, allow_import: Allowed = False) -> PolicyFil
         first = e.errors(include_url=False)[0]
         key = ".".join(map(str, first["loc"]))
         if first["type"] == "extra_forbidden":
-            why = f"made by a newer version of vedette: agent.{key} is not known here"
-            raise PolicyFileError(path, f"{why}: install that version") from e
+            why = f"agent.{key} is not known here: a newer version of vedette, or of its own agent"
+            raise PolicyFileError(path, f"{why}, wrote it: install that version") from e
         raise PolicyFileError(path, f"its agent's {key}: {first['msg']}") from e
     except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as e:
         raise PolicyFileError(path, f"it is torn or foreign ({e})") from e

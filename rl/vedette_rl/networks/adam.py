@@ -91,6 +91,9 @@ class VectorAdam:
         self._no, self._yes = torch.zeros((), device=device), torch.ones((), device=device)
         self._square = torch.zeros((), device=device)  # of the last gradient's norm
         self._typical = torch.zeros((), device=device)  # norm; 0: not known yet
+        # The smallest and the largest norm of the first steps, which nothing limits yet.
+        self._lowest = torch.full((), math.inf, device=device)
+        self._highest = torch.zeros((), device=device)
         self._limit = torch.full((), max_grad_norm or math.inf, device=device)
         self._opt_steps = torch.zeros((), device=device)  # of the agent, where a schedule counts
         # AdamW's decay would move these, which have no gradient.
@@ -140,10 +143,30 @@ class VectorAdam:
     def count(self) -> None:
         """The rest of `step`: count it, and tidy up now and then."""
         self._steps += 1
+        if self._steps <= _NORM_INTERVAL:
+            self._note_first_norm()
         if self._steps % _NORM_INTERVAL == 0:
             self._follow_norm()
         if self._steps % _SWEEP_INTERVAL == 0:
             self._flush_negligible()
+
+    @torch.no_grad()
+    def _note_first_norm(self) -> None:
+        """Note the norm of one of the first steps. Behind the last of them, begin Adam's moments
+        anew if one of the norms is beyond the limit that the others give: a broken sample that was
+        stored before the training would leave moments with which all others stand still."""
+        norm = self._square.sqrt()
+        counts = norm < _NORM_MAX
+        self._lowest.copy_(torch.where(counts, self._lowest.minimum(norm), self._lowest))
+        self._highest.copy_(torch.where(counts, self._highest.maximum(norm), self._highest))
+        if self._steps == _NORM_INTERVAL:
+            limit = (_OUTLIER * self._lowest).clamp(min=_ALWAYS)
+            largest = self._highest.clamp(max=self._max_grad_norm or math.inf)
+            kept = torch.where(largest > limit, self._no, self._yes)
+            for moment in self._tensors.moments:
+                moment.mul_(kept)
+            # `_follow_norm` takes this for the last norm, which may be a broken one
+            self._square.copy_(torch.where(norm > limit, self._lowest.square(), self._square))
 
     @torch.no_grad()
     def _follow_norm(self) -> None:

@@ -12,9 +12,10 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import tensorboard.compat.proto.event_pb2 as events  # type: ignore[import-untyped]  # ships no types
 import tensorboard.compat.proto.summary_pb2 as summaries  # type: ignore[import-untyped]  # likewise
@@ -34,7 +35,7 @@ from tensorboard.summary.writer.record_writer import (  # type: ignore[import-un
 from vedette_rl.core import Record
 from vedette_rl.recording.file_recorder import FileRecorder
 from vedette_rl.storage.atomic_files import replacing
-from vedette_rl.storage.regular_files import read_bytes
+from vedette_rl.storage.regular_files import open_regular
 
 _files = itertools.count()
 
@@ -123,7 +124,8 @@ class PurgeResult:
 def purge_events(directory: str | Path, after: int, concerns: Callable[[str], bool]) -> PurgeResult:
     """Remove events whose step is higher than `after` and whose names are all of concern.
 
-    A file that is changed is replaced at once by what stays of it; others are left alone.
+    A file that is changed is replaced at once by what stays of it; others are left alone. Steps
+    grow within a file, so of a large one whose end has nothing to remove no more is read.
 
     Args:
         directory: the folder of event files; it may be missing.
@@ -133,30 +135,103 @@ def purge_events(directory: str | Path, after: int, concerns: Callable[[str], bo
     Raises:
         OSError: a file cannot be read or replaced.
     """
-    removed = 0
-    last_other_step = 0
-    last = dict[str, float]()
+    purge = _Purge(after, concerns)
     for path in sorted(Path(directory).glob("events.out.tfevents.*")):
-        data = read_bytes(path)
-        kept = []
-        dropped = 0
-        for record in iterate_records(data):
-            event = parse_event(record)
-            names = [] if event is None else [value.tag for value in event.summary.value]
-            if not names or not all(concerns(name) for name in names):
-                last_other_step = max(last_other_step, event.step if names else 0)
-                if names:
-                    last.update((value.tag, value.simple_value) for value in event.summary.value)
-            elif event.step > after:
-                dropped += 1
-                continue
-            kept.append(record)
-        if dropped:
-            with replacing(path) as aside:
-                aside.write_bytes(b"".join(kept))
-                os.utime(aside, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
-        removed += dropped
-    return PurgeResult(removed, last_other_step, last)
+        with open_regular(path) as file:
+            if not purge.take_end(file):
+                purge.take_whole(file, path)
+    return PurgeResult(purge.removed, purge.last_other_step, purge.last_other_values)
+
+
+class _Purge:
+    """A purge of one file after the other, the oldest first.
+
+    Args:
+        after, concerns: as of `purge_events`.
+    """
+
+    def __init__(self, after: int, concerns: Callable[[str], bool]) -> None:
+        self._after = after
+        self._concerns = concerns
+        self.removed = 0
+        self.last_other_step = 0
+        self.last_other_values = dict[str, float]()
+
+    def take_end(self, file: BinaryIO) -> bool:
+        """Take the end of a large file; False if all of it has to be read."""
+        size = os.fstat(file.fileno()).st_size
+        if size <= _END_BYTES:
+            return False
+        file.seek(size - _END_BYTES)
+        end = file.read(_END_BYTES)
+        found = list(map(parse_event, iterate_records(end[find_record(end) :])))
+        steps = [event.step for event in found if self._is_concerned(event)]
+        if not steps or max(steps) > self._after:
+            return False
+        for event in found:
+            self._note_other(event)
+        return True
+
+    def take_whole(self, file: BinaryIO, path: Path) -> None:
+        """Take a file record by record, and replace it if some of them go."""
+        file.seek(0)
+        with ExitStack() as held:
+            kept: BinaryIO | None = None
+            read_bytes = 0
+            for record in _stream_records(file):
+                event = parse_event(record)
+                if self._is_concerned(event) and event.step > self._after:
+                    self.removed += 1
+                    if kept is None:
+                        aside = held.enter_context(replacing(path))
+                        kept = held.enter_context(aside.open("wb"))
+                        _copy_head(path, kept, read_bytes)
+                else:
+                    self._note_other(event)
+                    if kept is not None:
+                        kept.write(record)
+                read_bytes += len(record)
+            if kept is not None:
+                kept.flush()
+                times = os.fstat(file.fileno())
+                os.utime(kept.fileno(), ns=(times.st_atime_ns, times.st_mtime_ns))
+
+    def _is_concerned(self, event: Any) -> bool:  # an untyped Event, or None
+        names = [] if event is None else [value.tag for value in event.summary.value]
+        return bool(names) and all(map(self._concerns, names))
+
+    def _note_other(self, event: Any) -> None:  # likewise
+        if event is None or not event.summary.value or self._is_concerned(event):
+            return
+        self.last_other_step = max(self.last_other_step, event.step)
+        self.last_other_values.update((one.tag, one.simple_value) for one in event.summary.value)
+
+
+_END_BYTES = 8 << 20
+"""The end of a large file that is read first: some ten thousand records. The last value of a curve
+which is not among them counts as unknown."""
+
+_PIECE_BYTES = 1 << 20
+
+
+def _stream_records(file: BinaryIO) -> Iterator[bytes]:
+    """Read the records of `iterate_records` one by one."""
+    left = os.fstat(file.fileno()).st_size
+    while left >= _LENGTH_BYTES:
+        head = file.read(_LENGTH_BYTES)
+        rest = int.from_bytes(head[:8], "little") + _CHECKSUM_BYTES
+        left -= _LENGTH_BYTES + rest
+        if left < 0:
+            return
+        yield head + file.read(rest)
+
+
+def _copy_head(path: Path, to: BinaryIO, count: int) -> None:
+    """Copy the first bytes of a file."""
+    with path.open("rb") as file:
+        while count and (piece := file.read(min(count, _PIECE_BYTES))):
+            to.write(piece)
+            count -= len(piece)
 
 
 def iterate_records(data: bytes) -> Iterator[bytes]:

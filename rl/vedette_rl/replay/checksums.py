@@ -384,9 +384,12 @@ class RingChecksums:
             oldest: the first of each that are kept.
         """
         views = [memoryview(one)[ring_files.PAGE_BYTES :] for one in maps]
+        gaps = [ring.gap for ring in self._rings]
         for ring, count, first in zip(self._rings, counts, oldest, strict=False):
             ring.begin(views[: len(ring.files)], count, first)
             views = views[len(ring.files) :]
+        if gaps != [ring.gap for ring in self._rings]:
+            self.sync()  # else a lost cache leaves rows that seem to have other checksums
 
     def add(self, *counts: int) -> None:
         """Add the rows and shared entries up to these numbers, before their commit."""

@@ -69,6 +69,10 @@ REPORT_EVERY_S = 0.5
 REPORT_UNANSWERED_S = 1.5  # without an ack since the last one: reports do not pile up at a learner
 DRAIN_S = 10.0
 
+FOLLOW_S = 60.0
+"""A learner with an older epoch of the run is followed once no other was heard of for so long. One
+that was replaced has stopped by then; one of a run that was put back from an older copy goes on."""
+
 
 class ManagerState:
     """Events in, instructions out. Times are the caller's `now`, in seconds.
@@ -121,6 +125,9 @@ class ManagerState:
         self._run: Run | None = None
         # An earlier start of the run, whose actors continue: their batches still belong to it.
         self._played_too: Run | None = None
+        # What a learner with an older epoch has announced, while no newer one is heard of.
+        self._older: Run | None = None
+        self._older_since = now
         self._step_timeout_s = 0.0  # of the run
         self._window: Window | None = None  # of the run
         self._first_actor: int | None = None  # its number; None: no ack since the run was announced
@@ -183,8 +190,15 @@ class ManagerState:
         if old is None or run.run_id != old.run_id:
             return self._play(run, now)
         if run.epoch < old.epoch:
-            text = f"a learner announces epoch {run.epoch} of a run that is at {old.epoch}: ignored"
+            if self._older is None:
+                self._older_since = now
+            self._older = run
+            text = (
+                f"a learner announces epoch {run.epoch} of a run that is at {old.epoch}: ignored "
+                f"unless no other is heard of for {FOLLOW_S:g} s"
+            )
             return self._log.log("warning", "epoch", text, now)
+        self._older = None
         if (run.epoch, run.learner) == (old.epoch, old.learner):
             return []
         if can_continue(run, old):
@@ -194,6 +208,31 @@ class ManagerState:
             back = self._log.log("info", "back", text, now)
             return [*back, *self._evaluation.continue_run(run), *self.send_report(now)]
         return self._play(run, now)
+
+    def _follow_older(self, ack: Ack, now: float) -> list[Instruction]:
+        """Follow the learner of an older epoch, once it has long been the only one."""
+        run = self._run
+        older = self._older
+        if run is None or older is None or ack.run_id != run.run_id:
+            return []
+        if ack.epoch >= run.epoch:
+            self._older = None
+            return []
+        is_it = (ack.epoch, ack.learner) == (older.epoch, older.learner)
+        if not is_it or now - self._older_since < FOLLOW_S:
+            return []
+        self._older = None
+        text = (
+            f"no other learner was heard of for {FOLLOW_S:g} s: following epoch {older.epoch} of "
+            f"the run, which was at {run.epoch}; it was put back from an older copy"
+        )
+        done: list[Instruction] = [WriteLog("warning", text)]
+        if not can_continue(older, run):
+            return [*done, *self._play(older, now)]
+        self._run = older
+        self._played_too = None
+        done += self._store(lambda: self._models.begin_run(older, now), now)
+        return [*done, *self._evaluation.continue_run(older), *self.send_report(now)]
 
     def _play(self, run: Run, now: float) -> list[Instruction]:
         """Play a run that is new here, or has other settings now: earlier actors end first."""
@@ -248,6 +287,10 @@ class ManagerState:
         return done
 
     def _on_ack(self, ack: Ack, now: float) -> list[Instruction]:
+        followed = self._follow_older(ack, now)
+        return followed if self._done else [*followed, *self._take_ack(ack, now)]
+
+    def _take_ack(self, ack: Ack, now: float) -> list[Instruction]:
         window = self._window
         run = self._run
         # Of a run, or a start of the learner, that was not announced to us: it is starting, or we

@@ -60,10 +60,12 @@ class ImportingPart:
     """A part of a configuration that imports something.
 
     Args:
+        part: the table that it is in.
         names: every ``module:Name`` in it.
         content: all that decides what it executes, as JSON.
     """
 
+    part: str
     names: tuple[str, ...]
     content: str
 
@@ -82,13 +84,14 @@ def importing_parts(config: Mapping[str, Any]) -> Iterator[ImportingPart]:
     env = config.get("env")
     if isinstance(env, Mapping) and (names := tuple(env_names(env))):
         executed = [env.get("id"), env.get("kwargs") or {}, list(wrapper_calls(env))]
-        yield ImportingPart(names, _json("env", executed))
+        yield ImportingPart("env", names, _json("env", executed))
     for part in ("agent", "replay"):  # a custom replay gets the texts of its arguments
         names = tuple(imported_names({part: config.get(part)}))
         if names:
-            yield ImportingPart(names, _json(part, sorted(_texts(config[part]))))
-    for name in imported_names({part: config.get(part) for part in ("actors", "learner")}):
-        yield ImportingPart((name,), _json("other", name))
+            yield ImportingPart(part, names, _json(part, sorted(_texts(config[part]))))
+    for part in ("actors", "learner"):
+        for name in imported_names({part: config.get(part)}):
+            yield ImportingPart(part, (name,), _json("other", name))
 
 
 def check_run_imports(
@@ -96,6 +99,7 @@ def check_run_imports(
     config: Mapping[str, Any],
     allow_import: Collection[str] = (),
     typed: Collection[str] = (),
+    parts: Collection[str] | None = None,
 ) -> None:
     """Refuse what a run's own configuration imports without permission; nothing is imported.
 
@@ -104,11 +108,14 @@ def check_run_imports(
         config: as its file has it.
         allow_import: the packages of `--allow-import`.
         typed: every ``module:Name`` that the user typed in this command.
+        parts: the tables of which something will be imported; None: all.
 
     Raises:
         ImportPermissionError: names the first, and the fix.
     """
     for part in importing_parts(config):
+        if parts is not None and part.part not in parts:
+            continue
         asked = [
             name
             for name in part.names

@@ -25,6 +25,7 @@ from vedette_rl.agents.registry import BUILT_IN, agent_kind
 from vedette_rl.core.agent_config import AgentConfig
 from vedette_rl.envs.config import UNNAMED, EnvConfig
 from vedette_rl.errors import UnknownAgentError
+from vedette_rl.import_by_name import is_import_name
 from vedette_rl.settings.key_suggestions import KnownKeys, unknown_key
 from vedette_rl.settings.part import known_keys
 from vedette_rl.storage.regular_files import check_depth, read_text
@@ -176,19 +177,20 @@ def load_config(
 def read_config(path: Path, *, allow_import: Collection[str] | None = None) -> RunConfig:
     """Read a saved configuration: whole, and touched by no preset and no variable.
 
-    Reading imports the agent that it names.
+    Reading imports the agent that it names, and nothing else.
 
     Args:
-        allow_import: the packages that it may import, whoever has begun the run; None: the caller
-            has asked for permission before.
+        allow_import: the packages from which that agent may be, whoever has begun the run; None:
+            the caller has asked for permission before.
 
     Raises:
         SettingError: it is not readable, or not ours.
-        ImportPermissionError: it imports what nobody has allowed.
+        ImportPermissionError: its agent is one that nobody has allowed.
     """
     table = _read_saved(path)
-    if allow_import is not None:
-        check_run_imports(path.parent, table, allow_import)
+    named = _table(table, "agent").get("name")
+    if allow_import is not None and isinstance(named, str) and is_import_name(named):
+        check_run_imports(path.parent, table, allow_import, parts=("agent",))
     try:
         return config_from_table(table)
     except (SettingError, ManySettingsError) as e:

@@ -1,4 +1,4 @@
-"""Tells a run that a newer release wrote from one with a mistyped key."""
+"""Tells a run with settings of a newer release from one with a mistyped key."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ _PROVENANCE_MAX_BYTES = 4 << 20  # of 500 starts: less than 1 MiB
 
 
 def check_release(saved: Path, errors: Sequence[SettingError]) -> None:
-    """Refuse a run's saved configuration as a newer release's if that is what is wrong with it.
+    """Refuse a run's saved configuration as another release's if that is what is wrong with it.
 
-    A release writes every key that it knows, so a key that is not known is a newer one's, unless
-    an older release was the last to start the run. So is any value, if a newer one was the last.
+    A release writes every key that it knows, so a key that is not known is a newer one's, or was
+    written by hand, unless an older release was the last to start the run. Where a newer one was
+    the last, every value that is wrong is its.
 
     Args:
         saved: the file.
         errors: what is wrong with the configuration, with where it comes from.
 
     Raises:
-        NewerRunError: names the keys, and the release that is needed.
+        NewerRunError: names the keys, and the release that is needed, as far as that is known.
     """
     wrong = [error for error in errors if error.source == str(saved)]
     here = vedette_version()
@@ -36,7 +37,7 @@ def check_release(saved: Path, errors: Sequence[SettingError]) -> None:
     is_older = bool(theirs and here) and _number(theirs) < _number(here)
     unknown = [error.key for error in wrong if is_newer or error.why == UNKNOWN_KEY]
     if unknown and not is_older:
-        raise NewerRunError(saved, unknown, theirs, here)
+        raise NewerRunError(saved, unknown, theirs, here, is_newer=is_newer)
 
 
 def last_release(provenance: Path) -> str:

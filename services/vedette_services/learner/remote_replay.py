@@ -57,6 +57,7 @@ from vedette_services.run.replay_layout import make_run_limiter, replay_director
 from vedette_services.run.sources import describe_sources, with_shares
 from vedette_services.run.start_plan import StartPlan
 from vedette_services.run.status_files import StatusReader
+from vedette_services.status.rate_meter import OPT_STEPS_S, RateMeter
 from vedette_services.status.records import StatusRecordWriter, TrainerStatus
 from vedette_services.status.schema import decode
 from vedette_services.status.status import Rates, Status, Time
@@ -164,6 +165,8 @@ class RemoteReplay:
         self.address = address
         self._spaces = plan.spaces
         self._began = time.monotonic()
+        self._opt_rate = RateMeter(OPT_STEPS_S)
+        self._opt_rate.update(0, self._began)
         self._room = DiskRoom(RunDirectory(plan.out))
         self._pid = os.getpid()
         self._next_tick = self._wait_s = 0.0
@@ -477,14 +480,18 @@ class RemoteReplay:
             self._status_record.write(self._learning)
 
     def _now(self, **changed: str) -> TrainerStatus:
-        seconds = time.monotonic() - self._began
+        now = time.monotonic()
+        seconds = now - self._began
         learning = self._learning
         done = learning.opt_steps - self._first_batch
         return replace(
             learning,
-            disk=self._room.measure(time.monotonic()),
+            disk=self._room.measure(now),
             seconds=seconds,
-            rates=Rates(opt_steps_per_sec=done / seconds),
+            rates=Rates(
+                opt_steps_per_sec=self._opt_rate.update(done, now),
+                opt_steps_per_sec_mean=done / seconds,
+            ),
             time=Time(seconds - self._wait_s, 0.0, self._wait_s, seconds),
             **changed,  # type: ignore[arg-type]  # its text fields
         )

@@ -48,6 +48,10 @@ YIELD_S = 60.0
 YIELD_STILL_S = 10.0
 """One that stands still for so long has seen that it was replaced, and has stopped."""
 
+SEEN_S = 60.0
+"""To those who only show a run, an owner whose record is no older lives. The record's time is that
+of another clock, so this decides nothing else."""
+
 _RELEASED = "released"
 _WIDTH = 64
 
@@ -130,6 +134,28 @@ def this_boot() -> str:
     return boot.hex() if any(boot) else ""
 
 
+@dataclass(frozen=True, slots=True)
+class SeenOwner:
+    """An owner of which this host knows by its record alone, and when that moved.
+
+    Args:
+        age_s: seconds since then, by two hosts' clocks.
+    """
+
+    owner: Owner
+    age_s: float
+
+    @property
+    def lives(self) -> bool:
+        """True if its record moved a short time ago."""
+        return abs(self.age_s) < SEEN_S
+
+    def __str__(self) -> str:
+        return (
+            f"running on {self.owner.host} (as its record of {max(0.0, self.age_s):.0f} s ago says)"
+        )
+
+
 class ClaimRecord:
     """``RUN/claim``: one line, which its owner overwrites in place, so that other hosts see it move
     without a name that they may have cached."""
@@ -145,6 +171,17 @@ class ClaimRecord:
                 return file.read(_WIDTH).decode("ascii", "replace").strip()
         except OSError:
             return ""
+
+    def age_s(self, now: float) -> float | None:
+        """Return for how many seconds it has not moved; None where there is none.
+
+        Args:
+            now: this host's time of day; that of the record is the other's.
+        """
+        try:
+            return now - self.path.stat().st_mtime
+        except OSError:
+            return None
 
     def make(self, owner: Owner) -> None:
         """Write the first record of an owner; the file need not exist.

@@ -41,6 +41,7 @@ from vedette_services.run.claim import (
     ClaimRecord,
     ClaimWatch,
     Owner,
+    SeenOwner,
 )
 from vedette_services.run.hold import ClaimKeeper, RunHold
 from vedette_services.run.limiter_record import LimiterRecord
@@ -320,8 +321,11 @@ class RunDirectory:
         self.check_held()
         replace_or_overwrite(self._identity_file, json_text(asdict(identity)))
 
-    def check_free(self, wait_s: float = _CHECK_WAIT_S) -> None:
+    def check_free(self, wait_s: float = _CHECK_WAIT_S) -> bool:
         """Check that no learner runs here, without taking the lock or changing anything.
+
+        Returns:
+            False where its file system keeps no locks, so that this says nothing.
 
         Raises:
             RunInUseError: one still runs after `wait_s`.
@@ -329,10 +333,10 @@ class RunDirectory:
         try:
             file = open_regular(self._lock_file)
         except OSError:  # it was never locked, or the start will raise the error
-            return
+            return True
         with file:
             # Shared, so that two checks at once both succeed.
-            self._wait_for_lock(file.fileno(), wait_s, shared=True)
+            return self._wait_for_lock(file.fileno(), wait_s, shared=True)
 
     def lock(self, stop: Stop = _never) -> None:
         """Take the lock for this process until it ends, and claim the run; waits for a predecessor
@@ -446,6 +450,27 @@ class RunDirectory:
         if owner is None or owner.is_here:
             return None
         return None if self._claim_record.is_released(owner) else owner
+
+    def find_seen_owner(self, now: float, *, locks: bool = True) -> SeenOwner | None:
+        """Return the owner that has not released the run, where its lock, which seems to be free,
+        says nothing of it: another machine's, or where locks are not kept. It may have been killed.
+
+        Args:
+            now: the time of day.
+            locks: the file system keeps locks.
+        """
+        try:
+            owner = self._read_owner()
+        except (NotARunError, SettingError):
+            return None
+        if owner is None or owner.has_ended or self._claim_record.is_released(owner):
+            return None
+        try:
+            is_known = locks and owner.would_hold_lock(self.root)
+        except OSError:
+            return None
+        age_s = self._claim_record.age_s(now)
+        return None if is_known or age_s is None else SeenOwner(owner, age_s)
 
     def unseen_owner(self, timeout_s: float) -> Owner | None:
         """Return the run's owner if it lives though its lock seems to be free; else None.

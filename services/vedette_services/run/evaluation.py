@@ -65,6 +65,7 @@ def evaluate_run(
     if video is not None:
         check_video_path(video)
     run = FinishedRun.open(directory, allow_import)
+    run.check_imports("env", "agent")
     saved = run.load_model(checkpoint)
 
     def make_policy(spaces: Spaces) -> Policy:

@@ -6,17 +6,19 @@ import math
 import time
 from collections.abc import Mapping
 from contextlib import closing, suppress
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from vedette_protocol.foreign_text import printable
+from vedette_rl.number_format import format_duration
 from vedette_rl.storage.regular_files import read_bytes
 from vedette_services.config.loading import read_toml
-from vedette_services.errors import NotARunError, RunInUseError, SettingError
+from vedette_services.errors import AddressError, NotARunError, RunInUseError, SettingError
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import ClientKeys
 from vedette_services.run.active_time import run_seconds, start_spans
+from vedette_services.run.claim import SeenOwner
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import RunEvent, read_events
 from vedette_services.run.learner_location import LearnerLocation
@@ -45,6 +47,7 @@ class RunOverview:
         began_s: the first start, in seconds since 1970.
         commit: of the user's project at the last start, with a ``+`` if files differed.
         tags, note: what somebody has noted (`vedette_services.run.notes`).
+        host: where it runs, if that is known from the record of a learner of another host alone.
     """
 
     run: str
@@ -59,6 +62,7 @@ class RunOverview:
     commit: str
     tags: tuple[str, ...] = ()
     note: str = ""
+    host: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as JSON has it."""
@@ -72,7 +76,10 @@ def read_overview(directory: Path) -> RunOverview:
         config = read_toml(run.config_file)
     except SettingError:
         config = {}
-    starts, running = read_provenance(run), is_running(run)
+    starts = read_provenance(run)
+    running = is_running(run)
+    seen = seen_elsewhere(run)
+    notes = read_notes(directory)
     events = list[RunEvent]()
     with suppress(OSError):
         events, _ = read_events(run.events_file)
@@ -89,7 +96,9 @@ def read_overview(directory: Path) -> RunOverview:
         run_seconds(spans, summary),
         starts[0].began_s if starts else (events[0].time_s if events else None),
         starts[-1].code if starts else "",
-        *astuple(read_notes(directory)),
+        notes.tags,
+        notes.note,
+        seen.owner.host if seen is not None and seen.lives else "",
     )
 
 
@@ -101,17 +110,31 @@ def _text(config: Mapping[str, Any], part: str, key: str) -> str:
 def is_running(run: RunDirectory) -> bool:
     """Return True if a learner runs in a directory, or where its lock cannot be asked.
 
-    One that only answers late managers, after the end of the run, does not count.
+    Where locks say nothing of another host, its record does. A learner that only answers late
+    managers, after the end of the run, does not count.
     """
     try:
-        run.check_free(wait_s=0.0)
+        is_locked = run.check_free(wait_s=0.0)
+        seen = run.find_seen_owner(time.time(), locks=is_locked)
+        is_free = seen is None or not seen.lives
     except (RunInUseError, OSError):
+        is_free = False
+    if not is_free:
         summary = read_summary(run.root)
         starts = read_provenance(run)
         began_s = starts[-1].began_s if starts else math.inf
         is_new = (summary.time_s or 0.0) < began_s
         return is_new or not summary.exit_reason or bool(summary.waits)
     return False
+
+
+def seen_elsewhere(run: RunDirectory) -> SeenOwner | None:
+    """Return the learner that has not released a run, where only its record tells of it: it runs on
+    another host, or was killed there. None where the lock tells."""
+    try:
+        return run.find_seen_owner(time.time(), locks=run.check_free(wait_s=0.0))
+    except (RunInUseError, OSError):
+        return None
 
 
 def _ended_state(run: RunDirectory, summary: Status) -> str:
@@ -132,6 +155,11 @@ def describe_end(directory: Path, what: str = "run") -> str:
     state = _ended_state(run, summary)
     if state in ("killed", "failed"):
         resumes = describe_resume_point(directory)
+        if state == "killed" and (seen := seen_elsewhere(run)) is not None:
+            still = (
+                f"that on {seen.owner.host} has moved no record for {format_duration(seen.age_s)}"
+            )
+            return f"no learner runs: {still}; {resumes}"
         return f"no learner runs: it {'failed' if state == 'failed' else 'was killed'}; {resumes}"
     if state == "new":
         return "no learner runs, and none has trained"
@@ -168,6 +196,15 @@ class RunStatus:
         return "" if is_running(self._run) else describe_end(self._directory)
 
     @property
+    def place(self) -> str:
+        """A sentence on the other host that the learner runs on, where only its record tells that
+        it does; else ""."""
+        seen = seen_elsewhere(self._run)
+        if seen is None or not seen.lives or not is_running(self._run):
+            return ""
+        return f"{seen}{'' if self.address else '; this is what it wrote last'}"
+
+    @property
     def silence_reason(self) -> str:
         """Why the learner does not answer, as its supervisor has just written; "" if that is not
         known."""
@@ -186,13 +223,19 @@ class RunStatus:
 
         Raises:
             RefusedError: the learner does not let us in.
-            AddressError: it listens on another host alone.
+            AddressError: it listens on another host alone, and its lock is that host's too.
         """
         deadline = time.monotonic() + timeout_s
         while is_running(self._run) and not self._run.identity().in_process:
             location = LearnerLocation.read(self._run)
             if location is not None:
-                self._connect(location.address_from_here())
+                try:
+                    address = location.address_from_here()
+                except AddressError:
+                    if seen_elsewhere(self._run) is None:
+                        raise
+                    break  # what it has written is here
+                self._connect(address)
                 assert self._client is not None  # it has just been made
                 return self._client.ask_json(max(_POLL_S, deadline - time.monotonic()))
             if time.monotonic() >= deadline:

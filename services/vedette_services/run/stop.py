@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import time
 from pathlib import Path
 
 from vedette_services.errors import NotARunError, RunInUseError, ServicesError, UsageError
@@ -27,6 +28,9 @@ def stop_run(directory: Path, timeout_s: float) -> bool:
         raise NotARunError(directory, "run.json")
     holder = run.holder()
     if holder is None:
+        seen = run.find_seen_owner(time.time(), locks=run.check_free(wait_s=0.0))
+        if seen is not None and seen.lives:
+            raise UsageError(f"{directory}: its learner is {seen.owner}, {seen}; stop it there")
         return False
     pid, host = holder
     if host != socket.gethostname():

@@ -44,7 +44,7 @@ class StatusClient:
 
     def __init__(self, address: Address, keys: ClientKeys | None = None) -> None:
         self.address = address
-        self.end = ""
+        self.end = self.place = ""
         self.silence_reason = ""
         first, *others = address.resolved()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()

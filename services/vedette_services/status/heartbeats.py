@@ -189,6 +189,7 @@ class Liveness:
             Heartbeats(
                 **{f"{name}_s": age for name, age in ages.items()},
                 hung=len(hung),
+                processes=", ".join(one.process for one in hung),
                 reason="; ".join(map(str, hung)),
             ),
             standstills,

@@ -158,15 +158,20 @@ class Rates(Part):
     """Samples and optimization steps per second, and their ratio."""
 
     samples_per_sec: float | None = gauge(
-        "samples inserted", "1/s", "samples_per_sec", chart=_PER_SECOND, label="samples"
+        "samples inserted, of the last 5 s",
+        "1/s",
+        "samples_per_sec",
+        chart=_PER_SECOND,
+        label="samples",
     )
     opt_steps_per_sec: float | None = gauge(
-        "optimization steps of this epoch",
+        "optimization steps, of the last 10 s",
         "1/s",
         "opt_steps_per_sec",
         chart=_PER_SECOND,
         label="optimization steps",
     )
+    opt_steps_per_sec_mean: float | None = gauge("optimization steps, mean of this epoch", "1/s")
     samples_per_opt_step: float | None = gauge(
         "samples inserted per optimization step",
         "",
@@ -365,14 +370,15 @@ class HostLoad(Part):
 
 @dataclass(frozen=True, slots=True)
 class Heartbeats(Part):
-    """Signs of life of the learner's processes. `reason`: which are hung and what holds them, or
-    ""."""
+    """Signs of life of the learner's processes. `processes`: which are hung, or ""; `reason`: what
+    holds them."""
 
     trainer_s: float | None = gauge("since the trainer's loop came round", "s")
     gateway_s: float | None = gauge("since the gateway's loop came round", "s")
     evaluator_s: float | None = gauge("since the evaluator's loop came round", "s")
     supervisor_s: float | None = gauge("since the supervisor's loop came round", "s")
     hung: Count = gauge("processes that stand still longer than they rightly may", default=0)
+    processes: str = ""
     reason: str = ""
 
 

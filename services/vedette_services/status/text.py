@@ -280,7 +280,7 @@ def final_report_lines(status: Status) -> list[str]:
     def per_second(count: int | None) -> str:
         return f"{(count or 0) / duration_s if duration_s > 0 else 0.0:.1f}"
 
-    opts = status.rates.opt_steps_per_sec or 0.0
+    opts = status.rates.opt_steps_per_sec_mean or 0.0
     actors = [
         f"{manager.id}/{actor.id}, {actor.env_steps}, {per_second(actor.env_steps)}, "
         f"{duration_s:.1f} s"

@@ -4,7 +4,9 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +18,11 @@ from vedette.cli.status import _watch
 from vedette.live import View
 from vedette_services.errors import SettingError
 from vedette_services.net.addresses import Address
+from vedette_services.run import directory
+from vedette_services.run.claim import ClaimRecord, Owner
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.finding import find_runs
-from vedette_services.run.learner_location import publish_location
+from vedette_services.run.learner_location import LearnerLocation, publish_location
 from vedette_services.run.overview import RunStatus
 from vedette_services.run.provenance import Start
 
@@ -178,6 +182,55 @@ def test_a_run_of_another_host_is_not_stopped_from_here(
         2,
         f"vedette: {run.root}: its learner is process {process.pid} on far-away; stop it there\n",
     )
+
+
+def claim_elsewhere(run: RunDirectory, *, age_s: float) -> None:
+    """Have a learner of another host, whose lock is not seen here, move its record so long ago."""
+    identity = json.loads((run.root / "run.json").read_text())
+    owner = Owner("0123", "far-away", 77, boot="another", namespace="another")
+    (run.root / "run.json").write_text(json.dumps({**identity, "owner": asdict(owner)}))
+    ClaimRecord(run.root / "claim").make(owner)
+    moved = time.time() - age_s
+    os.utime(run.root / "claim", (moved, moved))
+
+
+@pytest.mark.parametrize("locks", [True, False])
+def test_a_run_of_another_host_that_shares_no_locks_is_running_there(
+    vedette: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, locks: bool
+) -> None:
+    monkeypatch.setattr(directory, "lock_file", lambda file, *, shared=False: locks)
+    run = make_run(tmp_path / "runs" / "one", opt_steps=60)
+    (run.root / "lock").touch()
+    claim_elsewhere(run, age_s=4.2)
+    there = "running on far-away (as its record of 4 s ago says)"
+    listed = json.loads(vedette("runs", "--json")[1])
+    assert (listed["state"], listed["host"]) == ("running", "far-away")
+    assert "running on far-away" in vedette("runs")[1]
+    location = LearnerLocation("127.0.0.1:5555", "127.0.0.1:5555", "far-away", 77, 0.0)
+    run.location_file.write_text(json.dumps(asdict(location)))
+    status, text = vedette("status", run.root)
+    assert (status, text.splitlines()[-1]) == (0, f"{there}; this is what it wrote last")
+    stopped = f"{run.root}: its learner is process 77 on far-away, {there}; stop it there"
+    assert vedette("stop", run.root) == (2, f"vedette: {stopped}\n")
+
+
+@pytest.mark.parametrize("age_s", [3600.0, -3600.0, None])
+def test_a_learner_of_another_host_that_has_ended_is_not_running_there(
+    vedette: Run, tmp_path: Path, age_s: float | None
+) -> None:
+    run = make_run(tmp_path / "runs" / "one", opt_steps=60)
+    claim_elsewhere(run, age_s=age_s or 0.0)
+    if age_s is None:
+        owner = run.identity().owner
+        assert owner is not None
+        ClaimRecord(run.root / "claim").release(owner)
+    listed = json.loads(vedette("runs", "--json")[1])
+    assert (listed["state"], listed["host"]) == ("killed", "")
+    status, text = vedette("status", run.root)
+    assert status == 0
+    still = "no learner runs: that on far-away has moved no record for 1:00:00 h; there is no"
+    assert (still in text) == (age_s == 3600.0)
+    assert vedette("stop", run.root)[0] == 0
 
 
 def test_a_process_that_does_not_hold_the_lock_gets_no_signal(

@@ -13,11 +13,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from configurations import configured
 from run_directories import write_best_model
 from small_runs import config_of, trained
 
+from vedette_rl.replay.ring import RingWriter
 from vedette_services.config import import_permission, write_config
 
 Run = Callable[..., tuple[int, str]]
@@ -68,7 +70,6 @@ def commands(run: Path) -> list[list[object]]:
         ["eval", run, "--checkpoint", "latest"],
         ["collect", "--policy", run, "--out", out],
         *(["export", run, "--format", name, "--out", out] for name in ("numpy", "safetensors")),
-        ["export", run, "--what", "replay", "--format", "npz", "--out", out],
         ["push", run, "me/mine", "--out", out],
         ["run", "--in-process", "--out", run],
         ["run", run / "config.toml", "--in-process", "--out", out],
@@ -99,6 +100,29 @@ def test_no_command_executes_what_a_run_names(
         assert (status, text.count("\n")) == (2, 1), text
         assert "--allow-import" in text
         assert "there is no record here that you began such a run" in text
+
+
+@pytest.mark.parametrize("case", ["discrete", "continuous", "agent"])
+def test_the_export_of_a_replay_asks_for_what_it_imports(
+    vedette: Run, tmp_path: Path, whole_run: Path, marker: Path, case: str
+) -> None:
+    """The environment is made for the first of its discrete actions, and for nothing else."""
+    run = changed(whole_run, tmp_path / "run", "guest_env:make")
+    if case == "agent":
+        config = run / "config.toml"
+        config.write_text(config.read_text().replace('"dqn"', '"guest_env:make"'))
+    (tmp_path / "guest_env.py").write_text(MODULE.format(marker=str(marker)))
+    action = "f4" if case == "continuous" else "i8"
+    ring = RingWriter.open(run / "replay", np.dtype([("action", action)]), 10, run_id="r")
+    ring.append({"action": np.arange(3).astype(action)}, 3)
+    ring.commit()
+    ring.close()
+    asked = ("export", run, "--what", "replay", "--format", "npz", "--out", tmp_path / "out.npz")
+    status, text = vedette(*asked)
+    assert not marker.exists()
+    assert (status, "--allow-import guest_env" in text) == (
+        (0, False) if case == "continuous" else (2, True)
+    )
 
 
 def test_with_permission_the_module_of_the_current_folder_is_imported(

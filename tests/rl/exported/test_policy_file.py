@@ -201,7 +201,7 @@ def test_a_file_imports_no_module_that_it_names(tmp_path: Path) -> None:
     ("changes", "said"),
     [
         ({"format_version": 2}, r"made by a newer version of vedette \(its format is 2"),
-        ({"agent": {"dreams": 3}}, "made by a newer version of vedette: agent.dreams is not known"),
+        ({"agent": {"dreams": 3}}, "agent.dreams is not known here: a newer version"),
         ({"agent": {"hidden_sizes": "wide"}}, "its agent's hidden_sizes"),
     ],
 )

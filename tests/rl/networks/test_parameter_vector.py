@@ -203,6 +203,15 @@ def test_a_broken_sample_drawn_again_and_again_does_not_end_what_others_teach(
     assert all(moment.isfinite().all() for moment in state["exp_avg_sq"].values())
 
 
+@pytest.mark.parametrize("steps", [(0, 400), (4,), (9, 20)])
+def test_a_broken_sample_among_the_first_does_not_either(steps: tuple[int, ...]) -> None:
+    """Before the tenth step nothing is typical."""
+    torch.manual_seed(0)
+    network = Mlp(MlpSizes((3, 16, 1)))
+    adam = VectorAdam(ParameterVector(network, learns=True), learning_rate=3e-3)
+    assert a_fit(adam, network, 1000, dict.fromkeys(steps, 1e12)) < 0.12
+
+
 @pytest.mark.parametrize("fused", [True, False])
 def test_a_gradient_that_is_no_number_moves_nothing(
     monkeypatch: pytest.MonkeyPatch, fused: bool

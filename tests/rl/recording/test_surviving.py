@@ -2,6 +2,7 @@
 
 import errno
 import struct
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from vedette_rl.core import Record, Recorder
 from vedette_rl.errors import RecordingError
+from vedette_rl.recording import tensorboard
 from vedette_rl.recording.registry import SurvivingRecorder, TeeRecorder
-from vedette_rl.recording.tensorboard import TensorboardRecorder, purge_events
+from vedette_rl.recording.tensorboard import TensorboardRecorder, parse_event, purge_events
 
 
 class Disk:
@@ -118,6 +120,48 @@ def test_files_with_nothing_to_cut_are_left_alone(tmp_path: Path) -> None:
     assert purge_events(tmp_path, 40, is_training).removed == 0
     assert (path.stat().st_ino, path.read_bytes()) == before
     assert purge_events(tmp_path / "none", 0, is_training).last_other_step == 0
+
+
+def test_of_a_large_file_with_nothing_to_cut_only_the_end_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed: list[bytes] = []
+
+    def parse(record: bytes) -> object:
+        parsed.append(record)
+        return parse_event(record)
+
+    monkeypatch.setattr(tensorboard, "parse_event", parse)
+    monkeypatch.setattr(tensorboard, "_END_BYTES", 300)
+    recorder = TensorboardRecorder(tmp_path)
+    for step in range(1000):
+        recorder.write({"train/loss": float(step)}, step)
+        recorder.write({"rollout/ep_rew_mean": step / 2}, step * 8)
+    recorder.close()
+    found = purge_events(tmp_path, 999, is_training)
+    assert (found.removed, found.last_other_step) == (0, 7992)
+    assert found.last_other_values == {"rollout/ep_rew_mean": 499.5}
+    assert 0 < len(parsed) < 10
+    found = purge_events(tmp_path, 989, is_training)
+    assert (found.removed, found.last_other_step) == (10, 7992)
+    assert steps(tmp_path, "train/loss") == list(range(990))
+    assert steps(tmp_path, "rollout/ep_rew_mean") == list(range(0, 8000, 8))
+
+
+def test_a_large_file_is_cut_in_little_memory(tmp_path: Path) -> None:
+    recorder = TensorboardRecorder(tmp_path)
+    for _ in range(100):
+        recorder.write_text("config", "x" * 80_000)
+    recorder.write({"train/loss": 1.0}, 10)
+    recorder.write({"train/loss": 1.0}, 30)
+    recorder.close()
+    size = recorder.path.stat().st_size
+    tracemalloc.start()
+    assert purge_events(tmp_path, 20, is_training).removed == 1
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < size / 2
+    assert steps(tmp_path, "train/loss") == [10]
 
 
 def test_a_file_that_ends_in_half_a_record_loses_only_that(tmp_path: Path) -> None:

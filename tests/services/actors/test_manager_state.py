@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from manager_rig import ROWS, RUN, SCHEMA, Rig, last_report, logged_text, of, sent
+from manager_rig import ROWS, RUN, SCHEMA, Rig, a_model, last_report, logged_text, of, sent
 
 from vedette_protocol.column import Column
 from vedette_protocol.errors import MalformedError, VersionError
@@ -20,7 +20,9 @@ from vedette_services.actors.instructions import (
     PrepareRun,
     SendBatches,
     StartActor,
+    StoreModel,
 )
+from vedette_services.actors.manager_state import FOLLOW_S
 from vedette_services.config.parts import ActorsConfig
 from vedette_services.errors import REFUSED
 from vedette_services.status.stop_conditions import ENV_STEPS_REACHED
@@ -186,6 +188,45 @@ def test_an_older_epoch_of_the_run_is_ignored() -> None:
     rig = Rig().joined()
     rig.state.on_control(replace(rig.run, epoch=3, learner=88), 1.0)
     assert "ignored" in logged_text(rig.state.on_control(replace(rig.run, epoch=2), 1.0))
+
+
+@pytest.mark.parametrize("settings", [{}, {"env": {"id": "Acrobot-v1"}}])
+def test_a_learner_of_a_run_that_was_put_back_is_followed_once_no_other_is_heard_of(
+    settings: dict[str, Any],
+) -> None:
+    rig = Rig().joined()
+    rig.state.on_control(replace(rig.run, epoch=9, learner=88), 0.0)
+    assert of(StoreModel, rig.state.on_model(a_model(70, epoch=9), 0.0))
+    rig.run = replace(rig.run, epoch=2, learner=99, **settings)
+    rig.state.on_control(rig.run, 0.0)
+    rig.now = FOLLOW_S - 1.0
+    assert logged_text(rig.ack()) == ""
+    assert not of(StoreModel, rig.state.on_model(a_model(5, epoch=2), rig.now))
+    rig.now = FOLLOW_S
+    said = logged_text(rig.ack())
+    assert "following epoch 2 of the run, which was at 9; it was put back" in said
+    assert of(StoreModel, rig.state.on_model(a_model(5, epoch=2), rig.now))
+    assert rig.state.current_run == ("r1", 2)
+    assert sent(rig.batch()) == [0]  # of the same incarnation: its numbers go on
+
+
+@pytest.mark.parametrize("heard", ["run", "ack"])
+def test_a_learner_of_an_older_epoch_is_not_followed_while_the_newer_is_heard_of(
+    heard: str,
+) -> None:
+    rig = Rig().joined()
+    newer = replace(rig.run, epoch=9, learner=88)
+    older = replace(rig.run, epoch=2, learner=99)
+    rig.state.on_control(newer, 0.0)
+    for turn in range(1, 10):
+        rig.now = turn * FOLLOW_S / 2
+        rig.state.on_control(older, rig.now)
+        rig.ack(epoch=2, learner=99)
+        if heard == "run":
+            rig.state.on_control(newer, rig.now)
+        else:
+            rig.ack(epoch=9, learner=88)
+    assert rig.state.current_run == ("r1", 9)
 
 
 def test_what_the_socket_did_not_take_is_sent_at_the_next_turn() -> None:

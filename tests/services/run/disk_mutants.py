@@ -15,7 +15,7 @@ sys.path.append(str(Path(__file__).parents[2] / "support"))  # where this runs a
 from mutation import Mutation
 
 _REPEATS = 3  # searches, each from another seed on
-_SEEDS_MAX = 300
+_SEEDS_MAX = 500
 
 _SYNCING = "vedette_rl.replay.syncing"
 _CHECKSUMS = "vedette_rl.replay.checksums"
@@ -89,6 +89,19 @@ MUTATIONS = {
         "        if self._checksums:",
         "floor = oldest\n        if False:",
     ),
+    "a recovery does not verify the rows that it keeps": Mutation(
+        _SYNCING,
+        "        if self._checksums:\n            overwritten",
+        "        if False:\n            overwritten",
+    ),
+    "after a failed sync what is whole is not brought to the disk": Mutation(
+        _SYNCING, "    _settle_failed_sync(directory, manifest)\n    return", "    return"
+    ),
+    "rows of a release without checksums count as broken": Mutation(
+        _CHECKSUMS,
+        "gap_begin, gap_end = oldest - oldest % self._block, first\n",
+        "pass\n",
+    ),
     "the floor is not kept": Mutation(
         _FILES, "_NUMBER.pack(floor), _FLOOR_AT)", "_NUMBER.pack(0), _FLOOR_AT)"
     ),
@@ -149,8 +162,10 @@ MUTATIONS = {
     "missing checksums are not calculated": Mutation(
         _CHECKSUMS, "while begin < min(below, end):", "while False:"
     ),
-    "calculated checksums count before the disk has them": Mutation(
-        _CHECKSUMS, "            self.sync()  # before they count as known\n", ""
+    "a lost cache may forget which rows have no checksums": Mutation(
+        _CHECKSUMS,
+        "            self.sync()  # else a lost cache",
+        "            pass  # else a lost cache",
     ),
     "a replay is closed before it is synced": Mutation(
         _RING,

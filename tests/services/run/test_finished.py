@@ -14,7 +14,12 @@ from vedette_rl.envs.make import probe_environment
 from vedette_rl.replay.ring import RingWriter
 from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_services.config import RunConfig, write_config
-from vedette_services.errors import NotARunError, NotInRunError, UsageError
+from vedette_services.errors import (
+    ImportPermissionError,
+    NotARunError,
+    NotInRunError,
+    UsageError,
+)
 from vedette_services.run.finished import FinishedRun
 
 CONFIG = RunConfig.model_validate(
@@ -187,14 +192,43 @@ def test_a_folder_of_runs_is_no_run_and_one_of_them_is_named(run: Path, tmp_path
         FinishedRun.open(folder)
 
 
+@pytest.mark.parametrize("part", ["replay", "learner"])
+def test_a_part_that_no_finished_run_imports_needs_no_permission(run: Path, part: str) -> None:
+    name = {"replay": 'name = "auto"', "learner": '"tensorboard"'}[part]
+    file = run / "config.toml"
+    assert file.read_text().count(name) == 1
+    other = name.replace("auto", "no_such_module:Mine").replace("tensorboard", "no_such_module:Me")
+    file.write_text(file.read_text().replace(name, other))
+    finished = FinishedRun.open(run)
+    finished.check_imports("env", "agent")
+    assert finished.load_model(None).model.version == 70
+    with pytest.raises(UsageError, match="no_such_module"):
+        finished.check_imports(part)
+
+
+def test_a_network_of_somebody_else_is_asked_for_where_a_policy_is_built(
+    run: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    file = run / "config.toml"
+    file.write_text(file.read_text().replace('network = "auto"', 'network = "antigravity:Net"'))
+    finished = FinishedRun.open(run)
+    finished.load_model(None)  # arrays alone
+    for build in (finished.build_greedy_policy, lambda: finished.check_imports("agent")):
+        with pytest.raises(ImportPermissionError, match="--allow-import antigravity"):
+            build()
+    assert "antigravity" not in sys.modules
+    FinishedRun.open(run, ["antigravity"]).check_imports("agent")
+
+
 def test_a_module_that_is_not_found_from_here_is_told_with_where_it_is(run: Path) -> None:
     file, project = run / "config.toml", run / "project"
     file.write_text(file.read_text().replace("CartPole-v1", "my_own_module:MyEnv"))
     (run / "provenance.json").write_text(json.dumps([{"began_s": 1.0, "directory": str(project)}]))
     lacks = "needs module 'my_own_module', which is not found here; run the command in"
     with pytest.raises(UsageError, match=f"{lacks} its folder$"):
-        FinishedRun.open(run)
+        FinishedRun.open(run).check_imports("env")
     project.mkdir()
     (project / "my_own_module.py").touch()
     with pytest.raises(UsageError, match=f"{lacks} {project}$"):
-        FinishedRun.open(run)
+        FinishedRun.open(run).check_imports("env")

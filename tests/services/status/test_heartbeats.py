@@ -158,6 +158,7 @@ def test_the_status_says_who_stands_still_and_shows_no_rate_of_before(tmp_path: 
     assert (still.heartbeat.hung, still.heartbeat.reason) == (0, "")
     hung = status_at(531.0)
     assert hung.heartbeat.hung == 3
+    assert hung.heartbeat.processes == "trainer, gateway, supervisor"
     assert hung.heartbeat.reason.startswith("the trainer has stood still for 31 s")
     assert status_at(531.0, is_over=True).heartbeat.hung == 2
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from vedette_protocol.limits import ACCOUNTS_MAX
 from vedette_protocol.messages import ActorReport, Report
-from vedette_services.learner.gateway.rate import RateMeter
+from vedette_services.status.rate_meter import RateMeter
 from vedette_services.status.records import GONE_AFTER_S
 from vedette_services.status.status import ActorStatus, ManagerStatus, WindowStatus
 

@@ -36,9 +36,9 @@ from vedette_services.learner.gateway.flow_control import (
 )
 from vedette_services.learner.gateway.intake import Block, Intake
 from vedette_services.learner.gateway.lag import LagMeter
-from vedette_services.learner.gateway.rate import RateMeter
 from vedette_services.learner.gateway.rejection_watch import RejectionWatch
 from vedette_services.run.ring_stamp import pack_stamp, read_stamp
+from vedette_services.status.rate_meter import RateMeter
 from vedette_services.status.records import GONE_AFTER_S, GatewayStatus
 from vedette_services.status.status import Rates, ReplayStatus, Samples
 
@@ -135,6 +135,7 @@ class GatewayState:
             schema, rows_per_batch, self._batch_env_steps, self.ledger.manager_number, elements
         )
         self._blocks: list[Block] = []  # validated, and not yet returned
+        self._behind = 0  # the epoch in which managers were seen to be of a later one
         size = batch_bytes or self._intake.full_bytes
         self._grants = CreditGrants(limiter, FlightLimits(), size, rows_per_batch)
         self._ack_scheduler = AckScheduler(window, size, self.ledger.living)
@@ -210,6 +211,8 @@ class GatewayState:
             self._validate_held(now)  # its account may take the place of one whose batches are held
             self.ledger.mark_alive(manager, batch.incarnation, now, key)
             verdict = self.ledger.record_batch(batch, now)
+        if batch.epoch > self.position.epoch > self._behind:
+            self._log_behind(batch)
         if verdict == "new":
             self.dirty = True
             if not beyond_limit:
@@ -220,6 +223,20 @@ class GatewayState:
         if verdict == "beyond":
             self.refused_credit += 1  # not settled: it may come again, within its limit
             self.rejections.add("credit", f"manager {manager} sends more than it may")
+
+    def _log_behind(self, batch: Batch) -> None:
+        """Log, once for each epoch, that a manager plays a model of a later one than this run's.
+
+        It is a manager's claim, so nothing else follows from it.
+        """
+        self._behind = self.position.epoch
+        self.log_lines.add(
+            "warning",
+            f"manager {batch.manager} plays a model of epoch {batch.epoch}, and this run is at "
+            f"epoch {self.position.epoch}: it was put back from an older copy, or another learner "
+            "of it runs; managers follow this one after a minute without the other, those of an "
+            "earlier release and of the C client once they are started again",
+        )
 
     def _is_limit_reached(self, now: float) -> bool:
         """Return True if valid batches have carried `max_env_steps`."""

@@ -24,6 +24,7 @@ from vedette_rl.replay.mixed import MixedReplay
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_services.config.parts import LearnerConfig
 from vedette_services.errors import ServicesError
+from vedette_services.status.rate_meter import OPT_STEPS_S, RateMeter
 from vedette_services.status.records import TrainerStatus
 from vedette_services.status.status import Lag, Rates, Time
 
@@ -141,6 +142,7 @@ class TrainingLoop:
         self._next_tick = 0.0
         self._began: float | None = None
         self._recent: deque[tuple[float, _Times]] = deque()  # about the last 10 s, one a second
+        self._opt_rate = RateMeter(OPT_STEPS_S)
         self._lag = (0.0, 0.0, 0.0)  # mean, p95, max: of the rows drawn for the last record
         self._record: dict[str, float] = dict(learning.record)
         self._unread: deque[_Unread] = deque()
@@ -188,6 +190,7 @@ class TrainingLoop:
         began = self._clock()
         if self._began is None:
             self._began = began
+            self._opt_rate.update(0, began)
         loaded = self._loader.load()
         sampled = self._clock()
         record = is_recorded(self._config, self._agent.opt_steps + 1)
@@ -274,12 +277,20 @@ class TrainingLoop:
     def _now(self, **changed: Any) -> TrainerStatus:  # its text fields
         """Return the status now."""
         times = self._times
-        seconds = self._clock() - self._began if self._began is not None else 0.0
+        now = self._clock()
+        seconds = 0.0
+        rates = Rates(opt_steps_per_sec=0.0, opt_steps_per_sec_mean=0.0)
+        if self._began is not None and now > self._began:
+            seconds = now - self._began
+            rates = Rates(
+                opt_steps_per_sec=self._opt_rate.update(times.opts, now),
+                opt_steps_per_sec_mean=times.opts / seconds,
+            )
         return replace(
             self._learning,
             opt_steps=self._agent.opt_steps,
             sampled=self._sampled,
-            rates=Rates(opt_steps_per_sec=times.opts / seconds if seconds > 0 else 0.0),
+            rates=rates,
             time=self._time(seconds),
             lag=Lag(sample_mean=self._lag[0], sample_p95=self._lag[1], sample_max=self._lag[2]),
             record=self._record,

@@ -630,3 +630,16 @@ def test_a_run_tells_its_managers_where_exploration_begins() -> None:
     config = configured("preset=none", env="CartPole-v1", agent="dqn")
     assert "explore_from" not in gateway().run_message(config, 1, MODEL).actors
     assert "explore_from" not in (describe_acting(config, spaces) or {})
+
+
+def test_a_manager_of_a_later_epoch_is_told_of_once() -> None:
+    """As after the run was put back from an older copy."""
+    state = gateway()
+    for seq, epoch in enumerate((1, 4, 5)):
+        message = decode_up(batch_frames(seq))
+        assert isinstance(message, Batch)
+        take(state, [bytes(frame) for frame in encode(message._replace(epoch=epoch))])
+    (line,) = state.log_lines.waiting
+    assert line.level == "warning"
+    assert "manager m plays a model of epoch 4, and this run is at epoch 1" in line.text
+    assert state.ledger.accounting().inserted == 12  # its rows count all the same

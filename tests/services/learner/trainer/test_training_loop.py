@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -373,3 +374,25 @@ def test_a_batch_counts_as_what_it_was_drawn_for(ahead: bool, counted: int) -> N
     if ahead:
         loop._loader = OneAhead(CpuLoader(replay, 8, torch.device("cpu")))
     assert loop.run().sampled == counted * 8
+
+
+def test_the_rate_of_optimization_steps_is_of_the_last_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loop, _, agent = loop_of(config(), max_opts=120)
+    now = 0.0
+
+    def advance(seconds: float = 1.0) -> None:
+        nonlocal now
+        now += seconds
+
+    def opt(*args: Any, **named: Any) -> OptResult:
+        advance(0.1 if agent.opt_steps < 100 else 1.0)
+        return CountingAgent.opt(agent, *args, **named)
+
+    monkeypatch.setattr(loop, "_clock", lambda: now)
+    monkeypatch.setattr(loop, "_idle", advance)
+    monkeypatch.setattr(agent, "opt", opt)
+    rates = loop.run().rates
+    assert rates.opt_steps_per_sec == pytest.approx(1.0, rel=0.01)
+    assert rates.opt_steps_per_sec_mean == pytest.approx(120 / 30.0)
