@@ -40,7 +40,7 @@ class Imitation:
     def __init__(self, config: ImitationConfig, device: str, interval: int = 1) -> None:
         self._config = config
         self._interval = interval
-        self._step = torch.zeros((), device=device)
+        self._step = torch.zeros((), dtype=torch.int64, device=device)  # float32 ends at 2**24
 
     def wanted(self, batch: Mapping[str, torch.Tensor]) -> bool:
         """Return True if there is a loss of imitation for batches like this one."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -92,7 +91,8 @@ class VectorAdam:
         self._square = torch.zeros((), device=device)  # of the last gradient's norm
         self._typical = torch.zeros((), device=device)  # norm; 0: not known yet
         self._limit = torch.full((), max_grad_norm or math.inf, device=device)
-        self._opt_steps = torch.zeros((), device=device)  # of the agent, where a schedule counts
+        # Of the agent, where a schedule counts; float32 would stand still at 2**24.
+        self._opt_steps = torch.zeros((), dtype=torch.int64, device=device)
         # AdamW's decay would move these, which have no gradient.
         self._held = vector.frozen_views(vector.data) if weight_decay else []
         scheduled = schedule is not None and schedule.changes
@@ -226,6 +226,10 @@ def schedule_factor(schedule: ScheduleConfig, step: torch.Tensor) -> torch.Tenso
     return factor * (1.0 - (1.0 - schedule.final) * progress)
 
 
+UpdateStep = Callable[[torch.Tensor, torch.Tensor], None]
+"""A step of Adam; see `AdamTensors.update`."""
+
+
 @dataclass(frozen=True, slots=True)
 class AdamTensors:
     """The tensors that a step of Adam reads and moves in place.
@@ -252,7 +256,7 @@ class AdamTensors:
         """Both of them."""
         return self.exp_avg, self.exp_avg_sq
 
-    def update(self) -> Callable[[torch.Tensor, torch.Tensor], None]:
+    def update(self) -> UpdateStep:
         """Return the function that does a step.
 
         Its first argument divides the gradient first. Where the second is 1, and not 0, nothing
@@ -260,17 +264,17 @@ class AdamTensors:
 
         `torch.optim.Adam(fused=True)` ends in the same fused call, 0.2 ms of bookkeeping later: a
         fifth of a small network's optimization step. But the call is private: where the installed
-        torch has none of it for this device, or with other arguments, its own optimizer does the
-        steps.
+        torch has none of it for this device, or one with other arguments, or one that takes them
+        and does something else (Apple's GPUs ignore `grad_scale`, pytorch#186360), its own
+        optimizer does the steps.
         """
-        trial = torch.zeros(6, 1, device=self.parameter.device)
-        names = ("parameter", "grad", "exp_avg", "exp_avg_sq")
-        vectors = dict(zip(names, trial, strict=False))
-        try:
-            replace(self, **vectors, step=trial[4])._fused_step(trial[5] + 1.0, trial[5])
-        except (AttributeError, TypeError, RuntimeError):
-            return self._optimizer_step()
-        return self._fused_step
+        for make in (lambda adam: adam._fused_step, lambda adam: adam._optimizer_step(fused=True)):
+            try:
+                if _steps_by_numbers(self, make):
+                    return make(self)
+            except (AttributeError, TypeError, RuntimeError):
+                continue
+        return self._optimizer_step(fused=False)
 
     def _fused_step(self, clip: torch.Tensor, leaves_out: torch.Tensor) -> None:
         self.step.add_(1)
@@ -293,22 +297,23 @@ class AdamTensors:
             found_inf=leaves_out,
         )
 
-    def _optimizer_step(self) -> Callable[[torch.Tensor, torch.Tensor], None]:
+    def _optimizer_step(self, *, fused: bool) -> UpdateStep:
         leaf = self.parameter.detach()  # the same memory
         leaf.grad = self.grad
         kind = torch.optim.AdamW if self.weight_decay else torch.optim.Adam
-        adam = partial(
-            kind, [leaf], lr=self.learning_rate, eps=self.eps, weight_decay=self.weight_decay
+        implementation = {"fused": True} if fused else {"foreach": False}
+        optimizer = kind(
+            [leaf],
+            lr=self.learning_rate,
+            eps=self.eps,
+            weight_decay=self.weight_decay,
+            capturable=leaf.device.type == "cuda",
+            **implementation,
         )
-        capturable = leaf.device.type == "cuda"
-        try:
-            optimizer = adam(fused=True, capturable=capturable)
-        except RuntimeError:  # not on this device
-            optimizer = adam(foreach=False, capturable=capturable)
         moments = {"exp_avg": self.exp_avg, "exp_avg_sq": self.exp_avg_sq}
         optimizer.state[leaf] = {"step": self.step, **moments}
 
-        moved = (self.parameter, self.exp_avg, self.exp_avg_sq)
+        moved = (self.parameter, self.exp_avg, self.exp_avg_sq, self.step)
 
         def update(clip: torch.Tensor, leaves_out: torch.Tensor) -> None:
             self.grad.div_(clip)
@@ -318,3 +323,46 @@ class AdamTensors:
                 tensor.copy_(torch.where(leaves_out.bool(), was, tensor))
 
         return update
+
+
+def _steps_by_numbers(adam: AdamTensors, make: Callable[[AdamTensors], UpdateStep]) -> bool:
+    """Return True if a way to do steps computes Adam's equations, with a gradient that is clipped,
+    and moves nothing where it is to leave a step out: one number is tried."""
+    device = adam.parameter.device
+    rate, divisor, steps = 0.5, 2.0, 3.0
+    names = ("parameter", "grad", "exp_avg", "exp_avg_sq", "step")
+    before = (0.75, 5.0, 0.25, 0.5, steps)
+    tensors = {
+        name: torch.full((1,) if name != "step" else (), value, device=device)
+        for name, value in zip(names, before, strict=True)
+    }
+    trial = replace(
+        adam,
+        learning_rate=torch.full_like(adam.learning_rate, rate)
+        if isinstance(adam.learning_rate, torch.Tensor)
+        else rate,
+        **tensors,
+    )
+    update = make(trial)
+    clip, no, yes = (torch.full((), value, device=device) for value in (divisor, 0.0, 1.0))
+    update(clip, yes)
+    left = [float(tensors[name]) for name in names]
+    tensors["grad"].fill_(before[1])
+    update(clip, no)
+    moved = [float(tensors[name]) for name in names]
+
+    parameter, grad, exp_avg, exp_avg_sq, _ = before
+    grad /= divisor
+    exp_avg = 0.9 * exp_avg + 0.1 * grad
+    exp_avg_sq = 0.999 * exp_avg_sq + 0.001 * grad**2
+    steps += 1
+    deviation = math.sqrt(exp_avg_sq / (1 - 0.999**steps)) + adam.eps
+    parameter *= 1 - rate * adam.weight_decay
+    parameter -= rate * exp_avg / (1 - 0.9**steps) / deviation
+    pairs = [
+        *((left[k], before[k]) for k in (0, 2, 3, 4)),
+        *zip(
+            (moved[k] for k in (0, 2, 3, 4)), (parameter, exp_avg, exp_avg_sq, steps), strict=True
+        ),
+    ]
+    return all(math.isclose(ours, right, rel_tol=1e-4, abs_tol=1e-5) for ours, right in pairs)

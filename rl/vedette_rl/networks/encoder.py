@@ -180,6 +180,11 @@ class RandomShift:
         self._bound = shift
         self.generator = torch.Generator(device).manual_seed(seed)
 
+    @property
+    def generators(self) -> tuple[torch.Generator, ...]:
+        """The generator, if it draws anything."""
+        return (self.generator,) if self._images else ()
+
     def __call__(self, obs: Obs) -> Obs:
         """The columns ``obs...``, with shifted images."""
         shifted = {image.column: self._shift(image, obs[image.column]) for image in self._images}

@@ -123,16 +123,20 @@ class EnsembleMlp(_TorchSteps, nn.Module):
         return output
 
     def _normalize_batch(self, k: int, x: torch.Tensor) -> torch.Tensor:
-        """Layer `k`'s input by batch normalization, of each member by itself."""
-        statistics = self.statistics[k].detach()
-        settings = self._counts, _BATCH_NORM_RATE, _BATCH_NORM_EPS
-        members = zip(x, *statistics, self.gains[k], self.offsets[k], strict=True)
-        return torch.stack(
-            [
-                functional.batch_norm(one, mean, variance, gain, offset, *settings)
-                for one, mean, variance, gain, offset in members
-            ]
+        """Layer `k`'s input by batch normalization, of each member by itself: all features of all
+        members are so many channels of one operation."""
+        mean, variance = self.statistics[k].detach().flatten(1)
+        normalized = functional.batch_norm(
+            x.transpose(0, 1).flatten(1),
+            mean,
+            variance,
+            self.gains[k].flatten(),
+            self.offsets[k].flatten(),
+            self._counts,
+            _BATCH_NORM_RATE,
+            _BATCH_NORM_EPS,
         )
+        return normalized.unflatten(1, (self._members, -1)).transpose(0, 1)
 
     def linear(self, k: int, x: torch.Tensor) -> torch.Tensor:
         """See `PerceptronSteps`."""
