@@ -31,6 +31,7 @@ NEEDED = (
 
 try:
     import argparse
+    import contextlib
     import hashlib
     import json
     import os
@@ -195,10 +196,8 @@ def run_part(
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
     """End a part and what it has started."""
-    try:
+    with contextlib.suppress(ProcessLookupError):  # nothing of it is left
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:  # it has ended, and nothing of it is left
-        pass
     process.wait()
 
 

@@ -7,12 +7,13 @@ was recorded is made for ever, as in a graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_map
 
 
 class Recording(TorchDispatchMode):
@@ -29,12 +30,7 @@ class Recording(TorchDispatchMode):
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> object:
         kwargs = kwargs or {}
-        written = [
-            tensor
-            for argument, value in named_arguments(func, args, kwargs)
-            if is_written(func, argument)
-            for tensor in tree_leaves(value)
-        ]
+        written = written_by(func, args, kwargs)
         for tensor in written:
             self._keep(tensor)
         out = func(*args, **kwargs)
@@ -71,24 +67,37 @@ def _without_history(leaf: object) -> object:
     return leaf.detach() if isinstance(leaf, torch.Tensor) else leaf
 
 
-def is_written(func: Any, argument: Any) -> bool:
-    """Whether an operation writes an argument; of running statistics the schema does not say so."""
-    if "batch_norm" in str(func) and argument.name.startswith("running_"):
-        return True
-    return argument.alias_info is not None and bool(argument.alias_info.is_write)
+def written_by(func: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
+    """The tensors that an operation writes."""
+    places, names = _written_arguments(func)
+    values = [args[place] for place in places if place < len(args)]
+    return tensors_in([*values, *(kwargs[name] for name in names if name in kwargs)])
 
 
-def named_arguments(func: Any, args: Any, kwargs: Any) -> Iterator[tuple[Any, Any]]:
-    for place, argument in enumerate(func._schema.arguments):
-        if place < len(args):
-            yield argument, args[place]
-        elif argument.name in kwargs:
-            yield argument, kwargs[argument.name]
+@cache
+def _written_arguments(func: Any) -> tuple[list[int], list[str]]:
+    """Places and names of the arguments that an operation writes; of running statistics its schema
+    does not say so."""
+    written = [
+        (place, argument.name)
+        for place, argument in enumerate(func._schema.arguments)
+        if (argument.alias_info is not None and argument.alias_info.is_write)
+        or ("batch_norm" in str(func) and argument.name.startswith("running_"))
+    ]
+    return [place for place, _ in written], [name for _, name in written]
 
 
 def tensors_in(tree: object) -> list[torch.Tensor]:
-    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+    """The tensors among arguments or results, in lists and dictionaries, too."""
+    if isinstance(tree, torch.Tensor):
+        return [tree]
+    if isinstance(tree, dict):
+        tree = tree.values()
+    elif not isinstance(tree, list | tuple):
+        return []
+    return [tensor for part in tree for tensor in tensors_in(part)]
 
 
 def place_of(tensor: torch.Tensor) -> int:
+    """The memory that a tensor is a view of."""
     return tensor.untyped_storage()._cdata

@@ -27,20 +27,13 @@ import weakref
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
-from recorded_operations import (  # beside this file
-    Recording,
-    is_written,
-    named_arguments,
-    place_of,
-    tensors_in,
-)
+from recorded_operations import Recording, place_of, tensors_in, written_by  # beside this file
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from vedette_rl.device import host_copy
 
@@ -83,7 +76,7 @@ class _Use:
         return {**self.read, stream: max(time, self.read.get(stream, 0))}
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _PinnedCopy:
     """A copy from pinned memory that the host does not know to be done."""
 
@@ -96,7 +89,7 @@ class _PinnedCopy:
 class Generator(torch.Generator):
     """A generator of a GPU, which a failed capture leaves as it must not be."""
 
-    made: weakref.WeakSet[Generator] = weakref.WeakSet()
+    made: ClassVar[weakref.WeakSet[Generator]] = weakref.WeakSet()
 
     def __new__(cls, device: str = "cpu") -> Generator:
         return super().__new__(cls)
@@ -149,6 +142,7 @@ class StrictCuda(TorchDispatchMode):
         self._flying: deque[tuple[int, int]] = deque()
         self._streams = 0
         self._thread = threading.get_ident()
+        self._lock = threading.Lock()  # others wait for copies
         self._uses: dict[int, _Use] = {}
         self._shared: set[int] = set()  # memory that other streams than its home have used
         self._pinned: dict[int, StorageWeakRef] = {}
@@ -175,21 +169,16 @@ class StrictCuda(TorchDispatchMode):
             self.wait(name)
         if name == "aten.copy_.default":
             return self._copy(func, args, kwargs)
-        written = [
-            tensor
-            for argument, value in named_arguments(func, args, kwargs)
-            if is_written(func, argument)
-            for tensor in tree_leaves(value)
-            if isinstance(tensor, torch.Tensor)
-        ]
+        given = tensors_in([*args, *kwargs.values()])
+        written = written_by(func, args, kwargs) if given else []
         out = func(*args, **kwargs)
-        given = {place_of(tensor) for tensor in tensors_in((args, kwargs))}
-        fresh = [tensor for tensor in tensors_in(out) if place_of(tensor) not in given]
+        places = {place_of(tensor) for tensor in given}
+        fresh = [tensor for tensor in tensors_in(out) if place_of(tensor) not in places]
         if fresh or written:  # else it is a view
-            if any(map(self._is_pinned, tensors_in((args, kwargs)))):
+            if self._pinned and any(map(self._is_pinned, given)):
                 raise CudaRuleError(f"{name} takes pinned memory of the host, not the GPU's")
-            places = {place_of(tensor) for tensor in written}
-            read = [x for x in tensors_in((args, kwargs)) if place_of(x) not in places]
+            moved = {place_of(tensor) for tensor in written}
+            read = [tensor for tensor in given if place_of(tensor) not in moved]
             self._work(name, read, written, fresh)
         return out
 
@@ -282,14 +271,12 @@ class StrictCuda(TorchDispatchMode):
 
     def learn(self, clock: Clock) -> None:
         """The host knows that so much is done."""
-        _merge(self.host, clock)
-        undone = []
-        for copy in self._copies:
-            if self.host.get(copy.stream, 0) < copy.time:
-                undone.append(copy)
-            elif not self._same(copy):
-                raise CudaRuleError("pinned memory was changed before it was copied")
-        self._copies = undone
+        with self._lock:
+            _merge(self.host, clock)
+            done = [copy for copy in self._copies if self.host.get(copy.stream, 0) >= copy.time]
+            self._copies = [copy for copy in self._copies if copy not in done]
+        if not all(map(self._same, done)):
+            raise CudaRuleError("pinned memory was changed before it was copied")
 
     def _same(self, copy: _PinnedCopy) -> bool:
         with self.resting():

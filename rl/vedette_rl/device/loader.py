@@ -335,7 +335,7 @@ class SideStream:
         return torch.empty(pinned.shape, dtype=pinned.dtype, device=self._device)
 
     def copy(self, pinned: Tensors, copies: Tensors) -> Event:
-        """Begin to copy, behind what the device was given until now; return the event of its end."""
+        """Begin to copy, behind what the device was given until now; return its end's event."""
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self._stream):
             for name, tensor in pinned.items():

@@ -313,7 +313,7 @@ class AdamTensors:
         moments = {"exp_avg": self.exp_avg, "exp_avg_sq": self.exp_avg_sq}
         optimizer.state[leaf] = {"step": self.step, **moments}
 
-        moved = (self.parameter, self.exp_avg, self.exp_avg_sq, self.step)
+        moved = (self.parameter, self.exp_avg, self.exp_avg_sq)
 
         def update(clip: torch.Tensor, leaves_out: torch.Tensor) -> None:
             self.grad.div_(clip)
@@ -355,12 +355,12 @@ def _steps_by_numbers(adam: AdamTensors, make: Callable[[AdamTensors], UpdateSte
     grad /= divisor
     exp_avg = 0.9 * exp_avg + 0.1 * grad
     exp_avg_sq = 0.999 * exp_avg_sq + 0.001 * grad**2
-    steps += 1
+    steps += 2  # the one that was left out counts
     deviation = math.sqrt(exp_avg_sq / (1 - 0.999**steps)) + adam.eps
     parameter *= 1 - rate * adam.weight_decay
     parameter -= rate * exp_avg / (1 - 0.9**steps) / deviation
     pairs = [
-        *((left[k], before[k]) for k in (0, 2, 3, 4)),
+        *((left[k], before[k]) for k in (0, 2, 3)),
         *zip(
             (moved[k] for k in (0, 2, 3, 4)), (parameter, exp_avg, exp_avg_sq, steps), strict=True
         ),

@@ -122,7 +122,7 @@ def test_replayed_steps_are_those_of_python_bit_by_bit(
     compare(cuda, case, 50, make_batch)
     kinds = {build(case).due(record=record) for record in (True, False)}
     assert cuda.captured >= len(kinds)
-    assert cuda.replayed >= 30
+    assert cuda.replayed >= 25
 
 
 @pytest.mark.slow
@@ -398,7 +398,7 @@ def test_memory_that_ends_in_a_capture_is_the_callers_to_find(
 ) -> None:
     agent = misbehaving(is_too_large, 5)
     batches = [make_batch(DQN[1], 8, seed) for seed in range(8)]
-    with cuda, pytest.raises(torch.OutOfMemoryError, match="2.00 GiB"):
+    with cuda, pytest.raises(torch.OutOfMemoryError, match=r"2\.00 GiB"):
         learn(agent, batches, 8)
     with cuda:
         cuda.check()

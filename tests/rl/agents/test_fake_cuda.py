@@ -72,7 +72,7 @@ def test_a_step_does_nothing_that_a_graph_cannot_hold(case: str, report: dict[st
         ("item", "the host reads"),
         ("mask", "the host reads"),
         ("nonzero", "the host reads"),
-        ("devices", "two devices"),
+        ("devices", "DeviceMismatch"),
         ("cpu", "the CPU's"),
         ("to the host", "two devices"),
         ("not pinned", "not pinned"),

@@ -200,6 +200,7 @@ class TrainingLoop:
         try:
             loaded = self._loader.load()
             sampled = self._clock()
+            self._wait_for_device()
             record = is_recorded(self._config, self._agent.opt_steps + 1)
             result = self._agent.opt(loaded.batch, loaded.weights, record=record)
         except torch.OutOfMemoryError as error:
@@ -210,7 +211,7 @@ class TrainingLoop:
             assert self._make_room is not None
             self._loader = self._make_room(full)
             return False
-        self._wait_for_device()
+        self._given.append(self._mark())
         self._learn_from(loaded, result)
         done = self._clock()
         if not loaded.sources_only:
@@ -221,9 +222,8 @@ class TrainingLoop:
         return True
 
     def _wait_for_device(self) -> None:
-        """Wait for all but the newest steps; of a CPU they are done."""
-        self._given.append(self._mark())
-        while len(self._given) > _LATE_OPTS:
+        """Wait until one more step may be given; those of a CPU are done."""
+        while len(self._given) >= _LATE_OPTS:
             self._given.popleft().synchronize()
 
     def _learn_from(self, loaded: DeviceBatch, result: OptResult) -> None:

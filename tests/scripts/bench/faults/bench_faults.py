@@ -1,4 +1,4 @@
-"""Faults in parts of `scripts/bench_gpu`. BENCH_FAULT says in which part and what, ``check-dqn:nan``."""
+"""Faults in parts of `scripts/bench_gpu`; BENCH_FAULT says in which and what: ``check-dqn:nan``."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ ROWS = 200
 BATCH = 8
 STEPS = 36
 CONFIG = IqnConfig(
-    hidden_sizes=(8,),
+    hidden_sizes=(8, 8),
     batch_size=BATCH,
     n_quantiles=4,
     n_target_quantiles=4,
@@ -67,17 +67,14 @@ def rows() -> MemoryRing:
 
 
 class Kept:
-    """Callbacks that keep models and records, and read the models at the end."""
+    """Callbacks that keep models, which are read at the end, and records."""
 
-    def __init__(self, agent: Agent) -> None:
-        self._agent = agent
+    def __init__(self) -> None:
         self.models: list[Any] = []
         self.records: list[dict[str, float]] = []
 
     def publish(self, agent: Agent) -> None:
         self.models.append(agent.model_info().arrays)
-        if len(self.models) % 3 == 0:
-            self.models[-2] = dict(self.models[-2])  # some are read late, most of them never here
 
     def save(self, agent: Agent, learning: TrainerStatus) -> None: ...
 
@@ -91,7 +88,7 @@ class Kept:
 
 
 def train(agent: IqnAgent, replay: Any, loader: DeviceLoader) -> Kept:
-    kept = Kept(agent)
+    kept = Kept()
     TrainingLoop(
         agent,
         replay,
