@@ -360,7 +360,8 @@ class StrictCuda(TorchDispatchMode):
                 generator.set_state(state)
             if graph.invalid:
                 # As torch's own: the stream stays current, the allocator records on.
-                raise RuntimeError(f"CUDA error: {graph.invalid}\nmore of it")
+                why = self.fails or "operation failed due to a previous error during capture"
+                raise RuntimeError(f"CUDA error: {why}\nmore of it")
             self._pools.discard(pool)
             self.stream = before
             for generator in known:

@@ -81,7 +81,7 @@ class VectorAdam:
         self._vector = vector
         self._max_grad_norm = max_grad_norm
         self._steps = 0
-        self._schedule = schedule
+        self._schedule = schedule if schedule is not None and schedule.changes else None
         self._interval = interval
         self._base = learning_rate
         device = vector.data.device
@@ -95,9 +95,8 @@ class VectorAdam:
         self._opt_steps = torch.zeros((), dtype=torch.int64, device=device)
         # AdamW's decay would move these, which have no gradient.
         self._held = vector.frozen_views(vector.data) if weight_decay else []
-        scheduled = schedule is not None and schedule.changes
         self._tensors = AdamTensors(
-            self._rate if scheduled else learning_rate,
+            self._rate if self._schedule is not None else learning_rate,
             eps,
             weight_decay,
             vector.data,
@@ -127,7 +126,7 @@ class VectorAdam:
         leaves_out = torch.where(self._square < _NORM_MAX**2, self._no, self._yes)
         self.left_out += leaves_out
         clip = (self._square.sqrt() / self._limit).clamp_(min=1.0)
-        if self._schedule is not None and self._schedule.changes:
+        if self._schedule is not None:
             # on the device, so that nothing waits and a captured step computes it again
             self._opt_steps += self._interval
             factor = schedule_factor(self._schedule, self._opt_steps)

@@ -187,6 +187,8 @@ class RandomShift:
 
     def __call__(self, obs: Obs) -> Obs:
         """The columns ``obs...``, with shifted images."""
+        if not self._images:
+            return obs
         shifted = {image.column: self._shift(image, obs[image.column]) for image in self._images}
         return {**obs, **shifted}
 

@@ -387,7 +387,7 @@ def test_a_capture_that_fails_leaves_agent_stream_allocator_and_generators_as_th
     cuda.fails = "operation not permitted" if how == "refused" else ""
     learn_beside_an_eager_one(cuda, agent, make_batch)
     (line,) = caplog.messages
-    said = {"raises": "no step like this", "waits": "when stream is capturing"}
+    said = {"raises": "no step like this", "waits": "not permitted when stream is capturing"}
     assert said.get(how, "operation not permitted") in line
     assert "\n" not in line
     assert cuda.captured == 0
