@@ -326,42 +326,42 @@ class AdamTensors:
 
 def _steps_by_numbers(adam: AdamTensors, make: Callable[[AdamTensors], UpdateStep]) -> bool:
     """Return True if a way to do steps computes Adam's equations, with a gradient that is clipped,
-    and moves nothing where it is to leave a step out: one number is tried."""
+    and moves nothing in a step that is left out: two steps of one number are tried."""
     device = adam.parameter.device
-    rate, divisor, steps = 0.5, 2.0, 3.0
-    names = ("parameter", "grad", "exp_avg", "exp_avg_sq", "step")
-    before = (0.75, 5.0, 0.25, 0.5, steps)
-    tensors = {
-        name: torch.full((1,) if name != "step" else (), value, device=device)
-        for name, value in zip(names, before, strict=True)
-    }
-    trial = replace(
-        adam,
-        learning_rate=torch.full_like(adam.learning_rate, rate)
-        if isinstance(adam.learning_rate, torch.Tensor)
-        else rate,
-        **tensors,
+    learning_rate, divisor, steps = 0.5, 2.0, 3.0
+    parameter, grad, exp_avg, exp_avg_sq = before = (0.75, 5.0, 0.25, 0.5)
+    vectors = [torch.full((1,), value, device=device) for value in before]
+    scalars = [torch.full((), value, device=device) for value in (divisor, 0.0, 1.0)]
+    clip, no, yes = scalars
+    scheduled = isinstance(adam.learning_rate, torch.Tensor)
+    update = make(
+        replace(
+            adam,
+            learning_rate=torch.full((), learning_rate, device=device)
+            if scheduled
+            else learning_rate,
+            parameter=vectors[0],
+            grad=vectors[1],
+            exp_avg=vectors[2],
+            exp_avg_sq=vectors[3],
+            step=torch.full((), steps, device=device),
+        )
     )
-    update = make(trial)
-    clip, no, yes = (torch.full((), value, device=device) for value in (divisor, 0.0, 1.0))
+    moving = (vectors[0], vectors[2], vectors[3])
     update(clip, yes)
-    left = [float(tensors[name]) for name in names]
-    tensors["grad"].fill_(before[1])
+    found = [float(vector) for vector in moving]
+    vectors[1].fill_(grad)  # some divide it in place
     update(clip, no)
-    moved = [float(tensors[name]) for name in names]
+    found += [float(vector) for vector in moving]
 
-    parameter, grad, exp_avg, exp_avg_sq, _ = before
+    expected = [parameter, exp_avg, exp_avg_sq]
+    steps += 2  # the one that was left out counts
     grad /= divisor
     exp_avg = 0.9 * exp_avg + 0.1 * grad
     exp_avg_sq = 0.999 * exp_avg_sq + 0.001 * grad**2
-    steps += 2  # the one that was left out counts
     deviation = math.sqrt(exp_avg_sq / (1 - 0.999**steps)) + adam.eps
-    parameter *= 1 - rate * adam.weight_decay
-    parameter -= rate * exp_avg / (1 - 0.9**steps) / deviation
-    pairs = [
-        *((left[k], before[k]) for k in (0, 2, 3)),
-        *zip(
-            (moved[k] for k in (0, 2, 3, 4)), (parameter, exp_avg, exp_avg_sq, steps), strict=True
-        ),
-    ]
+    parameter *= 1 - learning_rate * adam.weight_decay
+    parameter -= learning_rate * exp_avg / (1 - 0.9**steps) / deviation
+    expected += [parameter, exp_avg, exp_avg_sq]
+    pairs = zip(found, expected, strict=True)
     return all(math.isclose(ours, right, rel_tol=1e-4, abs_tol=1e-5) for ours, right in pairs)

@@ -17,6 +17,8 @@ from vedette_rl.device import ring
 from vedette_rl.device.loader import PinnedLoader, RingLoader
 from vedette_services.errors import DeviceMemoryError
 
+OPTS = 50
+
 
 @pytest.fixture
 def cuda(monkeypatch: pytest.MonkeyPatch) -> StrictCuda:
@@ -26,7 +28,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> StrictCuda:
 
 def trained_on(cuda: StrictCuda, out: Path, **learner: Any) -> Any:
     with cuda:
-        run, _ = trained(config_of(learner=learner), out)
+        run, _ = trained(config_of(learner=learner, stop={"max_opts": OPTS}), out)
         cuda.check()
     return run
 
@@ -36,10 +38,10 @@ def test_a_run_with_a_gpu_is_the_run_on_the_cpu(tmp_path: Path, cuda: StrictCuda
     run = trained_on(cuda, tmp_path / "gpu")
     assert isinstance(run.learner._loader, RingLoader)
     assert run.agent._captured.reason == ""
-    assert cuda.replayed > 80
+    assert cuda.replayed > OPTS - 20
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("vedette_rl.device.host_copy.is_asynchronous", lambda device: False)
-        expected, _ = trained(config_of(), tmp_path / "cpu")
+        expected, _ = trained(config_of(stop={"max_opts": OPTS}), tmp_path / "cpu")
     theirs = expected.agent.model_info().arrays
     for name, array in run.agent.model_info().arrays.items():
         np.testing.assert_array_equal(array, theirs[name])
@@ -74,7 +76,7 @@ def test_without_memory_for_a_step_the_copy_of_the_replay_goes_and_the_run_goes_
         assert said in line
     assert isinstance(run.learner._loader, PinnedLoader)
     assert run.agent._captured.reason == ""
-    assert run.agent.opt_steps == 100
+    assert run.agent.opt_steps == OPTS
     assert cuda.captured
     assert cuda.empties == 1
 
@@ -88,7 +90,7 @@ def test_without_memory_again_steps_are_not_captured(
     without_memory(monkeypatch, 1, 5)  # the second while the step is captured
     run = trained_on(cuda, tmp_path / "run")
     assert "Tried to allocate" in run.agent._captured.reason
-    assert run.agent.opt_steps == 100
+    assert run.agent.opt_steps == OPTS
     assert "are not captured" in caplog.text
 
 
