@@ -49,6 +49,8 @@ def page_table(run: Mapping[str, Any]) -> str:
     blocks = [f"{title}; {versions}."]
     if identity["quick"]:
         blocks[0] += " A quick run: it shows that all parts run, its times mean nothing."
+    heads: tuple[str, ...]
+    rows: list[tuple[str, ...]]
     checks = {name: part for name, part in parts.items() if "ok" in part}
     if checks:
         rows = [

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from vedette_rl.core.learning import State
-from vedette_rl.device import ranks
+from vedette_rl.device import host_copy, ranks
 from vedette_rl.device.host_copy import Pending, read_later, settled
 from vedette_rl.networks.parameter_vector import ParameterVector
 
@@ -91,6 +91,10 @@ class VectorAdam:
         self._square = torch.zeros((), device=device)  # of the last gradient's norm
         self._typical = torch.zeros((), device=device)  # norm; 0: not known yet
         self._limit = torch.full((), max_grad_norm or math.inf, device=device)
+        # A CPU has the norm at once: most steps are then known to need neither clip nor check.
+        self._on_host = device.type == "cpu" and not host_copy.is_asynchronous(device)
+        self._as_it_is = 0.0
+        self._set_as_it_is()
         # Of the agent, where a schedule counts; float32 would stand still at 2**24.
         self._opt_steps = torch.zeros((), dtype=torch.int64, device=device)
         # AdamW's decay would move these, which have no gradient.
@@ -122,10 +126,13 @@ class VectorAdam:
         grad = self._tensors.grad
         ranks.average(grad)
         torch.dot(grad, grad, out=self._square)
-        # not the other way round: what is no number is not below it either
-        leaves_out = torch.where(self._square < _NORM_MAX**2, self._no, self._yes)
-        self.left_out += leaves_out
-        clip = (self._square.sqrt() / self._limit).clamp_(min=1.0)
+        clip: torch.Tensor | None = None
+        leaves_out: torch.Tensor | None = None
+        if not (self._on_host and self._square.item() < self._as_it_is):
+            # not the other way round: what is no number is not below it either
+            leaves_out = torch.where(self._square < _NORM_MAX**2, self._no, self._yes)
+            self.left_out += leaves_out
+            clip = (self._square.sqrt() / self._limit).clamp_(min=1.0)
         if self._schedule is not None:
             # on the device, so that nothing waits and a captured step computes it again
             self._opt_steps += self._interval
@@ -160,6 +167,13 @@ class VectorAdam:
         given = self._max_grad_norm or math.inf
         limit = (_OUTLIER * self._typical).clamp(min=_ALWAYS).clamp(max=given)
         self._limit.copy_(torch.where(self._typical > 0.0, limit, given))
+        self._set_as_it_is()
+
+    def _set_as_it_is(self) -> None:
+        """On a CPU, the square of a norm below which a gradient counts as it is, whatever the
+        rounding of its root."""
+        if self._on_host:
+            self._as_it_is = min(0.99 * self._limit.item(), 0.99 * _NORM_MAX) ** 2
 
     @torch.no_grad()
     def _flush_negligible(self) -> None:
@@ -225,7 +239,7 @@ def schedule_factor(schedule: ScheduleConfig, step: torch.Tensor) -> torch.Tenso
     return factor * (1.0 - (1.0 - schedule.final) * progress)
 
 
-UpdateStep = Callable[[torch.Tensor, torch.Tensor], None]
+UpdateStep = Callable[[torch.Tensor | None, torch.Tensor | None], None]
 """A step of Adam; see `AdamTensors.update`."""
 
 
@@ -259,7 +273,7 @@ class AdamTensors:
         """Return the function that does a step.
 
         Its first argument divides the gradient first. Where the second is 1, and not 0, nothing
-        moves.
+        moves. None is the number that changes nothing.
 
         `torch.optim.Adam(fused=True)` ends in the same fused call, 0.2 ms of bookkeeping later: a
         fifth of a small network's optimization step. But the call is private: where the installed
@@ -275,7 +289,7 @@ class AdamTensors:
                 continue
         return self._optimizer_step(fused=False)
 
-    def _fused_step(self, clip: torch.Tensor, leaves_out: torch.Tensor) -> None:
+    def _fused_step(self, clip: torch.Tensor | None, leaves_out: torch.Tensor | None) -> None:
         self.step.add_(1)
         fused = torch._fused_adamw_ if self.weight_decay else torch._fused_adam_
         fused(
@@ -300,22 +314,26 @@ class AdamTensors:
         leaf = self.parameter.detach()  # the same memory
         leaf.grad = self.grad
         kind = torch.optim.AdamW if self.weight_decay else torch.optim.Adam
-        implementation = {"fused": True} if fused else {"foreach": False}
         optimizer = kind(
             [leaf],
             lr=self.learning_rate,
             eps=self.eps,
             weight_decay=self.weight_decay,
             capturable=leaf.device.type == "cuda",
-            **implementation,
+            foreach=None if fused else False,
+            fused=True if fused else None,
         )
         moments = {"exp_avg": self.exp_avg, "exp_avg_sq": self.exp_avg_sq}
         optimizer.state[leaf] = {"step": self.step, **moments}
 
         moved = (self.parameter, self.exp_avg, self.exp_avg_sq)
 
-        def update(clip: torch.Tensor, leaves_out: torch.Tensor) -> None:
-            self.grad.div_(clip)
+        def update(clip: torch.Tensor | None, leaves_out: torch.Tensor | None) -> None:
+            if clip is not None:
+                self.grad.div_(clip)
+            if leaves_out is None:
+                optimizer.step()
+                return
             before = [tensor.clone() for tensor in moved]
             optimizer.step()
             for tensor, was in zip(moved, before, strict=True):

@@ -123,8 +123,22 @@ class EnsembleMlp(_TorchSteps, nn.Module):
         return output
 
     def _normalize_batch(self, k: int, x: torch.Tensor) -> torch.Tensor:
-        """Layer `k`'s input by batch normalization, of each member by itself: all features of all
-        members are so many channels of one operation."""
+        """Layer `k`'s input by batch normalization, of each member by itself."""
+        if x.is_cuda:
+            return self._normalize_together(k, x)
+        statistics = self.statistics[k].detach()
+        settings = self._counts, _BATCH_NORM_RATE, _BATCH_NORM_EPS
+        members = zip(x, *statistics, self.gains[k], self.offsets[k], strict=True)
+        return torch.stack(
+            [
+                functional.batch_norm(one, mean, variance, gain, offset, *settings)
+                for one, mean, variance, gain, offset in members
+            ]
+        )
+
+    def _normalize_together(self, k: int, x: torch.Tensor) -> torch.Tensor:
+        """The same in one operation, which has all features of all members as its channels: a GPU
+        has fewer kernels to start. On a CPU it takes 2 % of a step longer, for copies."""
         mean, variance = self.statistics[k].detach().flatten(1)
         normalized = functional.batch_norm(
             x.transpose(0, 1).flatten(1),
@@ -136,7 +150,7 @@ class EnsembleMlp(_TorchSteps, nn.Module):
             _BATCH_NORM_RATE,
             _BATCH_NORM_EPS,
         )
-        return normalized.unflatten(1, (self._members, -1)).transpose(0, 1)
+        return normalized.view(len(normalized), self._members, -1).transpose(0, 1)
 
     def linear(self, k: int, x: torch.Tensor) -> torch.Tensor:
         """See `PerceptronSteps`."""

@@ -62,8 +62,8 @@ def report(request: pytest.FixtureRequest) -> dict[str, Any]:
 def test_a_step_does_nothing_that_a_graph_cannot_hold(case: str, report: dict[str, Any]) -> None:
     result = report["cases"][case]
     assert result["found"] == []
-    assert result["steps"] == 4
-    assert result["operations"] > 100
+    assert result["steps"] == 2
+    assert result["operations"] > 50
 
 
 @pytest.mark.parametrize(

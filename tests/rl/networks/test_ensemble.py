@@ -165,14 +165,6 @@ def test_a_process_that_uses_torch_keeps_its_threads() -> None:
         torch.set_num_threads(before)
 
 
-def normalized_by_member(network: EnsembleMlp, k: int, x_KBF: torch.Tensor) -> torch.Tensor:
-    """Batch normalization of each member by an operation of its own."""
-    statistics = network.statistics[k].detach()
-    settings = network._counts, 0.01, 1e-3
-    members = zip(x_KBF, *statistics, network.gains[k], network.offsets[k], strict=True)
-    return torch.stack([nn.functional.batch_norm(*each, *settings) for each in members])
-
-
 @pytest.mark.parametrize("counts", [True, False])
 @pytest.mark.parametrize("features", [3, 17, 256])
 def test_batch_norm_of_all_members_at_once_is_that_of_each(
@@ -191,9 +183,9 @@ def test_batch_norm_of_all_members_at_once_is_that_of_each(
         gradients = [x.grad, *(parameter.grad for parameter in network.parameters())]
         return [output, *network.statistics], [g for g in gradients if g is not None]
 
-    values, gradients = results()
-    monkeypatch.setattr(EnsembleMlp, "_normalize_batch", normalized_by_member)
     values_apart, gradients_apart = results()
+    monkeypatch.setattr(EnsembleMlp, "_normalize_batch", EnsembleMlp._normalize_together)
+    values, gradients = results()
     for ours, apart in zip(values, values_apart, strict=True):
         assert torch.equal(ours, apart)
     for ours, apart in zip(gradients, gradients_apart, strict=True):

@@ -34,7 +34,6 @@ CPU = torch.device("cpu")
 SPACES = Spaces(gym.spaces.Box(-1, 1, (4,), np.float32), gym.spaces.Discrete(3))
 ROWS = 200
 BATCH = 8
-STEPS = 24
 CONFIG = IqnConfig(
     hidden_sizes=(8, 8),
     batch_size=BATCH,
@@ -88,7 +87,7 @@ class Kept:
         return ""
 
 
-def train(agent: IqnAgent, replay: Any, loader: DeviceLoader) -> Kept:
+def train(agent: IqnAgent, replay: Any, loader: DeviceLoader, steps: int) -> Kept:
     kept = Kept()
     TrainingLoop(
         agent,
@@ -98,7 +97,7 @@ def train(agent: IqnAgent, replay: Any, loader: DeviceLoader) -> Kept:
         INTERVALS,
         kept,
         learning=TrainerStatus(),
-        max_opts=STEPS,
+        max_opts=steps,
         batch_size=BATCH,
         mark=lambda: host_copy.mark_work(CPU),
     ).run()
@@ -120,7 +119,11 @@ def capture(agent: IqnAgent, device: torch.device = CPU) -> IqnAgent:
 
 
 def learns_as_on_a_cpu(
-    monkeypatch: pytest.MonkeyPatch, *, copied: bool = False, prioritized: bool = False
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    copied: bool = False,
+    prioritized: bool = False,
+    steps: int = 24,
 ) -> None:
     """A training loop, by pinned memory or on a copy of the replay."""
     cuda = StrictCuda(monkeypatch, in_flight=8)
@@ -135,13 +138,13 @@ def learns_as_on_a_cpu(
             loader = PinnedLoader(replay, BATCH, SideStream(CPU))
         loader.load()  # what is made once
         torch.cuda.set_sync_debug_mode("default")
-        kept = train(agent, replay, no_waits(loader))
+        kept = train(agent, replay, no_waits(loader), steps)
         cuda.check()
     models = [dict(model) for model in kept.models]
     assert agent._captured is not None
     assert agent._captured.reason == ""
     assert cuda.captured == 3  # both parts are due together too rarely
-    assert agent.get_state()["adam"]["step"] == STEPS
+    assert agent.get_state()["adam"]["step"] == steps
     if prioritized:  # priorities come later than on a CPU, so that other rows are drawn
         return
     monkeypatch.setattr(host_copy, "is_asynchronous", lambda device: False)
@@ -149,7 +152,7 @@ def learns_as_on_a_cpu(
     plain = replay_of(rows(), prioritized)
     of_cpu = CpuLoader(plain, BATCH, CPU)
     of_cpu.load()
-    expected = train(eager, plain, of_cpu)
+    expected = train(eager, plain, of_cpu, steps)
     assert same_state(agent, eager)
     assert kept.records == expected.records
     for ours, theirs in zip(models, expected.models, strict=True):
@@ -174,7 +177,7 @@ def no_waits(loader: Any) -> Any:
 
 def learns_on_a_copy_as_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing there waits for the device but the loop's bound."""
-    learns_as_on_a_cpu(monkeypatch, copied=True)
+    learns_as_on_a_cpu(monkeypatch, copied=True, steps=34)
 
 
 def learns_by_priorities_as_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
