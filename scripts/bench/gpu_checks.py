@@ -109,8 +109,8 @@ def check_agent(
         if theirs.record:
             names = [*theirs.record]
             records.add([ours.record[n] for n in names], [theirs.record[n] for n in names])
-    arrays = plain.model_info().arrays  # type: ignore[attr-defined]  # an agent's
-    for array, other in captured.model_info().arrays.items():  # type: ignore[attr-defined]
+    arrays = plain.model_info().arrays
+    for array, other in captured.model_info().arrays.items():
         models.add(other, arrays[array])
     held = captured._captured
     reason = held.reason if held is not None else ""

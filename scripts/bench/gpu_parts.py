@@ -106,7 +106,7 @@ PARTS: dict[str, Part] = {
 def run(name: str, order: Order) -> dict[str, Any]:
     """Do a part; what it gives, or its error."""
     try:
-        return _finite(PARTS[name].work(order))
+        result: dict[str, Any] = _finite(PARTS[name].work(order))
     except Exception as error:  # noqa: BLE001 - whatever it is, it is told, and the next part runs
         failed = {
             "error": f"{type(error).__name__}: {error}",
@@ -115,6 +115,7 @@ def run(name: str, order: Order) -> dict[str, Any]:
         if "CUDA error" in str(error):
             failed["hint"] = "an earlier operation may have caused it: set CUDA_LAUNCH_BLOCKING=1"
         return failed
+    return result
 
 
 def _finite(value: Any) -> Any:
@@ -133,7 +134,9 @@ def main() -> None:
     name, out, device, size, runs, seconds, stack_s = sys.argv[1:8]
     if math.isfinite(float(stack_s)):
         faulthandler.dump_traceback_later(float(stack_s))
-    where = torch.device(device, torch.cuda.current_device() if device == "cuda" else None)
+    where = torch.device("cpu")
+    if device == "cuda":
+        where = torch.device("cuda", torch.cuda.current_device())
     order = Order(where, size == "quick", Path(runs), float(seconds))
     result = run(name, order)
     aside = Path(f"{out}.part")

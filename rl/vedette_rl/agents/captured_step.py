@@ -187,8 +187,9 @@ class CudaCapture:
         """Have the graph draw new random numbers at each replay."""
         # Versions without it see by themselves which generators a capture uses.
         register = getattr(graph, "register_generator_state", None)
-        for generator in self._generators if register is not None else ():
-            register(generator)
+        if register is not None:
+            for generator in self._generators:
+                register(generator)
 
     def _leave_capture(self, current: torch.cuda.Stream) -> None:
         """Undo what a failed capture leaves behind: where ending it fails too, `torch.cuda.graph`

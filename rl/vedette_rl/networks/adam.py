@@ -281,7 +281,11 @@ class AdamTensors:
         and does something else (Apple's GPUs ignore `grad_scale`, pytorch#186360), its own
         optimizer does the steps.
         """
-        for make in (lambda adam: adam._fused_step, lambda adam: adam._optimizer_step(fused=True)):
+        ways: tuple[Callable[[AdamTensors], UpdateStep], ...] = (
+            lambda adam: adam._fused_step,
+            lambda adam: adam._optimizer_step(fused=True),
+        )
+        for make in ways:
             try:
                 if _steps_by_numbers(self, make):
                     return make(self)

@@ -53,7 +53,7 @@ class _TorchSteps:
         return functional.layer_norm(x, x.shape[-1:], eps=NORM_EPS)
 
     def relu(self, x: torch.Tensor) -> torch.Tensor:
-        return functional.relu(x, inplace=True)
+        return torch.relu_(x)
 
 
 class Mlp(_TorchSteps, nn.ModuleList):
@@ -62,6 +62,7 @@ class Mlp(_TorchSteps, nn.ModuleList):
     def __init__(self, sizes: MlpSizes) -> None:
         super().__init__(nn.Linear(before, after) for before, after in sizes.linear)
         self._sizes = sizes
+        self._layers = [*self]  # a list of modules looks each of them up by its name
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """``(..., sizes[0])`` to ``(..., sizes[-1])``."""
@@ -70,8 +71,8 @@ class Mlp(_TorchSteps, nn.ModuleList):
 
     def linear(self, k: int, x: torch.Tensor) -> torch.Tensor:
         """See `PerceptronSteps`."""
-        output: torch.Tensor = self[k](x)
-        return output
+        layer = self._layers[k]
+        return functional.linear(x, layer.weight, layer.bias)
 
 
 class EnsembleMlp(_TorchSteps, nn.Module):
