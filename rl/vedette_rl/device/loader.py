@@ -159,13 +159,16 @@ class RingLoader:
             replay.use_rows(ring)
 
     def give_up_copy(self) -> None:
-        """Have the replay draw from its own rows again; this loader is not used any more."""
-        if isinstance(self._ring, DeviceRings):
+        """Have the replay draw from its own rows again, and free the memory of the copy; this
+        loader is not used any more."""
+        copy = self._ring
+        del self._ring  # whoever has the loader still must not keep the memory
+        if isinstance(copy, DeviceRings):
             assert isinstance(self._replay, MixedReplay)
-            self._replay.use_copies([ring.original for ring in self._ring.rings])
+            self._replay.use_copies([ring.original for ring in copy.rings])
         else:
             assert isinstance(self._replay, DrawnRows)
-            self._replay.use_rows(self._ring.original)
+            self._replay.use_rows(copy.original)
 
     def load(self) -> DeviceBatch:
         self._ring.follow()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -558,10 +559,14 @@ def test_a_copy_that_is_given_up_leaves_the_replay_to_its_own_rows(
     plain, copied_one = replay(), replay()
     ours = CpuLoader(plain, 32, CPU)
     copy = at_once(rings[0]) if sources == 1 else DeviceRings(rings, CPU, clock=every_time())
-    loader: Any = RingLoader(copied_one, copy, 32)
+    memory = weakref.ref(next(iter(copy._room.columns.values())))
+    given_up = RingLoader(copied_one, copy, 32)
+    loader: Any = given_up
+    del copy
     for n in range(6):
         if n == 3:
-            loader.give_up_copy()
+            given_up.give_up_copy()
+            assert memory() is None
             loader = pinned_loader(copied_one, 32)
         expected = ours.load()
         assert_same(loaded_by(cuda, loader), expected)
