@@ -43,10 +43,15 @@ def build_guard(folder: Path) -> Path:
     return built
 
 
-def run_steps(config: pytest.Config, which: str) -> dict[str, Any]:
+@pytest.fixture(scope="module")
+def guard(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    cache = getattr(request.config, "cache", None)  # none with -p no:cacheprovider
+    folder = cache.mkdir("noop_guard") if cache else tmp_path_factory.mktemp("noop_guard")
+    return build_guard(folder)
+
+
+def run_steps(guard: Path, which: str) -> dict[str, Any]:
     """What the program prints, in a process of its own: the guard stays where it is loaded."""
-    assert config.cache is not None
-    guard = build_guard(config.cache.mkdir("noop_guard"))
     command = [sys.executable, fake_cuda_steps.__file__, str(guard), which]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=110)
     report: dict[str, Any] = json.loads(done.stdout)
@@ -54,8 +59,8 @@ def run_steps(config: pytest.Config, which: str) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def report(request: pytest.FixtureRequest) -> dict[str, Any]:
-    return run_steps(request.config, "quick")
+def report(guard: Path) -> dict[str, Any]:
+    return run_steps(guard, "quick")
 
 
 @pytest.mark.parametrize("case", fake_cuda_steps.CASES)
@@ -91,9 +96,7 @@ def test_what_a_graph_cannot_hold_is_found(mistake: str, word: str, report: dict
 
 
 @pytest.mark.slow
-def test_a_step_does_nothing_that_a_graph_cannot_hold_in_any_combination(
-    request: pytest.FixtureRequest,
-) -> None:
-    cases = run_steps(request.config, "all")["cases"]
+def test_a_step_does_nothing_that_a_graph_cannot_hold_in_any_combination(guard: Path) -> None:
+    cases = run_steps(guard, "all")["cases"]
     assert {name: case["found"] for name, case in cases.items() if case["found"]} == {}
     assert {case["steps"] for case in cases.values()} == {16}
