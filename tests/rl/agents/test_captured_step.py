@@ -119,10 +119,10 @@ def compare(cuda: StrictCuda, case: Case, steps: int, make_batch: Any) -> Any:
 def test_replayed_steps_are_those_of_python_bit_by_bit(
     case: Case, cuda: StrictCuda, make_batch: Any
 ) -> None:
-    compare(cuda, case, 40, make_batch)
+    compare(cuda, case, 40 if case is SAC else 24, make_batch)  # SAC has more kinds of steps
     kinds = {build(case).due(record=record) for record in (True, False)}
     assert cuda.captured >= len(kinds)
-    assert cuda.replayed >= 18
+    assert cuda.replayed >= 10
 
 
 @pytest.mark.slow
