@@ -53,7 +53,7 @@ class _TorchSteps:
         return functional.layer_norm(x, x.shape[-1:], eps=NORM_EPS)
 
     def relu(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.relu_(x)
+        return functional.relu(x, inplace=True)
 
 
 class Mlp(_TorchSteps, nn.ModuleList):
@@ -62,7 +62,6 @@ class Mlp(_TorchSteps, nn.ModuleList):
     def __init__(self, sizes: MlpSizes) -> None:
         super().__init__(nn.Linear(before, after) for before, after in sizes.linear)
         self._sizes = sizes
-        self._layers = [*self]  # a list of modules looks each of them up by its name
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """``(..., sizes[0])`` to ``(..., sizes[-1])``."""
@@ -71,8 +70,8 @@ class Mlp(_TorchSteps, nn.ModuleList):
 
     def linear(self, k: int, x: torch.Tensor) -> torch.Tensor:
         """See `PerceptronSteps`."""
-        layer = self._layers[k]
-        return functional.linear(x, layer.weight, layer.bias)
+        output: torch.Tensor = self[k](x)
+        return output
 
 
 class EnsembleMlp(_TorchSteps, nn.Module):
