@@ -1,16 +1,20 @@
-"""Measures the learner on its device, case by case; run by `scripts/bench/run gpu`.
+"""The first hour on a GPU, part by part; run by `scripts/bench_gpu`, `scripts/bench/run gpu`.
 
-A case is an agent, a full replay on disk in frames or rows, and the trainer's own loop with its
-loader, its timers and a copy of the model every `learner.sync_interval` steps. Not part of it: the
-processes beside the trainer, the recorder, checkpoints. On a GPU steps are captured and the replay
-is copied there, as by default; *eager* is the same without either, *resident* our steps on one
-batch that stays on the device, *by hand* a captured loop in plain torch on such a batch. What is
-compared is measured in turn within every round, between two synchronizations with the device; the
-first round warms up and is left out. Before all cases, captured steps are compared with steps as
-they are: "checks".
+Parts in the order of their value, each in a process of its own that is ended at its bound:
 
-The file: {"format", "runs": [{"identity", "machine", "checks", "cases": {NAME: {...}}}]}. A run is
-continued by calls with the same identity: source, commit, device, processor, torch and settings.
+* ``check-*``: captured steps beside steps as they are, batches and models that are copied beside
+  the host's, a capture that fails. A check has a tolerance and a verdict; where one fails, the
+  exit status is 2.
+* ``sac-hopper-256``, ``dqn-cartpole-256``, ``dqn-atari-512``: optimization steps a second of the
+  trainer's loop, eager and captured, with and without a copy of the replay on the device, beside a
+  captured loop by hand; memory, and bytes that cross to the device.
+* ``ingest-*``: the same while samples come in.
+* ``sac-paper-256``, ``dqn-atari-32``, ``dqn-atari-512-prioritized``: further speeds.
+* ``learn-hopper``, ``learn-pong``: learning, in pieces that resume.
+
+The file: {"format", "runs": [{"identity", "machine", "parts": {NAME: {...}}, "failed": {NAME:
+{"error", "traceback", ...}}}]}. A run is continued by calls with the same identity: source, commit,
+device, processor, torch and settings. Parts that failed are tried again behind all others.
 """
 
 from __future__ import annotations
@@ -27,39 +31,23 @@ NEEDED = (
 
 try:
     import argparse
-    import gc
+    import contextlib
     import hashlib
     import json
     import os
     import platform
-    import select
     import signal
     import subprocess
     import tempfile
     import time
-    import warnings
-    from collections.abc import Callable, Iterator
-    from contextlib import contextmanager
     from pathlib import Path
-    from typing import Any, BinaryIO, cast
+    from typing import Any
 
     import numpy as np
     import torch
 
-    from bench.bare_loop import imitate_trainer
-    from bench.gpu_ingest import CASES, Case
-    from bench.gpu_loops import CHECKED_STEPS, check_agents, handwritten_step
-    from bench.measuring import ratio_of_rounds, summarize_rounds
-    from vedette_rl.agents.registry import agent_kind
-    from vedette_rl.core import Agent
-    from vedette_rl.device.loader import make_loader
-    from vedette_rl.replay.frame_ring import open_reader
-    from vedette_rl.replay.prioritized import PrioritizedReplay, open_priorities
-    from vedette_rl.replay.uniform import UniformReplay
-    from vedette_services.learner.trainer.learner import prepare_steps
-    from vedette_services.learner.trainer.training_loop import TrainingLoop
-    from vedette_services.run.replay_layout import make_run_limiter
-    from vedette_services.status.records import TrainerStatus
+    from bench.gpu_parts import PARTS
+    from bench.gpu_table import page_table, table
 except ModuleNotFoundError as error:
     names = dict.fromkeys([*NEEDED, error.name or ""])
     missing = ", ".join(name for name in names if name and "." not in name and not find_spec(name))
@@ -68,276 +56,15 @@ except ModuleNotFoundError as error:
     )
 
 ROOT = Path(__file__).resolve().parents[2]
-FILL_S = 120.0
-SECONDS, ROUNDS, PART = 1.5, 5, 0.2
-"""Of a window; rounds beside the one that warms up; share of a window that a part is given."""
-QUICK_SECONDS = 0.05
-QUICK_ROUNDS = 1
-QUICK_CHECKS = 10
+FORMAT = 2
+DONE, MISSING, CHECK_FAILED = 0, 1, 2
+"""Exit statuses: all parts are done, some are missing or failed, a check says no."""
+_STACK_S = 5.0  # before its end a part that hangs writes where it stands
+_QUICK_GRACE_S = 5.0
+_TAIL = 40  # lines of a part's errors
 
 
-class OutOfTimeError(Exception):
-    """The minutes of this call are used up; the case is measured by the next one."""
-
-
-class TimedCallbacks:
-    """The `LoopCallbacks` of a training loop that ends after a time."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._end = 0.0
-
-    def publish(self, agent: Agent) -> None:
-        agent.model_info()
-
-    def save(self, agent: Agent, learning: TrainerStatus) -> None: ...
-
-    def record(self, record: dict[str, float], opt_steps: int) -> None: ...
-
-    def flush(self, opt_steps: int) -> None: ...
-
-    def tick(self, learning: TrainerStatus) -> str:
-        now = time.monotonic()
-        if not self._end:
-            self._end = now + self._seconds
-        return "interrupted" if now >= self._end else ""
-
-
-class Measurement:
-    """A case with its agent on the device, measured round by round.
-
-    Args:
-        case: what to measure.
-        directory: of its replay, which is full.
-        ingest: the input of the process that inserts.
-        quick: as `Case.config` has it; windows are short too.
-    """
-
-    def __init__(
-        self, case: Case, directory: Path, ingest: BinaryIO, device: torch.device, *, quick: bool
-    ) -> None:
-        config = self.config = case.config(quick=quick)
-        self._case = case
-        self._directory = directory
-        self._ingest = ingest
-        self._device = device
-        self._seconds = QUICK_SECONDS if quick else SECONDS
-        self.agent, self._eager_agent = (
-            agent_kind(case.agent).build_agent(
-                config.agent, case.spaces, device=str(device), seed=0
-            )
-            for _ in range(2)
-        )
-        prepare_steps(self.agent, device, config.learner)
-        self._replay, self._loader = self._replay_and_loader(copy_replay=True)
-        self._eager = self._replay_and_loader(copy_replay=False)
-        loaded = self._loader.load()
-        self._batch = loaded.batch
-        self._weights = loaded.weights
-        self._host = {name: column.cpu() for name, column in self._batch.items()}
-        if device.type == "cuda":
-            self._host = {name: column.pin_memory() for name, column in self._host.items()}
-        self._handwritten_step = handwritten_step(case, config.agent.batch_size, device)
-
-    def _replay_and_loader(self, *, copy_replay: bool) -> tuple[Any, Any]:
-        ring = open_reader(self._directory)
-        rng = np.random.default_rng(0)
-        replay = (
-            PrioritizedReplay(ring, rng, self.config.replay, memory=open_priorities(ring))
-            if self._case.prioritized
-            else UniformReplay(ring, rng)
-        )
-        batch_size = self.config.agent.batch_size
-        return replay, make_loader(replay, batch_size, self._device, copy_replay=copy_replay)
-
-    def facts(self) -> dict[str, Any]:
-        """What is true of all rounds."""
-        captured = getattr(self.agent, "_captured", None)
-        return {
-            "batch_bytes": self.batch_bytes,
-            "loader": type(self._loader).__name__,
-            "kinds_captured": len(captured._replays) if captured else 0,
-            "not_captured_because": captured.reason if captured else "no GPU",
-            "waits_in_100_steps": self._waits(100),
-        }
-
-    def _waits(self, steps: int) -> int | None:
-        """Operations of so many steps that made the host wait for the device."""
-        if self._device.type != "cuda":
-            return None
-        mode = torch.cuda.get_sync_debug_mode()
-        with warnings.catch_warnings(record=True) as heard:
-            warnings.simplefilter("always")
-            torch.cuda.set_sync_debug_mode("warn")
-            try:
-                for _ in range(steps):
-                    loaded = self._loader.load()
-                    self.agent.opt(loaded.batch, loaded.weights)
-            finally:
-                torch.cuda.set_sync_debug_mode(mode)
-        return sum("synchronizing CUDA" in str(warning.message) for warning in heard)
-
-    @property
-    def batch_bytes(self) -> int:
-        """What is copied to the device for a batch."""
-        return sum(column.nbytes for column in self._batch.values())
-
-    def round(self, check_time: Callable[[], None]) -> dict[str, float]:
-        """Measure everything once."""
-        figures: dict[str, float] = {}
-        for part in (
-            self._handwritten,
-            self._resident,
-            self._without_capture,
-            self._alone,
-            self._beside_ingest,
-            self._parts,
-        ):
-            check_time()
-            figures |= part()
-        return figures
-
-    def _handwritten(self) -> dict[str, float]:
-        opt_s = self._call_s(self._handwritten_step, self._seconds)
-        return {"handwritten_opt_steps_per_s": 1 / opt_s}
-
-    def _without_capture(self) -> dict[str, float]:
-        _, rate = self._train(self._eager_agent, *self._eager)
-        return {"eager_opt_steps_per_s": rate}
-
-    def _resident(self) -> dict[str, float]:
-        opt_s = self._call_s(lambda: self.agent.opt(self._batch, self._weights), self._seconds)
-        return {"resident_opt_steps_per_s": 1 / opt_s, "opt_ms": 1e3 * opt_s}
-
-    def _alone(self) -> dict[str, float]:
-        begin = self.agent.opt_steps
-        learning, rate = self._train(self.agent, self._replay, self._loader)
-        ms_per_opt = 1e3 / (learning.opt_steps - begin)
-        return {
-            "opt_steps_per_s": rate,
-            "loop_opt_host_ms": ms_per_opt * (learning.time.optimizing_s or 0.0),
-            "loop_load_host_ms": ms_per_opt * (learning.time.sampling_s or 0.0),
-        }
-
-    def _beside_ingest(self) -> dict[str, float]:
-        self._ingest.write(b"i")
-        before = self._replay.inserted
-        began = time.perf_counter()
-        _, rate = self._train(self.agent, self._replay, self._loader)
-        rows = self._replay.inserted - before
-        took = time.perf_counter() - began
-        self._ingest.write(b"h")
-        return {"opt_steps_per_s_with_ingest": rate, "ingest_rows_per_s": rows / took}
-
-    def _parts(self) -> dict[str, float]:
-        """Milliseconds of what a step is made of, each by itself, one call after the other."""
-        rows = self.config.agent.batch_size
-        seconds = PART * self._seconds
-        works: dict[str, Callable[[], object]] = {
-            "sample_ms": lambda: self._replay.sample(rows),
-            "load_ms": self._loader.load,
-            "model_copy_ms": self.agent.model_info,
-        }
-        if self._device.type == "cuda":  # elsewhere the tensors are the replay's own arrays
-            works["host_to_device_ms"] = lambda: [
-                column.to(self._device, non_blocking=True) for column in self._host.values()
-            ]
-        return {name: 1e3 * self._call_s(work, seconds) for name, work in works.items()}
-
-    def _train(self, agent: Agent, replay: Any, loader: Any) -> tuple[TrainerStatus, float]:
-        """The trainer's loop for a window; optimization steps a second."""
-        begin = agent.opt_steps
-        loop = TrainingLoop(
-            agent,
-            replay,
-            loader,
-            make_run_limiter(self.config),
-            self.config.learner,
-            TimedCallbacks(self._seconds),
-            learning=TrainerStatus(opt_steps=begin),
-            max_opts=0,
-            batch_size=self.config.agent.batch_size,
-        )
-        self._synchronize()
-        began = time.perf_counter()
-        learning = loop.run()
-        self._synchronize()
-        return learning, (agent.opt_steps - begin) / (time.perf_counter() - began)
-
-    def _call_s(self, work: Callable[[], object], seconds: float) -> float:
-        self._synchronize()
-        calls = 0
-        began = time.perf_counter()
-        while time.perf_counter() - began < seconds:
-            work()
-            calls += 1
-        self._synchronize()
-        return (time.perf_counter() - began) / calls
-
-    def _synchronize(self) -> None:
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
-
-
-@contextmanager
-def ingest_process(name: str, *, quick: bool) -> Iterator[tuple[Path, BinaryIO]]:
-    """A case's full replay, and the input of the process that inserts; both are gone afterwards.
-
-    Raises:
-        RuntimeError: it was not filled in time, or the process has ended.
-    """
-    with tempfile.TemporaryDirectory(prefix="vedette-bench-") as scratch:
-        directory = Path(scratch) / "replay"
-        size = "quick" if quick else "full"
-        command = [sys.executable, "-m", "bench.gpu_ingest", name, str(directory), size]
-        pipe = subprocess.PIPE
-        with subprocess.Popen(command, stdin=pipe, stdout=pipe, bufsize=0) as process:
-            try:
-                assert process.stdin is not None and process.stdout is not None  # noqa: PT018
-                ready, _, _ = select.select([process.stdout], [], [], FILL_S)
-                if not ready or process.stdout.read(1) != b"f":
-                    raise RuntimeError(f"the replay was not filled within {FILL_S:.0f} s")
-                yield directory, cast(BinaryIO, process.stdin)
-            finally:
-                process.kill()
-
-
-def measure(
-    name: str, device: torch.device, check_time: Callable[[], None], *, quick: bool
-) -> dict[str, Any]:
-    """One case: each figure as median, least and most of its rounds; ratios within a round."""
-    rounds = QUICK_ROUNDS if quick else ROUNDS
-    began = time.perf_counter()
-    on_gpu = device.type == "cuda"
-    case = CASES[name]
-    gc.collect()
-    if on_gpu:
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats(device)
-    with imitate_trainer(), ingest_process(name, quick=quick) as (directory, ingest):
-        measurement = Measurement(case, directory, ingest, device, quick=quick)
-        measurements = [measurement.round(check_time) for _ in range(1 + rounds)][1:]
-        facts = measurement.facts()
-    figures = {key: [one[key] for one in measurements] for key in measurements[0]}
-    ours, resident = figures["opt_steps_per_s"], figures["resident_opt_steps_per_s"]
-    return {
-        "agent": case.agent,
-        "batch_size": measurement.config.agent.batch_size,
-        "prioritized": case.prioritized,
-        "capacity": measurement.config.replay.capacity,
-        **facts,
-        **{key: summarize_rounds(values) for key, values in figures.items()},
-        "ratio_to_resident": ratio_of_rounds(ours, resident),
-        "ratio_to_handwritten": ratio_of_rounds(ours, figures["handwritten_opt_steps_per_s"]),
-        "ratio_to_eager": ratio_of_rounds(ours, figures["eager_opt_steps_per_s"]),
-        "ratio_with_ingest": ratio_of_rounds(figures["opt_steps_per_s_with_ingest"], ours),
-        "peak_device_bytes": torch.cuda.max_memory_allocated(device) if on_gpu else None,
-        "peak_device_reserved_bytes": torch.cuda.max_memory_reserved(device) if on_gpu else None,
-        "took_s": time.perf_counter() - began,
-    }
-
-
-def identity_of(device: torch.device, commit: str, *, quick: bool) -> dict[str, Any]:
+def identity_of(device: str, commit: str, *, quick: bool) -> dict[str, Any]:
     """What the results of one run have in common."""
     source = hashlib.sha256()
     files = [*ROOT.glob("*/vedette*/**/*.py"), *ROOT.glob("scripts/bench/*.py")]
@@ -346,11 +73,10 @@ def identity_of(device: torch.device, commit: str, *, quick: bool) -> dict[str, 
     described = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12"]
     if not commit and (ROOT / ".git").exists():
         commit = subprocess.run(described, check=False, capture_output=True, text=True).stdout
-    on_gpu = device.type == "cuda"
     return {
         "commit": commit.strip() or "unknown",
         "source": source.hexdigest()[:16],
-        "device": torch.cuda.get_device_name(device) if on_gpu else "cpu",
+        "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
         "cpu": _cpu_name(),
         "torch": torch.__version__,
         "quick": quick,
@@ -376,125 +102,161 @@ def machine() -> dict[str, Any]:
 
 
 class Results:
-    """The file of results, written whole after each case."""
+    """The file of results, written whole after each part."""
 
     def __init__(self, path: Path, identity: dict[str, Any]) -> None:
         self._path = path
-        self._all: dict[str, Any] = {"format": 1, "runs": []}
+        self._all: dict[str, Any] = {"format": FORMAT, "runs": []}
         if path.exists():
-            self._all = json.loads(path.read_text())
-            if not isinstance(self._all, dict) or self._all.get("format") != 1:
-                sys.exit(
-                    f"bench_gpu: {path} is no file of this benchmark: name another one by --out"
-                )
+            self._all = _read(path)
         runs = [run for run in self._all["runs"] if run["identity"] == identity]
-        self.run = runs[0] if runs else {"identity": identity, "machine": machine(), "cases": {}}
+        new = {"identity": identity, "machine": machine(), "parts": {}, "failed": {}}
+        self.run: dict[str, Any] = runs[0] if runs else new
         if not runs:
             self._all["runs"].append(self.run)
 
-    def measure(
-        self, name: str, device: torch.device, check_time: Callable[[], None], *, quick: bool
-    ) -> None:
-        """Measure a case and keep what is found; one that fails is missing."""
-        try:
-            self.run["cases"][name] = measure(name, device, check_time, quick=quick)
-        except RuntimeError as error:  # of torch too: out of memory, no kernel for this device
-            print(f"{name} failed: {type(error).__name__}: {error}", file=sys.stderr)
-            return
-        self.write()
+    @property
+    def parts(self) -> dict[str, Any]:
+        """The results of parts that are done, by name."""
+        parts: dict[str, Any] = self.run["parts"]
+        return parts
 
-    def check(self, device: torch.device, *, quick: bool) -> None:
-        """Compare captured steps with steps as they are, once."""
-        if "checks" not in self.run:
-            try:
-                self.run["checks"] = check_agents(device, QUICK_CHECKS if quick else CHECKED_STEPS)
-            except RuntimeError as error:
-                self.run["checks"] = {"failed": f"{type(error).__name__}: {error}"}
-            self.write()
+    @property
+    def failed(self) -> dict[str, Any]:
+        """What is known of the parts that failed, by name."""
+        failed: dict[str, Any] = self.run["failed"]
+        return failed
 
-    def write(self) -> None:
-        """Write the file whole."""
+    def missing(self, names: list[str]) -> list[str]:
+        """The parts of these that are to be done, those that failed before at the end."""
+        left = [name for name in names if not self.parts.get(name, {}).get("done", False)]
+        return sorted(left, key=lambda name: name in self.failed)
+
+    def keep(self, name: str, result: dict[str, Any]) -> None:
+        """Keep what a part gave, or how it failed, and write the file."""
+        if "error" in result:
+            self.failed[name] = result
+        else:
+            self.parts[name] = result
+            self.failed.pop(name, None)
         aside = self._path.with_name(self._path.name + ".part")
-        aside.write_text(json.dumps(self._all, indent=1) + "\n")
+        aside.write_text(json.dumps(self._all, indent=1, allow_nan=False) + "\n")
         aside.replace(self._path)
 
 
-COLUMNS = (
-    *("opt_steps_per_s", "eager_opt_steps_per_s", "handwritten_opt_steps_per_s"),
-    *("ratio_to_eager", "ratio_to_handwritten", "ratio_to_resident", "ratio_with_ingest"),
-    *("opt_ms", "sample_ms", "model_copy_ms", "peak_device_bytes"),
-)
-HEADS = (
-    *("opt/s", "eager", "by hand", "/ eager", "/ by hand", "/ resident", "+ ingest", "opt ms"),
-    *("sample ms", "model ms", "MiB"),
-)
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        read: dict[str, Any] = json.loads(path.read_text())
+    except ValueError:
+        read = {}
+    if not isinstance(read, dict) or read.get("format") != FORMAT:
+        sys.exit(
+            f"bench_gpu: {path} is no file of this benchmark (format {FORMAT}): name another one "
+            "by --out"
+        )
+    return read
 
 
-def table(cases: dict[str, Any]) -> str:
-    """Medians of the cases that are done, a line each."""
-    rows = [f"{'':26}" + "".join(f"{head:>11}" for head in HEADS)]
-    for name, case in cases.items():
-        cells = []
-        for column in COLUMNS:
-            value = case.get(column)
-            value = value["median"] if isinstance(value, dict) else value
-            if column.endswith("bytes") and value is not None:
-                value /= 1 << 20
-            cells.append(f"{'-' if value is None else format(value, '.4g'):>11}")
-        rows.append(f"{name:26}" + "".join(cells))
-    return "\n".join(rows)
+def run_part(
+    name: str, device: str, *, quick: bool, runs: Path, seconds_left: float
+) -> dict[str, Any]:
+    """Run a part in a process of its own; its result, or how it failed."""
+    part = PARTS[name]
+    grace_s = _QUICK_GRACE_S if quick else part.grace_s
+    bound_s = min(part.bound_s(quick=quick), max(seconds_left, 0.0) + grace_s)
+    with tempfile.TemporaryDirectory(prefix="vedette-bench-") as scratch:
+        out = Path(scratch) / "part.json"
+        errors = Path(scratch) / "stderr"
+        size = "quick" if quick else "full"
+        stack_s = max(bound_s - _STACK_S, bound_s / 2)
+        command = [sys.executable, "-X", "faulthandler", "-m", "bench.gpu_parts", name]
+        command += [str(out), device, size, str(runs), f"{seconds_left:.0f}", f"{stack_s:.1f}"]
+        began = time.monotonic()
+        with errors.open("wb") as stderr:
+            process = subprocess.Popen(command, stderr=stderr, start_new_session=True)
+            try:
+                status: int | None = process.wait(bound_s)
+            except subprocess.TimeoutExpired:
+                status = None
+            finally:
+                _end_group(process)
+        took_s = time.monotonic() - began
+        said = errors.read_text(errors="replace").splitlines()[-_TAIL:]
+        if out.exists():
+            result: dict[str, Any] = json.loads(out.read_text())
+            return {**result, "took_s": took_s}
+    if status is None:
+        why = f"no end after {bound_s:.0f} s"
+    elif status < 0:
+        why = f"ended by {signal.Signals(-status).name}"
+    else:
+        why = f"exit status {status} without a result"
+    return {"error": why, "traceback": "\n".join(said), "took_s": took_s}
+
+
+def _end_group(process: subprocess.Popen[bytes]) -> None:
+    """End a part and what it has started."""
+    with contextlib.suppress(ProcessLookupError):  # nothing of it is left
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def parse() -> argparse.Namespace:
-    """The command line; `cases` are the names of those to measure."""
+    """The command line; `names` are the parts to do."""
     parser = argparse.ArgumentParser(
         prog="scripts/bench/run gpu", description=__doc__.split("\n")[0]
     )
     parser.add_argument("--minutes", type=float, default=9.0, help="of this call, setup included")
     parser.add_argument("--out", type=Path, default=Path("bench_gpu.json"))
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
-    parser.add_argument("--only", default=",".join(CASES), help="cases, separated by commas")
+    parser.add_argument("--only", default=",".join(PARTS), help="parts, separated by commas")
     parser.add_argument("--quick", action="store_true", help="see that it runs; times mean nothing")
     parser.add_argument("--commit", default="", help="what to note where there is no git")
+    parser.add_argument(
+        "--page", action="store_true", help="print the file's table for the benchmarks page alone"
+    )
     options = parser.parse_args()
-    options.cases = options.only.split(",")
-    if unknown := set(options.cases) - set(CASES):
-        parser.error(f"no case {', '.join(sorted(unknown))}; there are {', '.join(CASES)}")
+    options.names = options.only.split(",")
+    if unknown := set(options.names) - set(PARTS):
+        parser.error(f"no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
     if options.device == "cuda" and not torch.cuda.is_available():
         parser.error(f"torch {torch.__version__} sees no CUDA device: --device cpu")
+    if options.page and not options.out.exists():
+        parser.error(f"{options.out} is not there: measure first, or name another file by --out")
     return options
 
 
 def main() -> int:
-    """Measure the cases that are missing, as long as there is time."""
+    """Do the parts that are missing, as long as there is time."""
     options = parse()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # leave no replay behind
+    if options.page:
+        for run in _read(options.out)["runs"]:
+            print(page_table(run))
+        return DONE
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # leave no process behind
     deadline = float(os.environ.get("BENCH_BEGAN", time.time())) + 60 * options.minutes
-
-    def check_time() -> None:
-        if time.time() >= deadline:
-            raise OutOfTimeError
-
     on_gpu = options.device != "cpu" and torch.cuda.is_available()
-    device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
+    device = "cuda" if on_gpu else "cpu"
     results = Results(options.out, identity_of(device, options.commit, quick=options.quick))
-    cases = results.run["cases"]
+    runs = options.out.with_suffix(".runs")
     print(json.dumps(results.run["identity"]), file=sys.stderr)
-    try:
-        check_time()
-        results.check(device, quick=options.quick)
-        for name in options.cases:
-            if name not in cases:
-                check_time()
-                print(f"measuring {name} ...", file=sys.stderr, flush=True)
-                results.measure(name, device, check_time, quick=options.quick)
-    except OutOfTimeError:
-        print(f"the {options.minutes:g} minutes are used up", file=sys.stderr)
-    print(table(cases))
-    missing = [name for name in options.cases if name not in cases]
-    if missing:
-        print(f"not measured yet: {', '.join(missing)}; call it again", file=sys.stderr)
-    return 1 if missing else 0
+    for name in results.missing(options.names):
+        left_s = deadline - time.time()
+        if left_s <= 0:
+            print(f"the {options.minutes:g} minutes are used up", file=sys.stderr)
+            break
+        print(f"{name} ...", file=sys.stderr, flush=True)
+        result = run_part(name, device, quick=options.quick, runs=runs, seconds_left=left_s)
+        if "error" in result:
+            print(f"{name} failed: {result['error']}", file=sys.stderr)
+        results.keep(name, result)
+    print(table(results.run))
+    if missing := results.missing(options.names):
+        print(f"not done yet: {', '.join(missing)}; call it again", file=sys.stderr)
+    if wrong := [name for name, part in results.parts.items() if part.get("ok") is False]:
+        print(f"checks that fail: {', '.join(wrong)}", file=sys.stderr)
+        return CHECK_FAILED
+    return MISSING if missing else DONE
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The cases of `scripts/bench/run gpu`, and the process that inserts samples beside the learner.
+"""The cases of `scripts/bench_gpu`, and the process that inserts samples beside the learner.
 
 `python -m bench.gpu_ingest CASE DIRECTORY quick|full` fills the case's replay, writes one byte
 to its output, and then obeys its input: ``i`` inserts at the case's rate, ``h`` holds, the end
@@ -55,6 +55,7 @@ class Case:
         ingest_rows_per_s: samples inserted meanwhile; for Atari as many as Ape-X's 360 actors made
             (50,000 frames a second, four a sample).
         prioritized: whether batches are drawn by TD error.
+        paper: SAC as in its paper, not by default.
     """
 
     env: str
@@ -64,10 +65,10 @@ class Case:
     capacity: int
     ingest_rows_per_s: float
     prioritized: bool = False
+    paper: bool = False
 
     def config(self, *, quick: bool) -> RunConfig:
-        """Its run, of one-step transitions, else as by default; SAC is the paper's, as in the loops
-        beside it. Quick: small batches and replay."""
+        """Its run, of one-step transitions, else as by default. Quick: small batches and replay."""
         batch_size = self.batch_size
         capacity = self.capacity
         if quick:
@@ -81,7 +82,7 @@ class Case:
                 f"env.frame_stack={self.spaces.stack}",
                 f"agent.batch_size={batch_size}",
                 "agent.n_step=1",
-                *(_PAPER if self.agent == "sac" else ()),
+                *(_PAPER if self.paper else ()),
                 f"replay.capacity={capacity}",
                 f"replay.prioritized={self.prioritized}".lower(),
                 "replay.samples_per_insert=0",
@@ -94,6 +95,7 @@ class Case:
 
 CASES = {
     "sac-hopper-256": Case("Hopper-v5", "sac", _HOPPER, 256, 1_000_000, 200_000),
+    "sac-paper-256": Case("Hopper-v5", "sac", _HOPPER, 256, 1_000_000, 200_000, paper=True),
     "dqn-cartpole-256": Case("CartPole-v1", "dqn", _CART_POLE, 256, 1_000_000, 200_000),
     "dqn-atari-32": Case("ALE/Pong-v5", "dqn", _ATARI, 32, 100_000, 12_500),
     "dqn-atari-512": Case("ALE/Pong-v5", "dqn", _ATARI, 512, 100_000, 12_500),

@@ -34,6 +34,7 @@
     │   └── ChildHungError             again and again, so that the learner gives up
     ├── ReplayWaitError            1   a batch may not be drawn yet
     ├── UnsavedEndError            1   a run has ended, and its end is not on the disk
+    ├── DeviceMemoryError          1   a GPU has no memory for an optimization step
     └── DaemonFailedError          1, 2 or 3: a daemon that we started ended badly
 """
 
@@ -98,6 +99,24 @@ class UsageError(ServicesError):
 
 class ArgumentError(UsageError, ValueError):
     """An argument of a function has a value that it cannot take."""
+
+
+class DeviceMemoryError(ServicesError):
+    """A GPU has no memory for an optimization step.
+
+    Args:
+        device: torch's name of it.
+        why: the device's own words.
+        copied: a copy of the replay is in its memory.
+    """
+
+    def __init__(self, device: str, why: str, *, copied: bool) -> None:
+        fix = "set learner.copy_replay=false" if copied else "lower agent.batch_size"
+        super().__init__(
+            f"learner.device: {device} has no memory for an optimization step ({why}): {fix}, or "
+            "leave the device to this process alone"
+        )
+        self.device = device
 
 
 class ConfigError(UsageError, ValueError):

@@ -128,7 +128,7 @@ class ActorCritic(SteppedAgent):
         n = config.n_quantiles
         midpoints_N = (torch.arange(n, device=device) + 0.5) / n
         self._taus_1N = midpoints_N.repeat(1, config.n_critics)  # of all critics
-        self.generators = (self.noise, self._shift.generator)
+        self.generators = (self.noise, *self._shift.generators)
         self.networks: tuple[nn.Module, ...] = (self.pi, self.q)
         self._target: ParameterVector | None = None
         self._statistics: list[torch.Tensor] = []  # of batch normalization, running

@@ -26,9 +26,11 @@ need; then it is captured, and from then on replayed.
 from __future__ import annotations
 
 import logging
+import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from contextlib import suppress
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import nn
@@ -95,11 +97,15 @@ class _Outputs(NamedTuple):
 class Capture(Protocol):
     """Records the work that a function gives a device."""
 
-    def warm_up(self, work: Callable[[], None]) -> None:
+    def warm_up(self, work: Callable[[], None], *, last: bool) -> None:
         """Do it, where it will be recorded.
 
+        Args:
+            last: it is recorded next, so it is done as a replay will do it.
+
         Raises:
-            NotCapturableError: it waits for the device, so that it cannot be. It is done.
+            NotCapturableError: the last one waits for the device, so that it cannot be recorded. It
+                is done.
         """
         ...
 
@@ -108,6 +114,7 @@ class Capture(Protocol):
 
         Raises:
             NotCapturableError: it cannot be recorded. Nothing is done.
+            torch.OutOfMemoryError: the device has no room for it. Nothing is done.
         """
         ...
 
@@ -130,42 +137,109 @@ class CudaCapture:
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # untyped in torch
         self._pool = torch.cuda.graph_pool_handle()
 
-    def warm_up(self, work: Callable[[], None]) -> None:
-        """Do it on the stream of the captures; see `Capture`."""
+    def warm_up(self, work: Callable[[], None], *, last: bool) -> None:
+        """Do it on the stream of the captures; see `Capture`.
+
+        The first times may wait: tables are built, networks compiled, caches filled.
+        """
         current = torch.cuda.current_stream(self._device)
         self._stream.wait_stream(current)
-        mode = torch.cuda.get_sync_debug_mode()
-        with warnings.catch_warnings(record=True) as heard, torch.cuda.stream(self._stream):
-            warnings.simplefilter("always")
-            torch.cuda.set_sync_debug_mode("warn")
-            try:
-                work()
-            finally:
-                torch.cuda.set_sync_debug_mode(mode)
-        current.wait_stream(self._stream)
-        for warning in heard:
-            if "synchronizing CUDA operation" in str(warning.message):
-                place = f"{warning.filename}:{warning.lineno}"
-                raise NotCapturableError(f"it waits for the device at {place}")
+        waits: list[str] = []
+        try:
+            with torch.cuda.device(self._device), torch.cuda.stream(self._stream):
+                if last:
+                    waits = _waits_of(work)
+                else:
+                    work()
+        finally:
+            current.wait_stream(self._stream)
+        if waits:
+            raise NotCapturableError(f"it waits for the device at {waits[0]}")
 
     def record(self, work: Callable[[], None]) -> ReplayGraph:
         """Capture it; see `Capture`."""
+        current = torch.cuda.current_stream(self._device)
         graph = torch.cuda.CUDAGraph()
-        for generator in self._generators:
-            graph.register_generator_state(generator)
+        of_work: Exception | None = None
         try:
-            # thread_local: other threads copy models and checkpoints meanwhile
-            with torch.cuda.graph(
-                graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"
-            ):
-                work()
+            # The device is current: torch 2.6 to 2.10 keep a generator's state on that one.
+            with torch.cuda.device(self._device):
+                self._register_generators(graph)
+                # thread_local: other threads copy models and checkpoints meanwhile
+                with torch.cuda.graph(
+                    graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"
+                ):
+                    try:
+                        work()
+                    except Exception as error:
+                        of_work = error  # that of the capture's end would hide it
+                        raise
         except Exception as error:
-            default = torch.cuda.default_generators[self._device.index or 0]
-            for generator in (default, *self._generators):  # a failed capture leaves them capturing
-                generator.graphsafe_set_state(generator.clone_state())
-            raise NotCapturableError(str(error).strip().partition("\n")[0]) from error
+            self._leave_capture(current)
+            cause = of_work or error
+            if isinstance(cause, torch.OutOfMemoryError):
+                raise cause from None
+            raise NotCapturableError(str(cause).strip().partition("\n")[0]) from error
         replay: ReplayGraph = graph.replay
         return replay
+
+    def _register_generators(self, graph: torch.cuda.CUDAGraph) -> None:
+        """Have the graph draw new random numbers at each replay."""
+        # Versions without it see by themselves which generators a capture uses.
+        register = getattr(graph, "register_generator_state", None)
+        if register is not None:
+            for generator in self._generators:
+                register(generator)
+
+    def _leave_capture(self, current: torch.cuda.Stream) -> None:
+        """Undo what a failed capture leaves behind: where ending it fails too, `torch.cuda.graph`
+        leaves its stream current, the allocator recording, and the generators capturing."""
+        torch.cuda.set_stream(current)
+        index = self._device.index or 0
+        end_pool: Any = getattr(torch._C, "_cuda_endAllocateToPool", None)
+        if end_pool is not None:
+            with suppress(RuntimeError):  # it has ended
+                end_pool(index, self._pool)
+        for generator in (torch.cuda.default_generators[index], *self._generators):
+            generator.graphsafe_set_state(generator.clone_state())
+
+
+def _waits_of(work: Callable[[], None]) -> list[str]:
+    """Do it; returns the places where it made this thread wait for the device.
+
+    Warnings and torch's debug mode are the process's: what they say of other threads is not of this
+    work, and all other warnings go where they would have gone.
+    """
+    this_thread = threading.get_ident()
+    waits: list[str] = []
+    mode = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("always", message=f".*{_WAIT_WARNING}")
+        show = warnings.showwarning
+
+        def hear(
+            message: Warning | str,
+            category: type[Warning],
+            filename: str,
+            lineno: int,
+            file: Any = None,
+            line: str | None = None,
+        ) -> None:
+            if _WAIT_WARNING not in str(message):
+                show(message, category, filename, lineno, file, line)
+            elif threading.get_ident() == this_thread:
+                waits.append(f"{filename}:{lineno}")
+
+        warnings.showwarning = hear
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            work()
+        finally:
+            torch.cuda.set_sync_debug_mode(mode)
+    return waits
+
+
+_WAIT_WARNING = "synchronizing CUDA operation"
 
 
 class CapturedStep:
@@ -231,11 +305,11 @@ class CapturedStep:
         ran = self._ran[due] = self._ran.get(due, 0) + 1
         try:
             if ran <= _WARM_STEPS:
-                self._capture.warm_up(work)
+                self._capture.warm_up(work, last=ran == _WARM_STEPS)
                 return outputs[-1]
             replay = self._capture.record(work)
         except NotCapturableError as error:
-            self._give_up(str(error))
+            self.give_up(str(error))
             if ran > _WARM_STEPS:  # what failed has done nothing
                 work()
             return outputs[-1]
@@ -243,7 +317,8 @@ class CapturedStep:
         replay()
         return outputs[-1]
 
-    def _give_up(self, reason: str) -> None:
+    def give_up(self, reason: str) -> None:
+        """Run steps as they are from now on, and log why."""
         self.reason = reason
         self._replays.clear()
         log.warning(
@@ -299,6 +374,14 @@ class SteppedAgent:
     def capture_by(self, capture: Capture) -> None:
         """Replay steps that were captured from now on."""
         self._captured = CapturedStep(self.step, capture, type(self).__name__)
+
+    def stop_capturing(self, reason: str) -> bool:
+        """Run steps as they are from now on; returns False if they did so already."""
+        captured = self._captured
+        if captured is None or captured.reason:
+            return False
+        captured.give_up(reason)
+        return True
 
     def opt(
         self, batch: Batch, weights: torch.Tensor | None = None, *, record: bool = False

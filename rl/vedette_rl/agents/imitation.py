@@ -39,8 +39,9 @@ class Imitation:
 
     def __init__(self, config: ImitationConfig, device: str, interval: int = 1) -> None:
         self._config = config
+        self._changes = config.schedule.changes
         self._interval = interval
-        self._step = torch.zeros((), device=device)
+        self._step = torch.zeros((), dtype=torch.int64, device=device)  # float32 ends at 2**24
 
     def wanted(self, batch: Mapping[str, torch.Tensor]) -> bool:
         """Return True if there is a loss of imitation for batches like this one."""
@@ -58,7 +59,7 @@ class Imitation:
         if weights is not None:
             of_sources_B = of_sources_B * weights
         loss = self._config.weight * (of_sources_B * loss_B).mean()
-        if not self._config.schedule.changes:
+        if not self._changes:
             return loss
         self._step += self._interval  # on the device: nothing waits, and a captured step counts on
         return loss * schedule_factor(self._config.schedule, self._step)

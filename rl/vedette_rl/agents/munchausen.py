@@ -19,16 +19,15 @@ class Munchausen:
     pi is softmax(q / tau), q the target network's. Each of several heads has its own pi, and a
     sample has the mean over its heads. In a transition of several steps only the first action adds
     its log-probability.
+
+    Attributes:
+        wanted: the target is this one.
     """
 
     def __init__(self, config: MunchausenConfig, heads: ActionHeads) -> None:
         self._config = config
         self._heads = heads
-
-    @property
-    def wanted(self) -> bool:
-        """True if the target is this one."""
-        return self._config.alpha > 0
+        self.wanted = config.alpha > 0
 
     def reward(self, batch: Batch, q_tm1_BA: torch.Tensor) -> torch.Tensor:
         """r + alpha [tau log pi(a | s)], the bracket between `lowest` and 0: ``(B,)``."""

@@ -90,7 +90,7 @@ class ValueAgent(SteppedAgent):
         self._normalizer = ObsNormalizer(columns, device)
         self.discounts = Discounts(config.discount, device)
         self._shift = RandomShift(seen, config.random_shift, device=device, seed=seed)
-        self.generators = (self._shift.generator,)
+        self.generators = self._shift.generators
         self.networks = (self.online, self.target)
         self._interval = config.target_update_interval
         self._tau = config.tau

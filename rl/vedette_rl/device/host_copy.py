@@ -34,6 +34,11 @@ class Event(Protocol):
         ...
 
 
+def is_asynchronous(device: torch.device) -> bool:
+    """Return True of a device whose work is still to be done when the call that gave it returns."""
+    return device.type == "cuda"
+
+
 class Reached:
     """The event of work that is done when it is given: a CPU's."""
 
@@ -43,6 +48,17 @@ class Reached:
 
     def synchronize(self) -> None:
         """Do nothing."""
+
+
+def mark_work(device: torch.device) -> Event:
+    """Return the event of the end of all work that this thread gave the device until now."""
+    if not is_asynchronous(device):
+        return Reached()
+    import torch
+
+    event = torch.cuda.Event()  # type: ignore[no-untyped-call]  # untyped in torch
+    event.record(torch.cuda.current_stream(device))
+    return event
 
 
 class HostCopy:
@@ -71,15 +87,13 @@ class HostCopy:
 def read_later(tensor: torch.Tensor) -> HostCopy:
     """Begin to copy a small result, which later work of the device may overwrite."""
     tensor = tensor.detach()
-    if tensor.device.type != "cuda":
+    if not is_asynchronous(tensor.device):
         return HostCopy(tensor.to("cpu", copy=True), Reached())
     import torch
 
     host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
     host.copy_(tensor, non_blocking=True)
-    event = torch.cuda.Event()  # type: ignore[no-untyped-call]  # untyped in torch
-    event.record(torch.cuda.current_stream(tensor.device))
-    return HostCopy(host, event)
+    return HostCopy(host, mark_work(tensor.device))
 
 
 def snapshot(tensor: torch.Tensor, memory: BufferPool) -> HostCopy:
@@ -92,24 +106,42 @@ def snapshot(tensor: torch.Tensor, memory: BufferPool) -> HostCopy:
     import torch
 
     tensor = tensor.detach()
-    if tensor.device.type != "cuda":
+    if not is_asynchronous(tensor.device):
         copy = torch.from_numpy(memory.allocate(tensor.nbytes).view(np.float32))
         copy.view(tensor.shape).copy_(tensor)
         return HostCopy(copy.view(tensor.shape), Reached())
-    aside = _copying_stream(tensor.device)
-    frozen = tensor.clone()  # on the device, in microseconds: the next step may change the tensor
-    aside.wait_stream(torch.cuda.current_stream(tensor.device))
-    with torch.cuda.stream(aside):
-        copied = read_later(frozen)
-    frozen.record_stream(aside)  # its memory is not given away while it is copied
-    return copied
+    return _copies_aside(tensor.device).begin(tensor)
+
+
+class _CopiesAside:
+    """Copies of large tensors on a stream of their own.
+
+    What is copied is kept until the copy is done. `Tensor.record_stream` would tell torch's
+    allocator to do so; but after a capture that failed it may never free such memory again.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        import torch
+
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # untyped in torch
+        self._kept: list[tuple[torch.Tensor, HostCopy]] = []
+
+    def begin(self, tensor: torch.Tensor) -> HostCopy:
+        """Begin to copy a tensor as it is now."""
+        import torch
+
+        self._kept = [kept for kept in self._kept if not kept[1].done]
+        frozen = tensor.clone()  # on the device, in microseconds: the next step may change it
+        self._stream.wait_stream(torch.cuda.current_stream(tensor.device))
+        with torch.cuda.stream(self._stream):
+            copied = read_later(frozen)
+        self._kept.append((frozen, copied))
+        return copied
 
 
 @cache
-def _copying_stream(device: torch.device) -> torch.cuda.Stream:
-    import torch
-
-    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # untyped in torch
+def _copies_aside(device: torch.device) -> _CopiesAside:
+    return _CopiesAside(device)
 
 
 class Pending(Generic[T]):

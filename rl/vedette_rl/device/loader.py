@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from vedette_rl.core import ReplayBuffer
 from vedette_rl.core.columns import VERSION, Columns
-from vedette_rl.device.host_copy import Event, Reached
+from vedette_rl.device import host_copy
+from vedette_rl.device.host_copy import Event, Reached, mark_work
 from vedette_rl.device.ranks import broadcast, ranks
 from vedette_rl.device.ring import DeviceRing, DeviceRings, are_alike, ring_bytes, stage
 from vedette_rl.number_format import format_bytes
@@ -77,7 +78,7 @@ def make_loader(
     """
     if ranks().count > 1:
         return RankLoader(replay, batch_size, device, copy_replay=copy_replay)
-    if device.type != "cuda":
+    if not host_copy.is_asynchronous(device):
         return CpuLoader(replay, batch_size, device)
     if copy_replay and (ring := _copied(replay, device)) is not None:
         return RingLoader(replay, ring, batch_size)
@@ -118,13 +119,11 @@ def _copy(make: Callable[[], C], device: torch.device, need: int, free_bytes: in
     if need > free_bytes:
         reason = f"{format_bytes(free_bytes)} are free for it"
     else:
+        log.info("the replay is copied to %s: %s", device, format_bytes(need))
         try:
-            copy = make()
+            return make()
         except torch.OutOfMemoryError as error:
             reason = str(error).partition(". ")[0]
-        else:
-            log.info("the replay is copied to %s: %s", device, format_bytes(need))
-            return copy
     log.warning(
         "the replay of %s is not copied to %s (%s): every batch is copied from the host's memory; "
         "a smaller replay.capacity would fit",
@@ -157,7 +156,19 @@ class RingLoader:
             replay.use_copies(ring.rings)
         else:
             assert isinstance(replay, DrawnRows)
-            replay.rows = ring
+            replay.use_rows(ring)
+
+    def give_up_copy(self) -> None:
+        """Have the replay draw from its own rows again, and free the memory of the copy; this
+        loader is not used any more."""
+        copy = self._ring
+        del self._ring  # whoever has the loader still must not keep the memory
+        if isinstance(copy, DeviceRings):
+            assert isinstance(self._replay, MixedReplay)
+            self._replay.use_copies([ring.original for ring in copy.rings])
+        else:
+            assert isinstance(self._replay, DrawnRows)
+            self._replay.use_rows(copy.original)
 
     def load(self) -> DeviceBatch:
         self._ring.follow()
@@ -235,10 +246,15 @@ class RankLoader:
         self._part = ranks().part(batch_size)
         self._order = np.zeros(1 + batch_size, _ORDER)
         self._ring = None
-        if device.type == "cuda" and copy_replay:
+        if host_copy.is_asynchronous(device) and copy_replay:
             self._ring = copy_ring(replay.rows, device, _free_bytes(device))
         if self._ring is not None and not ranks().number:
-            replay.rows = self._ring
+            replay.use_rows(self._ring)
+
+    @property
+    def has_copy(self) -> bool:
+        """True if batches are gathered in a copy on the device."""
+        return self._ring is not None
 
     def load(self) -> DeviceBatch:
         if self._ring is not None:
@@ -284,14 +300,22 @@ class RankLoader:
         batch: Mapping[str, torch.Tensor]
         if self._ring is None:
             arrays = columns.items()
-            batch = {name: torch.from_numpy(array).to(self._device) for name, array in arrays}
+            batch = {name: _to_device(array, self._device) for name, array in arrays}
         else:
             batch = self._ring.gather_batch(numbers)
         weights = None
         if self._order["weight"][0]:
             own = np.ascontiguousarray(self._order["weight"][1:][self._part], np.float32)
-            weights = torch.from_numpy(own).to(self._device)
+            weights = _to_device(own, self._device)
         return DeviceBatch(batch, weights, numbers, columns.get(VERSION))
+
+
+def _to_device(array: NDArray[Any], device: torch.device) -> torch.Tensor:
+    """A copy on the device; a GPU takes it from pinned memory, for which the host does not wait."""
+    tensor = torch.from_numpy(array)
+    if host_copy.is_asynchronous(device):
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
 
 
 _ORDER = np.dtype([("number", np.int64), ("weight", np.float64)])
@@ -299,8 +323,7 @@ _ORDER = np.dtype([("number", np.int64), ("weight", np.float64)])
 
 
 class SideStream:
-    """Copies from pinned memory to a GPU on a stream of its own. No GPU has run it yet: the tests
-    have another one in its place, whose copies are done as late as they may be."""
+    """Copies from pinned memory to a GPU on a stream of its own."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -310,21 +333,22 @@ class SideStream:
         """The array in pinned memory."""
         return torch.from_numpy(array).pin_memory()
 
-    def copy(self, pinned: Tensors) -> tuple[Tensors, Event]:
-        """Begin to copy; return the copies and the event that ends it."""
-        with torch.cuda.stream(self._stream):
-            copies = {k: t.to(self._device, non_blocking=True) for k, t in pinned.items()}
-            copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            copied.record(self._stream)
-        return copies, copied
+    def room(self, pinned: torch.Tensor) -> torch.Tensor:
+        """Memory on the device for a copy of it."""
+        return torch.empty(pinned.shape, dtype=pinned.dtype, device=self._device)
 
-    def hand_over(self, copies: Tensors, copied: Event) -> None:
+    def copy(self, pinned: Tensors, copies: Tensors) -> Event:
+        """Begin to copy, behind what the device was given until now; return its end's event."""
+        self._stream.wait_stream(torch.cuda.current_stream(self._device))
+        with torch.cuda.stream(self._stream):
+            for name, tensor in pinned.items():
+                copies[name].copy_(tensor, non_blocking=True)
+            return mark_work(self._device)
+
+    def hand_over(self, copied: Event) -> None:
         """Have what the device is given from now on wait for the copies."""
         assert isinstance(copied, torch.cuda.Event), "of `copy`"
-        current = torch.cuda.current_stream(self._device)
-        current.wait_event(copied)
-        for tensor in copies.values():
-            tensor.record_stream(current)  # its memory is not given away while the agent reads it
+        torch.cuda.current_stream(self._device).wait_event(copied)
 
 
 class _Slot(NamedTuple):
@@ -340,6 +364,9 @@ class _Slot(NamedTuple):
 class PinnedLoader:
     """One batch ahead: gathered into pinned memory and copied without blocking.
 
+    There are two buffers in the host's memory and two on the device, which are used in turn. The
+    copy to one of them waits, on the device, for the step that read it.
+
     Args:
         replay: uniform and prioritized ones gather into the pinned memory themselves.
         batch_size: rows of a batch.
@@ -352,13 +379,14 @@ class PinnedLoader:
         self._stream = stream
         self._pinned: list[Tensors] = [{}, {}]
         self._columns: list[Columns] = [{}, {}]  # the same memory
+        self._copies: list[Tensors] = [{}, {}]
         self._copied: list[Event] = [Reached(), Reached()]
         self._turn = 0
         self._ahead: _Slot | None = None
 
     def load(self) -> DeviceBatch:
         slot = self._ahead or self._fetch()
-        self._stream.hand_over(slot.copies, slot.copied)
+        self._stream.hand_over(slot.copied)
         self._ahead = self._fetch()
         batch = dict(slot.copies)
         weights = batch.pop(_WEIGHTS, None)
@@ -368,6 +396,7 @@ class PinnedLoader:
         """Draw a batch into the other pinned buffer and start its copy."""
         self._turn ^= 1
         pinned, columns = self._pinned[self._turn], self._columns[self._turn]
+        copies = self._copies[self._turn]
         self._copied[self._turn].synchronize()  # the device may be behind, and still read there
         if columns and isinstance(self._replay, DrawnRows):
             self._replay.use_buffers(columns)
@@ -376,11 +405,12 @@ class PinnedLoader:
         for name, column in (*sample.columns.items(), *weights.items()):
             if name not in pinned:
                 pinned[name] = self._stream.pin(column)
+                copies[name] = self._stream.room(pinned[name])
                 if name != _WEIGHTS:
                     columns[name] = pinned[name].numpy()
             elif columns.get(name) is not column:
                 np.copyto(pinned[name].numpy(), column)
-        copies, self._copied[self._turn] = self._stream.copy(pinned)
+        self._copied[self._turn] = self._stream.copy(pinned, copies)
         return _Slot(
             sample.indices.copy(),  # the replay writes its own over them at the next draw
             columns.get(VERSION),

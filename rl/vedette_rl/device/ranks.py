@@ -15,6 +15,7 @@ it takes, and costs nothing.
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 from collections.abc import Callable
@@ -88,6 +89,16 @@ def join(device: torch.device, rendezvous: Path) -> None:
         timeout=_FOREVER,
     )
     _joined = Ranks(number, count)
+
+
+def leave() -> None:
+    """Close the connections to the other ranks, behind the last step; no graph of a step is kept,
+    for NCCL waits for those that hold its operations."""
+    global _joined
+    gc.collect()
+    if _joined.count > 1:
+        distributed.destroy_process_group()
+    _joined = Ranks()
 
 
 def _together(operation: Callable[..., Any], *arguments: Any) -> None:

@@ -7,7 +7,7 @@ survives, and a new trainer begins with a new copy.
 ::
 
     ring = DeviceRing(reader, device)
-    replay.rows = ring                      # draws rows that have arrived
+    replay.use_rows(ring)                   # draws rows that have arrived
     while training:
         ring.follow()                       # copies what was committed since
         sample = replay.sample(batch_size)  # numbers alone: nothing is gathered in the host
@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 
 from vedette_rl.core.columns import SOURCE, VERSION, Columns
 from vedette_rl.core.learning import StaticBatch
+from vedette_rl.device import host_copy
 from vedette_rl.errors import ReplayOverrunError
 from vedette_rl.replay.frame_ring import FrameRows
 from vedette_rl.replay.frame_stacks import FRAME_SPANS, FRAMES, STACKS
@@ -111,6 +112,11 @@ class DeviceRing(Rows):
         self._followed = self._frames_followed = 0
         self._next_follow = -np.inf
         self._gathered: _Gathered | None = None
+
+    @property
+    def original(self) -> Rows:
+        """The ring that this is a copy of."""
+        return self._rows
 
     @property
     def inserted(self) -> int:
@@ -351,7 +357,8 @@ def stage(array: NDArray[Any], device: torch.device) -> torch.Tensor:
     The caller may drop it at once: torch uses pinned memory again only after the copies from it.
     """
     dtype, words = _words(array)
-    staged = torch.empty((len(array), words), dtype=dtype, pin_memory=device.type == "cuda")
+    pins = host_copy.is_asynchronous(device)
+    staged = torch.empty((len(array), words), dtype=dtype, pin_memory=pins)
     staged.numpy().view(array.dtype).reshape(array.shape)[...] = array
     return staged
 

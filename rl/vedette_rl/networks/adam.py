@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 
 from vedette_rl.core.learning import State
-from vedette_rl.device import ranks
+from vedette_rl.device import host_copy, ranks
 from vedette_rl.device.host_copy import Pending, read_later, settled
 from vedette_rl.networks.parameter_vector import ParameterVector
 
@@ -82,7 +81,7 @@ class VectorAdam:
         self._vector = vector
         self._max_grad_norm = max_grad_norm
         self._steps = 0
-        self._schedule = schedule
+        self._schedule = schedule if schedule is not None and schedule.changes else None
         self._interval = interval
         self._base = learning_rate
         device = vector.data.device
@@ -95,12 +94,16 @@ class VectorAdam:
         self._lowest = torch.full((), math.inf, device=device)
         self._highest = torch.zeros((), device=device)
         self._limit = torch.full((), max_grad_norm or math.inf, device=device)
-        self._opt_steps = torch.zeros((), device=device)  # of the agent, where a schedule counts
+        # A CPU has the norm at once: most steps are then known to need neither clip nor check.
+        self._on_host = device.type == "cpu" and not host_copy.is_asynchronous(device)
+        self._as_it_is = 0.0
+        self._set_as_it_is()
+        # Of the agent, where a schedule counts; float32 would stand still at 2**24.
+        self._opt_steps = torch.zeros((), dtype=torch.int64, device=device)
         # AdamW's decay would move these, which have no gradient.
         self._held = vector.frozen_views(vector.data) if weight_decay else []
-        scheduled = schedule is not None and schedule.changes
         self._tensors = AdamTensors(
-            self._rate if scheduled else learning_rate,
+            self._rate if self._schedule is not None else learning_rate,
             eps,
             weight_decay,
             vector.data,
@@ -126,11 +129,14 @@ class VectorAdam:
         grad = self._tensors.grad
         ranks.average(grad)
         torch.dot(grad, grad, out=self._square)
-        # not the other way round: what is no number is not below it either
-        leaves_out = torch.where(self._square < _NORM_MAX**2, self._no, self._yes)
-        self.left_out += leaves_out
-        clip = (self._square.sqrt() / self._limit).clamp_(min=1.0)
-        if self._schedule is not None and self._schedule.changes:
+        clip: torch.Tensor | None = None
+        leaves_out: torch.Tensor | None = None
+        if not (self._on_host and self._square.item() < self._as_it_is):
+            # not the other way round: what is no number is not below it either
+            leaves_out = torch.where(self._square < _NORM_MAX**2, self._no, self._yes)
+            self.left_out += leaves_out
+            clip = (self._square.sqrt() / self._limit).clamp_(min=1.0)
+        if self._schedule is not None:
             # on the device, so that nothing waits and a captured step computes it again
             self._opt_steps += self._interval
             factor = schedule_factor(self._schedule, self._opt_steps)
@@ -184,6 +190,13 @@ class VectorAdam:
         given = self._max_grad_norm or math.inf
         limit = (_OUTLIER * self._typical).clamp(min=_ALWAYS).clamp(max=given)
         self._limit.copy_(torch.where(self._typical > 0.0, limit, given))
+        self._set_as_it_is()
+
+    def _set_as_it_is(self) -> None:
+        """On a CPU, the square of a norm below which a gradient counts as it is, whatever the
+        rounding of its root."""
+        if self._on_host:
+            self._as_it_is = min(0.99 * self._limit.item(), 0.99 * _NORM_MAX) ** 2
 
     @torch.no_grad()
     def _flush_negligible(self) -> None:
@@ -249,6 +262,10 @@ def schedule_factor(schedule: ScheduleConfig, step: torch.Tensor) -> torch.Tenso
     return factor * (1.0 - (1.0 - schedule.final) * progress)
 
 
+UpdateStep = Callable[[torch.Tensor | None, torch.Tensor | None], None]
+"""A step of Adam; see `AdamTensors.update`."""
+
+
 @dataclass(frozen=True, slots=True)
 class AdamTensors:
     """The tensors that a step of Adam reads and moves in place.
@@ -275,27 +292,31 @@ class AdamTensors:
         """Both of them."""
         return self.exp_avg, self.exp_avg_sq
 
-    def update(self) -> Callable[[torch.Tensor, torch.Tensor], None]:
+    def update(self) -> UpdateStep:
         """Return the function that does a step.
 
         Its first argument divides the gradient first. Where the second is 1, and not 0, nothing
-        moves.
+        moves. None is the number that changes nothing.
 
         `torch.optim.Adam(fused=True)` ends in the same fused call, 0.2 ms of bookkeeping later: a
         fifth of a small network's optimization step. But the call is private: where the installed
-        torch has none of it for this device, or with other arguments, its own optimizer does the
-        steps.
+        torch has none of it for this device, or one with other arguments, or one that takes them
+        and does something else (Apple's GPUs ignore `grad_scale`, pytorch#186360), its own
+        optimizer does the steps.
         """
-        trial = torch.zeros(6, 1, device=self.parameter.device)
-        names = ("parameter", "grad", "exp_avg", "exp_avg_sq")
-        vectors = dict(zip(names, trial, strict=False))
-        try:
-            replace(self, **vectors, step=trial[4])._fused_step(trial[5] + 1.0, trial[5])
-        except (AttributeError, TypeError, RuntimeError):
-            return self._optimizer_step()
-        return self._fused_step
+        ways: tuple[Callable[[AdamTensors], UpdateStep], ...] = (
+            lambda adam: adam._fused_step,
+            lambda adam: adam._optimizer_step(fused=True),
+        )
+        for make in ways:
+            try:
+                if _steps_by_numbers(self, make):
+                    return make(self)
+            except (AttributeError, TypeError, RuntimeError):
+                continue
+        return self._optimizer_step(fused=False)
 
-    def _fused_step(self, clip: torch.Tensor, leaves_out: torch.Tensor) -> None:
+    def _fused_step(self, clip: torch.Tensor | None, leaves_out: torch.Tensor | None) -> None:
         self.step.add_(1)
         fused = torch._fused_adamw_ if self.weight_decay else torch._fused_adam_
         fused(
@@ -316,28 +337,76 @@ class AdamTensors:
             found_inf=leaves_out,
         )
 
-    def _optimizer_step(self) -> Callable[[torch.Tensor, torch.Tensor], None]:
+    def _optimizer_step(self, *, fused: bool) -> UpdateStep:
         leaf = self.parameter.detach()  # the same memory
         leaf.grad = self.grad
         kind = torch.optim.AdamW if self.weight_decay else torch.optim.Adam
-        adam = partial(
-            kind, [leaf], lr=self.learning_rate, eps=self.eps, weight_decay=self.weight_decay
+        optimizer = kind(
+            [leaf],
+            lr=self.learning_rate,
+            eps=self.eps,
+            weight_decay=self.weight_decay,
+            capturable=leaf.device.type == "cuda",
+            foreach=None if fused else False,
+            fused=True if fused else None,
         )
-        capturable = leaf.device.type == "cuda"
-        try:
-            optimizer = adam(fused=True, capturable=capturable)
-        except RuntimeError:  # not on this device
-            optimizer = adam(foreach=False, capturable=capturable)
         moments = {"exp_avg": self.exp_avg, "exp_avg_sq": self.exp_avg_sq}
         optimizer.state[leaf] = {"step": self.step, **moments}
 
         moved = (self.parameter, self.exp_avg, self.exp_avg_sq)
 
-        def update(clip: torch.Tensor, leaves_out: torch.Tensor) -> None:
-            self.grad.div_(clip)
+        def update(clip: torch.Tensor | None, leaves_out: torch.Tensor | None) -> None:
+            if clip is not None:
+                self.grad.div_(clip)
+            if leaves_out is None:
+                optimizer.step()
+                return
             before = [tensor.clone() for tensor in moved]
             optimizer.step()
             for tensor, was in zip(moved, before, strict=True):
                 tensor.copy_(torch.where(leaves_out.bool(), was, tensor))
 
         return update
+
+
+def _steps_by_numbers(adam: AdamTensors, make: Callable[[AdamTensors], UpdateStep]) -> bool:
+    """Return True if a way to do steps computes Adam's equations, with a gradient that is clipped,
+    and moves nothing in a step that is left out: two steps of one number are tried."""
+    device = adam.parameter.device
+    learning_rate, divisor, steps = 0.5, 2.0, 3.0
+    parameter, grad, exp_avg, exp_avg_sq = before = (0.75, 5.0, 0.25, 0.5)
+    vectors = [torch.full((1,), value, device=device) for value in before]
+    scalars = [torch.full((), value, device=device) for value in (divisor, 0.0, 1.0)]
+    clip, no, yes = scalars
+    scheduled = isinstance(adam.learning_rate, torch.Tensor)
+    update = make(
+        replace(
+            adam,
+            learning_rate=torch.full((), learning_rate, device=device)
+            if scheduled
+            else learning_rate,
+            parameter=vectors[0],
+            grad=vectors[1],
+            exp_avg=vectors[2],
+            exp_avg_sq=vectors[3],
+            step=torch.full((), steps, device=device),
+        )
+    )
+    moving = (vectors[0], vectors[2], vectors[3])
+    update(clip, yes)
+    found = [float(vector) for vector in moving]
+    vectors[1].fill_(grad)  # some divide it in place
+    update(clip, no)
+    found += [float(vector) for vector in moving]
+
+    expected = [parameter, exp_avg, exp_avg_sq]
+    steps += 2  # the one that was left out counts
+    grad /= divisor
+    exp_avg = 0.9 * exp_avg + 0.1 * grad
+    exp_avg_sq = 0.999 * exp_avg_sq + 0.001 * grad**2
+    deviation = math.sqrt(exp_avg_sq / (1 - 0.999**steps)) + adam.eps
+    parameter *= 1 - learning_rate * adam.weight_decay
+    parameter -= learning_rate * exp_avg / (1 - 0.9**steps) / deviation
+    expected += [parameter, exp_avg, exp_avg_sq]
+    pairs = zip(found, expected, strict=True)
+    return all(math.isclose(ours, right, rel_tol=1e-4, abs_tol=1e-5) for ours, right in pairs)

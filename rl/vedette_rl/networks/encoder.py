@@ -179,8 +179,15 @@ class RandomShift:
         self._bound = shift
         self.generator = torch.Generator(device).manual_seed(seed)
 
+    @property
+    def generators(self) -> tuple[torch.Generator, ...]:
+        """The generator, if it draws anything."""
+        return (self.generator,) if self._images else ()
+
     def __call__(self, obs: Obs) -> Obs:
         """The columns ``obs...``, with shifted images."""
+        if not self._images:
+            return obs
         shifted = {image.column: self._shift(image, obs[image.column]) for image in self._images}
         return {**obs, **shifted}
 

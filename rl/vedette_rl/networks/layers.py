@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from typing import Any, Literal, Protocol
 
@@ -60,13 +61,7 @@ class MlpSizes:
     @property
     def linear(self) -> tuple[tuple[int, int], ...]:
         """Features in and out of each linear layer, in the order of the weights' names."""
-        if self.architecture != "residual" or len(self.sizes) < 3:
-            return tuple(pairwise(self.sizes))
-        first = self.sizes[0]
-        width = self.sizes[1]
-        last = self.sizes[-1]
-        block = ((width, _EXPANSION * width), (_EXPANSION * width, width))
-        return ((first, width), *block * (len(self.sizes) - 2), (width, last))
+        return _linear_layers(self.sizes, self.architecture)
 
     def describe(self, name: str) -> list[list[Any]]:
         """The steps of `forward` with the arrays under `name`, as the wire's page names them."""
@@ -89,6 +84,19 @@ class MlpSizes:
             if k < last or self.relu_last:
                 x = steps.relu(x)
         return x
+
+
+@cache  # each forward pass asks for it
+def _linear_layers(
+    sizes: tuple[int, ...], architecture: CriticArchitecture
+) -> tuple[tuple[int, int], ...]:
+    if architecture != "residual" or len(sizes) < 3:
+        return tuple(pairwise(sizes))
+    first = sizes[0]
+    width = sizes[1]
+    last = sizes[-1]
+    block = ((width, _EXPANSION * width), (_EXPANSION * width, width))
+    return ((first, width), *block * (len(sizes) - 2), (width, last))
 
 
 class PerceptronSteps(Protocol):

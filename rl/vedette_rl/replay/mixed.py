@@ -130,9 +130,12 @@ class MixedReplay:
         return [source.replay.rows for source in self._sources]
 
     def use_copies(self, copies: Sequence[Rows]) -> None:
-        """Draw from copies of the sources' rows from now on, with the same random numbers."""
+        """Draw from copies of the sources' rows from now on, or from these again.
+
+        Random numbers are the same.
+        """
         for source, rows in zip(self._sources, copies, strict=True):
-            source.replay.rows = rows
+            source.replay.use_rows(rows)
         self._columns = {}
         self._counts = ()
         self._fixed = 0

@@ -61,6 +61,12 @@ class DrawnRows:
         self.gather_into(numbers, columns)
         return columns
 
+    def use_rows(self, rows: Rows) -> None:
+        """Draw from these rows from now on: a copy of the same ones, or they again."""
+        self.rows = rows
+        self._columns = {}
+        self._buffer_rows = -1
+
     def buffers(self, batch_size: int) -> Columns:
         """The columns of a sample, which are made once for a batch size."""
         if batch_size != self._buffer_rows:

@@ -169,8 +169,8 @@ class LearnerConfig(SettingsPart):
     """``auto`` (the GPU where there is one), ``cpu``, ``cuda``, ``cuda:1``, ``mps``."""
     precision: Literal["float32", "tf32", "bfloat16"] = "float32"
     """of the networks while they learn; weights, losses, optimizers and models stay float32.
-    ``float32`` is as torch has it, ``tf32`` multiplies matrices in TF32 on an NVIDIA GPU,
-    ``bfloat16`` computes the networks under torch's autocast."""
+    ``tf32`` multiplies matrices and convolves in TF32 on an NVIDIA GPU, ``float32`` does not (torch
+    by itself convolves so), ``bfloat16`` computes the networks under torch's autocast."""
     model_dtype: Literal["float32", "float16"] = "float32"
     """of the weights in the models that are sent to other processes and hosts: ``float16`` is half
     of the bytes; actors compute in float32. Checkpoints, evaluations on the learner and exports

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import itertools
-import logging
+import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from recorded_operations import RecordedOperations, Recording  # beside this file
+from strict_cuda import StrictCuda
 
 from vedette_rl.agents.captured_step import CudaCapture, Due, SteppedAgent, StepResult
 from vedette_rl.agents.dqn.agent import DqnAgent
@@ -71,25 +70,50 @@ def build(case: Case) -> Any:
     return kind.build_agent(kind.config(**{**SMALL, **options}), spaces, device="cpu", seed=3)
 
 
-def compare(case: Case, steps: int, make_batch: Any) -> tuple[RecordedOperations, Any]:
-    """Both agents learn from the same batches, one of them by replays."""
-    eager, replayed = build(case), build(case)
-    capture = RecordedOperations(replayed.generators)
-    replayed.capture_by(capture)
-    batches = [make_batch(case[1], 8, seed) for seed in range(min(steps, 50))]
+def captured(case: Case) -> Any:
+    """An agent whose steps are captured, on the GPU that the stand-in is."""
+    agent = build(case)
+    agent.capture_by(CudaCapture(CPU, agent.generators))
+    return agent
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> StrictCuda:
+    return StrictCuda(monkeypatch)
+
+
+def learn(agent: Any, batches: list[Any], steps: int) -> list[Any]:
+    """Take steps from batches in turn, every fifth of them recorded; returns the results."""
     weights = torch.linspace(0.5, 1.0, 8)
+    results = []
     for step in range(steps):
-        batch = batches[step % len(batches)]
-        record = step % 5 == 0
-        ours = replayed.opt(dict(batch), weights * (step % 3 + 1), record=record)
-        expected = eager.opt(dict(batch), weights * (step % 3 + 1), record=record)
-        assert torch.equal(ours.td_errors, expected.td_errors), step
-        assert dict(ours.record) == dict(expected.record), step
+        batch = dict(batches[step % len(batches)])
+        result = agent.opt(batch, weights * (step % 3 + 1), record=step % 5 == 0)
+        results.append((result.td_errors.clone(), result.record))
+    return results
+
+
+def compare(cuda: StrictCuda, case: Case, steps: int, make_batch: Any) -> Any:
+    """Two agents learn from the same batches, one of them by replays, which is returned."""
+    batches = [make_batch(case[1], 8, seed) for seed in range(min(steps, 50))]
+    eager = build(case)
+    replayed = captured(case)
+    with cuda:
+        ours = learn(replayed, batches, steps)
+        cuda.check()
+    expected = learn(eager, batches, steps)
+    cuda.synchronize()
+    for step, ((errors, record), (right, right_record)) in enumerate(
+        zip(ours, expected, strict=True)
+    ):
+        assert torch.equal(errors, right), step
+        assert dict(record) == dict(right_record), step
+    assert replayed._captured.reason == ""
     assert same_state(eager, replayed)
     assert eager.model_info().version == replayed.model_info().version == steps
     for name, array in eager.model_info().arrays.items():
         np.testing.assert_array_equal(replayed.model_info().arrays[name], array)
-    return capture, replayed
+    return replayed
 
 
 def test_every_agent_is_among_the_cases() -> None:
@@ -97,27 +121,31 @@ def test_every_agent_is_among_the_cases() -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case[0])
-def test_replayed_steps_are_those_of_python_bit_by_bit(case: Case, make_batch: Any) -> None:
-    capture, _ = compare(case, 70, make_batch)
+def test_replayed_steps_are_those_of_python_bit_by_bit(
+    case: Case, cuda: StrictCuda, make_batch: Any
+) -> None:
+    compare(cuda, case, 40 if case is SAC else 24, make_batch)  # SAC has more kinds of steps
     kinds = {build(case).due(record=record) for record in (True, False)}
-    assert capture.recorded >= len(kinds)
-    assert capture.replayed >= 40
+    assert cuda.captured >= len(kinds)
+    assert cuda.replayed >= 10
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", [DQN, IQN, SAC, PLAIN_SAC, TD3], ids=lambda case: case[0])
-def test_a_thousand_replayed_steps_are_those_of_python(case: Case, make_batch: Any) -> None:
-    capture, _ = compare(case, 1000, make_batch)
-    assert capture.replayed > 940
+def test_a_thousand_replayed_steps_are_those_of_python(
+    case: Case, cuda: StrictCuda, make_batch: Any
+) -> None:
+    compare(cuda, case, 1000, make_batch)
+    assert cuda.replayed > 940
 
 
-def test_shifted_images_are_replayed_too(make_batch: Any) -> None:
-    capture, _ = compare(PIXEL_SAC, 12, make_batch)
-    assert capture.replayed
+def test_shifted_images_are_replayed_too(cuda: StrictCuda, make_batch: Any) -> None:
+    compare(cuda, PIXEL_SAC, 12, make_batch)
+    assert cuda.replayed
 
 
 def test_python_runs_each_kind_of_step_four_times(
-    make_batch: Any, monkeypatch: pytest.MonkeyPatch
+    cuda: StrictCuda, make_batch: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three times as it is, and once to be recorded."""
     ran: list[Due] = []
@@ -128,43 +156,46 @@ def test_python_runs_each_kind_of_step_four_times(
         return step(self, batch, weights, due)
 
     monkeypatch.setattr(DqnAgent, "step", counted)
-    agent = build(DQN)
-    agent.capture_by(RecordedOperations(agent.generators))
-    for seed in range(60):
-        agent.opt(make_batch(DQN[1], 8, seed))
+    agent = captured(DQN)
+    with cuda:
+        for seed in range(40):
+            agent.opt(make_batch(DQN[1], 8, seed))
     assert {due: ran.count(due) for due in ran} == {Due(): 4, Due(target=True): 4}
 
 
-def test_a_resumed_agent_goes_on_from_its_captured_steps(make_batch: Any) -> None:
-    _, agent = compare(SAC, 30, make_batch)
-    other = build(SAC)
-    other.capture_by(RecordedOperations(other.generators))
-    for seed in range(40):  # all kinds are captured before the state comes
-        other.opt(make_batch(SAC[1], 8, seed), torch.ones(8))
-    other.set_state(agent.get_state())
-    for seed in range(12):
-        batch = make_batch(SAC[1], 8, seed)
-        found, expected = (each.opt(batch, torch.ones(8)) for each in (other, agent))
-        assert torch.equal(found.td_errors, expected.td_errors)
+def test_a_resumed_agent_goes_on_from_its_captured_steps(cuda: StrictCuda, make_batch: Any) -> None:
+    agent, other = build(SAC), captured(SAC)
+    batches = [make_batch(SAC[1], 8, seed) for seed in range(12)]
+    learn(agent, batches, 30)
+    state = agent.get_state()
+    with cuda:
+        learn(other, batches, 36)  # all kinds are captured before the state comes
+        other.set_state(state)
+        found = learn(other, batches, 12)
+        cuda.check()
+    for (errors, _), (expected, _) in zip(found, learn(agent, batches, 12), strict=True):
+        assert torch.equal(errors, expected)
     assert same_state(other, agent)
 
 
-def test_a_static_batch_is_read_where_it_lies(make_batch: Any) -> None:
-    agent, eager = build(DQN), build(DQN)
-    agent.capture_by(RecordedOperations(agent.generators))
+def test_a_static_batch_is_read_where_it_lies(cuda: StrictCuda, make_batch: Any) -> None:
+    agent, eager = captured(DQN), build(DQN)
     batch = StaticBatch(make_batch(DQN[1], 8, 0))
     for seed in range(12):
-        for name, tensor in make_batch(DQN[1], 8, seed).items():
-            batch[name].copy_(tensor)
-        kept = {name: tensor.clone() for name, tensor in batch.items()}
-        agent.opt(batch)
+        kept = make_batch(DQN[1], 8, seed)
+        with cuda:
+            for name, tensor in kept.items():
+                batch[name].copy_(tensor)
+            agent.opt(batch)
         eager.opt(kept)
         assert all(torch.equal(batch[name], kept[name]) for name in kept)
     assert same_state(agent, eager)
 
 
 @pytest.mark.parametrize("prioritized", [False, True])
-def test_a_replayed_learner_on_a_copy_of_the_replay_is_the_plain_one(prioritized: bool) -> None:
+def test_a_replayed_learner_on_a_copy_of_the_replay_is_the_plain_one(
+    prioritized: bool, cuda: StrictCuda
+) -> None:
     """All of the GPU's path but the device: a ring that is followed, fixed batches, replays."""
     _, spaces, _ = DQN
     ring = MemoryRing(transition_dtype(spaces), 300, guard=100)
@@ -189,55 +220,35 @@ def test_a_replayed_learner_on_a_copy_of_the_replay_is_the_plain_one(prioritized
     plain, followed = replay(), replay()
     copy = DeviceRing(ring, CPU, clock=lambda: float(next(ticks)))
     loaders = CpuLoader(plain, 8, CPU), RingLoader(followed, copy, 8)
-    eager, replayed = build(DQN), build(DQN)
-    replayed.capture_by(RecordedOperations(replayed.generators))
-    for _ in range(60):
+    eager, replayed = build(DQN), captured(DQN)
+    for _ in range(40):
         insert(20)
         for agent, loader, drawn in zip((eager, replayed), loaders, (plain, followed), strict=True):
-            loaded = loader.load()
-            result = agent.opt(loaded.batch, loaded.weights)
+            with cuda if agent is replayed else contextlib.nullcontext():
+                loaded = loader.load()
+                result = agent.opt(loaded.batch, loaded.weights)
+                cuda.synchronize()
             drawn.update_priority(loaded.indices, result.td_errors.numpy())
+    cuda.check()
     assert replayed._captured.reason == ""
     assert same_state(eager, replayed)
 
 
-def test_a_batch_of_another_form_is_learned_from_as_it_is(make_batch: Any) -> None:
-    agent, eager = build(DQN), build(DQN)
-    agent.capture_by(RecordedOperations(agent.generators))
+def test_a_batch_of_another_form_is_learned_from_as_it_is(
+    cuda: StrictCuda, make_batch: Any
+) -> None:
+    agent, eager = captured(DQN), build(DQN)
     for seed in range(12):
         rows, weights = (6, None) if seed % 4 == 3 else (8, torch.ones(8))
-        for each in (agent, eager):
-            each.opt(make_batch(DQN[1], rows, seed), weights)
+        batch = make_batch(DQN[1], rows, seed)
+        eager.opt(batch, weights)
+        with cuda:
+            agent.opt(batch, weights)
+    cuda.check()
     assert same_state(agent, eager)
 
 
-class Waiting(DqnAgent):
-    """Reads a scalar in the middle of its step."""
-
-    def step(self, batch: Any, weights: Any, due: Due) -> StepResult:
-        if batch["reward"].mean().item() > 1e9:
-            raise AssertionError
-        return super().step(batch, weights, due)
-
-
-def test_a_step_that_waits_is_not_captured_and_the_reason_is_said_once(
-    make_batch: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    config = agent_kind("dqn").config(**SMALL)
-    spaces = DQN[1]
-    agent, eager = (kind(config, spaces, device="cpu", seed=0) for kind in (Waiting, DqnAgent))
-    agent.capture_by(RecordedOperations(agent.generators))
-    with caplog.at_level(logging.WARNING):
-        for seed in range(12):
-            agent.opt(make_batch(spaces, 8, seed))
-            eager.opt(make_batch(spaces, 8, seed))
-    assert same_state(agent, eager)
-    (line,) = caplog.messages
-    assert line.startswith("Waiting: optimization steps are not captured")
-    assert "_local_scalar_dense" in line
-
-
-def test_an_agent_of_one_step_needs_no_more_than_its_tensors(make_batch: Any) -> None:
+def test_an_agent_of_one_step_needs_no_more_than_its_tensors(cuda: StrictCuda) -> None:
     """What the module's docstring shows."""
 
     class Counting(SteppedAgent):
@@ -256,117 +267,174 @@ def test_an_agent_of_one_step_needs_no_more_than_its_tensors(make_batch: Any) ->
             return StepResult(batch["reward"].abs(), record)
 
     agent = Counting()
-    agent.capture_by(RecordedOperations(()))
+    agent.capture_by(CudaCapture(CPU, ()))
     batch = {"reward": torch.ones(4)}
-    found = [agent.opt(batch, record=True).record["total"] for _ in range(9)]
+    with cuda:
+        found = [agent.opt(batch, record=True).record["total"] for _ in range(9)]
     assert found == [4.0 * (n + 1) for n in range(9)]
     assert agent.opt_steps == 9
 
 
-class FakeCuda:
-    """The calls of `torch.cuda` that a capture makes, on a CPU: graphs are recorded operations.
+class Misbehaving(DqnAgent):
+    """An agent that does something in the steps of these numbers, beside a step."""
 
-    Arguments are held against the signatures of the installed torch.
-    """
+    misbehaves: Callable[[Any], None]
+    at: frozenset[int] = frozenset()
+    begun = 0
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.registered: list[torch.Generator] = []
-        self.modes: list[object] = ["default"]
-        self.streams: list[str] = []
-        self.warns = self.fails = False
-        signature = inspect.signature(torch.cuda.graph.__init__)
-        fake = self
+    def step(self, batch: Any, weights: Any, due: Due) -> StepResult:
+        self.begun += 1
+        if self.begun in self.at:
+            type(self).misbehaves(batch)
+        return super().step(batch, weights, due)
 
-        class Graph:
-            def register_generator_state(self, generator: torch.Generator) -> None:
-                fake.registered.append(generator)
 
-            def replay(self) -> None:
-                for call in self.recording.calls:
-                    call()
+def reads_a_scalar(batch: Any) -> None:
+    if batch["reward"].mean().item() > 1e9:
+        raise AssertionError
 
-        class Stream:
-            def __init__(self, device: torch.device) -> None: ...
 
-            def wait_stream(self, other: Stream) -> None:
-                fake.streams.append("waits")
+def warns(batch: Any) -> None:
+    warnings.warn("the network's own warning", UserWarning, stacklevel=1)
 
-        @contextlib.contextmanager
-        def graph(*arguments: Any, **keywords: Any) -> Iterator[None]:
-            signature.bind(None, *arguments, **keywords)
-            assert keywords["capture_error_mode"] == "thread_local"
-            arguments[0].recording = Recording()
-            with arguments[0].recording:
-                yield
-            arguments[0].recording.put_back()
-            if fake.fails:
-                raise RuntimeError("CUDA error: operation not permitted\nmore of it")
 
-        for name, value in {
-            "CUDAGraph": Graph,
-            "Stream": Stream,
-            "graph": graph,
-            "graph_pool_handle": lambda: (0, 1),
-            "stream": lambda _: contextlib.nullcontext(),
-            "current_stream": lambda _: Stream(CPU),
-            "get_sync_debug_mode": lambda: self.modes[-1],
-            "set_sync_debug_mode": self.set_mode,
-            "default_generators": (FakeGenerator(),),
-        }.items():
-            assert hasattr(torch.cuda, name)
-            monkeypatch.setattr(torch.cuda, name, value)
+def refuses(batch: Any) -> None:
+    raise ValueError("no step like this")
 
-    def set_mode(self, mode: object) -> None:
-        if mode == "warn" and self.warns:
+
+def is_too_large(batch: Any) -> None:
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has")
+
+
+def misbehaving(what: Callable[[Any], None], *at: int) -> Any:
+    kind = type("Misbehaving", (Misbehaving,), {"misbehaves": staticmethod(what)})
+    agent = kind(agent_kind("dqn").config(**SMALL), DQN[1], device="cpu", seed=0)
+    agent.at = frozenset(at)
+    agent.capture_by(CudaCapture(CPU, agent.generators))
+    return agent
+
+
+def learn_beside_an_eager_one(
+    cuda: StrictCuda, agent: Any, make_batch: Any, steps: int = 8
+) -> None:
+    """Hold an agent's state against that of one whose steps run as they are."""
+    eager = agent_kind("dqn").build_agent(
+        agent_kind("dqn").config(**SMALL), DQN[1], device="cpu", seed=0
+    )
+    batches = [make_batch(DQN[1], 8, seed) for seed in range(steps)]
+    with cuda:
+        learn(agent, batches, steps)
+        cuda.check()
+    learn(eager, batches, steps)
+    assert same_state(agent, eager)
+
+
+STEP_KINDS = 2  # recorded and not, in `learn`
+
+
+@pytest.mark.parametrize(
+    ("at", "graphs"), [((1,), 1), ((1, 2, 3), 1), ((4,), 0)], ids=["first", "early", "last"]
+)
+def test_only_the_last_warm_up_says_if_a_step_waits(
+    at: tuple[int, ...],
+    graphs: int,
+    cuda: StrictCuda,
+    make_batch: Any,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The first steps may: tables are built, networks compiled, caches filled. Of the steps here
+    the first is recorded, the next three are not."""
+    agent = misbehaving(reads_a_scalar, *at)
+    learn_beside_an_eager_one(cuda, agent, make_batch)
+    assert cuda.captured == graphs
+    said = [line for line in caplog.messages if "it waits for the device at" in line]
+    assert len(said) == (not graphs)
+    assert cuda._mode == "default"
+
+
+def test_a_wait_in_another_thread_is_not_the_steps(cuda: StrictCuda, make_batch: Any) -> None:
+    def waits(batch: Any) -> None:
+        def other() -> None:
             warnings.warn("called a synchronizing CUDA operation (Triggered ...)", stacklevel=1)
-        self.modes.append(mode)
+
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+
+    agent = misbehaving(waits, 4)
+    learn_beside_an_eager_one(cuda, agent, make_batch)
+    assert cuda.captured == 1
 
 
-class FakeGenerator:
-    """A generator of a GPU, which a failed capture leaves as it must not be."""
-
-    fresh = 0
-
-    def clone_state(self) -> str:
-        assert hasattr(torch.Generator, "clone_state")
-        return "clone"
-
-    def graphsafe_set_state(self, state: str) -> None:
-        assert hasattr(torch.Generator, "graphsafe_set_state")
-        assert state == "clone"
-        self.fresh += 1
+def test_other_warnings_of_a_step_go_where_they_would_have_gone(
+    cuda: StrictCuda, make_batch: Any
+) -> None:
+    agent = misbehaving(warns, 4)
+    with pytest.warns(UserWarning, match="the network's own warning"):
+        learn_beside_an_eager_one(cuda, agent, make_batch)
+    assert cuda.captured == 1
 
 
-def test_a_cuda_graph_is_asked_for_as_torch_documents_it(
+@pytest.mark.parametrize("registers", [True, False], ids=["torch-2.6", "torch-2.13"])
+@pytest.mark.parametrize("how", ["refused", "waits", "raises"])
+def test_a_capture_that_fails_leaves_agent_stream_allocator_and_generators_as_they_were(
+    how: str,
+    registers: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    make_batch: Any,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cuda = StrictCuda(monkeypatch, registers=registers)
+    what = {"refused": lambda _: None, "waits": reads_a_scalar, "raises": refuses}[how]
+    agent = misbehaving(what, 5)  # the one that is captured; step 6 is as it is
+    agent.generators = (torch.Generator("cuda"),)
+    agent.capture_by(CudaCapture(CPU, agent.generators))
+    cuda.fails = "operation not permitted" if how == "refused" else ""
+    learn_beside_an_eager_one(cuda, agent, make_batch)
+    (line,) = caplog.messages
+    said = {"raises": "no step like this", "waits": "not permitted when stream is capturing"}
+    assert said.get(how, "operation not permitted") in line
+    assert "\n" not in line
+    assert cuda.captured == 0
+
+
+def test_memory_that_ends_in_a_capture_is_the_callers_to_find(
+    cuda: StrictCuda, make_batch: Any
+) -> None:
+    agent = misbehaving(is_too_large, 5)
+    batches = [make_batch(DQN[1], 8, seed) for seed in range(8)]
+    with cuda, pytest.raises(torch.OutOfMemoryError, match=r"2\.00 GiB"):
+        learn(agent, batches, 8)
+    with cuda:
+        cuda.check()
+        agent.capture_by(CudaCapture(CPU, agent.generators))
+        learn(agent, batches, 8)
+        cuda.check()
+    assert cuda.captured == 1
+
+
+@pytest.mark.parametrize("case", [PIXEL_SAC, IQN, DQN], ids=lambda case: case[0])
+def test_only_generators_that_draw_are_registered(
+    case: Case, cuda: StrictCuda, make_batch: Any
+) -> None:
+    agent = captured(case)
+    expected = {"sac": 2, "iqn": 1, "dqn": 0}[case[0]]
+    assert len(agent.generators) == expected
+    with cuda:
+        for seed in range(6):
+            agent.opt(make_batch(case[1], 8, seed))
+    assert cuda.captured
+
+
+def test_a_graph_and_its_generators_are_made_on_the_device_of_the_step(
     monkeypatch: pytest.MonkeyPatch, make_batch: Any
 ) -> None:
-    fake, eager, agent = FakeCuda(monkeypatch), build(DQN), build(DQN)
-    generators = (FakeGenerator(),)
-    agent.capture_by(CudaCapture(CPU, generators))  # type: ignore[arg-type]
-    for seed in range(12):
-        agent.opt(make_batch(DQN[1], 8, seed))
-        eager.opt(make_batch(DQN[1], 8, seed))
-    assert same_state(agent, eager)
-    assert len(agent._captured._replays) == 1
-    assert fake.registered == [*generators]
-    assert fake.modes[-1] == "default"
-    assert fake.streams.count("waits") == 2 * 4  # three of one kind, one of the other
-
-
-@pytest.mark.parametrize("how", ["warns", "fails"])
-def test_a_capture_that_fails_leaves_the_agent_as_it_was(
-    how: str, monkeypatch: pytest.MonkeyPatch, make_batch: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    fake, eager, agent = FakeCuda(monkeypatch), build(DQN), build(DQN)
-    generator = FakeGenerator()
-    agent.capture_by(CudaCapture(CPU, (generator,)))  # type: ignore[arg-type]
-    setattr(fake, how, True)
-    for seed in range(12):
-        agent.opt(make_batch(DQN[1], 8, seed))
-        eager.opt(make_batch(DQN[1], 8, seed))
-    assert same_state(agent, eager)
-    (line,) = caplog.messages
-    expected = {"warns": "it waits for the device at", "fails": "CUDA error: operation not"}
-    assert expected[how] in line
-    assert "\n" not in line
-    assert generator.fresh == (how == "fails")
+    cuda = StrictCuda(monkeypatch, graphs_on=1)
+    agent = build(IQN)
+    agent.capture_by(CudaCapture(torch.device("cuda", 1), agent.generators))
+    with cuda:
+        for seed in range(6):
+            agent.opt(make_batch(IQN[1], 8, seed))
+        cuda.check()
+    assert agent._captured.reason == ""
+    assert cuda.captured

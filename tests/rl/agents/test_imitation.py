@@ -81,6 +81,17 @@ def test_the_weight_follows_its_schedule_and_goes_on_where_it_was(interval: int)
     assert [again.weigh(one, batch).item() for _ in range(3)] == found[3:]
 
 
+def test_the_weight_counts_beyond_the_whole_numbers_of_float32() -> None:
+    schedule = ScheduleConfig(kind="linear", total_opts=40_000_000)
+    imitation = Imitation(ImitationConfig(loss="margin", schedule=schedule), "cpu")
+    imitation.set_step(2**24 - 3)
+    batch = {"source": torch.ones(4, dtype=torch.uint8)}
+    for _ in range(100):
+        found = imitation.weigh(torch.ones(4), batch)
+    assert float(found) == pytest.approx(schedule.factor(2**24 + 97), abs=1e-6)
+    assert int(imitation._step) == 2**24 + 97
+
+
 @pytest.mark.parametrize("step", [0.5, 1.0, 3.0, 7.0, 20.0])
 @pytest.mark.parametrize("kind", ["constant", "linear", "cosine"])
 def test_a_schedule_is_the_same_in_tensors_and_in_numbers(kind: Any, step: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,15 +18,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kinds_of_rows import KINDS, Kind
 from numpy.typing import NDArray
+from strict_cuda import StrictCuda
 
+from vedette_rl.device import loader as loader_module
 from vedette_rl.device.loader import (
     CpuLoader,
     DeviceBatch,
     DeviceLoader,
     PinnedLoader,
+    RankLoader,
     RingLoader,
     SideStream,
-    Tensors,
     copy_ring,
     copy_rings,
 )
@@ -41,6 +44,11 @@ from vedette_rl.replay.uniform import UniformReplay
 CPU = torch.device("cpu")
 CAPACITY = counting_frames.CAPACITY
 GUARD = counting_frames.GUARD
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> StrictCuda:
+    return StrictCuda(monkeypatch)
 
 
 def new_ring(kind: Kind) -> Any:
@@ -430,49 +438,25 @@ def test_all_sources_are_copied_or_none(caplog: pytest.LogCaptureFixture) -> Non
     assert "are free for it" in caplog.text
 
 
-class LateStream(SideStream):
-    """Copies when somebody waits for them, and not before: as a slow device does."""
-
-    def __init__(self) -> None:
-        self.copies = 0
-        self.waited = 0
-
-    def pin(self, array: NDArray[Any]) -> torch.Tensor:
-        return torch.from_numpy(array).clone()
-
-    def copy(self, pinned: Tensors) -> tuple[Tensors, LateCopy]:
-        self.copies += 1
-        late = LateCopy(pinned)
-        return late.copies, late
-
-    def hand_over(self, copies: Tensors, copied: Any) -> None:
-        self.waited += not copied.query()
-        copied.synchronize()
+def pinned_loader(replay: Any, batch_size: int) -> PinnedLoader:
+    return PinnedLoader(replay, batch_size, SideStream(CPU))
 
 
-class LateCopy:
-    """The end of a copy that is done when it is waited for; the copies are zero before."""
-
-    def __init__(self, pinned: Tensors) -> None:
-        self._pinned = dict(pinned)
-        self.copies = {name: torch.zeros_like(tensor) for name, tensor in pinned.items()}
-
-    def query(self) -> bool:
-        return not self._pinned
-
-    def synchronize(self) -> None:
-        for name, tensor in self._pinned.items():
-            self.copies[name].copy_(tensor)
-        self._pinned = {}
+def loaded_by(cuda: StrictCuda, loader: DeviceLoader) -> DeviceBatch:
+    """The next batch, which the GPU has then."""
+    with cuda:
+        batch = loader.load()
+    cuda.synchronize()
+    return batch
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 @pytest.mark.parametrize("prioritized", [False, True])
 @pytest.mark.parametrize("sources", [1, 3])
 def test_batches_by_pinned_memory_are_those_of_the_replay_one_ahead(
-    kind: Kind, prioritized: bool, sources: int
+    kind: Kind, prioritized: bool, sources: int, cuda: StrictCuda
 ) -> None:
-    """Also where the device copies as late as it may, and priorities come a batch late."""
+    """Also where priorities come a batch late."""
     rings = [new_ring(kind) for _ in range(sources)]
 
     def replay() -> Any:
@@ -484,20 +468,19 @@ def test_batches_by_pinned_memory_are_those_of_the_replay_one_ahead(
         fill(ring, kind, 200)
     plain, pinned = replay(), replay()
     ours = CpuLoader(plain, 32, CPU)
-    loader = PinnedLoader(pinned, 32, stream := LateStream())
+    loader = pinned_loader(pinned, 32)
     errors = np.random.default_rng(0)
     ahead = copied(ours.load())
     for _ in range(20):
         expected = ahead
-        found = loader.load()
+        found = loaded_by(cuda, loader)
         ahead = copied(ours.load())
         assert_same(found, expected)
         fill(rings[0], kind, 90)  # the batch ahead was drawn before
         td_errors = errors.random(32).astype(np.float32)
         for each, indices in ((plain, expected.indices), (pinned, found.indices)):
             each.update_priority(indices, td_errors)
-    assert stream.copies == 21
-    assert stream.waited == 20
+    cuda.check()
 
 
 def copied(batch: DeviceBatch) -> DeviceBatch:
@@ -511,44 +494,99 @@ def copied(batch: DeviceBatch) -> DeviceBatch:
     )
 
 
-def test_a_buffer_is_filled_again_only_when_its_copy_is_done() -> None:
+@pytest.mark.parametrize("sources", [1, 2])
+def test_memory_that_copies_use_is_not_written_before_they_are_done(
+    sources: int, cuda: StrictCuda
+) -> None:
+    """Nobody waits for the device but the loader: steps read each batch later than it is loaded."""
     kind = KINDS["rows"]
-    ring = new_ring(kind)
-    fill(ring, kind, 300)
+    rings = [new_ring(kind) for _ in range(sources)]
+    for ring in rings:
+        fill(ring, kind, 300)
+    rng = np.random.default_rng(0)
+    loader = pinned_loader(
+        mixed(rings, [0.5], prioritized=True) if sources == 2 else UniformReplay(rings[0], rng), 16
+    )
+    seen = torch.zeros(())
+    with cuda:
+        for _ in range(6):
+            batch = loader.load()
+            for tensor in batch.batch.values():
+                seen += tensor.sum()
+        cuda.check()
+    assert len(loader._copies[0]) == len(loader._pinned[0]) > 3
 
-    class Unwaited(LateStream):
-        def hand_over(self, copies: Tensors, copied: Any) -> None:
-            """The device runs behind: nothing is copied yet."""
 
-    loader = PinnedLoader(UniformReplay(ring, np.random.default_rng(0)), 16, Unwaited())
-    first = loader.load()
-    assert not any(tensor.any() for tensor in first.batch.values())
-    loader.load()  # draws the third batch, into the memory of the first
-    kind.assert_rows({k: t.numpy() for k, t in first.batch.items()}, first.indices)
-
-
-def test_uniform_rows_are_gathered_into_pinned_memory_itself() -> None:
+def test_uniform_rows_are_gathered_into_pinned_memory_itself(cuda: StrictCuda) -> None:
     kind = KINDS["frames"]
     ring = new_ring(kind)
     fill(ring, kind, 300)
     replay = UniformReplay(ring, np.random.default_rng(0))
-    loader = PinnedLoader(replay, 16, LateStream())
+    loader = pinned_loader(replay, 16)
     places = set()
-    loader.load()  # pins memory for two batches of the form that the replay gives
+    loaded_by(cuda, loader)  # pins memory for two batches of the form that the replay gives
     for _ in range(8):
-        loader.load()
+        loaded_by(cuda, loader)
         places.add(replay._columns["obs"].ctypes.data)
     assert places == {slot["obs"].data_ptr() for slot in loader._pinned}
 
 
-def test_an_error_of_a_draw_is_the_loaders() -> None:
+def test_an_error_of_a_draw_is_the_loaders(cuda: StrictCuda) -> None:
     ring = new_ring(KINDS["rows"])
-    loader = PinnedLoader(UniformReplay(ring, np.random.default_rng(0)), 16, LateStream())
+    loader = pinned_loader(UniformReplay(ring, np.random.default_rng(0)), 16)
     with pytest.raises(EmptyReplayError):
-        loader.load()
+        loaded_by(cuda, loader)
     fill(ring, KINDS["rows"], 50)
-    found = loader.load()
+    found = loaded_by(cuda, loader)
     KINDS["rows"].assert_rows({k: t.numpy() for k, t in found.batch.items()}, found.indices)
+
+
+@pytest.mark.parametrize("prioritized", [False, True])
+@pytest.mark.parametrize("sources", [1, 3])
+def test_a_copy_that_is_given_up_leaves_the_replay_to_its_own_rows(
+    prioritized: bool, sources: int, cuda: StrictCuda
+) -> None:
+    kind = KINDS["rows"]
+    rings = [new_ring(kind) for _ in range(sources)]
+    for ring in rings:
+        fill(ring, kind, 200)
+
+    def replay() -> Any:
+        if sources == 1:
+            return replay_of(rings[0], np.random.default_rng(5), prioritized)
+        return mixed(rings, [0.25, 0.25], prioritized)
+
+    plain, copied_one = replay(), replay()
+    ours = CpuLoader(plain, 32, CPU)
+    copy = at_once(rings[0]) if sources == 1 else DeviceRings(rings, CPU, clock=every_time())
+    memory = weakref.ref(next(iter(copy._room.columns.values())))
+    given_up = RingLoader(copied_one, copy, 32)
+    loader: Any = given_up
+    del copy
+    for n in range(6):
+        if n == 3:
+            given_up.give_up_copy()
+            assert memory() is None
+            loader = pinned_loader(copied_one, 32)
+        expected = ours.load()
+        assert_same(loaded_by(cuda, loader), expected)
+    cuda.check()
+
+
+def test_ranks_copy_from_pinned_memory(cuda: StrictCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = KINDS["rows"]
+    ring = new_ring(kind)
+    fill(ring, kind, 300)
+    monkeypatch.setattr(loader_module, "broadcast", lambda tensor: None)
+    replay = replay_of(ring, np.random.default_rng(5), True)
+    loader = RankLoader(replay, 16, CPU, copy_replay=False)
+    with cuda:
+        torch.cuda.set_sync_debug_mode("warn")  # warnings are errors here
+        loaded = loader.load()
+        torch.cuda.set_sync_debug_mode("default")
+        cuda.check()
+    assert cuda.pinned_copies == len(loaded.batch) + 1  # and the weights
+    kind.assert_rows({k: t.numpy() for k, t in loaded.batch.items()}, loaded.indices)
 
 
 def test_counting_rows_count() -> None:

@@ -151,6 +151,8 @@ def main() -> None:
     ranks.join(CPU, place / "rendezvous")
     for case in CASES:
         torch.save(learn(case), place / f"{case}.{ranks.ranks().number}")
+    ranks.leave()
+    assert ranks.ranks() == ranks.Ranks()
 
 
 if __name__ == "__main__":

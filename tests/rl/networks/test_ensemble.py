@@ -163,3 +163,30 @@ def test_a_process_that_uses_torch_keeps_its_threads() -> None:
         assert torch.get_num_threads() == before + 1
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("counts", [True, False])
+@pytest.mark.parametrize("features", [3, 17, 256])
+def test_batch_norm_of_all_members_at_once_is_that_of_each(
+    features: int, counts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Values and running statistics bit by bit, gradients to the rounding of their sums."""
+
+    def results() -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        torch.manual_seed(0)
+        network = EnsembleMlp(3, MlpSizes((features, 20, 1), architecture="batch_norm"))
+        for parameter in (*network.gains, *network.offsets):
+            parameter.data += 0.1 * torch.randn_like(parameter)
+        x = (3.0 * torch.randn(64, features) + 1.0).requires_grad_()
+        output = network(x, counts)
+        torch.autograd.backward(output.square().sum())
+        gradients = [x.grad, *(parameter.grad for parameter in network.parameters())]
+        return [output, *network.statistics], [g for g in gradients if g is not None]
+
+    values_apart, gradients_apart = results()
+    monkeypatch.setattr(EnsembleMlp, "_normalize_batch", EnsembleMlp._normalize_together)
+    values, gradients = results()
+    for ours, apart in zip(values, values_apart, strict=True):
+        assert torch.equal(ours, apart)
+    for ours, apart in zip(gradients, gradients_apart, strict=True):
+        torch.testing.assert_close(ours, apart, rtol=1e-5, atol=1e-6 * float(apart.abs().max()))

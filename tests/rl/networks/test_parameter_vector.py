@@ -272,3 +272,69 @@ def test_the_typical_norm_is_saved_and_a_state_without_it_is_read() -> None:
     del state["typical_norm"]
     other.set_state(state)
     assert other.get_state()["typical_norm"] == 0.0
+
+
+FUSED = torch._fused_adam_
+
+
+def as_on_apples_gpus(
+    *arguments: Any, grad_scale: Any = None, found_inf: Any = None, **k: Any
+) -> Any:
+    """The kernel of MPS (pytorch#186360): it takes both, and uses neither."""
+    return FUSED(*arguments, **k)
+
+
+def without_found_inf(*arguments: Any, found_inf: Any = None, **keywords: Any) -> Any:
+    return FUSED(*arguments, **keywords)
+
+
+def with_rates_of_numbers_alone(*arguments: Any, lr: Any, **keywords: Any) -> Any:
+    return FUSED(*arguments, lr=0.0 if isinstance(lr, torch.Tensor) else lr, **keywords)
+
+
+@pytest.mark.parametrize("schedule", [None, ScheduleConfig(warmup_opts=1)])
+@pytest.mark.parametrize(
+    "kernel", [as_on_apples_gpus, without_found_inf, with_rates_of_numbers_alone]
+)
+def test_a_kernel_that_runs_and_does_something_else_is_not_used(
+    kernel: Any, schedule: ScheduleConfig | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def moments() -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        network = Mlp(MlpSizes((4, 4)))
+        vector = ParameterVector(network, learns=True)
+        adam = VectorAdam(vector, learning_rate=1e-3, max_grad_norm=1.0, schedule=schedule)
+        for gradient in (1000.0, math.nan, 1.0):
+            vector.grad.fill_(gradient)
+            adam.step()
+        state = adam.get_state()
+        return [vector.data, *state["exp_avg"].values(), *state["exp_avg_sq"].values()]
+
+    expected = moments()
+    assert float(expected[1].max()) < 0.1  # clipped to a norm of 1
+    monkeypatch.setattr(torch, "_fused_adam_", kernel)
+    # torch's own fused optimizer ends in the same call
+    for found, right in zip(moments(), expected, strict=True):
+        torch.testing.assert_close(found, right, rtol=1e-4, atol=1e-6)
+
+
+def test_the_fused_call_is_used_where_it_does_as_it_should() -> None:
+    for weight_decay in (0.0, 0.1):
+        vector = ParameterVector(Mlp(MlpSizes((4, 4))), learns=True)
+        adam = VectorAdam(vector, learning_rate=1e-3, weight_decay=weight_decay)
+        assert adam._update.__name__ == "_fused_step"
+
+
+@pytest.mark.parametrize("interval", [1, 3])
+def test_a_schedule_counts_beyond_the_whole_numbers_of_float32(interval: int) -> None:
+    schedule = ScheduleConfig(kind="linear", total_opts=40_000_000)
+    vector = ParameterVector(Mlp(MlpSizes((2, 2))), learns=True)
+    adam = VectorAdam(vector, learning_rate=1.0, schedule=schedule, interval=interval)
+    begin = (2**24 - 6) // interval * interval
+    state = adam.get_state()
+    adam.set_state(state, opt_steps=begin)
+    for _ in range(100):
+        adam.move()
+    opt_steps = begin + 100 * interval
+    assert int(adam._opt_steps) == opt_steps
+    assert float(adam._rate) == pytest.approx(1 - opt_steps / 40e6, abs=1e-6)

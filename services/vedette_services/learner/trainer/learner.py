@@ -5,6 +5,7 @@ The trainer process and the in-process mode each have one `Learner`, with other 
 
 from __future__ import annotations
 
+import gc
 import logging
 import math
 import time
@@ -23,7 +24,9 @@ from vedette_rl.agents.captured_step import LEFT_OUT, CudaCapture, SteppedAgent
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Agent, ModelInfo, ReplayBuffer, State
 from vedette_rl.core.learning import check_first_model_info, check_first_opt
-from vedette_rl.device.loader import RankLoader, make_loader
+from vedette_rl.device import host_copy
+from vedette_rl.device.host_copy import mark_work
+from vedette_rl.device.loader import DeviceLoader, RankLoader, RingLoader, make_loader
 from vedette_rl.device.ranks import ranks, require_same
 from vedette_rl.envs.spaces import Spaces, describe_spaces
 from vedette_rl.errors import DivergedError
@@ -40,7 +43,7 @@ from vedette_rl.replay.uniform import UniformReplay, make_custom_replay
 from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_services.config.parts import LearnerConfig
 from vedette_services.config.run_config import RunConfig
-from vedette_services.errors import UsageError
+from vedette_services.errors import DeviceMemoryError, UsageError
 from vedette_services.host.system import keep_freed_memory
 from vedette_services.learner.disk_room import DiskRoom
 from vedette_services.learner.host_load import GpuMemory, LoadMeter
@@ -263,6 +266,8 @@ class Learner:
             batch_size=self.config.agent.batch_size,
             offline=self.config.actors.count == 0,
             idle=idle,
+            mark=partial(mark_work, self._device),
+            make_room=self._make_room,
             tick_s=tick_s,
             clock=self._clock,
         )
@@ -276,6 +281,33 @@ class Learner:
             self._flush_now()
             self._recorder.close()  # what was recorded until now stays
             raise
+
+    def _make_room(self, error: str) -> DeviceLoader:
+        """Give up what the GPU's memory holds besides the networks, one thing after the other: the
+        copy of the replay, then captured steps. The step that failed is done again.
+
+        Raises:
+            DeviceMemoryError: there is nothing left to give up.
+        """
+        what = ". ".join(error.split(". ")[:2])  # how much it was asked for, too
+        if isinstance(self._loader, RingLoader):
+            log.warning(
+                "%s: %s: the copy of the replay in its memory is given up, and every batch is "
+                "copied from the host's; a smaller replay.capacity leaves more room, "
+                "learner.copy_replay=false begins without a copy",
+                self._device,
+                what,
+            )
+            self._loader.give_up_copy()
+            size = self.config.agent.batch_size
+            self._loader = make_loader(self.replay, size, self._device, copy_replay=False)
+            prepare_capture(self.agent, self._device, self.config.learner)
+        elif not (isinstance(self.agent, SteppedAgent) and self.agent.stop_capturing(what)):
+            raise DeviceMemoryError(str(self._device), what, copied=_has_copy(self._loader))
+        gc.collect()  # graphs and steps refer to one another
+        if host_copy.is_asynchronous(self._device):
+            torch.cuda.empty_cache()
+        return self._loader
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -397,6 +429,8 @@ def build_learning_agent(
 ) -> Agent:
     """Build the agent of a process that trains, and set the process up for it."""
     keep_freed_memory()
+    if device.type == "cuda" and device.index is not None:
+        torch.cuda.set_device(device)  # else a graph's generators, and a context, are on cuda:0
     torch.set_num_threads(config.learner.torch_threads)
     seed_process(config.seed, epoch)
     agent = agent_kind(config.agent.name).build_agent(
@@ -479,7 +513,7 @@ def prepare_steps(agent: Agent, device: torch.device, config: LearnerConfig) -> 
 
     What cannot be is said once, and left out.
     """
-    captured = config.captured_step and device.type == "cuda"
+    captured = config.captured_step and host_copy.is_asynchronous(device)
     rounded = config.precision == "bfloat16"
     if not isinstance(agent, SteppedAgent):
         if config.ranks > 1:
@@ -499,20 +533,36 @@ def prepare_steps(agent: Agent, device: torch.device, config: LearnerConfig) -> 
             compute_in_bfloat16(network)
     if config.compile and (reason := compile_networks(agent.networks, device)):
         log.warning("learner.compile: the networks run as they are, uncompiled: %s", reason)
-    if captured:
+    prepare_capture(agent, device, config)
+
+
+def prepare_capture(agent: Agent, device: torch.device, config: LearnerConfig) -> None:
+    """Have the steps of an agent captured, where that is possible and asked for; those that were
+    captured before are forgotten."""
+    captured = config.captured_step and host_copy.is_asynchronous(device)
+    if captured and isinstance(agent, SteppedAgent):
         agent.capture_by(CudaCapture(device, agent.generators))
+
+
+def _has_copy(loader: DeviceLoader) -> bool:
+    return isinstance(loader, RankLoader) and loader.has_copy
 
 
 @contextmanager
 def matrix_precision(config: LearnerConfig, device: torch.device) -> Iterator[None]:
-    """Multiply matrices of float32 as configured meanwhile: torch's setting is the process's."""
-    before = torch.get_float32_matmul_precision()
-    if config.precision == "tf32" and device.type == "cuda":
-        torch.set_float32_matmul_precision("high")
+    """Multiply matrices of float32, and convolve, as configured meanwhile: torch's settings are the
+    process's. By default it rounds what convolutions take to TF32, under the name of float32."""
+    matrices = torch.get_float32_matmul_precision()
+    convolutions = torch.backends.cudnn.allow_tf32
+    if device.type == "cuda":
+        rounds = config.precision == "tf32"
+        torch.set_float32_matmul_precision("high" if rounds else "highest")
+        torch.backends.cudnn.allow_tf32 = rounds
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(before)
+        torch.set_float32_matmul_precision(matrices)
+        torch.backends.cudnn.allow_tf32 = convolutions
 
 
 def resolve_device(name: str) -> torch.device:

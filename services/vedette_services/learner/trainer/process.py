@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from vedette_protocol.schema import Schema
 from vedette_rl.core import ModelInfo, ReplayBuffer
 from vedette_rl.device.loader import RankLoader
-from vedette_rl.device.ranks import join, ranks, require_same
+from vedette_rl.device.ranks import join, leave, ranks, require_same
 from vedette_rl.errors import ReplayTornError
 from vedette_rl.replay.frame_ring import open_reader
 from vedette_rl.replay.manifest import MANIFEST
@@ -174,6 +174,7 @@ def main() -> None:
                 follow(spec, epoch)
             else:
                 _train(spec, epoch, wakeup, stop)
+            leave()
 
 
 def _train(spec: LearnerSpec, epoch: int, wakeup: WakeupEvent, stop: WakeupEvent) -> None:

@@ -14,10 +14,11 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from vedette_rl.core import Agent, OptResult, ReplayBuffer
-from vedette_rl.device.host_copy import HostCopy, read_later
+from vedette_rl.device.host_copy import Event, HostCopy, Reached, read_later
 from vedette_rl.device.loader import DeviceBatch, DeviceLoader
 from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.mixed import MixedReplay
@@ -35,7 +36,8 @@ SHARES_S = 10.0
 """Seconds over which the shares of the time are measured; known after half of them."""
 
 _LATE_OPTS = 8
-"""Optimization steps after which the results of one are read, whether the device is done or not."""
+"""Optimization steps that the device may be behind. Then the loop waits for it: what it counts,
+publishes and times would else be work that is still to be done."""
 
 _FIRST_SAVE_OPTS = 256
 """The first checkpoint of a run, where `learner.save_interval` is longer."""
@@ -104,6 +106,9 @@ class TrainingLoop:
         learning: the status that it continues from.
         offline: no actors are waited for where the replay has other sources.
         idle: called again and again while the loop waits for samples.
+        mark: returns the event of the end of all work that the device was given until now.
+        make_room: returns the loader to go on with where the device has no memory for a step;
+            called with the device's words. None: the error goes on.
     """
 
     def __init__(
@@ -120,6 +125,8 @@ class TrainingLoop:
         batch_size: int,
         offline: bool = False,
         idle: Callable[[], None] = sleep_briefly,
+        mark: Callable[[], Event] = Reached,
+        make_room: Callable[[str], DeviceLoader] | None = None,
         tick_s: float = TICK_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -133,6 +140,8 @@ class TrainingLoop:
         self._batch_size = batch_size
         self._clock = clock
         self._idle = idle
+        self._mark = mark
+        self._make_room = make_room
         self._tick_s = tick_s
         self._offline = offline
         self._learning = learning
@@ -145,6 +154,7 @@ class TrainingLoop:
         self._opt_rate = RateMeter(OPT_STEPS_S)
         self._lag = (0.0, 0.0, 0.0)  # mean, p95, max: of the rows drawn for the last record
         self._record: dict[str, float] = dict(learning.record)
+        self._given: deque[Event] = deque()  # the ends of the newest steps
         self._unread: deque[_Unread] = deque()
         self._flushes: deque[int] = deque()  # those that wait for results of their steps
 
@@ -156,7 +166,8 @@ class TrainingLoop:
             if waits := self._wait_reason():
                 reason = self._wait(waits)
                 continue
-            self._opt()
+            if not self._opt():
+                continue
             opt_steps = self._agent.opt_steps
             self._at_intervals(opt_steps)
             if self._is_last():
@@ -185,16 +196,28 @@ class TrainingLoop:
         self._times.wait_s += now - before
         return self._tick("waiting", waits) if now >= self._next_tick else ""
 
-    def _opt(self) -> None:
-        """Do one optimization step and time it."""
+    def _opt(self) -> bool:
+        """Do one optimization step and time it; False where the device had no memory for it."""
         began = self._clock()
         if self._began is None:
             self._began = began
             self._opt_rate.update(0, began)
-        loaded = self._loader.load()
-        sampled = self._clock()
-        record = is_recorded(self._config, self._agent.opt_steps + 1)
-        result = self._agent.opt(loaded.batch, loaded.weights, record=record)
+        full = ""
+        try:
+            loaded = self._loader.load()
+            sampled = self._clock()
+            self._wait_for_device()
+            record = is_recorded(self._config, self._agent.opt_steps + 1)
+            result = self._agent.opt(loaded.batch, loaded.weights, record=record)
+        except torch.OutOfMemoryError as error:
+            if self._make_room is None:
+                raise
+            full = str(error)
+        if full:  # out here: an error that is handled holds the step's tensors
+            assert self._make_room is not None
+            self._loader = self._make_room(full)
+            return False
+        self._given.append(self._mark())
         self._learn_from(loaded, result)
         done = self._clock()
         if not loaded.sources_only:
@@ -202,6 +225,12 @@ class TrainingLoop:
         self._times.sample_s += sampled - began
         self._times.opt_s += done - sampled
         self._times.opts += 1
+        return True
+
+    def _wait_for_device(self) -> None:
+        """Wait until one more step may be given; those of a CPU are done."""
+        while len(self._given) >= _LATE_OPTS:
+            self._given.popleft().synchronize()
 
     def _learn_from(self, loaded: DeviceBatch, result: OptResult) -> None:
         """Begin to read the results; of a CPU they are there."""

@@ -10,12 +10,18 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from configurations import configured
 
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.networks import torch_network
 from vedette_services.config.parts import LearnerConfig
-from vedette_services.learner.trainer.learner import matrix_precision, prepare_steps
+from vedette_services.learner.trainer import learner as learner_module
+from vedette_services.learner.trainer.learner import (
+    build_learning_agent,
+    matrix_precision,
+    prepare_steps,
+)
 
 CPU = torch.device("cpu")
 SPACES = {
@@ -69,22 +75,49 @@ def test_on_a_cpu_other_precisions_change_nothing(precision: str) -> None:
         assert torch.equal(errors, others)
 
 
+def precisions() -> tuple[str, bool]:
+    """Of products of matrices, and whether convolutions are rounded to TF32."""
+    return torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+
+
 @pytest.mark.parametrize("ends", [True, False])
-def test_tf32_is_set_while_a_gpu_learns_and_not_beyond(ends: bool) -> None:
-    asked = LearnerConfig(precision="tf32")
-    gpu = torch.device("cuda")
-    before = torch.get_float32_matmul_precision()
+@pytest.mark.parametrize(
+    ("precision", "meanwhile"),
+    [("float32", ("highest", False)), ("tf32", ("high", True)), ("bfloat16", ("highest", False))],
+)
+def test_matrices_and_convolutions_are_as_configured_while_a_gpu_learns_and_not_beyond(
+    precision: str, meanwhile: tuple[str, bool], ends: bool
+) -> None:
+    asked = LearnerConfig(precision=precision)
+    before = precisions()
     with (
         nullcontext() if ends else pytest.raises(OSError, match="end"),
-        matrix_precision(asked, gpu),
+        matrix_precision(asked, torch.device("cuda")),
     ):
-        assert torch.get_float32_matmul_precision() == "high"
+        assert precisions() == meanwhile
         if not ends:
             raise OSError("an early end")
-    for config, device in ((LearnerConfig(), gpu), (asked, CPU)):
-        assert torch.get_float32_matmul_precision() == before != "high"
-        with matrix_precision(config, device):
-            assert torch.get_float32_matmul_precision() == before
+    assert precisions() == before
+    with matrix_precision(asked, CPU):
+        assert precisions() == before
+
+
+@pytest.mark.parametrize(("device", "made_current"), [("cuda:1", [1]), ("cuda", []), ("cpu", [])])
+def test_the_configured_gpu_is_made_current_before_the_agent_is_built(
+    device: str, made_current: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    current: list[int | None] = []
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: current.append(device.index))
+
+    class Kind:
+        def build_agent(self, *_: Any, **__: Any) -> Any:
+            assert current == made_current
+            return agent_of("dqn")
+
+    monkeypatch.setattr(learner_module, "agent_kind", lambda name: Kind())
+    monkeypatch.setattr(learner_module, "prepare_steps", lambda *_: None)
+    build_learning_agent(configured(env="CartPole-v1"), SPACES["dqn"], 0, torch.device(device))
+    assert current == made_current
 
 
 def test_without_a_compiler_networks_run_as_they_are_and_the_reason_is_said(

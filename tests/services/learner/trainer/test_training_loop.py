@@ -396,3 +396,74 @@ def test_the_rate_of_optimization_steps_is_of_the_last_seconds(
     rates = loop.run().rates
     assert rates.opt_steps_per_sec == pytest.approx(1.0, rel=0.01)
     assert rates.opt_steps_per_sec_mean == pytest.approx(120 / 30.0)
+
+
+class Slow(Reached):
+    """The end of a step that is not reached before somebody waits for it."""
+
+    def __init__(self, waited: list[int], step: int) -> None:
+        self._waited = waited
+        self._step = step
+
+    def query(self) -> bool:
+        return False
+
+    def synchronize(self) -> None:
+        self._waited.append(self._step)
+
+
+@pytest.mark.parametrize("replay", [Replay, Weighted])
+def test_the_host_is_at_most_eight_steps_ahead_of_the_device(replay: type[Replay]) -> None:
+    waited: list[int] = []
+    ahead: list[int] = []
+    loop, around, agent = loop_of(config(), max_opts=40, replay=replay())
+    agent.tells = True
+    loop._mark = lambda: Slow(waited, agent.opt_steps)
+
+    def at_intervals(opt_steps: int) -> None:
+        ahead.append(opt_steps - max(waited, default=0))
+
+    loop._at_intervals = at_intervals  # type: ignore[method-assign]
+    around.replay.inserted = 4
+    loop.run()
+    assert max(ahead) == 8
+    assert waited == [*range(1, 33)]
+
+
+class Full(CountingAgent):
+    """An agent for whose first steps the device has no memory."""
+
+    def __init__(self, fails: int) -> None:
+        super().__init__()
+        self.fails = fails
+
+    def opt(self, *arguments: object, **keywords: object) -> OptResult:
+        if self.fails:
+            self.fails -= 1
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0")
+        return super().opt(*arguments, **keywords)  # type: ignore[arg-type]
+
+
+def test_a_step_without_memory_is_done_again_with_another_loader() -> None:
+    loop, _, _ = loop_of(config(), max_opts=5)
+    agent = loop._agent = Full(2)
+    said: list[str] = []
+    loaders: list[CpuLoader] = []
+
+    def make_room(error: str) -> CpuLoader:
+        said.append(error)
+        loaders.append(CpuLoader(Replay(), 8, torch.device("cpu")))
+        return loaders[-1]
+
+    loop._make_room = make_room
+    last = loop.run()
+    assert (last.opt_steps, agent.opt_steps, last.sampled) == (5, 5, 40)
+    assert ["2.00 GiB" in error for error in said] == [True, True]
+    assert loop._loader is loaders[-1]
+
+
+def test_without_a_way_out_a_step_without_memory_is_an_error() -> None:
+    loop, _, _ = loop_of(config(), max_opts=5)
+    loop._agent = Full(1)
+    with pytest.raises(torch.OutOfMemoryError):
+        loop.run()
