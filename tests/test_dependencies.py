@@ -8,6 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 OURS = {"vedette", "vedette_protocol", "vedette_rl", "vedette_services"}
 BROUGHT = {  # what a declared package cannot be without, and is a part of its interface
+    "h5py",  # of minari[hdf5]
     "pygame",  # Gymnasium's windows, which its extras bring
     "google",  # protobuf: the events that tensorboard's classes are
     "pydantic_core",

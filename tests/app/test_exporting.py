@@ -85,8 +85,8 @@ def test_an_export_makes_one_environment_and_an_evaluation_those_that_it_plays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_run(tmp_path / "run", "dqn")
-    made = Mock(side_effect=make.make_env)
-    monkeypatch.setattr(make, "make_env", made)
+    made = Mock(side_effect=make._make_env)
+    monkeypatch.setattr(make, "_make_env", made)
     exporting.export_policy(FinishedRun.open(tmp_path / "run"), "numpy", tmp_path / "policy")
     assert made.call_count == 1
     evaluate_run(tmp_path / "run", episodes=2)

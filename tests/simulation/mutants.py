@@ -134,7 +134,7 @@ MUTATIONS = {
         _MANAGER, '*self._log.log("info", "model", text, now), ', ""
     ),
     "evaluations: those of a key that is not trusted count": Mutation(
-        _EVALUATIONS, "counts=self._is_trusted(member))", "counts=True)"
+        _EVALUATIONS, "counts = self._is_trusted(member)", "counts = True"
     ),
     "evaluations: the newest model is kept, and not the one that was played": Mutation(
         _EVALUATIONS,

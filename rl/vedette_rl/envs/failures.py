@@ -58,7 +58,7 @@ class FailureJudge:
 
         judge.steps += 1                        # of all environments
         judge.on_ended(done)                    # where episodes ended
-        judge.replace(group, group.failures)    # raises the error of one that is broken
+        judge.replace(envs, failures)    # raises the error of one that is broken
 
     Args:
         count: environments of the group.

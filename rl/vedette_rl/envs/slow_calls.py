@@ -17,7 +17,7 @@ class SlowCall:
     ::
 
         with SlowCall("reset"):
-            env.reset()
+            envs.reset()
 
     Args:
         done: what is done to it, as "made" or "reset".

@@ -6,7 +6,7 @@ does not answer signals so is ended by this one.
 ::
 
     answer_stack_requests(file)                       # in the process, before it runs other code
-    frames = request_stack(process.pid, file)         # in another
+    frames = request_stack(pid, file)         # in another
 """
 
 from __future__ import annotations

@@ -142,7 +142,9 @@ def _manager(number: int) -> ManagerStatus:
     window = WindowStatus(number % 64, 4096 * number)
     seen_s = 42.0 if silent else 0.3
     name = f"{host.partition('.')[0]}-{number % 4}"
-    return ManagerStatus(name, number, host, state, False, 812.5, tuple(actors), 0, window, seen_s)
+    return ManagerStatus(
+        name, number, host, state, False, 812.5, tuple(actors), 0, window, last_seen_s=seen_s
+    )
 
 
 class FakeClient:

@@ -150,7 +150,8 @@ def test_a_learner_that_ends_and_answers_no_more_is_said_to_end(
     assert (found is None) if waits is None else (found is not None and waits in found.waits)
     if now.exit_reason == "target_return":
         assert found is not None
-        assert found.waits == "the learner ends (solved: the target return is reached)"
+        why = "done: an evaluation reached the target return, which no fresh episodes confirmed"
+        assert found.waits == f"the learner ends ({why})"
 
 
 def test_a_learner_that_somebody_else_stopped_takes_its_actors_along(

@@ -329,8 +329,8 @@ def test_a_long_row_takes_the_vector_form_unless_it_is_wrapped() -> None:
 def test_who_knows_the_spaces_makes_no_single_environment_for_a_vector_form(
     fits: Any, kind: type, singles: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = Mock(side_effect=make.make_env)
-    monkeypatch.setattr(make, "make_env", made)
+    made = Mock(side_effect=make._make_env)
+    monkeypatch.setattr(make, "_make_env", made)
     row = make_vector_environment(EnvConfig(id="CartPole-v1"), 32, seed=0, fits=fits)
     assert isinstance(row, kind)
     assert made.call_count == singles

@@ -35,7 +35,7 @@ def test_a_vector_form_of_the_runs_spaces_is_all_that_an_actor_makes(
         schema=Schema.from_dtype(transition_dtype(spaces), column_bounds(spaces)).to_wire(),
     )
     loop = build_actor(spec, Mock(), Mock(), Mock())
-    envs = loop._loop._envs
+    envs = loop._loop.envs
     assert isinstance(envs, NativeVectorEnv)
     assert len(envs) == 32
     assert np.isfinite(envs.reset()["obs"]).all()

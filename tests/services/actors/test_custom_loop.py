@@ -252,7 +252,7 @@ def test_evaluations_are_greedy_episodes_that_send_no_rows(
         with serving(learner):
             actor.begin(sim.obs)
             play_on(lambda: learner.rows() > 100)
-            assert learner.report().features == ("evaluate",)
+            assert learner.report().features == ("evaluate", "confirm")
             learner.asks = 77
             play_on(lambda: evaluated(learner, 77) is not None)
             found = evaluated(learner, 77)

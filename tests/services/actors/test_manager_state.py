@@ -10,7 +10,7 @@ from manager_rig import ROWS, RUN, SCHEMA, Rig, a_model, last_report, logged_tex
 
 from vedette_protocol.column import Column
 from vedette_protocol.errors import MalformedError, VersionError
-from vedette_protocol.messages import FEATURES, Refusal
+from vedette_protocol.messages import CONFIRM, EVALUATE, Refusal
 from vedette_protocol.schema import Schema
 from vedette_services.actors.actor_spec import ActorSpec
 from vedette_services.actors.handover import FinishedBatch
@@ -365,7 +365,7 @@ def test_evaluations_that_are_not_known_how_to_play_are_left_to_other_hosts() ->
     rig.joined()
     assert last_report(rig.tick(2.0)).features == ()
     rig.run = replace(rig.run, run_id="r2", evaluation={"episodes": 3})
-    assert last_report(rig.state.on_control(rig.run, 3.0)).features == FEATURES
+    assert last_report(rig.state.on_control(rig.run, 3.0)).features == (EVALUATE, CONFIRM)
 
 
 # Another run

@@ -119,7 +119,9 @@ class Played:
     def close(self) -> None:
         """Nothing is open."""
 
-    def evaluate(self, _: object, version: int, *, seed: int | None, **__: object) -> Evaluation:
+    def evaluate(
+        self, _: object, version: int, *, seed: int | None = None, **__: object
+    ) -> Evaluation:
         self.seeds.append(seed)
         mean = self.means.pop(0)
         return Evaluation(version, (mean - 1, mean + 1), (9, 9), seed or 0, 500, 0)

@@ -227,7 +227,7 @@ def test_a_saved_configuration_that_is_damaged_is_named(tmp_path: Path) -> None:
     run = make_run(tmp_path, config_of())
     saved = run.config_file.read_text()
     run.config_file.write_text(saved.replace("learning_rate", "lerning_rate"))
-    said = r"does not know agent.lerning_rate\); install .* take out what you wrote"
+    said = r"does not know agent.lerning_rate, .* take out what you wrote"
     with pytest.raises(Exception, match=said):
         again(tmp_path)
 
