@@ -12,6 +12,7 @@ from gymnasium import spaces as gs
 from numpy.typing import NDArray
 
 from vedette_rl.core.columns import Columns
+from vedette_rl.envs.category_range import CategoryRange
 from vedette_rl.envs.spaces import ObservationColumn, action_field, observation_columns
 from vedette_rl.errors import EnvironmentFaultError, SpaceLayoutError
 
@@ -27,14 +28,19 @@ class ObservationLayout:
     """Writes observations of one space into columns ``obs...``.
 
     Columns of floats round to their precision. Other columns store what was seen, or refuse it.
+    Categories are within their space: as one-hot vectors others would be none, or another one.
+
+    Methods take `origin`, which an error names: the call that gave what is written, ``reset()``.
 
     Raises:
-        SpaceLayoutError: (any method) an array has another shape than its space, or a value that
-            its column cannot hold.
+        SpaceLayoutError: (any method) an array has another shape than its space, a value that its
+            column cannot hold, or a category that its space does not have.
     """
 
     def __init__(self, space: gym.Space[Any]) -> None:
         self.leaves = observation_columns(space)
+        ranges = ((leaf, CategoryRange.of(leaf.space)) for leaf in self.leaves)
+        self._categories = tuple((leaf, span) for leaf, span in ranges if span is not None)
         first = self.leaves[0]
         size = first.dtype.itemsize * math.prod(first.shape)
         self._small = first.path == () and size <= _SMALL_BYTES
@@ -43,50 +49,119 @@ class ObservationLayout:
         """Uninitialised columns for `rows` observations."""
         return {leaf.name: np.empty((rows, *leaf.shape), leaf.dtype) for leaf in self.leaves}
 
-    def write(self, columns: Columns, row: int, obs: Any) -> None:  # of any space
+    def write(self, columns: Columns, row: int, obs: Any, *, origin: str = "") -> None:
         """Copy one observation into a row.
 
         Raises:
             SpaceLayoutError: an array has another shape or type than its space.
         """
+        try:
+            self._write(columns, row, obs)
+            if self._categories:
+                self._check_categories(columns, slice(row, row + 1))
+        except _UnfitError as error:
+            raise error.of(origin) from error.__cause__
+
+    def _write(self, columns: Columns, row: int, obs: Any) -> None:
         for leaf in self.leaves:
             value = _of_shape(_follow(obs, leaf), leaf.shape, leaf)
             columns[leaf.name][row] = _storable(value, leaf)
 
-    def write_rows(self, columns: Columns, observations: Sequence[Any]) -> None:
+    def write_rows(
+        self, columns: Columns, observations: Sequence[Any], *, origin: str = ""
+    ) -> None:
         """Copy one observation into each row.
 
         Raises:
             SpaceLayoutError: as `write`.
         """
-        if self._small:
-            column = columns["obs"]
-            try:
-                rows = np.array(observations)
-            except ValueError:  # they differ in shape: the one that does is named below
-                rows = None
-            if rows is not None and rows.shape == column.shape and rows.dtype.kind in _NUMBERS:
-                column[:] = _storable(rows, self.leaves[0], of_rows=True)
-                return
-        for row, obs in enumerate(observations):
-            self.write(columns, row, obs)
+        try:
+            if not (self._small and self._write_small(columns["obs"], observations)):
+                for row, obs in enumerate(observations):
+                    self._write(columns, row, obs)
+            if self._categories:
+                self._check_categories(columns, slice(len(observations)))
+        except _UnfitError as error:
+            raise error.of(origin) from error.__cause__
 
-    def write_all(self, columns: Columns, batched_obs: Any) -> None:
+    def _write_small(self, column: NDArray[Any], observations: Sequence[Any]) -> bool:
+        """Write all rows by one assignment, where they are alike; returns if they were."""
+        try:
+            rows = np.array(observations)
+        except Exception:  # noqa: BLE001 - row by row, the one that is no such array is named
+            return False
+        if rows.shape != column.shape or rows.dtype.kind not in _NUMBERS:
+            return False
+        column[:] = _storable(rows, self.leaves[0], of_rows=True)
+        return True
+
+    def write_all(
+        self,
+        columns: Columns,
+        batched_obs: Any,
+        *,
+        origin: str = "",
+        which: NDArray[np.bool_] | None = None,
+    ) -> None:
         """Copy the observation of a vector environment into all rows.
+
+        Args:
+            which: ``(E,)``, the rows that are observations; None: all are.
 
         Raises:
             SpaceLayoutError: as `write`.
         """
-        for leaf in self.leaves:
-            column = columns[leaf.name]
-            batch = _of_shape(_follow(batched_obs, leaf), column.shape, leaf)
-            column[...] = _storable(batch, leaf, of_rows=True)
+        try:
+            for leaf in self.leaves:
+                column = columns[leaf.name]
+                batch = _of_shape(_follow(batched_obs, leaf), column.shape, leaf)
+                column[...] = _storable(batch, leaf, of_rows=True)
+            if self._categories:
+                self._check_categories(columns, slice(None), which)
+        except _UnfitError as error:
+            raise error.of(origin) from error.__cause__
 
-    def encode(self, obs: Any) -> Columns:  # of any space
+    def _check_categories(
+        self, columns: Columns, rows: slice, which: NDArray[np.bool_] | None = None
+    ) -> None:
+        for leaf, span in self._categories:
+            column = columns[leaf.name][rows]
+            if span.has_all(column):
+                continue
+            where = span.find_outside(column, which)
+            if where is not None:
+                at = [*where[1:]]
+                why = f"has {column[where]}{f' at {at}' if at else ''}, outside of its space"
+                raise _UnfitError(leaf, f"{why}: give {span.describe(where[1:])}")
+
+    def encode(self, obs: Any, *, origin: str = "") -> Columns:  # of any space
         """One observation as columns of one row."""
         columns = self.empty(1)
-        self.write(columns, 0, obs)
+        self.write(columns, 0, obs, origin=origin)
         return columns
+
+
+def outside_bounds(layout: ObservationLayout, obs: Any) -> str:
+    """A clause on a number that is outside of the bounds of its space; "" if there is none.
+
+    It is stored as it is: no learner depends on these bounds.
+    """
+    for leaf in layout.leaves:
+        if not isinstance(leaf.space, (gs.Box, gs.MultiBinary)):
+            continue
+        value = np.asarray(_follow(obs, leaf)).astype(leaf.dtype)  # rounding keeps what is inside
+        is_box = isinstance(leaf.space, gs.Box)
+        bounds = (leaf.space.low, leaf.space.high) if is_box else (0, 1)
+        low, high = (np.broadcast_to(bound, leaf.shape).astype(leaf.dtype) for bound in bounds)
+        outside = (value < low) | (value > high)
+        if outside.any():
+            where = tuple(np.argwhere(outside)[0].tolist())
+            at = f" at {[*where]}" if where else ""
+            return (
+                f"{leaf.name!r} has {value[where]}{at}, outside of its space's "
+                f"{low[where]} to {high[where]}"
+            )
+    return ""
 
 
 def rounded_away(layout: ObservationLayout, one: Any, other: Any) -> str:
@@ -132,11 +207,16 @@ def _of_shape(
         got = np.shape(value)
     except ValueError as error:  # a nesting of arrays of several shapes
         pair = isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], dict)
-        why = "is (obs, info), as reset() returns them: give obs" if pair else "is no array"
-        raise _not_of(leaf, why) from error
-    if got != shape:
-        raise _not_of(leaf, f"has shape {got}, expected {shape}")
-    return value
+        why = f"is {_short(value)}, whose rows differ in length: an array of {shape} is needed"
+        if pair:
+            why = "is (obs, info), as reset() returns them: give obs"
+        raise _UnfitError(leaf, why) from error
+    if got == shape:
+        return value
+    if got == () and not isinstance(value, (bool, int, float, np.generic, np.ndarray)):
+        why = f"is {_short(value)}, a {type(value).__name__}: an array of {shape} is needed"
+        raise _UnfitError(leaf, why)
+    raise _UnfitError(leaf, f"has shape {got}, expected {shape}")
 
 
 def _storable(value: Any, leaf: ObservationColumn, *, of_rows: bool = False) -> Any:
@@ -146,13 +226,16 @@ def _storable(value: Any, leaf: ObservationColumn, *, of_rows: bool = False) -> 
         of_rows: its first axis counts observations.
     """
     dtype = leaf.dtype
-    if getattr(value, "dtype", None) == dtype:
+    if isinstance(value, np.ndarray | np.generic) and value.dtype == dtype:  # no space, e.g.
         return value
-    array = np.asarray(value)
-    if array.dtype == object:
-        array = np.array(array.tolist())
+    try:
+        array = np.asarray(value)
+        if array.dtype == object:
+            array = np.array(array.tolist())
+    except Exception as error:  # a tensor may refuse, for a gradient or as of another device
+        raise _UnfitError(leaf, _unreadable(value, error)) from error
     if array.dtype.kind not in _NUMBERS:
-        raise _not_of(leaf, f"is {_short(value)}, of {array.dtype}: numbers are needed")
+        raise _UnfitError(leaf, f"is {_short(value)}, of {array.dtype}: numbers are needed")
     if dtype.kind == "f" or np.can_cast(array.dtype, dtype, "safe"):
         return array
     with np.errstate(invalid="ignore"):  # of NaN; it equals nothing
@@ -166,7 +249,7 @@ def _storable(value: Any, leaf: ObservationColumn, *, of_rows: bool = False) -> 
         f"has {array[where]} ({array.dtype}){f' at {at}' if at else ''}, which {dtype} cannot hold:"
         " give what the space says, or declare another dtype"
     )
-    raise _not_of(leaf, why)
+    raise _UnfitError(leaf, why)
 
 
 def _short(value: Any) -> str:
@@ -178,8 +261,26 @@ def _short(value: Any) -> str:
 _VALUE_CHARS = 60
 
 
-def _not_of(leaf: ObservationColumn, why: str) -> SpaceLayoutError:
-    return SpaceLayoutError("observation", leaf.space, f"an observation's {leaf.name!r} {why}")
+def _unreadable(value: Any, error: Exception) -> str:
+    """Say that numpy makes no array of a value, and what the value's own package advises."""
+    return f"is a {type(value).__name__} that numpy cannot read: {' '.join(str(error).split())}"
+
+
+class _UnfitError(Exception):
+    """What an observation has in a column is none of its space."""
+
+    def __init__(self, leaf: ObservationColumn, why: str) -> None:
+        super().__init__(leaf, why)
+        self._leaf = leaf
+        self._why = why
+
+    def of(self, origin: str) -> SpaceLayoutError:
+        """The same for users, with the call that gave the observation; "": it is not known."""
+        name = repr(self._leaf.name)
+        what = (
+            f"{origin} gave an observation whose {name}" if origin else f"an observation's {name}"
+        )
+        return SpaceLayoutError("observation", self._leaf.space, f"{what} {self._why}")
 
 
 def _follow(obs: Any, leaf: ObservationColumn) -> Any:  # of any space
@@ -187,7 +288,7 @@ def _follow(obs: Any, leaf: ObservationColumn) -> Any:  # of any space
         for key in leaf.path:
             obs = obs[key]
     except (IndexError, KeyError, TypeError) as error:
-        raise _not_of(leaf, f"is missing in a {type(obs).__name__}") from error
+        raise _UnfitError(leaf, f"is missing in a {type(obs).__name__}") from error
     return obs
 
 
@@ -319,11 +420,20 @@ def read_flags(
 
 
 def _read_flag(env: gym.Env[Any, Any], name: str, value: Any) -> bool:
-    flag = np.asarray(value)
+    flag = _given_array(env, name, value)
     if flag.dtype.kind not in _NUMBERS or flag.size != 1 or flag.item() not in (0, 1):
         fault = f"step() gave {name}={_short(value)}, which is no bool: give bool(...) of it"
         raise EnvironmentFaultError(str(env.unwrapped), fault)
     return bool(flag.item())
+
+
+def _given_array(env: gym.Env[Any, Any], name: str, value: Any) -> NDArray[Any]:
+    """What step() gave under this name, as numpy takes it."""
+    try:
+        return np.asarray(value)
+    except Exception as error:  # as in `_storable`
+        fault = f"step() gave {name}, which {_unreadable(value, error)}"
+        raise EnvironmentFaultError(str(env.unwrapped), fault) from error
 
 
 _REWARD_TYPES = frozenset((float, int, np.float64, np.float32, np.int64, np.int32, bool, np.bool_))
@@ -344,7 +454,8 @@ def read_rewards(env: gym.Env[Any, Any], rewards: tuple[Any, ...]) -> tuple[Any,
 def _read_reward(env: gym.Env[Any, Any], value: Any) -> float:
     if type(value) in _REWARD_TYPES:
         return float(value)
-    reward = np.array(None) if isinstance(value, list | tuple) else np.asarray(value)
+    is_list = isinstance(value, list | tuple)
+    reward = np.array(None) if is_list else _given_array(env, "reward", value)
     if reward.dtype.kind not in _NUMBERS or reward.size != 1:
         fault = (
             f"step() gave reward={_short(value)}, which is not one number: give float(...) of it"

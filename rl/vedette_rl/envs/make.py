@@ -23,6 +23,7 @@ from vedette_rl.envs.known_wrappers import is_known_wrapper
 from vedette_rl.envs.layout import (
     ObservationLayout,
     RewardTransform,
+    outside_bounds,
     read_flags,
     read_rewards,
     rounded_away,
@@ -336,15 +337,28 @@ def examine_environment(env: Env, config: EnvConfig) -> Spaces:
     env.action_space.seed(0)
     with np.errstate(over="ignore"):  # what float32 cannot hold is found below
         first, _ = env.reset(seed=0)
-        _check_finite(config, "reset()", layout.encode(first))
+        _check_finite(config, "reset()", layout.encode(first, origin="reset()"))
         first = copy.deepcopy(first)  # the environment may write it again
         obs, reward, terminated, truncated, _ = env.step(env.action_space.sample())
         read_flags(env, (terminated,), (truncated,))
         (number,) = read_rewards(env, (reward,))
-        _check_finite(config, "step()", {**layout.encode(obs), "reward": np.float32(number)})
+        stored = layout.encode(obs, origin="step()")
+        _check_finite(config, "step()", {**stored, "reward": np.float32(number)})
+        _warn_of_outside_bounds(layout, first, obs)
         if text := rounded_away(layout, first, obs):
             warnings.warn(text, stacklevel=2)
     return spaces
+
+
+def _warn_of_outside_bounds(layout: ObservationLayout, first: Any, following: Any) -> None:
+    for origin, obs in (("reset()", first), ("step()", following)):
+        if text := outside_bounds(layout, obs):
+            warnings.warn(
+                f"{origin} gave an observation whose {text}: numbers are stored as they are; "
+                "declare the bounds that the environment keeps",
+                stacklevel=2,
+            )
+            return  # once is enough
 
 
 def vector_of_one(env: Env, config: EnvConfig, seed: int) -> VectorEnvironment:

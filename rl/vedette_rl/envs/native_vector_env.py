@@ -82,7 +82,7 @@ class NativeVectorEnv(VectorEnvironment):
         self._seed = None
         self._current = 0
         self._resetting = np.zeros(len(self), np.bool_)
-        self._layout.write_all(self._buffers[0], obs)
+        self._layout.write_all(self._buffers[0], obs, origin="reset()")
         self._returns.reset()
         return self._buffers[0]
 
@@ -124,7 +124,7 @@ class NativeVectorEnv(VectorEnvironment):
         """Write the successors, and the beginnings where some are at hand, which is returned."""
         next_obs = self._buffer(1)
         init_obs = self._buffer(2)
-        self._layout.write_all(next_obs, batch)
+        self._layout.write_all(next_obs, batch, origin="step()")
         if self._mode is AutoresetMode.NEXT_STEP:
             self._resetting = done
             return False
@@ -134,7 +134,8 @@ class NativeVectorEnv(VectorEnvironment):
             with SlowCall("reset"):
                 options = {"reset_mask": done.copy()}
                 batch, _ = self._guard.call(self._envs.reset, options=options)
-        self._layout.write_all(init_obs, batch)
+        origin = "reset()" if self._mode is AutoresetMode.DISABLED else "step()"
+        self._layout.write_all(init_obs, batch, origin=origin, which=done)
         for name, column in init_obs.items():
             column[~done] = next_obs[name][~done]
         if self._mode is AutoresetMode.SAME_STEP:
@@ -144,7 +145,7 @@ class NativeVectorEnv(VectorEnvironment):
     def _write_final(self, next_obs: Columns, done: NDArray[Any], infos: dict[str, Any]) -> None:
         final = final_observations(self._envs, infos)
         for i in np.flatnonzero(done):
-            self._layout.write(next_obs, int(i), row_of_batch(final, int(i)))
+            self._layout.write(next_obs, int(i), row_of_batch(final, int(i)), origin="final_obs")
 
     def attribute(self, name: str) -> Any:
         return getattr(self._envs.unwrapped, name, None)

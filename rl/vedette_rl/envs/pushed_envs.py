@@ -79,7 +79,7 @@ class PushedEnvs(VectorEnvironment):
             SpaceLayoutError: an observation has another shape than its space, or no finite value.
         """
         which = self._valid if which is None else which
-        self._write(self._arrived, obs)
+        self._write(self._arrived, obs, which)
         self._check_finite(self._arrived, which)
         self._current = max(0, self._current)
         for name, column in self._buffers[self._current].items():
@@ -186,9 +186,9 @@ class PushedEnvs(VectorEnvironment):
     def close(self) -> None:
         """Nothing is to be closed: they are another's."""
 
-    def _write(self, columns: Columns, obs: Any) -> None:
+    def _write(self, columns: Columns, obs: Any, which: NDArray[np.bool_] | None = None) -> None:
         if self._shape:
-            self._layout.write_all(columns, obs)
+            self._layout.write_all(columns, obs, which=which)
         else:
             self._layout.write(columns, 0, obs)
 

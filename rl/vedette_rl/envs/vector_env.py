@@ -345,9 +345,9 @@ class _LocalEnvs(EnvGroup):
         self.interventions = []
         for k in sound:
             seen, reward, terminated, truncated, info = results[k] or ()
-            self.layout.write(obs, k, seen)
-            self.reward[k] = reward
+            self.layout.write(obs, k, seen, origin="step()")
             env = self.envs[chosen[k]]
+            (self.reward[k],) = read_rewards(env, (reward,))
             (self.terminated[k],), (self.truncated[k],) = read_flags(
                 env, (terminated,), (truncated,)
             )
@@ -369,7 +369,7 @@ class _LocalEnvs(EnvGroup):
             self.interventions = [
                 (row, action) for row, action in interventions if action is not None
             ]
-        self.layout.write_rows(obs, seen)
+        self.layout.write_rows(obs, seen, origin="step()")
         self.reward[:count] = read_rewards(self.envs[0], reward)
         terminated, truncated = read_flags(self.envs[0], terminated, truncated)
         ended = True in terminated or True in truncated
@@ -405,7 +405,7 @@ class SerialEnvs(_LocalEnvs):
             begun = self._guard.call(self._reset_each, which, seeds)
         for row, first in zip(rows, begun, strict=True):
             if first is not None:
-                self.layout.write(obs, row, first[0])
+                self.layout.write(obs, row, first[0], origin="reset()")
 
     def _reset_each(
         self, which: Sequence[int], seeds: Sequence[int | None]
@@ -531,7 +531,7 @@ class ThreadedEnvs(_LocalEnvs):
             begun = self._guard.call(self._run, calls, keeps=True)
         for row, first in zip(rows, begun, strict=True):
             if first is not None:
-                self.layout.write(obs, row, first[0])
+                self.layout.write(obs, row, first[0], origin="reset()")
 
     def step(self, actions: NDArray[Any], obs: Columns, which: Sequence[int] | None = None) -> bool:
         self.failures = []

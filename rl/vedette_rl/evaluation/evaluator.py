@@ -151,7 +151,7 @@ class EnvironmentPolicy:
 
     def __call__(self, obs: Any, *, begins: bool) -> Any:
         """The action; `begins` where the observation is an episode's first."""
-        self._layout.write(self._columns, 0, obs)
+        self._layout.write(self._columns, 0, obs, origin="reset()" if begins else "step()")
         chosen = self._act(self._columns, explore=False, begins=np.array([begins]))
         return self._form.to_environment(self._form.to_column(chosen))[0]
 

@@ -133,7 +133,7 @@ class _Played:
         if not self._env.observation_space.contains(obs):
             outside = _outside(self._env.observation_space, obs)
             self._fault(f"{came_from}() gave an observation that is not of its space: {outside}")
-        columns = self._layout.encode(obs)
+        columns = self._layout.encode(obs, origin=f"{came_from}()")
         for name, column in columns.items():
             if column.dtype.kind == "f" and not np.isfinite(column).all():
                 self._fault(f"{came_from}() gave {name!r} that is not finite as {column.dtype}")

@@ -307,7 +307,7 @@ class _Worker:
                 seed = json.loads(command.removeprefix(_RESET))
                 obs = self._env.reset(seed=seed)[0]
                 self.checks = True
-                self._layout.write(self._shared.obs, self._i, obs)
+                self._layout.write(self._shared.obs, self._i, obs, origin="reset()")
             self.checks = False
             self._pipe.send_bytes(_DONE)
         self._env.close()
@@ -326,7 +326,7 @@ class _Worker:
         shared.intervened[i] = executed is not None
         if executed is not None:
             shared.action[i] = executed_action(executed, action.shape)
-        self._layout.write(shared.obs, i, obs)
+        self._layout.write(shared.obs, i, obs, origin="step()")
 
 
 def main() -> None:

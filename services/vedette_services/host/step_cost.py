@@ -86,7 +86,7 @@ class _SideBySide(SerialEnvs):
         for i, seed, row in zip(which, seeds, rows, strict=True):
             reset = partial(self.envs[i].reset, seed=seed)
             first, _ = self._thread.submit(reset).result() if i else reset()
-            self.layout.write(obs, row, first)
+            self.layout.write(obs, row, first, origin="reset()")
 
     def step(self, actions: NDArray[Any], obs: Columns, which: Sequence[int] | None = None) -> bool:
         other = self._thread.submit(self.envs[1].step, actions[1])

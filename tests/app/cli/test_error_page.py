@@ -85,8 +85,8 @@ ENVIRONMENTS = [
     ),
     (
         "run --env broken_envs:BrokenWrongShape-v0 --agent dqn",
-        "env.id: observation space Box(0.0, 1.0, (2,), float32): an observation's 'obs' has shape "
-        "(3,), expected (2,)",
+        "env.id: observation space Box(0.0, 1.0, (2,), float32): reset() gave an observation whose "
+        "'obs' has shape (3,), expected (2,)",
     ),
     (
         "run --env broken_envs:BrokenManyActions-v0 --agent dqn",

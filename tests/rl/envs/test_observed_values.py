@@ -9,13 +9,19 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 
 from vedette_rl.envs import EnvConfig, make_vector_environment, probe_environment
-from vedette_rl.envs.layout import ObservationLayout
+from vedette_rl.envs.layout import (
+    ObservationLayout,
+    outside_bounds,
+    read_flags,
+    read_rewards,
+)
 from vedette_rl.envs.make import make_env
 from vedette_rl.envs.native_vector_env import NativeVectorEnv
 from vedette_rl.envs.pushed_envs import PushedEnvs
-from vedette_rl.envs.vector_env import VectorEnvironment
+from vedette_rl.envs.vector_env import LoopVectorEnv, VectorEnvironment
 from vedette_rl.errors import EnvironmentFaultError, SpaceLayoutError
 from vedette_rl.evaluation.evaluator import EnvironmentPolicy, GreedyEvaluator
 from vedette_services.errors import EnvironmentProcessError
@@ -65,7 +71,7 @@ class Odd(gym.Env[Any, Any]):
 
 gym.register("OddValues-v0", entry_point=Odd)
 HERE = f"{__name__}:OddValues-v0"
-NAMED = r"observation's 'obs' has 0\.37 \(float64\) at \[0\], which uint8 cannot hold"
+NAMED = r"'obs' has 0\.37 \(float64\) at \[0\], which uint8 cannot hold"
 GYMNASIUM_WARNS = pytest.mark.filterwarnings("ignore:.*WARN")
 STEPPINGS = ["serial", "threads", pytest.param("processes", marks=pytest.mark.slow)]
 
@@ -286,3 +292,176 @@ def test_a_vector_gives_a_number_for_each_environment() -> None:
     for wrong in (np.array(["1", "2"]), [1.0, None], np.ones(3)):
         with pytest.raises(EnvironmentFaultError, match="not one number for each of 2"):
             rewards(wrong)
+
+
+COUNTED = gym.spaces.Discrete(4)
+
+
+class Counter(Odd):
+    """Counts within Discrete(4) until `late` observations were given, then on to 4."""
+
+    observation_space = COUNTED
+
+    def observe(self) -> Any:
+        self.seen += 1
+        return 3 if self.seen <= self.late else 4
+
+
+OUTSIDE = r"'obs' has 4, outside of its space: give 0 to 3"
+gym.register("CounterValues-v0", entry_point=Counter)
+COUNTER = f"{__name__}:CounterValues-v0"
+
+
+@pytest.mark.parametrize(("late", "call"), [(0, "reset"), (3, "step")])
+@pytest.mark.parametrize("stepping", STEPPINGS)
+def test_a_category_that_its_space_does_not_have_is_refused_at_once_and_later(
+    stepping: str, late: int, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    config = EnvConfig(id=COUNTER, kwargs={"late": late}, stepping=stepping)
+    named = rf"{call}\(\) gave an observation whose {OUTSIDE}"
+    with pytest.raises((SpaceLayoutError, EnvironmentProcessError), match=named):
+        play(make_vector_environment(config, 2, 0, make_processes=ProcessEnvs))
+
+
+@GYMNASIUM_WARNS
+@pytest.mark.parametrize(("late", "call"), [(0, "reset"), (1, "step")])
+def test_the_probe_refuses_such_a_category(late: int, call: str) -> None:
+    with pytest.raises(SpaceLayoutError, match=rf"{call}\(\) gave an observation whose {OUTSIDE}"):
+        probe_environment(EnvConfig(id=COUNTER, kwargs={"late": late}))
+
+
+def test_evaluations_refuse_such_a_category() -> None:
+    evaluation = GreedyEvaluator(EnvConfig(id=COUNTER, kwargs={"late": 3}), 2, 0)
+    with pytest.raises(SpaceLayoutError, match=OUTSIDE):
+        evaluation.evaluate(Still(), 0)
+    evaluation.close()
+
+
+@pytest.mark.parametrize("count", [None, 2])
+def test_a_loop_of_ones_own_refuses_such_a_category(count: int | None) -> None:
+    envs = PushedEnvs(COUNTED, gym.spaces.Discrete(2), count)
+    envs.begin(np.full(() if count is None else (count,), 3))
+    with pytest.raises(SpaceLayoutError, match=OUTSIDE):
+        envs.begin(np.full(() if count is None else (count,), 4))
+
+
+def test_rows_in_which_no_episode_begins_may_hold_anything() -> None:
+    envs = PushedEnvs(gym.spaces.Discrete(4, start=1), gym.spaces.Discrete(2), 2)
+    envs.begin(np.array([1, 4]))
+    envs.begin(np.array([2, 0]), np.array([True, False]))
+    assert envs.reset()["obs"].tolist() == [2, 4]
+    with pytest.raises(SpaceLayoutError, match="has 0, outside of"):
+        envs.begin(np.array([2, 0]), np.array([False, True]))
+
+
+@pytest.mark.parametrize(
+    ("space", "inside", "outside", "named"),
+    [
+        (COUNTED, [0, 3], -1, r"-1, outside of its space: give 0 to 3"),
+        (gym.spaces.Discrete(4, start=-2), [-2, 1], 2, r"2, outside of its space: give -2 to 1"),
+        (gym.spaces.Discrete(4, start=5), [5, 8], 4, r"4, outside of its space: give 5 to 8"),
+        (gym.spaces.Discrete(4), [0.0, 3.0], 4.0, r"4, outside of"),
+        (
+            gym.spaces.MultiDiscrete([2, 9]),
+            [[0, 8], [1, 0]],
+            [2, 8],
+            r"2 at \[0\], outside of its space: give 0 to 1",
+        ),
+        (
+            gym.spaces.MultiDiscrete([2, 9], np.int8, start=[0, 3]),
+            [[0, 11], [1, 3]],
+            [1, 12],
+            r"12 at \[1\], outside of its space: give 3 to 11",
+        ),
+        (
+            gym.spaces.MultiDiscrete([255], np.uint8),
+            [[0], [254]],
+            [256],
+            r"256 \(int64\) at \[0\], which uint8 cannot hold",
+        ),
+    ],
+    ids=str,
+)
+def test_every_way_of_writing_names_a_category_and_those_that_there_are(
+    space: gym.Space[Any], inside: Any, outside: Any, named: str
+) -> None:
+    layout = ObservationLayout(space)
+    columns = layout.empty(2)
+    layout.write_rows(columns, inside)
+    layout.write_all(columns, np.array(inside))
+    layout.write(columns, 1, inside[0])
+    for write in (
+        lambda: layout.write(columns, 0, outside),
+        lambda: layout.write_rows(columns, [inside[0], outside]),
+        lambda: layout.write_all(columns, [inside[0], outside]),
+    ):
+        with pytest.raises(SpaceLayoutError, match=named):
+            write()
+
+
+class Outside(Odd):
+    """Its observation has a 5 in [-1, 1] from the second on."""
+
+    observation_space = gym.spaces.Dict(
+        a=gym.spaces.Discrete(3), b=gym.spaces.Box(-1, 1, (2,), np.float32)
+    )
+
+    def observe(self) -> Any:
+        self.seen += 1
+        return {"a": 2, "b": np.array([1.0, 5.0 if self.seen > self.late else 1.0], np.float32)}
+
+
+@pytest.mark.filterwarnings("ignore:.*(WARN|not within)")
+@pytest.mark.parametrize(("late", "call"), [(0, "reset"), (1, "step")])
+def test_the_probe_warns_once_of_numbers_outside_of_a_box(late: int, call: str) -> None:
+    config = EnvConfig(id=f"{__name__}:Outside", kwargs={"late": late})
+    with pytest.warns(UserWarning, match="outside of") as warned:
+        probe_environment(config)
+    [text] = [t for each in warned if "outside of" in (t := str(each.message))]
+    assert text.startswith(
+        f"{call}() gave an observation whose 'obs/b' has 5.0 at [1], outside of its space's "
+        "-1.0 to 1.0"
+    )
+
+
+def test_rounding_to_float32_is_not_outside_of_a_box() -> None:
+    layout = ObservationLayout(gym.spaces.Box(-0.1, 0.1, (1,), np.float32))
+    assert outside_bounds(layout, np.array([0.1])) == ""
+    assert "'obs' has" in outside_bounds(layout, np.array([0.11]))
+    bits = ObservationLayout(gym.spaces.MultiBinary(2))
+    assert "'obs' has 2 at [1], outside of" in outside_bounds(bits, [1, 2])
+
+
+@pytest.mark.parametrize(
+    ("value", "named"),
+    [
+        (PIXELS, r"'obs' is Box\(0, 255, \(4,\), uint8\), of object: numbers are needed"),
+        (None, r"'obs' is None, a NoneType: an array of \(4,\) is needed"),
+        ([[1, 2], [3]], r"'obs' is \[\[1, 2\], \[3\]\], whose rows differ in length: an array of"),
+        (np.zeros(3, np.uint8), r"'obs' has shape \(3,\), expected \(4,\)"),
+        (np.zeros(1, np.uint8), r"'obs' has shape \(1,\), expected \(4,\)"),
+        (
+            torch.zeros(4, requires_grad=True),
+            r"'obs' is a Tensor that numpy cannot read: .*detach\(\)\.numpy\(\)",
+        ),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+@pytest.mark.parametrize("call", ["reset", "step"])
+def test_what_is_no_observation_is_named_with_the_call_that_gave_it(
+    call: str, value: Any, named: str
+) -> None:
+    env = Odd()
+    env.observe = lambda: value if (env.t > 0) == (call == "step") else RIGHT  # type: ignore[method-assign]
+    named = rf"{call}\(\) gave an observation whose {named}"
+    with pytest.raises(SpaceLayoutError, match=named):
+        play(LoopVectorEnv([env, Odd()], seed=0), 2)
+
+
+def test_a_reward_or_flag_that_numpy_cannot_read_is_named() -> None:
+    tensor = torch.ones((), requires_grad=True)
+    with pytest.raises(EnvironmentFaultError, match=r"gave reward, which is a Tensor .*detach"):
+        read_rewards(Odd(), (tensor,))
+    with pytest.raises(EnvironmentFaultError, match=r"gave truncated, which is a Tensor .*detach"):
+        read_flags(Odd(), (False,), (tensor,))
