@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
 from typing import Any
@@ -11,6 +12,13 @@ _GYM = (
     "shimmy.GymV26CompatibilityV0(env=...) of it, or GymV21CompatibilityV0 where reset() returns "
     "the observation alone (pip install 'shimmy[gym-v26]' or '[gym-v21]')"
 )
+GYM_ID = (
+    "it is registered with the package gym, which Gymnasium has replaced: name a function that "
+    "returns shimmy.GymV26CompatibilityV0(env_id=...) of it, or GymV21CompatibilityV0 where "
+    "reset() returns the observation alone (pip install 'shimmy[gym-v26]' or '[gym-v21]')"
+)
+"""The way out where an id is found there only."""
+
 _TURNS = (
     "it is one of PettingZoo's for several agents that act in turn (AEC): name a function that "
     "returns a gymnasium.Env of one of them, whose step() plays the others' turns"
@@ -20,6 +28,11 @@ _PARALLEL = (
     "of one of them, whose step() has the others act"
 )
 _PLAIN = "it has reset() and step(): have it inherit from gymnasium.Env"
+_OLD = (
+    "its reset() takes no seed, as in gym's old API: name a function that returns "
+    "shimmy.GymV21CompatibilityV0(env=...) of it (pip install 'shimmy[gym-v21]'), or a "
+    "gymnasium.Env whose reset() gives (obs, info) and whose step() gives five values"
+)
 
 
 def explain_foreign(kind: type[Any]) -> str:
@@ -34,8 +47,23 @@ def explain_foreign(kind: type[Any]) -> str:
     elif "pettingzoo" in packages:
         why = _PARALLEL
     else:
-        why = _PLAIN
+        why = _PLAIN if _takes_seed(kind) else _OLD
     return f"; {why}"
+
+
+def _takes_seed(kind: type[Any]) -> bool:
+    try:
+        parameters = inspect.signature(kind.reset).parameters.values()
+    except (TypeError, ValueError):  # of a compiled class
+        return True
+    return any(each.name == "seed" or each.kind is each.VAR_KEYWORD for each in parameters)
+
+
+def is_registered_with_gym(name: str) -> bool:
+    """True if a module that was imported has registered this id with the package gym."""
+    registration = sys.modules.get("gym.envs.registration")
+    registry = getattr(registration, "registry", None)
+    return name in getattr(registry, "env_specs", registry or ())  # before 0.26, and since
 
 
 def explain_made(error: str) -> str:

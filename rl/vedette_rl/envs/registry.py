@@ -17,7 +17,11 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 
 from vedette_rl.envs.config import UNNAMED, EnvConfig
-from vedette_rl.envs.foreign_environments import explain_foreign
+from vedette_rl.envs.foreign_environments import (
+    GYM_ID,
+    explain_foreign,
+    is_registered_with_gym,
+)
 from vedette_rl.errors import ImportNotAllowedError, UnknownEnvironmentError
 from vedette_rl.import_by_name import describe_import_failure, import_named_module
 
@@ -45,6 +49,7 @@ def find_spec(config: EnvConfig, allow_import: AllowImport | None = None) -> Env
         ImportNotAllowedError: `allow_import` refused.
     """
     module = None
+    before = frozenset(gym.registry)
     if config.module is not None:
         module = import_environment_module(config.module, config, allow_import)
     namespace = config.name.rpartition("/")[0]
@@ -55,7 +60,7 @@ def find_spec(config: EnvConfig, allow_import: AllowImport | None = None) -> Env
             raise UnknownEnvironmentError(config.id, install_hint(e)) from e
     spec = gym.registry.get(config.name)
     if spec is None and module is not None:
-        return _own_spec(config, module)
+        return _own_spec(config, module, before)
     if spec is None and config.is_declared and config.id == UNNAMED:
         why = "the spaces are declared, and no environment is named: set env.id for its actors"
         raise UnknownEnvironmentError(config.id, why)
@@ -64,11 +69,15 @@ def find_spec(config: EnvConfig, allow_import: AllowImport | None = None) -> Env
     return spec
 
 
-def _own_spec(config: EnvConfig, module: Any) -> EnvSpec:
-    """The specification of a class or function of a user's module, as if it were registered."""
+def _own_spec(config: EnvConfig, module: Any, before: frozenset[str]) -> EnvSpec:
+    """The specification of a class or function of a user's module, as if it were registered.
+
+    Args:
+        before: ids that were registered before the module was imported here.
+    """
     maker = getattr(module, config.name, None)
     if maker is None:
-        raise UnknownEnvironmentError(config.id, _describe_module(config, module))
+        raise UnknownEnvironmentError(config.id, _describe_module(config, module, before))
     if not is_environment_maker(maker):
         foreign = explain_foreign(maker) if inspect.isclass(maker) else ""
         why = f"it is no class of gymnasium.Env and no function that makes one{foreign}"
@@ -94,23 +103,53 @@ def _top(module: str) -> str:
     return module.partition(".")[0]
 
 
-def _describe_module(config: EnvConfig, module: Any) -> str:
+def _describe_module(config: EnvConfig, module: Any, before: frozenset[str]) -> str:
     """Say that a module has no such environment, and which it has."""
     if config.module == "__main__":
         return (
             "it was defined in a notebook or an interactive session, and is not in this one: "
             "put it into a module"
         )
+    if is_registered_with_gym(config.name):
+        return GYM_ID
+    why = (
+        f"module {config.module!r} registers no environment {config.name!r} and has no class or "
+        "function of that name"
+    )
+    if ids := _registered_by(module, before):
+        nearest = sorted(ids, key=lambda env_id: (-_likeness(env_id, config.name), env_id))
+        more = f" and {len(ids) - _MOST_IDS:,} more" if len(ids) > _MOST_IDS else ""
+        why += f"; it registers {', '.join(nearest[:_MOST_IDS])}{more}"
     defined = [
         name
         for name, value in vars(module).items()
-        if inspect.isclass(value) and is_environment_maker(value)
+        if inspect.isclass(value) and (is_environment_maker(value) or explain_foreign(value))
     ]
     have = f"; it has {', '.join(defined[:3])}" if defined else ""
-    return (
-        f"module {config.module!r} registers no environment {config.name!r} and has no class or "
-        f"function of that name{have}"
-    )
+    return f"{why}{have}"
+
+
+_MOST_IDS = 5
+
+
+def _registered_by(module: Any, before: frozenset[str]) -> list[str]:
+    """The ids that a module registers: those that its import has added, and, where something else
+    had imported it before, those that are made by its package."""
+    package = _top(module.__name__)
+    return [
+        env_id
+        for env_id, spec in gym.registry.items()
+        if env_id not in before or package in (_package_of(spec), _top(env_id.rpartition("/")[0]))
+    ]
+
+
+def _package_of(spec: EnvSpec) -> str:
+    maker = spec.entry_point or spec.vector_entry_point
+    return _top(maker if isinstance(maker, str) else getattr(maker, "__module__", ""))
+
+
+def _likeness(env_id: str, name: str) -> float:
+    return difflib.SequenceMatcher(None, env_id.lower(), name.lower()).ratio()
 
 
 def _register(namespace: str) -> None:

@@ -55,8 +55,8 @@ ENVIRONMENTS = [
     (
         "run --env broken_envs:Nope",
         "env.id: cannot make environment 'broken_envs:Nope': module 'broken_envs' registers no "
-        "environment 'Nope' and has no class or function of that name; it has Sound, NoDisplay, "
-        "NoLicense",
+        "environment 'Nope' and has no class or function of that name; it registers ... and "
+        "2 more; it has Sound, NoDisplay, NoLicense",
     ),
     (
         "run --env broken_envs:NoDisplay",
@@ -85,7 +85,7 @@ ENVIRONMENTS = [
     ),
     (
         "run --env broken_envs:BrokenWrongShape-v0 --agent dqn",
-        "env.id: observation space Box(0.0, 1.0, (2,), float32): reset() gave an observation whose "
+        "env.id: observation space Box(0.0, 1.0, (2,), float32): step() gave an observation whose "
         "'obs' has shape (3,), expected (2,)",
     ),
     (

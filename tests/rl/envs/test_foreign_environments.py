@@ -86,6 +86,13 @@ class OldEnv:
         """Go on."""
 
 
+class Plain(OldEnv):
+    """One that has all of an environment but its base class."""
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        """Begin."""
+
+
 def package(name: str, **classes: type) -> ModuleType:
     """A module that stands for another project's package."""
     module = ModuleType(name)
@@ -142,7 +149,12 @@ def make_number() -> Any:
         ),
         ("make_chess", r"no gymnasium\.Env; it is one of PettingZoo's .* in turn"),
         ("Flock", "PettingZoo's for several agents: name a function"),
-        ("OldEnv", r"it has reset\(\) and step\(\): have it inherit from gymnasium\.Env"),
+        ("Plain", r"it has reset\(\) and step\(\): have it inherit from gymnasium\.Env"),
+        (
+            "OldEnv",
+            r"; its reset\(\) takes no seed, .*: name a function that returns "
+            r"shimmy\.GymV21CompatibilityV0\(env=\.\.\.\) of it",
+        ),
         ("make_number", r"what it makes is no gymnasium\.Env$"),
     ],
 )

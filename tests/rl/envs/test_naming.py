@@ -117,6 +117,64 @@ def test_what_makes_no_environment_is_refused_in_one_line(
     assert "\n" not in str(refused.value)
 
 
+REGISTERS = """
+import gymnasium as gym
+
+for name in ("Race-v3", "RaceEasy-v0", "Chess-v0", "Go-v0", "Hex-v1", "Shogi-v0"):
+    gym.register(f"own_games/{name}", entry_point="own_games.envs:Game")
+gym.register("OwnCart-v0", entry_point="gymnasium.envs.classic_control.cartpole:CartPoleEnv")
+
+class Old:
+    def reset(self): ...
+    def step(self, action): ...
+"""
+
+
+@pytest.fixture
+def games(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A module `own_games` that registers environments when it is imported."""
+    (tmp_path / "own_games.py").write_text(REGISTERS)
+    monkeypatch.syspath_prepend(tmp_path)
+    before = dict(gym.registry)
+    yield
+    gym.registry.clear()
+    gym.registry.update(before)
+    sys.modules.pop("own_games", None)
+
+
+@pytest.mark.parametrize("imported_before", [False, True])
+@pytest.mark.usefixtures("games")
+def test_the_ids_that_a_module_registers_are_named_the_nearest_first(
+    imported_before: bool,
+) -> None:
+    if imported_before:
+        importlib.import_module("own_games")
+    with pytest.raises(UnknownEnvironmentError) as refused:
+        make_env(EnvConfig(id="own_games:own_games/Race-v2"))
+    said = str(refused.value).partition("; it registers ")[2]
+    assert said.startswith("own_games/Race-v3, own_games/RaceEasy-v0, own_games/")
+    assert said.endswith(f" and {1 if imported_before else 2} more; it has Old")
+
+
+@pytest.mark.usefixtures("games")
+def test_an_id_of_the_package_gym_is_named_with_the_way_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gym_registration = ModuleType("gym.envs.registration")
+    monkeypatch.setitem(sys.modules, "gym.envs.registration", gym_registration)
+    since_0_26 = {"OldGame-v1": None}
+    before_0_26 = ModuleType("registry")
+    before_0_26.env_specs = since_0_26  # type: ignore[attr-defined]  # it stands for an object
+    for registry in (since_0_26, before_0_26):
+        monkeypatch.setattr(gym_registration, "registry", registry, raising=False)
+        with pytest.raises(
+            UnknownEnvironmentError, match=r"GymV26CompatibilityV0\(env_id=\.\.\.\)"
+        ):
+            make_env(EnvConfig(id="own_games:OldGame-v1"))
+        with pytest.raises(UnknownEnvironmentError, match="it registers "):
+            make_env(EnvConfig(id="own_games:OldGame-v2"))
+
+
 def test_a_function_that_gives_one_environment_twice_is_refused(own: ModuleType) -> None:
     make_vector_environment(EnvConfig(id="own_makers:same"), 1, seed=0)
     with pytest.raises(UnknownEnvironmentError, match="the same environment at every call"):
