@@ -29,6 +29,7 @@ from vedette_rl.envs.spaces import ObservationColumn, Spaces, agent_spaces
 from vedette_rl.envs.stored_spaces import space_from_json, space_to_json
 from vedette_rl.errors import PolicyFileError, SpaceLayoutError, other_format
 from vedette_rl.import_by_name import find_import_names
+from vedette_rl.settings.later_keys import dump_for_files
 from vedette_rl.storage.regular_files import open_regular, parse_json
 
 FORMAT = "vedette policy"
@@ -68,7 +69,7 @@ class PolicyFile:
             {
                 "format": FORMAT,
                 "format_version": FORMAT_VERSION,
-                "agent": self.config.model_dump(mode="json"),
+                "agent": dump_for_files(self.config),
                 "observation": space_to_json(self.spaces.observation),
                 "action": space_to_json(self.spaces.action),
                 "version": self.model.version,

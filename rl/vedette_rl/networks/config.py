@@ -10,6 +10,7 @@ from pydantic import Field
 from vedette_rl.core.agent_config import AgentConfig
 from vedette_rl.import_by_name import choice_or_import
 from vedette_rl.settings.for_peers import LEARNER_ONLY
+from vedette_rl.settings.later_keys import LATER_KEY
 from vedette_rl.settings.stored import IN_WEIGHTS
 
 Width = Annotated[int, Field(ge=1, le=16_384)]  # two such layers: 1.1 GB of weights
@@ -48,7 +49,7 @@ class NetworkConfig(AgentConfig):
     """of each image: ``nature`` has 3 layers (Mnih et al. 2015), ``drq`` 4 of 3x3 (DrQ-v2,
     arXiv:2107.09645), ``small`` 2 of 3x3; ``auto`` is ``nature`` from 36 pixels a side on, and
     ``small`` for smaller ones with channels."""
-    image_max: Annotated[dict[str, ImageMax], IN_WEIGHTS] = {}  # noqa: RUF012 - pydantic copies it
+    image_max: Annotated[dict[str, ImageMax], IN_WEIGHTS, LATER_KEY] = {}  # noqa: RUF012 - pydantic copies it
     """what the pixels of uint8 images are divided by before their convolutions, by the image's
     column (``obs``, or ``obs/KEY`` of a dictionary); 255 where nothing is said. A new run says the
     largest `high` of each image's space that does not end at 255, such as planes of 0 and 1."""

@@ -115,6 +115,46 @@ def test_what_is_known_of_it_is_in_the_file(tmp_path: Path) -> None:
         assert [*again.model.arrays] == sorted(found.model.arrays) or form == "numpy"
 
 
+def dotted(table: dict[str, Any], before: str = "") -> set[str]:
+    """The keys of a table and of those in it."""
+    keys: set[str] = set()
+    for key, value in table.items():
+        is_part = isinstance(value, dict) and value
+        keys |= dotted(value, f"{before}{key}.") if is_part else {f"{before}{key}"}
+    return keys
+
+
+FIRST_KEYS = """
+    name network hidden_sizes cnn_hidden_sizes convolutions image_features vector_features
+    shared_cnn random_shift normalize_observations batch_size discount n_step learning_rate adam_eps
+    weight_decay max_grad_norm schedule.kind schedule.warmup_opts schedule.total_opts schedule.final
+    imitation.loss imitation.weight imitation.margin imitation.schedule.kind
+    imitation.schedule.warmup_opts imitation.schedule.total_opts imitation.schedule.final
+    exploration.kind exploration.epsilon_base exploration.epsilon_alpha exploration.epsilon_start
+    exploration.epsilon_final exploration.epsilon_steps exploration.temperature
+    munchausen.alpha munchausen.temperature munchausen.lowest
+    target_update_interval double dueling loss reward_scale kappa n_cosines n_quantiles
+    n_target_quantiles n_action_quantiles tau alpha initial_alpha alpha_learning_rate target_entropy
+    critic_architecture critic_hidden_sizes policy_architecture n_critics critics_in_target
+    dropped_quantiles policy_delay shared_encoder log_std_min log_std_max uniform_warmup
+    exploration_noise target_noise target_noise_clip
+    """
+"""Settings that the first release knows."""
+
+
+@pytest.mark.parametrize("name", sorted(BUILT_IN))
+def test_a_policy_that_needs_nothing_new_names_nothing_new(name: str) -> None:
+    spaces = Spaces(VECTOR, gym.spaces.Discrete(2))
+    plain = agent_kind(name).config(name=name)
+    header = json.loads(PolicyFile(plain, spaces, ModelInfo(0, {})).header())
+    new = dotted(header["agent"]) - {*FIRST_KEYS.split()}
+    assert not new, "a key that came later is marked with `LATER_KEY`"
+    needs_it = plain.model_copy(update={"image_max": {"obs": 1}})
+    header = json.loads(PolicyFile(needs_it, spaces, ModelInfo(0, {})).header())
+    assert header["agent"]["image_max"] == {"obs": 1}
+    assert agent_kind(name).config.model_validate(header["agent"]) == needs_it
+
+
 def test_safetensors_has_the_arrays_by_their_names(tmp_path: Path) -> None:
     found = policy_file("dqn")
     arrays = load_file(written(tmp_path / "policy.safetensors", found, "safetensors"))
