@@ -150,8 +150,8 @@ def outside_bounds(layout: ObservationLayout, obs: Any) -> str:
         if not isinstance(leaf.space, (gs.Box, gs.MultiBinary)):
             continue
         value = np.asarray(_follow(obs, leaf)).astype(leaf.dtype)  # rounding keeps what is inside
-        is_box = isinstance(leaf.space, gs.Box)
-        bounds = (leaf.space.low, leaf.space.high) if is_box else (0, 1)
+        space = leaf.space
+        bounds = (space.low, space.high) if isinstance(space, gs.Box) else (0, 1)
         low, high = (np.broadcast_to(bound, leaf.shape).astype(leaf.dtype) for bound in bounds)
         outside = (value < low) | (value > high)
         if outside.any():

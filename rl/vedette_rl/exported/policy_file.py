@@ -24,6 +24,7 @@ from vedette_rl.core.agent_config import AgentConfig
 from vedette_rl.core.columns import Columns
 from vedette_rl.core.exact_cast import InexactCastError, cast_exactly
 from vedette_rl.core.learning import ModelInfo
+from vedette_rl.envs.category_range import CategoryRange
 from vedette_rl.envs.layout import ActionConverter, ObservationLayout
 from vedette_rl.envs.spaces import ObservationColumn, Spaces, agent_spaces
 from vedette_rl.envs.stored_spaces import space_from_json, space_to_json
@@ -128,7 +129,8 @@ def _as_columns(obs: Mapping[str, Any], leaves: Sequence[ObservationColumn]) -> 
     """Return observations as arrays of their columns' dtypes.
 
     Raises:
-        SpaceLayoutError: they are not those columns, in rows, or a number is none of its column.
+        SpaceLayoutError: they are not those columns, in rows, or a number is none of its column
+            or names no category.
     """
     columns: Columns = {}
     names = [leaf.name for leaf in leaves]
@@ -153,6 +155,11 @@ def _as_columns(obs: Mapping[str, Any], leaves: Sequence[ObservationColumn]) -> 
         except (InexactCastError, TypeError, ValueError) as e:
             why = f"{leaf.name} is {leaf.dtype}, and {e}"
             raise SpaceLayoutError("observation", leaf.space, why) from e
+        span = CategoryRange.of(leaf.space)
+        if span is not None and not span.has_all(columns[leaf.name]):
+            place = span.find_outside(columns[leaf.name]) or ()
+            why = f"{leaf.name} has {array[place]} at {[*place]}: give {span.describe(place[1:])}"
+            raise SpaceLayoutError("observation", leaf.space, why, place)
     return columns
 
 

@@ -124,6 +124,16 @@ def dotted(table: dict[str, Any], before: str = "") -> set[str]:
     return keys
 
 
+@pytest.mark.parametrize("gear", [0, 6])
+def test_it_refuses_a_number_that_names_no_category(gear: int, tmp_path: Path) -> None:
+    found = policy_file("dqn-parts")
+    loaded = load_policy(written(tmp_path / "policy", found))
+    obs = observations(found.spaces, 3)
+    obs["obs/gear"][1] = gear  # of Discrete(5, start=1)
+    with pytest.raises(SpaceLayoutError, match=rf"obs/gear has {gear} at \[1\]: give 1 to 5$"):
+        loaded.act(obs, explore=False)
+
+
 FIRST_KEYS = """
     name network hidden_sizes cnn_hidden_sizes convolutions image_features vector_features
     shared_cnn random_shift normalize_observations batch_size discount n_step learning_rate adam_eps
