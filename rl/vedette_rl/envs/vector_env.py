@@ -6,7 +6,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from queue import SimpleQueue
 from threading import Thread
@@ -450,8 +450,14 @@ class SerialEnvs(_LocalEnvs):
         self._steps[i] = env.step
 
     def close(self) -> None:
-        for env in self.envs:
-            self._guard.call(env.close)
+        """Close the environments, all of them.
+
+        Raises:
+            Exception: the first that one of them raised.
+        """
+        with ExitStack() as closing:
+            for env in reversed(self.envs):
+                closing.callback(self._guard.call, env.close)
 
 
 Call = tuple[int, Callable[[], Any]]
