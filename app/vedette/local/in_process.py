@@ -34,8 +34,13 @@ from vedette_services.actors.custom_actor import LocalModels
 from vedette_services.actors.handover import LocalHandover, SlotLayout, slot_layout
 from vedette_services.actors.instructions import StartActor, StoreModel
 from vedette_services.config.run_config import RunConfig
-from vedette_services.errors import SamplesRejectedError, ServicesError, UnsavedEndError
-from vedette_services.host.processes import StopSignals
+from vedette_services.errors import (
+    SamplesRejectedError,
+    ServicesError,
+    UnsavedEndError,
+    describe_with_notes,
+)
+from vedette_services.host.processes import StopSignals, pause
 from vedette_services.host.rate_limited_log import RateLimitedLog
 from vedette_services.learner.evaluator import ModelEvaluation
 from vedette_services.learner.gateway.flow_control import FlightLimits
@@ -79,6 +84,10 @@ log = logging.getLogger("vedette.in_process")
 STEP_S = 0.001
 """Seconds of the virtual clock for a step of all actors."""
 
+_SIGNAL_S = 0.2
+"""From the death of a simulator to our own signal, where something signals a group's processes one
+after another."""
+
 _WAIT_S = 0.02  # of the virtual clock, while something is waited for
 _SHOW_EVERY_S = 0.5
 _SUMMARY_EVERY_S = 5.0
@@ -116,13 +125,17 @@ class InProcessActor:
         layout = slot_layout(run.schema, config.actors)
         self._handover = _Handover(layout, self._take_batches)
         self._models = LocalModels()
-        self._actor: ActorLoop = build_actor(
-            ActorSpec.of(order),
-            self._handover,
-            self._models,
-            lambda stats: host.on_stats(order.index, stats),
-            clock=lambda: host.clock.now,
-        )
+        try:
+            self._actor: ActorLoop = build_actor(
+                ActorSpec.of(order),
+                self._handover,
+                self._models,
+                lambda stats: host.on_stats(order.index, stats),
+                clock=lambda: host.clock.now,
+            )
+        except BaseException:
+            self._handover.close()
+            raise
         self._begun = False
 
     def step(self) -> None:
@@ -144,7 +157,7 @@ class InProcessActor:
         self._host.clock.call_at(self._host.clock.now, self._finish)
 
     def kill(self) -> None:
-        self._actor.close()
+        _close_environments(self._actor.close, "an actor")
         self._handover.close()
 
     def _finish(self) -> None:
@@ -163,6 +176,14 @@ class InProcessActor:
             host.clock.advance(seconds)
         while waiting.ready_batches and host.state.has_room_for(waiting.next_bytes):
             host.offer(self._order.index, self._order.run, waiting.receive())
+
+
+def _close_environments(close: Callable[[], None], whose: str) -> None:
+    """Close environments; an error of that ends no run, as it ends no actor of a daemon."""
+    try:
+        close()
+    except Exception as error:  # noqa: BLE001 - of an environment, which may raise anything
+        log.warning("close() of %s's environments failed: %s", whose, describe_with_notes(error))
 
 
 class InProcessRun:
@@ -270,7 +291,7 @@ class InProcessRun:
         return ManagerHost(
             "in-process",
             network,
-            lambda manager, order: InProcessActor(manager, order, config),
+            self._start_actor,
             seed=self._epoch,
             who=(host, "this process"),
             count=config.actors.count,
@@ -283,7 +304,7 @@ class InProcessRun:
         with ExitStack() as closing:  # also after an error
             if self._interventions:
                 closing.callback(self._interventions.close)
-            closing.callback(self._evaluation.close)
+            closing.callback(_close_environments, self._evaluation.close, "the evaluation")
             closing.callback(self._manager.kill)
             last = self.learner.train(self, lock_step(self.config), idle=self._play, tick_s=0.0)
             self.learner.close(last)
@@ -299,13 +320,38 @@ class InProcessRun:
     def _play(self) -> None:
         """Have every actor play a step: the learner waits."""
         actors = self._manager.actors.values()
-        for actor in actors:
-            actor.step()
-        if actors and not self._evaluation_is_open:
-            self._evaluation_is_open = True
-            if self.config.learner.eval_interval:
-                self._evaluation.open()  # once the actors have their environments
+        try:
+            for actor in actors:
+                actor.step()
+            if actors and not self._evaluation_is_open:
+                self._evaluation_is_open = True
+                if self.config.learner.eval_interval:
+                    self._evaluation.open()  # once the actors have their environments
+        except Exception as error:  # noqa: BLE001 - of an environment, which may raise anything
+            self._tolerate_after_stop(error)
         self._pass_time(STEP_S if actors else _WAIT_S)
+
+    def _start_actor(
+        self, manager: ManagerHost[InProcessActor], order: StartActor
+    ) -> InProcessActor | None:
+        try:
+            return InProcessActor(manager, order, self.config)
+        except Exception as error:  # noqa: BLE001 - of an environment, which may raise anything
+            self._tolerate_after_stop(error)
+            return None
+
+    def _tolerate_after_stop(self, error: Exception) -> None:
+        """Log an environment's error where the run was asked to stop: a terminal's Ctrl-C, and
+        what `timeout` sends, reaches simulators, too.
+
+        Raises:
+            Exception: the error, where it was not.
+        """
+        if self._stop is not None and not self._stop:
+            pause(self._stop, _SIGNAL_S)
+        if not self._stop:
+            raise error
+        log.warning("the run was asked to stop, and then: %s", describe_with_notes(error))
 
     def _pass_time(self, seconds: float) -> None:
         self.clock.advance(seconds)
@@ -350,10 +396,14 @@ class InProcessRun:
             self._gave_up = self._is_over(now)
             return self._gave_up
 
-        self._evaluation.evaluate(self._epoch, model, self._env_steps, is_cancelled=is_cancelled)
-        while self._evaluation.confirms:
-            waits = f"learner waits: {self._evaluation.status.confirming}"
-            self._evaluation.confirm(is_cancelled=is_cancelled)
+        evaluation = self._evaluation
+        try:
+            evaluation.evaluate(self._epoch, model, self._env_steps, is_cancelled=is_cancelled)
+            while evaluation.confirms:
+                waits = f"learner waits: {evaluation.status.confirming}"
+                evaluation.confirm(is_cancelled=is_cancelled)
+        except Exception as error:  # noqa: BLE001 - of an environment, which may raise anything
+            self._tolerate_after_stop(error)
         self._next_show = 0.0  # the result is shown at once
 
     def _is_over(self, now: float) -> bool:

@@ -6,11 +6,11 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any
+from typing import Any, cast
 
 import gymnasium as gym
 import numpy as np
@@ -32,6 +32,7 @@ from vedette_rl.envs.layout import (
 from vedette_rl.envs.process_guard import ProcessGuard
 from vedette_rl.envs.slow_calls import SlowCall
 from vedette_rl.envs.spaces import agent_spaces
+from vedette_rl.errors import RlError
 
 Env = gym.Env[Any, Any]
 
@@ -449,8 +450,14 @@ class SerialEnvs(_LocalEnvs):
         self._steps[i] = env.step
 
     def close(self) -> None:
-        for env in self.envs:
-            self._guard.call(env.close)
+        """Close the environments, all of them.
+
+        Raises:
+            Exception: the first that one of them raised.
+        """
+        with ExitStack() as closing:
+            for env in reversed(self.envs):
+                closing.callback(self._guard.call, env.close)
 
 
 Call = tuple[int, Callable[[], Any]]
@@ -486,12 +493,32 @@ class ThreadedEnvs(_LocalEnvs):
         self.envs: list[Env] = []
         try:
             for i in range(count):
-                with SlowCall("made"):
-                    self.envs += guard.make(self._run, [(i, make)])
+                self.envs.append(self._make_one(guard, i, make))
         except BaseException:
             self.close()
             raise
         super().__init__(self.envs, make, guard)
+
+    def _make_one(self, guard: ProcessGuard, i: int, make: Callable[[], Env]) -> Env:
+        """Make an environment in its thread.
+
+        Raises:
+            Exception: whatever it raised, with a note: it may want the main thread.
+        """
+        try:
+            with SlowCall("made"):
+                [env] = guard.make(self._run, [(i, make)])
+        except RlError:  # it says itself what is wrong
+            raise
+        except Exception as error:
+            _note_thread(error)
+            raise
+        return cast(Env, env)
+
+    def _note(self, error: BaseException, i: int, env: object = "") -> None:
+        super()._note(error, i, env)
+        if "thread" in str(error).lower():
+            _note_thread(error)
 
     def _serve(self, i: int) -> None:
         while (call := self._calls[i].get()) is not None:
@@ -546,8 +573,7 @@ class ThreadedEnvs(_LocalEnvs):
         assert self._make is not None, "it was made by it"
         with suppress(Exception):  # it is broken
             self._guard.call(self._run, [(i, self.envs[i].close)])
-        with SlowCall("made"):
-            [self.envs[i]] = self._guard.make(self._run, [(i, self._make)])
+        self.envs[i] = self._make_one(self._guard, i, self._make)
 
     def close(self) -> None:
         """Close the environments, all of them, and end their threads.
@@ -583,6 +609,14 @@ class ThreadedEnvs(_LocalEnvs):
             if why is None:
                 raise failed[i]
             why.add_note(f"closing the environments failed, too: {failed[i]!r}")
+
+
+def _note_thread(error: BaseException) -> None:
+    """Tell the way out: signals, event loops and windows are of a process's main thread only."""
+    error.add_note(
+        "in a thread of its own (env.stepping=threads); where the environment wants a main thread, "
+        "set env.stepping=processes"
+    )
 
 
 class LoopVectorEnv(VectorEnvironment):

@@ -1,7 +1,8 @@
 """Environments that are stepped side by side, each in a process of its own.
 
 Observations, actions and rewards are in memory that both sides map; a byte on a pipe says when they
-are to be read. Nothing is pickled. A worker ends with the process that started it.
+are to be read. Nothing is pickled. A worker closes its environment and ends when it is told to,
+when the environment has failed, and when the process that started it is gone.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import mmap
 import os
 import subprocess
 import sys
+import time
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
@@ -35,8 +37,8 @@ from vedette_rl.envs.layout import (
 from vedette_rl.envs.make import make_env
 from vedette_rl.envs.slow_calls import SlowCall
 from vedette_rl.envs.vector_env import Env, EnvGroup
-from vedette_services.errors import EnvironmentProcessError, describe_exit, error_message
-from vedette_services.host.process_end import run_to_end
+from vedette_services.errors import FAILED, EnvironmentProcessError, describe_exit, error_message
+from vedette_services.host.process_end import end_if_longer, end_now, run_to_end
 from vedette_services.host.processes import (
     ONE_THREAD,
     die_with_parent,
@@ -47,7 +49,8 @@ from vedette_services.host.processes import (
 )
 from vedette_services.host.system import anonymous_file
 
-_CLOSE_S = 10.0
+_CLOSE_S = 8.0  # for `close` of an environment; its worker then ends with all that it has started
+_END_S = 12.0  # for the end of a worker, `close` included; it is killed then
 _EXIT_S = 1.0  # from the end of its pipe to the end of a worker
 _ALIGNED = 64
 _MADE = b"made"
@@ -126,7 +129,7 @@ class ProcessEnvs(EnvGroup):
             super().__init__(description, count)
             self._shared = _Shared.of(description, count, self._memory)
         except BaseException:
-            self._kill()
+            self._end()
             raise
 
     def __len__(self) -> int:
@@ -138,10 +141,7 @@ class ProcessEnvs(EnvGroup):
 
     def replace(self, i: int) -> None:
         self._pipes[i].close()
-        worker = self._workers[i]
-        if worker.poll() is None:
-            worker.kill()
-        wait_all([worker], _EXIT_S)
+        self._await_end([self._workers[i]])
         self._pipes[i], self._workers[i] = self._start(i)
         keeps = self.keeps_failures
         self.keeps_failures = False
@@ -265,16 +265,19 @@ class ProcessEnvs(EnvGroup):
         for pipe in self._pipes:
             with suppress(OSError):  # its worker is dead
                 pipe.send_bytes(_CLOSE)
-        wait_all(self._workers, _CLOSE_S)
-        self._kill()
+        self._end()
 
-    def _kill(self) -> None:
+    def _await_end(self, workers: Sequence[subprocess.Popen[bytes]]) -> None:
+        """Wait for workers to close their environments; their pipes say so, or are closed."""
+        left = wait_all(workers, _END_S)
+        for worker in left:
+            worker.kill()
+        wait_all(left, _EXIT_S)
+
+    def _end(self) -> None:
         for pipe in self._pipes:
             pipe.close()
-        for worker in self._workers:
-            if worker.poll() is None:
-                worker.kill()
-        wait_all(self._workers, _EXIT_S)
+        self._await_end(self._workers)
         self._pipes = []
         self._workers = []
         if self._memory >= 0:
@@ -284,13 +287,36 @@ class ProcessEnvs(EnvGroup):
             self._example.close()
 
 
+class _OwnerGoneError(Exception):
+    """The process that started this one is gone, or wants no more of it.
+
+    It is no EOFError: an environment may raise that, too.
+    """
+
+
+def _receive(pipe: Connection) -> bytes:
+    """Raises: _OwnerGoneError."""
+    try:
+        return pipe.recv_bytes()
+    except (EOFError, OSError) as error:
+        raise _OwnerGoneError from error
+
+
+def _answer(pipe: Connection, text: bytes) -> None:
+    """Raises: _OwnerGoneError."""
+    try:
+        pipe.send_bytes(text)
+    except OSError as error:
+        raise _OwnerGoneError from error
+
+
 class _Worker:
     """The process of one environment, number `i` of `count`."""
 
-    def __init__(self, pipe: Connection, memory: int, i: int, count: int) -> None:
+    def __init__(self, env: Env, pipe: Connection, memory: int, i: int, count: int) -> None:
         self._pipe = pipe
         self._i = i
-        self._env = make_env(EnvConfig.model_validate_json(pipe.recv_bytes()))
+        self._env = env
         self._about = describe_environment(self._env)
         self._shared = _Shared.of(self._about, count, memory)
         self._layout = ObservationLayout(self._env.observation_space)
@@ -298,9 +324,14 @@ class _Worker:
         """What it gave is looked at, and it does not run."""
 
     def serve(self) -> None:
-        """Do what the pipe says until it says close."""
-        self._pipe.send_bytes(_MADE + json.dumps(self._about.to_json()).encode())
-        while (command := self._pipe.recv_bytes()) != _CLOSE:
+        """Do what the pipe says until it says close.
+
+        Raises:
+            _OwnerGoneError: nobody is there to say it.
+            Exception, SystemExit: whatever the environment raised.
+        """
+        _answer(self._pipe, _MADE + json.dumps(self._about.to_json()).encode())
+        while (command := _receive(self._pipe)) != _CLOSE:
             if command == _STEP:
                 self._step()
             else:
@@ -309,8 +340,7 @@ class _Worker:
                 self.checks = True
                 self._layout.write(self._shared.obs, self._i, obs, origin="reset()")
             self.checks = False
-            self._pipe.send_bytes(_DONE)
-        self._env.close()
+            _answer(self._pipe, _DONE)
 
     def _step(self) -> None:
         shared = self._shared
@@ -331,21 +361,46 @@ class _Worker:
 
 def main() -> None:
     """`python -m vedette_services.host.env_workers PIPE MEMORY I COUNT`"""
-    die_with_parent()
+    die_with_parent(_end_orphaned)
     ignore_stop_signals()
     descriptor, memory, i, count = map(int, sys.argv[1:])
-    with Connection(descriptor) as pipe, suppress(EOFError):  # the process that started it is gone
-        worker = None
+    env = None
+    worker = None
+    with Connection(descriptor) as pipe, suppress(_OwnerGoneError):
         try:
-            worker = _Worker(pipe, memory, i, count)
+            env = make_env(EnvConfig.model_validate_json(_receive(pipe)))
+            worker = _Worker(env, pipe, memory, i, count)
             worker.serve()
-        except EOFError:
+        except _OwnerGoneError:
             raise
         except (Exception, SystemExit) as error:  # noqa: BLE001 - an environment may raise anything; it is sent
             text = f"{error_message(error)}\n{traceback.format_exc()}"
             kind = _FAULT if worker is not None and worker.checks else _FAILED
-            pipe.send_bytes(kind + text.encode(errors="replace"))
+            _answer(pipe, kind + text.encode(errors="replace"))
+    if env is not None:
+        _close(env)
+
+
+def _close(env: Env) -> None:
+    """Close an environment, which may have failed: what it has started ends with it."""
+    with end_if_longer(_CLOSE_S, "close() of the environment", FAILED, _say):
+        try:
+            env.close()
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - an environment may raise anything
+            _say(f"close() of the environment failed: {error_message(error)}")
+
+
+def _end_orphaned() -> None:
+    """Let the main thread come back from its step, find that its owner is gone, and close the
+    environment; end this process where it does not."""
+    time.sleep(_END_S)
+    end_now(FAILED, _say)
+
+
+def _say(line: str) -> None:
+    with suppress(OSError):  # whoever read it is gone, too
+        print(line, file=sys.stderr)
 
 
 if __name__ == "__main__":
-    run_to_end(main, lambda line: print(line, file=sys.stderr))
+    run_to_end(main, _say)

@@ -88,19 +88,32 @@ def _lasting_threads() -> list[threading.Thread]:
 
 def _run_exit_handlers(say: Say, status: int) -> None:
     """Run what is registered with `atexit`, in this thread, as some want; leave what takes long."""
+    with end_if_longer(HANDLERS_S, "exit handlers", status, say), contextlib.suppress(Exception):
+        atexit._run_exitfuncs()  # each prints its own error
+
+
+@contextlib.contextmanager
+def end_if_longer(seconds: float, what: str, status: int, say: Say) -> Iterator[None]:
+    """End this process, and what it has started, where what runs meanwhile takes longer."""
     done = threading.Event()
 
     def watch() -> None:
-        if not done.wait(HANDLERS_S):
-            say(f"exit handlers took more than {HANDLERS_S:g} s: left")
-            _end_children(say)
-            flush_output()
-            os._exit(status)
+        if not done.wait(seconds):
+            say(f"{what} took more than {seconds:g} s: left")
+            end_now(status, say)
 
     threading.Thread(target=watch, name="end", daemon=True).start()
-    with contextlib.suppress(Exception):  # each has printed its own
-        atexit._run_exitfuncs()
-    done.set()
+    try:
+        yield
+    finally:
+        done.set()
+
+
+def end_now(status: int, say: Say) -> NoReturn:
+    """End this process, and what it has started, from any thread; nothing else is waited for."""
+    _end_children(say)
+    flush_output()
+    os._exit(status)
 
 
 def _end_children(say: Say) -> None:

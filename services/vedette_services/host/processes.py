@@ -25,7 +25,7 @@ from typing import IO, Any
 from vedette_rl.module_search import add_search_folder, search_folders
 from vedette_rl.storage.system import lock_file, wait_readable
 from vedette_services.host.limits import start_refused
-from vedette_services.host.system import kill_with_parent, nonblocking_pipe
+from vedette_services.host.system import kill_after_parent, kill_with_parent, nonblocking_pipe
 
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 """Environment of processes that share the processors: no library starts a pool in each."""
@@ -118,9 +118,19 @@ def import_path() -> dict[str, str]:
     return {name: folders for name, folders in variables.items() if folders}
 
 
-def die_with_parent() -> None:
+ORPHAN_KILL_S = 16
+"""The kernel's limit for an orphan that cleans up: the number of a signal (SIGSTKFLT) that nobody
+sends, see `kill_after_parent`."""
+
+
+def die_with_parent(clean_up: Callable[[], object] | None = None) -> None:
     """Tie this process to the one that spawned it, and find the modules that that one finds; does
-    nothing in a process started by hand."""
+    nothing in a process started by hand.
+
+    Args:
+        clean_up: called in a thread when the parent is gone, before this process ends; it takes
+            less than `ORPHAN_KILL_S`. None: this process is killed with its parent.
+    """
     folders = os.environ.pop(_APPENDED_VARIABLE, "").split(os.pathsep)
     sys.path.extend(folder for folder in folders if folder and folder not in sys.path)
     for folder in filter(None, os.environ.pop(_SEARCHED_VARIABLE, "").split(os.pathsep)):
@@ -129,16 +139,24 @@ def die_with_parent() -> None:
     if not parent:
         return
     StopSignals.has_parent = True
-    kill_with_parent()  # or with its thread that forked us: spawn from a main thread
+    # Or with its thread that forked us: spawn from a main thread.
+    if clean_up is None:
+        kill_with_parent()
+    else:
+        kill_after_parent(ORPHAN_KILL_S)
     if os.getppid() != parent:  # it died before the line above
         os._exit(1)
-    threading.Thread(target=_watch_parent, args=(parent,), name="parent", daemon=True).start()
+    threading.Thread(
+        target=_watch_parent, args=(parent, clean_up), name="parent", daemon=True
+    ).start()
 
 
-def _watch_parent(parent: int) -> None:
+def _watch_parent(parent: int, clean_up: Callable[[], object] | None) -> None:
     """The portable half of `die_with_parent`, and the half for parents that are threads."""
     while os.getppid() == parent:
         time.sleep(_PARENT_POLL_S)
+    if clean_up is not None:
+        clean_up()
     os._exit(1)
 
 

@@ -92,6 +92,23 @@ def kill_with_parent() -> None:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
+def kill_after_parent(seconds: int) -> None:
+    """Ask the kernel to end this process `seconds` after the *thread* that forked it, on Linux.
+
+    No thread of ours can do that: an environment's C code may hold Python's lock for ever. The
+    kernel sends a signal of our choice when the parent ends. Its handler is C's ``alarm``, which
+    takes the signal's number for seconds.
+
+    Args:
+        seconds: also the number of a signal that nothing else in this process uses.
+    """
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.signal.argtypes = (ctypes.c_int, ctypes.c_void_p)
+        libc.signal(seconds, ctypes.cast(libc.alarm, ctypes.c_void_p))
+        libc.prctl(_PR_SET_PDEATHSIG, seconds, 0, 0, 0)
+
+
 def keep_freed_memory() -> None:
     """Have glibc keep the memory that is freed, of blocks up to 1 GiB; other systems stay as
     they are.

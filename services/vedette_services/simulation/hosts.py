@@ -79,7 +79,7 @@ class ManagerHost(Generic[A]):
 
     Args:
         name: the manager's id.
-        start: makes an actor.
+        start: makes an actor; None where it is not made now.
         seed: the seed of its incarnations and of its jitter.
         who: its host, and the learner's address, for its log.
         count, allow_import: arguments of `ManagerState`.
@@ -91,7 +91,7 @@ class ManagerHost(Generic[A]):
         self,
         name: str,
         network: MemoryNetwork,
-        start: Callable[[ManagerHost[A], StartActor], A],
+        start: Callable[[ManagerHost[A], StartActor], A | None],
         *,
         seed: int,
         who: tuple[str, str] = ("memory", "memory"),
@@ -222,9 +222,14 @@ class ManagerHost(Generic[A]):
                 for actor in self.actors.values():
                     actor.store(instruction)
             case StartActor(index):
-                actor = self.actors[index] = self._start(self, instruction)
+                started = self._start(self, instruction)
+                if started is None:
+                    why = f"actor {index} is not started"
+                    self._execute_all(self.state.on_start_refused(index, why, now))
+                    return
+                self.actors[index] = started
                 if self._model is not None:
-                    actor.store(self._model)
+                    started.store(self._model)
             case PlayEvaluation():
                 assert self._evaluate is not None, "it plays evaluations"
                 self._evaluate(self, instruction)

@@ -1,5 +1,6 @@
 """Environments stepped in threads: the same as one after another, each in a thread of its own."""
 
+import signal
 import threading
 import time
 from contextlib import closing
@@ -180,3 +181,34 @@ def test_threads_want_environments_of_their_own_too() -> None:
     config = EnvConfig(id=f"{__name__}:same", stepping="threads")
     with pytest.raises(UnknownEnvironmentError, match="the same environment at every call"):
         make_vector_environment(config, 2, 0)
+
+
+class WantsMainThread(Confined):
+    """Sets a handler of a signal, which Python allows in the main thread only.
+
+    Args:
+        when: "made" or "reset".
+    """
+
+    def __init__(self, when: str) -> None:
+        super().__init__()
+        self.when = when
+        self.set_handler("made")
+
+    def set_handler(self, now: str) -> None:
+        if now == self.when:
+            signal.signal(signal.SIGUSR1, signal.getsignal(signal.SIGUSR1))
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.set_handler("reset")
+        return super().reset(seed=seed)
+
+
+@pytest.mark.parametrize("when", ["made", "reset"])
+def test_an_environment_that_wants_the_main_thread_is_told_which_setting_helps(when: str) -> None:
+    env = EnvConfig(id=f"{__name__}:WantsMainThread", kwargs={"when": when}, stepping="threads")
+    with pytest.raises(ValueError, match="main thread") as caught:
+        make_vector_environment(env, 2, seed=0).reset()
+    notes = " ".join(caught.value.__notes__)
+    assert "env.stepping=threads" in notes
+    assert "set env.stepping=processes" in notes

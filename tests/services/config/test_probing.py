@@ -19,20 +19,28 @@ from vedette_services.host.step_cost import StepCost
 
 
 class Waiting(gym.Env[Any, Any]):
-    """A step waits for a server; `confined`: it serves only the program's main thread."""
+    """A step waits for a server, which may serve the program's main thread only.
+
+    Args:
+        confined: "made" or "reset", which refuses other threads; "": none does.
+    """
 
     observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
     action_space = gym.spaces.Discrete(2)
     made = 0
 
-    def __init__(self, wait_s: float = 0.01, confined: bool = False) -> None:
+    def __init__(self, wait_s: float = 0.01, confined: str = "") -> None:
         type(self).made += 1
         self.wait_s = wait_s
         self.confined = confined
+        self.refuse_threads("made")
+
+    def refuse_threads(self, now: str) -> None:
+        if self.confined == now and threading.current_thread() is not threading.main_thread():
+            raise RuntimeError("signals only work in the main thread")
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        if self.confined and threading.current_thread() is not threading.main_thread():
-            raise RuntimeError("signals only work in the main thread")
+        self.refuse_threads("reset")
         return np.zeros(2, np.float32), {}
 
     def step(self, action: Any) -> Any:
@@ -97,9 +105,10 @@ def test_a_step_that_waits_is_told_from_one_that_computes() -> None:
     assert waits is not None
     assert 0.01 <= waits.seconds < 1.0
     assert (waits.computes, waits.overlaps) == (False, True)
-    alone = measure_step(EnvConfig(id=f"{__name__}:Waiting", kwargs={"confined": True}))
-    assert alone is not None
-    assert (alone.computes, alone.overlaps) == (False, False)
+    for when in ("made", "reset"):
+        alone = measure_step(EnvConfig(id=f"{__name__}:Waiting", kwargs={"confined": when}))
+        assert alone is not None
+        assert (alone.computes, alone.overlaps) == (False, False)
     quick = measure_step(EnvConfig(id="CartPole-v1"))
     assert quick is not None
     assert quick.computes

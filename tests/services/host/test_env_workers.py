@@ -1,5 +1,6 @@
 """Environments in processes of their own: the same episodes, and what happens when one fails."""
 
+import ctypes
 import os
 import re
 import signal
@@ -16,7 +17,7 @@ import pytest
 
 from vedette_rl.envs import EnvConfig, make_vector_environment
 from vedette_rl.envs.description import describe_environment
-from vedette_rl.envs.failures import EnvironmentFailure
+from vedette_rl.envs.failures import MOST_UNPLAYED, EnvironmentFailure
 from vedette_rl.envs.vector_env import LoopVectorEnv
 from vedette_rl.evaluation import GreedyEvaluator
 from vedette_services.errors import EnvironmentProcessError
@@ -213,6 +214,153 @@ def test_an_attribute_is_of_an_environment_that_is_made_for_it() -> None:
     group.close()
 
 
+class Served(Drifting):
+    """Starts a program that lasts, as a session of its own; closing it needs a word to a server.
+
+    Args:
+        fault: as `Drifting`; "hangs": its third step does not come back; "holds the lock": nor does
+            it let another thread run.
+        place: gets the program's number, and "closed" when it is closed.
+    """
+
+    def __init__(self, fault: str = "", place: str = "") -> None:
+        super().__init__(fault)
+        self.place = Path(place)
+        program = subprocess.Popen(["sleep", "60"], start_new_session=True)
+        (self.place / f"{program.pid}").touch()
+
+    def step(self, action: Any) -> Any:
+        if self.played == 2 and self.fault == "hangs":
+            time.sleep(60)
+        if self.played == 2 and self.fault == "holds the lock":
+            ctypes.PyDLL(None).sleep(60)
+        if self.played == 2 and self.fault == "ends":
+            raise EOFError("the server closed the connection")
+        return super().step(action)
+
+    def close(self) -> None:
+        (self.place / "closed").touch()
+
+
+def served(place: Path, fault: str) -> EnvConfig:
+    made = config("processes", fault=fault, place=str(place))
+    return made.model_copy(update={"id": f"{__name__}:Served"})
+
+
+def programs(place: Path) -> list[int]:
+    return [int(path.name) for path in place.iterdir() if path.name.isdecimal()]
+
+
+@pytest.mark.parametrize("fault", ["raises", "ends"])
+def test_an_environment_that_raised_is_closed_before_it_is_made_again(
+    fault: str, tmp_path: Path
+) -> None:
+    row = make_vector_environment(served(tmp_path, fault), 2, seed=5, make_processes=ProcessEnvs)
+    told: list[EnvironmentFailure] = []
+    row.on_failure = told.append
+    row.reset()
+    while not told:
+        row.step(np.zeros((2, 2), np.float32))
+    assert "Error: " in str(told[0].error)
+    assert (tmp_path / "closed").exists()
+    assert sum(map(_runs, programs(tmp_path))) == 2  # the new ones'
+    row.close()
+    assert not any(map(_runs, programs(tmp_path)))
+
+
+def test_an_environment_is_closed_where_another_cannot_be_made(tmp_path: Path) -> None:
+    made = served(tmp_path, "").model_copy(update={"id": f"{__name__}:ServedOnce"})
+    with pytest.raises(EnvironmentProcessError, match="there is only one"):
+        ProcessEnvs(made, 2)
+    assert (tmp_path / "closed").exists()
+    assert not any(map(_runs, programs(tmp_path)))
+
+
+_FAST_WORKER = """
+from vedette_services.host import env_workers, processes
+env_workers._END_S = 0.3
+processes.ORPHAN_KILL_S = 3
+env_workers.run_to_end(env_workers.main, env_workers._say)
+"""
+
+
+def killed_owner(place: Path, fault: str) -> list[int]:
+    """Kill a process whose environment is in its third step, or was asked for none; return its
+    worker and what that has started."""
+    script = f"""
+        import sys, time
+        sys.path[:0] = {[str(Path(__file__).parent)]!r}
+        from pathlib import Path
+        from vedette_services.host import env_workers
+        from {__name__} import _FAST_WORKER, ProcessEnvs, np, served
+        def fast(module, *arguments):
+            return [sys.executable, "-P", "-c", _FAST_WORKER, *arguments]
+        if __name__ == "__main__":
+            env_workers.python_module = fast
+            group = ProcessEnvs(served(Path({str(place)!r}), {fault!r}), 1)
+            obs = group.layout.empty(1)
+            group.reset([0], [1], obs, [0])
+            for _ in range(2):
+                group.step(np.zeros((1, 2)), obs)
+            if {fault!r}:
+                group._send(0, b"step")
+                time.sleep(0.2)  # it is in it
+            print(group._workers[0].pid, flush=True)
+            time.sleep(60)
+    """
+    owner = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(script)], stdout=subprocess.PIPE, text=True
+    )
+    assert owner.stdout is not None
+    worker = int(owner.stdout.readline())
+    owner.kill()
+    owner.wait(10)
+    owner.stdout.close()
+    return [worker, *programs(place)]
+
+
+@pytest.mark.parametrize("fault", ["", "hangs"])
+def test_an_environment_whose_owner_was_killed_leaves_no_program(
+    fault: str, tmp_path: Path
+) -> None:
+    left = killed_owner(tmp_path, fault)
+    assert len(left) == 2
+    wait_until_gone(left, 20)
+    assert (tmp_path / "closed").exists() == (not fault)
+
+
+def test_a_worker_that_runs_no_thread_ends_after_its_owner_was_killed(tmp_path: Path) -> None:
+    worker, program = killed_owner(tmp_path, "holds the lock")
+    wait_until_gone([worker], 10)
+    os.kill(program, signal.SIGKILL)  # nobody was there to end it
+
+
+class ServedOnce(Served):
+    def __init__(self, fault: str = "", place: str = "") -> None:
+        if programs(Path(place)):
+            raise RuntimeError("there is only one")
+        super().__init__(fault, place)
+
+
+class NeverBegins(Drifting):
+    """Its process dies in each reset."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def test_one_whose_process_dies_before_each_first_step_is_broken() -> None:
+    made = config("processes").model_copy(update={"id": f"{__name__}:NeverBegins"})
+    row = make_vector_environment(made, 2, seed=5, make_processes=ProcessEnvs)
+    told: list[EnvironmentFailure] = []
+    row.on_failure = told.append
+    with pytest.raises(EnvironmentProcessError, match="ended: signal 11") as caught:
+        row.reset()
+    assert f"{MOST_UNPLAYED} times in a row before a step" in caught.value.__notes__[-1]
+    assert [failure.env for failure in told].count(0) == MOST_UNPLAYED - 1
+    row.close()
+
+
 class Once(Drifting):
     """The file that `fault` names says that there is one already."""
 
@@ -241,11 +389,15 @@ def test_no_process_is_left_when_their_owner_is_killed() -> None:
     assert len(pids) == 2
     owner.kill()
     owner.wait(10)
-    deadline = time.monotonic() + 10
-    while any(_runs(pid) for pid in pids):
+    wait_until_gone(pids, 10)
+    owner.stdout.close()
+
+
+def wait_until_gone(pids: list[int], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while any(map(_runs, pids)):
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    owner.stdout.close()
 
 
 def _runs(pid: int) -> bool:
