@@ -30,7 +30,7 @@ def describe_wait(
     still = [str(one) for one in standstills]
     waits = ""
     if not any(one.process == "trainer" for one in standstills):
-        waits = describe_limit(learning, samples_per_insert) or _wait(learning, ingest)
+        waits = _limit(learning, ingest, samples_per_insert) or _wait(learning, ingest)
     if learning.phase == "done":
         played = -1 if evaluations is None else evaluations.version
         is_played = learning.evaluates and played != learning.opt_steps
@@ -50,6 +50,12 @@ def _late_manager(ingest: GatewayStatus) -> str:
     if not latest or delays[latest] < LATE_S:
         return ""
     return f"samples of {latest} come {delays[latest]:.0f} s late"
+
+
+def _limit(learning: TrainerStatus, ingest: GatewayStatus, samples_per_insert: float) -> str:
+    """Return what limits the speed, where samples flow."""
+    flows = any(manager.is_present for manager in ingest.managers) and not ingest.rejecting
+    return describe_limit(learning, samples_per_insert) if flows else ""
 
 
 MOSTLY = 0.5

@@ -99,6 +99,16 @@ def test_the_diagnosis_comes_from_the_shares_of_the_last_seconds(waiting: float,
     assert ("more actors do not" in found) == (waiting < 0.1)
 
 
+def test_what_is_rejected_or_comes_from_nobody_is_no_speed_that_has_a_limit() -> None:
+    reason = "column 'reward' has values that are not finite"
+    rejects = GatewayStatus(managers=MANAGERS, rejecting=True, rejected_reason=reason)
+    waits = describe_wait(shares(0.93, "waiting"), rejects, samples_per_insert=32.0)
+    assert waits == f"learner waits: 2 samples, 1 manager connected; batches are rejected: {reason}"
+    gone = GatewayStatus(managers=MANAGERS[1:])
+    waits = describe_wait(shares(0.93, "waiting"), gone, samples_per_insert=32.0)
+    assert waits == "learner waits: 2 samples, 0 managers connected"
+
+
 def test_without_a_replay_ratio_and_before_shares_are_known_the_moment_is_said() -> None:
     moment = GatewayStatus(limiter_reason="actors wait for the learner: ...", managers=MANAGERS)
     assert describe_wait(shares(0.02), moment) == moment.limiter_reason
