@@ -341,7 +341,7 @@ def examine_environment(
     from vedette_rl.envs.config import EnvConfig
     from vedette_rl.envs.make import probe_environment
     from vedette_services.actors.actor import check_schema
-    from vedette_services.actors.run_validation import validate_run
+    from vedette_services.actors.run_validation import names_no_environment, validate_run
     from vedette_services.config.peer_settings import read_peer_settings
 
     if run is None and env is None:
@@ -352,6 +352,11 @@ def examine_environment(
             config = EnvConfig(id=env)  # typed here: it may import what it names
         else:
             assert run is not None
+            if names_no_environment(run):
+                validate_run(run, allow_import, makes_envs=False)
+                why = "the run declares its spaces and names none; vedette.Actor or a client plays"
+                yield ok("environment", why)
+                return
             validate_run(run, allow_import)  # refuses an import that is not allowed
             config = read_peer_settings(EnvConfig, run.env)
         spaces = probe_environment(config)

@@ -97,7 +97,7 @@ class FailureJudge:
                     failed = again
 
     def _judge(self, env: int, error: Exception) -> None:
-        """Judge whether the environment is to be made again; raises the error of one that is broken."""
+        """Judge whether it is to be made again; raises the error of one that is broken."""
         played = self.steps - self._made_at[env]
         ended = bool(self._ended[env])
         progressed = ended or played >= PROGRESS_STEPS

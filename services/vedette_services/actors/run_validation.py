@@ -46,7 +46,7 @@ def validate_run(
     config = read_peer_settings(ActorsConfig, run.actors)
     env = read_peer_settings(EnvConfig, run.env, needed=None if makes_envs else SPACES)
     check_agent_settings(run.agent)
-    if makes_envs and env.is_declared and env.id == UNNAMED:
+    if makes_envs and _is_unnamed(env):
         raise RefusedError(
             "the learner's run names no environment: set env.id there, or play it from a simulator "
             "with vedette.Actor or a client in another language"
@@ -62,6 +62,15 @@ def validate_run(
             f"{largest} travel or fit into a window"
         )
     return config
+
+
+def names_no_environment(run: Run) -> bool:
+    """Return True if a run declares its spaces alone: simulators with loops of their own play it."""
+    return _is_unnamed(read_peer_settings(EnvConfig, run.env, needed=SPACES))
+
+
+def _is_unnamed(env: EnvConfig) -> bool:
+    return env.is_declared and env.id == UNNAMED
 
 
 def ignored_settings(run: Run) -> list[str]:

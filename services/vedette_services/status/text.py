@@ -138,7 +138,7 @@ def _returns(status: Status) -> str:
     texts += [
         *_best(evaluation),
         *_shown(evaluation),
-        evaluation.confirming,
+        "" if status.exit_reason else evaluation.confirming,
         status.evaluating,
         status.unevaluated,
     ]

@@ -11,6 +11,7 @@ from vedette_rl.envs.config import UNNAMED, EnvConfig
 from vedette_services.actors.run_validation import (
     check_imports,
     ignored_settings,
+    names_no_environment,
     validate_run,
 )
 from vedette_services.errors import RefusedError, RunImportRefusedError, RunNotUnderstoodError
@@ -102,6 +103,7 @@ def test_a_run_that_names_no_environment_is_for_simulators_that_own_their_loops(
     nameless = replace(named, env={"id": UNNAMED, **spaces})
     validate_run(named, [])
     validate_run(nameless, [], makes_envs=False)
+    assert (names_no_environment(named), names_no_environment(nameless)) == (False, True)
     with pytest.raises(RefusedError, match=r"set env\.id there, or play it from"):
         validate_run(nameless, [])
 

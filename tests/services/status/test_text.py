@@ -226,3 +226,11 @@ def test_a_drawn_view_shows_that_a_checkpoint_fails() -> None:
     print_once(failing, out)
     assert "saved    1,200 optimization steps, 0:01:30 ago" in out.getvalue()
     assert "waits    no checkpoint" in out.getvalue()
+
+
+def test_what_is_being_confirmed_is_said_until_the_end() -> None:
+    said = "version 9 is at the target (480.0): fresh evaluation 2 of 5 is played"
+    running = Status(eval=Eval(return_mean=480.0, version=9, confirming=said))
+    assert said in dict(status_text.status_rows(running))["returns"]
+    ended = replace(running, exit_reason="target_return")
+    assert said not in dict(status_text.status_rows(ended))["returns"]
