@@ -65,7 +65,7 @@ def validate_run(
 
 
 def names_no_environment(run: Run) -> bool:
-    """Return True if a run declares its spaces alone: simulators with loops of their own play it."""
+    """Return True if a run only declares its spaces: loops of simulators play it."""
     return _is_unnamed(read_peer_settings(EnvConfig, run.env, needed=SPACES))
 
 
