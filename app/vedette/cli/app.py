@@ -296,4 +296,9 @@ def _join_parent() -> None:
         # a second signal would end us without a checkpoint. `spawn(own_group=True)` is sooner.
         os.setpgid(0, 0)
     die_with_parent()
-    add_search_folder(os.getcwd())  # noqa: PTH109 - sys.path holds texts
+    try:
+        folder = os.getcwd()  # noqa: PTH109 - sys.path holds texts
+    except FileNotFoundError:
+        print("vedette: the current folder was removed: change to another one", file=sys.stderr)
+        sys.exit(USAGE)
+    add_search_folder(folder)

@@ -21,10 +21,13 @@ def stop(
     \b
     vedette stop runs/cart
     """
-    from vedette_services.run.overview import describe_end
+    from vedette_services.errors import FAILED
+    from vedette_services.run.overview import describe_end, read_overview
     from vedette_services.run.stop import stop_run
 
     if stop_run(run, timeout):
         say(f"{run}: {describe_end(run, 'learner')}")
+        if read_overview(run).state in ("killed", "failed"):  # its end is not saved
+            raise typer.Exit(FAILED)
     else:
         say(f"{run}: nothing to stop: {describe_end(run)}")

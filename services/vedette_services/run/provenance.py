@@ -32,6 +32,7 @@ from vedette_services.config.run_config import RunConfig
 from vedette_services.host.system import count_cores, cpu_model, read_text, vedette_version
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.outcome import read_summary
+from vedette_services.status.status import Status
 
 log = logging.getLogger("vedette.learner")
 
@@ -127,19 +128,23 @@ def record_provenance(config: RunConfig, run: RunDirectory) -> Iterator[None]:
     """Record a start, and when and why it ended. A disk that takes no file ends no run."""
     start = describe_start(config)
     before = read_provenance(run)
+    earlier = read_summary(run.root)
     starts = [*before[:1], *before[1:][2 - STARTS_MAX :]]
     _write(run, [*starts, start])
     try:
         yield
     finally:
         if run.find_loss() is None:
-            _record_end(run, starts, start)
+            _record_end(run, starts, start, earlier)
 
 
-def _record_end(run: RunDirectory, starts: list[Start], start: Start) -> None:
-    """Record when and why a start ended; `starts` are those before it."""
+def _record_end(run: RunDirectory, starts: list[Start], start: Start, earlier: Status) -> None:
+    """Record when and why a start ended; `starts` are those before it, `earlier` is their summary.
+
+    Times say nothing of whose a summary is: a clock may have been put back.
+    """
     summary = read_summary(run.root)
-    mine = (summary.time_s or 0.0) >= start.began_s
+    mine = summary != earlier
     hosts = sorted({manager.host for manager in summary.managers}) if mine else []
     reason = (summary.exit_reason if mine else "") or "failed"
     ended = replace(start, ended_s=time.time(), exit_reason=reason, hosts=tuple(hosts))

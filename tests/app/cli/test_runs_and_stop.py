@@ -172,6 +172,17 @@ def test_a_stop_says_that_the_learner_has_ended_and_no_more(
     assert process.wait(10) == 0
 
 
+def test_a_stop_after_which_the_end_is_not_saved_is_no_success(
+    vedette: Run, locked: tuple[RunDirectory, "subprocess.Popen[str]"]
+) -> None:
+    run, process = locked
+    run.summary_file.write_text(json.dumps({"opt_steps": 40}))  # without a reason of its end
+    status, text = vedette("stop", run.root)
+    assert status == 1
+    assert text.startswith(f"{run.root}: no learner runs: it was killed")
+    assert process.wait(10) == 0
+
+
 def test_a_run_of_another_host_is_not_stopped_from_here(
     vedette: Run, locked: tuple[RunDirectory, "subprocess.Popen[str]"]
 ) -> None:

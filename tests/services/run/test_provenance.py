@@ -87,6 +87,15 @@ def test_every_start_is_an_entry_with_its_end(tmp_path: Path) -> None:
     assert first.began_s <= first.ended_s <= second.began_s
 
 
+def test_an_end_is_known_though_the_clock_was_put_back(tmp_path: Path) -> None:
+    run = new_run(tmp_path)
+    with record_provenance(CONFIG, run):
+        run.summary_file.write_text(json.dumps({"time_s": 5.0, "exit_reason": "interrupted"}))
+    with record_provenance(CONFIG, run):
+        """It ends before it has written a summary: that of the start before is not its own."""
+    assert [start.exit_reason for start in read_provenance(run)] == ["interrupted", "failed"]
+
+
 def test_starts_of_a_crash_loop_are_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
