@@ -192,6 +192,11 @@ class RunDirectory:
             else:
                 why = error.strerror or str(error)
             raise SettingError(f"--out {self.root}", why, "name another folder") from error
+        # Or a folder of another user would be found at the first checkpoint, or at the last.
+        for place in (*places, self.best):
+            if place.is_dir() and not os.access(place, os.W_OK | os.X_OK):
+                why = f"{place} cannot be written by this user"
+                raise SettingError(f"--out {self.root}", why, "let this user write it")
 
     def check_parts(self) -> None:
         """Check that its folders are folders, and its files are files.
