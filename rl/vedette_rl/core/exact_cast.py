@@ -20,17 +20,23 @@ class InexactCastError(ValueError):
 
     Args:
         value: the first such number.
-        row: its place along the first axis.
+        place: where it is in its array.
         dtype: the dtype.
     """
 
-    def __init__(self, value: object, row: int, dtype: np.dtype[Any]) -> None:
+    def __init__(self, value: object, place: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         super().__init__(f"{value}, which is no {dtype}")
-        self.row = row
+        self.value = value
+        self.place = place
+
+    @property
+    def row(self) -> int:
+        """Its place along the first axis."""
+        return self.place[0]
 
 
 def cast_exactly(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return the same numbers ``(N, ...)`` in another dtype; floats are rounded to those of fewer
+    """Return the same numbers ``(...)`` in another dtype; floats are rounded to those of fewer
     bits.
 
     Raises:
@@ -45,5 +51,5 @@ def cast_exactly(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     kept = cast == values
     if not kept.all():
         first = tuple(np.argwhere(~kept)[0].tolist())
-        raise InexactCastError(values[first], first[0], dtype)
+        raise InexactCastError(values[first], first, dtype)
     return cast

@@ -12,6 +12,7 @@ from gymnasium import spaces as gs
 from numpy.typing import NDArray
 
 from vedette_rl.core.columns import Columns
+from vedette_rl.core.exact_cast import InexactCastError, cast_exactly
 from vedette_rl.envs.category_range import CategoryRange
 from vedette_rl.envs.spaces import ObservationColumn, action_field, observation_columns
 from vedette_rl.errors import EnvironmentFaultError, SpaceLayoutError
@@ -238,18 +239,15 @@ def _storable(value: Any, leaf: ObservationColumn, *, of_rows: bool = False) -> 
         raise _UnfitError(leaf, f"is {_short(value)}, of {array.dtype}: numbers are needed")
     if dtype.kind == "f" or np.can_cast(array.dtype, dtype, "safe"):
         return array
-    with np.errstate(invalid="ignore"):  # of NaN; it equals nothing
-        cast = array.astype(dtype)
-    lost = cast != array
-    if not lost.any():
-        return cast
-    where = tuple(np.argwhere(lost)[0].tolist())
-    at = [*where[1:]] if of_rows else [*where]
-    why = (
-        f"has {array[where]} ({array.dtype}){f' at {at}' if at else ''}, which {dtype} cannot hold:"
-        " give what the space says, or declare another dtype"
-    )
-    raise _UnfitError(leaf, why)
+    try:
+        return cast_exactly(array, dtype)
+    except InexactCastError as error:
+        at = [*error.place[1:]] if of_rows else [*error.place]
+        why = (
+            f"has {error.value} ({array.dtype}){f' at {at}' if at else ''}, which {dtype} cannot "
+            "hold: give what the space says, or declare another dtype"
+        )
+        raise _UnfitError(leaf, why) from None
 
 
 def _short(value: Any) -> str:

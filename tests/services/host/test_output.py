@@ -6,10 +6,12 @@ import json
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
-from vedette_services.host.output import answer_alone
+from vedette_rl.storage.atomic_files import NO_ROOM
+from vedette_services.host.output import _LossyFile, answer_alone
 
 BEGIN = "import os, sys\nfrom vedette_services.host.output import *\n"
 
@@ -67,6 +69,22 @@ def test_a_full_disk_is_an_error_where_it_is_not_to_be_lost() -> None:
     done = run("tolerate_lost_output(full_disk=False); print('x')", shell="{} > /dev/full")
     assert done.returncode != 0
     assert "No space left" in done.stderr
+
+
+def test_a_file_loses_what_its_disk_has_no_room_for_only_where_that_is_tolerated() -> None:
+    with Path("/dev/full").open("wb", buffering=0) as full:
+        tolerates = _LossyFile(full.fileno(), NO_ROOM, lambda: None)
+        assert tolerates.write(b"xyz") == 3
+        with pytest.raises(OSError, match="No space left"):
+            _LossyFile(full.fileno(), (), lambda: None).write(b"xyz")
+
+
+def test_a_file_is_left_as_it_is_where_its_full_disk_is_an_error(tmp_path: Path) -> None:
+    for full_disk in (True, False):
+        file = tmp_path / f"{full_disk}"
+        code = f"tolerate_lost_output(full_disk={full_disk}); print(sys.stdout is sys.__stdout__)"
+        run(code, shell=f"{{}} > {file}")
+        assert file.read_text() == f"{not full_disk}\n"
 
 
 def test_an_answer_is_all_of_the_output_whoever_prints() -> None:

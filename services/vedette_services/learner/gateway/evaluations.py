@@ -428,8 +428,8 @@ class ActorEvaluations:
         self._ask_fresh(asked, model, now)
 
     def _accept(self, result: Eval, *, counts: bool) -> Eval:
-        ends = counts and self._config is not None and not self._is_ending
-        return accepted(result, self._config) if ends and self._config else result
+        config = self._config if counts and not self._is_ending else None
+        return result if config is None else accepted(result, config)
 
     # Confirming
 
