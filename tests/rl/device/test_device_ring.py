@@ -34,6 +34,7 @@ from vedette_rl.device.loader import (
 )
 from vedette_rl.device.ring import FOLLOW_S, DeviceRing, DeviceRings, are_alike, ring_bytes
 from vedette_rl.errors import EmptyReplayError, ReplayOverrunError
+from vedette_rl.number_format import format_bytes
 from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.replay.frame_ring import MemoryFrameRing, open_reader, open_writer
 from vedette_rl.replay.mixed import NUMBER_BITS, MixedReplay, Source
@@ -308,6 +309,21 @@ def test_a_replay_that_does_not_fit_is_not_copied_and_says_so(
     (line,) = caplog.messages
     assert "is not copied to cpu (1 kB are free for it)" in line
     assert "replay.capacity" in line
+
+
+def test_a_copy_is_announced_before_it_is_made(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may take minutes, in which nothing else is said."""
+
+    def copies(*_: Any, **__: Any) -> None:
+        assert caplog.messages == [f"the replay is copied to cpu: {format_bytes(ring_bytes(ring))}"]
+        raise torch.OutOfMemoryError
+
+    ring = new_ring(KINDS["rows"])
+    monkeypatch.setattr(loader_module, "DeviceRing", copies)
+    with caplog.at_level(logging.INFO):
+        assert copy_ring(ring, CPU, 10**12) is None
 
 
 def test_a_device_out_of_memory_is_one_line(

@@ -133,6 +133,22 @@ def test_two_ranks_learn_as_one_process_does_on_the_whole_batch(tmp_path: Path) 
         assert max(off.values()) < 2e-4, (case, {k: v for k, v in off.items() if v >= 2e-4})
 
 
+def test_a_rank_that_leaves_closes_its_process_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    ranks.join(CPU, tmp_path / "rendezvous")
+    try:
+        monkeypatch.setattr(ranks, "_joined", ranks.Ranks(0, 2))  # as one of several
+        ranks.leave()
+        assert not torch.distributed.is_initialized()
+        assert ranks.ranks() == ranks.Ranks()
+    finally:
+        if torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
+
+
 def test_a_process_that_has_not_joined_is_the_only_rank() -> None:
     x = torch.arange(6.0).view(3, 2)
     assert ranks.gather(x) is x
@@ -153,6 +169,7 @@ def main() -> None:
         torch.save(learn(case), place / f"{case}.{ranks.ranks().number}")
     ranks.leave()
     assert ranks.ranks() == ranks.Ranks()
+    assert not torch.distributed.is_initialized()  # a process group that is left may hang at exit
 
 
 if __name__ == "__main__":

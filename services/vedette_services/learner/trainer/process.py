@@ -166,15 +166,7 @@ def main() -> None:
     elif _IS_RANK not in os.environ:
         run_ranks(spec, epoch)
     else:
-        descriptors = [*wakeup.descriptors, *stop.descriptors, *report_descriptor()]
-        adopt_descriptors(os.getppid(), descriptors)
-        with report_exit():
-            join(resolve_device(spec.config.learner.device), _rendezvous(spec, epoch))
-            if ranks().number:
-                follow(spec, epoch)
-            else:
-                _train(spec, epoch, wakeup, stop)
-            leave()
+        train_as_rank(spec, epoch, wakeup, stop)
 
 
 def _train(spec: LearnerSpec, epoch: int, wakeup: WakeupEvent, stop: WakeupEvent) -> None:
@@ -223,6 +215,19 @@ def run_ranks(spec: LearnerSpec, epoch: int) -> None:
                 signal.signal(-code, signal.SIG_DFL)
             os.kill(os.getpid(), -code)
         sys.exit(code)
+
+
+def train_as_rank(spec: LearnerSpec, epoch: int, wakeup: WakeupEvent, stop: WakeupEvent) -> None:
+    """Train as one of several ranks: rank 0 does what the only one does, the others follow it."""
+    descriptors = [*wakeup.descriptors, *stop.descriptors, *report_descriptor()]
+    adopt_descriptors(os.getppid(), descriptors)
+    with report_exit():
+        join(resolve_device(spec.config.learner.device), _rendezvous(spec, epoch))
+        if ranks().number:
+            follow(spec, epoch)
+        else:
+            _train(spec, epoch, wakeup, stop)
+        leave()
 
 
 _RENDEZVOUS = "ranks."

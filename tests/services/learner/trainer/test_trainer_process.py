@@ -1,18 +1,22 @@
-"""The trainer's end of the replay, and priorities that are damaged."""
+"""The trainer's process: its end of the replay, and ranks that leave."""
 
 import logging
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from configurations import configured
 from starts import spec_of
 
+from vedette_rl.device.ranks import Ranks
 from vedette_rl.envs.make import probe_environment
 from vedette_rl.replay.frame_ring import open_writer
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_rl.replay.ring import RingWriter
 from vedette_services.config import RunConfig
+from vedette_services.host.processes import WakeupEvent
+from vedette_services.learner.trainer import process
 from vedette_services.learner.trainer.process import open_replay
 from vedette_services.net.addresses import Address
 from vedette_services.run.directory import LearnerSpec, RunDirectory
@@ -48,3 +52,20 @@ def test_damaged_priorities_begin_anew_and_that_is_said(
     caplog.clear()
     open_replay(spec, 3)
     assert not caplog.messages
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_each_rank_leaves_the_others_behind_its_last_step(
+    spec: LearnerSpec, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    spec = replace(spec, config=configured("learner.ranks=2", env="CartPole-v1"))
+    done: list[str] = []
+    monkeypatch.setenv(process._IS_RANK, "1")
+    monkeypatch.setattr(process, "adopt_descriptors", lambda *_: None)
+    monkeypatch.setattr(process, "join", lambda *_: done.append("join"))
+    monkeypatch.setattr(process, "ranks", lambda: Ranks(number, 2))
+    monkeypatch.setattr(process, "_train", lambda *_: done.append("train"))
+    monkeypatch.setattr(process, "follow", lambda *_: done.append("follow"))
+    monkeypatch.setattr(process, "leave", lambda: done.append("leave"))
+    process.train_as_rank(spec, 1, WakeupEvent(), WakeupEvent())
+    assert done == ["join", "follow" if number else "train", "leave"]
