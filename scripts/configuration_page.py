@@ -21,7 +21,7 @@ layers override earlier ones: the defaults, the preset of the agent and environm
 variable `VEDETTE_SET`, the command line.
 
 ```sh
-vedette config --env CartPole-v1 > mine.toml       # every key, with the value a run would use
+vedette config --env CartPole-v1 > mine.toml       # what a first run needs; --all: every key
 vedette config mine.toml agent.learning_rate=3e-4  # the same with one key changed
 vedette config --schema > vedette.schema.json      # for editors: they complete and check
 vedette run mine.toml learner.sync_interval=10

@@ -120,17 +120,17 @@ def describe_resume(config: RunConfig, out: Path, start: Start, point: ResumePoi
     changes = [f"changed {change}" for change in point.changes]
     changes += _describe_new_best(out, point.changes)
     if (file := RunDirectory(out).config_file) and not file.exists():
-        changes.append(f"{file}: no such file; goes on with the settings of this command alone")
+        changes.append(f"{file}: no such file; resuming with the settings of this command alone")
     if not start.new_replay:
         changes = _describe_recovery(replay_directory(config, out)) + changes
     if point.opt_steps is None:
         samples = "with an empty replay" if start.new_replay else "on the samples that are there"
-        weights = f"no checkpoint in {out}: learns from the beginning, {samples}"
+        weights = f"no checkpoint in {out}: learning starts from the beginning, {samples}"
         return changes if start.custom_loop else [weights, *changes]
     checkpoints = Checkpoints(RunDirectory(out).checkpoints, keep=1)
     for steps, why in checkpoints.unreadable_after(point.opt_steps):
         changes.insert(0, f"checkpoint {steps:,} is skipped: {why}")
-    weights = f"goes on from optimization step {point.opt_steps:,} of the run in {out}"
+    weights = f"resuming {out} at optimization step {point.opt_steps:,}"
     best = read_best(RunDirectory(out).best).best_version
     if best is not None and best != point.opt_steps and not start.custom_loop:
         weights += f", the newest weights (the best model, version {best:,}, stays in best/)"
@@ -322,7 +322,7 @@ def _check_changes(config: RunConfig, out: Path, start: Start, point: ResumePoin
         stored.add("samples")
     begins = any(change.key.startswith("learner.init_") for change in point.changes)
     if saved and config.learner.init_from is not None and begins:
-        why = f"{out} has a checkpoint, and goes on with its own weights"
+        why = f"{out} has a checkpoint, and resumes with its own weights"
         fix = "choose another --out, or start over with --fresh --force"
         raise SettingError("learner.init_from (--init-from)", why, fix)
     differing = [change for change in point.changes if change.stored_in & stored]

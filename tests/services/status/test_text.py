@@ -76,7 +76,7 @@ def test_rejected_samples_that_came_after_the_end_are_said_to() -> None:
 
 def test_a_line_says_who_waits_for_what() -> None:
     assert status_text.status_line(replace(STATUS, waits="learner waits: 3 of 1,000")).endswith(
-        "waits: learner waits: 3 of 1,000"
+        " | learner waits: 3 of 1,000"
     )
     limited = made({**SAID, "waits": None, "limiter": {"reason": "actors wait"}})
     assert status_text.wait_reason(limited) == "actors wait"
