@@ -38,6 +38,7 @@ from vedette_services.errors import (
     raise_errors,
 )
 from vedette_services.run.directory import RunDirectory
+from vedette_services.run.outcome import read_summary
 from vedette_services.run.replay_layout import (
     ReplayLayout,
     replay_directory,
@@ -137,6 +138,27 @@ def describe_resume(config: RunConfig, out: Path, start: Start, point: ResumePoi
     if start.new_replay or not (replay_directory(config, out) / COMMITS).exists():
         weights += ", with an empty replay"
     return changes if start.custom_loop else [weights, *changes]
+
+
+def describe_too_few_steps(config: RunConfig, out: Path, start: Start) -> str:
+    """Describe a start that ends before its warm-up does, so that nothing is learned; "" for
+    others. A run in one process keeps no replay, and so warms up at each start."""
+    resumes = RunDirectory(out).exists and not start.fresh
+    has_samples = resumes and (replay_directory(config, out) / COMMITS).exists()
+    if not config.stop.max_env_steps or (has_samples and not start.new_replay):
+        return ""
+    if config.replay.sources or config.actors.step_processor != "n_step":
+        return ""
+    begun = (read_summary(out).env_steps or 0) if resumes else 0
+    left = config.stop.max_env_steps - begun
+    needed = config.learner.warmup_period
+    if not 0 < left < needed:
+        return ""
+    return (
+        f"nothing will be learned: stop.max_env_steps = {config.stop.max_env_steps:,} leaves "
+        f"{left:,} environment steps, and the replay, which is empty, needs {needed:,} samples "
+        "first (learner.warmup_period); raise the one or lower the other"
+    )
 
 
 def begins_new_best(config: RunConfig, out: Path) -> bool:

@@ -372,6 +372,26 @@ def test_a_start_says_that_its_replay_is_empty(tmp_path: Path) -> None:
     assert said.endswith("at optimization step 1,234, with an empty replay")
 
 
+@pytest.mark.parametrize(
+    ("begun", "has_replay", "left"),
+    [(None, False, 900), (1000, False, 400), (1000, True, None), (None, False, None)],
+)
+def test_a_start_whose_steps_end_before_its_warm_up_says_so(
+    tmp_path: Path, begun: int | None, has_replay: bool, left: int | None
+) -> None:
+    """A run in one process keeps no replay: it warms up at each start."""
+    steps = (begun or 0) + (left or 1500 * (begun is None) + 400 * has_replay)
+    config = config_of(f"stop.max_env_steps={steps}", "learner.warmup_period=1000")
+    if begun is not None:
+        run = make_run(tmp_path, config_of())
+        run.summary_file.write_text(json.dumps({"env_steps": begun}))
+        if not has_replay:
+            shutil.rmtree(run.replay)
+    said = [line for line in lines_of_start(config, tmp_path) if "nothing will be learned" in line]
+    assert len(said) == (left is not None)
+    assert all(f" leaves {left} environment steps" in line for line in said)
+
+
 @pytest.mark.parametrize("part", ["checkpoints", "replay", "live", "log"])
 def test_a_file_in_a_folders_place_is_refused_by_its_name(tmp_path: Path, part: str) -> None:
     place = make_run(tmp_path, config_of()).root / part

@@ -217,7 +217,7 @@ def test_the_last_checkpoint_has_a_row_and_one_that_fails_is_in_the_line() -> No
     assert dict(status_text.status_rows(saved))["saved"] == (
         "1,200 optimization steps, 0:01:30 ago"
     )
-    assert status_text.status_line(saved).endswith(f"waits: {why}")
+    assert status_text.status_line(saved).endswith(f" | {why}")
 
 
 def test_a_drawn_view_shows_that_a_checkpoint_fails() -> None:
