@@ -114,8 +114,8 @@ def nearest(key: str, known: KnownKeys, *, spelling: bool = True) -> str:
         return namesakes[0]
     if not spelling:
         return ""
-    if close := _spelled_alike(key, keys):
-        return close
+    if alike := _spelled_alike(key, keys):
+        return alike
     by_last = {candidate.rpartition(".")[2]: candidate for candidate in keys}
     spelled = {**known.synonyms, **by_last}
     close = difflib.get_close_matches(last, list(spelled), n=1, cutoff=0.75)
