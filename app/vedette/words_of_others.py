@@ -42,17 +42,19 @@ _INSTEAD_OF_COMMANDS: Mapping[str, str] = {
 """What to do instead of a command that does not exist."""
 
 
-def instead_of_command(given: str, commands: Sequence[str]) -> str:
+def instead_of_command(given: str, commands: Sequence[str], *, words: bool = True) -> str:
     """Return what to write instead of a command that does not exist; "" if unknown.
 
     Args:
         commands: those that exist.
+        words: they are those of `vedette` itself, for which other programs have words.
     """
-    if instead := _INSTEAD_OF_COMMANDS.get(given):
+    if words and (instead := _INSTEAD_OF_COMMANDS.get(given)):
         return instead
-    near = difflib.get_close_matches(given, [*commands, *_COMMANDS], n=1, cutoff=0.75)
-    meant = _COMMANDS.get(near[0], near[0]) if near else ""
-    return f"did you mean {meant}?" if meant in commands else ""
+    others = _COMMANDS if words else {}
+    near = difflib.get_close_matches(given, [*commands, *others], n=1, cutoff=0.75)
+    meant = others.get(near[0], near[0]) if near else ""
+    return f"did you mean {meant}?" if meant else ""
 
 
 _OPTIONS_BY_INSTEAD = {

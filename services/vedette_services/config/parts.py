@@ -68,12 +68,12 @@ class ActorsConfig(SettingsPart):
     on_full: Literal["block", "drop_oldest"] = "block"
     """what a full window does: actors wait, or the oldest unsent batch is dropped and counted."""
     window_s: float = Field(default=60.0, gt=0.0, allow_inf_nan=False)
-    """with ``drop_oldest``, samples that have waited to be sent for so long are dropped and counted
-    as well: the learner is slower than the actors, or is away."""
+    """seconds after which samples that still wait to be sent are dropped and counted, with
+    ``drop_oldest``: the learner is slower than the actors, or is away."""
     step_timeout_s: float = Field(default=60.0, gt=0.0, allow_inf_nan=False)
-    """an actor whose environments stand still for longer is restarted."""
+    """seconds after which an actor is restarted whose environments stand still."""
     restart_min_s: float = Field(default=0.5, gt=0.0, allow_inf_nan=False)
-    """wait before an actor is restarted; doubles up to `restart_max_s`."""
+    """seconds to wait before an actor is restarted; doubles up to `restart_max_s`."""
     restart_max_s: float = Field(default=30.0, gt=0.0, allow_inf_nan=False)
     """the longest such wait."""
 
@@ -236,17 +236,18 @@ class EvaluationConfig(SettingsPart):
     from one evaluation to the next. Where it is not set 20, or 8 in processes of their own, and
     never more than `episodes`. 1 where a simulator exists a second time, and no third."""
     seed: Annotated[int, IN_BEST] = Field(default=10_000, ge=0, lt=2**31)
-    """seed of its first episode; the others count on. The same at every evaluation. `vedette eval`
-    plays other episodes, because the best model was chosen by these."""
+    """seed of the first episode of an evaluation; the next episodes have the next seeds. The same at
+    every evaluation. `vedette eval` plays other episodes, because the best model was chosen by
+    these."""
     max_episode_steps: Annotated[PositiveInt | None, IN_BEST] = None
     """an episode is cut here, and counted as cut; ``none`` is the environment's own limit, or 1,000
     where it names none: a greedy policy may never end one there. It counts the steps of the
     environment as it is wrapped."""
     end_timeout_s: float = Field(default=60.0, ge=0.0, allow_inf_nan=False)
-    """the end of a run waits so long for the evaluation of its last model; 0 leaves it out."""
+    """seconds that the end of a run waits for the evaluation of its last model; 0 leaves it out."""
     confirm: int = Field(default=5, ge=0, le=100)
-    """an evaluation at `stop.target_return` is confirmed by so many more of the same model, each of
-    other episodes: the run ends once the mean of these is at the target after each. 0: one
+    """how many further evaluations of the same model, each of other episodes, confirm one that is
+    at `stop.target_return`: the run ends once the mean of these is at the target after each. 0: one
     evaluation ends the run, which is then done, not solved."""
     where: Literal["auto", "learner", "actors"] = "auto"
     """the host that plays: the ``learner``, or the ``actors``: one of their managers at a time is
@@ -257,8 +258,8 @@ class EvaluationConfig(SettingsPart):
     names, or the public keys themselves (`vedette keys list` prints both). What others report is
     only shown. Without keys, managers count if the learner listens on this host alone."""
     episode_timeout_s: float = Field(default=300.0, gt=0.0, allow_inf_nan=False)
-    """a manager of which no episode of an evaluation ends for so long loses it to another one; the
-    learner's own evaluator is started again if a step takes so long (20 s at least)."""
+    """seconds without the end of an episode after which a manager loses an evaluation to another
+    one; the learner's own evaluator is started again if a step takes that time (20 s at least)."""
 
     def fresh_seed(self, number: int) -> int:
         """Return the seed of the first episode of a fresh evaluation: neither its own episodes nor

@@ -392,6 +392,7 @@ COMMAND_LINES = [
         "no such command 'bench'; benchmarks are `scripts/bench/run` of a checkout; see vedette "
         "--help",
     ),
+    ("keys load", "no such command 'load'; there are new, ...; see vedette keys --help"),
     ("keys nope", "no such command 'nope'; there are new, ...; see vedette keys --help"),
     ("run --frobnicate", "no such option: --frobnicate...; see vedette run --help"),
     (

@@ -234,3 +234,10 @@ def test_what_is_being_confirmed_is_said_until_the_end() -> None:
     assert said in dict(status_text.status_rows(running))["returns"]
     ended = replace(running, exit_reason="target_return")
     assert said not in dict(status_text.status_rows(ended))["returns"]
+
+
+def test_commands_that_are_there_to_be_copied_have_their_path_in_quotes() -> None:
+    lines = status_text.summary_lines(STATUS, "runs/été 1")
+    assert lines[-1].endswith("vedette eval 'runs/été 1'   or   vedette report 'runs/été 1'")
+    assert "  run      runs/été 1" in lines
+    assert status_text.summary_lines(STATUS, "runs/a")[-1].endswith("vedette report runs/a")
