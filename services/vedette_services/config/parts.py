@@ -236,8 +236,8 @@ class EvaluationConfig(SettingsPart):
     from one evaluation to the next. Where it is not set 20, or 8 in processes of their own, and
     never more than `episodes`. 1 where a simulator exists a second time, and no third."""
     seed: Annotated[int, IN_BEST] = Field(default=10_000, ge=0, lt=2**31)
-    """seed of the first episode of an evaluation; the next episodes have the next seeds. The same at
-    every evaluation. `vedette eval` plays other episodes, because the best model was chosen by
+    """seed of the first episode of an evaluation; the next episodes have the next seeds. Every
+    evaluation plays the same ones, `vedette eval` others, because the best model was chosen by
     these."""
     max_episode_steps: Annotated[PositiveInt | None, IN_BEST] = None
     """an episode is cut here, and counted as cut; ``none`` is the environment's own limit, or 1,000
