@@ -49,7 +49,7 @@ class WrapperConfig(SettingsPart):
     """``module:Name`` of a `gymnasium.Wrapper`, e.g.
     ``gymnasium.wrappers:FrameStackObservation``."""
     kwargs: Kwargs = {}  # noqa: RUF012 - pydantic copies it
-    """its arguments after the environment."""
+    """arguments of the wrapper after the environment."""
     training_only: bool = False
     """leave it out of evaluations (clipped rewards, a life as an episode)."""
 
