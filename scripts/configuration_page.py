@@ -1,15 +1,25 @@
-"""Prints the configuration's reference, ``docs/reference/configuration.md``, from its classes."""
+"""Prints two pages from the classes of the configuration.
+
+scripts/configuration_page.py > docs/reference/configuration.md
+scripts/configuration_page.py python > docs/reference/settings.md
+"""
 
 from __future__ import annotations
 
+import inspect
 import json
+import re
+import sys
 import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pydantic import BaseModel
+
+import vedette
 from vedette_rl.import_by_name import IMPORT_NAME
 from vedette_services.config.presets import describe_preset, preset_names
-from vedette_services.config.schema import Schema, config_schema
+from vedette_services.config.schema import Schema, config_schema, part_schema
 
 _BEGINNING = """\
 # Configuration
@@ -21,7 +31,7 @@ layers override earlier ones: the defaults, the preset of the agent and environm
 variable `VEDETTE_SET`, the command line.
 
 ```sh
-vedette config --env CartPole-v1 > mine.toml       # every key, with the value a run would use
+vedette config --env CartPole-v1 > mine.toml       # what a first run needs; --all: every key
 vedette config mine.toml agent.learning_rate=3e-4  # the same with one key changed
 vedette config --schema > vedette.schema.json      # for editors: they complete and check
 vedette run mine.toml learner.sync_interval=10
@@ -185,5 +195,81 @@ def _presets() -> Iterator[str]:
         )
 
 
+_PYTHON_BEGINNING = """\
+# Settings classes in Python
+
+`scripts/docs` generates this page from the classes. They are the tables of
+[the configuration](configuration.md), which describes each key in full, with its keys as arguments.
+They are frozen.
+
+```python
+import vedette
+
+vedette.train(
+    env="Pendulum-v1",
+    agent=vedette.SAC(learning_rate=3e-4, hidden_sizes=(256, 256)),
+    actors=vedette.ActorsConfig(count=4, envs_per_actor=8),
+    stop=vedette.StopConfig(max_env_steps=100_000),
+)
+```
+
+A dictionary of the same keys works too: `stop={"max_env_steps": 100_000}`.
+"""
+
+_CLASSES = {
+    "DQN": ("agent", "agent-dqn"),
+    "IQN": ("agent", "agent-iqn"),
+    "SAC": ("agent", "agent-sac"),
+    "TD3": ("agent", "agent-td3"),
+    "ExplorationConfig": ("exploration of an agent", "agent-dqn"),
+    "EnvConfig": ("env", "env"),
+    "WrapperConfig": ("an entry of env's wrappers", "env"),
+    "ActorsConfig": ("actors", "actors"),
+    "ReplayConfig": ("replay", "replay"),
+    "SourceConfig": ("an entry of replay's sources", "replay"),
+    "LearnerConfig": ("learner", "learner"),
+    "EvaluationConfig": ("evaluation", "evaluation"),
+    "StopConfig": ("stop", "stop"),
+}
+"""The classes by their names, each with the argument that takes it and its heading of
+`configuration.md`."""
+
+
+def python_page() -> str:
+    """The page of the classes that Python programs give."""
+    lines = [_PYTHON_BEGINNING]
+    for name, (argument, heading) in _CLASSES.items():
+        lines += [f"## vedette.{name}\n", *_class_section(name, argument, heading), ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _class_section(name: str, argument: str, heading: str) -> Iterator[str]:
+    kind: type[BaseModel] = getattr(vedette, name)
+    about = inspect.cleandoc(kind.__doc__ or "").partition("\n\n")[0]
+    about = " ".join(about.replace("``", "`").split())
+    yield textwrap.fill(
+        f"{about} Given as `{argument}`; its keys [in full](configuration.md#{heading}).",
+        _WIDTH,
+        **_WHOLE_WORDS,
+    )
+    yield ""
+    yield "| argument | default | what it is |"
+    yield "|---|---|---|"
+    for key, schema in part_schema(kind)["properties"].items():
+        field = kind.model_fields[key]
+        default = "required"
+        if not field.is_required():
+            value = field.get_default(call_default_factory=True, validated_data={})
+            default = "its defaults" if isinstance(value, BaseModel) else f"`{value!r}`"
+        cells = (f"`{key}`", default, _first_sentence(_sentence(schema.get("description", ""))))
+        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _first_sentence(text: str) -> str:
+    """The first sentence of a description, without its sources in parentheses."""
+    sentence = re.split(r"(?<=\.) (?=[A-Z`])", text, maxsplit=1)[0]
+    return re.sub(r" \((?:[^()]|\([^()]*\))*(?:arXiv|et al|paper|own)[^()]*\)", "", sentence)
+
+
 if __name__ == "__main__":
-    print(reference_page(), end="")
+    print(python_page() if sys.argv[1:] == ["python"] else reference_page(), end="")

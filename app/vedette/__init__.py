@@ -125,7 +125,11 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from vedette.words_of_others import instead_of_name
+
+        instead = "" if name.startswith("_") else instead_of_name(name, __all__)
+        hint = f": {instead}" if instead else ""
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
     from vedette import api
 
     return getattr(api, name)

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from vedette.words_of_others import instead_of_result
 from vedette_rl.core import Evaluation, Policy
 from vedette_rl.recording.reading import Curve, read_curves
 from vedette_services.errors import ArgumentError, NotARunError
@@ -289,6 +290,14 @@ class Result:
 
     summary: Status
     run: Path
+
+    if not TYPE_CHECKING:  # type checkers know what there is
+
+        def __getattr__(self, name: str) -> Any:
+            """Explain the names that models and results of other libraries have."""
+            instead = instead_of_result(name)
+            hint = f": {instead}" if instead else ""
+            raise AttributeError(f"a result has no {name!r}{hint}")
 
     def __str__(self) -> str:
         return "\n".join(summary_lines(self.summary, str(self.run)))

@@ -18,7 +18,7 @@ from vedette_rl.core.agent_config import AgentConfig
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.naming import environment_table
 from vedette_rl.replay.config import ReplayConfig
-from vedette_rl.settings.key_suggestions import KnownKeys, nearest
+from vedette_rl.settings.key_suggestions import KnownKeys, as_argument, instead_of, nearest
 from vedette_rl.settings.part import SettingsPart
 from vedette_services.config import ActorsConfig, EvaluationConfig, LearnerConfig, StopConfig
 from vedette_services.config.run_config import every_key
@@ -47,7 +47,7 @@ class Settings(TypedDict, total=False):
             `EnvConfig`.
         agent: a name, or `DQN`, `IQN`, `SAC`, `TD3`: the class, or with hyperparameters. None: what
             suits `env`.
-        seed: the seed of everything random.
+        seed: the seed of all random generators.
         preset: ``auto`` begins from the tuned preset of agent and environment, ``none`` does not.
         actors: their number, or their settings.
         replay: the settings of the replay: its place, and how samples are drawn.
@@ -98,8 +98,10 @@ def _meant(name: str, names: Sequence[str]) -> str:
     """Return what to write in place of an argument that does not exist."""
     synonyms = every_key().synonyms
     # of the keys those that other libraries have too: all would offer too much that is far off
+    if instead := instead_of(name):
+        return instead
     if near := nearest(name, KnownKeys((*names, *synonyms.values()), synonyms)):
-        return f"did you mean {near}?"
+        return f"did you mean {as_argument(near) if '.' in near else near}?"
     return f"there are {', '.join(names)}"
 
 

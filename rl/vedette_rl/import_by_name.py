@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
@@ -131,11 +132,21 @@ def import_by_name(key: str, name: str) -> Any:  # whatever its author made it
 def describe_import_failure(module: str, error: ModuleNotFoundError) -> str:
     """The reason why a module could not be imported: it or a module that it needs is missing."""
     missing = error.name or module
-    if module.endswith(".py"):
-        return f"a module is named without .py: {module.removesuffix('.py')!r}"
+    if name := module_of_file(module):
+        return f"a module is named without .py: {name!r}"
     if module == missing or module.startswith(missing + "."):
         return f"there is no module {missing!r} on Python's path or in this folder"
     return f"module {module!r} needs {missing!r}, which is not installed"
+
+
+def module_of_file(text: str) -> str:
+    """The module that a file is, by its path from this folder: ``./pkg/envs.py`` is ``pkg.envs``.
+    "" for what names no file."""
+    path = PurePath(text)
+    if path.suffix != ".py":
+        return ""
+    is_below = not path.is_absolute() and ".." not in path.parts
+    return ".".join(path.with_suffix("").parts) if is_below else path.stem
 
 
 def lazy_names(

@@ -291,7 +291,9 @@ class NotARunError(UsageError):
     """
 
     def __init__(self, directory: Path, lacks: str, fix: str = "") -> None:
-        why = f"not a run, it has no {lacks}" if directory.exists() else "there is no such folder"
+        why = "there is no such folder"
+        if directory.exists():
+            why = f"not a run's directory: it has no {lacks}"
         super().__init__(f"{directory}: {why}" + (f"; {fix}" if fix else ""))
         self.directory = directory
         self.lacks = lacks

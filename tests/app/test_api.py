@@ -139,7 +139,7 @@ def test_a_checkpoint_is_named_by_its_number_too(run: Path) -> None:
 def test_curves_of_what_is_no_run_are_refused(tmp_path: Path) -> None:
     with pytest.raises(NotARunError, match="nosuch: there is no such folder; name the run's dir"):
         vedette.curves(tmp_path / "nosuch")
-    with pytest.raises(NotARunError, match=r"not a run, it has no run\.json"):
+    with pytest.raises(NotARunError, match=r"not a run's directory: it has no run\.json"):
         vedette.curves(tmp_path)
 
 

@@ -1,7 +1,9 @@
 """The typed face of the configuration in Python: its own classes, as keywords."""
 
+import copy
 import functools
 import inspect
+import pickle
 import re
 import subprocess
 import sys
@@ -17,6 +19,7 @@ from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from pydantic import BaseModel
 
 import vedette
+from vedette import words_of_others
 from vedette.settings import Settings, configuration_table
 from vedette_rl.agents.registry import BUILT_IN
 from vedette_rl.envs import make_env
@@ -239,11 +242,12 @@ def test_a_wrong_keyword_starts_nothing_and_names_the_nearest(tmp_path: Path) ->
     [
         ("foo", "foo: unknown argument; there are run, config, bind, .*, env, agent, .*"),
         ("bnd", "bnd: unknown argument; did you mean bind?"),
-        ("lr", "lr: unknown argument; did you mean agent.learning_rate?"),
+        ("lr", """lr: unknown argument; did you mean agent={"learning_rate": ...}?"""),
+        ("verbose", "verbose: unknown argument; progress is always shown; Python's progress=.*"),
     ],
 )
 def test_a_wrong_argument_is_named_before_one_that_is_missing(wrong: str, said: str) -> None:
-    with pytest.raises(SettingError, match=f"^{said.replace('?', '[?]')}$"):
+    with pytest.raises(SettingError, match=f"^{said.replace('?', '[?]').replace('{', '[{]')}$"):
         vedette.Replay(**{wrong: 1})  # type: ignore[call-arg, arg-type]  # it is wrong
 
 
@@ -372,6 +376,30 @@ def test_a_type_checker_knows_the_settings_and_the_results(tmp_path: Path) -> No
     ("make", "said"),
     [
         (lambda: vedette.DQN(lr=1), "lr: unknown key; did you mean learning_rate?"),
+        *[
+            (
+                functools.partial(vedette.DQN, **{word: 1}),
+                f"{word}: unknown key; did you mean {ours}?",
+            )
+            for word, ours in {
+                "gamma": "discount",
+                "buffer_size": 'vedette.train(replay={"capacity": ...})',
+                "learning_starts": 'vedette.train(learner={"warmup_period": ...})',
+                "train_freq": 'vedette.train(replay={"samples_per_insert": ...})',
+                "device": 'vedette.train(learner={"device": ...})',
+                "seed": "vedette.train(seed=...)",
+                "exploration_fraction": 'exploration={"epsilon_steps": ...}',
+            }.items()
+        ],
+        (lambda: vedette.DQN(ent_coef=1), "ent_coef: unknown key; agents that have alpha: sac"),
+        (
+            lambda: vedette.LearnerConfig(gamma=1),
+            'gamma: unknown key; did you mean vedette.train(agent={"discount": ...})?',
+        ),
+        (
+            lambda: vedette.StopConfig(max_episodes=1),
+            "max_episodes: unknown key; a run ends by max_env_steps, max_seconds or target_return",
+        ),
         (lambda: vedette.SAC(learning_rate=-1), "learning_rate: must be more than 0, not -1"),
         (lambda: vedette.StopConfig(max_opts="x"), "max_opts: must be a whole number, not 'x'"),
         (lambda: vedette.EnvConfig(), "id: is missing"),
@@ -381,6 +409,44 @@ def test_a_wrong_setting_of_a_part_is_a_line_that_names_it(make: Any, said: str)
     with pytest.raises(WrongSettingsError, match=f"^{re.escape(said)}$") as wrong:
         make()
     assert wrong.value.__context__ is None  # nothing of pydantic's above it
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("PPO", "on-policy agents are not supported; there are DQN, IQN, SAC and TD3"),
+        ("load", "there is vedette.load_policy"),
+        ("trian", "did you mean vedette.train?"),
+    ],
+)
+def test_a_name_of_another_library_is_answered_with_ours(name: str, said: str) -> None:
+    with pytest.raises(AttributeError, match=f"no attribute '{name}': {re.escape(said)}$"):
+        getattr(vedette, name)
+
+
+def test_a_name_that_nobody_knows_has_no_hint() -> None:
+    for name in ("__path_of_nothing__", "zzzz"):
+        with pytest.raises(AttributeError, match=f"no attribute '{name}'$"):
+            getattr(vedette, name)
+
+
+def test_names_of_models_are_answered_by_a_result(tmp_path: Path) -> None:
+    result: Any = vedette.Result(vedette.Status(), tmp_path)
+    with pytest.raises(AttributeError, match=r"no 'predict': result\.load_policy\(\)\.act"):
+        result.predict(None)
+    assert not hasattr(result, "zzzz")
+    assert pickle.loads(pickle.dumps(result)) == result == copy.deepcopy(result)  # noqa: S301
+
+
+def test_the_names_in_the_answers_exist() -> None:
+    text = inspect.getsource(words_of_others)
+    names = set(re.findall(r"vedette\.([A-Za-z]\w+)", text)) - {"settings"}
+    assert names <= set(vedette.__all__)
+    assert all(
+        hasattr(vedette.Result, name)
+        for name in re.findall(r"result\.(\w+)", text)
+        if name != "run"
+    )
 
 
 def test_an_environment_in_the_place_of_a_file_is_told() -> None:

@@ -59,7 +59,7 @@ def test_a_learner_stays_for_late_managers_and_ctrl_c_ends_that(
     )
     summary = run / "summary.json"
     wait_for(lambda: summary.exists() and json.loads(summary.read_text())["exit_reason"], "summary")
-    wait_for(lambda: "telling managers that come late" in learner.log, "word that it stays")
+    wait_for(lambda: "for late actor hosts" in learner.log, "word that it stays")
     late = daemons.start("late", "actors", "--learner", f"@{run}", "--count", 1)
     assert late.wait(60) == 0
     assert "the run is over (max_seconds)" in late.log

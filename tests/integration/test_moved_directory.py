@@ -79,7 +79,7 @@ def test_a_run_that_is_renamed_says_so_and_goes_on_where_it_is(
     assert not read_summary(renamed).exit_reason
     saved = read_config(renamed / "config.toml")
     lines = lines_of_start(saved, renamed, in_process=bool(how))
-    assert any(f"goes on from optimization step {kept:,} of" in line for line in lines), lines
+    assert any(f"at optimization step {kept:,}" in line for line in lines), lines
 
 
 @pytest.mark.slow

@@ -60,7 +60,7 @@ def make_run(run: Path, *, height: float = 1.0, points: int = 5, **table: Any) -
         RunEvent(BEGAN_S, "started", "learner", "on gpu-1 at 127.0.0.1:5555"),
         RunEvent(BEGAN_S + 1, "epoch", "trainer", "epoch 1", 1),
         RunEvent(BEGAN_S + 5, "joined", "alpha", "on gpu-1, 2 actors", 1, 0, 10),
-        RunEvent(BEGAN_S + 60, "left", "alpha", "in good order", 1, 50, 400),
+        RunEvent(BEGAN_S + 60, "left", "alpha", "normally", 1, 50, 400),
         RunEvent(BEGAN_S + 100, "ended", "learner", "max_opts", 1, 50, 500),
     )
     return run

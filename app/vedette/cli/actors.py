@@ -18,6 +18,7 @@ Count = Annotated[
         envvar="VEDETTE_COUNT",
         min=1,
         max=4096,
+        metavar="N",
         help="Actor processes on this host. [one a core; one less beside a learner on this host]",
     ),
 ]
@@ -25,9 +26,11 @@ ManagerId = Annotated[
     str | None,
     typer.Option(
         "--id",
+        metavar="NAME",
         envvar="VEDETTE_MANAGER_ID",
-        help="Name of this manager among all; {host} stands for the host's name. "
+        help="Unique name of this manager; {host} stands for the host's name. "
         "[the host's name and a number]",
+        rich_help_panel="As a service",
     ),
 ]
 Wait = Annotated[
@@ -36,7 +39,8 @@ Wait = Annotated[
         envvar="VEDETTE_WAIT",
         min=0.0,
         metavar="SECONDS",
-        help="Leave, with status 1, when no learner has answered for so long. 0: wait for ever.",
+        help="Exit with status 1 if no learner answers within this time. 0: wait for ever.",
+        rich_help_panel="As a service",
     ),
 ]
 HealthFile = Annotated[
@@ -45,6 +49,7 @@ HealthFile = Annotated[
         envvar="VEDETTE_HEALTH_FILE",
         metavar="FILE",
         help="Touch this file every 10 s while the learner acknowledges this host. [none]",
+        rich_help_panel="As a service",
     ),
 ]
 Evaluate = Annotated[
@@ -53,6 +58,7 @@ Evaluate = Annotated[
         "--evaluate/--no-evaluate",
         envvar="VEDETTE_EVALUATE",
         help="Play evaluations, for runs with evaluation.where=actors.",
+        rich_help_panel="As a service",
     ),
 ]
 
@@ -70,7 +76,7 @@ def actors(
     log_format: Format = "text",
     give_up: Annotated[bool, typer.Option(hidden=True)] = False,  # of `vedette run`
 ) -> None:
-    """Play for a learner, here or elsewhere. What to play comes from the learner.
+    """Start actors for a learner, here or elsewhere. The learner tells them what to play.
 
     \b
     vedette actors --learner 127.0.0.1

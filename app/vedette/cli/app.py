@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import io
 import os
 import re
 import signal
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Annotated, Any, NoReturn
 
@@ -23,6 +24,7 @@ from vedette.cli.dashboard import dashboard
 from vedette.cli.doctor import doctor
 from vedette.cli.evaluate import evaluate
 from vedette.cli.export import export
+from vedette.cli.grouped_help import GroupedCommand, GroupedCommands, first_sentence
 from vedette.cli.init import init
 from vedette.cli.keys import app as keys
 from vedette.cli.learner import learner
@@ -34,6 +36,7 @@ from vedette.cli.runs import runs
 from vedette.cli.status import status
 from vedette.cli.stop import stop
 from vedette.cli.sweep import sweep
+from vedette.words_of_others import instead_of_command, instead_of_option
 from vedette_rl.errors import InputError
 from vedette_rl.module_search import add_search_folder
 from vedette_services.errors import (
@@ -63,49 +66,46 @@ _MISUSE: type[Exception] = typer.BadParameter.__bases__[0]
 _COMPLETES = "_VEDETTE_COMPLETE"
 """Set by a shell that completes a word."""
 
-_MEANT = {
-    **dict.fromkeys(("train", "fit", "start", "resume"), "run"),
-    **dict.fromkeys(("ls", "ps"), "runs"),
-    **dict.fromkeys(("presets", "agents", "envs", "environments"), "list"),
-    **dict.fromkeys(("new", "create", "scaffold"), "init"),
-    **dict.fromkeys(("test", "play", "enjoy", "evaluate"), "eval"),
-    **dict.fromkeys(("record", "demonstrate", "demo"), "collect"),
-    **dict.fromkeys(("watch", "monitor", "top"), "status"),
-    **dict.fromkeys(("board", "ui", "web", "tensorboard"), "dashboard"),
-    **dict.fromkeys(("worker", "workers", "actor", "manager"), "actors"),
-    **dict.fromkeys(("kill", "cancel", "end"), "stop"),
+_COMMANDS: Mapping[str, Mapping[str, Callable[..., Any]]] = {
+    "Train": {
+        "run": run,
+        "learner": learner,
+        "actors": actors,
+        "sweep": sweep,
+        "stop": stop,
+    },
+    "Look at runs": {"runs": runs, "status": status, "report": report, "dashboard": dashboard},
+    "Use a policy": {"eval": evaluate, "export": export, "collect": collect, "push": push},
+    "Set up": {
+        "init": init,
+        "config": config,
+        "list": list_names,
+        "doctor": doctor,
+        "conform": conform,
+    },
 }
-"""Commands by the words that other programs have for them."""
+"""The commands by their names, in the groups of ``--help``."""
 
-_ELSEWHERE = {"bench": "benchmarks are `scripts/bench/run` of a checkout"}
-"""Commands of earlier versions, and where what they did is now."""
+_SETTINGS_OF = {"conform": {"allow_interspersed_args": False}}
 
 app = typer.Typer(
     name="vedette",
+    cls=GroupedCommands,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-app.command("run")(run)
-app.command("learner")(learner)
-app.command("actors")(actors)
-app.command("eval")(evaluate)
-app.command("collect")(collect)
-app.command("runs")(runs)
-app.command("status")(status)
-app.command("stop")(stop)
-app.command("doctor")(doctor)
-app.command("conform", context_settings={"allow_interspersed_args": False})(conform)
-app.command("export")(export)
-app.command("push")(push)
-app.command("sweep")(sweep)
-app.command("report")(report)
-app.command("dashboard")(dashboard)
-app.command("config")(config)
-app.command("list")(list_names)
-app.command("init")(init)
-app.add_typer(keys, name="keys")
+for _group, _functions in _COMMANDS.items():
+    for _name, _function in _functions.items():
+        app.command(
+            _name,
+            cls=GroupedCommand,
+            short_help=first_sentence(_function),
+            rich_help_panel=_group,
+            context_settings=_SETTINGS_OF.get(_name),
+        )(_function)
+app.add_typer(keys, name="keys", rich_help_panel="Set up")
 
 
 def _version(asked: bool) -> None:
@@ -244,18 +244,32 @@ def _explain_misuse(error: Any) -> str:  # click's, as above
         return message
     asked = error.ctx.command
     if hasattr(asked, "commands") and "no such command" in message:
-        given, *alike = re.findall("'([^']*)'", message)
-        if given in _ELSEWHERE and asked.name == "vedette":
-            return f"no such command '{given}': {_ELSEWHERE[given]}"
-        meant = _MEANT.get(given, next(iter(alike), ""))
-        hint = f"; did you mean {meant}?" if meant in asked.commands else ""
-        return f"no such command '{given}' (there are {', '.join(asked.commands)}{hint})"
-    if type(error).__name__ == "NoSuchOption" and "settings" in (p.name for p in asked.params):
+        given = re.findall("'([^']*)'", message)[0]
+        words = asked.name == "vedette"  # not those of benchmarks, which is a program of its own
+        instead = instead_of_command(given, [*asked.commands], words=words)
+        there_are = f"there are {', '.join(asked.commands)}"
+        return f"no such command '{given}'; {instead or there_are}"
+    if type(error).__name__ == "NoSuchOption":
+        hint = _hint_of_option(error.option_name, asked)
+        return f"no such option: {error.option_name}{f'; {hint}' if hint else ''}"
+    return message
+
+
+def _hint_of_option(option: str, asked: Any) -> str:  # click's, as above
+    """Return what to write instead of an option that a command does not have; "" if unknown."""
+    shown = [parameter for parameter in asked.params if not getattr(parameter, "hidden", False)]
+    options = [name for parameter in shown for name in parameter.opts if name.startswith("-")]
+    if instead := instead_of_option(option, options):
+        return f"did you mean {instead}?" if instead.startswith("--") else instead
+    near = difflib.get_close_matches(option, options, n=1, cutoff=0.8)
+    key = ""
+    if "settings" in (parameter.name for parameter in asked.params):
         from vedette.cli.options import suggest_setting
 
-        if key := suggest_setting(error.option_name):
-            return f"no such option: {error.option_name}; a setting is given as {key}=VALUE"
-    return message
+        key = suggest_setting(option, spelling=not near)
+    if key:
+        return f"a setting is given as {key}=VALUE"
+    return f"did you mean {near[0]}?" if near else ""
 
 
 def exit_status(error: Exception | SystemExit) -> int:

@@ -18,6 +18,8 @@ from vedette.cli.options import (
 from vedette.cli.output import say
 from vedette_services.errors import UsageError
 
+BY_PERSON = "A person plays"
+
 DataPlace = Annotated[
     str,
     typer.Option(
@@ -49,7 +51,12 @@ Player = Annotated[
 
 
 Takeover = Annotated[
-    bool, typer.Option("--takeover", help="With --policy: you act where you hold a key.")
+    bool,
+    typer.Option(
+        "--takeover",
+        help="With --policy: you act where you hold a key.",
+        rich_help_panel=BY_PERSON,
+    ),
 ]
 
 
@@ -59,6 +66,7 @@ KeyActions = Annotated[
         metavar="KEY=ACTION",
         help="A key and its action: left=0, left+up=[-1,1]; none=1 where no key is held. "
         "[the environment's own, else arrows and digits]",
+        rich_help_panel=BY_PERSON,
     ),
 ]
 
@@ -68,7 +76,9 @@ Fps = Annotated[
     typer.Option(
         min=1,
         max=1000,
-        help="Steps a second by keyboard. [the environment's]",
+        metavar="N",
+        help="Steps per second by keyboard. [the environment's]",
+        rich_help_panel=BY_PERSON,
     ),
 ]
 
@@ -78,6 +88,7 @@ EndKeys = Annotated[
     typer.Option(
         metavar="KEY=REWARD",
         help="A key that ends the episode, with the reward of its last step: return=1 delete=0.",
+        rich_help_panel=BY_PERSON,
     ),
 ]
 
@@ -88,6 +99,7 @@ WithGamepad = Annotated[
         metavar="N",
         min=0,
         help="You act with gamepad N, the first is 0; --key and --end take its buttons' numbers.",
+        rich_help_panel=BY_PERSON,
     ),
 ]
 
@@ -97,7 +109,8 @@ KeptEpisodes = Annotated[
     typer.Option(
         min=1,
         max=1_000_000,
-        help="To keep. [20; by keyboard until you close the window]",
+        metavar="N",
+        help="Number of episodes to keep. [20; by keyboard until you close the window]",
     ),
 ]
 
@@ -113,7 +126,7 @@ LeastReturn = Annotated[
 
 FirstSeed = Annotated[
     int,
-    typer.Option("--seed", min=0, max=2**31 - 1, help="Of the first episode that is played."),
+    typer.Option("--seed", metavar="N", min=0, max=2**31 - 1, help="Seed of the first episode."),
 ]
 
 
@@ -134,10 +147,10 @@ def collect(
     allow_import: AllowImport = None,
     settings: Settings = None,
 ) -> None:
-    """Record demonstrations to a Minari data set: of a policy, or of you. Ctrl-C keeps the whole
-    episodes.
+    """Record demonstrations by a policy or by you. Ctrl-C keeps the complete episodes.
 
-    By keyboard: Esc or closing the window ends it, backspace forgets the episode.
+    They become a Minari data set. By keyboard: Esc or closing the window ends it, backspace forgets
+    the episode.
 
     \b
     vedette collect --env CartPole-v1 --out demos                        you play

@@ -1,9 +1,9 @@
-"""``vedette config``: a configuration with every key, or its schema."""
+"""``vedette config``: the configuration of a run, or the schema of all keys."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -15,25 +15,27 @@ from vedette.cli.options import (
     load_from_arguments,
 )
 
-if TYPE_CHECKING:
-    pass
-
 
 def config(
     arguments: Arguments = None,
     env: Env = None,
     agent: Agent = None,
     settings: Settings = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Every key; those that are not set as comments.")
+    ] = False,
     schema: Annotated[
         bool,
         typer.Option("--schema", help="The JSON schema instead: editors complete TOML by it."),
     ] = False,
 ) -> None:
-    """Show the configuration that a run would have, or the schema of all keys. It starts nothing.
+    """Show the configuration that a run would have. It starts nothing.
+
+    Without --all it shows what a first run needs and what you set; a run of that text is the same.
 
     \b
-    vedette config --env Pendulum-v1                       every key, with the preset's values
-    vedette config mine.toml agent.learning_rate=3e-4
+    vedette config --env Pendulum-v1                       what a first run needs, with the preset
+    vedette config mine.toml agent.learning_rate=3e-4 --all
     vedette config --schema > vedette.schema.json          then, at the head of your TOML file:
                                                            #:schema ./vedette.schema.json
     """
@@ -42,10 +44,14 @@ def config(
 
         typer.echo(json.dumps(config_schema(), indent=2))
         return
-    from vedette_services.config.saving import config_text
+    from vedette_services.config.printing import complete_text, first_text
 
     loaded = load_from_arguments(arguments, env, agent, settings)
-    typer.echo(config_text(loaded.config, loaded.comment), nl=False)
+    if every:
+        text = complete_text(loaded.config, loaded.comment)
+    else:
+        text = first_text(loaded.config, loaded.comment, loaded.given)
+    typer.echo(text, nl=False)
 
 
 # Names that commands and configurations know

@@ -44,14 +44,14 @@ def conform(
     ] = None,
     start: Annotated[
         float,
-        typer.Option(min=1.0, metavar="SECONDS", help="The client may take so long to join."),
+        typer.Option(min=1.0, metavar="SECONDS", help="Time for the client to connect."),
     ] = 60.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Play a scripted learner against a client, and say which of the wire's rules it keeps.
+    """Check a client of your own against the wire's rules. It connects to a scripted learner.
 
     The client also finds the address in VEDETTE_LEARNER, VEDETTE_HOST and VEDETTE_PORT. It is
-    started once for each scene, and killed at its end. A line a rule: kept, broken or not seen,
+    started once for each scene, and killed at its end. One line per rule: kept, broken or not seen,
     what was expected, and what came. Exit status 0: none is broken; 1: one is.
 
     \b

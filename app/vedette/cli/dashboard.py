@@ -40,24 +40,29 @@ def dashboard(
         typer.Option(
             envvar=_LEARNER,
             metavar="HOST[:PORT]",
-            help="Show the run of this learner, as `vedette status` asks for it.",
+            help="Show the run of this learner.",
         ),
     ] = None,
     bind: Annotated[
         str,
         typer.Option(
             metavar="ADDRESS",
-            help="Where to listen: other than this machine's own asks for the token in the URL.",
+            help="Address to listen at; beyond this machine the URL needs its token.",
         ),
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8600,
+    port: Annotated[
+        int,
+        typer.Option(
+            min=0, max=65535, metavar="PORT", help="Port to listen at; 0: any that is free."
+        ),
+    ] = 8600,
     browser: Annotated[
         bool, typer.Option("--browser/--no-browser", help="Open a browser, if there is a desktop.")
     ] = True,
     keys: Keys = None,
     insecure: Insecure = False,
 ) -> None:
-    """Show runs in a browser while they go on: curves, fleet, who waits for what, checkpoints.
+    """Show runs in a browser, live. Curves, fleet, what waits, checkpoints.
 
     \b
     vedette dashboard                                the runs below runs/

@@ -23,8 +23,8 @@ def doctor(
         typer.Option(
             envvar="VEDETTE_LEARNER",
             metavar="HOST[:PORT]",
-            help="Where the learner takes samples; @FILE: as that file says; @RUN: that run's. "
-            "[none: --env is built and measured]",
+            help="The learner's address; @FILE: read it from a file; @RUN: that run's learner. "
+            "[none: --env is made and measured]",
         ),
     ] = None,
     keys: Keys = None,
@@ -33,7 +33,7 @@ def doctor(
         str | None,
         typer.Option(
             metavar="ID",
-            help="Build this environment here. [the run's]",
+            help="Make this environment here. [the run's]",
         ),
     ] = None,
     allow_import: AllowImport = None,
@@ -42,11 +42,11 @@ def doctor(
         typer.Option(
             metavar="DIR",
             help="Test this folder for runs: that it can be written, and that its locks are "
-            "shared. On a second host, name a run that goes on on the first.",
+            "shared. On a second host, name a run that is running on the first.",
         ),
     ] = None,
 ) -> None:
-    """Find out whether this host can play for a learner. A line a check, with the fix.
+    """Check whether this host can run actors for a learner. One line per check, with the fix.
 
     The last one is the speed: steps per second of the environment on this host.
 

@@ -34,15 +34,21 @@ def evaluate(
     run: PolicyPlace,
     episodes: Annotated[
         int | None,
-        typer.Option(min=1, max=100_000, help="[as the run's evaluations: 20]"),
+        typer.Option(
+            min=1,
+            max=100_000,
+            metavar="N",
+            help="Number of episodes. [as the run's evaluations: 20]",
+        ),
     ] = None,
     seed: Annotated[
         int | None,
         typer.Option(
             min=0,
             max=2**31 - 1,
-            help="Of the first episode. [other episodes than those of the run's evaluations, by "
-            "which the best model was selected; evaluation.seed plays those again]",
+            metavar="N",
+            help="Seed of the first episode. [one that the run's evaluations did not use, because "
+            "they selected the best model; evaluation.seed plays theirs again]",
         ),
     ] = None,
     checkpoint: Checkpoint = None,
@@ -53,7 +59,7 @@ def evaluate(
             metavar="FILE", help="Film the first episode: .gif or .mp4.", show_default=False
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Play the best policy of a run. Greedily, on episodes that its own evaluations did not play.
 

@@ -16,15 +16,18 @@ def export(
     format: Annotated[
         str,
         typer.Option(
+            metavar="FORMAT",
             help="onnx, safetensors or numpy, of the policy; npz or minari, of the replay.",
         ),
     ],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="What to write.")],
-    what: Annotated[str, typer.Option("--what", help="policy, or replay.")] = "policy",
+    what: Annotated[
+        str, typer.Option("--what", metavar="WHAT", help="policy, or replay.")
+    ] = "policy",
     checkpoint: Checkpoint = None,
     allow_import: AllowImport = None,
 ) -> None:
-    """Take something out of a run. The best policy, or the replay's live rows, oldest first.
+    """Export a policy or the replay of a run. The best policy, or the live rows, oldest first.
 
     \b
     vedette export runs/cart --format onnx --out policy.onnx

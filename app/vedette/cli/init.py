@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from importlib import resources
 from pathlib import Path
 from typing import Annotated
@@ -26,7 +27,7 @@ def init(
         Path, typer.Argument(metavar="DIR", help="Folder of the project; it need not exist.")
     ] = Path(),
 ) -> None:
-    """Write a small project: an environment, a network, a configuration, a test, a README.
+    """Write a small project of your own. An environment, a network, a configuration, a test.
 
     \b
     vedette init corridor
@@ -47,5 +48,5 @@ def init(
         raise UsageError(f"{directory}: cannot be written: {why}; name another folder") from error
     for name, what in FILES.items():
         say(f"{directory / name!s:<30} {what}")
-    go_there = "" if directory == Path() else f"cd {directory} && "
+    go_there = "" if directory == Path() else f"cd {shlex.quote(str(directory))} && "
     say(f"next: {go_there}vedette run mine.toml")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -10,11 +11,11 @@ import typer
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Create and list CURVE keys. A learner that has them admits only hosts with a listed key.",
+    help="Create and list keys. A learner with keys admits only hosts whose key is listed.",
 )
 
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The learner's folder of keys.")]
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Of an actor host.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of an actor host.")]
 
 
 @app.command()
@@ -24,7 +25,7 @@ def new(
         list[str] | None,
         typer.Argument(
             metavar="[NAME]...",
-            help="Hosts that are to run actors: a pair for each.",
+            help="Names of actor hosts: a key pair for each.",
         ),
     ] = None,
     actors: Annotated[
@@ -32,7 +33,7 @@ def new(
         typer.Option("--actors", metavar="NAME", help="The same, one at a time."),
     ] = None,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Keys that are there stay; make only what is missing.")
+        bool, typer.Option("--keep", help="Keep existing keys; create only what is missing.")
     ] = False,
 ) -> None:
     """Create the learner's key pair, and one for each host that is to run actors.
@@ -51,11 +52,12 @@ def new(
         typer.echo(f"the learner's keys are in {directory}; made now: {', '.join(made) or 'none'}")
         return
     make_keys(directory, names)
-    typer.echo(f"the learner's keys are in {directory}: vedette learner --keys {directory}")
+    place = shlex.quote(str(directory))
+    typer.echo(f"the learner's keys are in {directory}: vedette learner --keys {place}")
     for name in names:
         _print_copy_hint(name, directory / HOSTS / name)
     if not names:
-        typer.echo(f"no other host is admitted yet: vedette keys add {directory} NAME")
+        typer.echo(f"no other host is admitted yet: vedette keys add {place} NAME")
 
 
 @app.command()

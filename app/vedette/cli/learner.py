@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vedette.cli.grouped_help import NETWORK
 from vedette.cli.options import (
     Agent,
     AllowImport,
@@ -54,8 +55,8 @@ Linger = Annotated[
         envvar="VEDETTE_LINGER",
         min=0.0,
         metavar="SECONDS",
-        help="After the end of the run, tell managers that come late for so long; inf: until "
-        "stopped.",
+        help="How long to keep telling late actor hosts that the run is over; inf: until stopped.",
+        rich_help_panel=NETWORK,
     ),
 ]
 Advertise = Annotated[
@@ -64,6 +65,7 @@ Advertise = Annotated[
         envvar="VEDETTE_ADVERTISE",
         metavar="HOST",
         help="Name by which other hosts reach this one, for `--learner @RUN`. [its full name]",
+        rich_help_panel=NETWORK,
     ),
 ]
 
@@ -91,7 +93,7 @@ def learner(
         Path | None, typer.Option("--plan", hidden=True, help="The start that `run` has planned.")
     ] = None,
 ) -> None:
-    """Learn from whatever actors come. It holds replay, agent, evaluations and checkpoints.
+    """Start a learner; actors may connect at any time. It holds replay, agent and checkpoints.
 
     \b
     vedette learner --env CartPole-v1 --out runs/cart

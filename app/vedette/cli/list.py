@@ -46,7 +46,7 @@ _TYPED = {
     Kind.EXPLORATIONS: "agent.exploration.kind=NAME",
     Kind.STEP_PROCESSORS: "actors.step_processor=NAME",
     Kind.REPLAYS: "replay.name=NAME",
-    Kind.RECORDERS: 'learner.recorders=["NAME"]',
+    Kind.RECORDERS: "'learner.recorders=[\"NAME\"]'",
 }
 """The option or key with which a name of each kind is given."""
 
@@ -56,12 +56,12 @@ def list_names(
         Kind | None,
         typer.Argument(
             metavar="KIND",
-            help="List these alone. [all]",
+            help="List only this kind. [all]",
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON, one object a line.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON, one object per line.")] = False,
 ) -> None:
-    """List agents, environments, presets and the other names, with those of installed packages.
+    """List agents, environments, presets and other names. Those of installed packages, too.
 
     Runs are listed by `vedette runs`.
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from vedette.cli.grouped_help import LOGS, NETWORK, RESUME, SEVERAL
 from vedette_services.errors import SettingError, UsageError
 
 if TYPE_CHECKING:  # pydantic and numpy are not needed to say --help
@@ -44,14 +45,20 @@ def complete_settings(incomplete: str) -> list[str]:
     return [f"{key}=" for key in every_key().keys if key.startswith(incomplete)]
 
 
-def suggest_setting(option: str) -> str:
-    """Return the key of the configuration that was written as an option; "" for none."""
+def suggest_setting(option: str, *, spelling: bool = True) -> str:
+    """Return the key of the configuration that was written as an option; "" for none.
+
+    Args:
+        spelling: return one that is only spelled alike, too.
+    """
     from vedette_rl.settings.key_suggestions import nearest
     from vedette_services.config.run_config import every_key
 
     name = option.lstrip("-").replace("-", "_")
     known = every_key()
-    return name if name in known.keys else nearest(name, known)
+    if len(name) < 2 or name in known.keys:
+        return name if name in known.keys else ""
+    return nearest(name, known, spelling=spelling)
 
 
 def complete_arguments(incomplete: str) -> list[str]:
@@ -76,7 +83,7 @@ Checkpoint = Annotated[
     str | None,
     typer.Option(
         metavar="STEPS",
-        help="A checkpoint by its optimization steps, or latest. [the best by evaluation]",
+        help="Optimization steps of a checkpoint, or latest. [the best model]",
     ),
 ]
 Env = Annotated[
@@ -118,15 +125,25 @@ InitFrom = Annotated[
     Path | None,
     typer.Option(
         metavar="RUN",
-        help="Begin a new run with the weights of another one, as far as their shapes fit.",
+        help="Start a new run with the weights of another one, those of the same shape.",
+        rich_help_panel=RESUME,
     ),
 ]
 Fresh = Annotated[
     bool,
-    typer.Option("--fresh", help="Begin a new run; one that is there is erased with --force only."),
+    typer.Option(
+        "--fresh",
+        help="Start a new run. If the directory has one, add --force to delete it.",
+        rich_help_panel=RESUME,
+    ),
 ]
 Force = Annotated[
-    bool, typer.Option("--force", help="With --fresh: erase the run that is in the directory.")
+    bool,
+    typer.Option(
+        "--force",
+        help="With --fresh: delete the run that is in the directory.",
+        rich_help_panel=RESUME,
+    ),
 ]
 Jobs = Annotated[
     int | None,
@@ -134,14 +151,16 @@ Jobs = Annotated[
         min=1,
         max=256,
         metavar="N",
-        help="Of several runs: so many at a time. [as the cores allow]",
+        help="Number of runs in parallel. [as the cores allow]",
+        rich_help_panel=SEVERAL,
     ),
 ]
 NewReplay = Annotated[
     bool,
     typer.Option(
         "--new-replay",
-        help="Resume with an empty replay, as settings that are in its samples need it.",
+        help="Resume with an empty replay: after a change of what stored samples depend on.",
+        rich_help_panel=RESUME,
     ),
 ]
 Complete = Annotated[bool, typer.Option("--complete", hidden=True)]
@@ -155,7 +174,7 @@ Learner = Annotated[
     typer.Option(
         envvar="VEDETTE_LEARNER",
         metavar="HOST[:PORT]",
-        help="Where the learner takes samples; @FILE: as that file says; @RUN: that run's.",
+        help="The learner's address; @FILE: read it from a file; @RUN: the learner of that run.",
     ),
 ]
 AllowImport = Annotated[
@@ -163,25 +182,33 @@ AllowImport = Annotated[
     typer.Option(
         envvar="VEDETTE_ALLOW_IMPORT",
         metavar="PKG",
-        help="A package from which the environment or agent of others may import here.",
+        help="A package that somebody else's run may import here.",
+        rich_help_panel=NETWORK,
     ),
 ]
 Insecure = Annotated[
-    bool, typer.Option("--insecure", help="Neither encrypt nor authenticate; trust the network.")
+    bool,
+    typer.Option(
+        "--insecure",
+        help="Do not encrypt or authenticate; for a network that you trust.",
+        rich_help_panel=NETWORK,
+    ),
 ]
 Keys = Annotated[
     Path | None,
     typer.Option(
         envvar=KEYS_VARIABLE,
         metavar="DIR",
-        help="Folder of keys that `vedette keys` made: encrypt, and admit only listed keys.",
+        help="Folder of keys from `vedette keys`: encrypt, and admit only listed keys.",
+        rich_help_panel=NETWORK,
     ),
 ]
 Format = Annotated[
     Literal["text", "json"],
     typer.Option(
         envvar="VEDETTE_LOG_FORMAT",
-        help="json: an object a line, each with run, epoch, host, manager and actor.",
+        help="json: one object per line, with run, epoch, host, manager and actor.",
+        rich_help_panel=LOGS,
     ),
 ]
 MetricsPort = Annotated[
@@ -190,6 +217,7 @@ MetricsPort = Annotated[
         envvar="VEDETTE_METRICS_PORT",
         metavar="[HOST:]PORT",
         help="Serve the numbers of `status` to Prometheus there. [off]",
+        rich_help_panel=LOGS,
     ),
 ]
 
@@ -221,7 +249,7 @@ def chosen_keys(keys: Path | None, insecure: bool) -> Path | None:
         return keys
     if os.environ.get(KEYS_VARIABLE) == str(keys):
         return None
-    raise UsageError("--keys and --insecure say opposite things: give one of them")
+    raise UsageError("--keys and --insecure contradict each other: give one of them")
 
 
 def chosen_id(manager: str | None) -> str | None:
@@ -327,8 +355,10 @@ def split_arguments(arguments: list[str]) -> tuple[Path | None, list[str]]:
     paths = [text for text in arguments if text not in settings]
     for text in paths:
         if not text.endswith(".toml") and not Path(text).exists():
-            fix = "an environment goes to --env, a setting is KEY=VALUE"
+            fix = "pass an environment as --env ID and a setting as KEY=VALUE"
             raise SettingError(text, "no such file", fix)
     if len(paths) > 1:
-        raise UsageError(f"{paths[1]!r}: one file is read, and that is {paths[0]!r}")
+        raise UsageError(
+            f"{paths[1]}: only one configuration file is allowed, and {paths[0]} is given already"
+        )
     return (Path(paths[0]) if paths else None), settings

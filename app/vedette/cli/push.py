@@ -21,7 +21,9 @@ def push(
     ],
     private: Annotated[
         bool,
-        typer.Option("--private", help="Make it a private one; one that is public is refused."),
+        typer.Option(
+            "--private", help="Create a private repository; an existing public one is refused."
+        ),
     ] = False,
     checkpoint: Checkpoint = None,
     episodes: Annotated[
@@ -29,7 +31,8 @@ def push(
         typer.Option(
             min=1,
             max=100_000,
-            help="Played for the model card. [as the run's evaluations: 20]",
+            metavar="N",
+            help="Number of episodes for the model card. [as the run's evaluations: 20]",
         ),
     ] = None,
     out: Annotated[
@@ -41,7 +44,7 @@ def push(
     ] = None,
     allow_import: AllowImport = None,
 ) -> None:
-    """Push a policy to the Hugging Face Hub, with a model card. The best of a run by evaluation.
+    """Push a policy to the Hugging Face Hub. With a model card; the best of a run by evaluation.
 
     Pushed are the policy, the card, the configuration, the summary and the provenance: versions,
     hardware, commit and settings, but no names of hosts or folders and no options of the command.

@@ -35,7 +35,7 @@ def report(
         bool, typer.Option("--json", help="Print the statistics of the seeds; write no page.")
     ] = False,
 ) -> None:
-    """Write one HTML page about a run. About several: how they compare, seeds taken together.
+    """Write one HTML page about a run. Of several: a comparison, with the seeds taken together.
 
     \b
     vedette report runs/cart                        curves, fleet, accounting, configuration, videos

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vedette.cli.grouped_help import SEVERAL
 from vedette.cli.options import (
     Agent,
     AllowImport,
@@ -50,13 +51,15 @@ Seeds = Annotated[
         max=1000,
         metavar="N",
         help="Run N seeds, each in OUT/seed-K, and report on them together.",
+        rich_help_panel=SEVERAL,
     ),
 ]
 SweepValues = Annotated[
     list[str] | None,
     typer.Option(
         metavar="KEY=V,V",
-        help="Run once for each value, as often as needed: every combination is run.",
+        help="Run once for each value; several --sweep: once for each combination.",
+        rich_help_panel=SEVERAL,
     ),
 ]
 
@@ -77,7 +80,7 @@ def run(
         bool,
         typer.Option(
             "--in-process",
-            help="All in this process, in lock step: for a debugger, and the same at every run.",
+            help="Learner and actors in one process: deterministic, for a debugger.",
         ),
     ] = False,
     seeds: Seeds = None,
@@ -85,14 +88,14 @@ def run(
     jobs: Jobs = None,
     allow_import: AllowImport = None,
 ) -> None:
-    """Train on this machine. A learner and its actors are started and ended together.
+    """Train on this machine. It starts a learner and its actors, and ends them together.
 
     \b
     vedette run                                            DQN solves CartPole-v1
     vedette run --env Pendulum-v1                          its tuned preset is SAC's
     vedette run --env my_pkg:Mine-v0 --set seed=3 --out runs/mine
     vedette run mine.toml agent.learning_rate=3e-4 stop.max_env_steps=1e6
-    vedette run --env Pendulum-v1 --init-from runs/mine    goes on with its weights
+    vedette run --env Pendulum-v1 --init-from runs/mine    starts with its weights
     vedette run --seeds 5 --out runs/five                  one after another, and a report on all
     vedette run --seeds 3 --sweep agent.learning_rate=1e-3,3e-4 --out runs/rates
     """
@@ -113,7 +116,7 @@ def run(
         _run_sweep(configure, out, seeds or 1, sweep or [], jobs, start)
         return
     if jobs is not None:
-        raise UsageError("--jobs: it goes with --seeds or --sweep")
+        raise UsageError("--jobs: it needs --seeds or --sweep")
     resumed = None if complete else out
     # First: it loads beside this process.
     process = ProbeProcess(say) if known is None else None

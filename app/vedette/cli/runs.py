@@ -20,7 +20,7 @@ def runs(
     directory: Annotated[
         Path, typer.Argument(metavar="[DIR]", help="Folder of runs, up to three levels deep.")
     ] = Path("runs"),
-    as_json: Annotated[bool, typer.Option("--json", help="JSON, one object a line.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON, one object per line.")] = False,
     tag: Annotated[
         list[str] | None, typer.Option(metavar="TAG", help="Add a tag to each of these runs.")
     ] = None,
@@ -28,10 +28,10 @@ def runs(
         list[str] | None, typer.Option(metavar="TAG", help="Remove a tag from each of them.")
     ] = None,
     note: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Note this text with each of them.")
+        str | None, typer.Option(metavar="TEXT", help="Save this note with each of them.")
     ] = None,
 ) -> None:
-    """List runs, the newest last: state, result, environment steps, duration.
+    """List runs, the newest last. State, result, environment steps, duration.
 
     Tags and notes are saved with a run, in its notes.json; the dashboard shows and finds them.
 

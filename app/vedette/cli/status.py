@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -27,35 +28,50 @@ def status(
         Path | None,
         typer.Argument(
             metavar="[RUN]",
-            help="A run's directory: its learner is found there, or its last status.",
+            help="A run's directory: shows its learner, or its last status.",
         ),
     ] = None,
     learner: Learner = "127.0.0.1:5555",
-    watch: Annotated[bool, typer.Option("--watch", help="Go on showing it until Ctrl-C.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON, one object a line.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Update it until Ctrl-C.")] = False,
+    as_json: Annotated[
+        bool,
+        typer.Option(
+            "--json",
+            help="JSON, one object per line.",
+            rich_help_panel="For scripts",
+        ),
+    ] = False,
     manager: Annotated[
         str | None,
         typer.Option(
             metavar="ID",
-            help="Ask for this manager alone ({host} stands for the host's name): status 1 unless "
-            "the learner hears of it.",
+            help="Show this manager alone ({host} stands for the host's name); status 1 if the "
+            "learner does not hear of it.",
+            rich_help_panel="For scripts",
         ),
     ] = None,
     alive: Annotated[
         bool,
         typer.Option(
             "--alive",
-            help="Status 1 only if nothing but a new start helps: no answer, or the supervisor, "
-            "which starts the other processes again, is hung.",
+            help="Status 1 only if the learner must be started again: it does not answer, or its "
+            "supervisor, which restarts the other processes, is hung.",
+            rich_help_panel="For scripts",
         ),
     ] = False,
     timeout: Annotated[
-        float, typer.Option(min=0.1, metavar="S", help="Seconds to wait at most.")
+        float,
+        typer.Option(
+            min=0.1,
+            metavar="S",
+            help="Seconds to wait at most.",
+            rich_help_panel="For scripts",
+        ),
     ] = 5.0,
     keys: Keys = None,
     insecure: Insecure = False,
 ) -> None:
-    """Show how a run is doing. Steps, returns, samples, lag, managers, who waits for what.
+    """Show how a run is doing. Steps, returns, samples, lag, managers, what it waits for.
 
     Status 1 if no learner answers, or if one of its processes is hung.
 
@@ -126,13 +142,33 @@ def _asker(run: Path | None, learner: str, keys: ClientKeys | None) -> StatusCli
 def _refuse_silence(asker: StatusClient | RunStatus, timeout_s: float) -> None:
     """Say that a run has ended without a status.
 
+    Where nobody answers at an address, the runs of this folder are named: `vedette run` listens at
+    ports that are free.
+
     Raises:
         NoAnswerError: its learner, or the one at an address, does not answer.
     """
+    from vedette_services.status.client import StatusClient
+
     if not asker.end:
         fix = f"`vedette doctor --learner {asker.address}` says why" if asker.address else ""
+        if isinstance(asker, StatusClient) and (running := _running_here()):
+            fix = f"running below this folder: {running}"
         raise NoAnswerError(asker.address or "its address", timeout_s, asker.silence_reason or fix)
     say(asker.end)
+
+
+_RUNS_SHOWN = 5
+
+
+def _running_here() -> str:
+    """Return the commands that show the runs of this folder whose learners run; "" for none."""
+    from vedette_services.run.overview import find_running
+
+    running = find_running(Path())
+    shown = [f"`vedette status {shlex.quote(str(path))}`" for path in running[:_RUNS_SHOWN]]
+    more = f" and {len(running) - _RUNS_SHOWN} more" if len(running) > _RUNS_SHOWN else ""
+    return f"{', '.join(shown)}{more}"
 
 
 def _find_manager(status: Status, manager: str) -> ManagerStatus:

@@ -16,7 +16,7 @@ def stop(
         float, typer.Option(min=0.1, metavar="S", help="Seconds to wait for its end.")
     ] = 90.0,
 ) -> None:
-    """Stop a run on this host, as Ctrl-C does: with a checkpoint. It resumes by the same command.
+    """Stop a run on this host. As Ctrl-C does: with a checkpoint; the same command resumes it.
 
     \b
     vedette stop runs/cart

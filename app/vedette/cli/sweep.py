@@ -28,7 +28,7 @@ StudyOut = Annotated[
     Path | None,
     typer.Option(
         metavar="DIR",
-        help="Directory of the study; one with trials goes on. [runs/NAME of the file]",
+        help="Directory of the study; one with trials resumes. [runs/NAME of the file]",
     ),
 ]
 
@@ -39,14 +39,14 @@ def sweep(
     out: StudyOut = None,
     jobs: Jobs = None,
     in_process: Annotated[
-        bool, typer.Option("--in-process", help="Each run in one process, in lock step.")
+        bool, typer.Option("--in-process", help="Each run in one process: deterministic.")
     ] = False,
     allow_import: AllowImport = None,
 ) -> None:
     """Search settings with Optuna. Trials that fall behind are stopped early.
 
     \b
-    vedette sweep study.toml                         the same command goes on after an interruption
+    vedette sweep study.toml                         the same command resumes it
     vedette sweep study.toml --out runs/rates --jobs 4
     vedette run runs/rates/best.toml                 the best settings so far
 

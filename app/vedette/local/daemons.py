@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shlex
 import signal
 import socket
 import subprocess
@@ -169,7 +170,7 @@ class LocalRun:
         self._start_learner()
         if self._config.actors.count:  # else it trains offline
             self._start_manager()
-        self._view.print_line(f"in another terminal: vedette status {self._out}")
+        self._view.print_line(f"in another terminal: vedette status {shlex.quote(str(self._out))}")
         learner = self._children["learner"]
         deadline: float | None = None
         while True:

@@ -286,13 +286,13 @@ def _provenance(run: RunDirectory, notes: list[str]) -> tuple[tuple[str, str], .
 def _state(record: RunRecord) -> Iterator[str]:
     """Describes whether the run is running, has ended or was killed, and what it lacks."""
     if record.running:
-        yield f"It is running: this page is of {format_time(time.time())}."
+        yield f"It is running (snapshot of {format_time(time.time())})."
     elif ended := describe_exit(record.summary):
         yield f"It is {ended}."
     elif record.curves or record.summary != Status():
         yield (
             "It ended without an exit reason (killed, or the machine went down): "
-            "the same command goes on from its last checkpoint."
+            "the same command resumes at its last checkpoint."
         )
     else:
         yield "It has not begun: nothing was recorded."

@@ -1,5 +1,6 @@
 """The rules that learning depends on. Run `pytest` when the environment or the network changes."""
 
+from functools import cache
 from pathlib import Path
 
 from vedette_rl.agents.registry import agent_kind
@@ -8,6 +9,11 @@ from vedette_services.config import load_config
 from vedette_services.config.probing import probe_spaces
 
 CONFIG = load_config(Path(__file__).with_name("mine.toml")).config
+
+
+@cache
+def spaces():
+    return probe_spaces(CONFIG.env)  # once: it starts a process
 
 
 def test_the_environment_keeps_the_rules():
@@ -20,7 +26,7 @@ class TestAgentWithMyNetwork(AgentContract):
     discount = CONFIG.agent.discount
 
     def make_spaces(self):
-        return probe_spaces(CONFIG.env)
+        return spaces()
 
     def make_agent(self, seed):
         kind = agent_kind(CONFIG.agent.name)

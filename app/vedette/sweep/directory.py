@@ -35,8 +35,8 @@ def check_sweep_directory(out: Path) -> None:
     check_report_file(out / REPORT_FILE)
     runs = find_runs(out)
     if is_run(out) and runs == [out]:  # seeds that lie below a run go on
-        fix = "name another for several"
-        raise SettingError(f"--out {out}", "it holds a run of its own", fix)
+        fix = "name another folder for several seeds"
+        raise SettingError(f"--out {out}", "it already contains a single run", fix)
     others = entries_of_others(out)
     if others and not runs and not _is_sweep(out):
         more = f" and {len(others) - 1} more" if len(others) > 1 else ""

@@ -6,6 +6,7 @@ hosts. A trial whose process has died continues in the next one that has room.
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -173,7 +174,7 @@ class StudyRunner:
         if best := self.best():
             yield f"best: {_name(best.number)}, {format_number(best.value, 1)}"
             yield from (f"  {setting}" for setting in _settings(best))
-            yield f"vedette run {self._out / BEST}"
+            yield f"vedette run {shlex.quote(str(self._out / BEST))}"
 
     def table(self) -> tuple[list[str], list[list[str]]]:
         """Return headings and rows of the trials, the best first, then those without a result; at

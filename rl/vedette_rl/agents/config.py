@@ -73,7 +73,7 @@ class ImitationConfig(SettingsPart):
     """what the loss of imitation is multiplied by: its mean over the batch, where samples of actors
     are 0 (1: DQfD)."""
     margin: PositiveFloat = 0.8
-    """of the loss `margin`: how much lower the values of other actions should be (0.8: DQfD)."""
+    """for the loss `margin`: how much lower the values of other actions should be (0.8: DQfD)."""
     schedule: ScheduleConfig = ScheduleConfig()
     """how the weight changes over the run."""
 
@@ -112,42 +112,42 @@ class ActorCriticConfig(NetworkConfig):
     batch_size: PositiveInt = 256
     """samples an optimization step draws (256)."""
     learning_rate: LearningRate = 3e-4
-    """of Adam, for the policy and the critics (3e-4)."""
+    """Adam's learning rate, for the policy and the critics (3e-4)."""
     adam_eps: Annotated[PositiveFloat, LEARNER_ONLY] = 1e-8
     """Adam's epsilon (1e-8: Adam's own)."""
     weight_decay: Annotated[NonNegativeFloat, LEARNER_ONLY] = 0.0
-    """of AdamW (Loshchilov & Hutter 2019, arXiv:1711.05101); 0 is Adam."""
+    """AdamW's weight decay (Loshchilov & Hutter 2019, arXiv:1711.05101); 0 is Adam."""
     hidden_sizes: HiddenSizes = (256, 256)
-    """of the policy (256, 256)."""
+    """hidden layers of the policy (256, 256)."""
     random_shift: Annotated[int, Field(ge=0)] | Literal["auto"] = "auto"
-    """of images, in pixels; ``auto`` is a 21st of the shorter side (4 of 84: DrQ-v2,
-    arXiv:2107.09645)."""
+    """pixels by which images are shifted at random; ``auto`` is a 21st of the shorter side (4 of
+    84: DrQ-v2, arXiv:2107.09645)."""
     shared_encoder: Annotated[bool, IN_WEIGHTS] = True
-    """of images: the policy takes the critics' encoder, which the critics' loss alone trains
+    """with images: the policy takes the critics' encoder, which the critics' loss alone trains
     (SAC-AE, arXiv:1910.01741; DrQ-v2). False: it learns its own."""
     policy_architecture: Annotated[Architecture, IN_WEIGHTS] = "mlp"
-    """of the policy: ``mlp``, or as `critic_architecture`."""
+    """the policy's network: ``mlp``, or as `critic_architecture`."""
     critic_hidden_sizes: Annotated[Widths, IN_WEIGHTS, LEARNER_ONLY] = ()
-    """of each critic; none: as the policy's."""
+    """hidden layers of each critic; none: as the policy's."""
     critic_architecture: Annotated[CriticArchitecture, IN_WEIGHTS, LEARNER_ONLY] = "mlp"
-    """of each critic: ``mlp``; ``layer_norm`` normalises hidden layers before their ReLU (DroQ,
-    arXiv:2110.02034, without its dropout); ``residual`` has a normalised residual block for each
-    hidden size, which must be equal (SimBa, arXiv:2410.09754); ``batch_norm`` normalises each
+    """each critic's network: ``mlp``; ``layer_norm`` normalises hidden layers before their ReLU
+    (DroQ, arXiv:2110.02034, without its dropout); ``residual`` has a normalised residual block for
+    each hidden size, which must be equal (SimBa, arXiv:2410.09754); ``batch_norm`` normalises each
     layer's input over the batch and does without target critics (CrossQ, arXiv:1902.05605)."""
     n_critics: Annotated[int, Field(ge=1, le=1_000), IN_WEIGHTS, LEARNER_ONLY] = 2
     """Q-functions, of which the smallest counts (2: TD3, arXiv:1802.09477)."""
     critics_in_target: Annotated[int, Field(ge=0), LEARNER_ONLY] = 0
-    """of these, how many are drawn at random for each target, whose smallest counts; the policy
+    """how many of them are drawn at random for each target, whose smallest counts; the policy
     then follows the mean of all (2 of 10: REDQ, arXiv:2101.05982). 0: all, without a draw."""
     n_quantiles: Annotated[Quantiles, IN_WEIGHTS, LEARNER_ONLY] = 1
     """quantiles of the return that each critic learns by the quantile Huber loss; 1 learns its mean
     (25: TQC, arXiv:2005.04269)."""
     dropped_quantiles: Annotated[int, Field(ge=0), LEARNER_ONLY] = 0
-    """of these, how many of each critic the target leaves out, the largest of all critics' (2 of
+    """how many of each critic the target leaves out, the largest of all critics' (2 of
     25: TQC)."""
     loss: Annotated[Literal["huber", "mse"], LEARNER_ONLY] = "mse"
-    """of the critics where they learn means; ``mse`` is without the factor 1/2, which Adam does not
-    see (`max_grad_norm` does); ``huber`` is border's SmoothL1."""
+    """the critics' loss where they learn means; ``mse`` is without the factor 1/2, which Adam does
+    not see (`max_grad_norm` does); ``huber`` is border's SmoothL1."""
     policy_delay: Annotated[PositiveInt, LEARNER_ONLY] = 1
     """optimization steps of the critics to one of the policy (2: TD3; 3: CrossQ,
     arXiv:1902.05605)."""

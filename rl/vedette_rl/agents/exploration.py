@@ -63,8 +63,8 @@ class ExplorationConfig(SettingsPart):
     """start of the linear schedule (1: Mnih et al. 2015, table 1); with the weights of another run
     (`learner.init_from`) it is `epsilon_final`, unless this is set."""
     epsilon_final: Probability = 0.05
-    """its end (0.1 in Mnih et al. 2015; 0.01 in Rainbow; 0.02 in border; 0.05 in Stable-Baselines3,
-    for small tasks)."""
+    """end of the linear schedule (0.1 in Mnih et al. 2015; 0.01 in Rainbow; 0.02 in border; 0.05 in
+    Stable-Baselines3, for small tasks)."""
     epsilon_steps: Annotated[NonNegativeInt, EnvSteps("epsilon falls over {}", 10_000, 625)] = 5_000
     """optimization steps until it ends. Where it is not set, those of 10,000 environment steps; of
     625 for each environment of a larger fleet."""

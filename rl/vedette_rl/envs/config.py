@@ -20,6 +20,7 @@ from pydantic import (
     model_validator,
 )
 
+from vedette_rl.import_by_name import module_of_file
 from vedette_rl.settings.part import SettingsPart
 from vedette_rl.settings.stored import IN_BEST, IN_SAMPLES, IN_WEIGHTS
 
@@ -48,7 +49,7 @@ class WrapperConfig(SettingsPart):
     """``module:Name`` of a `gymnasium.Wrapper`, e.g.
     ``gymnasium.wrappers:FrameStackObservation``."""
     kwargs: Kwargs = {}  # noqa: RUF012 - pydantic copies it
-    """its arguments after the environment."""
+    """arguments of the wrapper after the environment."""
     training_only: bool = False
     """leave it out of evaluations (clipped rewards, a life as an episode)."""
 
@@ -91,24 +92,24 @@ class SpaceConfig(SettingsPart):
     place = "space"
 
     space: Annotated[Literal["box", "discrete", "multi_discrete", "dict"], IN_SAMPLES, IN_WEIGHTS]
-    """which one; the other keys are its arguments."""
+    """the kind of space; the other keys are its arguments."""
     shape: Annotated[tuple[PositiveInt, ...] | None, IN_SAMPLES, IN_WEIGHTS] = None
-    """of a box: its dimensions, such as ``[4]`` or ``[4, 84, 84]``."""
+    """for a box: its dimensions, such as ``[4]`` or ``[4, 84, 84]``."""
     low: Annotated[Bound | None, IN_SAMPLES] = None
-    """of a box: a number, or a list with one for each number of it in row-major order. Where it is
+    """for a box: a number, or a list with one for each number of it in row-major order. Where it is
     not set there is no bound but that of the dtype."""
     high: Annotated[Bound | None, IN_SAMPLES] = None
-    """of a box: likewise."""
+    """for a box: likewise."""
     dtype: Annotated[Dtype | None, IN_SAMPLES, IN_WEIGHTS] = None
-    """of a box: ``float32`` where it is not set; ``uint8`` for images."""
+    """for a box: ``float32`` where it is not set; ``uint8`` for images."""
     n: Annotated[PositiveInt | None, IN_SAMPLES, IN_WEIGHTS] = None
-    """of a discrete space: how many values it has."""
+    """for a discrete space: how many values it has."""
     start: Annotated[int | None, IN_SAMPLES] = None
-    """of a discrete space: the first of them; 0 where it is not set."""
+    """for a discrete space: its first value; 0 where it is not set."""
     nvec: Annotated[tuple[PositiveInt, ...] | None, IN_SAMPLES, IN_WEIGHTS] = None
-    """of a multi_discrete space: how many values each dimension has."""
+    """for a multi_discrete space: how many values each dimension has."""
     spaces: Annotated[dict[str, _Part] | None, IN_SAMPLES, IN_WEIGHTS] = None
-    """of a dict: a table for each part, with the keys of this one."""
+    """for a dict: a table for each part, with the keys of this one."""
 
     @field_validator("low", "high", mode="before")
     @classmethod
@@ -234,7 +235,7 @@ class EnvConfig(SettingsPart):
     reward_scale: Annotated[float, IN_SAMPLES] = Field(default=1.0, allow_inf_nan=False)
     """rewards in transitions are multiplied by it; not 0."""
     reward_clip: Annotated[float, IN_SAMPLES] = Field(default=0.0, ge=0.0, allow_inf_nan=False)
-    """then clipped to ±this; 0 is off. Episode returns stay true."""
+    """rewards in transitions are then clipped to ±this; 0 is off. Episode returns stay true."""
 
     @model_validator(mode="after")
     def _declares_both_spaces(self) -> EnvConfig:
@@ -252,6 +253,11 @@ class EnvConfig(SettingsPart):
     @classmethod
     def _is_a_name(cls, env_id: str) -> str:
         module, colon, name = env_id.rpartition(":")
+        if of_file := module_of_file(module or name):
+            own = f"{of_file}:{name if colon else 'MyEnv'}"
+            raise ValueError(
+                f"{env_id!r} names a file: write {own!r}, the module and what is in it"
+            )
         if not name or (colon and not module.replace(".", "").isidentifier()):
             raise ValueError(
                 f"{env_id!r} is not of the form Name-v0, module:Name-v0 or module:MyEnv"

@@ -5,6 +5,7 @@ An observation may be any nesting of dictionaries and tuples of arrays; an actio
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -90,11 +91,11 @@ def _refuse_part(
     fix = "name a wrapper in env.wrappers that makes it an array"
     kept = [str(key) for key, inner in _parts(space) if _is_laid_out(inner)]
     if type(part).__module__.partition(".")[0] == "minigrid":
-        fix = 'leave it out by env.wrappers=["minigrid.wrappers:ImgObsWrapper"]'
+        fix = "leave it out by 'env.wrappers=[\"minigrid.wrappers:ImgObsWrapper\"]'"
     elif len(path) == 1 and kept:
-        keys = f"kwargs = {{filter_keys = {kept}}}"
+        keys = f"kwargs = {{filter_keys = {json.dumps(kept)}}}"
         name = "gymnasium.wrappers:FilterObservation"
-        fix = f"leave it out by env.wrappers=[{{name = '{name}', {keys}}}], or {fix}"
+        fix = f"""leave it out by 'env.wrappers=[{{name = "{name}", {keys}}}]', or {fix}"""
     name = type(space).__name__
     of = f"its part {'/'.join(map(str, path))!r}" if path else "it"
     return SpaceLayoutError("observation", name, f"{of} is {what}: {fix}")

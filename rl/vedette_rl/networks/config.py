@@ -46,9 +46,9 @@ class NetworkConfig(AgentConfig):
     """fully connected ReLU layers behind the convolutions of an image that is the whole observation
     (512: Mnih et al. 2015, methods); for agents of continuous actions it is `hidden_sizes`."""
     convolutions: Annotated[Literal["auto", "nature", "drq", "small"], IN_WEIGHTS] = "auto"
-    """of each image: ``nature`` has 3 layers (Mnih et al. 2015), ``drq`` 4 of 3x3 (DrQ-v2,
-    arXiv:2107.09645), ``small`` 2 of 3x3; ``auto`` is ``nature`` from 36 pixels a side on, and
-    ``small`` for smaller ones with channels."""
+    """convolutions of each image: ``nature`` has 3 layers (Mnih et al. 2015), ``drq`` 4 of 3x3
+    (DrQ-v2, arXiv:2107.09645), ``small`` 2 of 3x3; ``auto`` is ``nature`` from 36 pixels a side on,
+    and ``small`` for smaller ones with channels."""
     image_max: Annotated[dict[str, ImageMax], IN_WEIGHTS, LATER_KEY] = {}  # noqa: RUF012 - pydantic copies it
     """what the pixels of uint8 images are divided by before their convolutions, by the image's
     column (``obs``, or ``obs/KEY`` of a dictionary); 255 where nothing is said. A new run says the

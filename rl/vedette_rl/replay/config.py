@@ -76,7 +76,7 @@ class ReplayConfig(SettingsPart):
     beta_0: float = Field(default=0.4, ge=0.0, le=1.0)
     """exponent of the importance weights at the start (their 0.4)."""
     beta_final: float = Field(default=1.0, ge=0.0, le=1.0)
-    """the same from `beta_steps` on (their 1.0)."""
+    """exponent of the importance weights from `beta_steps` on (their 1.0)."""
     beta_steps: int = Field(default=500_000, ge=1)
     """samples drawn, as batches, over which beta rises linearly."""
     priority_epsilon: float = Field(default=1e-6, gt=0.0, le=1.0)

@@ -96,8 +96,9 @@ class Limiter:
         return self.samples_per_insert / self.rows_per_step
 
     @property
-    def _counted(self) -> str:
-        return "sample" if self.rows_per_step == 1 else "step's samples"
+    def _ratio(self) -> str:
+        each = "sample" if self.rows_per_step == 1 else "step's samples"
+        return f"replay ratio: {self.samples_per_insert:g} drawn per {each}"
 
     def insert_wait_reason(self, inserted: int, sampled: int) -> str:
         """The reason why inserting waits, as a sentence; empty where it need not."""
@@ -108,9 +109,7 @@ class Limiter:
         if surplus <= most:
             return ""
         return (
-            "actors wait for the learner: it has "
-            f"{surplus - most:,.0f} samples to draw, {self.samples_per_insert:g} per "
-            f"{self._counted} inserted"
+            f"actors wait: the learner must draw {surplus - most:,.0f} more samples ({self._ratio})"
         )
 
     def insertable_samples(self, inserted: int, sampled: int) -> int | None:
@@ -132,10 +131,7 @@ class Limiter:
         if surplus >= least:
             return ""
         missing = (least - surplus) / self.rate
-        return (
-            f"learner waits: {missing:,.0f} samples are still to be inserted, for "
-            f"{self.samples_per_insert:g} drawn per {self._counted} inserted"
-        )
+        return f"learner waits: {missing:,.0f} more samples must be inserted ({self._ratio})"
 
     def stats(self, inserted: int, sampled: int) -> dict[str, float]:
         """Samples drawn per sample inserted since the balance began; the distance from target."""

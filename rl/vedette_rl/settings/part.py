@@ -4,14 +4,14 @@ fix."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
 from vedette_rl.errors import WrongSetting, WrongSettingsError
-from vedette_rl.settings.key_suggestions import KnownKeys, unknown_key
+from vedette_rl.settings.key_suggestions import KnownKeys, as_argument, unknown_key
 
 _SENTENCES = {
     "int_type": "must be a whole number",
@@ -64,6 +64,9 @@ class SettingsPart(BaseModel):
     CleanRL, Tianshou, RLlib, Reverb, Dopamine, border and Ape-X. A subclass adds to those of its
     bases; a key that the class does not have is left out."""
 
+    whole: ClassVar[Callable[[], KnownKeys] | None] = None
+    """returns the keys of the whole configuration; None until the package that has it is loaded."""
+
     @classmethod
     def alternatives(cls) -> Mapping[str, type[SettingsPart]]:
         """The classes that can stand in this one's place, by name, where there are several."""
@@ -78,13 +81,22 @@ class SettingsPart(BaseModel):
         except ValidationError as error:
             part = type(self)
             place = self.place
-            wrong = explain(error, part, place, known_keys(part, place))
+            known = known_keys(part, place) | _known_beside(place)
+            wrong = explain(error, part, place, known, write=part.write_key)
         if wrong:
             prefix = f"{self.place}."
             raise WrongSettingsError(
                 one._replace(key=one.key.removeprefix(prefix), fix=one.fix.replace(prefix, ""))
                 for one in wrong
             )
+
+    @classmethod
+    def write_key(cls, key: str) -> str:
+        """A key of the configuration as Python sets it: an argument of this class, or of train."""
+        own = key.removeprefix(f"{cls.place}.") if cls.place else key
+        if own == key and cls.place:
+            return f"vedette.train({as_argument(key)})"
+        return as_argument(own) if "." in own else own
 
     @classmethod
     def explain_foreign(
@@ -115,16 +127,31 @@ class SettingsPart(BaseModel):
 
 
 _TABLES = ("dict_type", "model_type", "model_attributes_type")
+_LISTS = ("list_type", "tuple_type")
+
+
+def _known_beside(place: str) -> KnownKeys:
+    """The keys of the other parts of the whole configuration, where a part has a place in it."""
+    if not place or SettingsPart.whole is None:
+        return KnownKeys(())
+    whole = SettingsPart.whole()
+    keys = tuple(key for key in whole.keys if not key.startswith(f"{place}."))
+    return KnownKeys(keys, {word: key for word, key in whole.synonyms.items() if key in keys})
 
 
 def explain(
-    error: ValidationError, part: type[BaseModel], prefix: str, known: KnownKeys
+    error: ValidationError,
+    part: type[BaseModel],
+    prefix: str,
+    known: KnownKeys,
+    write: Callable[[str], str] = str,
 ) -> list[WrongSetting]:
     """Pydantic's complaints about `part` in our words, a key once.
 
     Args:
         prefix: the key of the part, "" for the whole.
         known: every key there is, to find the nearest.
+        write: writes a key as the user has to.
     """
     complaints_by_key: dict[str, list[ErrorDetails]] = {}
     optional: set[str] = set()
@@ -143,25 +170,53 @@ def explain(
     for key in optional:
         complaints_by_key[key].append({**complaints_by_key[key][0], "type": "none_required"})
     return [
-        _explained(key, complaints, part, known) for key, complaints in complaints_by_key.items()
+        _explained(key, complaints, part, known, write)
+        for key, complaints in complaints_by_key.items()
     ]
 
 
 def _explained(
-    key: str, complaints: list[ErrorDetails], part: type[BaseModel], known: KnownKeys
+    key: str,
+    complaints: list[ErrorDetails],
+    part: type[BaseModel],
+    known: KnownKeys,
+    write: Callable[[str], str],
 ) -> WrongSetting:
     """One value, about which each member of a union complains."""
     kinds = {details["type"] for details in complaints}
     if "extra_forbidden" in kinds:
-        return unknown_key(key, known, _keys_of_alternatives(part))
+        return unknown_key(key, known, keys_of_alternatives(part), write)
     if "missing" in kinds:
         return WrongSetting(key, "is missing")
-    fix = f"set {key}.KEY" if complaints[0]["type"] in _TABLES else ""
+    fix = _fix_of_brackets(key, complaints[0], known)
     words: Mapping[str, str] = getattr(part, "pattern_words", {})
     return WrongSetting(key or "configuration", _sentence(complaints, words), fix)
 
 
-def _keys_of_alternatives(part: type[BaseModel]) -> dict[str, KnownKeys]:
+def _fix_of_brackets(key: str, complaint: ErrorDetails, known: KnownKeys) -> str:
+    """What to write where a table or a list is wanted; "" elsewhere."""
+    kind, given = complaint["type"], complaint["input"]
+    if kind in _TABLES:
+        of_tables = (one for one in known.keys if one.startswith(f"{key}.NAME."))
+        return f"set {next(of_tables, f'{key}.KEY')}"
+    if kind not in _LISTS or not isinstance(given, str):
+        return ""
+    # A shell takes quotes away: `KEY=["a"]` arrives as `KEY=[a]`.
+    entries = ", ".join(_entry(text.strip(" \"'")) for text in given.strip("[]").split(","))
+    return f"in a shell, in quotes: '{key}=[{entries}]'"
+
+
+def _entry(text: str) -> str:
+    """An entry of a list as TOML writes it."""
+    try:
+        float(text)
+    except ValueError:
+        return f'"{text}"'
+    return text
+
+
+def keys_of_alternatives(part: type[BaseModel]) -> dict[str, KnownKeys]:
+    """The keys of each class that can stand in this one's place, by name."""
     if not issubclass(part, SettingsPart):
         return {}
     return {name: known_keys(other, other.place) for name, other in part.alternatives().items()}

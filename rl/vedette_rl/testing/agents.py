@@ -10,7 +10,7 @@ import math
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,6 +59,23 @@ class LossContract:
     takes_weights = True
     plain_td_errors = True
     discount: float | None = None
+    _threads: ClassVar[int] = 0
+
+    @classmethod
+    def setup_class(cls) -> None:
+        """Let torch use one thread: on busy cores, two that wait for each other are many times
+        slower. pytest calls this before the first test."""
+        import torch
+
+        cls._threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+
+    @classmethod
+    def teardown_class(cls) -> None:
+        """Give torch its threads back. pytest calls this after the last test."""
+        import torch
+
+        torch.set_num_threads(cls._threads)
 
     def make_spaces(self) -> Spaces:
         """The spaces that the agent is for."""

@@ -99,9 +99,9 @@ def describe_choices(config: RunConfig, choices: Sequence[Choice]) -> str:
     counted = [choice.why for choice in choices if choice.why.endswith((_STEP, _STEPS))]
     others = [choice.why for choice in choices if choice.why not in counted]
     said = ", ".join(counted).replace(_STEPS, "").replace(f"every {_STEP}", "every 1")
-    said = f"counted in environment steps: {said}" if counted else ""
+    said = f"in environment steps: {said}" if counted else ""
     parts = filter(None, [", ".join(others), said])
-    return f"defaults for {_environments(FleetSize.of(config).environments)}: {'; '.join(parts)}"
+    return f"chosen for {_environments(FleetSize.of(config).environments)}: {'; '.join(parts)}"
 
 
 def _environments(count: int) -> str:

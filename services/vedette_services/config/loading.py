@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import shlex
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,7 +28,7 @@ from vedette_rl.envs.config import UNNAMED, EnvConfig
 from vedette_rl.errors import UnknownAgentError
 from vedette_rl.import_by_name import is_import_name
 from vedette_rl.settings.key_suggestions import KnownKeys, unknown_key
-from vedette_rl.settings.part import known_keys
+from vedette_rl.settings.part import keys_of_alternatives, known_keys
 from vedette_rl.storage.regular_files import check_depth, read_text
 from vedette_services.config.contradictions import contradictions
 from vedette_services.config.fleet_defaults import (
@@ -78,6 +79,7 @@ class LoadedConfig:
         fitted: the time of a step and what was chosen by it; "" otherwise.
         begins: a line on how actors begin on the weights of another run; "" otherwise.
         choices: the settings that the size of the fleet decided.
+        given: the keys that the file, the variable or the command set, as dotted names.
     """
 
     config: RunConfig
@@ -86,6 +88,7 @@ class LoadedConfig:
     choices: tuple[Choice, ...]
     fitted: str = ""
     begins: str = ""
+    given: tuple[str, ...] = ()
 
     @property
     def decided(self) -> list[str]:
@@ -160,7 +163,7 @@ def load_config(
     given = functools.reduce(merge_tables, (layer.table for layer in layers))
     try:
         if saved is None:
-            return _with_preset(given, fit, probe)
+            return replace(_with_preset(given, fit, probe), given=tuple(_dotted(given)))
         layers.insert(0, Layer(str(saved), _read_saved(saved)))
         given = expand_plugin_names(given)
         merged = merge_tables(layers[0].table, given)
@@ -172,6 +175,15 @@ def load_config(
             check_release(saved, errors)
         raise_errors(errors)
         raise
+
+
+def _dotted(table: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Yield the keys of a nested table as dotted names."""
+    for name, value in table.items():
+        if isinstance(value, Mapping) and value:
+            yield from _dotted(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}"
 
 
 def read_config(path: Path, *, allow_import: Collection[str] | None = None) -> RunConfig:
@@ -232,7 +244,8 @@ def read_given(path: Path, allow_import: Collection[str] = ()) -> Table:
         ImportPermissionError: it is a run's own, and imports what nobody has allowed.
     """
     if not path.exists():
-        raise SettingError(str(path), "no such file", f"`vedette config > {path}` writes one")
+        write = f"`vedette config > {shlex.quote(str(path))}` writes one"
+        raise SettingError(str(path), "no such file", write)
     table = read_toml(path, pipe=True)
     if path.name == "config.toml" and (path.parent / "run.json").exists():
         check_run_imports(path.parent, table, allow_import)
@@ -280,7 +293,8 @@ def config_from_table(
     classes = _classes(_agent_class(given, wrong))
     known = known_keys(RunConfig) | known_keys(classes["agent"], "agent")
     unknown = [name for name in given if name not in RunConfig.model_fields]
-    wrong += [SettingError(*unknown_key(name, known)) for name in unknown]
+    agents = keys_of_alternatives(classes["agent"])
+    wrong += [SettingError(*unknown_key(name, known, agents)) for name in unknown]
     parts: Table = {}
     for name, cls in classes.items():
         try:

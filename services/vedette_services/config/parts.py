@@ -64,16 +64,16 @@ class ActorsConfig(SettingsPart):
     window_batches: int = Field(default=1024, ge=1, le=1_000_000)
     """batches a manager may have sent without an acknowledgement."""
     window_bytes: int = Field(default=64 * MIB, ge=1)
-    """the same in bytes of payload."""
+    """bytes of payload that a manager may have sent without an acknowledgement."""
     on_full: Literal["block", "drop_oldest"] = "block"
     """what a full window does: actors wait, or the oldest unsent batch is dropped and counted."""
     window_s: float = Field(default=60.0, gt=0.0, allow_inf_nan=False)
-    """with ``drop_oldest``, samples that have waited to be sent for so long are dropped and counted
-    as well: the learner is slower than the actors, or is away."""
+    """seconds after which samples that still wait to be sent are dropped and counted, with
+    ``drop_oldest``: the learner is slower than the actors, or is away."""
     step_timeout_s: float = Field(default=60.0, gt=0.0, allow_inf_nan=False)
-    """an actor whose environments stand still for longer is restarted."""
+    """seconds after which an actor is restarted whose environments stand still."""
     restart_min_s: float = Field(default=0.5, gt=0.0, allow_inf_nan=False)
-    """wait before an actor is restarted; doubles up to `restart_max_s`."""
+    """seconds to wait before an actor is restarted; doubles up to `restart_max_s`."""
     restart_max_s: float = Field(default=30.0, gt=0.0, allow_inf_nan=False)
     """the longest such wait."""
 
@@ -141,26 +141,27 @@ class LearnerConfig(SettingsPart):
     sync_interval: Annotated[int, EnvSteps("a model every {}", 16, 1, most=50)] = Field(
         default=8, ge=0
     )
-    """between model infos sent to actors. Where it is not set, those of a step of all environments
-    of the fleet and of at least 16 environment steps, and never more than 50."""
+    """optimization steps between models sent to actors. Where it is not set, those of a step of all
+    environments of the fleet and of at least 16 environment steps, and never more than 50."""
     eval_interval: Annotated[int, EnvSteps("an evaluation every {}", 5_000, 250)] = Field(
         default=2_500, ge=0
     )
-    """between evaluations. Where it is not set, those of 5,000 environment steps; of 250 for each
-    environment of a larger fleet."""
+    """optimization steps between evaluations. Where it is not set, those of 5,000 environment
+    steps; of 250 for each environment of a larger fleet."""
     save_interval: int = Field(default=10_000, ge=0)
-    """between checkpoints; one is written at the end in any case, and some before the first
-    interval ends: after 256 steps, and each time that their number has doubled. A write takes a
-    tenth of a second for a small network; a state that comes meanwhile waits, and a newer one
-    takes its place."""
+    """optimization steps between checkpoints; one is written at the end in any case, and some
+    before the first interval ends: after 256 steps, and each time that their number has doubled. A
+    write takes a tenth of a second for a small network; a state that comes meanwhile waits, and a
+    newer one takes its place."""
     record_agent_info_interval: int = Field(default=500, ge=0)
-    """between records of the agent's own scalars (losses)."""
+    """optimization steps between records of the agent's own scalars (losses)."""
     record_compute_cost_interval: int = Field(default=500, ge=0)
-    """between records of `average_opt_time` and its like."""
+    """optimization steps between records of `average_opt_time` and its like."""
     flush_record_interval: int = Field(default=500, ge=0)
-    """between flushes of the recorder; in a long run at least 1/5,000 of its time apart."""
+    """optimization steps between flushes of the recorder; in a long run at least 1/5,000 of its
+    time apart."""
     keep_checkpoints: int = Field(default=3, ge=1)
-    """older ones are removed."""
+    """how many checkpoints are kept; older ones are removed."""
     recorders: tuple[RecorderName, ...] = ("tensorboard",)
     """where curves go: ``tensorboard``, ``csv``, ``jsonl``, ``mlflow`` (the tracking server that
     ``MLFLOW_TRACKING_URI`` names), ``wandb``, and ``module:Name`` of your own, which is made with
@@ -168,13 +169,15 @@ class LearnerConfig(SettingsPart):
     device: str = Field(default="auto", pattern=DEVICES)
     """``auto`` (the GPU where there is one), ``cpu``, ``cuda``, ``cuda:1``, ``mps``."""
     precision: Literal["float32", "tf32", "bfloat16"] = "float32"
-    """of the networks while they learn; weights, losses, optimizers and models stay float32.
-    ``tf32`` multiplies matrices and convolves in TF32 on an NVIDIA GPU, ``float32`` does not (torch
-    by itself convolves so), ``bfloat16`` computes the networks under torch's autocast."""
+    """numbers of the networks while they learn; weights, losses, optimizers and models stay
+    float32. ``tf32`` multiplies matrices and convolves in TF32 on an NVIDIA GPU, ``float32`` does
+    not (torch by itself convolves so), ``bfloat16`` computes the networks under torch's
+    autocast."""
     model_dtype: Literal["float32", "float16"] = "float32"
-    """of the weights in the models that are sent to other processes and hosts: ``float16`` is half
-    of the bytes; actors compute in float32. Checkpoints, evaluations on the learner and exports
-    keep all digits. A client in another language has to know it, and refuses the run otherwise."""
+    """numbers of the weights in the models that are sent to other processes and hosts: ``float16``
+    is half of the bytes; actors compute in float32. Checkpoints, evaluations on the learner and
+    exports keep all digits. A client in another language has to know it, and refuses the run
+    otherwise."""
     compile: bool = False
     """compile the networks that learn by `torch.compile`, which takes up to a minute at each start
     and needs a C++ compiler (on a GPU, Triton); without one they run as they are."""
@@ -227,23 +230,24 @@ class EvaluationConfig(SettingsPart):
     }
 
     episodes: Annotated[int, IN_BEST] = Field(default=20, ge=1, le=100_000)
-    """of one evaluation."""
+    """episodes of one evaluation."""
     envs: PositiveInt | None = None
     """environments that an evaluation plays side by side, beside those of the actors; they are kept
     from one evaluation to the next. Where it is not set 20, or 8 in processes of their own, and
     never more than `episodes`. 1 where a simulator exists a second time, and no third."""
     seed: Annotated[int, IN_BEST] = Field(default=10_000, ge=0, lt=2**31)
-    """of its first episode; the others count on. The same at every evaluation. `vedette eval` plays
-    other episodes, because the best model was chosen by these."""
+    """seed of the first episode of an evaluation; the next episodes have the next seeds. Every
+    evaluation plays the same ones, `vedette eval` others, because the best model was chosen by
+    these."""
     max_episode_steps: Annotated[PositiveInt | None, IN_BEST] = None
     """an episode is cut here, and counted as cut; ``none`` is the environment's own limit, or 1,000
     where it names none: a greedy policy may never end one there. It counts the steps of the
     environment as it is wrapped."""
     end_timeout_s: float = Field(default=60.0, ge=0.0, allow_inf_nan=False)
-    """the end of a run waits so long for the evaluation of its last model; 0 leaves it out."""
+    """seconds that the end of a run waits for the evaluation of its last model; 0 leaves it out."""
     confirm: int = Field(default=5, ge=0, le=100)
-    """an evaluation at `stop.target_return` is confirmed by so many more of the same model, each of
-    other episodes: the run ends once the mean of these is at the target after each. 0: one
+    """how many further evaluations of the same model, each of other episodes, confirm one that is
+    at `stop.target_return`: the run ends once the mean of these is at the target after each. 0: one
     evaluation ends the run, which is then done, not solved."""
     where: Literal["auto", "learner", "actors"] = "auto"
     """the host that plays: the ``learner``, or the ``actors``: one of their managers at a time is
@@ -254,8 +258,8 @@ class EvaluationConfig(SettingsPart):
     names, or the public keys themselves (`vedette keys list` prints both). What others report is
     only shown. Without keys, managers count if the learner listens on this host alone."""
     episode_timeout_s: float = Field(default=300.0, gt=0.0, allow_inf_nan=False)
-    """a manager of which no episode of an evaluation ends for so long loses it to another one; the
-    learner's own evaluator is started again if a step takes so long (20 s at least)."""
+    """seconds without the end of an episode after which a manager loses an evaluation to another
+    one; the learner's own evaluator is started again if a step takes that time (20 s at least)."""
 
     def fresh_seed(self, number: int) -> int:
         """Return the seed of the first episode of a fresh evaluation: neither its own episodes nor

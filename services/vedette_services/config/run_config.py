@@ -12,7 +12,7 @@ from vedette_rl.core.agent_config import AgentConfig
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.settings.key_suggestions import KnownKeys
-from vedette_rl.settings.part import known_keys
+from vedette_rl.settings.part import SettingsPart, known_keys
 from vedette_services.config.parts import (
     ActorsConfig,
     EvaluationConfig,
@@ -36,7 +36,7 @@ class RunConfig(BaseModel):
     ``none`` from the defaults. Saved configurations are complete: theirs is ``none``, or
     ``applied: NAME`` for the preset that they began from."""
     seed: int = Field(default=0, ge=0, lt=2**31)
-    """of everything random."""
+    """seed of all random generators."""
     env: EnvConfig
     """which environment, and how it is made."""
     agent: SerializeAsAny[AgentConfig]
@@ -84,3 +84,6 @@ def every_key() -> KnownKeys:
     for kind in BUILT_IN.values():
         known |= known_keys(kind.config, "agent")
     return known
+
+
+SettingsPart.whole = staticmethod(every_key)

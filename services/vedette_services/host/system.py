@@ -297,7 +297,7 @@ def missing_device(
     """
     kind, _, index = name.partition(":")
     if kind == "mps" and platform != "darwin":
-        return "mps is of Apple's machines only"
+        return "mps exists only on Apple's machines"
     if kind != "cuda":
         return ""
     if torch_version().endswith("+cpu"):

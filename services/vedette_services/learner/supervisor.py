@@ -537,8 +537,8 @@ class Supervisor:
         gateway = self._children["gateway"].process
         deadline = time.monotonic() + self._linger_s
         if self._linger_s:
-            how_long = "" if math.isinf(self._linger_s) else f" for {self._linger_s:g} s"
-            log.info("telling managers that come late%s; Ctrl-C ends that", how_long)
+            how_long = "" if math.isinf(self._linger_s) else f" {self._linger_s:g} s"
+            log.info("waiting%s for late actor hosts, to tell them; Ctrl-C exits now", how_long)
         while not stop and time.monotonic() < deadline and gateway.poll() is None:
             self._turns.mark_turn()
             pause(stop, min(_POLL_S, deadline - time.monotonic()))
@@ -600,7 +600,7 @@ def run_learner(
         keys: folder with the learner's key pair and the keys that it admits; None: everybody.
         on_status: called with the status a few times a second.
         metrics: the address that serves metrics to Prometheus; None: off.
-        linger_s: after the end of the run, tell managers that come late for so long.
+        linger_s: how long to keep telling late managers that the run is over.
         advertise: the name by which other hosts reach this one, for ``RUN/learner.json``; None:
             its full name.
 

@@ -81,9 +81,9 @@ def describe_evaluation_bound(config: RunConfig, probe: EnvironmentProbe) -> str
     if facts.has_limit:
         return ""
     return (
-        f"{config.env.id} names no time limit: training episodes end only when the environment "
-        f"ends them, evaluations cut theirs at {facts.episode_bound:,} steps "
-        f"(env.max_episode_steps bounds both, {key} evaluations)"
+        f"{config.env.id} has no time limit: episodes of evaluations are cut at "
+        f"{facts.episode_bound:,} steps, those of training are not; env.max_episode_steps limits "
+        f"both, {key} evaluations alone"
     )
 
 

@@ -237,7 +237,7 @@ def _changed(name: str, before: str, state: str, manager: ManagerStatus) -> Iter
     if state == "gone":
         silent_s = manager.last_seen_s or 0.0
         if silent_s < GONE_AFTER_S:  # it reported its end a moment ago
-            yield "left", name, "in good order"
+            yield "left", name, "normally"
         else:
             yield "silent", name, f"for {silent_s:.0f} s: it counts as gone"
     elif before == "gone":

@@ -133,12 +133,11 @@ def describe_unsaved(out: Path, status: Status) -> str:
     why = status.unsaved
     if why or done > (kept or 0):
         cause = f" ({why})" if why else ""
-        message.append(
-            f"its checkpoint is not written{cause}; {describe_resume_point(out)}, not {done:,}"
-        )
+        resume = f"{describe_resume_point(out)}, not {done:,}"
+        message.append(f"the final checkpoint is not written{cause}; {resume}")
     summary = read_summary(out)
     if not summary.exit_reason or not _is_same_start(summary, status, 0.0):
-        message.append("summary.json is older than the end, or missing")
+        message.append("summary.json is outdated or missing")
     return "; ".join(message)
 
 

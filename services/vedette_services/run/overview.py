@@ -21,6 +21,7 @@ from vedette_services.run.active_time import run_seconds, start_spans
 from vedette_services.run.claim import SeenOwner
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import RunEvent, read_events
+from vedette_services.run.finding import find_runs
 from vedette_services.run.learner_location import LearnerLocation
 from vedette_services.run.notes import read_notes
 from vedette_services.run.outcome import describe_resume_point, read_summary
@@ -105,6 +106,18 @@ def read_overview(directory: Path) -> RunOverview:
 def _text(config: Mapping[str, Any], part: str, key: str) -> str:
     table = config.get(part)
     return printable(str(table.get(key, ""))) if isinstance(table, dict) else ""
+
+
+def find_running(directory: Path, folders_max: int = 2_000) -> list[Path]:
+    """Find the runs below a directory whose learner runs.
+
+    Args:
+        folders_max: the number of folders to look into.
+
+    Raises:
+        NotARunError: there is no such directory.
+    """
+    return [path for path in find_runs(directory, folders_max) if is_running(RunDirectory(path))]
 
 
 def is_running(run: RunDirectory) -> bool:

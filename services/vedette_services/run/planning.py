@@ -46,6 +46,7 @@ from vedette_services.run.resume import (
     check_saved_imports,
     describe_kept,
     describe_resume,
+    describe_too_few_steps,
     has_decided,
 )
 from vedette_services.run.shared_locks import describe_local_locks
@@ -137,6 +138,7 @@ def _plan(
     described.append(describe_evaluation_bound(config, probe))
     described += describe_altered_evaluations(config, probe)
     if not start.custom_loop:
+        described.append(describe_too_few_steps(config, out, start))
         described.append(describe_schedule(config, point.opt_steps or 0))
     described += settings_without_effect(config, observation, in_process=start.in_process)
     known = tuple(filter(None, described))

@@ -38,6 +38,7 @@ from vedette_services.errors import (
     raise_errors,
 )
 from vedette_services.run.directory import RunDirectory
+from vedette_services.run.outcome import read_summary
 from vedette_services.run.replay_layout import (
     ReplayLayout,
     replay_directory,
@@ -120,23 +121,44 @@ def describe_resume(config: RunConfig, out: Path, start: Start, point: ResumePoi
     changes = [f"changed {change}" for change in point.changes]
     changes += _describe_new_best(out, point.changes)
     if (file := RunDirectory(out).config_file) and not file.exists():
-        changes.append(f"{file}: no such file; goes on with the settings of this command alone")
+        changes.append(f"{file}: no such file; resuming with the settings of this command alone")
     if not start.new_replay:
         changes = _describe_recovery(replay_directory(config, out)) + changes
     if point.opt_steps is None:
         samples = "with an empty replay" if start.new_replay else "on the samples that are there"
-        weights = f"no checkpoint in {out}: learns from the beginning, {samples}"
+        weights = f"no checkpoint in {out}: learning starts from the beginning, {samples}"
         return changes if start.custom_loop else [weights, *changes]
     checkpoints = Checkpoints(RunDirectory(out).checkpoints, keep=1)
     for steps, why in checkpoints.unreadable_after(point.opt_steps):
         changes.insert(0, f"checkpoint {steps:,} is skipped: {why}")
-    weights = f"goes on from optimization step {point.opt_steps:,} of the run in {out}"
+    weights = f"resuming {out} at optimization step {point.opt_steps:,}"
     best = read_best(RunDirectory(out).best).best_version
     if best is not None and best != point.opt_steps and not start.custom_loop:
         weights += f", the newest weights (the best model, version {best:,}, stays in best/)"
     if start.new_replay or not (replay_directory(config, out) / COMMITS).exists():
         weights += ", with an empty replay"
     return changes if start.custom_loop else [weights, *changes]
+
+
+def describe_too_few_steps(config: RunConfig, out: Path, start: Start) -> str:
+    """Describe a start that ends before its warm-up does, so that nothing is learned; "" for
+    others. A run in one process keeps no replay, and so warms up at each start."""
+    resumes = RunDirectory(out).exists and not start.fresh
+    has_samples = resumes and (replay_directory(config, out) / COMMITS).exists()
+    if not config.stop.max_env_steps or (has_samples and not start.new_replay):
+        return ""
+    if config.replay.sources or config.actors.step_processor != "n_step":
+        return ""
+    begun = (read_summary(out).env_steps or 0) if resumes else 0
+    left = config.stop.max_env_steps - begun
+    needed = config.learner.warmup_period
+    if not 0 < left < needed:
+        return ""
+    return (
+        f"nothing will be learned: stop.max_env_steps = {config.stop.max_env_steps:,} leaves "
+        f"{left:,} environment steps, and the replay, which is empty, needs {needed:,} samples "
+        "first (learner.warmup_period); raise the one or lower the other"
+    )
 
 
 def begins_new_best(config: RunConfig, out: Path) -> bool:
@@ -322,7 +344,7 @@ def _check_changes(config: RunConfig, out: Path, start: Start, point: ResumePoin
         stored.add("samples")
     begins = any(change.key.startswith("learner.init_") for change in point.changes)
     if saved and config.learner.init_from is not None and begins:
-        why = f"{out} has a checkpoint, and goes on with its own weights"
+        why = f"{out} has a checkpoint, and resumes with its own weights"
         fix = "choose another --out, or start over with --fresh --force"
         raise SettingError("learner.init_from (--init-from)", why, fix)
     differing = [change for change in point.changes if change.stored_in & stored]

@@ -41,7 +41,7 @@ class Start:
 
     def __post_init__(self) -> None:
         if self.force and not self.fresh:
-            raise UsageError("--force: it goes with --fresh, to erase the run in a directory")
+            raise UsageError("--force: it needs --fresh, to erase the run in a directory")
         if self.in_process and self.custom_loop:
             raise UsageError("a loop of your own has no --in-process: its actors are processes")
 

@@ -91,7 +91,7 @@ _REPLAY_SIZE = ChartSpec(
 _MANAGERS = ChartSpec("Fleet", "Actor managers present", unit="managers")
 _OUTSIDE = ChartSpec(
     "Fleet",
-    "Samples that are not in the replay",
+    "Samples in flight, dropped, rejected or lost",
     nonzero=True,
     unit="samples",
     about="Dropped, rejected, in flight or lost, of those that were produced.",

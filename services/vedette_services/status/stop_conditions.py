@@ -39,7 +39,7 @@ EXIT_REASONS = {
         "done", ENV_STEPS_REACHED, "environment steps", lambda s: s.env_steps
     ),
     "max_seconds": ExitReason(
-        "done", "stop.max_seconds are over", "seconds", lambda s: elapsed_seconds(s)
+        "done", "stop.max_seconds is reached", "seconds", lambda s: elapsed_seconds(s)
     ),
     "target_return": ExitReason(
         "solved", "the target return is reached", "", lambda s: s.eval.reached_return_mean
@@ -48,7 +48,7 @@ EXIT_REASONS = {
 }
 """Those that end a run for good. ``loop_ended`` is that of `vedette.Replay`, without condition."""
 _UNCONFIRMED = "an evaluation reached the target return, which no fresh episodes confirmed"
-_STOPPED = "stopped on request{after}; the same command with this --out goes on"
+_STOPPED = "stopped on request{after}; the same command with this --out resumes it"
 
 
 def exit_sentence(reason: str, after: str = "") -> str:

@@ -5,6 +5,7 @@ Any part of a status may be unknown, for example before a run begins.
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 
@@ -70,7 +71,7 @@ def status_line(status: Status) -> str:
         f"managers {len(present_managers(status))}",
     ]
     errors = actor_errors(status, left=False)
-    parts += [f"waits: {waits}"] if waits else []
+    parts += [waits] if waits else []  # a sentence that says who waits
     parts += [f"error: {errors[0]}"] if errors else []
     return " | ".join(parts)
 
@@ -261,14 +262,15 @@ def summary_lines(summary: Status, run: str) -> list[str]:
     since = elapsed_seconds(summary)
     after = f" after {format_clock(since)} of training" if since is not None else ""
     best = summary.eval.best_version is not None
-    evaluate = f"vedette eval {run}   or   " if best else ""
+    place = shlex.quote(run)  # the commands are there to be copied
+    evaluate = f"vedette eval {place}   or   " if best else ""
     return [
         describe_exit(summary, after) or f"ended{after}",
         *(f"  {label:<8} {text}" for label, text in status_rows(summary)),
         *(f"  {'error':<8} {error}" for error in actor_errors(summary)[:4]),
         *([f"  rejected {summary.rejected_reason}"] if summary.rejected_reason else []),
         f"  run      {run}",
-        *([f"  next     {evaluate}vedette report {run}"] if summary.opt_steps else []),
+        *([f"  next     {evaluate}vedette report {place}"] if summary.opt_steps else []),
     ]
 
 

@@ -41,7 +41,15 @@ ENVIRONMENTS = [
     ),
     (
         "run --env needs.py:X-v0",
-        "env.id: cannot make environment 'needs.py:X-v0': a module is named without .py: 'needs'",
+        "env.id: 'needs.py:X-v0' names a file: write 'needs:X-v0', the module and what is in it",
+    ),
+    (
+        "run --env ./sub/envs.py:X",
+        "env.id: './sub/envs.py:X' names a file: write 'sub.envs:X', the module and what is in it",
+    ),
+    (
+        "run --env /else/envs.py",
+        "env.id: '/else/envs.py' names a file: write 'envs:MyEnv', the module and what is in it",
     ),
     (
         "run --env needs:X-v0",
@@ -190,11 +198,14 @@ CONFIGURATION = [
     ("run missing.toml", "missing.toml: no such file; `vedette config > missing.toml` writes one"),
     (
         "run CartPole-v1",
-        "CartPole-v1: no such file; an environment goes to --env, a setting is KEY=VALUE",
+        "CartPole-v1: no such file; pass an environment as --env ID and a setting as KEY=VALUE",
     ),
     ("run folder", "folder: a folder, not a TOML file; a run goes to --out"),
     ("run broken.toml", "broken.toml: not TOML: Expected ']' ... (at line 1, column 9)"),
-    ("run a.toml b.toml", "'b.toml': one file is read, and that is 'a.toml'"),
+    (
+        "run a.toml b.toml",
+        "b.toml: only one configuration file is allowed, and a.toml is given already",
+    ),
     ("run --set nonsense", "--set nonsense: write KEY=VALUE, such as learner.sync_interval=100"),
     ("run lr=1e-3", "lr: unknown key; did you mean agent.learning_rate?"),
     ("run replay.warmup=9", "replay.warmup: unknown key; did you mean learner.warmup_period?"),
@@ -202,8 +213,8 @@ CONFIGURATION = [
         "run learner.sync_intervall=3",
         "learner.sync_intervall: unknown key; did you mean learner.sync_interval?",
     ),
-    ("run agent.kappa=1", "agent.kappa: unknown key; agents that have kappa: iqn"),
-    ("run agent.zzz=1", "agent.zzz: unknown key; `vedette config` lists all ... keys"),
+    ("run agent.kappa=1", "agent.kappa: unknown key; agents that have agent.kappa: iqn"),
+    ("run agent.zzz=1", "agent.zzz: unknown key; `vedette config --all` lists every key"),
     ("run learner=3", "learner: must be a table, not 3; set learner.KEY"),
     (
         "run agent.exploration=greedy",
@@ -211,7 +222,8 @@ CONFIGURATION = [
     ),
     (
         "run agent.hidden_sizes=64,64",
-        "agent.hidden_sizes: must be a list in brackets, not '64,64'",
+        "agent.hidden_sizes: must be a list in brackets, not '64,64'; in a shell, in quotes: "
+        "'agent.hidden_sizes=[64, 64]'",
     ),
     ("run seed=x", "seed: must be a whole number, not 'x'"),
     ("run learner.device=gpu", "learner.device: must be auto, cpu, mps, cuda or cuda:N, not 'gpu'"),
@@ -255,14 +267,14 @@ CONFIGURATION = [
 PLACES = [
     ("run --out file", "--out file: file is a file; name a folder"),
     ("run --out /proc/x/y", "--out /proc/x/y: /proc cannot be written; name another folder"),
-    ("run --force", "--force: it goes with --fresh, to erase the run in a directory"),
+    ("run --force", "--force: it needs --fresh, to erase the run in a directory"),
     (
         "run --out arun --fresh",
         "--fresh: arun holds a run; add --force to erase it, or choose another --out",
     ),
     ("eval nothing", "nothing: there is no such folder"),
-    ("eval folder", "folder: not a run, it has no config.toml"),
-    ("report folder", "folder: not a run, it has no config.toml, and no run below it"),
+    ("eval folder", "folder: not a run's directory: it has no config.toml"),
+    ("report folder", "folder: not a run's directory: it has no config.toml, and no run below it"),
     (
         "eval arun",
         "arun: it has no best/: no evaluation of it has ended yet; "
@@ -315,7 +327,7 @@ WHO_IS_THERE = [
     ),
     (
         "learner --keys keys --insecure",
-        "--keys and --insecure say opposite things: give one of them",
+        "--keys and --insecure contradict each other: give one of them",
     ),
     ("keys new keys", "keys: has keys already; vedette keys add keys NAME adds another host's"),
     ("keys add keys a/b", "'a/b': is no name; use 1 to 64 of A-Z a-z 0-9 . _ -"),
@@ -331,14 +343,40 @@ WHO_IS_THERE = [
 ]
 
 COMMAND_LINES = [
-    ("frobnicate", "no such command 'frobnicate'...; see vedette --help"),
     (
-        "train",
-        "no such command 'train' (there are run, learner, actors, eval, collect, runs, ...; "
-        "did you mean run?); see vedette --help",
+        "frobnicate",
+        "no such command 'frobnicate'; there are run, learner, actors, ...; see vedette --help",
     ),
-    ("ls", "no such command 'ls' (...; did you mean runs?); see vedette --help"),
-    ("presets", "no such command 'presets' (...; did you mean list?); see vedette --help"),
+    ("train", "no such command 'train'; did you mean run?; see vedette --help"),
+    ("trian", "no such command 'trian'; did you mean run?; see vedette --help"),
+    ("ls", "no such command 'ls'; did you mean runs?; see vedette --help"),
+    ("presets", "no such command 'presets'; did you mean list?; see vedette --help"),
+    (
+        "resume runs/x",
+        "no such command 'resume'; the same `vedette run` with the same --out resumes a run; see "
+        "vedette --help",
+    ),
+    ("sac", "no such command 'sac'; did you mean `vedette run --agent sac`?; see vedette --help"),
+    (
+        "run --config mine.toml",
+        "no such option: --config; the TOML file is given as it is, without an option; see vedette "
+        "run --help",
+    ),
+    (
+        "eval runs/x --n 5",
+        "no such option: --n; did you mean --episodes N?; see vedette eval --help",
+    ),
+    ("run --n 5", "no such option: --n; see vedette run --help"),
+    ("run --setx lr=1", "no such option: --setx; did you mean --set?; see vedette run --help"),
+    (
+        "run --num-envs 4",
+        "no such option: --num-envs; a setting is given as actors.envs_per_actor=VALUE; see "
+        "vedette run --help",
+    ),
+    (
+        "learner --port 7000",
+        "no such option: --port; did you mean --bind HOST:PORT?; see vedette learner --help",
+    ),
     (
         "list games",
         "invalid value for 'KIND': 'games' is not one of 'agents', 'environments', ...; see "
@@ -351,10 +389,11 @@ COMMAND_LINES = [
     ),
     (
         "bench fleet --env CartPole-v1",
-        "no such command 'bench': benchmarks are `scripts/bench/run` of a checkout; see vedette "
+        "no such command 'bench'; benchmarks are `scripts/bench/run` of a checkout; see vedette "
         "--help",
     ),
-    ("keys nope", "no such command 'nope' (there are new, ...); see vedette keys --help"),
+    ("keys load", "no such command 'load'; there are new, ...; see vedette keys --help"),
+    ("keys nope", "no such command 'nope'; there are new, ...; see vedette keys --help"),
     ("run --frobnicate", "no such option: --frobnicate...; see vedette run --help"),
     (
         "run --lr 1e-3",

@@ -59,6 +59,25 @@ def test_its_environment_keeps_the_rules(
         sys.modules.pop("my_env", None)
 
 
+def test_its_tests_ask_for_the_spaces_once(
+    vedette: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each time starts a process: the tests took minutes on a busy machine."""
+    vedette("init")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "test_mine", raising=False)
+    importlib.invalidate_caches()
+    try:
+        tests = importlib.import_module("test_mine")
+        asked: list[object] = []
+        monkeypatch.setattr(tests, "probe_spaces", asked.append)
+        for _ in range(3):
+            tests.TestAgentWithMyNetwork().make_spaces()
+        assert len(asked) == 1
+    finally:
+        sys.modules.pop("test_mine", None)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [[], ["--in-process"]])
 def test_it_trains_until_its_target(tmp_path: Path, how: list[str]) -> None:

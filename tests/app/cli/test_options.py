@@ -23,7 +23,7 @@ def test_insecure_overrides_a_folder_from_the_environment(monkeypatch: pytest.Mo
 
 def test_saying_both_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(KEYS_VARIABLE, raising=False)
-    with pytest.raises(UsageError, match="opposite"):
+    with pytest.raises(UsageError, match="contradict"):
         chosen_keys(Path("keys"), insecure=True)
 
 

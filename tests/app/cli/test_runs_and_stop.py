@@ -167,7 +167,7 @@ def test_a_stop_says_that_the_learner_has_ended_and_no_more(
 ) -> None:
     run, process = locked  # `vedette run` and its actors may end after their learner
     run.summary_file.write_text(json.dumps({"exit_reason": "interrupted"}))
-    stopped = "stopped on request; the same command with this --out goes on"
+    stopped = "stopped on request; the same command with this --out resumes it"
     assert vedette("stop", run.root) == (0, f"{run.root}: the learner has ended: {stopped}\n")
     assert process.wait(10) == 0
 

@@ -2,9 +2,12 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Self
 
 import pytest
+
+from vedette_services.run import overview
 
 Run = Callable[..., tuple[int, str]]
 
@@ -54,3 +57,19 @@ def test_only_a_hung_supervisor_needs_a_new_start_of_the_learner(
 
 def test_a_learner_that_does_not_answer_is_not_alive(vedette: Run) -> None:
     assert vedette("status", "--alive", "--learner", "127.0.0.1:9", "--timeout", 0.1)[0] == 1
+
+
+def test_where_nobody_answers_the_runs_of_this_folder_are_named(
+    vedette: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`vedette run` listens at ports that are free, so that nobody is at the usual one."""
+    for name in ("a run", "ended"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        (tmp_path / "runs" / name / "run.json").write_text("{}")
+    monkeypatch.setattr(overview, "is_running", lambda run: run.root.name == "a run")
+    status, text = vedette("status", "--learner", "127.0.0.1:9", "--timeout", 0.1)
+    assert status == 1
+    assert text.endswith("; running below this folder: `vedette status 'runs/a run'`\n")
+    monkeypatch.setattr(overview, "is_running", lambda run: False)
+    _, text = vedette("status", "--learner", "127.0.0.1:9", "--timeout", 0.1)
+    assert text.endswith("; `vedette doctor --learner 127.0.0.1:9` says why\n")

@@ -121,7 +121,7 @@ def fleet_status(count: int, step: int = 1, **more: Any) -> Status:
             10.0 * step,
             90 * step,
         ),
-        "waits": "actors wait for the learner: it has 64 samples to draw",
+        "waits": "actors wait: the learner must draw 64 more samples",
         "checkpoint": Checkpoint(100 * step, 12.0),
         "window_limits": WindowStatus(64, 1 << 26),
         "managers_present": count,

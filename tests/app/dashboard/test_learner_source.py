@@ -185,5 +185,5 @@ def test_a_hundred_managers_are_a_table_with_the_worst_first(opened: Open) -> No
     assert "licence server" in rows[3]
     for cell in ("node-000.cluster.example.org", "8/8", "812", "10", "16 25%", "0.3 s", "40,000"):
         assert f">{cell}</td>" in table, cell
-    assert "Actors wait for the learner: it has 64 samples to draw" in text
+    assert "Actors wait: the learner must draw 64 more samples" in text
     assert "checkpoint at optimization step 100, 12 s ago" in text

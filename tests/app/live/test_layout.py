@@ -116,7 +116,7 @@ def test_the_glossary_takes_the_place_of_the_managers_and_fits(width: int, heigh
 
 
 def test_the_glossary_explains_words_that_are_on_the_screen() -> None:
-    said = "actors wait for the learner: it has 5 samples to draw"
+    said = "actors wait: the learner must draw 5 more samples"
     progress = Progress(evaluations=[1.0, 2.0, 3.0, 4.0])
     status = replace(fleet([manager(0)], stop={"max_opts": 100_000}), waits=said)
     text = "\n".join(drawn(status, 120, 40, progress=progress))
@@ -124,7 +124,7 @@ def test_the_glossary_explains_words_that_are_on_the_screen() -> None:
 
 
 def test_only_what_somebody_has_to_look_at_is_yellow() -> None:
-    said = "actors wait for the learner: it has 5 samples to draw"
+    said = "actors wait: the learner must draw 5 more samples"
     well = replace(fleet([manager(0), full(manager(1))]), waits=said, managers_present=2)
     assert "yellow" not in styles(well)
     assert "yellow" in styles(replace(well, managers_present=0))

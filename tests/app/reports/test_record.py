@@ -29,7 +29,7 @@ def test_a_running_run_has_a_note(run: Path) -> None:
         record = read_record(run)
         assert record.running
         assert record.exit_reason == ""
-        assert record.notes[0].startswith("It is running: this page is of 20")
+        assert record.notes[0].startswith("It is running (snapshot of 20")
     finally:
         os.close(handle)
     assert not read_record(run).running
@@ -39,7 +39,7 @@ def test_a_killed_run_has_a_note_about_its_missing_exit_reason(run: Path) -> Non
     write_summary(run, best=5.0, exit_reason="", epoch=3)
     assert read_record(run).notes == (
         "It ended without an exit reason (killed, or the machine went down): "
-        "the same command goes on from its last checkpoint.",
+        "the same command resumes at its last checkpoint.",
         "It was started 3 times; dashed lines in the curves show where it went on.",
     )
 

@@ -108,7 +108,7 @@ def test_a_sweep_that_cannot_work_is_refused_before_anything_starts(tmp_path: Pa
     with pytest.raises(ConfigError, match="did you mean"):
         plan_trials(configure, tmp_path, sweep={"agent.lerning_rate": ["1"]})
     (tmp_path / "run.json").touch()
-    with pytest.raises(UsageError, match="holds a run of its own"):
+    with pytest.raises(UsageError, match="already contains a single run"):
         plan_trials(configure, tmp_path)
     new_run(tmp_path / "seed-0", configure({}, None))
     assert len(plan_trials(configure, tmp_path, seeds=2)) == 2

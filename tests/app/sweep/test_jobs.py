@@ -172,8 +172,8 @@ def test_a_learner_and_its_actors_take_a_core_each(monkeypatch: pytest.MonkeyPat
         (["--sweep", "agent.learning_rate="], "write KEY=VALUE,VALUE"),
         (["--sweep", "agent.lerning_rate=1,2"], "did you mean agent.learning_rate?"),
         (["--sweep", "replay.capacity=10,50000"], "replay.capacity: 10 samples can never hold"),
-        (["--jobs", "2"], "--jobs: it goes with --seeds or --sweep"),
-        (["--seeds", "2", "--force"], "--force: it goes with --fresh"),
+        (["--jobs", "2"], "--jobs: it needs --seeds or --sweep"),
+        (["--seeds", "2", "--force"], "--force: it needs --fresh"),
     ],
 )
 def test_a_sweep_that_makes_no_sense_is_refused_in_a_line(

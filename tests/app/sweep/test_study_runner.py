@@ -433,4 +433,4 @@ def test_a_directory_with_a_run_takes_no_study(
     with pytest.raises(SystemExit) as left:
         main(["sweep", str(tmp_path / "study.toml"), "--out", str(tmp_path / "out")])
     assert left.value.code == 2
-    assert "holds a run of its own" in capsys.readouterr().err
+    assert "already contains a single run" in capsys.readouterr().err

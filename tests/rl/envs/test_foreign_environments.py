@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
+import tomllib
 from types import ModuleType
 from typing import Any
 
@@ -34,12 +36,12 @@ IMAGE = s.Box(0, 255, (7, 7, 3), np.uint8)
         (
             s.Dict(image=IMAGE, direction=s.Discrete(4), mission=Mission()),
             r"^observation space Dict: its part 'mission' is text: leave it out by "
-            r'env\.wrappers=\["minigrid\.wrappers:ImgObsWrapper"\]$',
+            r"""'env\.wrappers=\["minigrid\.wrappers:ImgObsWrapper"\]'$""",
         ),
         (
             s.Dict(image=IMAGE, words=s.Text(9)),
-            r"its part 'words' is text: leave it out by .*FilterObservation', kwargs = "
-            r"\{filter_keys = \['image'\]\}\}\], or name a wrapper",
+            r"""its part 'words' is text: leave it out by .*FilterObservation", kwargs = """
+            r"""\{filter_keys = \["image"\]\}\}\]', or name a wrapper""",
         ),
         (
             s.Dict(image=IMAGE, seen=s.Sequence(s.Discrete(2))),
@@ -68,10 +70,10 @@ class Talking(gym.Env[Any, Any]):
 def test_the_way_out_of_a_text_works() -> None:
     with pytest.raises(SpaceLayoutError) as refused:
         observation_columns(Talking.observation_space)
-    setting = str(refused.value).partition("env.wrappers=")[2].partition(", or name")[0]
-    import tomllib
-
-    table = tomllib.loads(f"wrappers = {setting}\nid = '{__name__}:Talking'")
+    setting = str(refused.value).partition("leave it out by ")[2].partition(", or name")[0]
+    [unquoted] = shlex.split(setting)  # as a shell passes it on
+    wrappers = unquoted.removeprefix("env.wrappers=")
+    table = tomllib.loads(f"wrappers = {wrappers}\nid = '{__name__}:Talking'")
     made = make_env(EnvConfig.model_validate(table))
     assert [leaf.name for leaf in observation_columns(made.observation_space)] == ["obs/image"]
 

@@ -25,7 +25,7 @@ def test_inserting_never_waits_before_the_warm_up_is_over() -> None:
 def test_inserting_waits_where_the_learner_is_behind() -> None:
     assert LIMITER.insert_wait_reason(150, 0) == ""  # 600 to draw, 400 + 200 allowed
     assert LIMITER.insert_wait_reason(160, 0) == (
-        "actors wait for the learner: it has 40 samples to draw, 4 per sample inserted"
+        "actors wait: the learner must draw 40 more samples (replay ratio: 4 drawn per sample)"
     )
     assert LIMITER.insert_wait_reason(160, 40) == ""
 
@@ -33,7 +33,7 @@ def test_inserting_waits_where_the_learner_is_behind() -> None:
 def test_drawing_waits_where_the_actors_are_behind() -> None:
     assert LIMITER.sample_wait_reason(100, 168) == ""  # 400 - 168 - 32 = 200 = 400 - 200
     assert LIMITER.sample_wait_reason(100, 172) == (
-        "learner waits: 1 samples are still to be inserted, for 4 drawn per sample inserted"
+        "learner waits: 1 more samples must be inserted (replay ratio: 4 drawn per sample)"
     )
     assert LIMITER.sample_wait_reason(101, 172) == ""
 

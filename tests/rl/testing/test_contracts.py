@@ -250,3 +250,16 @@ def test_a_policy_that_cannot_act_on_fewer_rows_and_then_on_all_fails(kind: str)
 
     with pytest.raises((AssertionError, ValueError)):
         Contract().test_rows_that_are_left_out_come_back()
+
+
+def test_a_contract_takes_one_thread_and_gives_the_others_back() -> None:
+    """Two threads of torch on busy cores make a quick test take minutes."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        TestLinearQ.setup_class()
+        assert torch.get_num_threads() == 1
+        TestLinearQ.teardown_class()
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

@@ -3,12 +3,15 @@
 import json
 import runpy
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import fastjsonschema
 import pytest
+from pydantic import BaseModel
 
+import vedette
 from vedette_rl.agents.registry import BUILT_IN
 from vedette_services.config import RunConfig, load_config, publish_config, read_config
 from vedette_services.config.presets import preset_names
@@ -59,12 +62,38 @@ def test_every_key_has_a_docstring() -> None:
             assert all(field.description for field in part.model_fields.values()), part
 
 
-def test_the_reference_is_what_the_classes_say() -> None:
-    reference_page = runpy.run_path(str(ROOT / "scripts" / "configuration_page.py"))[
-        "reference_page"
-    ]
-    written = (ROOT / "docs" / "reference" / "configuration.md").read_text("utf-8")
-    assert written == reference_page(), "run scripts/docs"
+def descriptions(schema: Any) -> Iterator[str]:
+    """Yield every description in a schema."""
+    for name, value in schema.items() if isinstance(schema, dict) else enumerate(schema):
+        if name == "description" and isinstance(value, str):
+            yield value
+        elif isinstance(value, dict | list):
+            yield from descriptions(value)
+
+
+def test_a_description_names_the_thing_and_not_only_what_it_is_of() -> None:
+    fragments = ("of ", "between ", "its ", "the same ", "likewise", "which one")
+    assert [text for text in descriptions(config_schema()) if text.startswith(fragments)] == []
+
+
+PAGES = runpy.run_path(str(ROOT / "scripts" / "configuration_page.py"))
+
+
+@pytest.mark.parametrize("name", ["configuration", "settings"])
+def test_the_reference_is_what_the_classes_say(name: str) -> None:
+    page = PAGES["reference_page" if name == "configuration" else "python_page"]()
+    written = (ROOT / "docs" / "reference" / f"{name}.md").read_text("utf-8")
+    assert written == page, "run scripts/docs"
+
+
+def test_every_class_of_settings_is_on_the_page_of_python() -> None:
+    kinds = {name for name in vedette.__all__ if issubclass(_kind(name), BaseModel)}
+    assert set(PAGES["_CLASSES"]) == kinds - {"RunConfig", "AgentConfig"}
+
+
+def _kind(name: str) -> type:
+    found = getattr(vedette, name)
+    return found if isinstance(found, type) else object
 
 
 def test_a_published_configuration_names_its_schema_and_its_preset(tmp_path: Path) -> None:

@@ -114,19 +114,19 @@ def test_a_preset_names_all_that_the_fleet_would_decide() -> None:
 
 def test_what_was_chosen_is_said_in_a_line_and_shown_with_its_keys() -> None:
     found = loaded()
-    (line,) = [line for line in found.decided if line.startswith("defaults for")]
+    (line,) = [line for line in found.decided if line.startswith("chosen for")]
     assert line == (
-        "defaults for 16 environments: linear exploration, batches of 16 transitions; counted in "
+        "chosen for 16 environments: linear exploration, batches of 16 transitions; in "
         "environment steps: a target network every 500, epsilon falls over 10,000, an optimization "
         "step every 2, a model every 16, an evaluation every 5,000"
     )
     assert "  actors.n_buffer = 16: batches of 16 transitions" in found.comment
     assert "  learner.sync_interval = 8: a model every 16 environment steps" in found.comment
-    assert loaded(*fleet(1, 1)).decided[0].startswith("defaults for 1 environment: linear ")
-    (line,) = [line for line in loaded(*fleet(8, 8)).decided if line.startswith("defaults for")]
-    assert line.startswith("defaults for 64 environments: ladder exploration, batches of 64 ")
+    assert loaded(*fleet(1, 1)).decided[0].startswith("chosen for 1 environment: linear ")
+    (line,) = [line for line in loaded(*fleet(8, 8)).decided if line.startswith("chosen for")]
+    assert line.startswith("chosen for 64 environments: ladder exploration, batches of 64 ")
     by_hand = loaded("agent.exploration.kind=linear", "actors.n_buffer=16").decided
-    assert any("16 environments: counted in environment steps" in line for line in by_hand)
+    assert any("16 environments: in environment steps" in line for line in by_hand)
 
 
 def test_a_configuration_made_in_python_has_the_rest_chosen() -> None:

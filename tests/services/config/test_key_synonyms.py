@@ -1,11 +1,13 @@
 """A wrong key is answered with the one that is meant."""
 
+import shlex
 from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 
 from vedette_rl.settings.part import SettingsPart
+from vedette_rl.settings.words_of_others import INSTEAD
 from vedette_services.config import load_config
 from vedette_services.config.run_config import RunConfig, every_key
 from vedette_services.errors import ConfigError, ManySettingsError
@@ -50,8 +52,55 @@ def test_an_option_of_a_command_is_said_to_be_one() -> None:
 
 
 def test_a_key_of_another_agent_is_said_to_be_one() -> None:
-    assert refusal("agent.n_critics=3").endswith("agents that have n_critics: sac, td3")
-    assert refusal("agent.ent_coef=3").endswith("agents that have alpha: sac")
+    assert refusal("agent.n_critics=3").endswith("agents that have agent.n_critics: sac, td3")
+    assert refusal("agent.ent_coef=3").endswith("agents that have agent.alpha: sac")
+    assert refusal("ent_coef=3").endswith("agents that have agent.alpha: sac")
+
+
+@pytest.mark.parametrize(
+    "typed", ["stop.max_episodes", "max_episodes", "n_episodes", "stop.episodes", "stop.n_episodes"]
+)
+def test_a_number_of_episodes_is_answered_with_what_ends_a_run(typed: str) -> None:
+    assert refusal(f"{typed}=3") == (
+        f"{typed}: unknown key; a run ends by stop.max_env_steps, stop.max_seconds or "
+        "stop.target_return"
+    )
+
+
+def test_words_of_on_policy_agents_are_said_to_be_such() -> None:
+    assert refusal("agent.clip_range=0.2").endswith(
+        "it belongs to on-policy agents, which are not supported"
+    )
+
+
+def test_no_word_has_both_a_key_and_a_sentence() -> None:
+    assert not set(INSTEAD) & {*every_key().synonyms, *every_key().keys}
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("agent.seed", "seed"), ("agent.device", "learner.device")]
+)
+def test_a_key_in_the_wrong_part_is_answered_with_the_right_one(typed: str, meant: str) -> None:
+    assert refusal(f"{typed}=1") == f"{typed}: unknown key; did you mean {meant}?"
+
+
+@pytest.mark.parametrize(
+    ("typed", "hint"),
+    [
+        ("env.wrappers=[a.b:C]", """'env.wrappers=["a.b:C"]'"""),
+        ("learner.recorders=csv", """'learner.recorders=["csv"]'"""),
+        ("agent.hidden_sizes=64,64", "'agent.hidden_sizes=[64, 64]'"),
+        ("replay.sources=[demos.npz]", "set replay.sources.NAME.data"),
+    ],
+)
+def test_a_list_that_a_shell_has_taken_the_quotes_from_is_shown_quoted(
+    typed: str, hint: str
+) -> None:
+    said = refusal(typed)
+    assert said.endswith(hint)
+    if hint.startswith("'"):
+        [setting] = shlex.split(hint)
+        load_config(settings=[setting], environment={})
 
 
 def test_all_that_is_wrong_is_said_at_once() -> None:

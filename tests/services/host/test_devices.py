@@ -38,7 +38,7 @@ def test_a_gpu_must_be_one_that_the_driver_shows(name: str, gpus: int | None, wh
 
 def test_mps_is_only_where_apple_makes_it() -> None:
     assert missing_device("mps", platform="darwin") == ""
-    assert missing_device("mps", platform="linux") == "mps is of Apple's machines only"
+    assert missing_device("mps", platform="linux") == "mps exists only on Apple's machines"
 
 
 def test_a_torch_without_cuda_has_no_gpu_whatever_the_host_has(

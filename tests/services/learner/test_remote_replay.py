@@ -236,7 +236,7 @@ def test_the_limiter_counts_rows_of_batches_of_any_size(tmp_path: Path) -> None:
         assert drawn == 40  # as far as 2 x 0 rows since the warm-up + 50 reaches
         RingOnly.latest.insert(10)
         replay.sample(20, timeout_s=0.0)
-        with pytest.raises(ReplayWaitError, match="still to be inserted"):
+        with pytest.raises(ReplayWaitError, match="must be inserted"):
             replay.sample(20, timeout_s=0.0)
         with pytest.raises(Exception, match=r"replay\.error_buffer is 50, and batches of 128"):
             replay.sample(128)
@@ -354,7 +354,7 @@ def test_the_first_batches_are_of_sources_alone_and_the_limiter_does_not_count_t
             replay.sample(timeout_s=0.0)
         RingOnly.latest.insert(100)
         replay.sample(timeout_s=0.0)
-        with pytest.raises(ReplayWaitError, match="still to be inserted"):
+        with pytest.raises(ReplayWaitError, match="must be inserted"):
             replay.sample(timeout_s=0.0)
         assert replay.batches == 8
 

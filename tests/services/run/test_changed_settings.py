@@ -204,7 +204,7 @@ def test_weights_of_another_run_are_for_a_run_without_a_checkpoint(tmp_path: Pat
     run = make_run(tmp_path / "run", config_of())
     said = refusal(again(run.root, given), run.root)
     assert said == (
-        f"learner.init_from (--init-from): {run.root} has a checkpoint, and goes on with its own "
+        f"learner.init_from (--init-from): {run.root} has a checkpoint, and resumes with its own "
         "weights; choose another --out, or start over with --fresh --force"
     )
     lines_of_start(again(run.root, given), run.root, fresh=True, force=True)

@@ -134,7 +134,7 @@ def test_fresh_needs_no_force_where_there_is_no_run(tmp_path: Path) -> None:
 
 
 def test_force_alone_is_a_mistake(tmp_path: Path) -> None:
-    assert "it goes with --fresh" in refusal(config_of(), tmp_path, force=True)
+    assert "it needs --fresh" in refusal(config_of(), tmp_path, force=True)
 
 
 def test_what_is_erased_is_the_run_and_its_own_replay_wherever_it_lies(tmp_path: Path) -> None:
@@ -350,10 +350,10 @@ def test_a_start_goes_on_from_the_newest_checkpoint_that_is_whole(tmp_path: Path
     run = make_run(tmp_path, config_of())
     newest = run.checkpoints / "2000"
     write_state(newest, {"x": np.zeros(1)}, {})
-    assert "goes on from optimization step 2,000" in line_of_start(tmp_path)
+    assert "at optimization step 2,000" in line_of_start(tmp_path)
     os.truncate(newest / STATE_FILE, 100)
     *_, line, skipped = lines_of_start(config_of(), tmp_path)
-    assert line.startswith("goes on from optimization step 1,234 of the run in ")
+    assert line.startswith(f"resuming {tmp_path} at optimization step 1,234")
     assert skipped.startswith("checkpoint 2,000 is skipped: it is torn or foreign (")
 
 
@@ -361,7 +361,7 @@ def test_a_start_says_that_it_takes_the_newest_weights_and_not_the_best(tmp_path
     run = make_run(tmp_path, config_of())
     write_state(run.best, {"model": {}}, {"return_mean": 480.0, "version": 900})
     said = line_of_start(tmp_path)
-    assert said.startswith("goes on from optimization step 1,234 of the run in ")
+    assert said.startswith(f"resuming {tmp_path} at optimization step 1,234")
     assert said.endswith(", the newest weights (the best model, version 900, stays in best/)")
 
 
@@ -369,7 +369,27 @@ def test_a_start_says_that_its_replay_is_empty(tmp_path: Path) -> None:
     run = make_run(tmp_path, config_of())
     shutil.rmtree(run.replay)
     said = line_of_start(tmp_path)
-    assert said.endswith(f"1,234 of the run in {tmp_path}, with an empty replay")
+    assert said.endswith("at optimization step 1,234, with an empty replay")
+
+
+@pytest.mark.parametrize(
+    ("begun", "has_replay", "left"),
+    [(None, False, 900), (1000, False, 400), (1000, True, None), (None, False, None)],
+)
+def test_a_start_whose_steps_end_before_its_warm_up_says_so(
+    tmp_path: Path, begun: int | None, has_replay: bool, left: int | None
+) -> None:
+    """A run in one process keeps no replay: it warms up at each start."""
+    steps = (begun or 0) + (left or 1500 * (begun is None) + 400 * has_replay)
+    config = config_of(f"stop.max_env_steps={steps}", "learner.warmup_period=1000")
+    if begun is not None:
+        run = make_run(tmp_path, config_of())
+        run.summary_file.write_text(json.dumps({"env_steps": begun}))
+        if not has_replay:
+            shutil.rmtree(run.replay)
+    said = [line for line in lines_of_start(config, tmp_path) if "nothing will be learned" in line]
+    assert len(said) == (left is not None)
+    assert all(f" leaves {left} environment steps" in line for line in said)
 
 
 @pytest.mark.parametrize("part", ["checkpoints", "replay", "live", "log"])
@@ -534,8 +554,8 @@ def test_a_start_says_first_that_nothing_ends_the_episodes_of_training(tmp_path:
     gym.register("ResumeEndless-v0", entry_point="gymnasium.envs.classic_control:PendulumEnv")
     *_, line = lines_of_start(config_of(env="ResumeEndless-v0", agent="sac"), tmp_path)
     assert line.startswith(
-        "ResumeEndless-v0 names no time limit: training episodes end only when the environment "
-        "ends them, evaluations cut theirs at 1,000 steps (env.max_episode_steps bounds both, "
+        "ResumeEndless-v0 has no time limit: episodes of evaluations are cut at 1,000 steps, those "
+        "of training are not; env.max_episode_steps limits both, "
     )
 
 
@@ -562,12 +582,13 @@ def test_a_start_says_where_it_goes_on(tmp_path: Path) -> None:
     assert len(lines_of_start(config, tmp_path)) == 1  # what the replay needs
     run = make_run(tmp_path, config)
     assert lines_of_start(config, tmp_path)[1:] == (
-        f"goes on from optimization step 1,234 of the run in {tmp_path}",
+        f"resuming {tmp_path} at optimization step 1,234",
     )
     assert len(lines_of_start(config, tmp_path, fresh=True, force=True)) == 1
     shutil.rmtree(run.checkpoints)
     assert lines_of_start(config, tmp_path)[1:] == (
-        f"no checkpoint in {tmp_path}: learns from the beginning, on the samples that are there",
+        f"no checkpoint in {tmp_path}: learning starts from the beginning, on the samples that are "
+        "there",
     )
 
 
@@ -598,15 +619,15 @@ def test_a_damaged_configuration_of_a_run_is_refused_with_its_place_and_the_fix(
         assert not re.search("delete|erase|--fresh", said)
     file.rename(tmp_path / "damaged.toml")
     *_, goes_on, alone = lines_of_start(config_of(), tmp_path)
-    assert "goes on from optimization step 1,234" in goes_on
-    assert alone == f"{file}: no such file; goes on with the settings of this command alone"
+    assert "at optimization step 1,234" in goes_on
+    assert alone == f"{file}: no such file; resuming with the settings of this command alone"
 
 
 def test_a_checkpoint_of_other_spaces_is_refused_with_what_changed(tmp_path: Path) -> None:
     run = make_run(tmp_path, config_of())
     spaces = describe_spaces(probe_environment(config_of().env))
     write_state(run.checkpoints / "2000", {"x": np.zeros(1)}, {"spaces": spaces})
-    assert line_of_start(tmp_path).startswith("goes on from optimization step 2,000")
+    assert line_of_start(tmp_path).endswith("at optimization step 2,000")
     write_state(
         run.checkpoints / "3000",
         {"x": np.zeros(1)},

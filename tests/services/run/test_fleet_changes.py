@@ -39,7 +39,7 @@ def told(*looks: list[ManagerStatus]) -> list[tuple[str, str]]:
 def test_a_manager_comes_and_leaves() -> None:
     assert told([manager()], [manager()], [manager(state="draining")], [manager(state="gone")]) == [
         ("joined", "alpha on gpu-1, 2 actors"),
-        ("left", "alpha in good order"),
+        ("left", "alpha normally"),
     ]
 
 

@@ -76,8 +76,8 @@ def test_where_no_summary_could_be_written_the_boards_tell(tmp_path: Path) -> No
     assert (last.opt_steps, last.exit_reason) == (100, "interrupted")
     checkpoint(tmp_path, 40)
     assert describe_unsaved(tmp_path, last) == (
-        "its checkpoint is not written (full); a resume begins at optimization step 40, not 100; "
-        "summary.json is older than the end, or missing"
+        "the final checkpoint is not written (full); a resume begins at optimization step "
+        "40, not 100; summary.json is outdated or missing"
     )
 
 
@@ -94,13 +94,13 @@ def test_an_end_is_saved_where_checkpoint_and_summary_are_its_own(tmp_path: Path
     assert "resume begins at optimization step 0, not 100" in describe_unsaved(tmp_path, ENDED)
     checkpoint(tmp_path, 99)
     assert describe_unsaved(tmp_path, ENDED).startswith(
-        "its checkpoint is not written; a resume begins"
+        "the final checkpoint is not written; a resume begins"
     )
     checkpoint(tmp_path, 100)
     assert describe_unsaved(tmp_path, ENDED) == ""
     assert describe_resume_point(tmp_path) == "a resume begins at optimization step 100"
     summary(tmp_path, HEARD)
-    assert describe_unsaved(tmp_path, ENDED) == "summary.json is older than the end, or missing"
+    assert describe_unsaved(tmp_path, ENDED) == "summary.json is outdated or missing"
 
 
 @pytest.mark.parametrize(

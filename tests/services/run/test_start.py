@@ -17,8 +17,8 @@ from vedette_services.run.start_plan import StartPlan
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
-        ({"force": True}, "--force: it goes with --fresh"),
-        ({"force": True, "new_replay": True}, "--force: it goes with --fresh"),
+        ({"force": True}, "--force: it needs --fresh"),
+        ({"force": True, "new_replay": True}, "--force: it needs --fresh"),
         ({"fresh": True, "new_replay": True}, "--new-replay: it keeps the checkpoints"),
         ({"in_process": True, "custom_loop": True}, "a loop of your own has no --in-process"),
     ],

@@ -76,7 +76,7 @@ def test_rejected_samples_that_came_after_the_end_are_said_to() -> None:
 
 def test_a_line_says_who_waits_for_what() -> None:
     assert status_text.status_line(replace(STATUS, waits="learner waits: 3 of 1,000")).endswith(
-        "waits: learner waits: 3 of 1,000"
+        " | learner waits: 3 of 1,000"
     )
     limited = made({**SAID, "waits": None, "limiter": {"reason": "actors wait"}})
     assert status_text.wait_reason(limited) == "actors wait"
@@ -217,7 +217,7 @@ def test_the_last_checkpoint_has_a_row_and_one_that_fails_is_in_the_line() -> No
     assert dict(status_text.status_rows(saved))["saved"] == (
         "1,200 optimization steps, 0:01:30 ago"
     )
-    assert status_text.status_line(saved).endswith(f"waits: {why}")
+    assert status_text.status_line(saved).endswith(f" | {why}")
 
 
 def test_a_drawn_view_shows_that_a_checkpoint_fails() -> None:
@@ -234,3 +234,10 @@ def test_what_is_being_confirmed_is_said_until_the_end() -> None:
     assert said in dict(status_text.status_rows(running))["returns"]
     ended = replace(running, exit_reason="target_return")
     assert said not in dict(status_text.status_rows(ended))["returns"]
+
+
+def test_commands_that_are_there_to_be_copied_have_their_path_in_quotes() -> None:
+    lines = status_text.summary_lines(STATUS, "runs/été 1")
+    assert lines[-1].endswith("vedette eval 'runs/été 1'   or   vedette report 'runs/été 1'")
+    assert "  run      runs/été 1" in lines
+    assert status_text.summary_lines(STATUS, "runs/a")[-1].endswith("vedette report runs/a")

@@ -39,7 +39,7 @@ class DqnConfig(NetworkConfig):
     n_step: Annotated[int, Field(ge=1, le=255), IN_SAMPLES] = 3
     """steps a transition spans before it bootstraps (3: Ape-X and Rainbow; 1: one-step TD)."""
     learning_rate: LearningRate = 6.3e-4
-    """of Adam (2.5e-4 in Mnih et al. 2015, there of RMSProp)."""
+    """Adam's learning rate (Mnih et al. 2015: 2.5e-4 with RMSProp)."""
     adam_eps: Annotated[PositiveFloat, LEARNER_ONLY] = 1e-8
     """Adam's epsilon (1.5e-4 in Rainbow, Hessel et al. 2018; 1e-8: Adam's own)."""
     loss: Annotated[Literal["huber", "mse"], LEARNER_ONLY] = "huber"

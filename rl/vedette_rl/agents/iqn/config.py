@@ -37,7 +37,7 @@ class IqnConfig(NetworkConfig):
     n_step: Annotated[int, Field(ge=1, le=255), IN_SAMPLES] = 3
     """steps a transition spans before it bootstraps (1: the paper's; 3: Rainbow)."""
     learning_rate: LearningRate = 6.3e-4
-    """of Adam (5e-5: the paper's, as QR-DQN, Dabney et al. 2017, section 5)."""
+    """Adam's learning rate (5e-5: the paper's, as QR-DQN, Dabney et al. 2017, section 5)."""
     adam_eps: Annotated[PositiveFloat, LEARNER_ONLY] = 1e-8
     """Adam's epsilon (0.01 / 32: the paper's, as QR-DQN; 1e-8: Adam's own)."""
     n_quantiles: Annotated[Quantiles, LEARNER_ONLY] = 8

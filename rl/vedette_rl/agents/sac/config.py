@@ -34,21 +34,21 @@ class SacConfig(ActorCriticConfig):
     name: Literal["sac"] = "sac"
     """the registry's name of the agent, or ``module:Name``."""
     learning_rate: LearningRate = 1e-3
-    """of Adam, for the policy and the critics (1e-3: CrossQ). 3e-4, the paper's, where it is not
-    set and the critics are others than ``batch_norm``."""
+    """Adam's learning rate, for the policy and the critics (1e-3: CrossQ). 3e-4, the paper's, where
+    it is not set and the critics are others than ``batch_norm``."""
     normalize_observations: Annotated[bool, IN_WEIGHTS] = True
     """scale each number of the observation by its running mean and deviation (SimBa,
     arXiv:2410.09754; false in the paper)."""
     critic_architecture: Annotated[CriticArchitecture, IN_WEIGHTS] = "batch_norm"
-    """of each critic: ``batch_norm`` normalises each layer's input over the batch and does without
-    target critics (CrossQ), ``layer_norm`` (DroQ, arXiv:2110.02034, without its dropout),
+    """each critic's network: ``batch_norm`` normalises each layer's input over the batch and does
+    without target critics (CrossQ), ``layer_norm`` (DroQ, arXiv:2110.02034, without its dropout),
     ``residual`` (SimBa, arXiv:2410.09754), or the paper's ``mlp``."""
     policy_delay: PositiveInt = 3
     """optimization steps of the critics to one of the policy (3: CrossQ). 1, the paper's, where it
     is not set and the critics are others than ``batch_norm``."""
     alpha_learning_rate: Annotated[LearningRate, LEARNER_ONLY] = 1e-3
-    """of Adam, for log alpha (1e-3: CrossQ). 3e-4, the paper's, where it is not set and the critics
-    are others than ``batch_norm``."""
+    """Adam's learning rate, for log alpha (1e-3: CrossQ). 3e-4, the paper's, where it is not set
+    and the critics are others than ``batch_norm``."""
     alpha: Annotated[Literal["auto"] | NonNegativeFloat, LEARNER_ONLY] = "auto"
     """the temperature: ``auto`` tunes it (section 5), a number fixes it."""
     initial_alpha: Annotated[PositiveFloat, LEARNER_ONLY] = 1.0

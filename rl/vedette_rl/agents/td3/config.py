@@ -31,6 +31,6 @@ class Td3Config(ActorCriticConfig):
     """standard deviation of the noise on actors' actions, of actions scaled to [-1, 1] (0.1:
     section 6.1)."""
     target_noise: Annotated[NonNegativeFloat, LEARNER_ONLY] = 0.2
-    """that of the noise on the target's action (0.2: section 6.1)."""
+    """standard deviation of the noise on the target's action (0.2: section 6.1)."""
     target_noise_clip: Annotated[NonNegativeFloat, LEARNER_ONLY] = 0.5
     """bound of that noise (0.5: section 6.1)."""

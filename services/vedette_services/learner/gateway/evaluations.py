@@ -517,7 +517,7 @@ class ActorEvaluations:
             self._log(
                 "warning",
                 "no manager that plays evaluations has a key that evaluation.trusted names: "
-                "what they report is shown, and decides nothing",
+                "what they report is shown only: it decides nothing",
             )
 
 

@@ -98,7 +98,7 @@ def test_the_budget_is_what_the_limiter_lets_in() -> None:
     assert made.budget(120, 20) == Budget(5)  # 20 samples to the edge, in batches of 4
     paused = made.budget(200, 20)
     assert paused.batches == 0
-    assert "wait for the learner" in paused.reason == made.reason
+    assert "learner must draw" in paused.reason == made.reason
 
 
 @given(st.data())

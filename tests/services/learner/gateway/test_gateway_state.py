@@ -302,7 +302,7 @@ def test_the_limiter_withholds_credit_and_says_why() -> None:
     assert limit >= 1
     ack = acks(state, 2.0, inserted=100)["m"]
     assert ack.limit == limit
-    assert "samples to draw" in ack.reason
+    assert "learner must draw" in ack.reason
 
 
 def test_credit_under_the_limiter_is_what_may_still_be_inserted() -> None:
