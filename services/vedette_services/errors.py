@@ -41,6 +41,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import sysconfig
 import traceback
 from collections.abc import Iterator, Sequence
@@ -52,6 +53,7 @@ from typing import TYPE_CHECKING
 from vedette_protocol.errors import ProtocolError
 from vedette_protocol.foreign_text import printable
 from vedette_rl.errors import RlError
+from vedette_rl.storage.write_errors import describe_write_error
 
 if TYPE_CHECKING:
     from vedette_services.status.status import Status
@@ -71,6 +73,7 @@ NO_ACTOR = "no actor can play here"
 _FILE_FIXES: dict[int | None, str] = {
     errno.ENOSPC: "make room there",
     errno.EDQUOT: "make room there, or have the quota raised",
+    errno.EFBIG: "raise the limit of a file's size (ulimit -f, systemd's LimitFSIZE)",
     errno.EISDIR: "put that folder away",
     errno.EROFS: "choose a place that can be written",
     errno.EACCES: "let this user read and write it",
@@ -604,7 +607,8 @@ def error_message(error: Exception | SystemExit) -> str:
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
         fix = _FILE_FIXES.get(error.errno, "")
-        return printable(f"{where}{error.strerror}" + (f"; {fix}" if fix else ""), None)
+        why = describe_write_error(error, Path(os.fsdecode(error.filename or ".")))
+        return printable(f"{where}{why}" + (f"; {fix}" if fix else ""), None)
     if is_self_explanatory(error):
         return printable(str(error), None)
     return foreign_error_message(error)

@@ -85,7 +85,7 @@ class ScriptedLearner:
 
     def _send_model(self, topic: bytes) -> None:
         if topic.startswith(b"m/"):
-            body = pack_model(1, self.model.arrays, self.run.model)
+            body = pack_model(self.model.version, self.model.arrays, self.run.model)
             schema = self.run.model.hash
             for chunk in split_into_chunks("run-1", self.run.epoch, schema, body):
                 self.models.send_multipart([topic, *encode(chunk)])
