@@ -40,6 +40,7 @@ class ScriptedLearner:
         self.kept = kept
         self.report: Report | None = None
         self.incarnations: set[int] = set()
+        self.former: set[int] = set()  # incarnations that may still send columns of before
         self.again = 0
         self.settings: dict[str, Any] = {}  # more of the run's payload
         self.asks: dict[str, Any] = {}  # more of each ack
@@ -98,6 +99,8 @@ class ScriptedLearner:
             self.report = message
             self.incarnations.add(message.incarnation)
         elif isinstance(message, Batch):
+            if message.incarnation in self.former:
+                return  # sent before the run was announced
             assert message.schema == self.run.schema.hash
             self.again += message.seq in self.kept
             batch = message.rows, bytes(message.payload)

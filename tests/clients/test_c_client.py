@@ -213,8 +213,10 @@ def test_a_start_with_other_columns_gets_batches_of_another_incarnation(
         )
         again = later_start(run, schema=wider.schema)
         learner = ScriptedLearner(port, again, model, {})
+        learner.former = first
         assert learner.until(
-            lambda: bool(learner.incarnations) and not learner.incarnations & first, limit=1000
+            lambda: learner.report is not None and learner.report.incarnation not in first,
+            limit=1000,
         )
         learner.kept.clear()
         assert learner.serve(10, limit=1000), "batches of the new columns, as `_receive` asserts"

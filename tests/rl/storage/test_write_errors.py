@@ -62,7 +62,7 @@ def test_a_disk_without_inodes_is_named_by_whoever_writes(tmp_path: Path) -> Non
         with pytest.raises(CheckpointError, match=r"no inode for another file \(df -i\)"):
             write_state(disk / "state", {}, {})
         with pytest.raises(ReplayBudgetError, match=r"df -i\) is free: remove files there"):
-            make_array(disk / "array", "uid", np.dtype("f4"), (10,))
+            make_array(disk / "array", "00" * 16, np.dtype("f4"), (10,))
     finally:
         subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
@@ -78,7 +78,7 @@ from vedette_services.errors import error_message
 place = Path(sys.argv[1])
 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY))
 try:
-    make_array(place / "array", "uid", np.dtype("f4"), (100_000,))
+    make_array(place / "array", "00" * 16, np.dtype("f4"), (100_000,))
 except RlError as error:
     print(error)
 recorder = JsonlRecorder(place / "records.jsonl")
