@@ -26,7 +26,7 @@ from vedette_rl.networks.adam import VectorAdam
 GLITCH_AT = 600
 REWARDS = (0.0, 1e6, 1e12, 1e19, 1e38)
 SETTINGS: dict[str, dict[str, Any]] = {
-    "sac": {"learning_rate": 1e-3, "temperature_learning_rate": 1e-3},
+    "sac": {"learning_rate": 1e-3, "alpha_learning_rate": 1e-3},
     "td3": {"learning_rate": 1e-3},
     "dqn": {},
 }
@@ -36,8 +36,8 @@ ENVIRONMENTS = {"sac": "Pendulum-v1", "td3": "Pendulum-v1", "dqn": "CartPole-v1"
 class Glitch(gym.Wrapper[Any, Any, Any, Any]):
     """An environment of which one step has another reward; 0: none has."""
 
-    def __init__(self, env: str, reward: float) -> None:
-        super().__init__(gym.make(env))
+    def __init__(self, env: Any, reward: float) -> None:
+        super().__init__(env)
         self._reward = reward
         self._steps = 0
 
@@ -98,7 +98,7 @@ def counted_steps(*, limited: bool) -> Iterator[Counted]:
 def play(
     agent: str, reward: float, opts: int, out: Path, *, limited: bool = True
 ) -> tuple[float | None, Counted]:
-    """Train, and return the mean return of ten episodes of the last model."""
+    """Train, and return the mean return of ten episodes of the last model, and what was counted."""
     with counted_steps(limited=limited) as found:
         result = vedette.train(
             preset="none",
@@ -106,8 +106,14 @@ def play(
             progress=False,
             out=out,
             env={
-                "id": "broken_samples:Glitch",
-                "kwargs": {"env": ENVIRONMENTS[agent], "reward": reward},
+                "id": ENVIRONMENTS[agent],
+                "wrappers": [
+                    {
+                        "name": "broken_samples:Glitch",
+                        "kwargs": {"reward": reward},
+                        "training_only": True,
+                    }
+                ],
             },
             agent={
                 "name": agent,
@@ -119,7 +125,7 @@ def play(
             actors={"count": 1, "envs_per_actor": 1, "n_buffer": 1},
             replay={"capacity": 10_000, "samples_per_insert": 64},
             learner={"warmup_period": 500, "eval_interval": opts, "recorders": []},
-            evaluation={"episodes": 10, "env": None} if False else {"episodes": 10},
+            evaluation={"episodes": 10},
             stop={"max_opts": opts},
         )
     return result.summary.eval.return_mean, found
