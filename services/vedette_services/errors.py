@@ -42,6 +42,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import sysconfig
 import traceback
 from collections.abc import Iterator, Sequence
@@ -81,6 +82,16 @@ _FILE_FIXES: dict[int | None, str] = {
     errno.EMFILE: "raise the limit of open files (ulimit -n, systemd's LimitNOFILE)",
     errno.ENFILE: "raise the host's limit of open files (fs.file-max)",
 }
+
+LIMIT_SIGNALS = {
+    number: limit
+    for name, limit in (
+        ("SIGXCPU", "the limit of processor time, ulimit -t"),
+        ("SIGXFSZ", "the limit of a file's size, ulimit -f"),
+    )
+    if (number := getattr(signal, name, None)) is not None  # Windows has neither
+}
+"""Signals by which the system ends a process that has met a limit, and what to raise."""
 
 _BIND_FIXES: dict[int | None, str] = {
     errno.EADDRNOTAVAIL: "--bind takes an address of this host, or 0.0.0.0 for all of them",
@@ -590,7 +601,10 @@ class DaemonFailedError(ServicesError):
 
 def describe_exit(status: int) -> str:
     """A process's exit status or signal in words, from `Popen.returncode`."""
-    return f"exit status {status}" if status >= 0 else f"signal {-status}"
+    if status >= 0:
+        return f"exit status {status}"
+    limit = LIMIT_SIGNALS.get(-status)
+    return f"signal {-status}" + (f" ({limit})" if limit else "")
 
 
 def is_self_explanatory(error: Exception | SystemExit) -> bool:

@@ -146,7 +146,5 @@ class Connection:
         return delay_s
 
     def _count_unheard(self) -> None:
-        if self._has_ack:
-            self.unheard = 0
-        elif self._has_message and self.connected:
-            self.unheard += 1
+        is_unheard = self.connected and self._has_message and not self._has_ack
+        self.unheard = self.unheard + 1 if is_unheard else 0

@@ -21,6 +21,7 @@ from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_services.config.loading import read_config
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import (
+    LIMIT_SIGNALS,
     ChildFailedError,
     ChildHungError,
     RunTakenOverError,
@@ -423,7 +424,7 @@ class Supervisor:
         no_memory = self._memory_kills.explain(code)
         cause = cause or no_memory
         saved = self._spec.run.newest_checkpoint() or 0
-        comes_again = code > 0 or bool(no_memory)
+        comes_again = code > 0 or bool(no_memory) or -code in LIMIT_SIGNALS
         recent = child.recent_restarts(now, saved, comes_again=comes_again)
         crashed_early = now - child.started < _STARTING_S and code > 0
         if crashed_early or len(recent) >= _RESTARTS:

@@ -107,6 +107,15 @@ def test_a_trainer_that_a_limit_of_memory_ends_is_not_started_again_for_ever(
     assert started == []
 
 
+def test_a_trainer_that_another_limit_ends_is_not_started_again_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (supervising, trainer), started = restarting(tmp_path, monkeypatch, "")
+    with pytest.raises(ChildFailedError, match=r"signal \d+ \(the limit of processor time, ulimit"):
+        supervising._restart(trainer, -signal.SIGXCPU)
+    assert started == []
+
+
 def test_a_trainer_that_somebody_kills_now_and_then_is_started_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
