@@ -85,12 +85,13 @@ def lacks_inodes(place: Path) -> bool:
     Args:
         place: a file or folder on it, which need not exist.
     """
-    if not hasattr(os, "statvfs"):  # Windows
+    statvfs = getattr(os, "statvfs", None)
+    if statvfs is None:  # Windows
         return False
     while not place.exists() and place != place.parent:
         place = place.parent
     try:
-        disk = os.statvfs(place)
+        disk = statvfs(place)
     except OSError:
         return False
     # Some file systems make inodes as they need them, and have none of a number.
