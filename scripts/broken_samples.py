@@ -1,6 +1,6 @@
 """Whole runs with one broken reward, and without: the tables of docs/decisions/broken-samples.md.
 
-    .venv/bin/python scripts/broken_samples.py [--opts 4500] [--out FOLDER]
+    .venv/bin/python scripts/broken_samples.py [--opts 2500] [--out FOLDER]
 
 Every run is one process in lock step, so the same machine prints the same numbers again. A step of
 an optimizer is counted as scaled or left out by what `vedette_rl.networks.adam` decides of it.
@@ -133,11 +133,11 @@ def play(
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--opts", type=int, default=4500, help="optimization steps of a run")
+    options.add_argument("--opts", type=int, default=2500, help="optimization steps of a run")
     options.add_argument("--out", type=Path, help="a folder for the runs; else they are removed")
     given = options.parse_args()
-    with tempfile.TemporaryDirectory() as place:
-        out = given.out or Path(place)
+    with tempfile.TemporaryDirectory() as temporary:
+        out = given.out or Path(temporary)
         print(f"{given.opts} optimization steps; return of 10 episodes; steps scaled, left out\n")
         print("| reward of the row | " + " | ".join(agent.upper() for agent in SETTINGS) + " |")
         print("|---|" + "---|" * len(SETTINGS))
@@ -154,8 +154,8 @@ def main() -> None:
         for reward in REWARDS[1:3]:
             cells = []
             for agent in SETTINGS:
-                place_of = out / f"{agent}-{reward:g}-unlimited"
-                mean, found = play(agent, reward, given.opts, place_of, limited=False)
+                place = out / f"{agent}-{reward:g}-no-limit"
+                mean, found = play(agent, reward, given.opts, place, limited=False)
                 cells.append(f"{mean:.0f}; {found.scaled}, {found.left_out}")
             print(f"| {reward:g}, no limit | " + " | ".join(cells) + " |", flush=True)
         print(f"\nlargest norm without the row, in typical ones: {', '.join(largest)}")
