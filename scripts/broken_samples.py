@@ -97,7 +97,7 @@ def counted_steps(*, limited: bool) -> Iterator[Counted]:
 
 def play(
     agent: str, reward: float, opts: int, out: Path, *, limited: bool = True
-) -> tuple[float | None, Counted]:
+) -> tuple[float, Counted]:
     """Train, and return the mean return of ten episodes of the last model, and what was counted."""
     with counted_steps(limited=limited) as found:
         result = vedette.train(
@@ -128,7 +128,9 @@ def play(
             evaluation={"episodes": 10},
             stop={"max_opts": opts},
         )
-    return result.summary.eval.return_mean, found
+    mean = result.summary.eval.return_mean
+    assert mean is not None, "the last model of a run is evaluated"
+    return mean, found
 
 
 def main() -> None:
