@@ -68,7 +68,7 @@ from vedette_services.errors import UsageError, raise_errors
 from vedette_services.learner.remote_replay import RemoteReplay
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import LearnerKeys
-from vedette_services.run.directory import default_out
+from vedette_services.run.directory import default_out, without_links
 from vedette_services.run.outcome import describe_already_done, read_summary
 from vedette_services.run.planning import plan_start
 from vedette_services.run.prepare import settings_to_resume
@@ -153,8 +153,10 @@ def train(
         loaded = _load(config, settings, saved, start, probe)
         run = Path(out) if out is not None else default_out(loaded.config)
         plan = plan_start(loaded.config, run, start, note=loaded.comment, probe=probe)
-    if not start.fresh and describe_already_done(run, plan.config.stop, new_best=plan.new_best):
-        return Result(read_summary(run), run)
+    if not start.fresh and describe_already_done(
+        plan.out, plan.config.stop, new_best=plan.new_best
+    ):
+        return Result(read_summary(plan.out), plan.out)
     view = _view(progress, plan)
     for line in (*loaded.decided, *plan.lines):
         view.print_line(line)
@@ -165,7 +167,7 @@ def train(
     else:
         summary = run_locally(plan, view=view)
     view.show(summary)
-    return Result(summary, run)
+    return Result(summary, plan.out)
 
 
 def _load(
@@ -231,7 +233,7 @@ def train_seeds(
     _refuse_import("train_seeds")
     if jobs is not None and (type(jobs) is not int or jobs < 1):
         raise ArgumentError(f"jobs={jobs!r}: a number of runs at a time, from 1 on, or None")
-    directory = Path(out)
+    directory = without_links(Path(out))
     table = configuration_table(settings, shared=True)
     fit: ActorPlace = "in process" if in_process else "here"
     start = Start.of(

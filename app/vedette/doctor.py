@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Literal
@@ -23,11 +24,11 @@ from typing import IO, TYPE_CHECKING, Literal
 import zmq
 
 from vedette_protocol import topics
-from vedette_protocol.codec import decode_control, decode_model
+from vedette_protocol.codec import decode_control, decode_model, encode_question
 from vedette_protocol.errors import ProtocolError
 from vedette_protocol.foreign_text import printable
 from vedette_protocol.limits import PROTOCOL_VERSION
-from vedette_protocol.messages import Run, Stop
+from vedette_protocol.messages import Refusal, Run, Stop
 from vedette_rl.errors import RlError
 from vedette_rl.storage.system import lock_file
 from vedette_services.errors import (
@@ -61,6 +62,7 @@ _GREETING_S = 1.5
 _ANSWER_S = 8.0
 _RUN_S = 5.0
 _MODEL_S = 15.0
+_ASK_AGAIN_S = 0.3
 _ASKS = 10
 _CLOCK_OFF_S = 2.0
 _OWNER_S = 6.0  # to see a learner's record move on another host
@@ -262,7 +264,9 @@ class Examination:
             else:
                 title = f"{run.agent.get('name')} on {run.env.get('id')}"
                 yield ok("run", f"{run.run_id}, epoch {run.epoch}: {title}")
-                yield self._model(context, address, me)
+            yield self._samples_arrive(context, address, me, status)
+            if run is not None:
+                yield self._model(context, address, me, run)
         except ProtocolError as error:
             yield refused("run", str(error), "install the learner's version of vedette here")
             return
@@ -284,7 +288,43 @@ class Examination:
                         return message
         return None
 
-    def _model(self, context: zmq.Context[zmq.Socket[bytes]], address: Address, me: str) -> Finding:
+    def _samples_arrive(
+        self, context: zmq.Context[zmq.Socket[bytes]], address: Address, me: str, status: Status
+    ) -> Finding:
+        """Check that what goes to the samples' port reaches the learner of the control port.
+
+        Each port alone may be well where a tunnel leads them to two learners.
+        """
+        check = "one learner"
+        to, of = address.port, address.port + 1
+        incarnation = secrets.randbits(63)
+        question = encode_question(me, incarnation)
+        _, own = sockets.manager_subscriptions(me)
+        deadline = time.monotonic() + _ANSWER_S
+        with (
+            sockets.control_sub(context, address, own, keys=self._keys) as control,
+            sockets.samples_push(context, address, self._keys) as samples,
+        ):
+            while time.monotonic() < deadline:
+                with suppress(zmq.Again):  # not connected yet
+                    sockets.send_now(samples, question)
+                # Asked again: it may have come before the subscription.
+                ask_again = min(deadline, time.monotonic() + _ASK_AGAIN_S)
+                while (left := ask_again - time.monotonic()) > 0:
+                    if not control.poll(int(left * 1000) + 1):
+                        continue
+                    answer = decode_control(control.recv_multipart()[1:])
+                    if isinstance(answer, Refusal) and answer.incarnation == incarnation:
+                        return ok(check, f"what is sent to {to} reaches the learner of {of}")
+        message = f"what is sent to {to} does not reach the learner of {of} within {_ANSWER_S:g} s"
+        if status.replay.disk_lag_s:
+            return warn(check, f"{message}: it waits for its disk", "ask again in a moment")
+        fix = f"let the three ports {to} to {to + 2} lead to one learner, with nothing held back"
+        return fail(check, f"{message}: a tunnel leads them to two, or holds what is sent", fix)
+
+    def _model(
+        self, context: zmq.Context[zmq.Socket[bytes]], address: Address, me: str, run: Run
+    ) -> Finding:
         """Receive the newest model as a manager does."""
         began = time.monotonic()
         _, own = sockets.manager_subscriptions(me)
@@ -295,6 +335,14 @@ class Examination:
                 if not models.poll(int(left * 1000) + 1):
                     continue
                 chunk = decode_model(models.recv_multipart()[1:])
+                if chunk.run_id != run.run_id:
+                    port = address.port
+                    return fail(
+                        "model",
+                        f"{port + 2} sends models of run {chunk.run_id}, and {port + 1} announces "
+                        f"run {run.run_id}: a tunnel leads them to two learners",
+                        f"let the three ports {port} to {port + 2} lead to one learner",
+                    )
                 received += len(chunk.payload)
                 if received >= chunk.total_bytes:
                     return _received(chunk.version, received, time.monotonic() - began)

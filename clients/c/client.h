@@ -16,6 +16,9 @@
 #define DRAIN_S 10.0
 #define REPORT_S 0.5
 #define REPORT_UNHEARD_S 1.5
+#ifndef FOLLOW_S
+#define FOLLOW_S 60.0 /* with a learner of an older epoch alone, before it is followed */
+#endif
 #define MODEL_WAIT_S 5.0 /* for the first model, before the subscription is made again */
 
 #define HEADER_MAX 4096
@@ -60,6 +63,8 @@ struct vedette {
     char error[512];
     bool over, leaving, stopping, gone; /* the run; closing; the thread is to end; the last report */
     run *run; /* the newest announced one */
+    run *older; /* an earlier start of it that was announced since, while nothing of a later one comes; or NULL */
+    double older_since;
     window window;
     uint64_t incarnation, epoch, learner, first_actor; /* of the last ack */
     bool known_learner, has_first_actor;

@@ -23,9 +23,9 @@ void vd_set_error(vedette *v, const char *format, ...) {
 
 /* Runs */
 
-/* An announcement that says nothing new: of an older start of the run, or the same again. */
-static bool is_known(const run *old, const run *r) {
-    return r->epoch < old->epoch || (r->epoch == old->epoch && r->learner == old->learner);
+static void forget_older(vedette *v) {
+    vd_free_run(v->older);
+    v->older = NULL;
 }
 
 static void begin_incarnation(vedette *v) {
@@ -50,24 +50,37 @@ static void adopt_announced(vedette *v, run *r) {
     if (!asks_same || !same_model) v->evaluation = (evaluation){0};
     if (!same_model) forget_models(v);
     vd_clear_assembly(&v->partial);
+    v->newest.known = false; /* where the run was put back, its models are older ones */
     vd_free_run(v->run);
     v->run = r;
     v->models_due = v->report_due = true;
     pthread_cond_broadcast(&v->changed);
 }
 
-static void on_run(vedette *v, const mp_value *header, frame body) {
+/* A learner of an older epoch: one that was replaced stops soon, one of a run that was put back goes on. */
+static void keep_older(vedette *v, run *r, double now) {
+    if (!v->older) v->older_since = now;
+    forget_older(v);
+    v->older = r;
+}
+
+static void on_run(vedette *v, const mp_value *header, frame body, double now) {
     mp_value payload;
     char why[200] = "";
     if (v->leaving || body.size > RUN_MAX || !mp_read_message(body.data, body.size, &payload)) return;
     run *r = vd_read_run(header, &payload, why, sizeof why);
-    bool same = r && v->run && !strcmp(r->id, v->run->id);
-    if (r && !(same && is_known(v->run, r))) {
-        adopt_announced(v, r);
+    if (!r) {
+        vd_set_error(v, "%s", why);
         return;
     }
-    if (!r) vd_set_error(v, "%s", why);
-    vd_free_run(r);
+    bool same = v->run && !strcmp(r->id, v->run->id);
+    if (same && r->epoch < v->run->epoch) {
+        keep_older(v, r, now);
+        return;
+    }
+    forget_older(v);
+    if (same && r->epoch == v->run->epoch && r->learner == v->run->learner) vd_free_run(r);
+    else adopt_announced(v, r);
 }
 
 /* Acks */
@@ -100,9 +113,23 @@ static bool read_ack(const mp_value *header, ack *a) {
     return a->extras.size <= EXTRAS_MAX && !(a->extras.size && a->extras.data[0] & 1);
 }
 
+/* Follow the learner of an older epoch, once it has long been the only one. */
+static void follow_older(vedette *v, const ack *a, double now) {
+    if (!v->older || strcmp(a->run, v->run->id)) return;
+    if (a->epoch >= v->run->epoch) forget_older(v);
+    else if (a->epoch == v->older->epoch && a->learner == v->older->learner && now - v->older_since >= FOLLOW_S) {
+        run *r = v->older;
+        v->older = NULL;
+        v->known_learner = false; /* its acks count, though they are of an older epoch */
+        v->resend = true;
+        adopt_announced(v, r);
+    }
+}
+
 static void on_ack(vedette *v, const mp_value *header, double now) {
     ack a;
     if (!read_ack(header, &a)) return;
+    follow_older(v, &a, now);
     bool ours = v->run && !strcmp(a.run, v->run->id);
     bool announced = ours && (a.epoch < v->run->epoch || (a.epoch == v->run->epoch && a.learner == v->run->learner));
     if (announced) v->unannounced_since = -1;
@@ -162,7 +189,7 @@ void vd_on_control(vedette *v, const frame *frames, unsigned count, double now) 
         return;
     }
     v->remake_at = now + SILENCE_S;
-    if (mp_is(&kind, "run") && count == 3) on_run(v, &header, frames[2]);
+    if (mp_is(&kind, "run") && count == 3) on_run(v, &header, frames[2], now);
     else if (mp_is(&kind, "ack") && count == 2) on_ack(v, &header, now);
     else if (mp_is(&kind, "stop") && count == 2) on_stop(v, &header, now);
     else if (mp_is(&kind, "refusal") && count == 2) on_refusal(v, &header);

@@ -107,6 +107,7 @@ void vd_free_client(vedette *v) {
     if (v->window.held) vd_window_clear(&v->window);
     vd_clear_assembly(&v->partial);
     vd_free_run(v->run);
+    vd_free_run(v->older);
     vd_free_run(v->plays);
     free(v->envs);
     free(v->window.held);

@@ -17,6 +17,7 @@ from vedette_protocol.limits import (
     HEADER_MAX_BYTES,
     PAYLOAD_MAX_BYTES,
     PROTOCOL_VERSION,
+    QUESTION_VERSION,
     ROWS_MAX,
     U64_MAX,
 )
@@ -28,7 +29,7 @@ from vedette_protocol.messages import (
     ModelChunk,
     UpMessage,
 )
-from vedette_protocol.packing import unpack_header
+from vedette_protocol.packing import pack, unpack_header
 from vedette_protocol.topics import is_id
 from vedette_protocol.wire import CODECS, Channel, codec_of
 
@@ -45,6 +46,19 @@ def encode(message: Message) -> list[Buffer]:
     return (
         encode_batch(message) if type(message) is Batch else CODECS[type(message)].encode(message)
     )
+
+
+def encode_question(manager: str, incarnation: int) -> list[Buffer]:
+    """Encode a message to the samples' port whose only answer is a refusal, code `version`, on the
+    topic of `manager`. By it a host finds out if that port and the control port are one learner's;
+    no manager is counted for it."""
+    header = {
+        "v": QUESTION_VERSION,
+        "k": "report",
+        "manager": manager,
+        "incarnation": incarnation,
+    }
+    return [pack(header), b""]
 
 
 def decode_up(frames: Sequence[Buffer]) -> UpMessage:

@@ -3,6 +3,8 @@
 from typing import Final
 
 PROTOCOL_VERSION: Final = 2
+QUESTION_VERSION: Final = 0
+"""No version of the protocol: a message on the samples' port that only asks who refuses it."""
 
 HEADER_MAX_BYTES: Final = 4096
 """Size of a header frame. Parsing takes time, so a peer must not choose it freely."""

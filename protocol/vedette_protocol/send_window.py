@@ -270,6 +270,11 @@ class Window:
             self.resend_all()
         return self.settled - before
 
+    def follow_older(self) -> None:
+        """Let acks of an older epoch count: the run was put back, and its learner is followed."""
+        self._learner = None
+        self.resend_all()
+
     def resend_all(self) -> int:
         """Send everything unsettled again, after a new connection. Return the number of batches."""
         return self._send_again(list(self._sent_at))

@@ -275,8 +275,8 @@ class HindsightError(RlError):
 class RecordingError(RlError):
     """A record cannot be written."""
 
-    def __init__(self, path: Path, cause: OSError) -> None:
-        super().__init__(f"cannot record to {path}: {cause.strerror or cause}")
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(f"cannot record to {path}: {why}")
         self.path = path
 
 

@@ -41,6 +41,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import signal
 import sysconfig
 import traceback
 from collections.abc import Iterator, Sequence
@@ -52,6 +54,7 @@ from typing import TYPE_CHECKING
 from vedette_protocol.errors import ProtocolError
 from vedette_protocol.foreign_text import printable
 from vedette_rl.errors import RlError
+from vedette_rl.storage.write_errors import describe_write_error
 
 if TYPE_CHECKING:
     from vedette_services.status.status import Status
@@ -71,6 +74,7 @@ NO_ACTOR = "no actor can play here"
 _FILE_FIXES: dict[int | None, str] = {
     errno.ENOSPC: "make room there",
     errno.EDQUOT: "make room there, or have the quota raised",
+    errno.EFBIG: "raise the limit of a file's size (ulimit -f, systemd's LimitFSIZE)",
     errno.EISDIR: "put that folder away",
     errno.EROFS: "choose a place that can be written",
     errno.EACCES: "let this user read and write it",
@@ -78,6 +82,16 @@ _FILE_FIXES: dict[int | None, str] = {
     errno.EMFILE: "raise the limit of open files (ulimit -n, systemd's LimitNOFILE)",
     errno.ENFILE: "raise the host's limit of open files (fs.file-max)",
 }
+
+LIMIT_SIGNALS = {
+    number: limit
+    for name, limit in (
+        ("SIGXCPU", "the limit of processor time, ulimit -t"),
+        ("SIGXFSZ", "the limit of a file's size, ulimit -f"),
+    )
+    if (number := getattr(signal, name, None)) is not None  # Windows has neither
+}
+"""Signals by which the system ends a process that has met a limit, and what to raise."""
 
 _BIND_FIXES: dict[int | None, str] = {
     errno.EADDRNOTAVAIL: "--bind takes an address of this host, or 0.0.0.0 for all of them",
@@ -589,7 +603,10 @@ class DaemonFailedError(ServicesError):
 
 def describe_exit(status: int) -> str:
     """A process's exit status or signal in words, from `Popen.returncode`."""
-    return f"exit status {status}" if status >= 0 else f"signal {-status}"
+    if status >= 0:
+        return f"exit status {status}"
+    limit = LIMIT_SIGNALS.get(-status)
+    return f"signal {-status}" + (f" ({limit})" if limit else "")
 
 
 def is_self_explanatory(error: Exception | SystemExit) -> bool:
@@ -606,7 +623,8 @@ def error_message(error: Exception | SystemExit) -> str:
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
         fix = _FILE_FIXES.get(error.errno, "")
-        return printable(f"{where}{error.strerror}" + (f"; {fix}" if fix else ""), None)
+        why = describe_write_error(error, Path(os.fsdecode(error.filename or ".")))
+        return printable(f"{where}{why}" + (f"; {fix}" if fix else ""), None)
     if is_self_explanatory(error):
         return printable(str(error), None)
     return foreign_error_message(error)

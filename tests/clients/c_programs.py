@@ -11,7 +11,16 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 CLIENT = ROOT / "clients" / "c"
-FLAGS = ["-DSTANDALONE", "-DNO_WINDOW", "-Wall", "-Wextra", "-Werror", "-O1", "-g"]
+FLAGS = [
+    "-DSTANDALONE",
+    "-DNO_WINDOW",
+    "-DFOLLOW_S=2.0",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-O1",
+    "-g",
+]
 C = ["-std=c11"]
 CPP = ["-std=c++17", "-Wpedantic", "-Wconversion", "-Wshadow"]
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]

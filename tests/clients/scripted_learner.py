@@ -40,6 +40,7 @@ class ScriptedLearner:
         self.kept = kept
         self.report: Report | None = None
         self.incarnations: set[int] = set()
+        self.former: set[int] = set()  # incarnations that may still send columns of before
         self.again = 0
         self.settings: dict[str, Any] = {}  # more of the run's payload
         self.asks: dict[str, Any] = {}  # more of each ack
@@ -85,7 +86,7 @@ class ScriptedLearner:
 
     def _send_model(self, topic: bytes) -> None:
         if topic.startswith(b"m/"):
-            body = pack_model(1, self.model.arrays, self.run.model)
+            body = pack_model(self.model.version, self.model.arrays, self.run.model)
             schema = self.run.model.hash
             for chunk in split_into_chunks("run-1", self.run.epoch, schema, body):
                 self.models.send_multipart([topic, *encode(chunk)])
@@ -98,6 +99,8 @@ class ScriptedLearner:
             self.report = message
             self.incarnations.add(message.incarnation)
         elif isinstance(message, Batch):
+            if message.incarnation in self.former:
+                return  # sent before the run was announced
             assert message.schema == self.run.schema.hash
             self.again += message.seq in self.kept
             batch = message.rows, bytes(message.payload)

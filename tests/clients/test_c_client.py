@@ -15,7 +15,7 @@ import pytest
 from c_programs import Built
 from foreign_run import CARTPOLE, make_run
 from fuzz_seeds import write_seeds
-from scripted_learner import ScriptedLearner, assert_every_row_is_delivered_once, check_rows
+from scripted_learner import Kept, ScriptedLearner, assert_every_row_is_delivered_once, check_rows
 
 from vedette_protocol import topics
 from vedette_protocol.codec import encode
@@ -213,8 +213,10 @@ def test_a_start_with_other_columns_gets_batches_of_another_incarnation(
         )
         again = later_start(run, schema=wider.schema)
         learner = ScriptedLearner(port, again, model, {})
+        learner.former = first
         assert learner.until(
-            lambda: bool(learner.incarnations) and not learner.incarnations & first, limit=1000
+            lambda: learner.report is not None and learner.report.incarnation not in first,
+            limit=1000,
         )
         learner.kept.clear()
         assert learner.serve(10, limit=1000), "batches of the new columns, as `_receive` asserts"
@@ -226,6 +228,37 @@ def test_a_start_with_other_columns_gets_batches_of_another_incarnation(
         client.kill()
         client.communicate()
         learner.close()
+
+
+def test_a_learner_of_a_run_that_was_put_back_is_followed_once_no_other_is_heard_of(
+    built_fast: Built, port: int
+) -> None:
+    run, model, _ = make_run("dqn", CARTPOLE, {"n_step": 1})
+    kept: Kept = {}
+    learner = ScriptedLearner(port, replace(run, epoch=9), replace(model, version=70), kept)
+    words = [built_fast("clients/c/examples/cartpole.c"), "127.0.0.1", str(port), "c-1"]
+    client = subprocess.Popen([str(word) for word in words], stdout=subprocess.PIPE)
+    try:
+        assert learner.serve(20, limit=1000)
+        learner.close()
+        older = replace(run, epoch=2, learner=12)
+        learner = ScriptedLearner(port, older, replace(model, version=5), kept)
+        assert learner.until(lambda: acting(learner) == 5, limit=4000), acting(learner)
+        assert learner.serve(len(kept) + 20, limit=8000), "its acks give no room"
+        assert len(learner.incarnations) == 1
+        assert learner.serve(0, limit=10_000, stop=True)
+        out, _ = client.communicate(timeout=20)
+        assert client.returncode == 0
+        assert b"all settled" in out
+    finally:
+        client.kill()
+        client.communicate()
+        learner.close()
+
+
+def acting(learner: ScriptedLearner) -> int | None:
+    """The version that the client acts with, as it last said."""
+    return learner.report.actors[0].version if learner.report else None
 
 
 def test_no_row_has_rewards_of_two_scales_and_earlier_stops_end_nothing(

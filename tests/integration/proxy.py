@@ -26,11 +26,19 @@ class Proxy:
     Args:
         listen: its own address, to which managers connect.
         target: the learner's.
+        samples_to, models_to: of another learner, to which this port leads instead.
     """
 
-    def __init__(self, listen: Address, target: Address) -> None:
+    def __init__(
+        self,
+        listen: Address,
+        target: Address,
+        *,
+        samples_to: Address | None = None,
+        models_to: Address | None = None,
+    ) -> None:
         self.listen = listen
-        self._target = target
+        self._targets = (samples_to or target, target, models_to or target)
         self._loop = asyncio.new_event_loop()
         self._writers: set[asyncio.StreamWriter] = set()
         self._up = threading.Event()
@@ -102,7 +110,7 @@ class Proxy:
         self, above: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         far_reader, far = await asyncio.open_connection(
-            self._target.host, self._target.port + above
+            self._targets[above].host, self._targets[above].port + above
         )
         self._writers.add(far)
         self.connections += 1

@@ -13,7 +13,9 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 import zmq
+from daemons import free_address
 from gateway_process import GatewayProcess
+from proxy import Proxy
 
 from vedette.cli.app import main
 from vedette.doctor import Examination, Finding, examine_environment
@@ -68,6 +70,7 @@ def test_a_host_that_can_take_part_is_told_so(
         "round trip",
         "large messages",
         "run",
+        "one learner",
         "model",
         "environment",
         "spec",
@@ -314,3 +317,41 @@ def test_a_network_that_swallows_large_packets_is_named(
     assert said in found.message
     assert "something on the way drops large packets" in found.message
     assert "mtu 1280" in found.fix
+
+
+@pytest.fixture(scope="module")
+def two_gateways(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[GatewayProcess, GatewayProcess]]:
+    roots = (tmp_path_factory.mktemp("one"), tmp_path_factory.mktemp("other"))
+    with GatewayProcess(roots[0]) as one, GatewayProcess(roots[1]) as other:
+        one.status()
+        other.status()
+        yield one, other
+
+
+def test_a_tunnel_whose_ports_lead_to_two_learners_is_named(
+    two_gateways: tuple[GatewayProcess, GatewayProcess], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = two_gateways
+    monkeypatch.setattr("vedette.doctor._ANSWER_S", 2.0)
+    with Proxy(free_address(), one.address, samples_to=other.address) as tunnel:
+        crossed = worst(looked(tunnel.listen))
+    assert (crossed.check, crossed.status) == ("one learner", 1)
+    assert f"sent to {tunnel.listen.port} does not reach the learner of" in crossed.message
+    assert "lead to one learner" in crossed.fix
+
+    with Proxy(free_address(), one.address, models_to=other.address) as tunnel:
+        crossed = worst(looked(tunnel.listen))
+    assert (crossed.check, crossed.status) == ("model", 1)
+    assert f"sends models of run {other.run_id}" in crossed.message
+
+
+def test_a_learner_counts_nobody_for_the_doctors_question(
+    two_gateways: tuple[GatewayProcess, GatewayProcess],
+) -> None:
+    one, _ = two_gateways
+    assert next(f for f in looked(one.address) if f.check == "one learner").state == "ok"
+    status = one.status()
+    assert status["managers"] == []
+    assert status["garbage"] == 0

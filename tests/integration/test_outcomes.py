@@ -262,13 +262,16 @@ def test_a_second_signal_leaves_at_once(daemons: Daemons) -> None:
 
 
 @pytest.mark.slow
-def test_sigterm_to_every_process_of_a_learner_writes_the_checkpoint(daemons: Daemons) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_sigterm_to_every_process_of_a_learner_writes_the_checkpoint(
+    daemons: Daemons, number: signal.Signals
+) -> None:
     learner, address = start_learner(daemons, "agent.hidden_sizes=[2048,2048]")
     play(daemons, address)
     wait_for(lambda: status(address).get("opt_steps", 0) > 0, "optimization step")
-    os.kill(learner.child("trainer"), signal.SIGTERM)
+    os.kill(learner.child("trainer"), number)
     time.sleep(0.05)  # it would be in the middle of its checkpoint
-    learner.send_group(signal.SIGTERM)
+    learner.send_group(number)
     assert learner.wait(END_S) == 0
     summary = read_summary(daemons.place / "run")
     assert summary["exit_reason"] == "interrupted"
@@ -303,7 +306,7 @@ def test_sigterm_ends_a_run_that_goes_on_when_started_again(daemons: Daemons) ->
     assert_all_are_gone(daemons)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
 def test_a_run_that_is_stopped_while_it_starts_leaves_nobody(
     daemons: Daemons, number: signal.Signals
 ) -> None:

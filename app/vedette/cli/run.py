@@ -236,14 +236,14 @@ def _run_sweep(
     from vedette_services.config.probing import EnvironmentProbe
     from vedette_services.errors import FAILED
     from vedette_services.host.processes import StopSignals
-    from vedette_services.run.directory import default_out
+    from vedette_services.run.directory import default_out, without_links
     from vedette_services.run.planning import plan_start
     from vedette_services.status.stop_conditions import exit_sentence
 
     values = parse_sweep(sweep)
     with EnvironmentProbe(say) as probe:
         configure_trial: Configure = partial(configure, probe)
-        directory = out or default_out(configure_trial({}, None))
+        directory = without_links(out or default_out(configure_trial({}, None)))
         trials = plan_trials(configure_trial, directory, start, seeds=seeds, sweep=values)
         for trial in trials:
             plan_start(trial.config, trial.out, start, probe=probe)

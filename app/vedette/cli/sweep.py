@@ -14,6 +14,7 @@ from vedette_services.errors import FAILED, UsageError
 
 if TYPE_CHECKING:
     from vedette.sweep.study import Study
+    from vedette_services.run.directory import without_links
     from vedette_services.run.start import Start
 
 StudyArguments = Annotated[
@@ -61,7 +62,7 @@ def sweep(
         raise UsageError("vedette sweep: name the TOML file of a study")
     allowed = tuple(allow_import or ())
     study = Study(path, [*(settings or []), *more], allow_import=allowed)
-    directory = out or Path("runs") / path.stem
+    directory = without_links(out or Path("runs") / path.stem)
     check_sweep_directory(directory)
     _search(study, directory, jobs, Start(in_process=in_process, allow_import=allowed))
 

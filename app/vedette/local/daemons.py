@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import shlex
-import signal
 import socket
 import subprocess
 import time
@@ -29,7 +28,14 @@ from vedette_services.errors import (
     describe_exit,
 )
 from vedette_services.host.exit_report import ExitReportReader
-from vedette_services.host.processes import StopSignals, end_children, python_module, spawn
+from vedette_services.host.memory_kills import MemoryKills
+from vedette_services.host.processes import (
+    StopSignals,
+    end_children,
+    python_module,
+    spawn,
+    was_stopped,
+)
 from vedette_services.host.system import anonymous_file
 from vedette_services.net.addresses import Address
 from vedette_services.run.directory import RunDirectory
@@ -72,7 +78,7 @@ def run_locally(plan: StartPlan, *, view: View | None = None, signals: bool = Fa
     Args:
         plan: the plan of this start.
         view: shows the run.
-        signals: handle SIGTERM, Ctrl-C and SIGHUP: the first asks the learner to stop, a second
+        signals: handle stop signals (`stop_signals`): the first asks the learner to stop, a second
             kills all daemons and ends this process. Without it, KeyboardInterrupt ends the daemons
             and is raised again.
 
@@ -133,6 +139,7 @@ class LocalRun:
         self._last: Status | None = None  # the learner's last answer
         self._events_bytes = 0
         self._printed_to = self._began
+        self._memory_kills = MemoryKills()
 
     def __enter__(self) -> LocalRun:
         RunDirectory(self._out).make()
@@ -219,7 +226,7 @@ class LocalRun:
 
     def _close(self, learner: int, *, stopped: bool) -> Status:
         """Return the last status, or raise the learner's failure, given its exit status."""
-        if stopped and learner == -signal.SIGTERM:
+        if stopped and was_stopped(learner):
             if self._last is None:
                 return Status()  # before it had begun
             learner = 0  # it had ended: it answers signals from before its first answer on
@@ -291,9 +298,9 @@ class LocalRun:
                 raise self._failed("actor manager", status)
             self._manager_ends = [*ends, now]
             self._manager_due = now + 0.25 * 2 ** len(ends)
-            self._view.print_line(
-                f"the actor manager ended with {describe_exit(status)}: starting it again"
-            )
+            why = self._memory_kills.explain(status)
+            how = describe_exit(status) + (f" ({why})" if why else "")
+            self._view.print_line(f"the actor manager ended with {how}: starting it again")
         elif now >= self._manager_due:
             self._manager_due = 0.0
             self._start_manager()
@@ -301,7 +308,7 @@ class LocalRun:
     def _failed(self, name: str, status: int) -> ServicesError:
         child = "learner" if name == "learner" else "actors"
         log = self._log(child)
-        message = self._exit_reports[child].read()
+        message = self._exit_reports[child].read() or self._memory_kills.explain(status)
         lines = last_lines(log, 10) if status > 0 else []  # a signal is not logged
         if not message or message.endswith(IN_THE_LOG):  # its exit report has no reason
             if status not in (USAGE, REFUSED):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -24,7 +23,8 @@ from vedette_services.errors import (
     SettingError,
     describe_exit,
 )
-from vedette_services.host.processes import StopSignals, end_children, pause, spawn
+from vedette_services.host.memory_kills import MemoryKills
+from vedette_services.host.processes import StopSignals, end_children, pause, spawn, was_stopped
 from vedette_services.host.system import count_cores
 from vedette_services.run.outcome import read_summary
 from vedette_services.run.provenance import COMMAND, command_line
@@ -115,6 +115,7 @@ class Jobs:
         self._options = start.options
         self._known = known
         self._running: list[_Running] = []
+        self._memory_kills = MemoryKills()
         self._began = time.monotonic()
         self._next_lines = self._began + LINE_EVERY_S
 
@@ -169,12 +170,13 @@ class Jobs:
 
     def _outcome(self, running: _Running, status: int) -> TrialOutcome:
         trial = running.trial
-        # Of a trial that was stopped before it had begun. Windows has no SIGHUP, and runs no trial.
-        unready = (-signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP)
-        if status == DONE or (running.kill_at is not None and status in unready):
+        unready = running.kill_at is not None and was_stopped(status)
+        if status == DONE or unready:
             return TrialOutcome(trial, DONE, describe_result(trial))
         lines = last_lines(self._log(trial), 1)
-        last = f": {lines[-1].removeprefix('vedette: ')}" if lines and status > 0 else ""
+        last = lines[-1].removeprefix("vedette: ") if lines and status > 0 else ""
+        last = last or self._memory_kills.explain(status)
+        last = f": {last}" if last else ""
         message = f"failed with {describe_exit(status)}{last} (its log: {self._log(trial)})"
         return TrialOutcome(trial, status if status in (USAGE, REFUSED) else FAILED, message)
 

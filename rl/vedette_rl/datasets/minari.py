@@ -27,6 +27,7 @@ from vedette_rl.errors import DataSetError, ExportError
 from vedette_rl.number_format import format_bytes
 from vedette_rl.replay.export import LiveRows, StoredRows
 from vedette_rl.storage.atomic_files import NO_ROOM, allocate_file
+from vedette_rl.storage.write_errors import describe_write_error
 
 _PACKAGES = {"minari": "minari", "h5py": "h5py", "PIL": "pillow"}
 
@@ -113,7 +114,8 @@ class MinariWriter:
         except OSError as e:
             if e.errno not in NO_ROOM:
                 raise
-            why = f"no room for another {format_bytes(need)}: {e.strerror}"
+            words = describe_write_error(e, self._room)
+            why = f"no room for another {format_bytes(need)}: {words}"
             raise DataSetError(self._name, why, "make room on its disk") from e
         self._room.unlink()
 

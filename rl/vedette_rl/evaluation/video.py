@@ -22,6 +22,7 @@ from vedette_rl.envs.slow_calls import SlowCall
 from vedette_rl.envs.vector_env import Env
 from vedette_rl.errors import CannotRenderError, VideoError
 from vedette_rl.evaluation.evaluator import EnvironmentPolicy
+from vedette_rl.storage.write_errors import describe_write_error
 
 Frame = NDArray[np.uint8]
 
@@ -116,7 +117,7 @@ def write_video(path: Path, frames: Iterator[Frame], fps: int) -> int:
         write = _write_gif if path.suffix == ".gif" else _write_mp4
         return write(path, frames, fps)
     except OSError as error:
-        raise VideoError(f"{path}: {error.strerror or error}") from error
+        raise VideoError(f"{path}: {describe_write_error(error, path)}") from error
 
 
 def _write_gif(path: Path, frames: Iterator[Frame], fps: int) -> int:

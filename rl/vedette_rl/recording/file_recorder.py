@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from typing import IO, Any
 
 from vedette_rl.core import Record
 from vedette_rl.errors import RecordingError
+from vedette_rl.storage.write_errors import describe_write_error
 
 
 class Means:
@@ -44,13 +46,22 @@ class FileRecorder:
         path: the file; its folder is made if it is missing.
         mode: the mode in which the file is opened.
         clock: seconds since 1970.
+        home: a folder that may be moved with all that is in it: the file is written on there. None:
+            the file's own folder.
 
     Raises:
-        RecordingError: the file cannot be opened or written (full disk, read-only directory).
+        RecordingError: the file cannot be opened or written (full disk, read-only directory), or
+            was removed.
     """
 
     def __init__(
-        self, path: Path, mode: str, clock: Callable[[], float] = time.time, **options: Any
+        self,
+        path: Path,
+        mode: str,
+        clock: Callable[[], float] = time.time,
+        *,
+        home: Path | None = None,
+        **options: Any,
     ) -> None:
         self.path = path
         self._clock = clock
@@ -58,6 +69,8 @@ class FileRecorder:
         with self._recording():
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file: IO[Any] = path.open(mode, **options)
+            self._home = home or path.parent
+            self._home_then = self._home.stat()
 
     def write(self, record: Record, step: int) -> None:
         raise NotImplementedError
@@ -78,13 +91,28 @@ class FileRecorder:
     def _push(self) -> None:
         with self._recording():
             self._file.flush()
+            removed = self._was_removed()
+        if removed:  # what is written to it further nobody could read
+            raise RecordingError(self.path, "it was removed")
+
+    def _was_removed(self) -> bool:
+        """Return True if the file is no more where it was made, and its home was not moved."""
+        try:
+            if os.path.samestat(self.path.stat(), os.fstat(self._file.fileno())):
+                return False
+        except FileNotFoundError:
+            pass
+        try:
+            return os.path.samestat(self._home.stat(), self._home_then)
+        except FileNotFoundError:
+            return False
 
     @contextmanager
     def _recording(self) -> Iterator[None]:
         try:
             yield
         except OSError as e:
-            raise RecordingError(self.path, e) from e
+            raise RecordingError(self.path, describe_write_error(e, self.path)) from e
 
 
 class _LineRecorder(FileRecorder):

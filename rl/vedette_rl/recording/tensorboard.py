@@ -57,7 +57,9 @@ class TensorboardRecorder(FileRecorder):
     def __init__(self, directory: str | Path, *, clock: Callable[[], float] = time.time) -> None:
         place = f"{socket.gethostname()}.{os.getpid()}.{next(_files)}"
         name = f"events.out.tfevents.{int(clock()):010d}.{place}"
-        super().__init__(Path(directory) / name, "xb", clock)
+        # The folder may be removed, to begin its curves anew; a run that is moved takes it along.
+        home = Path(directory).absolute().parent
+        super().__init__(Path(directory) / name, "xb", clock, home=home)
         self._records = RecordWriter(self._file)
         self._append(file_version="brain.Event:2")
         self._push()

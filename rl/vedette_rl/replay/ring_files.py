@@ -16,7 +16,6 @@
 from __future__ import annotations
 
 import ctypes
-import errno
 import hashlib
 import math
 import mmap
@@ -41,8 +40,15 @@ from vedette_rl.errors import (
 )
 from vedette_rl.number_format import format_bytes
 from vedette_rl.replay.manifest import MANIFEST, Manifest
-from vedette_rl.storage.atomic_files import allocate_file
-from vedette_rl.storage.system import lock_file, open_file, sync_file
+from vedette_rl.storage.atomic_files import NO_ROOM, allocate_file
+from vedette_rl.storage.system import (
+    file_size_limit,
+    lacks_inodes,
+    lock_file,
+    open_file,
+    sync_file,
+)
+from vedette_rl.storage.write_errors import NO_INODE
 
 PAGE_BYTES = 4096
 CURSOR = "cursor.bin"
@@ -194,12 +200,18 @@ def make_array(path: Path, uid: str, dtype: np.dtype[Any], shape: tuple[int, ...
     try:
         allocate_file(path, need, _identity(uid, path.name, dtype, shape), durable=True)
     except (OSError, OverflowError) as e:
-        if isinstance(e, OSError) and e.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        if isinstance(e, OSError) and e.errno not in NO_ROOM:
             raise
-        free = format_bytes(shutil.disk_usage(path.parent).free)
-        raise ReplayBudgetError(
-            f"disk in {path.parent}", format_bytes(need), free, "lower replay.capacity"
-        ) from e
+        have = format_bytes(shutil.disk_usage(path.parent).free)
+        fix = "lower replay.capacity"
+        limit = file_size_limit()
+        if lacks_inodes(path.parent):
+            have = f"{have} and {NO_INODE}"
+            fix = "remove files there"
+        elif limit is not None and limit < need:
+            have = f"{format_bytes(limit)} a file (ulimit -f)"
+            fix = f"raise that limit, or {fix}"
+        raise ReplayBudgetError(f"disk in {path.parent}", format_bytes(need), have, fix) from e
 
 
 def map_array(

@@ -38,6 +38,7 @@ from vedette_rl.number_format import format_bytes
 from vedette_rl.storage.atomic_files import allocate_file
 from vedette_rl.storage.buffer_pool import BufferPool
 from vedette_rl.storage.system import lock_file, open_file, sync_mapped_file
+from vedette_rl.storage.write_errors import describe_write_error
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -374,7 +375,7 @@ def _make_file(path: Path, max_bytes: int, slots: int, magic: bytes, *, durable:
     try:
         allocate_file(path, need, head, durable=durable)
     except OSError as e:
-        raise MapSpaceError(path, format_bytes(need), e.strerror or str(e)) from e
+        raise MapSpaceError(path, format_bytes(need), describe_write_error(e, path)) from e
 
 
 def _lock(file: int, path: Path) -> None:

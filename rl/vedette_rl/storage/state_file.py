@@ -38,6 +38,7 @@ from vedette_rl.errors import CheckpointError, CheckpointFormatError
 from vedette_rl.storage.atomic_files import remove_unfinished, replacing, sync_directory
 from vedette_rl.storage.regular_files import open_regular, parse_json
 from vedette_rl.storage.system import sync_file
+from vedette_rl.storage.write_errors import describe_write_error
 
 STATE_FILE = "state.safetensors"
 META_FILE = "meta.json"
@@ -85,7 +86,7 @@ def write_state(
         else:
             _write_new(directory, files, throttle)
     except OSError as e:
-        raise CheckpointError(directory, "write", e.strerror or str(e)) from e
+        raise CheckpointError(directory, "write", describe_write_error(e, directory)) from e
 
 
 def read_state(directory: str | Path) -> tuple[State, dict[str, Any]]:

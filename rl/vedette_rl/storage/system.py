@@ -19,6 +19,11 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
 UNKNOWN_BYTES = 1 << 62
 """Memory of a system that gives no number."""
 
@@ -72,6 +77,33 @@ def reserve_space(file: int, size: int) -> None:
         return
     for at in range(0, size, len(_ZEROS)):  # macOS: a hole would be filled, or fail, at a store
         os.pwrite(file, _ZEROS[: size - at], at)
+
+
+def lacks_inodes(place: Path) -> bool:
+    """Return True if a disk has bytes for another file and no inode.
+
+    Args:
+        place: a file or folder on it, which need not exist.
+    """
+    statvfs = getattr(os, "statvfs", None)
+    if statvfs is None:  # Windows
+        return False
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    try:
+        disk = statvfs(place)
+    except OSError:
+        return False
+    # Some file systems make inodes as they need them, and have none of a number.
+    return disk.f_files > 0 and disk.f_favail == 0 and disk.f_bavail > 0
+
+
+def file_size_limit() -> int | None:
+    """Return the bytes that a file of this process may have; None: there is no limit."""
+    if resource is None:
+        return None
+    soft, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    return None if soft == resource.RLIM_INFINITY else soft
 
 
 def sync_file(file: int) -> None:

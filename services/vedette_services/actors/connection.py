@@ -55,6 +55,10 @@ class Connection:
         """The samples' connection was seen being made."""
         self.resend = False
         """Sent batches may be lost; the next ack says which need not be sent again."""
+        self.unheard = 0
+        """Sockets in a row that were connected and brought messages of the learner, and no ack: as
+        far as can be seen, nothing that is sent reaches it."""
+        self._has_message = self._has_ack = False  # since the sockets are new
         self._heard_at = now
         self._acked_at = float("-inf")
         self._remake_at = now + SILENCE_S
@@ -78,6 +82,7 @@ class Connection:
     def on_message(self, now: float) -> bool:
         """A control message came; True if it ended a silence."""
         ended = self.silent
+        self._has_message = True
         self.ever_received = True
         self.silent = False
         self._heard_at = now
@@ -86,6 +91,7 @@ class Connection:
 
     def on_ack(self, now: float, *, announced: bool) -> None:
         """An ack came, of the run that was announced to us or of another."""
+        self._has_ack = True
         if announced:
             self._unannounced_since = None
             self._acked_at = now
@@ -129,10 +135,16 @@ class Connection:
             delay_s = JITTER_S * self._jitter()
             self._remake_at = now + delay_s + SILENCE_S
             self.silent = True
+            self._count_unheard()
         if unannounced or stuck:
             self._unannounced_since = None
             self._progress_at = now
             delay_s = delay_s or 0.0
         if delay_s is not None:
+            self._has_message = self._has_ack = False
             self.on_disconnected()
         return delay_s
+
+    def _count_unheard(self) -> None:
+        is_unheard = self.connected and self._has_message and not self._has_ack
+        self.unheard = self.unheard + 1 if is_unheard else 0

@@ -38,6 +38,7 @@ from vedette_services.config.peer_settings import read_peer_settings
 from vedette_services.errors import FAILED, describe_exit, describe_with_notes
 from vedette_services.host.env_workers import ProcessEnvs
 from vedette_services.host.logs import set_log_context, set_up_logging
+from vedette_services.host.memory_kills import MemoryKills
 from vedette_services.host.process_end import run_to_end
 from vedette_services.host.processes import (
     ONE_THREAD,
@@ -78,6 +79,7 @@ class EvaluationProcess:
         self._ordered: EvaluationReport | None = None
         described = {"env": run.env, "agent": run.agent, "evaluation": run.evaluation}
         spec.write_text(json.dumps({**described, "seed": run.seed, "epoch": run.epoch}))
+        self._memory_kills = MemoryKills()
         self._process = spawn(
             python_module("vedette_services.actors.evaluation", str(spec)),
             name="the evaluation",
@@ -103,7 +105,7 @@ class EvaluationProcess:
         try:
             cause = self._traceback_file.read_text(errors="replace").partition("\n")[0]
         except FileNotFoundError:
-            cause = describe_exit(code)
+            cause = self._memory_kills.explain(code) or describe_exit(code)
         return replace(self._ordered, failed=cause[:200])
 
     def kill(self, wait_s: float) -> None:

@@ -54,6 +54,7 @@ from vedette_services.errors import (
     StartRefusedError,
 )
 from vedette_services.host.logs import set_log_context
+from vedette_services.host.memory_kills import MemoryKills
 from vedette_services.host.processes import PrivateDirectory, StopSignals
 from vedette_services.host.stack_request import StackFrame
 from vedette_services.net import sockets
@@ -179,6 +180,7 @@ class Manager(Generic[A]):
         self._stats_at = 0.0
         self._unsent_report: Report | None = None  # the last one, where the socket did not take it
         self._exit: Exit | None = None
+        self._memory_kills = MemoryKills()
         self._on_run = on_run
 
     def run(self, signals: StopRequest) -> None:
@@ -331,6 +333,7 @@ class Manager(Generic[A]):
     def _remove_ended_actor(self, actor: A, code: int, now: float) -> None:
         del self._actors[actor.index]
         cause, traceback = actor.read_exit_report()
+        cause = cause or self._memory_kills.explain(code)
         actor.close()
         self._execute_all(self._state.on_actor_exited(actor.index, code, cause, traceback, now))
 

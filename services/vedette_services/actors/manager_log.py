@@ -11,6 +11,8 @@ from vedette_services.status.stop_conditions import ENV_STEPS_REACHED
 
 REPEAT_S = 30.0
 LONG_WITHOUT_CREDIT_S = 10.0
+UNHEARD = 2
+"""Sockets in a row to which no ack came. One may meet a learner that dies a moment later."""
 LATE_S = 5.0
 """A delay of samples that is said; batches that a slow actor fills take as long to be made."""
 
@@ -54,6 +56,13 @@ class ManagerLog:
             nothing = "nothing answers there yet; `vedette doctor` says how far one gets"
             why = "it is connected and silent" if connected else self.address_error or nothing
             return self.log("info", "silence", f"waiting for {self._where}: {why}", now)
+        if connection.unheard >= UNHEARD:
+            text = (
+                f"{self._where} announces its run, and acknowledges nothing that is sent to it: "
+                "perhaps a tunnel leads the three ports to two learners, or holds what is sent; "
+                "`vedette doctor` tests that"
+            )
+            return self.log("warning", "unheard", text, now)
         text = f"no word from {self._where}: connecting again until it answers"
         return self.log("warning", "silence", text, now)
 

@@ -206,6 +206,12 @@ class ManagerState:
             self._played_too = None
             text = f"the learner is back (epoch {run.epoch}); the actors go on"
             back = self._log.log("info", "back", text, now)
+            if run.epoch == old.epoch:
+                # Of a copy of the run that was behind, the versions may be lower ones.
+                back += [
+                    *self._store(lambda: self._models.begin_run(run, now), now),
+                    RemakeModels(),
+                ]
             return [*back, *self._evaluation.continue_run(run), *self.send_report(now)]
         return self._play(run, now)
 
@@ -227,6 +233,8 @@ class ManagerState:
             f"the run, which was at {run.epoch}; it was put back from an older copy"
         )
         done: list[Instruction] = [WriteLog("warning", text)]
+        if self._window is not None:
+            self._window.follow_older()
         if not can_continue(older, run):
             return [*done, *self._play(older, now)]
         self._run = older
@@ -517,6 +525,12 @@ class ManagerState:
     def _ask_for_model(self, now: float) -> list[Instruction]:
         if self._connection.silent or not self._models.should_resubscribe(now):
             return []
+        if other := self._models.other_run:
+            text = (
+                f"actors wait for the run's first model, and those of run {other} come: perhaps a "
+                "tunnel leads the three ports to two learners; `vedette doctor` tests that"
+            )
+            return [*self._log.log("warning", "model", text, now), RemakeModels()]
         text = "actors wait for the learner's first model"
         return [*self._log.log("info", "model", text, now), RemakeModels()]
 

@@ -54,6 +54,11 @@ class ModelFilter:
         self._passed = model.epoch, model.version
         return model
 
+    @property
+    def other_run(self) -> str:
+        """The run whose models come, where that is another one than is played; else ""."""
+        return self._early.run_id if self._early is not None else ""
+
     def should_resubscribe(self, now: float) -> bool:
         """Return whether to ask for the run's first model again: now and then, until it comes."""
         if self._run is None or self._passed is not None or now < self._asked_at + MODEL_WAIT_S:

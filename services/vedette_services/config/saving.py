@@ -10,6 +10,7 @@ import tomli_w
 from pydantic import BaseModel
 
 from vedette_rl.storage.atomic_files import NO_ROOM, replace_file, replace_or_overwrite
+from vedette_rl.storage.write_errors import describe_write_error
 from vedette_services.config.run_config import RunConfig
 from vedette_services.config.schema import SCHEMA_FILE, config_schema
 from vedette_services.config.settings import NONE, Table
@@ -33,7 +34,7 @@ def publish_config(config: RunConfig, path: Path, comment: str = "") -> None:
     except OSError as error:
         if error.errno not in NO_ROOM:
             raise
-        log.warning("%s not written: %s", SCHEMA_FILE, error.strerror)
+        log.warning("%s not written: %s", SCHEMA_FILE, describe_write_error(error, path))
     replace_or_overwrite(path, f"#:schema ./{SCHEMA_FILE}\n{config_text(config, comment)}")
 
 

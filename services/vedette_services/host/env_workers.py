@@ -38,6 +38,7 @@ from vedette_rl.envs.make import make_env
 from vedette_rl.envs.slow_calls import SlowCall
 from vedette_rl.envs.vector_env import Env, EnvGroup
 from vedette_services.errors import FAILED, EnvironmentProcessError, describe_exit, error_message
+from vedette_services.host.memory_kills import MemoryKills
 from vedette_services.host.process_end import end_if_longer, end_now, run_to_end
 from vedette_services.host.processes import (
     ONE_THREAD,
@@ -118,6 +119,7 @@ class ProcessEnvs(EnvGroup):
         self._memory = anonymous_file("environments")
         self.keeps_failures = False
         self.failures = []
+        self._memory_kills = MemoryKills()
         try:
             for i in range(count):
                 ours, worker = self._start(i)
@@ -250,6 +252,8 @@ class ProcessEnvs(EnvGroup):
         wait_all([self._workers[i]], _EXIT_S)
         status = self._workers[i].poll()
         how = "it closed its pipe" if status is None else describe_exit(status)
+        if why := self._memory_kills.explain(status):
+            how += f", {why}"
         error = EnvironmentProcessError(f"an environment's process ended: {how}")
         error.killed = status is not None and status < 0
         self._note(error, i)

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
-from pathlib import Path
 
 from vedette_services.errors import StartRefusedError
+from vedette_services.host.control_groups import control_groups
 from vedette_services.host.system import limit_of
-
-_GROUPS = Path("/proc/self/cgroup")
-_GROUP_ROOTS = ("/sys/fs/cgroup", "/sys/fs/cgroup/pids")
 
 _FIXES = {
     errno.EAGAIN: "raise it (ulimit -u, a container's pids limit, systemd's TasksMax), or run less "
@@ -48,7 +45,7 @@ def describe_limit(number: int) -> str:
 def _process_limits() -> Iterator[str]:
     """Every limit of processes that holds here, with its value."""
     yield f"ulimit -u {limit_of('processes')}"
-    for group in _control_groups():
+    for group in control_groups("pids"):
         try:
             limit = (group / "pids.max").read_text().strip()
             used = (group / "pids.current").read_text().strip()
@@ -56,17 +53,3 @@ def _process_limits() -> Iterator[str]:
             continue
         if limit != "max":
             yield f"pids.max {limit} of {group}, {used} used"
-
-
-def _control_groups() -> Iterator[Path]:
-    """The control groups of this process that may limit processes, and those above them."""
-    try:
-        lines = _GROUPS.read_text().splitlines()
-    except OSError:  # there are none on this system
-        return
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers in ("", "pids"):
-            for root in _GROUP_ROOTS:
-                group = Path(root, path.lstrip("/"))
-                yield from (each for each in (group, *group.parents) if each.is_relative_to(root))

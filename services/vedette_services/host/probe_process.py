@@ -19,6 +19,7 @@ from multiprocessing import Pipe
 from typing import TYPE_CHECKING, Any
 
 from vedette_services.errors import ConfigError, SettingError, UsageError, describe_exit
+from vedette_services.host.memory_kills import MemoryKills
 from vedette_services.host.processes import ONE_THREAD, python_module, spawn, wait_all
 from vedette_services.host.system import anonymous_file
 
@@ -53,6 +54,7 @@ class ProbeProcess:
         self._say = say
         self.warnings: list[str] = []
         self._config: EnvConfig | None = None
+        self._memory_kills = MemoryKills()
         self._output = anonymous_file("environment")
         self._pipe, theirs = Pipe()
         with theirs:
@@ -110,6 +112,8 @@ class ProbeProcess:
         wait_all([self._process], _CLOSE_S)
         status = self._process.poll()
         how = "closed its pipe" if status is None else f"ended with {describe_exit(status)}"
+        if why := self._memory_kills.explain(status):
+            how += f" ({why})"
         size = os.fstat(self._output).st_size
         text = os.pread(self._output, _OUTPUT_BYTES, max(0, size - _OUTPUT_BYTES))
         lines = [line.strip() for line in text.decode("utf-8", "replace").splitlines()]

@@ -199,12 +199,24 @@ terminal and from `timeout`, or from a service manager that signals every proces
 
 
 def stop_signals() -> list[signal.Signals]:
-    """SIGTERM, Ctrl-C and SIGHUP, which the end of a terminal or of an ssh session sends.
+    """SIGTERM, Ctrl-C, SIGHUP, which the end of a terminal or of an ssh session sends, and SIGUSR1,
+    by which batch systems warn a job of its end (Slurm's ``--signal=USR1@60``).
 
-    Without SIGHUP where it is ignored, as ``nohup`` has it.
+    Without the last two where they are ignored, as ``nohup`` has SIGHUP.
     """
-    ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
-    return [signal.SIGTERM, signal.SIGINT, *([] if ignored else [signal.SIGHUP])]
+    unless_ignored = (signal.SIGHUP, signal.SIGUSR1)
+    heeded = [n for n in unless_ignored if signal.getsignal(n) != signal.SIG_IGN]
+    return [signal.SIGTERM, signal.SIGINT, *heeded]
+
+
+def was_stopped(status: int | None) -> bool:
+    """Return True for a process that a stop signal has ended, before it could handle it.
+
+    Args:
+        status: from `Popen.returncode`.
+    """
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
+    return status is not None and -status in numbers
 
 
 def _leave_terminal() -> None:
@@ -221,6 +233,9 @@ def _leave_terminal() -> None:
 class StopSignals:
     """Stop signals as state: the first asks to stop, a later second one leaves at once.
 
+    SIGUSR1 asks, too, and is no first or second one: the batch system that sends it as a warning
+    sends SIGTERM when the time is over, and the checkpoint may still be written then.
+
     In a child of a daemon of ours no second one counts: its parent decides, and kills it.
 
     A signal also writes a byte to `fileno()`, so that a poller wakes up.
@@ -234,7 +249,8 @@ class StopSignals:
         signals: Sequence[signal.Signals] | None = None,
         leave: Callable[[], None] | None = None,
     ) -> None:
-        self._asked_at: float | None = None
+        self._asked = False
+        self._asked_at: float | None = None  # by other than a warning
         self._leave = leave or (lambda: os._exit(1))
         self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)
@@ -245,19 +261,27 @@ class StopSignals:
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGHUP:
             _leave_terminal()
-        self.request()
+        if number == signal.SIGUSR1:
+            self._ask()
+        else:
+            self.request()
+
+    def _ask(self) -> None:
+        if not self._asked:
+            self._asked = True
+            os.write(self._write, b"s")
 
     def request(self) -> None:
         """Ask to stop, as a signal does."""
         now = time.monotonic()
+        self._ask()
         if self._asked_at is None:
             self._asked_at = now
-            os.write(self._write, b"s")
         elif now - self._asked_at >= SECOND_REQUEST_S and not self.has_parent:
             self._leave()
 
     def __bool__(self) -> bool:
-        return self._asked_at is not None
+        return self._asked
 
     def fileno(self) -> int:
         return self._read
@@ -288,13 +312,13 @@ class _Ignoring:
 def ignore_stop_signals() -> None:
     """Leave stop signals to the parent, which says by other ways when to end."""
     # Handlers, which are not inherited: programs that an environment starts can be terminated.
-    handlers = {signal.SIGTERM: _Ignoring()}
-    if signal.SIGHUP in stop_signals():
-        handlers[signal.SIGHUP] = _Ignoring(_leave_terminal)
-    for number, handler in handlers.items():
+    for number in stop_signals():
+        if number == signal.SIGINT:
+            signal.signal(number, signal.SIG_IGN)
+            continue
+        handler = _Ignoring(_leave_terminal) if number == signal.SIGHUP else _Ignoring()
         signal.signal(number, handler)
         signal.siginterrupt(number, False)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def pause(signals: StopSignals, seconds: float) -> None:
@@ -410,7 +434,7 @@ def remove_abandoned(parent: Path) -> None:
 
 
 class Interrupts:
-    """SIGINT and SIGTERM raise KeyboardInterrupt, but not while something is held."""
+    """Stop signals raise KeyboardInterrupt, but not while something is held."""
 
     def __init__(self) -> None:
         self._held = self._asked = False
@@ -418,11 +442,13 @@ class Interrupts:
 
     def __enter__(self) -> Interrupts:
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in stop_signals():
                 self._before[number] = signal.signal(number, self._on_signal)
         return self
 
     def _on_signal(self, number: int, frame: object) -> None:
+        if number == signal.SIGHUP:
+            _leave_terminal()
         self._asked = True
         if not self._held:
             raise KeyboardInterrupt

@@ -21,6 +21,7 @@ from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_services.config.loading import read_config
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import (
+    LIMIT_SIGNALS,
     ChildFailedError,
     ChildHungError,
     RunTakenOverError,
@@ -34,6 +35,7 @@ from vedette_services.errors import (
 from vedette_services.host.exit_report import ExitReportReader
 from vedette_services.host.limits import describe_limit
 from vedette_services.host.logs import set_log_context
+from vedette_services.host.memory_kills import MemoryKills
 from vedette_services.host.processes import (
     StopSignals,
     WakeupEvent,
@@ -126,13 +128,13 @@ class _Child:
         stuck = saved if self.name == "trainer" else None
         return [r for r in self.standstills if now - r[0] < _STANDSTILL_WINDOW_S or r[1] == stuck]
 
-    def recent_restarts(self, now: float, code: int, saved: int) -> list[_Restart]:
+    def recent_restarts(self, now: float, saved: int, *, comes_again: bool) -> list[_Restart]:
         """Return the restarts of the last minutes.
 
-        For a trainer that an error has ended (`code`), which may come again from the same
-        checkpoint, also those that began at `saved`.
+        For a trainer also those that began at the checkpoint `saved`, if what has ended it, an
+        error or a limit of memory, may come again from there (`comes_again`).
         """
-        stuck = saved if self.name == "trainer" and code > 0 else None
+        stuck = saved if self.name == "trainer" and comes_again else None
         return [r for r in self.restarts if now - r[0] < _RESTART_WINDOW_S or r[1] == stuck]
 
 
@@ -175,6 +177,7 @@ class Supervisor:
         self._event_log = RunEventLog(run.events_file, size)
         self._summary_due = 0.0
         self._failures = RateLimitedLog()
+        self._memory_kills = MemoryKills()
 
     def run(self, stop: StopSignals) -> int:
         """Serve to the end of the run; returns the exit status."""
@@ -418,8 +421,11 @@ class Supervisor:
         """Restart a process that died, unless it would die again."""
         now = time.monotonic()
         cause = child.exit_report.read()
+        no_memory = self._memory_kills.explain(code)
+        cause = cause or no_memory
         saved = self._spec.run.newest_checkpoint() or 0
-        recent = child.recent_restarts(now, code, saved)
+        comes_again = code > 0 or bool(no_memory) or -code in LIMIT_SIGNALS
+        recent = child.recent_restarts(now, saved, comes_again=comes_again)
         crashed_early = now - child.started < _STARTING_S and code > 0
         if crashed_early or len(recent) >= _RESTARTS:
             raise ChildFailedError(child.name, code, cause)

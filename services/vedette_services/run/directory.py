@@ -24,6 +24,7 @@ from vedette_rl.storage.atomic_files import (
 )
 from vedette_rl.storage.regular_files import open_regular, read_bytes, read_json
 from vedette_rl.storage.system import lock_file
+from vedette_rl.storage.write_errors import describe_write_error
 from vedette_services.errors import (
     NotARunError,
     RunInUseError,
@@ -190,7 +191,7 @@ class RunDirectory:
             if isinstance(error, (FileNotFoundError, PermissionError)):  # /proc says the first
                 why = f"{there} cannot be written"
             else:
-                why = error.strerror or str(error)
+                why = describe_write_error(error, there)
             raise SettingError(f"--out {self.root}", why, "name another folder") from error
         # Or a folder of another user would be found at the first checkpoint, or at the last.
         for place in (*places, self.best):
@@ -399,7 +400,8 @@ class RunDirectory:
         try:
             self._claim_record.make(owner)
         except OSError as error:  # a full disk
-            log.warning("%s not written: %s", self._claim_record.path, error.strerror or error)
+            why = describe_write_error(error, self.root)
+            log.warning("%s not written: %s", self._claim_record.path, why)
         self.hold(owner.token)
         assert self._hold is not None  # it was just made
         self._hold.check()  # two may have claimed it at once
@@ -683,6 +685,15 @@ def default_out(config: RunConfig) -> Path:
         again += 1
         out = first.with_name(f"{first.name}-{again}")
     return out
+
+
+def without_links(out: Path) -> Path:
+    """Return where a path leads over symbolic links; the path as it is where there are none.
+
+    A run stays where it began, also if a link to it is pointed at another directory meanwhile.
+    """
+    real = os.path.realpath(out)
+    return out if real == os.path.abspath(out) else Path(real)  # noqa: PTH100 - normalizes ".."
 
 
 def host_for_manager_id(host: str) -> str:

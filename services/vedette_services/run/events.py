@@ -14,6 +14,7 @@ from typing import Any
 from vedette_rl.storage.atomic_files import replace_file, sync_directory
 from vedette_rl.storage.regular_files import open_regular
 from vedette_rl.storage.system import sync_file
+from vedette_rl.storage.write_errors import describe_write_error
 from vedette_services.host.rate_limited_log import RateLimitedLog
 from vedette_services.status.records import GONE_AFTER_S, GatewayStatus, TrainerStatus
 from vedette_services.status.status import ManagerStatus
@@ -97,7 +98,8 @@ class EventFile:
                 self._forget()
         except OSError as error:
             if self._failures.first("events"):
-                log.warning("%s not written: %s", self._path.name, error.strerror or error)
+                why = describe_write_error(error, self._path)
+                log.warning("%s not written: %s", self._path.name, why)
         else:
             self._failures.reset("events")
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from vedette_rl.storage.atomic_files import NO_ROOM, write_json
 from vedette_rl.storage.regular_files import read_json
+from vedette_rl.storage.write_errors import describe_write_error
 from vedette_services.errors import AddressError, RunOverError
 from vedette_services.net.addresses import Address
 from vedette_services.run.directory import RunDirectory
@@ -89,7 +90,8 @@ def publish_location(run: RunDirectory, bind: Address, advertise: str | None) ->
     except OSError as error:
         if error.errno not in NO_ROOM:
             raise
-        log.warning("%s not written: %s", run.location_file.name, error.strerror)
+        why = describe_write_error(error, run.root)
+        log.warning("%s not written: %s", run.location_file.name, why)
     try:
         yield
     finally:

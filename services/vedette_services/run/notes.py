@@ -10,6 +10,7 @@ from pathlib import Path
 from vedette_protocol.foreign_text import printable
 from vedette_rl.storage.atomic_files import replace_file
 from vedette_rl.storage.regular_files import read_bytes
+from vedette_rl.storage.write_errors import describe_write_error
 from vedette_services.errors import SettingError
 
 NOTES_FILE = "notes.json"
@@ -58,6 +59,6 @@ def write_notes(
     try:
         replace_file(run / NOTES_FILE, json.dumps(asdict(notes)))
     except OSError as error:
-        why = error.strerror or str(error)
+        why = describe_write_error(error, run)
         raise SettingError(str(run / NOTES_FILE), why, "write where the run is yours") from error
     return notes

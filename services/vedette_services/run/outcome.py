@@ -12,6 +12,7 @@ from vedette_rl.errors import LatestValueFormatError
 from vedette_rl.number_format import format_number
 from vedette_rl.storage.atomic_files import write_json
 from vedette_rl.storage.regular_files import read_bytes, read_json
+from vedette_rl.storage.write_errors import describe_write_error
 from vedette_services.errors import (
     FAILED,
     RunLostError,
@@ -61,7 +62,7 @@ def write_summary(file: Path, status: Status, *, ended: bool) -> str:
     try:
         write_json(file, status.as_dict(), durable=ended)
     except OSError as error:
-        return error.strerror or str(error)
+        return describe_write_error(error, file)
     return ""
 
 

@@ -34,7 +34,7 @@ from vedette_services.run.checks import (
     describe_evaluation_bound,
     describe_schedule,
 )
-from vedette_services.run.directory import RunDirectory
+from vedette_services.run.directory import RunDirectory, without_links
 from vedette_services.run.image_max import choose_image_max
 from vedette_services.run.initial_weights import describe_initial_weights
 from vedette_services.run.replay_layout import replay_layout
@@ -71,7 +71,7 @@ def plan_start(
     priorities, or has a custom network. What the run imports is recorded as begun by this user.
 
     Args:
-        out: the run's directory, which need not exist yet.
+        out: the run's directory, which need not exist yet. The plan has it without symbolic links.
         note: where the configuration comes from.
         probe: that has loaded the configuration, perhaps by making the environment; who has opened
             it closes it before a player makes one. None: one of its own.
@@ -92,6 +92,9 @@ def _plan(
     config: RunConfig, out: Path, start: Start, note: str, probe: EnvironmentProbe
 ) -> StartPlan:
     require_daemons("training")
+    is_link = out.is_symlink()
+    named = out
+    out = without_links(out)
     try:
         check_settings(config)
     except (SettingError, ManySettingsError) as error:
@@ -121,6 +124,7 @@ def _plan(
     sources = check_sources(config, out, spaces, new=start.empty_replay)
     budget = check_space(config, spaces, layout, out, sources.bytes)
     lines = [
+        *([f"{named} is a link: the run is in {out}, and stays there"] if is_link else []),
         *_describe_locks(out),
         *describe_kept(out, start),
         *describe_resume(config, out, start, point),

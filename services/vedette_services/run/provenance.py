@@ -27,6 +27,7 @@ from vedette_rl.number_format import format_time
 from vedette_rl.storage.atomic_files import write_json
 from vedette_rl.storage.regular_files import read_json
 from vedette_rl.storage.system import installed_memory
+from vedette_rl.storage.write_errors import describe_write_error
 from vedette_services.config.parts import LearnerConfig
 from vedette_services.config.run_config import RunConfig
 from vedette_services.host.system import count_cores, cpu_model, read_text, vedette_version
@@ -192,7 +193,8 @@ def _write(run: RunDirectory, starts: list[Start]) -> None:
     try:
         write_json(run.provenance_file, [asdict(start) for start in starts])
     except OSError as error:
-        log.warning("%s not written: %s", run.provenance_file.name, error.strerror or error)
+        why = describe_write_error(error, run.root)
+        log.warning("%s not written: %s", run.provenance_file.name, why)
 
 
 def _git_state(directory: Path) -> tuple[str, bool]:

@@ -1,6 +1,6 @@
 """A recorder that outlives a full disk, and event files cut back on resume."""
 
-import errno
+import shutil
 import struct
 import tracemalloc
 from pathlib import Path
@@ -11,6 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from vedette_rl.core import Record, Recorder
 from vedette_rl.errors import RecordingError
 from vedette_rl.recording import tensorboard
+from vedette_rl.recording.file_recorder import CsvRecorder
 from vedette_rl.recording.registry import SurvivingRecorder, TeeRecorder
 from vedette_rl.recording.tensorboard import TensorboardRecorder, parse_event, purge_events
 
@@ -31,7 +32,7 @@ class Disk:
         return DiskRecorder(self)
 
     def error(self) -> RecordingError:
-        return RecordingError(Path("x"), OSError(errno.ENOSPC, "No space left on device"))
+        return RecordingError(Path("x"), "No space left on device")
 
 
 class DiskRecorder(TeeRecorder):
@@ -79,6 +80,58 @@ def test_a_directory_that_cannot_be_written_from_the_start_is_survived(tmp_path:
     recorder.write_text("a", "b")
     recorder.flush(2)
     recorder.close()
+
+
+def test_a_folder_of_records_that_is_removed_is_said_and_made_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = 0.0
+    folder = tmp_path / "tensorboard"
+    recorder = SurvivingRecorder(
+        lambda: TeeRecorder([TensorboardRecorder(folder), CsvRecorder(tmp_path / "records.csv")]),
+        clock=lambda: now,
+        reopen_after_s=10,
+    )
+    recorder.store({"train/loss": 1.0})
+    recorder.flush(1)
+    shutil.rmtree(folder)
+    recorder.store({"train/loss": 2.0})
+    recorder.flush(2)
+    now = 11.0
+    recorder.store({"train/loss": 3.0})
+    recorder.flush(3)
+    recorder.close()
+    assert steps(folder, "train/loss") == [3]
+    said = [record.message for record in caplog.records]
+    assert "it was removed; training goes on, and recording is tried again" in said[0]
+    assert said[1:] == ["recording again"]
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_records_of_a_run_that_is_moved_go_along_and_those_of_a_removed_file_do_not(
+    tmp_path: Path, goes_on: bool
+) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    recorders = [TensorboardRecorder(run / "tensorboard"), CsvRecorder(run / "records.csv")]
+    if goes_on:
+        run.rename(tmp_path / "moved")
+        run.mkdir()  # of somebody else
+    else:
+        for recorder in recorders:
+            recorder.path.rename(recorder.path.with_name("rotated"))
+    for recorder in recorders:
+        recorder.store({"train/loss": 1.0})
+        if goes_on:
+            recorder.flush(1)
+            continue
+        with pytest.raises(RecordingError, match="it was removed"):
+            recorder.flush(1)
+    for recorder in recorders:
+        recorder.close()
+    if goes_on:
+        assert steps(tmp_path / "moved" / "tensorboard", "train/loss") == [1]
+        assert list(run.iterdir()) == []
 
 
 def is_training(name: str) -> bool:

@@ -101,6 +101,27 @@ def test_without_credit_nothing_is_stuck() -> None:
         rig.ack(credit=0)
 
 
+def test_a_learner_that_announces_its_run_and_acknowledges_nothing_is_named() -> None:
+    rig = Rig()
+    said = ""
+    for _ in range(4):  # a tunnel leads the samples' port to another learner
+        rig.state.on_connected(rig.now)
+        rig.state.on_control(rig.run, rig.now)
+        said += logged_text(rig.tick(rig.now + 3.5))
+    assert said.count("announces its run, and acknowledges nothing that is sent to it") == 1
+    assert "`vedette doctor` tests that" in said
+
+
+def test_a_learner_that_goes_away_is_not_said_to_acknowledge_nothing() -> None:
+    rig = Rig().joined()
+    said = logged_text(rig.tick(rig.now + 7.0))
+    for _ in range(3):
+        rig.state.on_opened()  # not connected
+        said += logged_text(rig.tick(rig.now + 3.5))
+    assert "no word from" in said
+    assert "acknowledges nothing" not in said
+
+
 # Models
 
 
@@ -132,6 +153,16 @@ def test_a_model_with_a_value_that_is_not_finite_is_never_stored() -> None:
     model = a_model(9)
     model.body[8:12] = np.float32(np.nan).tobytes()
     assert of(StoreModel, rig.state.on_model(model, 0.0)) == []
+
+
+def test_models_of_another_run_are_named_while_those_of_the_run_do_not_come() -> None:
+    rig = Rig().joined()
+    rig.state.on_model(a_model(9, run_id="r2"), 0.0)
+    said = ""
+    for second in range(1, 15):
+        said += logged_text(rig.tick(float(second)))
+        rig.ack()
+    assert "those of run r2 come: perhaps a tunnel leads the three ports to two learners" in said
 
 
 def test_a_model_that_does_not_come_is_asked_for_again() -> None:

@@ -18,6 +18,7 @@ from vedette_services.actors.instructions import (
     Exit,
     KillActor,
     PrepareRun,
+    RemakeModels,
     SendBatches,
     StartActor,
     StoreModel,
@@ -196,6 +197,7 @@ def test_a_learner_of_a_run_that_was_put_back_is_followed_once_no_other_is_heard
 ) -> None:
     rig = Rig().joined()
     rig.state.on_control(replace(rig.run, epoch=9, learner=88), 0.0)
+    rig.ack(epoch=9, learner=88)
     assert of(StoreModel, rig.state.on_model(a_model(70, epoch=9), 0.0))
     rig.run = replace(rig.run, epoch=2, learner=99, **settings)
     rig.state.on_control(rig.run, 0.0)
@@ -208,6 +210,8 @@ def test_a_learner_of_a_run_that_was_put_back_is_followed_once_no_other_is_heard
     assert of(StoreModel, rig.state.on_model(a_model(5, epoch=2), rig.now))
     assert rig.state.current_run == ("r1", 2)
     assert sent(rig.batch()) == [0]  # of the same incarnation: its numbers go on
+    rig.ack(contiguous=1)
+    assert rig.state.stats(rig.now)["batches"] == 0  # settled, though its epoch is a lower one
 
 
 @pytest.mark.parametrize("heard", ["run", "ack"])
@@ -335,6 +339,16 @@ def test_another_start_of_the_learner_in_the_same_epoch_is_not_taken_for_an_olde
     assert of(PrepareRun, rig.state.on_control(other, 2.0)) == [PrepareRun(other)]
     older = logged_text(rig.state.on_control(replace(other, epoch=0), 3.0))
     assert "announces epoch 0 of a run that is at 1: ignored" in older
+
+
+def test_a_learner_of_the_same_epoch_gives_its_models_whatever_came_before() -> None:
+    """A copy of the run that was behind may have been started as often as the run itself."""
+    rig = Rig().joined()
+    assert of(StoreModel, rig.state.on_model(a_model(70), 0.0))
+    back = rig.state.on_control(replace(rig.run, learner=99), 1.0)
+    assert of(RemakeModels, back)  # what is put together there ignores older ones, too
+    assert of(StoreModel, rig.state.on_model(a_model(5), 1.0))
+    assert not of(StoreModel, rig.state.on_model(a_model(4), 1.0))
 
 
 def test_a_learner_of_another_release_that_tells_the_same_is_not_taken_for_other_settings() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from vedette_services.errors import FAILED, StartRefusedError, error_message
-from vedette_services.host import limits
+from vedette_services.host import control_groups
 from vedette_services.host.limits import describe_limit, start_refused
 from vedette_services.host.processes import spawn
 
@@ -78,8 +78,8 @@ def test_the_control_groups_limit_is_named_wherever_it_is_set(
     for place, limit in ((above / "b", "max"), (above, "6")):
         (place / "pids.max").write_text(f"{limit}\n")
         (place / "pids.current").write_text("6\n")
-    monkeypatch.setattr(limits, "_GROUPS", groups)
-    monkeypatch.setattr(limits, "_GROUP_ROOTS", (str(tmp_path / "root"),))
+    monkeypatch.setattr(control_groups, "_GROUPS", groups)
+    monkeypatch.setattr(control_groups, "_ROOT", tmp_path / "root")
     assert f"pids.max 6 of {above}, 6 used)" in describe_limit(errno.EAGAIN)
     groups.unlink()
     assert "pids.max" not in describe_limit(errno.EAGAIN)

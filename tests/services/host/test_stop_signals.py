@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from vedette_services.host import processes
-from vedette_services.host.processes import StopSignals, ignore_stop_signals
+from vedette_services.host.processes import Interrupts, StopSignals, ignore_stop_signals
 
 
 class Clock:
@@ -67,7 +67,7 @@ def test_only_the_parent_ends_a_child_at_once(
 
 @pytest.fixture
 def handlers() -> Iterator[None]:
-    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
     before = {number: signal.getsignal(number) for number in numbers}
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
     yield
@@ -77,7 +77,7 @@ def handlers() -> Iterator[None]:
 
 def test_a_process_that_obeys_its_parent_survives_stop_signals(handlers: None) -> None:
     ignore_stop_signals()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
         os.kill(os.getpid(), number)
 
 
@@ -90,11 +90,33 @@ def test_programs_that_it_starts_can_be_terminated(handlers: None) -> None:
     assert program.wait(10.0) == -signal.SIGTERM
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1])
 def test_a_signal_asks_to_stop(handlers: None, number: signal.Signals) -> None:
     stop = StopSignals(leave=lambda: None)
     os.kill(os.getpid(), number)
     assert stop
+
+
+def test_a_batch_systems_warning_is_no_first_signal(
+    handlers: None, clock: Clock, left: list[str]
+) -> None:
+    stop = StopSignals(leave=lambda: left.append("left"))
+    for number in (signal.SIGUSR1, signal.SIGUSR1, signal.SIGTERM):
+        clock.now += 60.0
+        os.kill(os.getpid(), number)
+    assert stop
+    assert left == []  # the checkpoint of the warning may still be written
+    clock.now += 1.0
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert left == ["left"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1])
+def test_what_only_ends_between_two_parts_is_interrupted_by_every_stop_signal(
+    handlers: None, number: signal.Signals
+) -> None:
+    with Interrupts() as interrupts, pytest.raises(KeyboardInterrupt), interrupts.held():
+        os.kill(os.getpid(), number)
 
 
 def test_the_end_of_a_session_stops_nobody_under_nohup(handlers: None) -> None:

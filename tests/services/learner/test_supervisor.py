@@ -22,6 +22,7 @@ from vedette_rl.core import ModelInfo
 from vedette_rl.envs.make import environment_spaces, probe_environment
 from vedette_services.config import RunConfig, load_config
 from vedette_services.errors import (
+    ChildFailedError,
     EnvironmentProcessError,
     SamplesRejectedError,
     StartRefusedError,
@@ -48,22 +49,79 @@ def child(name: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("name", "code", "saved", "counted"),
+    ("name", "comes_again", "saved", "counted"),
     [
-        ("trainer", 1, 200, 2),  # an error, which comes again from the same checkpoint
-        ("trainer", 1, 300, 0),  # it has got further
-        ("trainer", -9, 200, 0),  # killed from outside
-        ("gateway", 1, 200, 0),
+        ("trainer", True, 200, 2),  # from the same checkpoint
+        ("trainer", True, 300, 0),  # it has got further
+        ("trainer", False, 200, 0),  # killed from outside
+        ("gateway", True, 200, 0),
     ],
 )
 def test_restarts_without_progress_count_however_long_ago(
-    name: str, code: int, saved: int, counted: int
+    name: str, comes_again: bool, saved: int, counted: int
 ) -> None:
-    assert len(child(name).recent_restarts(9 * HOUR, code, saved)) == counted
+    restarts = child(name).recent_restarts(9 * HOUR, saved, comes_again=comes_again)
+    assert len(restarts) == counted
 
 
 def test_restarts_of_the_last_minutes_count() -> None:
-    assert len(child("gateway").recent_restarts(2 * HOUR + 60.0, -9, 300)) == 1
+    restarts = child("gateway").recent_restarts(2 * HOUR + 60.0, 300, comes_again=False)
+    assert len(restarts) == 1
+
+
+class _EndedTrainer:
+    """A process that has ended as the test says, and its report."""
+
+    def __init__(self, code: int) -> None:
+        self.returncode = code
+
+    def read(self) -> str:
+        return ""
+
+
+def restarting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str) -> tuple[Any, list[str]]:
+    """A supervisor whose trainer has been killed from the same checkpoint again and again, each
+    time an hour after the one before, and the processes that it starts again."""
+    run = RunDirectory(tmp_path)
+    run.make()
+    spec = spec_of(run, run.ensure_id(), configured(), Address("127.0.0.1", 5555))
+    supervisor_ = Supervisor(spec, None, on_loaded=lambda: None)
+    started: list[str] = []
+    monkeypatch.setattr(supervisor_, "_start", started.append)
+    monkeypatch.setattr(supervisor_._memory_kills, "explain", lambda _: why)
+    now = time.monotonic()
+    restarts = [(now - k * HOUR, 0) for k in (3, 2, 1)]
+    report: Any = _EndedTrainer(-9)
+    trainer = _Child("trainer", report, report, started=now - HOUR, restarts=restarts)
+    return (supervisor_, trainer), started
+
+
+def test_a_trainer_that_a_limit_of_memory_ends_is_not_started_again_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    why = "killed by the system for want of memory: its control group may have 512 MB"
+    (supervising, trainer), started = restarting(tmp_path, monkeypatch, why)
+    with pytest.raises(ChildFailedError) as failed:
+        supervising._restart(trainer, -9)
+    assert str(failed.value) == f"the trainer ended with signal 9: {why}"
+    assert started == []
+
+
+def test_a_trainer_that_another_limit_ends_is_not_started_again_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (supervising, trainer), started = restarting(tmp_path, monkeypatch, "")
+    with pytest.raises(ChildFailedError, match=r"signal \d+ \(the limit of processor time, ulimit"):
+        supervising._restart(trainer, -signal.SIGXCPU)
+    assert started == []
+
+
+def test_a_trainer_that_somebody_kills_now_and_then_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (supervising, trainer), started = restarting(tmp_path, monkeypatch, "")
+    supervising._restart(trainer, -9)
+    assert started == ["trainer"]
 
 
 class Signalled(gym.Wrapper[Any, Any, Any, Any]):

@@ -57,3 +57,28 @@ def test_a_directory_that_another_start_changes_is_not_planned_for(tmp_path: Pat
     with pytest.raises(UsageError, match="another start changes its settings"):
         plan_start(config, tmp_path)
     assert (tmp_path / "config.new-replay.toml").exists()
+
+
+def test_a_run_stays_where_it_began_when_a_link_to_it_leads_elsewhere(tmp_path: Path) -> None:
+    config = load_config(env="CartPole-v1", agent="dqn", environment={}).config
+    (tmp_path / "disk").mkdir()
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "disk" / "first")  # which is not there yet
+    planned = plan(config, link)
+    assert planned.out == tmp_path / "disk" / "first"
+    assert f"{link} is a link: the run is in {planned.out}, and stays there" in planned.lines
+    assert not planned.out.exists()
+
+    (tmp_path / "folder").symlink_to(tmp_path / "disk")
+    below = plan(config, tmp_path / "folder" / "second")
+    assert below.out == tmp_path / "disk" / "second"
+    assert not any("is a link" in line for line in below.lines)
+
+
+def test_a_path_without_links_is_left_as_it_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = load_config(env="CartPole-v1", agent="dqn", environment={}).config
+    monkeypatch.chdir(tmp_path)
+    assert plan(config, Path("runs/a")).out == Path("runs/a")
+    assert plan(config, Path("runs/../b")).out == Path("runs/../b")

@@ -16,7 +16,7 @@ from vedette_protocol.errors import (
     Sender,
     VersionError,
 )
-from vedette_protocol.limits import ACCOUNTS_MAX, EXTRAS_MAX
+from vedette_protocol.limits import ACCOUNTS_MAX, EXTRAS_MAX, QUESTION_VERSION
 from vedette_protocol.messages import Ack, Batch, Buffer, Report, Run, Status, Stop
 from vedette_protocol.schema import Schema
 from vedette_rl.envs.spaces import ElementBounds
@@ -135,7 +135,8 @@ class GatewayState:
             schema, rows_per_batch, self._batch_env_steps, self.ledger.manager_number, elements
         )
         self._blocks: list[Block] = []  # validated, and not yet returned
-        self._behind = 0  # the epoch in which managers were seen to be of a later one
+        self._published: int | None = None  # the newest version of this epoch; None: none yet
+        self._behind = 0  # the epoch in which managers were seen to be ahead of this run
         size = batch_bytes or self._intake.full_bytes
         self._grants = CreditGrants(limiter, FlightLimits(), size, rows_per_batch)
         self._ack_scheduler = AckScheduler(window, size, self.ledger.living)
@@ -211,7 +212,7 @@ class GatewayState:
             self._validate_held(now)  # its account may take the place of one whose batches are held
             self.ledger.mark_alive(manager, batch.incarnation, now, key)
             verdict = self.ledger.record_batch(batch, now)
-        if batch.epoch > self.position.epoch > self._behind:
+        if self.position.epoch > self._behind and self._is_ahead(batch):
             self._log_behind(batch)
         if verdict == "new":
             self.dirty = True
@@ -224,18 +225,29 @@ class GatewayState:
             self.refused_credit += 1  # not settled: it may come again, within its limit
             self.rejections.add("credit", f"manager {manager} sends more than it may")
 
+    def _is_ahead(self, batch: Batch) -> bool:
+        """Return True if a batch was made with a model that this run has not come to yet."""
+        epoch = self.position.epoch
+        later = self._published is not None and batch.version > self._published
+        return batch.epoch > epoch or (batch.epoch == epoch and later)
+
     def _log_behind(self, batch: Batch) -> None:
-        """Log, once for each epoch, that a manager plays a model of a later one than this run's.
+        """Log, once for each epoch, that a manager plays a later model than this run has made.
 
         It is a manager's claim, so nothing else follows from it.
         """
-        self._behind = self.position.epoch
+        epoch = self.position.epoch
+        self._behind = epoch
+        theirs, ours = f"of epoch {batch.epoch}", f"epoch {epoch}"
+        follow = "after a minute without the other"
+        if batch.epoch == epoch:
+            theirs, ours = f"{theirs}, version {batch.version}", f"version {self._published} of it"
+            follow = "at once"
         self.log_lines.add(
             "warning",
-            f"manager {batch.manager} plays a model of epoch {batch.epoch}, and this run is at "
-            f"epoch {self.position.epoch}: it was put back from an older copy, or another learner "
-            "of it runs; managers follow this one after a minute without the other, those of an "
-            "earlier release and of the C client once they are started again",
+            f"manager {batch.manager} plays a model {theirs}, and this run is at {ours}: it was "
+            "put back from an older copy, or another learner of it runs; managers follow this one "
+            f"{follow}, those of an earlier release once they are started again",
         )
 
     def _is_limit_reached(self, now: float) -> bool:
@@ -289,7 +301,8 @@ class GatewayState:
         elif not self._may_speak_for(sender.manager, sender.incarnation, key, now):
             return
         elif isinstance(error, VersionError):  # also of one that could not report
-            self._discard(error)
+            if error.theirs != QUESTION_VERSION:
+                self._discard(error)
             manager, incarnation, _ = sender
             self.admission.refuse(manager, incarnation, "version", str(error))
         elif sender.seq is None or not self.ledger.is_new(
@@ -339,6 +352,7 @@ class GatewayState:
     def on_model(self, run: Run, version: int, now: float) -> list[Frames]:
         """Note that the trainer has a newer model; announce the run if it is of another epoch."""
         self.lag.on_published(version, self._rates_clock(now))
+        self._published = version
         if run.epoch == self.position.epoch:
             return []
         self.position = Position(run.epoch, version, self.position.sampled)

@@ -7,7 +7,7 @@ import pytest
 from configurations import configured  # of tests/support
 
 from vedette_protocol import topics
-from vedette_protocol.codec import decode_control, decode_up, encode
+from vedette_protocol.codec import decode_control, decode_up, encode, encode_question
 from vedette_protocol.column import Column
 from vedette_protocol.limits import EXTRAS_MAX, OLD_ACCOUNTS_MAX
 from vedette_protocol.messages import Ack, ActorReport, Batch, Refusal, Report, Run, Status, Stop
@@ -548,6 +548,20 @@ def test_another_protocol_version_is_refused_for_good() -> None:
     assert [refusal.code for refusal in refusals] == ["version"]
 
 
+def test_a_question_is_answered_by_a_refusal_and_counts_nowhere() -> None:
+    state = gateway(admitted=())
+    state.on_samples(encode_question("doctor-1", 5), 1.0, "key")
+    [message] = state.acks_due(1.0, 0)
+    refusal = decode_control([bytes(frame) for frame in message[1:]])
+    assert isinstance(refusal, Refusal)
+    assert message[0] == topics.manager_topic("doctor-1")
+    assert (refusal.manager, refusal.incarnation, refusal.code) == ("doctor-1", 5, "version")
+    assert state.garbage == 0
+    assert state.rejections.due_lines(100.0) == []
+    assert state.fleet.present == []
+    assert state.ledger.manager_ids() == []
+
+
 def rowless(seq: int) -> list[bytes]:
     """A batch whose header is wrong, so that it is refused before anything is held."""
     header, payload = batch_frames(seq)
@@ -643,3 +657,21 @@ def test_a_manager_of_a_later_epoch_is_told_of_once() -> None:
     assert line.level == "warning"
     assert "manager m plays a model of epoch 4, and this run is at epoch 1" in line.text
     assert state.ledger.accounting().inserted == 12  # its rows count all the same
+
+
+def test_a_manager_with_a_later_version_of_the_same_epoch_is_told_of_once() -> None:
+    """As where a copy of the run was started as often as the run itself since."""
+    state = gateway()
+    run = Run(RUN_ID, 1, 7, SCHEMA, MODEL, {}, {}, {}, 0, 4, 4)
+    for published in (10, 20):
+        state.on_model(run, published, 0.0)
+    for seq, version in enumerate((10, 20, 500, 600)):
+        message = decode_up(batch_frames(seq))
+        assert isinstance(message, Batch)
+        take(state, [bytes(frame) for frame in encode(message._replace(version=version))])
+    (line,) = state.log_lines.waiting
+    assert line.level == "warning"
+    said = "manager m plays a model of epoch 1, version 500, and this run is at version 20 of it"
+    assert said in line.text
+    assert "put back from an older copy, or another learner of it runs" in line.text
+    assert state.ledger.accounting().inserted == 16

@@ -1,0 +1,167 @@
+"""Whole runs with one broken reward, and without: the tables of docs/decisions/broken-samples.md.
+
+    .venv/bin/python scripts/broken_samples.py [--opts 2500] [--out FOLDER]
+
+Every run is one process in lock step, so the same machine prints the same numbers again. A step of
+an optimizer is counted as scaled or left out by what `vedette_rl.networks.adam` decides of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import gymnasium as gym
+
+import vedette
+from vedette_rl.networks.adam import VectorAdam
+
+GLITCH_AT = 600
+REWARDS = (0.0, 1e6, 1e12, 1e19, 1e38)
+SETTINGS: dict[str, dict[str, Any]] = {
+    "sac": {"learning_rate": 1e-3, "alpha_learning_rate": 1e-3},
+    "td3": {"learning_rate": 1e-3},
+    "dqn": {},
+}
+ENVIRONMENTS = {"sac": "Pendulum-v1", "td3": "Pendulum-v1", "dqn": "CartPole-v1"}
+
+
+class Glitch(gym.Wrapper[Any, Any, Any, Any]):
+    """An environment of which one step has another reward; 0: none has."""
+
+    def __init__(self, env: Any, reward: float) -> None:
+        super().__init__(env)
+        self._reward = reward
+        self._steps = 0
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        self._steps += 1
+        if self._reward and self._steps == GLITCH_AT:
+            reward = self._reward
+        return obs, reward, terminated, truncated, info
+
+
+@dataclass
+class Counted:
+    """The steps of all optimizers of a run, and the largest norm of a gradient in typical ones."""
+
+    steps: int = 0
+    scaled: int = 0
+    left_out: int = 0
+    largest: float = 0.0
+
+
+@contextmanager
+def counted_steps(*, limited: bool) -> Iterator[Counted]:
+    """Count what optimizers do with their gradients.
+
+    Args:
+        limited: gradients are held to typical ones; else only those that cannot be added are left
+            out.
+    """
+    found = Counted()
+    move = VectorAdam.move
+
+    def count(adam: VectorAdam) -> None:
+        move(adam)
+        norm = float(adam._square.sqrt())
+        typical = float(adam._typical)
+        found.steps += 1
+        found.left_out += not norm < 1e18
+        found.scaled += math.isfinite(norm) and float(adam._limit) < norm < 1e18
+        if typical and norm < 1e18:
+            found.largest = max(found.largest, norm / typical)
+
+    def no_limit(adam: VectorAdam) -> None:
+        pass
+
+    unlimited = () if limited else ("_set_limit", "_note_first_norm")
+    with mock.patch.object(VectorAdam, "move", count):
+        patches = [mock.patch.object(VectorAdam, name, no_limit) for name in unlimited]
+        for patch in patches:
+            patch.start()
+        try:
+            yield found
+        finally:
+            for patch in patches:
+                patch.stop()
+
+
+def play(
+    agent: str, reward: float, opts: int, out: Path, *, limited: bool = True
+) -> tuple[float, Counted]:
+    """Train, and return the mean return of ten episodes of the last model, and what was counted."""
+    with counted_steps(limited=limited) as found:
+        result = vedette.train(
+            preset="none",
+            in_process=True,
+            progress=False,
+            out=out,
+            env={
+                "id": ENVIRONMENTS[agent],
+                "wrappers": [
+                    {
+                        "name": "broken_samples:Glitch",
+                        "kwargs": {"reward": reward},
+                        "training_only": True,
+                    }
+                ],
+            },
+            agent={
+                "name": agent,
+                "hidden_sizes": [64, 64],
+                "batch_size": 64,
+                "n_step": 1,
+                **SETTINGS[agent],
+            },
+            actors={"count": 1, "envs_per_actor": 1, "n_buffer": 1},
+            replay={"capacity": 10_000, "samples_per_insert": 64},
+            learner={"warmup_period": 500, "eval_interval": opts, "recorders": []},
+            evaluation={"episodes": 10},
+            stop={"max_opts": opts},
+        )
+    mean = result.summary.eval.return_mean
+    assert mean is not None, "the last model of a run is evaluated"
+    return mean, found
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("--opts", type=int, default=2500, help="optimization steps of a run")
+    options.add_argument("--out", type=Path, help="a folder for the runs; else they are removed")
+    given = options.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        out = given.out or Path(temporary)
+        print(f"{given.opts} optimization steps; return of 10 episodes; steps scaled, left out\n")
+        print("| reward of the row | " + " | ".join(agent.upper() for agent in SETTINGS) + " |")
+        print("|---|" + "---|" * len(SETTINGS))
+        largest = []
+        for reward in REWARDS:
+            cells = []
+            for agent in SETTINGS:
+                mean, found = play(agent, reward, given.opts, out / f"{agent}-{reward:g}")
+                cells.append(f"{mean:.0f}; {found.scaled}, {found.left_out}")
+                if not reward:
+                    largest.append(f"{agent.upper()} {found.largest:.1f}")
+            name = f"{reward:g}" if reward else "none"
+            print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
+        for reward in REWARDS[1:3]:
+            cells = []
+            for agent in SETTINGS:
+                place = out / f"{agent}-{reward:g}-no-limit"
+                mean, found = play(agent, reward, given.opts, place, limited=False)
+                cells.append(f"{mean:.0f}; {found.scaled}, {found.left_out}")
+            print(f"| {reward:g}, no limit | " + " | ".join(cells) + " |", flush=True)
+        print(f"\nlargest norm without the row, in typical ones: {', '.join(largest)}")
+
+
+if __name__ == "__main__":
+    main()
