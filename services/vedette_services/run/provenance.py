@@ -198,7 +198,7 @@ def last_failure(run: RunDirectory) -> str | None:
     """Return why the last start of a run has failed, "" where that is not known; None if it has
     not failed."""
     failed = [start for start in read_provenance(run)[-1:] if start.exit_reason == FAILED_REASON]
-    return printable(str(failed[0].failure)) if failed else None
+    return printable(str(failed[0].failure), None) if failed else None
 
 
 def describe_start(config: RunConfig) -> Start:
