@@ -45,13 +45,17 @@ class Count(gym.Env[np.ndarray, int]):
         self._open = Path(open_in, str(self._number)) if open_in else None
         if self._open:
             self._open.touch()
+        self._program: subprocess.Popen[bytes] | None = None
         if starts_in:
-            program = subprocess.Popen(["sleep", "600"], start_new_session=True)
-            Path(starts_in, str(program.pid)).touch()
+            self._program = subprocess.Popen(["sleep", "600"], start_new_session=True)
+            Path(starts_in, str(self._program.pid)).touch()
 
     def close(self) -> None:
         if self._open:
             self._open.unlink()
+        if self._program:
+            self._program.kill()
+            self._program.wait()
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

@@ -371,7 +371,8 @@ def test_an_environment_that_hangs_is_killed_and_started_again(
     learner.until(lambda: learner.rows() > rows + 100)
     started = [int(program.name) for program in programs.iterdir()]
     running = [number for number in started if _environment(number)]
-    assert 2 * len(running) == len(started)  # those of the killed actor are ended
+    # One was made to see its spaces, and closed. Those of the killed actor could not be.
+    assert len(started) - 1 == 2 * len(running) > 0
     learner.close()
 
 
