@@ -617,14 +617,17 @@ def is_self_explanatory(error: Exception | SystemExit) -> bool:
 
 
 def error_message(error: Exception | SystemExit) -> str:
-    """An error in one line: of a file with its path and the fix, a foreign one with its class."""
+    """An error in one line: of a file with its path and the fix, a foreign one with its class and,
+    where a user's code has raised it, its place there."""
     if isinstance(error, SystemExit):  # none of our code that an error comes out of ends a process
         return f"its environment's code ended the process: {foreign_error_message(error)}"
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
         fix = _FILE_FIXES.get(error.errno, "")
         why = describe_write_error(error, Path(os.fsdecode(error.filename or ".")))
-        return printable(f"{where}{why}" + (f"; {fix}" if fix else ""), None)
+        said = printable(f"{where}{why}" + (f"; {fix}" if fix else ""), None)
+        at = user_code_location(error)  # as of a simulator's socket
+        return f"{type(error).__name__}: {said} ({at})" if at else said
     if is_self_explanatory(error):
         return printable(str(error), None)
     return foreign_error_message(error)

@@ -41,7 +41,7 @@ from vedette_services.net.addresses import Address
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import read_events
 from vedette_services.run.outcome import exit_at_once, last_status, startup_stage, status_at_end
-from vedette_services.run.provenance import COMMAND, command_line
+from vedette_services.run.provenance import COMMAND, command_line, record_failure
 from vedette_services.run.start_plan import StartPlan
 from vedette_services.status.status import Status
 
@@ -51,6 +51,7 @@ ACTORS_STOP_S = 15.0  # a manager drains for 10 s at most and sends a last repor
 CRASH_STOP_S = 2.0
 RESTARTS = 5
 RESTART_WINDOW_S = 60.0
+_MANAGER = "actor manager"
 MANAGER_ID = "local"
 """The same at every start: a new incarnation means that the earlier one is dead."""
 
@@ -153,6 +154,9 @@ class LocalRun:
             if actors := self._children.get("actors"):
                 # After a crash, no learner takes the batches that they still hold.
                 end_children([actors], term_s=CRASH_STOP_S if error[0] else ACTORS_STOP_S)
+            failed = error[1] if error else None
+            if isinstance(failed, DaemonFailedError) and failed.name == _MANAGER:
+                record_failure(RunDirectory(self._out), str(failed), self._began)
         finally:
             for report in self._exit_reports.values():
                 report.close()
@@ -295,7 +299,7 @@ class LocalRun:
             ends = [at for at in self._manager_ends if now - at < RESTART_WINDOW_S]
             hopeless = self._exit_reports["actors"].read().startswith(NO_ACTOR)
             if hopeless or status in (USAGE, REFUSED) or len(ends) >= RESTARTS:
-                raise self._failed("actor manager", status)
+                raise self._failed(_MANAGER, status)
             self._manager_ends = [*ends, now]
             self._manager_due = now + 0.25 * 2 ** len(ends)
             why = self._memory_kills.explain(status)

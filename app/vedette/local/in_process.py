@@ -301,13 +301,18 @@ class InProcessRun:
     def train(self) -> Status:
         """Train to the end of the run; its summary."""
         self._event_log.log_epoch(self._epoch, self.agent.opt_steps)
-        with ExitStack() as closing:  # also after an error
-            if self._interventions:
-                closing.callback(self._interventions.close)
-            closing.callback(_close_environments, self._evaluation.close, "the evaluation")
-            closing.callback(self._manager.kill)
-            last = self.learner.train(self, lock_step(self.config), idle=self._play, tick_s=0.0)
-            self.learner.close(last)
+        try:
+            with ExitStack() as closing:  # also after an error
+                if self._interventions:
+                    closing.callback(self._interventions.close)
+                closing.callback(_close_environments, self._evaluation.close, "the evaluation")
+                closing.callback(self._manager.kill)
+                last = self.learner.train(self, lock_step(self.config), idle=self._play, tick_s=0.0)
+                self.learner.close(last)
+        except Exception as error:
+            if self._run.find_loss() is None:
+                self._event_log.log("failed", "learner", describe_with_notes(error))
+            raise
         unusable = self._gateway_status.unusable
         if self._run.find_loss() is None:
             how = ("failed", unusable) if unusable else ("ended", last.exit_reason)

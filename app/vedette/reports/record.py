@@ -25,10 +25,10 @@ from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import RunEvent, read_events
 from vedette_services.run.outcome import read_summary
 from vedette_services.run.overview import is_running
-from vedette_services.run.provenance import read_provenance
+from vedette_services.run.provenance import last_failure, read_provenance
 from vedette_services.status.schema import is_against_opt_steps
 from vedette_services.status.status import Status
-from vedette_services.status.stop_conditions import describe_exit, is_solved
+from vedette_services.status.stop_conditions import FAILED_REASON, describe_exit, is_solved
 
 EVALUATION = "eval/mean_reward"
 READ_BYTES = 128 << 20
@@ -50,6 +50,7 @@ class RunRecord:
         provenance: the software, host and command of its last start: a name and a text each.
         running: True while a learner runs in the directory.
         notes: a sentence for the run's state, and for each missing or damaged file.
+        failure: why its last start has failed, "" where that is not known; None: it has not.
     """
 
     directory: Path
@@ -60,6 +61,7 @@ class RunRecord:
     provenance: tuple[tuple[str, str], ...]
     running: bool
     notes: tuple[str, ...]
+    failure: str | None = None
 
     @property
     def name(self) -> str:
@@ -93,7 +95,9 @@ class RunRecord:
     @property
     def exit_reason(self) -> str:
         """The reason for its end; "" while it runs, or if it was killed."""
-        return "" if self.running else self.summary.exit_reason
+        if self.running:
+            return ""
+        return self.summary.exit_reason if self.failure is None else FAILED_REASON
 
     @property
     def stopped_at_target(self) -> bool:
@@ -205,7 +209,8 @@ def read_record(directory: Path, curves_of: CurveReader | None = None) -> RunRec
     if broken := [n for n, c in curves.items() if c.values.size < recorded.curves[n].values.size]:
         notes.append(f"Not finite at times, and left out there: {', '.join(sorted(broken)[:8])}.")
     curves = {name: curve for name, curve in curves.items() if curve.values.size}
-    record = RunRecord(directory, config, summary, curves, events, provenance, running, ())
+    failure = last_failure(run)
+    record = RunRecord(directory, config, summary, curves, events, provenance, running, (), failure)
     return replace(record, notes=(*_state(record), *notes))
 
 
@@ -287,6 +292,9 @@ def _state(record: RunRecord) -> Iterator[str]:
     """Describes whether the run is running, has ended or was killed, and what it lacks."""
     if record.running:
         yield f"It is running (snapshot of {format_time(time.time())})."
+    elif record.failure is not None:
+        why = f": {record.failure}" if record.failure else ""
+        yield f"It has failed{why}. The same command goes on from its last checkpoint."
     elif ended := describe_exit(record.summary):
         yield f"It is {ended}."
     elif record.curves or record.summary != Status():

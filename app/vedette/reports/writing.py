@@ -53,7 +53,8 @@ from vedette_services.run.finding import find_runs
 from vedette_services.run.run_files import check_report_file
 from vedette_services.status.schema import numbers
 from vedette_services.status.status import ManagerStatus, Status
-from vedette_services.status.text import actor_errors, wait_reason
+from vedette_services.status.stop_conditions import FAILED_REASON
+from vedette_services.status.text import actor_errors, failures_text, wait_reason
 
 VIDEO_BYTES_MAX = 8 << 20
 BAD_EVENTS = frozenset({"died", "failed", "silent", "actor"})
@@ -302,7 +303,7 @@ def _log_tail(run: Path) -> tuple[str, list[str]]:
 
 def _notes(run: RunRecord) -> Iterator[tuple[str, str]]:
     """Kind and text of each note: the run's state, who waits, what is wrong."""
-    kind = "good" if run.exit_reason not in ("", "interrupted") else ""
+    kind = {"": "", "interrupted": "", FAILED_REASON: "bad"}.get(run.exit_reason, "good")
     yield from ((kind if note == run.notes[0] else "", note) for note in run.notes)
     if run.running:
         if waits := wait_reason(run.summary):
@@ -310,6 +311,10 @@ def _notes(run: RunRecord) -> Iterator[tuple[str, str]]:
         yield from (("bad", error) for error in actor_errors(run.summary, left=False)[:_ERRORS_MAX])
         if failing := run.summary.checkpoint.failing:
             yield "bad", f"The checkpoint cannot be written: {failing}"
+    elif run.failure is None:  # else it is the first note
+        yield from (("", error) for error in actor_errors(run.summary)[:_ERRORS_MAX])
+    if failures := failures_text(run.summary):
+        yield "", f"Failures: {failures}."
 
 
 def _checkpoints(run: Path) -> Iterator[tuple[int, float]]:

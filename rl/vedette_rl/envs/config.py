@@ -10,6 +10,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Field,
     JsonValue,
@@ -27,7 +28,17 @@ from vedette_rl.settings.stored import IN_BEST, IN_SAMPLES, IN_WEIGHTS
 UNNAMED = "external"
 """`EnvConfig.id` where spaces are declared and no environment is named."""
 
-Kwargs = dict[str, JsonValue]
+
+def _without_nan(kwargs: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    for key, value in kwargs.items():
+        if isinstance(value, float) and math.isnan(value):
+            raise ValueError(f"{key!r} is read as the number nan; write '\"nan\"' for the word")
+    return kwargs
+
+
+Kwargs = Annotated[dict[str, JsonValue], AfterValidator(_without_nan)]
+"""What code of the user is given by name. A nan, which equals nothing, would be a change of the
+settings at each resume; and nobody means it who types the word."""
 _OWN_KEYS = {
     "id": "env.id",
     "max_episode_steps": "env.max_episode_steps",
@@ -229,9 +240,9 @@ class EnvConfig(SettingsPart):
     """how an actor steps its environments, and an evaluation its own: ``serial``, one after
     another; side by side in ``threads``, for simulators whose step waits or computes without
     Python's global lock; or in ``processes``, for others, with 60 MB of memory each. ``auto``
-    chooses when a run starts, by the measured time of a step. The same seed gives the same episodes
-    in all of them, unless the environments share global state: then use ``processes`` or
-    ``serial``."""
+    chooses when a run starts, by the measured time of a step and of a reset. The same seed gives
+    the same episodes in all of them, unless the environments share global state: then use
+    ``processes`` or ``serial``."""
     reward_scale: Annotated[float, IN_SAMPLES] = Field(default=1.0, allow_inf_nan=False)
     """rewards in transitions are multiplied by it; not 0."""
     reward_clip: Annotated[float, IN_SAMPLES] = Field(default=0.0, ge=0.0, allow_inf_nan=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import gymnasium as gym
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from vedette_rl.core.columns import Columns
 from vedette_rl.core.exact_cast import InexactCastError, cast_exactly
+from vedette_rl.envs.call_places import call_place
 from vedette_rl.envs.category_range import CategoryRange
 from vedette_rl.envs.spaces import ObservationColumn, action_field, observation_columns
 from vedette_rl.errors import EnvironmentFaultError, SpaceLayoutError
@@ -33,12 +35,18 @@ class ObservationLayout:
 
     Methods take `origin`, which an error names: the call that gave what is written, ``reset()``.
 
+    Args:
+        places: where these calls are defined, which an error names, too (`call_places`).
+
     Raises:
         SpaceLayoutError: (any method) an array has another shape than its space, a value that its
             column cannot hold, or a category that its space does not have.
     """
 
-    def __init__(self, space: gym.Space[Any]) -> None:
+    def __init__(
+        self, space: gym.Space[Any], places: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        self.places = places
         self.leaves = observation_columns(space)
         ranges = ((leaf, CategoryRange.of(leaf.space)) for leaf in self.leaves)
         self._categories = tuple((leaf, span) for leaf, span in ranges if span is not None)
@@ -61,7 +69,7 @@ class ObservationLayout:
             if self._categories:
                 self._check_categories(columns, slice(row, row + 1))
         except _UnfitError as error:
-            raise error.of(origin) from error.__cause__
+            raise error.of(origin, self.places) from error.__cause__
 
     def _write(self, columns: Columns, row: int, obs: Any) -> None:
         for leaf in self.leaves:
@@ -83,7 +91,7 @@ class ObservationLayout:
             if self._categories:
                 self._check_categories(columns, slice(len(observations)))
         except _UnfitError as error:
-            raise error.of(origin) from error.__cause__
+            raise error.of(origin, self.places) from error.__cause__
 
     def _write_small(self, column: NDArray[Any], observations: Sequence[Any]) -> bool:
         """Write all rows by one assignment, where they are alike; returns if they were."""
@@ -120,7 +128,7 @@ class ObservationLayout:
             if self._categories:
                 self._check_categories(columns, slice(None), which)
         except _UnfitError as error:
-            raise error.of(origin) from error.__cause__
+            raise error.of(origin, self.places) from error.__cause__
 
     def _check_categories(
         self, columns: Columns, rows: slice, which: NDArray[np.bool_] | None = None
@@ -272,13 +280,26 @@ class _UnfitError(Exception):
         self._leaf = leaf
         self._why = why
 
-    def of(self, origin: str) -> SpaceLayoutError:
-        """The same for users, with the call that gave the observation; "": it is not known."""
+    def of(self, origin: str, places: Mapping[str, str]) -> SpaceLayoutError:
+        """The same for users, with the call that gave the observation, and where that is defined;
+        "": it is not known."""
         name = repr(self._leaf.name)
         what = (
             f"{origin} gave an observation whose {name}" if origin else f"an observation's {name}"
         )
-        return SpaceLayoutError("observation", self._leaf.space, f"{what} {self._why}")
+        why = f"{what} {self._why}{_at(places.get(origin, ''))}"
+        return SpaceLayoutError("observation", self._leaf.space, why)
+
+
+def _at(place: str) -> str:
+    return f" ({place})" if place else ""
+
+
+def _step_fault(env: gym.Env[Any, Any], fault: str) -> EnvironmentFaultError:
+    """An error about what step() gave."""
+    return EnvironmentFaultError(
+        str(env.unwrapped), f"step() gave {fault}{_at(call_place(env, 'step'))}"
+    )
 
 
 def _follow(obs: Any, leaf: ObservationColumn) -> Any:  # of any space
@@ -420,8 +441,7 @@ def read_flags(
 def _read_flag(env: gym.Env[Any, Any], name: str, value: Any) -> bool:
     flag = _given_array(env, name, value)
     if flag.dtype.kind not in _NUMBERS or flag.size != 1 or flag.item() not in (0, 1):
-        fault = f"step() gave {name}={_short(value)}, which is no bool: give bool(...) of it"
-        raise EnvironmentFaultError(str(env.unwrapped), fault)
+        raise _step_fault(env, f"{name}={_short(value)}, which is no bool: give bool(...) of it")
     return bool(flag.item())
 
 
@@ -430,8 +450,7 @@ def _given_array(env: gym.Env[Any, Any], name: str, value: Any) -> NDArray[Any]:
     try:
         return np.asarray(value)
     except Exception as error:  # as in `_storable`
-        fault = f"step() gave {name}, which {_unreadable(value, error)}"
-        raise EnvironmentFaultError(str(env.unwrapped), fault) from error
+        raise _step_fault(env, f"{name}, which {_unreadable(value, error)}") from error
 
 
 _REWARD_TYPES = frozenset((float, int, np.float64, np.float32, np.int64, np.int32, bool, np.bool_))
@@ -455,10 +474,8 @@ def _read_reward(env: gym.Env[Any, Any], value: Any) -> float:
     is_list = isinstance(value, list | tuple)
     reward = np.array(None) if is_list else _given_array(env, "reward", value)
     if reward.dtype.kind not in _NUMBERS or reward.size != 1:
-        fault = (
-            f"step() gave reward={_short(value)}, which is not one number: give float(...) of it"
-        )
-        raise EnvironmentFaultError(str(env.unwrapped), fault)
+        fault = f"reward={_short(value)}, which is not one number: give float(...) of it"
+        raise _step_fault(env, fault)
     return float(reward.item())
 
 

@@ -15,6 +15,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.wrappers import FrameStackObservation
 
+from vedette_rl.envs.call_places import call_places
 from vedette_rl.envs.config import EnvConfig, WrapperConfig
 from vedette_rl.envs.description import EnvDescription, describe_environment
 from vedette_rl.envs.executed_actions import convert_executed_actions
@@ -333,17 +334,18 @@ def examine_environment(env: Env, config: EnvConfig) -> Spaces:
     """
     _refuse_random_weights(env)
     spaces = described_spaces(describe_environment(env), config)
-    layout = ObservationLayout(env.observation_space)
+    places = call_places(env)
+    layout = ObservationLayout(env.observation_space, places)
     env.action_space.seed(0)
     with np.errstate(over="ignore"):  # what float32 cannot hold is found below
         first, _ = env.reset(seed=0)
-        _check_finite(config, "reset()", layout.encode(first, origin="reset()"))
+        _check_finite(config, "reset()", layout.encode(first, origin="reset()"), places)
         first = copy.deepcopy(first)  # the environment may write it again
         obs, reward, terminated, truncated, _ = env.step(env.action_space.sample())
         read_flags(env, (terminated,), (truncated,))
         (number,) = read_rewards(env, (reward,))
         stored = layout.encode(obs, origin="step()")
-        _check_finite(config, "step()", {**stored, "reward": np.float32(number)})
+        _check_finite(config, "step()", {**stored, "reward": np.float32(number)}, places)
         _warn_of_outside_bounds(layout, first, obs)
         if text := rounded_away(layout, first, obs):
             warnings.warn(text, stacklevel=2)
@@ -427,13 +429,16 @@ def environment_own_spaces(config: EnvConfig, *, allow_import: AllowImport | Non
         guard.call(env.close)
 
 
-def _check_finite(config: EnvConfig, came_from: str, columns: Mapping[str, Any]) -> None:
+def _check_finite(
+    config: EnvConfig, came_from: str, columns: Mapping[str, Any], places: Mapping[str, str]
+) -> None:
+    place = f" ({places[came_from]})" if places[came_from] else ""
     for name, column in columns.items():
         if column.dtype.kind == "f" and not np.isfinite(column).all():
             raise EnvironmentFaultError(
                 config.id,
                 f"{came_from} gave {name!r} with a value that is not finite as {column.dtype}: "
-                "no learner takes that; fix it, or wrap it by env.wrappers",
+                f"no learner takes that; fix it, or wrap it by env.wrappers{place}",
             )
 
 

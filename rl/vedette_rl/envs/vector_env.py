@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from vedette_rl.core import Columns, Step
 from vedette_rl.core.columns import INTERVENED, copy_columns
+from vedette_rl.envs.call_places import call_places
 from vedette_rl.envs.description import EnvDescription, describe_environment
 from vedette_rl.envs.failures import EnvironmentFailure, FailureJudge, OnFailure
 from vedette_rl.envs.layout import (
@@ -311,6 +312,7 @@ class _LocalEnvs(EnvGroup):
         self, envs: Sequence[Env], make: Callable[[], Env] | None, guard: ProcessGuard | None
     ) -> None:
         super().__init__(describe_environment(envs[0]), len(envs))
+        self.layout.places = call_places(envs[0])
         self.envs = list(envs)
         self._make = make
         self._guard = guard or ProcessGuard()

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.core import Columns, Evaluation, Policy, act_of
+from vedette_rl.envs.call_places import call_places
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.failures import FailureJudge, OnFailure
 from vedette_rl.envs.layout import ActionConverter, ObservationLayout
@@ -145,7 +146,7 @@ class EnvironmentPolicy:
 
     def __init__(self, policy: Policy, env: Env) -> None:
         self._act = act_of(policy)
-        self._layout = ObservationLayout(env.observation_space)
+        self._layout = ObservationLayout(env.observation_space, call_places(env))
         self._form = ActionConverter(env.action_space, 1)
         self._columns = self._layout.empty(1)
 

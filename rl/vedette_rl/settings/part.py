@@ -53,7 +53,12 @@ class SettingsPart(BaseModel):
             #: of what
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        use_attribute_docstrings=True,
+        ser_json_inf_nan="constants",  # pydantic writes null for them, which is read as None
+    )
 
     place: ClassVar[str] = ""
     """its key in the configuration file."""

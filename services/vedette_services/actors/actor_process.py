@@ -21,6 +21,7 @@ from vedette_services.config.peer_settings import read_peer_settings
 from vedette_services.host.limits import start_refused
 from vedette_services.host.processes import ONE_THREAD, python_module, spawn
 from vedette_services.host.stack_request import StackFrame, request_stack
+from vedette_services.host.started_programs import end_programs_of
 from vedette_services.run.model_map import ModelMapWriter
 
 _TRACEBACK_CHARS = 20_000
@@ -62,7 +63,7 @@ class ActorProcess:
                 pass_fds=self.handover.pass_fds,
             )
         except BaseException:
-            self.close()
+            self._release()
             raise
         self.handover.close_child_ends()
 
@@ -107,7 +108,11 @@ class ActorProcess:
         return cause, traceback[-_TRACEBACK_CHARS:]
 
     def close(self) -> None:
-        """Release what was shared with it."""
+        """Release what was shared with it; what its environments have started ends with it."""
+        end_programs_of([self._process])
+        self._release()
+
+    def _release(self) -> None:
         self.handover.close()
         self._stats.close()
         self._stats_map.unlink(missing_ok=True)

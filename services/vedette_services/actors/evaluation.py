@@ -48,6 +48,7 @@ from vedette_services.host.processes import (
     spawn,
 )
 from vedette_services.host.slow_calls import say_slow_calls
+from vedette_services.host.started_programs import end_programs_of
 from vedette_services.run.model_map import ModelMapReader, ModelMapWriter
 
 log = logging.getLogger("vedette.actors")
@@ -109,10 +110,12 @@ class EvaluationProcess:
         return replace(self._ordered, failed=cause[:200])
 
     def kill(self, wait_s: float) -> None:
-        """End it now, and remove what was shared with it."""
+        """End it now, with what its environments have started, and remove what was shared with
+        it."""
         self._process.kill()
         with suppress(subprocess.TimeoutExpired):  # stuck in the kernel: it dies when it leaves it
             self._process.wait(wait_s)
+        end_programs_of([self._process])
         self._progress.close()
         self._orders.close()
         self._remove_files()

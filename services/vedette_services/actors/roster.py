@@ -61,6 +61,7 @@ class ActorRecord:
     episodes_before: int = 0
     failures_before: int = 0
     error: str = ""
+    last_error: str = ""  # in this run, of its processes and environments
     why_killed: str = ""
     stood_s: float = 0.0  # for longer, when it was found to stand still
 
@@ -73,7 +74,13 @@ class ActorRecord:
         wanted = PROGRESS_STEPS / MOST_FAILURES if self.stats.episodes else PROGRESS_STEPS
         return self.stats.env_steps >= wanted * (self.stats.failures + 1)
 
-    def report(self) -> ActorReport:
+    def report(self, *, ended: bool = False) -> ActorReport:
+        """Report its counts and what is wrong with it now.
+
+        Args:
+            ended: nobody plays any more: what was wrong is reported, too.
+        """
+        error = self.error or self.stats.error or (self.last_error if ended else "")
         return ActorReport(
             id=self.index,
             alive=self.state != "empty",
@@ -83,7 +90,7 @@ class ActorRecord:
             version=max(0, self.stats.version),
             return_mean=self.stats.return_mean,
             length_mean=self.stats.length_mean,
-            error=(self.error or self.stats.error)[:_ERROR_CHARS],
+            error=error[:_ERROR_CHARS],
         )
 
 
@@ -144,6 +151,7 @@ class Roster:
         if stats.state in ("starting", "waiting for a model"):
             actor.plays_since = now
         actor.stats = stats
+        actor.last_error = stats.error or actor.last_error
 
     def on_tick(self, now: float) -> None:
         """Leave the time in which this process itself was stopped out of the actors' standstill."""
@@ -204,7 +212,7 @@ class Roster:
         if played == 0:
             self._deaths_at_start += 1
         actor.fruitless_deaths = actor.fruitless_deaths + 1 if fruitless else 0
-        actor.error = actor.why_killed or cause or _describe_exit(code)
+        actor.error = actor.last_error = actor.why_killed or cause or _describe_exit(code)
         actor.backoff_s = self._backoff.after(actor.backoff_s)
         actor.start_at = now + actor.backoff_s
         return actor.error
@@ -223,7 +231,7 @@ class Roster:
         for actor in self.actors:
             actor.start_at = now
             actor.backoff_s = 0.0
-            actor.error = ""
+            actor.error = actor.last_error = ""
         for actor in going:
             actor.state = "leaving"
             actor.why_killed = "another run begins"
@@ -256,7 +264,7 @@ class Roster:
         return sum(actor.failures_before + actor.stats.failures for actor in self.actors)
 
     def reports(self) -> tuple[ActorReport, ...]:
-        return tuple(actor.report() for actor in self.actors)
+        return tuple(actor.report(ended=self.closed) for actor in self.actors)
 
 
 def _describe_exit(code: int) -> str:

@@ -24,7 +24,14 @@ ENVIRONMENT = "VEDETTE_SET"
 NONE = "none"
 """Python's None in a file and a setting; TOML has no word for it."""
 
-_WORDS: Mapping[str, object] = {"True": True, "False": False, "None": NONE, "null": NONE}
+_PYTHON_NONE = ("None", "null")
+_WORDS: Mapping[str, object] = {
+    "True": True,
+    "False": False,
+    **dict.fromkeys(_PYTHON_NONE, NONE),
+}
+_GIVEN_ON = frozenset({"kwargs", "reset_options"})
+"""Tables whose values are given to code of the user as they are, so that `NONE` is a text there."""
 
 
 def settings_table(settings: Iterable[str]) -> Table:
@@ -32,7 +39,8 @@ def settings_table(settings: Iterable[str]) -> Table:
 
     Raises:
         UsageError: a text is no ``KEY=VALUE``.
-        SettingError: a key goes through a value that is no table.
+        SettingError: a key goes through a value that is no table, or code of the user would be
+            given a text where None was written.
     """
     table: Table = {}
     for text in settings:
@@ -40,7 +48,11 @@ def settings_table(settings: Iterable[str]) -> Table:
         path = key.strip().split(".")
         if not equals or not all(path):
             raise UsageError(f"--set {text}: write KEY=VALUE, such as learner.sync_interval=100")
-        set_value(table, path, parse_value(value.strip()))
+        parsed = parse_value(value.strip())
+        if value.strip() in _PYTHON_NONE and _GIVEN_ON.intersection(path[:-1]):
+            why = f"{value.strip()} is no value that TOML has, and would be given as a text"
+            raise SettingError(key.strip(), why, f"leave it out, or write '\"{value.strip()}\"'")
+        set_value(table, path, parsed)
     return table
 
 

@@ -1,4 +1,4 @@
-"""How actors step their environments, by the time that a step takes."""
+"""How actors step their environments, by the time that a step and a reset take."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ def fit_stepping(
     given = actors.model_fields_set & {"count", "envs_per_actor"}
     count = actors.count
     envs = actors.envs_per_actor
-    if in_process and not given and cost.seconds >= SLOW_STEP_S:
+    is_slow = cost.seconds >= SLOW_STEP_S or cost.resets_slowly
+    if in_process and not given and is_slow:
         envs = count * envs
         count = 1  # an actor that waits has the others wait
     shape = choose_shape(cost, count, envs, cores, free=not given and not in_process)
@@ -76,7 +77,7 @@ def choose_shape(cost: StepCost, count: int, envs: int, cores: int | None, *, fr
         free: nobody configured them.
     """
     side_by_side: Stepping = "threads" if cost.overlaps else "processes"
-    if cost.seconds < SLOW_STEP_S:
+    if cost.seconds < SLOW_STEP_S and not cost.resets_slowly:
         return Shape(count, envs, "serial")
     if not cost.computes:
         return Shape(count, envs, side_by_side)
@@ -84,8 +85,9 @@ def choose_shape(cost: StepCost, count: int, envs: int, cores: int | None, *, fr
         # One actor for each core but the learner's: cores are all that gains time here.
         count = max(count, min(cores - 1, _ACTORS_MOST))
         envs = math.ceil(_DEFAULT_ENVIRONMENTS / count)
-    idle_cores = (cores or 0) >= 2 * count and envs > 1
-    return Shape(count, envs, side_by_side if idle_cores else "serial")
+    idle_cores = (cores or 0) >= 2 * count
+    gains = envs > 1 and (idle_cores or cost.resets_slowly)
+    return Shape(count, envs, side_by_side if gains else "serial")
 
 
 _HOW = {

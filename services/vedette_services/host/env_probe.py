@@ -127,7 +127,7 @@ class LocalSession:
 
     def _measure(self) -> Json:
         assert self._env is not None, "it was examined before"
-        self._on_stage("stepped, to measure a step")
+        self._on_stage("reset and stepped, to measure both")
         if find_spec(self._config).entry_point is None:  # it is a vector only
             return {"cost": None}
         with warnings.catch_warnings():
@@ -137,7 +137,7 @@ class LocalSession:
             except Exception as error:  # noqa: BLE001 - it plays one after another then
                 log.debug("the step of %s was not measured: %s", self._config.id, error)
                 return {"cost": None}
-        return {"cost": [cost.seconds, cost.computes, cost.overlaps]}
+        return {"cost": [cost.seconds, cost.computes, cost.overlaps, cost.reset_s]}
 
     def _prepare(self, command: Json) -> Json:
         """Make a step processor and prepare it with the environment."""

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.core import Columns
+from vedette_rl.envs.call_places import call_places
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.description import EnvDescription, describe_environment
 from vedette_rl.envs.layout import (
@@ -48,6 +49,7 @@ from vedette_services.host.processes import (
     spawn,
     wait_all,
 )
+from vedette_services.host.started_programs import end_programs_of
 from vedette_services.host.system import anonymous_file
 
 _CLOSE_S = 8.0  # for `close` of an environment; its worker then ends with all that it has started
@@ -272,11 +274,13 @@ class ProcessEnvs(EnvGroup):
         self._end()
 
     def _await_end(self, workers: Sequence[subprocess.Popen[bytes]]) -> None:
-        """Wait for workers to close their environments; their pipes say so, or are closed."""
+        """Wait for workers to close their environments; their pipes say so, or are closed. What
+        environments have started ends with them."""
         left = wait_all(workers, _END_S)
         for worker in left:
             worker.kill()
         wait_all(left, _EXIT_S)
+        end_programs_of(workers)
 
     def _end(self) -> None:
         for pipe in self._pipes:
@@ -323,7 +327,7 @@ class _Worker:
         self._env = env
         self._about = describe_environment(self._env)
         self._shared = _Shared.of(self._about, count, memory)
-        self._layout = ObservationLayout(self._env.observation_space)
+        self._layout = ObservationLayout(self._env.observation_space, call_places(env))
         self.checks = False
         """What it gave is looked at, and it does not run."""
 

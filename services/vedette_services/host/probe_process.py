@@ -13,7 +13,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from multiprocessing import Pipe
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from vedette_services.errors import ConfigError, SettingError, UsageError, describe_exit
 from vedette_services.host.memory_kills import MemoryKills
 from vedette_services.host.processes import ONE_THREAD, python_module, spawn, wait_all
+from vedette_services.host.slow_calls import Say, WaitLines
 from vedette_services.host.system import anonymous_file
 
 if TYPE_CHECKING:
@@ -28,15 +29,11 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 600.0
 """For one command: some simulators take minutes until they are there."""
-SAY_AFTER_S = 3.0
-SAY_EVERY_S = 10.0
 _POLL_S = 0.5
 _CLOSE_S = 10.0
 _OUTPUT_BYTES = 4096  # of what an environment printed before it took its process down
 
 Json = dict[str, Any]
-Say = Callable[[str], None]
-"""Takes a line for the user."""
 
 
 class EnvironmentNotFoundError(SettingError):
@@ -47,7 +44,7 @@ class ProbeProcess:
     """Makes the environment in a process of its own, which loads from now on.
 
     Args:
-        say: told what is waited for, where that takes more than `SAY_AFTER_S`.
+        say: told what is waited for, where that takes more than a few seconds.
     """
 
     def __init__(self, say: Say) -> None:
@@ -90,7 +87,7 @@ class ProbeProcess:
         """Return the answer to a command; say what is waited for meanwhile."""
         assert self._config is not None
         began = time.monotonic()
-        say_at = began + SAY_AFTER_S
+        lines = WaitLines(self._config.id, began)
         stage = "made"
         while True:
             if self._pipe.poll(_POLL_S):
@@ -99,13 +96,12 @@ class ProbeProcess:
                     return answer
                 stage = answer["stage"]
                 continue
-            waited_s = time.monotonic() - began
-            if waited_s > TIMEOUT_S:
+            now = time.monotonic()
+            if now - began > TIMEOUT_S:
                 why = f"{self._config.id} was not {stage} within {TIMEOUT_S:g} s"
                 raise SettingError("env.id", why, "see what it waits for")
-            if time.monotonic() >= say_at:
-                say_at += SAY_EVERY_S
-                self._say(f"waiting for {self._config.id} to be {stage} ({waited_s:.0f} s)")
+            if line := lines.due_line(stage, now):
+                self._say(line)
 
     def _died(self) -> SettingError:
         assert self._config is not None

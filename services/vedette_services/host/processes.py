@@ -24,6 +24,7 @@ from typing import IO, Any
 
 from vedette_rl.module_search import add_search_folder, search_folders
 from vedette_rl.storage.system import lock_file, wait_readable
+from vedette_services.host import started_programs
 from vedette_services.host.limits import start_refused
 from vedette_services.host.system import kill_after_parent, kill_with_parent, nonblocking_pipe
 
@@ -68,14 +69,16 @@ def spawn(
         StartRefusedError: a limit of processes, descriptors or memory is reached.
     """
     output: IO[bytes] | None = log.open("ab") if log is not None else None
+    mark = started_programs.new_mark()
     try:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             list(argv),
             env={
                 **os.environ,
                 **import_path(),
                 **(environment or {}),
                 PARENT_VARIABLE: str(os.getpid()),
+                started_programs.VARIABLE: mark,
             },
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -90,6 +93,8 @@ def spawn(
     finally:
         if output is not None:
             output.close()
+    started_programs.remember_mark(process, mark)
+    return process
 
 
 def import_path() -> dict[str, str]:

@@ -6,13 +6,39 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
-from vedette_services.host.probe_process import SAY_AFTER_S, SAY_EVERY_S
-
+SAY_AFTER_S = 3.0
+SAY_EVERY_S = 10.0
 _POLL_S = 0.5
 
 Say = Callable[[str], None]
 """Takes a line for the user."""
+
+
+class WaitLines:
+    """The lines about one wait: the first after some seconds, the others less often.
+
+    Args:
+        what: is waited for.
+        began: when, by the clock of `due_line`.
+    """
+
+    def __init__(self, what: str, began: float) -> None:
+        self._what = what
+        self._began = began
+        self._due = began + SAY_AFTER_S
+
+    def due_line(self, done: str, now: float) -> str:
+        """The line to say now; "" where none is due.
+
+        Args:
+            done: what is done to it, as "made" or "reset".
+        """
+        if now < self._due:
+            return ""
+        self._due = now + SAY_EVERY_S
+        return f"waiting for {self._what} to be {done} ({now - self._began:.0f} s)"
 
 
 def say_slow_calls(say: Say) -> None:
@@ -21,15 +47,16 @@ def say_slow_calls(say: Say) -> None:
 
 
 def _watch(say: Say, stop: threading.Event) -> None:
-    said: tuple[object, float] = (None, 0.0)  # a call, and when it is said next
+    last: object = None  # the call that `lines` are about
+    lines = WaitLines("", 0.0)
     while not stop.wait(_POLL_S):
         calls = sys.modules.get("vedette_rl.envs.slow_calls")  # nobody has made one before
-        call = calls.running_call() if calls is not None else None
+        # Any: the module is not imported for this.
+        call: Any = calls.running_call() if calls is not None else None
         if call is None:
             continue
-        now = time.monotonic()
-        waited_s = now - call.began
-        due = said[1] if said[0] is call else call.began + SAY_AFTER_S
-        if now >= due:
-            said = (call, now + SAY_EVERY_S)
-            say(f"waiting for the environment to be {call.done} ({waited_s:.0f} s)")
+        if call is not last:
+            last = call
+            lines = WaitLines("the environment", call.began)
+        if line := lines.due_line(call.done, time.monotonic()):
+            say(line)

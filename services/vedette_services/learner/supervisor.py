@@ -46,6 +46,7 @@ from vedette_services.host.processes import (
     wait_all,
 )
 from vedette_services.host.rate_limited_log import RateLimitedLog
+from vedette_services.host.started_programs import end_programs_of
 from vedette_services.host.system import private_bytes, process_state, raise_file_limit
 from vedette_services.learner.heartbeat import TurnRecord, announce_start
 from vedette_services.learner.standstill_watch import StandstillWatch
@@ -276,6 +277,8 @@ class Supervisor:
         report.close_child_end()
         if child:
             child.exit_report.close()
+        if child and name == "evaluator":
+            end_programs_of([child.process])
         before = (child.restarts, child.standstills) if child else ()
         self._children[name] = _Child(name, process, report, time.monotonic(), *before)
 
@@ -446,6 +449,8 @@ class Supervisor:
         if evaluator := self._children.get("evaluator"):
             evaluator.process.kill()
         end_children([child.process for child in self._children.values()], term_s=2.0)
+        if evaluator:
+            end_programs_of([evaluator.process])
         for child in self._children.values():
             child.exit_report.close()
 

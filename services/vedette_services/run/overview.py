@@ -25,12 +25,16 @@ from vedette_services.run.finding import find_runs
 from vedette_services.run.learner_location import LearnerLocation
 from vedette_services.run.notes import read_notes
 from vedette_services.run.outcome import describe_resume_point, read_summary
-from vedette_services.run.provenance import read_provenance
+from vedette_services.run.provenance import last_failure, read_provenance
 from vedette_services.status.client import StatusClient
 from vedette_services.status.heartbeats import SAID_S
 from vedette_services.status.schema import decode, printable_json
 from vedette_services.status.status import Status
-from vedette_services.status.stop_conditions import describe_exit, describe_outcome
+from vedette_services.status.stop_conditions import (
+    FAILED_REASON,
+    describe_exit,
+    describe_outcome,
+)
 
 _POLL_S = 0.1
 _FRESH_S = 30.0  # a running learner writes its summary every few seconds
@@ -151,8 +155,8 @@ def seen_elsewhere(run: RunDirectory) -> SeenOwner | None:
 
 
 def _ended_state(run: RunDirectory, summary: Status) -> str:
-    if any(start.exit_reason == "failed" for start in read_provenance(run)[-1:]):
-        return "failed"
+    if last_failure(run) is not None:
+        return FAILED_REASON
     if outcome := describe_outcome(summary):
         return outcome
     return "killed" if summary != Status() else "new"
@@ -166,14 +170,17 @@ def describe_end(directory: Path, what: str = "run") -> str:
     """
     run, summary = RunDirectory(directory), read_summary(directory)
     state = _ended_state(run, summary)
-    if state in ("killed", "failed"):
+    if state in ("killed", FAILED_REASON):
         resumes = describe_resume_point(directory)
         if state == "killed" and (seen := seen_elsewhere(run)) is not None:
             still = (
                 f"that on {seen.owner.host} has moved no record for {format_duration(seen.age_s)}"
             )
             return f"no learner runs: {still}; {resumes}"
-        return f"no learner runs: it {'failed' if state == 'failed' else 'was killed'}; {resumes}"
+        if state == "killed":
+            return f"no learner runs: it was killed; {resumes}"
+        why = last_failure(run)
+        return f"no learner runs: it failed{f': {why}' if why else ''}; {resumes}"
     if state == "new":
         return "no learner runs, and none has trained"
     return f"the {what} has ended: {describe_exit(summary)}"

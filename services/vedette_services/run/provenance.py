@@ -23,6 +23,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from vedette_protocol.foreign_text import printable
 from vedette_rl.number_format import format_time
 from vedette_rl.storage.atomic_files import write_json
 from vedette_rl.storage.regular_files import read_json
@@ -30,10 +31,13 @@ from vedette_rl.storage.system import installed_memory
 from vedette_rl.storage.write_errors import describe_write_error
 from vedette_services.config.parts import LearnerConfig
 from vedette_services.config.run_config import RunConfig
+from vedette_services.errors import UnsavedEndError, describe_with_notes
 from vedette_services.host.system import count_cores, cpu_model, read_text, vedette_version
 from vedette_services.run.directory import RunDirectory
-from vedette_services.run.outcome import read_summary
+from vedette_services.run.events import EventFile, RunEvent
+from vedette_services.run.outcome import read_summary, write_summary
 from vedette_services.status.status import Status
+from vedette_services.status.stop_conditions import FAILED_REASON
 
 log = logging.getLogger("vedette.learner")
 
@@ -45,7 +49,7 @@ STARTS_MAX = 500
 
 _GIT_WAIT_S = 5.0
 _PACKAGES = ("torch", "numpy", "gymnasium")
-_LOCAL = ("directory", "host", "hosts")
+_LOCAL = ("directory", "host", "hosts", "failure")
 """Fields of a start that name places and machines, and are not published."""
 _REPLAY_DIRECTORY = "replay.directory"
 _NVIDIA = Path("/proc/driver/nvidia/gpus")
@@ -57,7 +61,9 @@ class Start:
 
     Args:
         began_s, ended_s: in seconds since 1970; None: it goes on, or was killed.
-        exit_reason: as in ``summary.json``; ``failed`` if the learner gave up.
+        exit_reason: as in ``summary.json``; ``failed`` if the learner, or each of its actors on
+            this machine, gave up.
+        failure: why it failed; "" if it has not, or that is not known.
         command: the command line, as a shell takes it.
         directory: where it was given: the user's project.
         commit: git's in that directory; "" if it is in no repository.
@@ -72,6 +78,7 @@ class Start:
     began_s: float
     ended_s: float | None = None
     exit_reason: str = ""
+    failure: str = ""
     command: str = ""
     directory: str = ""
     commit: str = ""
@@ -132,14 +139,22 @@ def record_provenance(config: RunConfig, run: RunDirectory) -> Iterator[None]:
     earlier = read_summary(run.root)
     starts = [*before[:1], *before[1:][2 - STARTS_MAX :]]
     _write(run, [*starts, start])
+    failure = ""
     try:
         yield
+    except UnsavedEndError:  # its summary, as far as it is written, says how it has ended
+        raise
+    except Exception as error:
+        failure = describe_with_notes(error)
+        raise
     finally:
         if run.find_loss() is None:
-            _record_end(run, starts, start, earlier)
+            _record_end(run, starts, start, earlier, failure)
 
 
-def _record_end(run: RunDirectory, starts: list[Start], start: Start, earlier: Status) -> None:
+def _record_end(
+    run: RunDirectory, starts: list[Start], start: Start, earlier: Status, failure: str
+) -> None:
     """Record when and why a start ended; `starts` are those before it, `earlier` is their summary.
 
     Times say nothing of whose a summary is: a clock may have been put back.
@@ -147,9 +162,44 @@ def _record_end(run: RunDirectory, starts: list[Start], start: Start, earlier: S
     summary = read_summary(run.root)
     mine = summary != earlier
     hosts = sorted({manager.host for manager in summary.managers}) if mine else []
-    reason = (summary.exit_reason if mine else "") or "failed"
-    ended = replace(start, ended_s=time.time(), exit_reason=reason, hosts=tuple(hosts))
+    reason = (summary.exit_reason if mine and not failure else "") or FAILED_REASON
+    ended = replace(
+        start, ended_s=time.time(), exit_reason=reason, failure=failure, hosts=tuple(hosts)
+    )
     _write(run, [*starts, ended])
+    if mine and reason == FAILED_REASON:
+        _write_failed_summary(run, summary)
+
+
+def record_failure(run: RunDirectory, why: str, since: float) -> None:
+    """Record that the last start has failed, although its learner was asked to stop and did.
+
+    Args:
+        why: it has failed.
+        since: when it began at the earliest, in seconds since 1970: an older start is another one.
+    """
+    starts = read_provenance(run)
+    if not starts or starts[-1].began_s < since:
+        return
+    _write(run, [*starts[:-1], replace(starts[-1], exit_reason=FAILED_REASON, failure=why)])
+    summary = read_summary(run.root)
+    if (summary.time_s or 0.0) >= since:
+        _write_failed_summary(run, summary)
+    at = summary.epoch or 0, summary.opt_steps or 0, summary.env_steps or 0
+    EventFile(run.events_file).add(RunEvent(time.time(), "failed", "actors", why, *at))
+
+
+def _write_failed_summary(run: RunDirectory, summary: Status) -> None:
+    failed = replace(summary, exit_reason=FAILED_REASON)
+    if why := write_summary(run.summary_file, failed, ended=True):
+        log.warning("summary.json not written: %s", why)
+
+
+def last_failure(run: RunDirectory) -> str | None:
+    """Return why the last start of a run has failed, "" where that is not known; None if it has
+    not failed."""
+    failed = [start for start in read_provenance(run)[-1:] if start.exit_reason == FAILED_REASON]
+    return printable(str(failed[0].failure), None) if failed else None
 
 
 def describe_start(config: RunConfig) -> Start:

@@ -47,6 +47,8 @@ EXIT_REASONS = {
     "loop_ended": ExitReason("done", "its training loop has ended", "", lambda s: None),
 }
 """Those that end a run for good. ``loop_ended`` is that of `vedette.Replay`, without condition."""
+FAILED_REASON = "failed"
+"""The `exit_reason` of a start that gave up."""
 _UNCONFIRMED = "an evaluation reached the target return, which no fresh episodes confirmed"
 _STOPPED = "stopped on request{after}; the same command with this --out resumes it"
 
@@ -59,6 +61,8 @@ def exit_sentence(reason: str, after: str = "") -> str:
     """
     if reason == "interrupted":
         return _STOPPED.format(after=after)
+    if reason == FAILED_REASON:
+        return f"failed{after}"
     known = EXIT_REASONS.get(reason)
     return f"{known.outcome}{after}: {known.why}" if known else ""
 
@@ -72,7 +76,9 @@ def is_solved(status: Status) -> bool:
 
 
 def describe_outcome(status: Status) -> str:
-    """Return solved, done, or stopped; "" for a run that has no end."""
+    """Return solved, done, stopped or failed; "" for a run that has no end."""
+    if status.exit_reason == FAILED_REASON:
+        return FAILED_REASON
     known = EXIT_REASONS.get(status.exit_reason)
     if known is None:
         return "stopped" if status.exit_reason else ""

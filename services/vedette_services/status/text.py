@@ -53,6 +53,17 @@ def actor_errors(status: Status, *, left: bool = True) -> list[str]:
     ]
 
 
+def failures_text(status: Status) -> str:
+    """Return how often environments and actors have failed; "" if none has."""
+    of_envs = sum(manager.failures for manager in status.managers)
+    of_actors = sum(actor.restarts for manager in status.managers for actor in manager.actors)
+    texts = [
+        f"{format_number(of_envs)} of environments, made again" if of_envs else "",
+        f"{format_number(of_actors)} of actors, started again" if of_actors else "",
+    ]
+    return "; ".join(filter(None, texts))
+
+
 def status_line(status: Status) -> str:
     """Return the status in one line; before the run begins, what it waits for."""
     waits = wait_reason(status)
@@ -98,6 +109,8 @@ def status_rows(status: Status, *, short: bool = False) -> list[tuple[str, str]]
     }
     if status.sources:
         rows["sources"] = ", ".join(source_text(source) for source in status.sources)
+    if failures := failures_text(status):
+        rows["failures"] = failures
     if saved := status.checkpoint.opt_steps:
         age_s = status.checkpoint.age_s
         ago = "" if age_s is None else f", {format_clock(age_s)} ago"

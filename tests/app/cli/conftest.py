@@ -10,7 +10,7 @@ import pytest
 from local_probe import LocalProcess  # of tests/support
 
 from vedette.cli.app import main
-from vedette_services.host import probe_process
+from vedette_services.host import probe_process, slow_calls
 
 Run = Callable[..., tuple[int, str]]
 
@@ -29,7 +29,7 @@ def vedette(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     # A busy machine makes environments slowly; that line is tested in `test_env_probe`.
-    monkeypatch.setattr(probe_process, "SAY_AFTER_S", math.inf)
+    monkeypatch.setattr(slow_calls, "SAY_AFTER_S", math.inf)
     for name in [name for name in os.environ if name.startswith("VEDETTE_")]:
         monkeypatch.delenv(name)
 

@@ -94,7 +94,7 @@ ENVIRONMENTS = [
     (
         "run --env broken_envs:BrokenWrongShape-v0 --agent dqn",
         "env.id: observation space Box(0.0, 1.0, (2,), float32): step() gave an observation whose "
-        "'obs' has shape (3,), expected (2,)",
+        "'obs' has shape (3,), expected (2,) (WrongShape.step, broken_envs.py:30)",
     ),
     (
         "run --env broken_envs:BrokenManyActions-v0 --agent dqn",

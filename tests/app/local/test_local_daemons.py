@@ -21,6 +21,7 @@ from vedette_services.net.addresses import Address
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import EventFile, RunEvent
 from vedette_services.run.outcome import read_summary, status_at_end
+from vedette_services.run.provenance import read_provenance
 from vedette_services.run.resume import ResumePoint
 from vedette_services.run.start import Start
 from vedette_services.run.start_plan import StartPlan
@@ -234,6 +235,25 @@ def test_a_refused_manager_ends_the_run_with_status_3(fakes: Any) -> None:
     ):
         run.watch(silent, None)
     assert e.value.exit_status == REFUSED
+
+
+def test_actors_that_give_up_fail_the_run_although_its_learner_ends_well(
+    fakes: Any, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    learner = f"""
+pathlib.Path({str(out)!r}, "provenance.json").write_text(
+    '[{{"began_s": ' + str(time.time() + 1.0) + ', "exit_reason": "interrupted"}}]')
+time.sleep(60)"""
+    actors = "os.write(int(os.environ['VEDETTE_LAST_WORDS_FD']), b'no actor can play here: boom')"
+    with (
+        pytest.raises(DaemonFailedError, match="boom"),
+        fakes(learner, f"time.sleep(1)\n{actors}\nsys.exit(1)") as run,
+    ):
+        run.watch(silent, None)
+    [start] = read_provenance(RunDirectory(out))
+    assert start.exit_reason == "failed"
+    assert "no actor can play here: boom" in start.failure
 
 
 def test_a_killed_manager_is_started_again(fakes: Any, tmp_path: Path) -> None:

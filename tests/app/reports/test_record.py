@@ -1,13 +1,14 @@
 """Run directories of all kinds are read: finished, running, just begun, damaged."""
 
 import fcntl
+import json
 import os
 from pathlib import Path
 
 import pytest
 from run_folders import write_summary
 
-from vedette.reports import report_statistics
+from vedette.reports import report_statistics, write_report
 from vedette.reports.record import read_record
 from vedette_services.errors import NotARunError
 
@@ -42,6 +43,25 @@ def test_a_killed_run_has_a_note_about_its_missing_exit_reason(run: Path) -> Non
         "the same command resumes at its last checkpoint.",
         "It was started 3 times; dashed lines in the curves show where it went on.",
     )
+
+
+def test_a_failed_run_has_a_note_that_says_why(run: Path) -> None:
+    write_summary(run, best=5.0, exit_reason="interrupted")
+    failed = {"began_s": 1.0, "exit_reason": "failed", "failure": "no actor can play here"}
+    (run / "provenance.json").write_text(json.dumps([failed]))
+    record = read_record(run)
+    assert (record.exit_reason, record.state) == ("failed", "failed")
+    assert record.notes[0].startswith("It has failed: no actor can play here.")
+    page = write_report([run]).read_text("utf-8")
+    assert '<p class="note bad">It has failed' in page
+
+
+def test_the_page_of_a_run_that_ended_says_what_failed_in_it(run: Path) -> None:
+    actor = {"restarts": 2, "error": "failed 3 times, made again: RuntimeError: boom"}
+    write_summary(run, best=5.0, managers=[{"id": "m", "failures": 3, "actors": [actor]}])
+    page = write_report([run]).read_text("utf-8")
+    assert "Failures: 3 of environments, made again; 2 of actors, started again." in page
+    assert "m/0: failed 3 times, made again: RuntimeError: boom" in page
 
 
 def test_a_run_that_has_not_begun_has_a_note(tmp_path: Path) -> None:

@@ -80,6 +80,20 @@ class Smooth(gym.ActionWrapper[Any, Any, Any]):
         return self.last
 
 
+class Drifts(gym.ActionWrapper[Any, Any, Any]):
+    """What becomes of an action depends on how often it was asked for."""
+
+    asked = 0
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        self.action_space = gym.spaces.Discrete(3)
+
+    def action(self, action: Any) -> Any:
+        self.asked += 1
+        return int(action) + self.asked
+
+
 class Reversed(Smooth):
     """It knows by itself."""
 
@@ -138,6 +152,7 @@ def test_an_executed_action_is_stored_as_the_agents_own(env: Any, expected: Any)
         lambda: DiscretizeAction(Arm((9.9, 0.5)), 10),  # no bin's centre
         lambda: DiscretizeAction(Arm((9.5, 0.5)), 1000),  # too many to try
         lambda: Smooth(Arm()),
+        lambda: Drifts(Arm(2, discrete=True)),  # the second try of the first action becomes 2
         lambda: InStep(Arm()),
     ],
 )

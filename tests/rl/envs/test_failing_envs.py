@@ -168,6 +168,17 @@ def test_one_that_never_plays_a_step_is_broken(stepping: str) -> None:
     envs.close()
 
 
+@pytest.mark.parametrize(("step", "lives"), [(1, MOST_UNPLAYED), (2, MOST_FAILURES)])
+def test_the_step_in_which_one_fails_is_none_that_it_played(step: int, lives: int) -> None:
+    envs = made(1, f"at {step}")
+    envs.reset()
+    for _ in range(step * lives - 1):
+        envs.step(np.zeros(1, np.int64))
+    with pytest.raises(RuntimeError, match=f"did not converge: at {step}"):
+        envs.step(np.zeros(1, np.int64))
+    assert Counting.made == lives
+
+
 def test_one_that_never_ends_an_episode_is_broken() -> None:
     envs = made(1, "at 5")
     envs.reset()

@@ -240,7 +240,10 @@ def test_what_is_not_one_number_is_no_reward(
     stepping: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
-    named = r"step\(\) gave reward=.*(1\.|None).*, which is not one number: give float"
+    named = (
+        r"step\(\) gave reward=.*(1\.|None).*, which is not one number: give float\(\.\.\.\) of it "
+        r"\(Odd\.step, test_observed_values\.py:\d+\)"
+    )
     with pytest.raises((EnvironmentFaultError, EnvironmentProcessError), match=named):
         play(vector(stepping, reward=kind))
     config = EnvConfig(id=HERE, kwargs={"reward": kind})
@@ -308,6 +311,7 @@ class Counter(Odd):
 
 
 OUTSIDE = r"'obs' has 4, outside of its space: give 0 to 3"
+PLACE = r" \(Odd\.\w+, test_observed_values\.py:\d+\)"
 gym.register("CounterValues-v0", entry_point=Counter)
 COUNTER = f"{__name__}:CounterValues-v0"
 
@@ -319,7 +323,7 @@ def test_a_category_that_its_space_does_not_have_is_refused_at_once_and_later(
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
     config = EnvConfig(id=COUNTER, kwargs={"late": late}, stepping=stepping)
-    named = rf"{call}\(\) gave an observation whose {OUTSIDE}"
+    named = rf"{call}\(\) gave an observation whose {OUTSIDE}{PLACE}"
     with pytest.raises((SpaceLayoutError, EnvironmentProcessError), match=named):
         play(make_vector_environment(config, 2, 0, make_processes=ProcessEnvs))
 
@@ -327,13 +331,15 @@ def test_a_category_that_its_space_does_not_have_is_refused_at_once_and_later(
 @GYMNASIUM_WARNS
 @pytest.mark.parametrize(("late", "call"), [(0, "reset"), (1, "step")])
 def test_the_probe_refuses_such_a_category(late: int, call: str) -> None:
-    with pytest.raises(SpaceLayoutError, match=rf"{call}\(\) gave an observation whose {OUTSIDE}"):
+    with pytest.raises(
+        SpaceLayoutError, match=rf"{call}\(\) gave an observation whose {OUTSIDE}{PLACE}"
+    ):
         probe_environment(EnvConfig(id=COUNTER, kwargs={"late": late}))
 
 
 def test_evaluations_refuse_such_a_category() -> None:
     evaluation = GreedyEvaluator(EnvConfig(id=COUNTER, kwargs={"late": 3}), 2, 0)
-    with pytest.raises(SpaceLayoutError, match=OUTSIDE):
+    with pytest.raises(SpaceLayoutError, match=OUTSIDE + PLACE):
         evaluation.evaluate(Still(), 0)
     evaluation.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ class Count(gym.Env[np.ndarray, int]):
         at: the step.
         how: ``die`` raises there, ``hang`` never returns, ``exit`` raises SystemExit(3).
         open_in: a folder with a file for each environment that is not closed.
+        starts_in: a folder with a file for each program that was started, named by its number.
     """
 
     observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float64)
@@ -32,6 +34,7 @@ class Count(gym.Env[np.ndarray, int]):
         at: int = 0,
         how: str = "die",
         open_in: str = "",
+        starts_in: str = "",
     ) -> None:
         self._number = float(secrets.randbits(20))
         self._step = 0
@@ -42,10 +45,17 @@ class Count(gym.Env[np.ndarray, int]):
         self._open = Path(open_in, str(self._number)) if open_in else None
         if self._open:
             self._open.touch()
+        self._program: subprocess.Popen[bytes] | None = None
+        if starts_in:
+            self._program = subprocess.Popen(["sleep", "600"], start_new_session=True)
+            Path(starts_in, str(self._program.pid)).touch()
 
     def close(self) -> None:
         if self._open:
             self._open.unlink()
+        if self._program:
+            self._program.kill()
+            self._program.wait()
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

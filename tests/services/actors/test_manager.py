@@ -352,7 +352,14 @@ def test_an_environment_that_hangs_is_killed_and_started_again(
     address: Address, start: Start, tmp_path: Path
 ) -> None:
     start(1, "actors_test_envs")
-    once = {"once": str(tmp_path / "hung"), "at": 100, "how": "hang"}
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    once = {
+        "once": str(tmp_path / "hung"),
+        "at": 100,
+        "how": "hang",
+        "starts_in": str(programs),
+    }
     learner = FakeLearner(
         address, a_run({**COUNT, "kwargs": once}, step_timeout_s=1.0, restart_min_s=0.05)
     )
@@ -362,6 +369,10 @@ def test_an_environment_that_hangs_is_killed_and_started_again(
     assert "in _misbehave): killed; raise actors.step_timeout_s" in why
     rows = learner.rows()
     learner.until(lambda: learner.rows() > rows + 100)
+    started = [int(program.name) for program in programs.iterdir()]
+    running = [number for number in started if _environment(number)]
+    # One was made to see its spaces, and closed. Those of the killed actor could not be.
+    assert len(started) - 1 == 2 * len(running) > 0
     learner.close()
 
 

@@ -84,6 +84,34 @@ def test_a_death_without_a_traceback_is_told_by_how_it_ended(code: int, reason: 
     assert reason in roster.on_exited(0, code, "", 1.0)
 
 
+@pytest.mark.parametrize("dies", [False, True])
+def test_what_was_wrong_is_reported_at_the_end_though_it_is_over(dies: bool) -> None:
+    roster = Roster(1)
+    started(roster, 0.0)
+    error = "failed once, made again: RuntimeError: boom"
+    if dies:
+        roster.on_stats(0, playing(5), 0.0)
+        error = roster.on_exited(0, 1, CAUSE, 1.0)
+        started(roster, 2.0)
+        roster.on_stats(0, playing(5), 3.0 + HEALTHY_S)
+        assert roster.reports()[0].error == ""
+    else:
+        roster.on_stats(0, ActorStats(state="playing", env_steps=5, error=error, failures=1), 0.0)
+    roster.close()
+    assert roster.reports()[0].error == error
+    assert roster.on_exited(0, 0, "", 99.0) == ""
+    assert roster.reports()[0].error == error
+
+
+def test_another_run_begins_without_the_errors_of_the_last() -> None:
+    roster = Roster(1)
+    started(roster, 0.0)
+    roster.on_exited(0, 1, CAUSE, 1.0)
+    roster.begin_run(2.0, Backoff())
+    roster.close()
+    assert roster.reports()[0].error == ""
+
+
 def test_five_deaths_in_a_row_before_a_step_are_hopeless() -> None:
     roster = Roster(2)
     now = 0.0

@@ -3,6 +3,7 @@
 import json
 import threading
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from vedette_services.config import RunConfig, load_config
 from vedette_services.config.loading import complete_config
 from vedette_services.config.probing import EnvironmentProbe
 from vedette_services.config.stepping import Shape, choose_shape, fit_stepping
+from vedette_services.host import step_cost
 from vedette_services.host.step_cost import StepCost
 
 
@@ -23,16 +25,30 @@ class Waiting(gym.Env[Any, Any]):
 
     Args:
         confined: "made" or "reset", which refuses other threads; "": none does.
+        reset_s: a reset takes so long.
+        holds_reset: one reset waits for another.
+        ends: each step ends an episode.
     """
 
     observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
     action_space = gym.spaces.Discrete(2)
     made = 0
+    one_at_a_time = threading.Lock()
 
-    def __init__(self, wait_s: float = 0.01, confined: str = "") -> None:
+    def __init__(
+        self,
+        wait_s: float = 0.01,
+        confined: str = "",
+        reset_s: float = 0.0,
+        holds_reset: bool = False,
+        ends: bool = True,
+    ) -> None:
         type(self).made += 1
         self.wait_s = wait_s
         self.confined = confined
+        self.reset_s = reset_s
+        self.holds_reset = holds_reset
+        self.ends = ends
         self.refuse_threads("made")
 
     def refuse_threads(self, now: str) -> None:
@@ -41,11 +57,13 @@ class Waiting(gym.Env[Any, Any]):
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         self.refuse_threads("reset")
+        with self.one_at_a_time if self.holds_reset else nullcontext():
+            time.sleep(self.reset_s)
         return np.zeros(2, np.float32), {}
 
     def step(self, action: Any) -> Any:
         time.sleep(self.wait_s)
-        return np.zeros(2, np.float32), 0.0, False, True, {}
+        return np.zeros(2, np.float32), 0.0, False, self.ends, {}
 
 
 WAITS = StepCost(0.02, False, True)
@@ -54,6 +72,9 @@ COMPUTES = StepCost(0.02, True, False)
 COMPUTES_FREELY = StepCost(0.02, True, True)
 FAST = StepCost(2e-5, True, False)
 LIGHT = StepCost(5e-4, True, False)
+RESETS_SLOWLY = StepCost(2e-5, True, True, reset_s=6.0)
+RESETS_ALONE = StepCost(2e-5, True, False, reset_s=6.0)
+COMPUTES_AND_RESETS_SLOWLY = StepCost(0.02, True, False, reset_s=6.0)
 
 
 @pytest.mark.parametrize(
@@ -71,6 +92,10 @@ LIGHT = StepCost(5e-4, True, False)
         (COMPUTES_FREELY, 4, False, Shape(2, 8, "threads")),
         (COMPUTES_FREELY, 3, False, Shape(2, 8, "serial")),
         (COMPUTES, None, True, Shape(2, 8, "serial")),
+        (RESETS_SLOWLY, 2, True, Shape(2, 8, "threads")),
+        (RESETS_ALONE, None, False, Shape(2, 8, "processes")),
+        (COMPUTES_AND_RESETS_SLOWLY, 4, True, Shape(3, 6, "processes")),
+        (COMPUTES_AND_RESETS_SLOWLY, 64, True, Shape(16, 1, "serial")),
     ],
 )
 def test_the_shape_follows_from_the_step_and_the_cores(
@@ -112,6 +137,19 @@ def test_a_step_that_waits_is_told_from_one_that_computes() -> None:
     quick = measure_step(EnvConfig(id="CartPole-v1"))
     assert quick is not None
     assert quick.computes
+
+
+@pytest.mark.parametrize("holds", [False, True])
+def test_resets_side_by_side_are_measured_where_one_is_slow(
+    holds: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(step_cost, "SLOW_RESET_S", 0.2)
+    kwargs = {"wait_s": 0.0, "reset_s": 0.3, "holds_reset": holds, "ends": False}
+    cost = measure_step(EnvConfig(id=f"{__name__}:Waiting", kwargs=kwargs))
+    assert cost is not None
+    assert 0.3 <= cost.reset_s < 3.0
+    assert cost.overlaps is not holds
+    assert cost.describe().endswith(f", and a reset {cost.reset_s:.2g} s")
 
 
 def test_what_one_process_has_found_out_is_known_to_another() -> None:
@@ -161,6 +199,18 @@ def test_in_one_process_one_actor_steps_all_environments_that_wait() -> None:
         )
     quick = load_config(env="MountainCar-v0", agent="iqn", environment={}, fit="in process").config
     assert (quick.actors.count, quick.actors.envs_per_actor, quick.env.stepping) == (2, 8, "serial")
+
+
+def test_in_one_process_one_actor_resets_all_environments_that_are_slow_at_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(step_cost, "SLOW_RESET_S", 0.05)
+    settings = ["env.kwargs.wait_s=0.0", "env.kwargs.reset_s=0.1", "env.kwargs.ends=false"]
+    found = load_config(
+        env=f"{__name__}:Waiting", agent="dqn", settings=settings, environment={}, fit="in process"
+    )
+    assert (found.config.actors.count, found.config.actors.envs_per_actor) == (1, 16)
+    assert "and a reset 0.1" in found.fitted
 
 
 def test_a_configuration_made_in_python_is_fitted_as_a_file_is() -> None:

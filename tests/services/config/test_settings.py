@@ -1,5 +1,6 @@
 import pytest
 
+from vedette_rl.envs import EnvConfig
 from vedette_services.config import load_config
 from vedette_services.config.parts import LearnerConfig
 from vedette_services.config.settings import (
@@ -47,6 +48,29 @@ def test_what_is_no_setting_is_refused_with_an_example(text: str) -> None:
 def test_a_key_through_a_number_is_refused() -> None:
     with pytest.raises(SettingError, match=r"seed\.x: seed is no table"):
         settings_table(["seed=1", "seed.x=2"])
+
+
+@pytest.mark.parametrize("word", ["None", "null"])
+def test_none_for_code_of_the_user_is_refused_and_no_text(word: str) -> None:
+    with pytest.raises(SettingError, match=rf"env\.kwargs\.opponent: {word} is no value"):
+        settings_table([f"env.kwargs.opponent={word}"])
+    assert settings_table([f"env.max_episode_steps={word}"]) == {
+        "env": {"max_episode_steps": "none"}
+    }
+
+
+@pytest.mark.parametrize("key", ["env.kwargs.kind", "env.reset_options.kind"])
+def test_the_word_nan_for_code_of_the_user_is_refused_as_the_number_that_it_is(key: str) -> None:
+    given = {"env": "CartPole-v1", "agent": "dqn", "environment": {}}
+    with pytest.raises(SettingError, match=r"'kind' is read as the number nan; write '\"nan\"'"):
+        load_config(settings=[f"{key}=nan"], **given)
+    named = load_config(settings=[f'{key}="nan"', "env.kwargs.most=inf"], **given)
+    assert named.config.env.kwargs["most"] == float("inf")
+
+
+def test_an_infinite_argument_reaches_the_process_of_an_environment() -> None:
+    config = EnvConfig(id="A-v0", kwargs={"most": float("inf"), "list": [float("-inf"), 1.0]})
+    assert EnvConfig.model_validate_json(config.model_dump_json()) == config
 
 
 def test_a_table_is_laid_over_another_and_neither_changes() -> None:

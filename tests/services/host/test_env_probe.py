@@ -19,7 +19,7 @@ from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.make import probe_environment
 from vedette_services.config.probing import EnvironmentProbe
 from vedette_services.errors import SettingError
-from vedette_services.host import probe_process
+from vedette_services.host import probe_process, slow_calls
 from vedette_services.host.probe_process import ProbeProcess
 
 
@@ -158,7 +158,7 @@ def test_what_it_does_to_its_process_stays_there(
 
 
 def test_what_is_waited_for_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe_process, "SAY_AFTER_S", 0.0)
+    monkeypatch.setattr(slow_calls, "SAY_AFTER_S", 0.0)
     heard: list[str] = []
     with EnvironmentProbe(heard.append, start=ProbeProcess) as probe:
         probe.facts(config_of(does="slow"))

@@ -268,6 +268,22 @@ def test_an_environment_that_raised_is_closed_before_it_is_made_again(
     assert not any(map(_runs, programs(tmp_path)))
 
 
+def test_a_worker_that_is_killed_leaves_no_program(tmp_path: Path) -> None:
+    row = make_vector_environment(served(tmp_path, ""), 2, seed=5, make_processes=ProcessEnvs)
+    told: list[EnvironmentFailure] = []
+    row.on_failure = told.append
+    row.reset()
+    row.group._workers[0].kill()  # type: ignore[attr-defined]  # it is a group of processes
+    row.step(np.zeros((2, 2), np.float32))
+    assert "signal 9" in str(told[0].error)
+    assert len(programs(tmp_path)) == 3
+    deadline = time.monotonic() + 60.0
+    while sum(map(_runs, programs(tmp_path))) > 2:  # the other's, and that of the new one
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    row.close()
+
+
 def test_an_environment_is_closed_where_another_cannot_be_made(tmp_path: Path) -> None:
     made = served(tmp_path, "").model_copy(update={"id": f"{__name__}:ServedOnce"})
     with pytest.raises(EnvironmentProcessError, match="there is only one"):

@@ -98,15 +98,21 @@ def test_every_error_has_a_sentence_of_one_line(error: Exception, said: str) -> 
     assert re.match(said, error_message(error))
 
 
-def test_an_error_of_a_users_code_names_the_line(tmp_path: Path) -> None:
-    (tmp_path / "their_recorder.py").write_text(
-        "import json\n\n\ndef write():\n    json.loads('{')\n"
-    )
+@pytest.mark.parametrize(
+    ("does", "said"),
+    [
+        ("json.loads('{')", "JSONDecodeError: Expecting property name"),
+        ("open('/nowhere/file')", "FileNotFoundError: /nowhere/file: No such file or directory"),
+    ],
+)
+def test_an_error_of_a_users_code_names_the_line(tmp_path: Path, does: str, said: str) -> None:
+    (tmp_path / "their_recorder.py").write_text(f"import json\n\n\ndef write():\n    {does}\n")
     spec = importlib.util.spec_from_file_location("theirs", tmp_path / "their_recorder.py")
     assert spec is not None
     assert spec.loader is not None
     theirs = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(theirs)
-    with pytest.raises(ValueError, match="Expecting property name") as raised:
+    with pytest.raises((ValueError, OSError)) as raised:
         theirs.write()
+    assert error_message(raised.value).startswith(said)
     assert error_message(raised.value).endswith(" (their_recorder.py:5, in write)")

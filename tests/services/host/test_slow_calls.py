@@ -10,6 +10,17 @@ from vedette_rl.envs.slow_calls import SlowCall, running_call
 from vedette_services.host import slow_calls
 
 
+def test_a_wait_is_said_after_some_seconds_and_then_less_often() -> None:
+    lines = slow_calls.WaitLines("Sim-v0", began=100.0)
+    times = [100.0, 102.9, 103.0, 103.5, 112.9, 113.0, 122.9, 123.5]
+    said = [lines.due_line("made" if now < 110.0 else "reset", now) for now in times]
+    assert list(filter(None, said)) == [
+        "waiting for Sim-v0 to be made (3 s)",
+        "waiting for Sim-v0 to be reset (13 s)",
+        "waiting for Sim-v0 to be reset (24 s)",
+    ]
+
+
 def test_what_is_waited_for_is_said_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("SAY_AFTER_S", 0.05), ("SAY_EVERY_S", 0.1), ("_POLL_S", 0.01)):
         monkeypatch.setattr(slow_calls, name, value)

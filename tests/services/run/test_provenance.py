@@ -2,15 +2,26 @@
 
 import json
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 from configurations import configured
 
+from vedette_services.errors import UnsavedEndError
 from vedette_services.learner.trainer.run_recorder import open_recorder
 from vedette_services.run import provenance
 from vedette_services.run.directory import RunDirectory
-from vedette_services.run.provenance import read_provenance, record_provenance
+from vedette_services.run.events import read_events
+from vedette_services.run.outcome import read_summary
+from vedette_services.run.overview import describe_end, read_overview
+from vedette_services.run.provenance import (
+    public_start,
+    read_provenance,
+    record_failure,
+    record_provenance,
+)
+from vedette_services.status.status import Status
 
 CONFIG = configured("seed=7")
 
@@ -85,6 +96,51 @@ def test_every_start_is_an_entry_with_its_end(tmp_path: Path) -> None:
     assert second.hosts == ("far",)
     assert first.ended_s is not None
     assert first.began_s <= first.ended_s <= second.began_s
+
+
+def ends_with(run: RunDirectory, summary: dict[str, object], error: Exception) -> None:
+    run.summary_file.write_text(json.dumps(summary))
+    raise error
+
+
+def test_a_start_that_failed_says_why_in_all_that_is_asked_of_it(tmp_path: Path) -> None:
+    run = new_run(tmp_path)
+    ended = {"time_s": 4e9, "exit_reason": "interrupted", "env_steps": 8}
+    with pytest.raises(ValueError, match="boom"), record_provenance(CONFIG, run):
+        ends_with(run, ended, ValueError("boom"))
+    [start] = read_provenance(run)
+    assert (start.exit_reason, start.failure[:16]) == ("failed", "ValueError: boom")
+    assert (read_summary(run.root).exit_reason, read_summary(run.root).env_steps) == ("failed", 8)
+    assert read_overview(run.root).state == "failed"
+    assert describe_end(run.root).startswith("no learner runs: it failed: ValueError: boom")
+    assert "boom" not in json.dumps(public_start(start))
+
+
+def test_an_end_that_is_not_saved_is_no_failure(tmp_path: Path) -> None:
+    run = new_run(tmp_path)
+    ended = {"time_s": 4e9, "exit_reason": "max_opts"}
+    with pytest.raises(UnsavedEndError), record_provenance(CONFIG, run):
+        ends_with(run, ended, UnsavedEndError("the disk is full", Status()))
+    [start] = read_provenance(run)
+    assert (start.exit_reason, start.failure) == ("max_opts", "")
+
+
+def test_actors_that_all_give_up_have_failed_the_run_that_their_learner_ended_well(
+    tmp_path: Path,
+) -> None:
+    run = new_run(tmp_path)
+    began = time.time()
+    with record_provenance(CONFIG, run):
+        summary = {"time_s": time.time(), "exit_reason": "interrupted"}
+        run.summary_file.write_text(json.dumps(summary))
+    record_failure(run, "too late", since=time.time() + 60.0)
+    assert read_overview(run.root).state == "stopped"
+    record_failure(run, "no actor can play here", since=began)
+    assert read_overview(run.root).state == "failed"
+    assert "it failed: no actor can play here; " in describe_end(run.root)
+    assert read_summary(run.root).exit_reason == "failed"
+    [event] = read_events(run.events_file)[0]
+    assert (event.kind, event.text) == ("failed", "no actor can play here")
 
 
 def test_an_end_is_known_though_the_clock_was_put_back(tmp_path: Path) -> None:

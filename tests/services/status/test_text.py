@@ -115,6 +115,20 @@ def test_rows_tell_what_was_turned_away_where_anything_was() -> None:
     assert dict(status_text.status_rows(turned_away))["refused"] == "3 invalid messages, 2 keys"
 
 
+def test_rows_count_failures_of_environments_and_actors_where_there_were_any() -> None:
+    none = made({**SAID, "managers": [{"actors": [{}]}]})
+    assert "failures" not in dict(status_text.status_rows(none))
+    managers = [
+        {"failures": 1_200, "actors": [{"restarts": 2}, {"restarts": 1}]},
+        {"failures": 34, "actors": [{}]},
+    ]
+    failed = dict(status_text.status_rows(made({**SAID, "managers": managers})))
+    assert failed["failures"] == "1,234 of environments, made again; 3 of actors, started again"
+    managers = [{"failures": 1, "actors": [{}]}]
+    one = dict(status_text.status_rows(made({**SAID, "managers": managers})))
+    assert one["failures"] == "1 of environments, made again"
+
+
 def test_the_rate_of_steps_counts_no_sample_of_hindsight() -> None:
     samples = {**SAID["samples"], "inserted": 200_000}
     rates = {**SAID["rates"], "samples_per_sec": 500.0}
