@@ -138,8 +138,8 @@ MUTATIONS = {
     ),
     "evaluations: the newest model is kept, and not the one that was played": Mutation(
         _EVALUATIONS,
-        "CheckedEvaluation(self._accept(result, counts=counts), model, counts)",
-        "CheckedEvaluation(self._accept(result, counts=counts), self._held[-1], counts)",
+        "CheckedEvaluation(marked, model, counts)",
+        "CheckedEvaluation(marked, self._held[-1], counts)",
     ),
     "evaluations: that of a manager that stands still is given to nobody": Mutation(
         _EVALUATIONS, "elif now - asked.progressed_at > self._timeout_s:", "elif False:"

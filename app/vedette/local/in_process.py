@@ -40,6 +40,7 @@ from vedette_services.errors import (
     UnsavedEndError,
     describe_with_notes,
 )
+from vedette_services.host.output import divert_output_past_python
 from vedette_services.host.processes import StopSignals, pause
 from vedette_services.host.rate_limited_log import RateLimitedLog
 from vedette_services.learner.evaluator import ModelEvaluation
@@ -70,7 +71,7 @@ from vedette_services.run.start_plan import StartPlan
 from vedette_services.simulation.hosts import GatewayHost, ManagerHost
 from vedette_services.simulation.network import MemoryNetwork, VirtualClock
 from vedette_services.status.assembly import assemble_status
-from vedette_services.status.records import GatewayStatus, TrainerStatus
+from vedette_services.status.records import EndedEvaluations, GatewayStatus, TrainerStatus
 from vedette_services.status.status import Eval, Status
 from vedette_services.status.stop_conditions import (
     STOPPED_EVALUATION,
@@ -87,6 +88,9 @@ STEP_S = 0.001
 _SIGNAL_S = 0.2
 """From the death of a simulator to our own signal, where something signals a group's processes one
 after another."""
+
+PRINTED = "environments.log"
+"""The file of a run's logs for what environments print past Python into a pipe."""
 
 _WAIT_S = 0.02  # of the virtual clock, while something is waited for
 _SHOW_EVERY_S = 0.5
@@ -441,6 +445,9 @@ class InProcessRun:
             self._take_over(replace(self._gateway_status, samples=samples, env_steps=env_steps))
         return self._gateway_status, self._evaluation.status
 
+    def read_ended_evaluations(self) -> EndedEvaluations:
+        return self._evaluation.ended
+
     def publish_model(self, model: ModelInfo) -> None:
         refuse_diverged(model.version, model.arrays)
         body = pack_model(model.version, model.arrays, self._models)
@@ -535,7 +542,8 @@ def run_in_process(plan: StartPlan, *, view: View | None = None, signals: bool =
             exit_at_once(run.root)  # perhaps in an environment's folder
 
         stop = StopSignals(leave=leave) if signals else None
-        with shown, record_provenance(config, run):
+        printed = divert_output_past_python(run.log / PRINTED)
+        with shown, record_provenance(config, run), printed:
             status = InProcessRun(
                 config, plan.spaces, run, view=shown, stop=stop, on_loaded=prepared.save_settings
             ).train()

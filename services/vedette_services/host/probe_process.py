@@ -13,12 +13,13 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from multiprocessing import Pipe
 from typing import TYPE_CHECKING, Any
 
 from vedette_services.errors import ConfigError, SettingError, UsageError, describe_exit
+from vedette_services.host.output import Say
 from vedette_services.host.processes import ONE_THREAD, python_module, spawn, wait_all
 from vedette_services.host.system import anonymous_file
 
@@ -34,8 +35,6 @@ _CLOSE_S = 10.0
 _OUTPUT_BYTES = 4096  # of what an environment printed before it took its process down
 
 Json = dict[str, Any]
-Say = Callable[[str], None]
-"""Takes a line for the user."""
 
 
 class EnvironmentNotFoundError(SettingError):

@@ -5,14 +5,11 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable
 
+from vedette_services.host.output import Say
 from vedette_services.host.probe_process import SAY_AFTER_S, SAY_EVERY_S
 
 _POLL_S = 0.5
-
-Say = Callable[[str], None]
-"""Takes a line for the user."""
 
 
 def say_slow_calls(say: Say) -> None:
