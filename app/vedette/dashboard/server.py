@@ -26,7 +26,6 @@ from vedette.dashboard.listing import (
     COLUMNS_MAX,
     differing_settings,
     matching_text,
-    sparkline,
 )
 from vedette.dashboard.sources import RUNS_MAX, Source, unreadable
 from vedette.reports.configurations import group_runs
@@ -43,6 +42,8 @@ POLL_S = 3.0
 """Seconds after which a page asks for what is new."""
 READ_S = 2.0
 """Seconds of reading after which a page is sent without the runs that are still unread."""
+SPARKS_S = 0.5
+"""Seconds of reading small curves for the list, after which the others come with the next page."""
 
 _PAGES_MAX = 16  # in memory, one for each choice of runs
 _ASSETS = {
@@ -240,17 +241,20 @@ class Dashboard:
     def _page(self, keys: Sequence[str], **contents: Any) -> _Page:
         """Make a page about runs; one that is in memory is sent again if nothing has changed."""
         name = (*contents, *keys)
-        version = ([self._source.version(key) for key in keys], contents)
+        listed = [row[0] for row in contents.get("listing", ())]
+        versions = [self._source.version(key) for key in keys]
+        version = (versions, contents, self._source.sparklines(listed, 0.0))
         known, page = self._pages.pop(name, (None, None))
         if page is None or known != version:
             records, faults, unread = self._read(keys, listed="listing" in contents)
             run_contents = _contents(records, faults if "listing" in contents else None)
+            sparks = self._source.sparklines(listed, SPARKS_S)
+            version = (versions, contents, sparks)
             made = time.time() if unread else 0.0  # what is unread comes next
             tag = repr((self._salt, name, version, made, faults)).encode("utf-8", "replace")
             etag = f'"{hashlib.sha256(tag).hexdigest()[:16]}"'
             wait_s = 0.1 if unread else POLL_S
             more = {"unread": unread, "faults": faults, "wait_s": wait_s, "etag": etag}
-            sparks = {key: sparkline(self._source.known_record(key)) for key in keys}
             html = fill_page(
                 "live.html",
                 **run_contents,
@@ -261,7 +265,8 @@ class Dashboard:
                 place=self._source.place,
             )
             page = _Page(etag, "text/html", gzip.compress(html.encode("utf-8", "replace"), 1))
-            known = None if unread or faults else version
+            is_whole = not unread and not faults and len(sparks) == len(listed)
+            known = version if is_whole else None
         self._pages[name] = known, page
         for oldest in [*self._pages][:-_PAGES_MAX]:
             del self._pages[oldest]
