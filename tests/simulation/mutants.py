@@ -20,7 +20,7 @@ _ACCOUNT = "vedette_protocol.account"
 _LEDGER = "vedette_protocol.ledger"
 _GATEWAY = "vedette_services.learner.gateway.state"
 _MANAGER = "vedette_services.actors.manager_state"
-_EVALUATIONS = "vedette_services.learner.gateway.evaluations"
+_EVALUATIONS = "vedette_services.learner.gateway.actor_evaluations"
 _ADMISSION = "vedette_services.learner.gateway.admission"
 
 MUTATIONS = {

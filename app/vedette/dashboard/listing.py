@@ -70,6 +70,21 @@ def differing_settings(details: Sequence[RunDetails]) -> list[str]:
     return sorted(differing, key=lambda name: -len(values[name]))
 
 
+def shared_values(runs: Sequence[RunOverview]) -> dict[str, str]:
+    """Return what is the same of all runs, of what has a column of its own: the list says it once.
+
+    Of one run nothing is.
+    """
+    if len(runs) < 2:
+        return {}
+    found = {
+        "agent": {run.agent for run in runs},
+        "environment": {run.env for run in runs},
+        "commit": {run.commit for run in runs},
+    }
+    return {name: values.pop() for name, values in found.items() if len(values) == 1}
+
+
 def sparkline(curves: Mapping[str, Curve]) -> str:
     """Return the points of the evaluations in a box of 80 x 20; "" if there are fewer than two."""
     curve = curves.get(EVALUATION)

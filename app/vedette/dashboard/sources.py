@@ -16,6 +16,7 @@ from pathlib import Path
 
 from vedette.dashboard.listing import UNREAD, RunDetails, read_details, sparkline
 from vedette.reports.record import RunRecord, read_record
+from vedette.reports.writing import video_files
 from vedette_rl.number_format import format_clock
 from vedette_rl.recording.reading import CurveReader, CurveTable, read_curves
 from vedette_services.errors import RefusedError, error_message
@@ -127,6 +128,11 @@ class DirectorySource:
         """
         return read_record(self._paths[key], CurveReader(self._paths[key]))
 
+    def videos(self, key: str) -> dict[str, Path]:
+        """Return the videos of a run in the list, by name."""
+        path = self._paths.get(key)
+        return {} if path is None else video_files(path)
+
     def version(self, key: str) -> object:
         """Return sizes and times of the files of a run; None: it is not in the list."""
         path = self._paths.get(key)
@@ -176,8 +182,8 @@ def _newest_first(run: RunOverview) -> tuple[bool, float]:
 
 
 def _marks(run: Path) -> Iterator[tuple[str, int, int, int]]:
-    """Name, inode, size and time of every file that a report reads, but for videos."""
-    for folder in (run, run / "tensorboard", run / "checkpoints"):
+    """Name, inode, size and time of every file that a report reads."""
+    for folder in (run, run / "tensorboard", run / "checkpoints", run / "videos"):
         with suppress(OSError), os.scandir(folder) as entries:
             for entry in sorted(entries, key=lambda entry: entry.name):
                 with suppress(OSError):  # removed meanwhile
@@ -317,6 +323,10 @@ class LearnerSource:
 
     def sparklines(self, keys: Sequence[str], seconds: float) -> dict[str, str]:
         """Return nothing: there is no list."""
+        return {}
+
+    def videos(self, key: str) -> dict[str, Path]:
+        """Return nothing: they are on another host."""
         return {}
 
     def whole_record(self, key: str) -> RunRecord:

@@ -89,3 +89,20 @@ def test_small_curves_that_take_long_to_read_come_with_later_pages(
         home = served.get()
         assert home.text.count("<polyline") == 50
         assert served.get(If_None_Match=home.headers["ETag"]).status == 304
+
+
+def test_what_is_the_same_of_all_runs_is_said_once_and_has_no_column(tmp_path: Path) -> None:
+    folder = fifty_runs(tmp_path / "runs", points=3)
+    with serving(folder) as served:
+        home = served.get().text
+    assert "All of them: agent dqn, environment CartPole-v1</p>" in home
+    for name in ("agent", "environment", "commit", "notes"):  # the last: nobody noted anything
+        assert f">{name}</button>" not in home
+        assert f">{name}</th>" not in home
+    known_run(folder / "other", evaluations=[(1_000, 1.0)], agent={"name": "iqn"})
+    write_notes(folder / "other", note="another agent")
+    with serving(folder) as served:
+        home = served.get().text
+    assert "All of them: environment CartPole-v1</p>" in home
+    assert ">agent</button>" in home
+    assert ">notes</th>" in home

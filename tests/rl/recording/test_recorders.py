@@ -186,3 +186,14 @@ def test_a_record_that_holds_no_event_or_no_scalar_is_told_apart() -> None:
     found = parser.parse(b"\0" * 12 + version + b"\0" * 4)
     assert found is not None
     assert found.names == ()
+
+
+def test_names_of_the_same_length_are_told_apart() -> None:
+    parser = ScalarParser()
+    for name in ("train/number_1", "train/number_2", "train/number_1"):
+        summary = summaries.Summary()
+        summary.value.add(tag=name, simple_value=1.0)
+        event = events.Event(wall_time=1.5, step=7, summary=summary).SerializeToString()
+        found = parser.parse(b"\0" * 12 + event + b"\0" * 4)
+        assert found is not None
+        assert found.names == (name,)

@@ -19,8 +19,8 @@ from vedette_rl.storage.state_file import read_state
 from vedette_services.config import RunConfig
 from vedette_services.learner import evaluator
 from vedette_services.learner.evaluator import EvaluatorProcess, ReportedEvaluations
+from vedette_services.learner.gateway.actor_evaluations import CheckedEvaluation, PublishedModel
 from vedette_services.learner.gateway.evaluation_handover import EvaluationHandover
-from vedette_services.learner.gateway.evaluations import CheckedEvaluation, PublishedModel
 from vedette_services.learner.supervisor import Supervisor
 from vedette_services.learner.trainer.run_recorder import CurveRecorder
 from vedette_services.net.addresses import Address
