@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 
 from vedette.live import View
 from vedette.local.daemons import configured_packages
@@ -24,6 +25,7 @@ from vedette_protocol.model import pack_model
 from vedette_protocol.schema import Schema
 from vedette_rl.core import ModelInfo
 from vedette_rl.envs.spaces import Spaces
+from vedette_rl.number_format import format_bytes
 from vedette_rl.replay.frame_ring import MemoryFrameRing
 from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.rows import MemoryRing, default_guard
@@ -547,11 +549,20 @@ def run_in_process(plan: StartPlan, *, view: View | None = None, signals: bool =
             status = InProcessRun(
                 config, plan.spaces, run, view=shown, stop=stop, on_loaded=prepared.save_settings
             ).train()
+            if size := _size_of(run.log / PRINTED):
+                shown.print_line(f"environments printed {format_bytes(size)}: {run.log / PRINTED}")
         if why := describe_loss(run.find_loss()) or describe_unsaved(plan.out, status):
             raise UnsavedEndError(why, status)
     finally:
         run.unlock()
     return status
+
+
+def _size_of(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError:  # nothing was diverted
+        return 0
 
 
 def _memory_ring(config: RunConfig, layout: ReplayLayout) -> MemoryRing:

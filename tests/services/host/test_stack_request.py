@@ -37,12 +37,12 @@ def test_the_stack_of_a_process_that_waits(tmp_path: Path, call: str) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        for _ in range(2):
-            frames = request_stack(process.pid, file)
-            functions = [frame.function for frame in frames]
-            assert functions[-2:] == ["reset", "<module>"]
-            assert "elsewhere" not in functions  # of another thread
+        stacks = [request_stack(process.pid, file) for _ in range(2)]
         process.kill()
+    for frames in stacks:
+        functions = [frame.function for frame in frames]
+        assert functions[-2:] == ["reset", "<module>"]
+        assert "elsewhere" not in functions  # of another thread
 
 
 def test_a_process_that_does_not_answer_has_no_stack(tmp_path: Path) -> None:
