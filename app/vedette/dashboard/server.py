@@ -43,7 +43,7 @@ CHARTED_MAX = 20
 """Runs that are drawn together."""
 POLL_S = 3.0
 """Seconds after which a page asks for what is new."""
-READ_S = 2.0
+READ_S = 1.0
 """Seconds of reading after which a page is sent without the runs that are still unread."""
 SPARKS_S = 0.5
 """Seconds of reading small curves for the list, after which the others come with the next page."""

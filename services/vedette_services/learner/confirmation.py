@@ -58,7 +58,7 @@ class Confirmation:
             best_return_mean=self.return_mean,
             fresh_return_mean=self.return_mean if self._episodes else None,
             fresh_episodes=self._episodes or None,
-            unconfirmed=int(self._episodes > 0 and not self.is_confirmed),
+            unconfirmed=int(self._episodes > 0 and self.return_mean < self.target),
             confirming="",
         )
         if not self.is_confirmed:

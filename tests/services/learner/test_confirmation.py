@@ -204,6 +204,20 @@ def test_a_run_ends_and_is_solved_by_what_was_confirmed_alone() -> None:
     assert describe_outcome(lucky) == "done"
 
 
+def test_a_confirmation_that_was_given_up_says_nothing_of_luck() -> None:
+    confirmation = begin_confirmation(HIT, config_of())
+    assert confirmation is not None
+    confirmation.add(476.0, 20)
+    result = confirmation.result()
+    assert (result.unconfirmed, result.reached_return_mean) == (0, None)
+    stop = StopStatus(target_return=475.0)
+    ended = describe_exit(Status(exit_reason="max_seconds", stop=stop, eval=result))
+    assert ended.endswith(
+        "an evaluation of 476.0 is at the target return of 475, and was not "
+        "confirmed on fresh episodes"
+    )
+
+
 LUCKY = Eval(
     version=40,
     return_mean=478.5,
