@@ -67,7 +67,9 @@ class ManagerLog:
     def log_delay(self, window: Window, now: float) -> list[Instruction]:
         """Samples reach the learner late; nobody waits for that where the oldest are dropped."""
         delay_s = window.delay_s(now)
-        if window.on_full == "block" or delay_s < SAMPLES_LATE_S:
+        # Where the oldest are dropped before that, it is said on the way there.
+        late_s = min(SAMPLES_LATE_S, window.max_age_s / 2)
+        if window.on_full == "block" or delay_s < late_s:
             return []
         dropped = f", {window.dropped:,} samples are dropped" if window.dropped else ""
         text = (
