@@ -258,6 +258,7 @@ def test_each_evaluation_that_ends_while_the_run_ends_is_recorded(tmp_path: Path
     recorded = config.learner.model_copy(update={"recorders": ("jsonl",)})
     fill(tmp_path, "dqn")
     half = Half(tmp_path, config)
+    (tmp_path / "checkpoints").mkdir()
     learner = Learner(
         config.model_copy(update={"learner": recorded}),
         RunDirectory(tmp_path),
