@@ -70,10 +70,10 @@ from vedette_services.net.addresses import Address
 from vedette_services.net.keys import LearnerKeys
 from vedette_services.run.directory import default_out, without_links
 from vedette_services.run.outcome import describe_already_done, read_summary
-from vedette_services.run.planning import plan_start
 from vedette_services.run.prepare import settings_to_resume
 from vedette_services.run.start import Start
 from vedette_services.run.start_plan import StartPlan
+from vedette_services.run.start_planning import plan_start
 from vedette_services.status.status import Status as Status
 
 log = logging.getLogger("vedette.replay")

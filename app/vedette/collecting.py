@@ -46,9 +46,9 @@ from vedette_services.config.loading import load_config
 from vedette_services.errors import ServicesError, UsageError, foreign_error_message
 from vedette_services.host.processes import Interrupts
 from vedette_services.host.system import vedette_version
-from vedette_services.run.evaluation import read_evaluation
 from vedette_services.run.finished import FinishedRun
 from vedette_services.run.outcome import read_summary
+from vedette_services.run.policy_evaluation import read_evaluation
 
 LOW_RETURN_EPISODES_MAX = 100
 """Episodes in a row below the least return, after which a policy is given up."""

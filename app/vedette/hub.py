@@ -23,9 +23,9 @@ from vedette_rl.storage.atomic_files import json_text
 from vedette_services.config.saving import config_text
 from vedette_services.errors import ServicesError, UsageError
 from vedette_services.run.directory import RunDirectory
-from vedette_services.run.evaluation import evaluate_policy, evaluate_run
 from vedette_services.run.finished import FinishedRun
 from vedette_services.run.outcome import read_summary
+from vedette_services.run.policy_evaluation import evaluate_policy, evaluate_run
 from vedette_services.run.provenance import (
     Start,
     public_config,

@@ -33,6 +33,7 @@ from vedette_protocol.errors import (
     RetiredError,
     StampError,
 )
+from vedette_protocol.ledger_places import LedgerPlaces
 from vedette_protocol.limits import (
     EXTRAS_MAX,
     OLD_ACCOUNTS_MAX,
@@ -42,7 +43,6 @@ from vedette_protocol.limits import (
 )
 from vedette_protocol.messages import Ack, Batch, Report
 from vedette_protocol.packing import pack, unpack
-from vedette_protocol.places import Places
 
 _FORMAT: Final = 2
 _REPLACED_S: Final = 5.0  # silence after which a replaced incarnation has ended for certain
@@ -72,7 +72,7 @@ class Ledger:
         self.window_batches = EXTRAS_MAX
         self.living: dict[str, ManagerEntry] = {}
         self._entries: dict[str, ManagerEntry] = {}
-        self.places = Places()
+        self.places = LedgerPlaces()
         # Keys for which no account could be closed, and how many will be in a moment.
         self._full: dict[str, int] = {}
         self._next_number = 0

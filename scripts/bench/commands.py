@@ -23,6 +23,7 @@ from bench.lines import (
     loop_lines,
     manager_lines,
     model_lines,
+    page_lines,
     peer_lines,
     publishing_lines,
     real_time_lines,
@@ -265,6 +266,25 @@ def checkpoints(
 
     figures = CheckpointBench(batch_size, hidden, rounds=rounds, directory=directory).run()
     show_figures(figures, as_json=as_json, lines=checkpoint_lines)
+
+
+@app.command()
+def pages(
+    runs: Annotated[int, typer.Option(min=1, max=500, help="How many.")] = 50,
+    numbers: Annotated[int, typer.Option(min=1000, help="Recorded by each.")] = 1_000_000,
+    directory: Directory = None,
+    as_json: AsJson = False,
+) -> None:
+    """A report on many runs with large records, and the dashboard's list of them.
+
+    \b
+    scripts/bench/run pages
+    scripts/bench/run pages --runs 10 --numbers 100000
+    """
+    from bench.pages import PagesBench
+
+    figures = PagesBench(runs, numbers, directory).run()
+    show_figures(figures, as_json=as_json, lines=page_lines)
 
 
 @app.command()

@@ -73,6 +73,21 @@ def learner_lines(figures: dict[str, Any]) -> list[str]:
     ]
 
 
+def page_lines(figures: dict[str, Any]) -> list[str]:
+    """Format the figures of `pages` for people."""
+    size = figures["records_bytes"] / 1e9
+    return [
+        f"{figures['runs']} runs of {figures['numbers']:,} numbers, {size:.1f} GB; seconds, memory",
+        f"report                    {figures['report_s']:8.1f}"
+        f"{figures['report_memory_bytes'] / 1e6:8,.0f} MB",
+        f"dashboard, first page     {figures['first_page_s']:8.1f}",
+        f"whole, in several pages   {figures['whole_page_s']:8.1f}"
+        f"{figures['dashboard_memory_bytes'] / 1e6:8,.0f} MB",
+        f"longest of these          {figures['longest_page_s']:8.1f}",
+        f"nothing new               {figures['poll_s']:8.3f}",
+    ]
+
+
 def fleet_lines(figures: dict[str, Any]) -> list[str]:
     """Format the figures of `fleet` for people."""
     return [

@@ -29,8 +29,8 @@ from vedette_services.config.run_config import RunConfig
 from vedette_services.host.processes import python_module
 from vedette_services.learner.remote_replay import RemoteReplay
 from vedette_services.net.addresses import Address
-from vedette_services.run.planning import plan_start
 from vedette_services.run.start import Start
+from vedette_services.run.start_planning import plan_start
 
 _PRODUCERS = 2
 _WARM_S = 1.0

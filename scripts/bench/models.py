@@ -16,7 +16,7 @@ import zmq
 
 from bench.daemons import ask, check_actors, learner_of, run_actors
 from bench.measuring import summarize_rounds
-from bench.stamped import STAMPED, StampedAgent, StampedConfig
+from bench.stamped_agent import STAMPED, StampedAgent, StampedConfig
 from vedette_protocol.schema import Schema
 from vedette_services.config.loading import load_config
 from vedette_services.errors import ServicesError

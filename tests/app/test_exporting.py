@@ -21,8 +21,8 @@ from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_rl.testing.inputs import ScriptedEnv
 from vedette_services.config import RunConfig, read_config, write_config
 from vedette_services.run.directory import RunDirectory
-from vedette_services.run.evaluation import evaluate_policy, evaluate_run
 from vedette_services.run.finished import FinishedRun
+from vedette_services.run.policy_evaluation import evaluate_policy, evaluate_run
 
 gym.register("ExportFromTwo-v0", entry_point=ScriptedEnv)  # Discrete(3, start=2)
 ENVS = {"dqn": "CartPole-v1", "iqn": "CartPole-v1", "sac": "Pendulum-v1"}

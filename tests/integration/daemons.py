@@ -39,7 +39,7 @@ _ROLES = {
     "vedette_services.learner.trainer.process": "trainer",
     "vedette_services.learner.evaluator": "evaluator",
     "vedette_services.actors.actor": "actor",
-    "vedette_services.actors.evaluation": "evaluation",
+    "vedette_services.actors.evaluation_process": "evaluation",
 }
 
 

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from trial import Trial, parser_of
 
 from vedette_rl.storage.checkpoints import Checkpoints
-from vedette_services.run.evaluation import evaluate_run
+from vedette_services.run.policy_evaluation import evaluate_run
 from vedette_services.status.records import StatusRecordReader, TrainerStatus
 
 KILLS = 5

@@ -12,7 +12,7 @@ from wait_reasons import GatewayWaits
 from vedette_protocol.account import IncarnationAccount, ManagerEntry, SampleAccounting
 from vedette_protocol.limits import RETIRED_MAX, STAMP_MAX_BYTES
 from vedette_protocol.messages import Ack, Batch
-from vedette_services.learner.gateway.evaluations import CheckedEvaluation
+from vedette_services.learner.gateway.actor_evaluations import CheckedEvaluation
 from vedette_services.learner.gateway.flow_control import FlightLimits
 from vedette_services.learner.gateway.state import GatewayState
 

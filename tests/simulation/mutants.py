@@ -20,7 +20,7 @@ _ACCOUNT = "vedette_protocol.account"
 _LEDGER = "vedette_protocol.ledger"
 _GATEWAY = "vedette_services.learner.gateway.state"
 _MANAGER = "vedette_services.actors.manager_state"
-_EVALUATIONS = "vedette_services.learner.gateway.evaluations"
+_EVALUATIONS = "vedette_services.learner.gateway.actor_evaluations"
 _ADMISSION = "vedette_services.learner.gateway.admission"
 
 MUTATIONS = {
@@ -138,8 +138,8 @@ MUTATIONS = {
     ),
     "evaluations: the newest model is kept, and not the one that was played": Mutation(
         _EVALUATIONS,
-        "CheckedEvaluation(self._accept(result, counts=counts), model, counts)",
-        "CheckedEvaluation(self._accept(result, counts=counts), self._held[-1], counts)",
+        "CheckedEvaluation(marked, model, counts)",
+        "CheckedEvaluation(marked, self._held[-1], counts)",
     ),
     "evaluations: that of a manager that stands still is given to nobody": Mutation(
         _EVALUATIONS, "elif now - asked.progressed_at > self._timeout_s:", "elif False:"

@@ -9,10 +9,10 @@ from vedette_rl.envs.make import environment_spaces
 from vedette_services.config.run_config import RunConfig
 from vedette_services.net.addresses import Address
 from vedette_services.run.directory import LearnerSpec, RunDirectory
-from vedette_services.run.planning import plan_start
 from vedette_services.run.prepare import PreparedStart, prepare_start, settings_to_resume
 from vedette_services.run.start import Start
 from vedette_services.run.start_plan import StartPlan
+from vedette_services.run.start_planning import plan_start
 from vedette_services.status.status import Status
 
 

@@ -157,7 +157,7 @@ def _plan(
 ) -> StartPlan:
     """Plan the start of a run, whose directory is a new one where none is named."""
     from vedette_services.run.directory import default_out
-    from vedette_services.run.planning import plan_start  # not where it was planned
+    from vedette_services.run.start_planning import plan_start  # not where it was planned
 
     directory = out or default_out(loaded.config)
     return plan_start(loaded.config, directory, start, note=loaded.comment, probe=probe)

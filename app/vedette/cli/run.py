@@ -136,7 +136,7 @@ def _plan(
 ) -> StartPlan:
     """Plan a run, whose directory is a new one where none is named."""
     from vedette_services.run.directory import default_out
-    from vedette_services.run.planning import plan_start
+    from vedette_services.run.start_planning import plan_start
 
     directory = out or default_out(loaded.config)
     return plan_start(loaded.config, directory, start, note=loaded.comment, probe=probe)
@@ -237,7 +237,7 @@ def _run_sweep(
     from vedette_services.errors import FAILED
     from vedette_services.host.processes import StopSignals
     from vedette_services.run.directory import default_out, without_links
-    from vedette_services.run.planning import plan_start
+    from vedette_services.run.start_planning import plan_start
     from vedette_services.status.stop_conditions import exit_sentence
 
     values = parse_sweep(sweep)

@@ -76,7 +76,7 @@ def _search(study: Study, directory: Path, jobs: int | None, start: Start) -> No
     from vedette_services.config.probing import EnvironmentProbe
     from vedette_services.host.processes import StopSignals
     from vedette_services.run.checks import check_settings
-    from vedette_services.run.planning import plan_start
+    from vedette_services.run.start_planning import plan_start
     from vedette_services.status.stop_conditions import exit_sentence
 
     configs = [study.configure(params) for params in study.ends()]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from vedette.reports.charts import extreme_points
 from vedette.reports.configurations import flatten
-from vedette.reports.record import EVALUATION, RunRecord
+from vedette.reports.record import EVALUATION
+from vedette_rl.recording.reading import Curve
 from vedette_services.config.loading import read_toml
 from vedette_services.errors import SettingError
 from vedette_services.run.outcome import read_summary
@@ -67,12 +70,30 @@ def differing_settings(details: Sequence[RunDetails]) -> list[str]:
     return sorted(differing, key=lambda name: -len(values[name]))
 
 
-def sparkline(record: RunRecord | None) -> str:
+def shared_values(runs: Sequence[RunOverview]) -> dict[str, str]:
+    """Return what is the same of all runs, of what has a column of its own: the list says it once.
+
+    Of one run nothing is.
+    """
+    if len(runs) < 2:
+        return {}
+    found = {
+        "agent": {run.agent for run in runs},
+        "environment": {run.env for run in runs},
+        "commit": {run.commit for run in runs},
+    }
+    return {name: values.pop() for name, values in found.items() if len(values) == 1}
+
+
+def sparkline(curves: Mapping[str, Curve]) -> str:
     """Return the points of the evaluations in a box of 80 x 20; "" if there are fewer than two."""
-    curve = None if record is None else record.curves.get(EVALUATION)
-    if curve is None or curve.values.size < 2:
+    curve = curves.get(EVALUATION)
+    if curve is None:
         return ""
-    steps, values = curve.steps, curve.values
+    finite = np.isfinite(curve.values)
+    steps, values = curve.steps[finite], curve.values[finite]
+    if values.size < 2:
+        return ""
     if values.size > _SPARK_POINTS:
         kept = extreme_points(values, _SPARK_POINTS)
         steps, values = steps[kept], values[kept]

@@ -26,13 +26,15 @@ from vedette.dashboard.listing import (
     COLUMNS_MAX,
     differing_settings,
     matching_text,
-    sparkline,
+    shared_values,
 )
 from vedette.dashboard.sources import RUNS_MAX, Source, unreadable
 from vedette.reports.configurations import group_runs
 from vedette.reports.raw_numbers import write_numbers
 from vedette.reports.record import RunRecord
-from vedette.reports.writing import fill_page, page_contents
+from vedette.reports.writing import VIDEO_BYTES_MAX, VIDEO_TYPES, fill_page, page_contents
+from vedette_rl.number_format import format_bytes
+from vedette_rl.storage.regular_files import read_bytes
 from vedette_services.errors import NotARunError, error_message
 
 log = logging.getLogger("vedette.dashboard")
@@ -41,8 +43,10 @@ CHARTED_MAX = 20
 """Runs that are drawn together."""
 POLL_S = 3.0
 """Seconds after which a page asks for what is new."""
-READ_S = 2.0
+READ_S = 1.0
 """Seconds of reading after which a page is sent without the runs that are still unread."""
+SPARKS_S = 0.5
+"""Seconds of reading small curves for the list, after which the others come with the next page."""
 
 _PAGES_MAX = 16  # in memory, one for each choice of runs
 _ASSETS = {
@@ -61,8 +65,8 @@ _NOTHING = {
 }
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; connect-src 'self'; "
-    "style-src 'self' 'unsafe-inline'; img-src data: blob:; form-action 'self'; base-uri 'none'; "
-    "frame-ancestors 'none'",
+    "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; media-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
@@ -152,6 +156,8 @@ class Dashboard:
             raise _NoPageError(HTTPStatus.FORBIDDEN, text)
         if path == "/numbers.csv":
             return self._numbers(query.get("run", []), query.get("tag", []))
+        if path == "/video":
+            return self._video(query.get("run", [""])[-1], query.get("name", [""])[-1])
         return _asset(path) if path in _ASSETS else self._find(path, query.get("run", []))
 
     def _numbers(self, keys: Sequence[str], tags: Sequence[str]) -> _Page:
@@ -170,6 +176,23 @@ class Dashboard:
         return _Page(
             f'"{hashlib.sha256(data).hexdigest()[:16]}"', "text/csv", gzip.compress(data, 1)
         )
+
+    def _video(self, key: str, name: str) -> _Page:
+        """A video in a run's directory.
+
+        Raises:
+            _NoPageError: there is none of this name, or it is too large.
+        """
+        path = self._source.videos(key).get(name)
+        try:
+            if path is None or path.stat().st_size > VIDEO_BYTES_MAX:
+                text = f"there is no such video of at most {format_bytes(VIDEO_BYTES_MAX)}"
+                raise _NoPageError(HTTPStatus.NOT_FOUND, text)
+            data = read_bytes(path)
+        except OSError as error:
+            raise _NoPageError(HTTPStatus.NOT_FOUND, f"{name}: {error.strerror}") from error
+        etag = f'"{hashlib.sha256(data).hexdigest()[:16]}"'
+        return _Page(etag, VIDEO_TYPES[path.suffix], gzip.compress(data, 1))
 
     def _check_token(self, environ: WSGIEnvironment, path: str, given: str) -> None:
         """Check the token: the first URL has it, then a cookie.
@@ -233,6 +256,7 @@ class Dashboard:
             drawn,
             listing=rows,
             left_out=len(marked) - len(drawn),
+            shared=shared_values([*overviews.values()]),
             columns=differing[:COLUMNS_MAX],
             group_keys=sorted(differing),
         )
@@ -240,17 +264,20 @@ class Dashboard:
     def _page(self, keys: Sequence[str], **contents: Any) -> _Page:
         """Make a page about runs; one that is in memory is sent again if nothing has changed."""
         name = (*contents, *keys)
-        version = ([self._source.version(key) for key in keys], contents)
+        listed = [row[0] for row in contents.get("listing", ())]
+        versions = [self._source.version(key) for key in keys]
+        version = (versions, contents, self._source.sparklines(listed, 0.0))
         known, page = self._pages.pop(name, (None, None))
         if page is None or known != version:
             records, faults, unread = self._read(keys, listed="listing" in contents)
             run_contents = _contents(records, faults if "listing" in contents else None)
+            sparks = self._source.sparklines(listed, SPARKS_S)
+            version = (versions, contents, sparks)
             made = time.time() if unread else 0.0  # what is unread comes next
             tag = repr((self._salt, name, version, made, faults)).encode("utf-8", "replace")
             etag = f'"{hashlib.sha256(tag).hexdigest()[:16]}"'
             wait_s = 0.1 if unread else POLL_S
             more = {"unread": unread, "faults": faults, "wait_s": wait_s, "etag": etag}
-            sparks = {key: sparkline(self._source.known_record(key)) for key in keys}
             html = fill_page(
                 "live.html",
                 **run_contents,
@@ -261,7 +288,8 @@ class Dashboard:
                 place=self._source.place,
             )
             page = _Page(etag, "text/html", gzip.compress(html.encode("utf-8", "replace"), 1))
-            known = None if unread or faults else version
+            is_whole = not unread and not faults and len(sparks) == len(listed)
+            known = version if is_whole else None
         self._pages[name] = known, page
         for oldest in [*self._pages][:-_PAGES_MAX]:
             del self._pages[oldest]
@@ -303,14 +331,14 @@ def _contents(records: dict[str, RunRecord], faults: dict[str, str] | None) -> d
     if not records:
         return _NOTHING
     try:
-        return page_contents(group_runs([*records.values()]), videos=False)
+        return _contents_of(records)
     except Exception:
         if faults is None:
             raise
         shown = {}
         for key, record in records.items():
             try:
-                page_contents(group_runs([record]), videos=False)
+                _contents_of({key: record})
                 shown[key] = record
             except Exception as error:
                 log.debug("a run could not be shown", exc_info=True)
@@ -318,6 +346,12 @@ def _contents(records: dict[str, RunRecord], faults: dict[str, str] | None) -> d
         if len(shown) == len(records):
             raise
     return _contents(shown, faults)
+
+
+def _contents_of(records: dict[str, RunRecord]) -> dict[str, Any]:
+    """Return what the page shows of runs, of which it has no videos: a browser asks for them."""
+    videos_at = f"/video?run={next(iter(records))}"
+    return page_contents(group_runs([*records.values()]), videos_at=videos_at)
 
 
 def _is_local(host: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 import os
 import threading
 import time
@@ -13,10 +14,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from vedette.dashboard.listing import UNREAD, RunDetails, read_details
+from vedette.dashboard.listing import UNREAD, RunDetails, read_details, sparkline
 from vedette.reports.record import RunRecord, read_record
+from vedette.reports.writing import video_files
 from vedette_rl.number_format import format_clock
-from vedette_rl.recording.reading import CurveReader, CurveTable
+from vedette_rl.recording.reading import CurveReader, CurveTable, read_curves
 from vedette_services.errors import RefusedError, error_message
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import FleetChanges, RunEvent
@@ -38,6 +40,8 @@ SILENT_S = 10.0
 _RECORDS_MAX = 40  # runs whose curves are kept in memory
 _POINTS_MAX = 20_000  # of a curve in memory, at even distances
 _READ_BYTES = 64 << 20  # of the records of a run, at its first page; what is added later is read
+_SPARK_BYTES = 1 << 20  # of the records of a run that is not drawn, for its small curve
+_SPARK_S = 60.0  # after which the small curve of a run that goes on is read again
 _EVENTS_MAX = 500
 _STEP_END = 1 << 63  # of a `Curve`; a status may hold a larger number
 
@@ -58,6 +62,7 @@ class DirectorySource:
         self._overviews: dict[str, tuple[object, RunOverview]] = {}
         self._details: dict[str, RunDetails] = {}
         self._records: dict[str, tuple[object, RunRecord, CurveReader]] = {}
+        self._sparklines: dict[str, tuple[object, float, str | None]] = {}
         self._paths = {_key(directory): directory}
         self.only = ""
         if not is_run(directory) or len(find_runs(directory)) > 1:
@@ -92,9 +97,28 @@ class DirectorySource:
         """Return what the list says of a run beside its overview, as of the last list."""
         return self._details.get(key, UNREAD)
 
-    def known_record(self, key: str) -> RunRecord | None:
-        """Return the curves of a run as they were read last; None: they are not in memory."""
-        return self._records[key][1] if key in self._records else None
+    def sparklines(self, keys: Sequence[str], seconds: float) -> dict[str, str]:
+        """Return the small curves of runs: of those that are in memory, and of the others from a
+        part of their records. Those that were never read are left out.
+
+        Args:
+            seconds: of reading; what is unread then is read by a later call.
+        """
+        found = {}
+        until = time.monotonic() + seconds
+        for key in keys:
+            if key in self._records:
+                found[key] = sparkline(self._records[key][1].curves)
+                continue
+            version = self.version(key)
+            known, read_at, points = self._sparklines.get(key, (None, -math.inf, None))
+            now = time.monotonic()
+            if known != version and now < until and now - read_at > _SPARK_S:
+                points = _read_sparkline(self._paths[key])
+                self._sparklines[key] = version, now, points
+            if points is not None:
+                found[key] = points
+        return found
 
     def whole_record(self, key: str) -> RunRecord:
         """Read a run with every point of its curves, whatever is in memory.
@@ -103,6 +127,11 @@ class DirectorySource:
             KeyError: it is not in the list.
         """
         return read_record(self._paths[key], CurveReader(self._paths[key]))
+
+    def videos(self, key: str) -> dict[str, Path]:
+        """Return the videos of a run in the list, by name."""
+        path = self._paths.get(key)
+        return {} if path is None else video_files(path)
 
     def version(self, key: str) -> object:
         """Return sizes and times of the files of a run; None: it is not in the list."""
@@ -130,6 +159,14 @@ class DirectorySource:
         self._paths = {_key(path): path for path in find_runs(self._directory)}
 
 
+def _read_sparkline(run: Path) -> str:
+    try:
+        return sparkline(read_curves(run, bytes_max=_SPARK_BYTES).curves)
+    except Exception:  # its page says what is wrong with it
+        log.debug("the evaluations of a run could not be read", exc_info=True)
+        return ""
+
+
 def unreadable(error: Exception) -> str:
     """Return the state of a run that cannot be read or shown."""
     return f"unreadable: {error_message(error)}"
@@ -145,8 +182,8 @@ def _newest_first(run: RunOverview) -> tuple[bool, float]:
 
 
 def _marks(run: Path) -> Iterator[tuple[str, int, int, int]]:
-    """Name, inode, size and time of every file that a report reads, but for videos."""
-    for folder in (run, run / "tensorboard", run / "checkpoints"):
+    """Name, inode, size and time of every file that a report reads."""
+    for folder in (run, run / "tensorboard", run / "checkpoints", run / "videos"):
         with suppress(OSError), os.scandir(folder) as entries:
             for entry in sorted(entries, key=lambda entry: entry.name):
                 with suppress(OSError):  # removed meanwhile
@@ -284,9 +321,13 @@ class LearnerSource:
         """Return nothing: there is no list."""
         return UNREAD
 
-    def known_record(self, key: str) -> RunRecord | None:
+    def sparklines(self, keys: Sequence[str], seconds: float) -> dict[str, str]:
         """Return nothing: there is no list."""
-        return None
+        return {}
+
+    def videos(self, key: str) -> dict[str, Path]:
+        """Return nothing: they are on another host."""
+        return {}
 
     def whole_record(self, key: str) -> RunRecord:
         """Make the record of what it has said so far.

@@ -117,7 +117,7 @@ class LineView(View):
         self._best = best
         if fresh and (self._is_evaluation_due() or best == status.eval.version):
             self.print_line(evaluation_line(status))
-        elif is_best and best is not None and best != status.eval.version:
+        elif is_best and best is not None:  # of another evaluation, or confirmed since
             self.print_line(best_line(status))
 
     def _is_evaluation_due(self) -> bool:

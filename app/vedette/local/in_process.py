@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 
 from vedette.live import View
 from vedette.local.daemons import configured_packages
@@ -24,6 +25,7 @@ from vedette_protocol.model import pack_model
 from vedette_protocol.schema import Schema
 from vedette_rl.core import ModelInfo
 from vedette_rl.envs.spaces import Spaces
+from vedette_rl.number_format import format_bytes
 from vedette_rl.replay.frame_ring import MemoryFrameRing
 from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.rows import MemoryRing, default_guard
@@ -40,6 +42,7 @@ from vedette_services.errors import (
     UnsavedEndError,
     describe_with_notes,
 )
+from vedette_services.host.output import divert_output_past_python
 from vedette_services.host.processes import StopSignals, pause
 from vedette_services.host.rate_limited_log import RateLimitedLog
 from vedette_services.learner.evaluator import ModelEvaluation
@@ -70,7 +73,7 @@ from vedette_services.run.start_plan import StartPlan
 from vedette_services.simulation.hosts import GatewayHost, ManagerHost
 from vedette_services.simulation.network import MemoryNetwork, VirtualClock
 from vedette_services.status.assembly import assemble_status
-from vedette_services.status.records import GatewayStatus, TrainerStatus
+from vedette_services.status.records import EndedEvaluations, GatewayStatus, TrainerStatus
 from vedette_services.status.status import Eval, Status
 from vedette_services.status.stop_conditions import (
     STOPPED_EVALUATION,
@@ -87,6 +90,9 @@ STEP_S = 0.001
 _SIGNAL_S = 0.2
 """From the death of a simulator to our own signal, where something signals a group's processes one
 after another."""
+
+PRINTED = "environments.log"
+"""The file of a run's logs for what environments print past Python into a pipe."""
 
 _WAIT_S = 0.02  # of the virtual clock, while something is waited for
 _SHOW_EVERY_S = 0.5
@@ -446,6 +452,9 @@ class InProcessRun:
             self._take_over(replace(self._gateway_status, samples=samples, env_steps=env_steps))
         return self._gateway_status, self._evaluation.status
 
+    def read_ended_evaluations(self) -> EndedEvaluations:
+        return self._evaluation.ended
+
     def publish_model(self, model: ModelInfo) -> None:
         refuse_diverged(model.version, model.arrays)
         body = pack_model(model.version, model.arrays, self._models)
@@ -540,15 +549,25 @@ def run_in_process(plan: StartPlan, *, view: View | None = None, signals: bool =
             exit_at_once(run.root)  # perhaps in an environment's folder
 
         stop = StopSignals(leave=leave) if signals else None
-        with shown, record_provenance(config, run):
+        printed = divert_output_past_python(run.log / PRINTED)
+        with shown, record_provenance(config, run), printed:
             status = InProcessRun(
                 config, plan.spaces, run, view=shown, stop=stop, on_loaded=prepared.save_settings
             ).train()
+            if size := _size_of(run.log / PRINTED):
+                shown.print_line(f"environments printed {format_bytes(size)}: {run.log / PRINTED}")
         if why := describe_loss(run.find_loss()) or describe_unsaved(plan.out, status):
             raise UnsavedEndError(why, status)
     finally:
         run.unlock()
     return status
+
+
+def _size_of(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError:  # nothing was diverted
+        return 0
 
 
 def _memory_ring(config: RunConfig, layout: ReplayLayout) -> MemoryRing:

@@ -141,7 +141,9 @@ OUTCOME_HEADS = (
 )
 OUTCOME_NOTE = (
     "Interquartile mean over distinct seeds, in brackets its 95 % interval (stratified bootstrap); "
-    "runs of one seed count as one. An interval of fewer than five seeds is too narrow to rely on."
+    "runs of one seed count as one. An interval of fewer than five seeds is too narrow to rely on. "
+    "An evaluation at the target counts among the best by fresh episodes of its model, so that the "
+    "last may be above the best."
 )
 
 

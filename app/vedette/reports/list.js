@@ -29,8 +29,8 @@ function order(a, b, down) {
 }
 
 function groupOf(row) {
-  const columns = { state: 2, agent: 9, environment: 10 };
-  if (listState.group in columns) return row.cells[columns[listState.group]].textContent.trim();
+  if (listState.group === "state") return row.cells[2].textContent.trim();
+  if (["agent", "environment"].includes(listState.group)) return row.dataset[listState.group];
   const own = row.dataset.settings.split("\n").find((line) => line.startsWith(`${listState.group}=`));
   return own?.slice(listState.group.length + 1) ?? "–";
 }

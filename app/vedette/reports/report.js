@@ -329,6 +329,13 @@ function rawNumbers(chart) {
   return `/numbers.csv?${query}`;
 }
 
+/** Let a chart be as wide as the paper, which is narrower than the window in which it was drawn. */
+function scaleToPaper(plot) {
+  const { width, height } = plot._fullLayout;
+  plot.style.setProperty("--ratio", `${width} / ${height}`);
+  plot.querySelectorAll(".main-svg").forEach((svg) => svg.setAttribute("viewBox", `0 0 ${width} ${height}`));
+}
+
 const seen = new Set(); // charts that are near the window
 const observer = new IntersectionObserver((entries) => entries.forEach(({ target, isIntersecting }) => {
   if (isIntersecting) { seen.add(target); draw(target); } else seen.delete(target);
@@ -350,7 +357,8 @@ document.addEventListener("input", ({ target }) => { if (target.closest(".tools,
 document.addEventListener("toggle", ({ target }) => { if (target.id === "by-setting") drawSettings(); }, true);
 addEventListener("hashchange", () => { if (location.hash.includes("=")) location.reload(); }); // somebody's link, not ours
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
-addEventListener("beforeprint", () => plots.forEach(draw));
+addEventListener("beforeprint", () => plots.forEach((plot) => { draw(plot); scaleToPaper(plot); }));
+addEventListener("afterprint", () => document.querySelectorAll(".plot .main-svg").forEach((svg) => svg.removeAttribute("viewBox")));
 document.addEventListener("click", async ({ target }) => {
   if (!target.dataset.save) return;
   const index = Number(target.dataset.chart), chart = page.charts[index];

@@ -16,6 +16,7 @@ from importlib.resources import files
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
@@ -67,7 +68,7 @@ ALL_VIDEOS_BYTES_MAX = 24 << 20
 _SYMBOLS = "●■◆▲▼✚✖★"
 """Marks of the configurations, as report.js draws them."""
 _LOG_LINES, _LOG_BYTES = 200, 64 << 10
-_VIDEO_TYPES = {".gif": "image/gif", ".mp4": "video/mp4"}
+VIDEO_TYPES = {".gif": "image/gif", ".mp4": "video/mp4"}
 _ERRORS_MAX = 3
 _ACCOUNTED = ("inserted", "dropped", "rejected", "in_flight", "lost")
 
@@ -203,12 +204,12 @@ def _hash(script: str) -> str:
 
 
 def page_contents(
-    configurations: Sequence[Configuration], *, videos: bool = True
+    configurations: Sequence[Configuration], *, videos_at: str = ""
 ) -> dict[str, Any]:
     """Return what the template shows of one run or of several, at least one.
 
     Args:
-        videos: embed those of a single run.
+        videos_at: where the videos of a single run are; "": they are part of the page.
     """
     runs = [run for each in configurations for run in each.runs]
     data = page_data(configurations)
@@ -226,7 +227,7 @@ def page_contents(
         "symbols": _SYMBOLS,
         "settings": settings,
         "runs": runs,
-        "videos": [*_videos(runs[0].directory)] if videos and len(runs) == 1 else [],
+        "videos": [*_videos(runs[0].directory, videos_at)] if len(runs) == 1 else [],
         **more,
     }
 
@@ -328,12 +329,22 @@ def _percent(begin: float, width: float, at: float) -> float:
     return round(100 * min(max((at - begin) / width, 0.0), 1.0), 3)
 
 
-def _videos(run: Path) -> Iterator[tuple[str, str, str]]:
+def video_files(run: Path) -> dict[str, Path]:
+    """Return the videos in a run's directory, by their names below it."""
+    paths = [*run.glob("*"), *run.glob("videos/*")]
+    videos = (path for path in paths if path.suffix in VIDEO_TYPES and path.is_file())
+    return {path.relative_to(run).as_posix(): path for path in sorted(videos)}
+
+
+def _videos(run: Path, videos_at: str) -> Iterator[tuple[str, str, str]]:
+    """Name and source of each video; else why it is not there."""
+    return _served_videos(run, videos_at) if videos_at else _embedded_videos(run)
+
+
+def _embedded_videos(run: Path) -> Iterator[tuple[str, str, str]]:
     """Name and contents of each video, or why it is not there."""
     room = ALL_VIDEOS_BYTES_MAX
-    paths = [*run.glob("*"), *run.glob("videos/*")]
-    for path in sorted(path for path in paths if path.suffix in _VIDEO_TYPES and path.is_file()):
-        name = path.relative_to(run).as_posix()
+    for name, path in video_files(run).items():
         try:
             count = path.stat().st_size
             if count > min(VIDEO_BYTES_MAX, room):
@@ -344,7 +355,18 @@ def _videos(run: Path) -> Iterator[tuple[str, str, str]]:
             yield name, "", f"cannot be read: {error.strerror or error}"
             continue
         room -= count
-        yield name, f"data:{_VIDEO_TYPES[path.suffix]};base64,{text}", ""
+        yield name, f"data:{VIDEO_TYPES[path.suffix]};base64,{text}", ""
+
+
+def _served_videos(run: Path, place: str) -> Iterator[tuple[str, str, str]]:
+    """Name and address of each video, or why it has none. One that is made again has another."""
+    for name, path in video_files(run).items():
+        with suppress(OSError):  # it was just removed
+            found = path.stat()
+            if found.st_size > VIDEO_BYTES_MAX:
+                yield name, "", f"({format_bytes(found.st_size)}) is too large to be shown here."
+            else:
+                yield name, f"{place}&name={quote(name)}&version={found.st_mtime_ns}", ""
 
 
 def _of_several(configurations: Sequence[Configuration], runs: list[RunRecord]) -> dict[str, Any]:

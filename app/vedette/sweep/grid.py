@@ -15,9 +15,10 @@ from vedette.local.daemons import daemon_command
 from vedette.reports.configurations import Configuration
 from vedette.reports.writing import write_comparison
 from vedette.sweep.directory import check_sweep_directory
-from vedette.sweep.jobs import Jobs, Say, Trial, TrialOutcome, describe_result
+from vedette.sweep.jobs import Jobs, Trial, TrialOutcome, describe_result
 from vedette_services.config import RunConfig
 from vedette_services.errors import DONE, ArgumentError, UsageError
+from vedette_services.host.output import Say
 from vedette_services.host.processes import StopSignals
 from vedette_services.run.finding import is_run
 from vedette_services.run.outcome import read_summary

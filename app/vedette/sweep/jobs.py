@@ -24,6 +24,7 @@ from vedette_services.errors import (
     describe_exit,
 )
 from vedette_services.host.memory_kills import MemoryKills
+from vedette_services.host.output import Say
 from vedette_services.host.processes import StopSignals, end_children, pause, spawn, was_stopped
 from vedette_services.host.system import count_cores
 from vedette_services.run.outcome import read_summary
@@ -35,8 +36,6 @@ from vedette_services.status.text import status_line
 LINE_EVERY_S = 10.0
 _LOOK_S = 0.2
 _STOP_S = STOP_S + 10.0  # a run gives its own learner STOP_S
-Say = Callable[[str], None]
-"""Called with each line of progress."""
 
 
 @dataclass(frozen=True, slots=True)

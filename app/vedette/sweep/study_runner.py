@@ -20,13 +20,14 @@ import tomli_w
 from vedette.local.daemons import daemon_command
 from vedette.reports.record import EVALUATION
 from vedette.sweep.directory import JOURNAL, STUDY_LOCK
-from vedette.sweep.jobs import Jobs, Say, Trial, TrialOutcome
+from vedette.sweep.jobs import Jobs, Trial, TrialOutcome
 from vedette.sweep.study import Study
 from vedette.sweep.study_journal import POINTS, Workers, locked, open_study
 from vedette_rl.number_format import format_number
 from vedette_rl.recording.reading import read_curves
 from vedette_rl.storage.atomic_files import replace_file
 from vedette_services.errors import DONE, FAILED, ConfigError, SettingError
+from vedette_services.host.output import Say
 from vedette_services.host.processes import StopSignals
 from vedette_services.run.outcome import read_summary
 from vedette_services.run.prepare import settings_to_resume

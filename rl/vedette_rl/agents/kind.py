@@ -83,7 +83,7 @@ def _no_columns(config: AgentConfig, spaces: Spaces) -> Sequence[RowColumn]:
     return ()
 
 
-def _accept(config: AgentConfig, spaces: Spaces) -> None:
+def _check_nothing(config: AgentConfig, spaces: Spaces) -> None:
     """Accepts all spaces."""
 
 
@@ -110,7 +110,7 @@ class AgentKind(Generic[C]):
     config: type[C]
     build_agent: BuildAgent[C]
     build_policy: BuildPolicy[C]
-    check: Check[C] = _accept
+    check: Check[C] = _check_nothing
     build_numpy_policy: BuildPolicy[C] | None = None
     build_graph: BuildGraph[C] | None = None
     columns: DeclareColumns[C] = _no_columns

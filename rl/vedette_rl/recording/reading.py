@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from vedette_rl.number_format import format_bytes
 from vedette_rl.recording.spread_reading import iterate_lines, shares, spread_spans
-from vedette_rl.recording.tensorboard import find_record, iterate_records, parse_event
+from vedette_rl.recording.tensorboard import ScalarParser, find_record, iterate_records
 from vedette_rl.storage.regular_files import open_regular
 
 _HALF_WRITTEN_BYTES = 64 << 10
@@ -228,6 +228,7 @@ class _EventFiles:
         self._bytes_max = bytes_max
         self._files: dict[Path, _EventFile] = {}
         self._found = CurveTable(rows_max)
+        self._scalars = ScalarParser()
 
     def read(self) -> tuple[CurveTable, list[str]]:
         """Read what was added; what was replaced or cut is read again, with all that follows it."""
@@ -279,15 +280,11 @@ class _EventFiles:
     def _add_records(self, data: bytes, file: _EventFile) -> None:
         for record in iterate_records(data):
             file.offset += len(record)
-            event = parse_event(record)
-            if event is None:
+            found = self._scalars.parse(record)
+            if found is None:
                 file.broken += 1
-                continue
-            scalars = [v for v in event.summary.value if v.WhichOneof("value") == "simple_value"]
-            if scalars:
-                names = [value.tag for value in scalars]
-                values = [value.simple_value for value in scalars]
-                self._found.add(names, event.step, event.wall_time, values)
+            elif found.names:
+                self._found.add(*found)
 
 
 def _damage(path: Path, file: _EventFile) -> Iterator[str]:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import itertools
 import os
 import socket
+import struct
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import tensorboard.compat.proto.event_pb2 as events  # type: ignore[import-untyped]  # ships no types
 import tensorboard.compat.proto.summary_pb2 as summaries  # type: ignore[import-untyped]  # likewise
@@ -266,6 +267,123 @@ def find_record(data: bytes) -> int:
                 return begin
         found = data.find(_SMALL, found + 1)
     return len(data)
+
+
+class Scalars(NamedTuple):
+    """The scalars of an event; no names where it has none."""
+
+    names: tuple[str, ...]
+    step: int
+    time_s: float
+    values: Sequence[float]
+
+
+class ScalarParser:
+    """Parses the scalars of events, of which most have the same names as one before.
+
+    The bytes of such a summary are the same but for the values. They are taken from their places
+    there: protobuf takes four times as long.
+    """
+
+    def __init__(self) -> None:
+        self._layouts: dict[tuple[int, bytes], _SummaryLayout] = {}
+
+    def parse(self, record: bytes) -> Scalars | None:
+        """Return the scalars of a record; None where it holds no event."""
+        head = _EventHead.parse(record)
+        if head is None:
+            return self._parse_event(record)
+        summary = record[head.end : -_CHECKSUM_BYTES]
+        layout = self._layouts.get(_layout_key(summary))
+        if layout is not None:
+            pieces = layout.fields.unpack(summary)
+            if pieces[::2] == layout.constant:
+                return Scalars(layout.names, head.step, head.time_s, pieces[1::2])
+        found = self._parse_event(record)
+        if found is not None and found.names:
+            layout = _SummaryLayout.of(found.names)
+            if layout.fields.size == len(summary):
+                self._layouts[_layout_key(summary)] = layout
+        return found
+
+    def _parse_event(self, record: bytes) -> Scalars | None:
+        event = parse_event(record)
+        if event is None:
+            return None
+        scalars = [v for v in event.summary.value if v.WhichOneof("value") == "simple_value"]
+        return Scalars(
+            tuple(value.tag for value in scalars),
+            event.step,
+            event.wall_time,
+            [value.simple_value for value in scalars],
+        )
+
+
+class _EventHead(NamedTuple):
+    """What is before the summary in an event as protobuf writes it; `end`: where that begins."""
+
+    step: int
+    time_s: float
+    end: int
+
+    @classmethod
+    def parse(cls, record: bytes) -> _EventHead | None:
+        """Return it; None where an event is written in another way."""
+        place = _LENGTH_BYTES + 10
+        is_timed = record[_LENGTH_BYTES : _LENGTH_BYTES + 1] == b"\x09"
+        if not is_timed or record[place - 1 : place] != b"\x10":
+            return None
+        step = 0
+        shift = 0
+        while place < len(record) and shift < 63:
+            byte = record[place]
+            place += 1
+            step |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                (time_s,) = _DOUBLE.unpack_from(record, _LENGTH_BYTES + 1)
+                return cls(step, time_s, place)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _SummaryLayout:
+    """The bytes of a summary of scalars with these names.
+
+    Args:
+        fields: bytes that are always the same, and a value, in turn.
+        constant: those bytes.
+    """
+
+    names: tuple[str, ...]
+    fields: struct.Struct
+    constant: tuple[bytes, ...]
+
+    @classmethod
+    def of(cls, names: tuple[str, ...]) -> _SummaryLayout:
+        """Return the layout in which protobuf writes them."""
+        tags = [b"\x0a" + _varint(len(tag)) + tag + b"\x15" for tag in map(str.encode, names)]
+        heads = [b"\x0a" + _varint(len(tag) + _FLOAT_BYTES) + tag for tag in tags]
+        size = sum(map(len, heads)) + _FLOAT_BYTES * len(heads)
+        heads[0] = b"\x2a" + _varint(size) + heads[0]
+        fields = struct.Struct("<" + "".join(f"{len(head)}sf" for head in heads))
+        return cls(names, fields, tuple(heads))
+
+
+_FLOAT_BYTES = 4
+_DOUBLE = struct.Struct("<d")
+
+
+def _layout_key(summary: bytes) -> tuple[int, bytes]:
+    return len(summary), summary[:12]  # most of the first name
+
+
+def _varint(number: int) -> bytes:
+    encoded = bytearray()
+    while number > 0x7F:
+        encoded.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*encoded, number])
 
 
 def parse_event(record: bytes) -> Any:  # an untyped Event

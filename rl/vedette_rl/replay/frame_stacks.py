@@ -14,7 +14,7 @@ that the frames which two batches share are in both.
 
 frame         what is stored once: an image of a *stack* of S images, or a whole observation (S = 1)
 place         the index of a frame: in a batch's `frames`, in an actor's pool, or in the ring
-frame pool    the frames that an actor's environments showed last (`vedette_rl.steps.frames`)
+frame pool    the frames that an actor's environments showed last (`vedette_rl.steps.frame_steps`)
 extra frames  frames of a batch beyond one a row: for whole stacks, and for n steps
 shared ring   the frames in the replay, a ring of their own beside the rows (`SharedSpec`); its
               *entries* are frames (`vedette_rl.replay.frame_ring`)

@@ -13,7 +13,7 @@ from vedette_protocol.messages import Buffer, Run
 from vedette_rl.storage.latest_value import LatestValueReader
 from vedette_services.actors.actor_spec import SLOTS, ActorSpec
 from vedette_services.actors.actor_stats import ActorStats
-from vedette_services.actors.evaluation import EvaluationProcess
+from vedette_services.actors.evaluation_process import EvaluationProcess
 from vedette_services.actors.handover import HandoverReader, slot_layout
 from vedette_services.actors.instructions import StartActor
 from vedette_services.config.parts import ActorsConfig

@@ -16,7 +16,7 @@ from vedette_rl.core.columns import check_declared
 from vedette_rl.envs.spaces import Spaces, transition_dtype
 from vedette_rl.replay.frame_stacks import STACKS, row_with_places
 from vedette_rl.replay.prioritized import TD_ERROR
-from vedette_rl.steps.frames import FramePool, FrameSteps
+from vedette_rl.steps.frame_steps import FramePool, FrameSteps
 from vedette_rl.steps.registry import make_step_processor
 from vedette_rl.steps.td_errors import StepsWithTdErrors
 from vedette_services.config.parts import ActorsConfig

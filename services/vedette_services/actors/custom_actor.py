@@ -30,7 +30,7 @@ from vedette_rl.errors import RlError
 from vedette_services.actors.actor import ActorLoop, build_actor
 from vedette_services.actors.actor_spec import ActorSpec
 from vedette_services.actors.actor_stats import ActorStats
-from vedette_services.actors.evaluation import with_result
+from vedette_services.actors.evaluation_process import with_result
 from vedette_services.actors.handover import LocalHandover, slot_layout
 from vedette_services.actors.instructions import PlayEvaluation, StartActor
 from vedette_services.actors.run_validation import SPACES

@@ -7,14 +7,13 @@ from vedette_protocol.send_window import Window
 from vedette_services.actors.connection import Connection
 from vedette_services.actors.instructions import Instruction, Level, WriteLog
 from vedette_services.host.rate_limited_log import RateLimitedLog
+from vedette_services.status.records import SAMPLES_LATE_S
 from vedette_services.status.stop_conditions import ENV_STEPS_REACHED
 
 REPEAT_S = 30.0
 LONG_WITHOUT_CREDIT_S = 10.0
 UNHEARD = 2
 """Sockets in a row to which no ack came. One may meet a learner that dies a moment later."""
-LATE_S = 5.0
-"""A delay of samples that is said; batches that a slow actor fills take as long to be made."""
 
 
 class ManagerLog:
@@ -77,7 +76,9 @@ class ManagerLog:
     def log_delay(self, window: Window, now: float) -> list[Instruction]:
         """Samples reach the learner late; nobody waits for that where the oldest are dropped."""
         delay_s = window.delay_s(now)
-        if window.on_full == "block" or delay_s < LATE_S:
+        # Where the oldest are dropped before that, it is said on the way there.
+        late_s = min(SAMPLES_LATE_S, window.max_age_s / 2)
+        if window.on_full == "block" or delay_s < late_s:
             return []
         dropped = f", {window.dropped:,} samples are dropped" if window.dropped else ""
         text = (

@@ -20,8 +20,8 @@ from vedette_rl.envs.stored_spaces import spaces_from_json, spaces_to_json
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import SettingError, UsageError, config_errors
 from vedette_services.host.env_probe import LocalSession, ProbeSession
+from vedette_services.host.output import Say
 from vedette_services.host.probe_process import EnvironmentNotFoundError, ProbeProcess
-from vedette_services.host.slow_calls import Say
 from vedette_services.host.step_cost import StepCost
 
 log = logging.getLogger("vedette.config")

@@ -13,9 +13,13 @@ import stat
 import sys
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TextIO
 
 from vedette_rl.storage.atomic_files import NO_ROOM
+
+Say = Callable[[str], None]
+"""Takes a line for the user."""
 
 _STREAMS = (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w"))
 
@@ -54,6 +58,8 @@ def tolerate_lost_output(
             continue
         stream.flush()
         file = _LossyFile(stream.fileno(), NO_ROOM if is_file else (), on_reader_gone)
+        if not is_file:
+            _pipes[stream.fileno()] = file
         text = io.TextIOWrapper(
             io.BufferedWriter(file),
             "utf-8" if is_file else stream.encoding,
@@ -63,25 +69,63 @@ def tolerate_lost_output(
         setattr(sys, name, text)
 
 
-class _LossyFile(io.FileIO):
-    """A file whose writes get lost where nobody takes them."""
+class _LossyFile(io.RawIOBase):
+    """A file whose writes get lost where nobody takes them.
+
+    Args:
+        number: its descriptor, which may be changed.
+    """
 
     def __init__(
         self, number: int, tolerated: Collection[int], on_reader_gone: Callable[[], None]
     ) -> None:
-        super().__init__(number, "wb", closefd=False)
+        self.number = number
         self._tolerated = tolerated
         self._on_reader_gone = on_reader_gone
 
+    def fileno(self) -> int:
+        return self.number
+
+    def writable(self) -> bool:
+        return True
+
     def write(self, data: Any) -> int:  # bytes, as a buffer of any kind
         try:
-            return super().write(data)
+            return os.write(self.number, data)
         except OSError as error:
             if error.errno == errno.EPIPE:
                 self._on_reader_gone()
             elif error.errno not in self._tolerated:
                 raise
             return len(data)
+
+
+_pipes: dict[int, _LossyFile] = {}  # standard streams of this process that are pipes or sockets
+
+
+@contextmanager
+def divert_output_past_python(file: Path) -> Iterator[None]:
+    """Let what C code and `os.write` print go into a file, where a standard stream is a pipe.
+
+    Its reader may go at any time. What Python prints gets lost then, as `tolerate_lost_output` has
+    it, but an environment that writes past Python would get an error, and end its run.
+    """
+    opened = -1
+    try:
+        for number, ours in _pipes.items():
+            if opened < 0:
+                opened = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+            ours.number = os.dup(number)
+            os.dup2(opened, number)
+        yield
+    finally:
+        for number, ours in _pipes.items():
+            if ours.number != number:
+                os.dup2(ours.number, number)
+                os.close(ours.number)
+                ours.number = number
+        if opened >= 0:
+            os.close(opened)
 
 
 @contextmanager

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 from vedette_services.errors import ConfigError, SettingError, UsageError, describe_exit
 from vedette_services.host.memory_kills import MemoryKills
+from vedette_services.host.output import Say
 from vedette_services.host.processes import ONE_THREAD, python_module, spawn, wait_all
-from vedette_services.host.slow_calls import Say, WaitLines
+from vedette_services.host.slow_calls import WaitLines
 from vedette_services.host.system import anonymous_file
 
 if TYPE_CHECKING:

@@ -19,17 +19,18 @@ from pathlib import Path
 from typing import NoReturn
 
 from vedette_services.errors import DONE, FAILED
+from vedette_services.host.output import Say
 
 THREADS_S = 2.0
 """For threads to end by themselves."""
+
+CHILDREN_S = 2.0
+"""For processes that were left to end, after each signal."""
 
 HANDLERS_S = 5.0
 """For all exit handlers together: recorders send what is left."""
 
 _POLL_S = 0.02
-
-Say = Callable[[str], None]
-"""Takes a line for the user."""
 
 
 def run_to_end(main: Callable[[], object], say: Say) -> NoReturn:
@@ -128,7 +129,7 @@ def _end_children(say: Say) -> None:
         for child in left:
             with contextlib.suppress(OSError):  # it has ended
                 os.kill(child, number)
-        deadline = time.monotonic() + THREADS_S
+        deadline = time.monotonic() + CHILDREN_S
         while left and time.monotonic() < deadline:
             left = dict(_children(os.getpid()))
             time.sleep(_POLL_S if left else 0.0)

@@ -5,15 +5,13 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
+
+from vedette_services.host.output import Say
 
 SAY_AFTER_S = 3.0
 SAY_EVERY_S = 10.0
 _POLL_S = 0.5
-
-Say = Callable[[str], None]
-"""Takes a line for the user."""
 
 
 class WaitLines:

@@ -53,7 +53,14 @@ class Confirmation:
     def result(self) -> Eval:
         """Return the evaluation with what was confirmed. A model of which fresh episodes were
         played is ranked by these alone: the evaluation was selected."""
-        ranked = replace(self.hit, best_return_mean=self.return_mean, confirming="")
+        ranked = replace(
+            self.hit,
+            best_return_mean=self.return_mean,
+            fresh_return_mean=self.return_mean if self._episodes else None,
+            fresh_episodes=self._episodes or None,
+            unconfirmed=int(self._episodes > 0 and self.return_mean < self.target),
+            confirming="",
+        )
         if not self.is_confirmed:
             return ranked
         return replace(
@@ -80,7 +87,7 @@ class Confirmation:
         return f"{version} reached {self.hit.return_mean:.1f} by luck, {found}: the run goes on"
 
 
-def confirmation_of(hit: Eval, config: RunConfig) -> Confirmation | None:
+def begin_confirmation(hit: Eval, config: RunConfig) -> Confirmation | None:
     """Return what confirms an evaluation; None if it is below the target, or nothing is played."""
     target = config.stop.target_return
     count = config.evaluation.confirm
@@ -89,8 +96,9 @@ def confirmation_of(hit: Eval, config: RunConfig) -> Confirmation | None:
     return Confirmation(hit, target, count)
 
 
-def accepted(hit: Eval, config: RunConfig) -> Eval:
-    """Return an evaluation that nothing confirms: at the target it ends the run as it is."""
+def mark_reached(hit: Eval, config: RunConfig) -> Eval:
+    """Return an evaluation that nothing confirms, marked where it is at the target: it ends the run
+    as it is."""
     target = config.stop.target_return
     if target is None or hit.return_mean is None or hit.return_mean < target:
         return hit

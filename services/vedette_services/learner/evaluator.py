@@ -33,7 +33,7 @@ from vedette_services.host.process_end import run_to_end
 from vedette_services.host.processes import die_with_parent, ignore_stop_signals
 from vedette_services.host.rate_limited_log import RateLimitedLog
 from vedette_services.host.slow_calls import say_slow_calls
-from vedette_services.learner.confirmation import Confirmation, accepted, confirmation_of
+from vedette_services.learner.confirmation import Confirmation, begin_confirmation, mark_reached
 from vedette_services.learner.heartbeat import HeartbeatThread
 from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.finished import build_greedy_policy
@@ -41,6 +41,8 @@ from vedette_services.run.model_map import MappedModel, ModelMapReader
 from vedette_services.run.resume import begins_new_best
 from vedette_services.run.status_files import read_best
 from vedette_services.status.records import (
+    NO_ENDED_EVALUATIONS,
+    EndedEvaluations,
     GatewayStatus,
     IngestProgress,
     ReportedEvaluation,
@@ -64,13 +66,18 @@ class EvaluatorProcess:
     def __init__(self, spec: LearnerSpec, mark_turn: Callable[[], None] = lambda: None) -> None:
         self._mark_turn = mark_turn
         self._interval = spec.config.learner.eval_interval
+        self._records = _EvaluationRecords(spec.run)
         self._evaluation = ModelEvaluation(
-            spec.config, spec.spaces, spec.run_id, spec.run.best, check=spec.run.check_held
+            spec.config,
+            spec.spaces,
+            spec.run_id,
+            spec.run.best,
+            check=spec.run.check_held,
+            ended=self._records.ended_before,
         )
         self._models = ModelMapReader(spec.run.model_map)
         self._learning = StatusRecordReader(spec.run.learning_map, TrainerStatus)
-        self._writer = StatusRecordWriter(spec.run.evaluation_map, Eval)
-        self._writer.write(self._evaluation.status)
+        self._write()
         self._written_at = time.monotonic()
         self._tried = -1  # the version that was played last, whether it counts or not
         self._progress = StatusRecordReader(spec.run.progress_map, IngestProgress)
@@ -91,14 +98,14 @@ class EvaluatorProcess:
                 model = self._read_latest_model()
             if self._evaluation.confirms:
                 self._evaluation.confirm(is_cancelled=self._show_progress)
-                self._writer.write(self._evaluation.status)
+                self._write()
             elif model is not None and self._should_evaluate(model, done):
                 set_log_context(epoch=model.epoch)
                 self._tried = model.version
                 if self._evaluation.evaluate(
                     model.epoch, model.info(), model.env_steps, is_cancelled=self._show_progress
                 ):
-                    self._writer.write(self._evaluation.status)
+                    self._write()
             elif done:
                 break
             else:
@@ -112,8 +119,11 @@ class EvaluatorProcess:
         self._mark_turn()
         if (now := time.monotonic()) - self._written_at >= _PROGRESS_EVERY_S:
             self._written_at = now
-            self._writer.write(self._evaluation.status)
+            self._write()
         return False
+
+    def _write(self) -> None:
+        self._records.write(self._evaluation.status, self._evaluation.ended)
 
     def _read_latest_model(self) -> MappedModel | None:
         """Read the latest model; None if it is of an earlier epoch, which may be ahead."""
@@ -134,15 +144,19 @@ class ReportedEvaluations:
         self._mark_turn = mark_turn
         run = spec.run
         self._interval = spec.config.learner.eval_interval
+        self._records = _EvaluationRecords(run)
         self._results = EvaluationResults(
-            spec.run_id, run.best, spec.config.evaluation.seed, check=run.check_held
+            spec.run_id,
+            run.best,
+            spec.config.evaluation.seed,
+            check=run.check_held,
+            ended=self._records.ended_before,
         )
         self._reported = StatusRecordReader(run.reported_map, ReportedEvaluation)
         self._models = ModelMapReader(run.evaluated_map)
         self._learning = StatusRecordReader(run.learning_map, TrainerStatus)
         self._gateway = StatusRecordReader(run.ingest_map, GatewayStatus)
-        self._writer = StatusRecordWriter(run.evaluation_map, Eval)
-        self._writer.write(self._results.status)
+        self._write()
 
     def run(self) -> None:
         """Take evaluations until the last model's is here, or the gateway has ended."""
@@ -176,7 +190,27 @@ class ReportedEvaluations:
         elif (model := self._models.read()) is not None and model.version == evaluation.version:
             set_log_context(epoch=reported.epoch)
             results.add(evaluation, reported.epoch, model.info())
-        self._writer.write(results.status)
+        self._write()
+
+    def _write(self) -> None:
+        self._records.write(self._results.status, self._results.ended)
+
+
+class _EvaluationRecords:
+    """The evaluator's records: the last evaluation and the best one, and those that have ended."""
+
+    def __init__(self, run: RunDirectory) -> None:
+        self.ended_before = StatusRecordReader(run.ended_evaluations_map, EndedEvaluations).read()
+        """By an evaluator before this one."""
+        self._status = StatusRecordWriter(run.evaluation_map, Eval)
+        self._ended = StatusRecordWriter(run.ended_evaluations_map, EndedEvaluations)
+        self._written = self.ended_before
+
+    def write(self, status: Eval, ended: EndedEvaluations) -> None:
+        if ended is not self._written:
+            self._written = ended
+            self._ended.write(ended)
+        self._status.write(status)
 
 
 def main() -> None:
@@ -207,10 +241,17 @@ class EvaluationResults:
         run_id, seed: noted beside the best model.
         best: the directory of the best model, perhaps of an earlier start of the run.
         check: raises where the run is lost.
+        ended: those of an evaluator before this one.
     """
 
     def __init__(
-        self, run_id: str, best: Path, seed: int, *, check: Callable[[], None] = lambda: None
+        self,
+        run_id: str,
+        best: Path,
+        seed: int,
+        *,
+        check: Callable[[], None] = lambda: None,
+        ended: EndedEvaluations = NO_ENDED_EVALUATIONS,
     ) -> None:
         self._check = check
         self._run_id = run_id
@@ -218,6 +259,8 @@ class EvaluationResults:
         self._seed = seed
         self.status = read_best(best)
         """The last evaluation and the best one."""
+        self.ended = ended
+        """Those whose models are decided upon; one that is being confirmed is not."""
         self._unwritten: tuple[Eval, int, ModelInfo] | None = None
         self._log_at = -math.inf
         self._began = time.monotonic()
@@ -242,6 +285,7 @@ class EvaluationResults:
         if self._unwritten is not None:
             self._save_best(*self._unwritten)
         self.show(evaluation, detail)
+        self.ended = self.ended.with_added(self.status)
 
     def show(self, evaluation: Eval, detail: str = "") -> None:
         """Update `status` by an evaluation without a decision about its model.
@@ -256,6 +300,7 @@ class EvaluationResults:
             shown_return_mean=before.shown_return_mean,
             shown_version=before.shown_version,
             shown_by=before.shown_by,
+            unconfirmed=before.unconfirmed + evaluation.unconfirmed,
         )
         if evaluation.best_return_mean is None:
             best, best_version = before.best_return_mean, before.best_version
@@ -322,6 +367,7 @@ class ModelEvaluation:
         run_id: noted beside the best model.
         best: directory of the best model, perhaps of an earlier start of the run.
         check: raises where the run is lost.
+        ended: as of `EvaluationResults`.
     """
 
     def __init__(
@@ -332,13 +378,14 @@ class ModelEvaluation:
         best: Path,
         *,
         check: Callable[[], None] = lambda: None,
+        ended: EndedEvaluations = NO_ENDED_EVALUATIONS,
     ) -> None:
         self._interval = config.learner.eval_interval
         self._config = config
         self._confirmation: tuple[Confirmation, int, ModelInfo] | None = None
         self._fresh = 0  # fresh evaluations of this start
         settings = config.evaluation
-        self._results = EvaluationResults(run_id, best, settings.seed, check=check)
+        self._results = EvaluationResults(run_id, best, settings.seed, check=check, ended=ended)
         self._evaluator = GreedyEvaluator(
             config.env,
             settings.episodes,
@@ -356,6 +403,11 @@ class ModelEvaluation:
     def status(self) -> Eval:
         """The last evaluation and the best one."""
         return self._results.status
+
+    @property
+    def ended(self) -> EndedEvaluations:
+        """The evaluations that have ended; one that is being confirmed has not."""
+        return self._results.ended
 
     def is_due(self, epoch: int, version: int) -> bool:
         """Return True if this model is to be evaluated: the first of an epoch, whose version may
@@ -412,9 +464,9 @@ class ModelEvaluation:
         )
         detail = f"{cut} ({time.monotonic() - began:.1f} s)"
         found = summarize_evaluation(evaluation, env_steps)
-        confirmation = confirmation_of(found, self._config)
+        confirmation = begin_confirmation(found, self._config)
         if confirmation is None:
-            self._results.add(accepted(found, self._config), epoch, model, detail)
+            self._results.add(mark_reached(found, self._config), epoch, model, detail)
             return True
         self._confirmation = confirmation, epoch, model
         self._results.show(replace(found, confirming=confirmation.progress()), detail)

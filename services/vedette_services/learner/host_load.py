@@ -15,17 +15,28 @@ _IDLE = (3, 4)  # columns of /proc/stat: idle, and waiting for a disk
 GpuMemory = Callable[[], tuple[int, int]]
 """Returns free and total bytes of a GPU's memory."""
 
+GpuShare = Callable[[], float]
+"""Returns the share of the last moment in which a GPU computed."""
+
 
 class LoadMeter:
     """Measures the load of this host every few seconds; what the host does not tell is unknown.
 
     Args:
         gpu_memory: None: no GPU learns.
+        gpu_share: is asked no more once it has raised: the driver's library, or the package that
+            asks it, is not there.
         proc: Linux's files on processors and memory.
     """
 
-    def __init__(self, gpu_memory: GpuMemory | None = None, proc: Path = _PROC) -> None:
+    def __init__(
+        self,
+        gpu_memory: GpuMemory | None = None,
+        gpu_share: GpuShare | None = None,
+        proc: Path = _PROC,
+    ) -> None:
         self._gpu_memory = gpu_memory
+        self._gpu_share = gpu_share
         self._proc = proc
         self._due = -math.inf
         self._before: tuple[int, int] | None = None  # ticks of all processors, and idle ones
@@ -37,7 +48,9 @@ class LoadMeter:
             self._due = now + _EVERY_S
             used, total = self._memory()
             gpu_used, gpu_total = self._gpu()
-            self._load = HostLoad(self._cpu_share(), used, total, gpu_used, gpu_total)
+            self._load = HostLoad(
+                self._cpu_share(), used, total, gpu_used, gpu_total, self._gpu_busy()
+            )
         return self._load
 
     def _cpu_share(self) -> float | None:
@@ -67,6 +80,15 @@ class LoadMeter:
             return None, None
         free, total = self._gpu_memory()
         return total - free, total
+
+    def _gpu_busy(self) -> float | None:
+        if self._gpu_share is None:
+            return None
+        try:
+            return round(self._gpu_share(), 4)
+        except Exception:  # noqa: BLE001 - each version of that package has errors of its own
+            self._gpu_share = None
+            return None
 
 
 def _pairs(lines: list[str]) -> list[tuple[str, str]]:

@@ -640,7 +640,13 @@ def run_learner(
             from vedette_services.prometheus import serve_metrics
 
             ending_with_us.callback(serve_metrics(metrics, StatusReader(spec).read))
-        status = supervisor.run(stop)
+        try:
+            status = supervisor.run(stop)
+        except ServicesError as error:
+            # Of an end that could not be written, the records are all that tells.
+            if not isinstance(error, UnsavedEndError) and run.find_loss() is None:
+                run.empty_live(*run.model_maps)
+            raise
     is_over = read_summary(run.root).exit_reason != "interrupted"
     run.empty_live(*(() if is_over else run.model_maps))
     return status

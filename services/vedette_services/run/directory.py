@@ -124,6 +124,7 @@ class RunDirectory:
         self.ingest_map = self.live / "ingest.map"
         self.progress_map = self.live / "progress.map"
         self.evaluation_map = self.live / "evaluation.map"
+        self.ended_evaluations_map = self.live / "ended-evaluations.map"
         self.reported_map = self.live / "reported.map"
         self.evaluated_map = self.live / "evaluated.map"
         self.spec_file = self.live / "learner.json"

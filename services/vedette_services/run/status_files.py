@@ -17,6 +17,7 @@ from vedette_services.status.heartbeats import HeartbeatReader, Liveness
 from vedette_services.status.records import (
     PROCESSES,
     B,
+    EndedEvaluations,
     GatewayStatus,
     Heartbeat,
     IngestProgress,
@@ -61,6 +62,7 @@ def clear_status_records(run: RunDirectory, *, new_best: bool = False) -> None:
     _clear(run.ingest_map, GatewayStatus, has_room)
     _clear(run.progress_map, IngestProgress, has_room)
     _clear(run.evaluation_map, Eval, has_room, Eval() if new_best else read_best(run.best))
+    _clear(run.ended_evaluations_map, EndedEvaluations, has_room)
     _clear(run.reported_map, ReportedEvaluation, has_room)
     for process in PROCESSES:
         _clear(run.heartbeat_map(process), Heartbeat, has_room)

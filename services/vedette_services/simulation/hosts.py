@@ -44,7 +44,7 @@ from vedette_services.actors.instructions import (
     WriteLog,
 )
 from vedette_services.actors.manager_state import ManagerState
-from vedette_services.learner.gateway.evaluations import CheckedEvaluation, PublishedModel
+from vedette_services.learner.gateway.actor_evaluations import CheckedEvaluation, PublishedModel
 from vedette_services.learner.gateway.model_publisher import ModelPublisher, PackedModel
 from vedette_services.learner.gateway.state import GatewayState
 from vedette_services.simulation.network import Channel, Frames, MemoryNetwork

@@ -38,6 +38,10 @@ PROCESSES = ("supervisor", "trainer", "gateway", "evaluator")
 
 GONE_AFTER_S = 10.0  # silence after which a manager is shown as gone; it may still come back
 
+SAMPLES_LATE_S = 10.0
+"""A delay of a manager's samples that its log and the status say. It is no shorter: batches that a
+slow actor fills take seconds to be made."""
+
 DISK_LAG_S = 1.0  # a wait of samples for the disk that is longer is shown
 DISK_LAGS = (
     "samples wait for the disk, which is slow to sync the replay: raise "
@@ -197,7 +201,42 @@ class ReportedEvaluation:
         return (seen.version, seen.played_by) == (self.found.version, self.found.played_by)
 
 
-B = TypeVar("B", TrainerStatus, GatewayStatus, IngestProgress, Eval, ReportedEvaluation, Heartbeat)
+@dataclass(frozen=True, slots=True)
+class EndedEvaluations:
+    """The evaluations that ended last, oldest first, for the curves.
+
+    The status has the newest alone, and several may end from one look of the trainer to the next.
+
+    Args:
+        count: how many have ended since the learner's start.
+    """
+
+    count: int = 0
+    newest: tuple[Eval, ...] = ()
+
+    def with_added(self, evaluation: Eval) -> EndedEvaluations:
+        """Return them with one more; the oldest give way."""
+        return EndedEvaluations(self.count + 1, (*self.newest, evaluation)[-_ENDED_KEPT:])
+
+    def after(self, count: int) -> tuple[Eval, ...]:
+        """Return those that ended after the first `count`, as far as they are kept."""
+        missing = max(0, self.count - count)
+        return self.newest[-missing:] if missing else ()
+
+
+NO_ENDED_EVALUATIONS = EndedEvaluations()
+_ENDED_KEPT = 32  # more than can end within a tick of the training loop
+
+B = TypeVar(
+    "B",
+    TrainerStatus,
+    GatewayStatus,
+    IngestProgress,
+    Eval,
+    ReportedEvaluation,
+    EndedEvaluations,
+    Heartbeat,
+)
 
 
 _STATUS_RECORD_BYTES = {
@@ -206,6 +245,7 @@ _STATUS_RECORD_BYTES = {
     IngestProgress: 64,
     Eval: 16 << 10,
     ReportedEvaluation: 16 << 10,
+    EndedEvaluations: 64 << 10,
     Heartbeat: 4 << 10,
 }
 

@@ -21,6 +21,11 @@ _UNTRUSTED = ChartSpec(
     "Return of evaluations by managers that are not trusted",
     about="Shown only: they choose no best model and end no run.",
 )
+_FRESH = ChartSpec(
+    "Returns",
+    "Return of fresh episodes",
+    about="Of models whose evaluation was at the target: the mean of other episodes, which counts.",
+)
 _ROLLOUTS = ChartSpec(
     "Returns",
     "Return of the actors, exploring",
@@ -100,7 +105,7 @@ _CPU = ChartSpec(
     "Host",
     "Processors of the learner's host",
     unit="share in use",
-    about="Of all processors together, also by other programs.",
+    about="Of all processors together, and the GPU that learns, also by other programs.",
 )
 _MEMORY = ChartSpec(
     "Host",
@@ -112,7 +117,7 @@ _DISK_FREE = ChartSpec("Host", "Free on the run's disk", unit="bytes")
 _LISTED: dict[str, Any] = {"chart": _OUTSIDE, "row": "samples"}
 _REFUSED = ChartSpec("Fleet", "Messages refused", nonzero=True, unit="messages")
 _CHARTS = (
-    *(_EVALUATIONS, _UNTRUSTED, _ROLLOUTS, _LENGTHS, _CUT),
+    *(_EVALUATIONS, _FRESH, _UNTRUSTED, _ROLLOUTS, _LENGTHS, _CUT),
     *(_PER_SECOND, _OPT_TIMES, _PER_OPT_STEP),
     *(_LAG_INSERTED, _LAG_SECONDS, _LAG_DRAWN, _PER_INSERT, _WAITS, _REPLAY_SIZE, _MANAGERS),
     *(_OUTSIDE, _REFUSED, _CPU, _MEMORY, _DISK_FREE),
@@ -281,7 +286,8 @@ class Rollout(Part):
 class Eval(Part):
     """The last greedy evaluation and the best one. `played_by`: who played it, "" for the learner.
     `reached_return_mean`: at `stop.target_return`, and it ends the run. `confirming`: what is being
-    confirmed, or "".
+    confirmed, or "". `fresh_*`: of the last evaluation, if it was at the target; the best is ranked
+    by these. `unconfirmed`: since the evaluator's start.
     `shown_by`: a manager that `evaluation.trusted` does not name; its results decide nothing."""
 
     return_mean: float | None = gauge(
@@ -310,6 +316,13 @@ class Eval(Part):
     env_steps: Count | None = gauge("environment steps in the replay when that version was made")
     best_return_mean: float | None = gauge("mean return of the best", "", "eval/best_mean_reward")
     best_version: Count | None = gauge("version of the best")
+    fresh_return_mean: float | None = gauge(
+        "mean return of fresh episodes of that version", "", "eval/fresh_mean_reward", chart=_FRESH
+    )
+    fresh_episodes: Count | None = gauge("fresh episodes of that version")
+    unconfirmed: Count = gauge(
+        "evaluations at the target that fresh episodes did not confirm", default=0
+    )
     reached_return_mean: float | None = gauge("mean return at the target, on fresh episodes")
     reached_version: Count | None = gauge("version that reached the target")
     reached_episodes: Count | None = gauge("fresh episodes that confirmed it; 0: none did")
@@ -366,6 +379,13 @@ class HostLoad(Part):
         label="GPU",
     )
     gpu_memory_total_bytes: Count | None = gauge("size of the GPU's memory", "bytes")
+    gpu_share: float | None = gauge(
+        "share of the time in which the learner's GPU computes",
+        "",
+        "host/gpu_share",
+        chart=_CPU,
+        label="GPU",
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from vedette_rl.number_format import format_number
 from vedette_services.status.status import Status
 
 if TYPE_CHECKING:  # `vedette status` needs no configuration
@@ -88,13 +89,43 @@ def describe_outcome(status: Status) -> str:
 
 
 def describe_exit(status: Status, after: str = "") -> str:
-    """Return why a run ended, as `exit_sentence` does, and on what evidence it is solved."""
+    """Return why a run ended, as `exit_sentence` does, and on what evidence it is solved, or is not
+    though an evaluation was at its target."""
     if status.exit_reason != "target_return":
-        return exit_sentence(status.exit_reason, after)
+        sentence = exit_sentence(status.exit_reason, after)
+        missed = describe_missed_target(status)
+        return f"{sentence}; {missed}" if sentence and missed else sentence
     if not is_solved(status):
         return f"done{after}: {_UNCONFIRMED}"
     episodes = f"{status.eval.reached_episodes:,} fresh episodes"
     return f"{exit_sentence(status.exit_reason, after)}, confirmed on {episodes}"
+
+
+def describe_missed_target(status: Status) -> str:
+    """Return why a run with an evaluation at its target has not reached it; "" for any other."""
+    target = status.stop.target_return
+    evaluation = status.eval
+    best = evaluation.best_return_mean
+    if target is None or evaluation.reached_return_mean is not None:
+        return ""
+    count = evaluation.unconfirmed
+    if not count:
+        if best is None or best < target:
+            return ""
+        return (
+            f"not solved: an evaluation of {format_number(best, 1)} is at the target return of "
+            f"{target:g}, and was not confirmed on fresh episodes"
+        )
+    which = "an evaluation" if count == 1 else f"each of {count:,} evaluations"
+    last = ""
+    if evaluation.fresh_episodes:
+        played = format_number(evaluation.return_mean, 1)
+        fresh = format_number(evaluation.fresh_return_mean, 1)
+        last = f" ({'' if count == 1 else 'the last: '}{played}, then {fresh})"
+    return (
+        f"not solved: {which} at the target return of {target:g} was by luck, as fresh episodes "
+        f"of the same model were below it{last}"
+    )
 
 
 def late_evaluation(timeout_s: float) -> str:

@@ -148,9 +148,9 @@ def _returns(status: Status) -> str:
     texts = [] if actors is None else [f"actors {format_number(actors, 1)}"]
     by = f" by {evaluation.played_by}" if evaluation.played_by else ""
     if evaluation.return_mean is not None or not status.unevaluated:
-        texts.append(f"{_evaluation(evaluation)}{at}{by}")
+        texts.append(f"{_evaluation(evaluation)}{_fresh(evaluation)}{at}{by}")
     texts += [
-        *_best(evaluation),
+        *_best(evaluation, status.stop.target_return),
         *_shown(evaluation),
         "" if status.exit_reason else evaluation.confirming,
         status.evaluating,
@@ -176,14 +176,34 @@ def _evaluation(evaluation: Eval) -> str:
     return f"evaluation {mean} ± {std}"
 
 
-def _best(evaluation: Eval, *, short: bool = False) -> list[str]:
-    """Describe the best evaluation, if there is one."""
-    if evaluation.best_return_mean is None:
+def _fresh(evaluation: Eval) -> str:
+    """Say what fresh episodes of the last evaluation's model have brought, if any were played."""
+    if not evaluation.fresh_episodes:
+        return ""
+    mean = format_number(evaluation.fresh_return_mean, 1)
+    return f" ({mean} on {format_number(evaluation.fresh_episodes)} fresh episodes)"
+
+
+def _best(evaluation: Eval, target: float | None, *, short: bool = False) -> list[str]:
+    """Describe the best evaluation, if there is one, and on which evidence it is that."""
+    best = evaluation.best_return_mean
+    if best is None:
         return []
     at = "" if short else f" at version {format_number(evaluation.best_version)}"
     if evaluation.reached_episodes and evaluation.reached_version == evaluation.best_version:
         at += f", confirmed on {format_number(evaluation.reached_episodes)} fresh episodes"
-    return [f"best {format_number(evaluation.best_return_mean, 1)}{at}"]
+    elif evaluation.fresh_episodes and evaluation.version == evaluation.best_version:
+        at += f", on {format_number(evaluation.fresh_episodes)} fresh episodes"
+    elif _is_unconfirmed(evaluation, target):
+        at += ", not confirmed on fresh episodes"
+    return [f"best {format_number(best, 1)}{at}"]
+
+
+def _is_unconfirmed(evaluation: Eval, target: float | None) -> bool:
+    """Return True if the best evaluation is at the target, and nothing says that it is no luck."""
+    best = evaluation.best_return_mean
+    at_target = target is not None and best is not None and best >= target
+    return at_target and evaluation.reached_version != evaluation.best_version
 
 
 def return_texts(status: Status, *, short: bool = False) -> tuple[str, str]:
@@ -192,10 +212,10 @@ def return_texts(status: Status, *, short: bool = False) -> tuple[str, str]:
     Args:
         short: without the version of the best.
     """
-    evaluated = [_evaluation(status.eval)]
     evaluation = status.eval
+    evaluated = [f"{_evaluation(evaluation)}{'' if short else _fresh(evaluation)}"]
     if status.stop.target_return is None:
-        evaluated += _best(evaluation, short=short)
+        evaluated += _best(evaluation, None, short=short)
     return ", ".join(evaluated), f"actors     {format_number(status.rollout.return_mean, 1)}"
 
 
@@ -206,6 +226,8 @@ def target_text(status: Status, *, short: bool = False) -> str:
     if target is None or best is None:
         return ""
     away = f", {format_number(target - best, 1)} to go" if best < target else ""
+    if _is_unconfirmed(status.eval, target):
+        away = ", not confirmed yet"
     return f"best{'' if short else ' evaluation'} {format_number(best, 1)} of {target:g}{away}"
 
 
@@ -213,17 +235,22 @@ def evaluation_line(status: Status) -> str:
     """Return the last evaluation in one line."""
     evaluation = status.eval
     best = ", best so far" if evaluation.version == evaluation.best_version else ""
+    if evaluation.confirming:
+        best = ", at the target: fresh episodes are played"
     cut = (
         f", {format_number(evaluation.episodes_cut)} of them cut" if evaluation.episodes_cut else ""
     )
     episodes, version = format_number(evaluation.episodes), format_number(evaluation.version)
-    return f"{_evaluation(evaluation)} ({episodes} episodes{cut}), version {version}{best}"
+    fresh = _fresh(evaluation)
+    return f"{_evaluation(evaluation)} ({episodes} episodes{cut}){fresh}, version {version}{best}"
 
 
 def best_line(status: Status) -> str:
-    """Return the best evaluation in one line, where another one is the last."""
+    """Return the best evaluation in one line, where it is not the last, or was confirmed since."""
     evaluation = status.eval
     mean = format_number(evaluation.best_return_mean, 1)
+    if evaluation.fresh_episodes and evaluation.version == evaluation.best_version:
+        mean += f" on {format_number(evaluation.fresh_episodes)} fresh episodes"
     return f"evaluation {mean}, version {format_number(evaluation.best_version)}, best so far"
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vedette_services.status.heartbeats import Standstill
-from vedette_services.status.records import DISK_LAG_S, DISK_LAGS, GatewayStatus, TrainerStatus
+from vedette_services.status.records import (
+    DISK_LAG_S,
+    DISK_LAGS,
+    SAMPLES_LATE_S,
+    GatewayStatus,
+    TrainerStatus,
+)
 from vedette_services.status.status import Checkpoint, Eval
-
-LATE_S = 10.0
-"""A delay of a manager's samples that is shown."""
 
 
 def describe_wait(
@@ -47,7 +50,7 @@ def _late_manager(ingest: GatewayStatus) -> str:
     """Name the manager whose samples come latest, where that is late: no sum shows it."""
     delays = {m.id: m.window.delay_s or 0.0 for m in ingest.managers if m.is_present}
     latest = max(delays, key=delays.__getitem__, default="")
-    if not latest or delays[latest] < LATE_S:
+    if not latest or delays[latest] < SAMPLES_LATE_S:
         return ""
     return f"samples of {latest} come {delays[latest]:.0f} s late"
 

@@ -62,6 +62,19 @@ def locked(tmp_path: Path) -> Iterator[tuple[RunDirectory, "subprocess.Popen[str
         process.kill()
 
 
+def test_a_last_evaluation_by_luck_is_marked_and_the_mark_is_explained(
+    vedette: Run, tmp_path: Path
+) -> None:
+    lucky = {"return_mean": 478.5, "best_return_mean": 470.2}
+    make_run(tmp_path / "runs/a", 100.0, exit_reason="max_opts", eval=lucky)
+    make_run(tmp_path / "runs/b", 200.0, exit_reason="max_opts", eval={"return_mean": 9.0})
+    _, text = vedette("runs")
+    _, first, second, note = text.splitlines()
+    assert " 478.5* " in first
+    assert "*" not in second
+    assert note.startswith("* at the target by luck: best counts fresh episodes")
+
+
 def test_runs_are_listed_with_state_result_and_commit(vedette: Run, tmp_path: Path) -> None:
     evaluations = {"return_mean": 470.25, "best_return_mean": 500.0, "reached_episodes": 100}
     make_run(tmp_path / "runs/b", 200.0, exit_reason="target_return", eval=evaluations)

@@ -6,6 +6,7 @@ import errno
 import hashlib
 import json
 import math
+import re
 import shutil
 import time
 from pathlib import Path
@@ -423,3 +424,31 @@ def test_twenty_long_runs_are_cheap_to_watch(
         )
     assert same_s - read_s < 0.2
     assert grown_s - same_s < 3.0
+
+
+def test_the_videos_of_a_run_are_shown_and_nothing_else_is_served(tmp_path: Path) -> None:
+    run = make_started_run(tmp_path / "runs" / "one")
+    make_started_run(tmp_path / "runs" / "two")
+    (run / "videos").mkdir()
+    (run / "videos" / "at 100.mp4").write_bytes(b"mp4")
+    (run / "best.gif").write_bytes(b"gif")
+    (run / "videos" / "huge.mp4").write_bytes(bytes(9 << 20))
+    with serving(tmp_path / "runs") as served:
+        path = served.get().runs["one"]
+        page = served.get(path)
+        sources = re.findall('src="(/video[^"]*)"', page.text)
+        found = [served.get(source.replace("&amp;", "&")) for source in sources]
+        assert [answer.status for answer in found] == [200, 200]
+        assert "videos/huge.mp4 (9.44 MB) is too large to be shown here." in page.text
+        assert [answer.headers["Content-Type"].partition(";")[0] for answer in found] == [
+            "image/gif",
+            "video/mp4",
+        ]
+        assert [answer.text for answer in found] == ["gif", "mp4"]
+        assert "media-src 'self'" in page.headers["Content-Security-Policy"]
+        key = path.rpartition("/")[2]
+        for name in ("config.toml", "videos/huge.mp4", "../two/config.toml", "", "videos"):
+            assert served.get(f"/video?run={key}&name={name}").status == 404
+        assert served.get("/video?run=nothing&name=best.gif").status == 404
+        (run / "videos" / "later.mp4").write_bytes(b"mp4")
+        assert "later.mp4" in served.get(path).text

@@ -5,17 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import pytest
 from known_runs import fifty_runs, known_run, line
 from run_folders import write_summary
 from served import serving
 
+from vedette.dashboard import server
 from vedette.dashboard.listing import (
     differing_settings,
     matching_text,
     read_details,
     sparkline,
 )
-from vedette.reports.record import read_record
+from vedette.reports.record import EVALUATION, read_record
 from vedette_services.run.notes import write_notes
 from vedette_services.run.overview import read_overview
 
@@ -35,6 +38,11 @@ def test_progress_and_the_time_left_come_from_the_nearest_stop_condition(tmp_pat
     details = read_details(run, running=True)
     assert (details.done, details.left_s) == (0.5, 60.0)
     assert read_details(run, running=False).left_s is None
+    # Of a run that was resumed, the seconds are those of its last start alone.
+    more = {"env_steps": 2_500, "opt_steps": 1_250, "seconds": 60.0, "stop": stop, "epoch": 2}
+    write_summary(run, best=1.0, exit_reason="", **more)
+    details = read_details(run, running=True)
+    assert (details.done, details.left_s) == (0.5, None)
 
 
 def test_the_filter_looks_in_names_states_tags_and_settings(tmp_path: Path) -> None:
@@ -47,11 +55,13 @@ def test_the_filter_looks_in_names_states_tags_and_settings(tmp_path: Path) -> N
 
 def test_a_sparkline_goes_from_corner_to_corner(tmp_path: Path) -> None:
     run = known_run(tmp_path / "run", evaluations=line((1_000, 0.0), (9_000, 400.0), 200))
-    points = sparkline(read_record(run)).split()
+    curves = read_record(run).curves
+    points = sparkline(curves).split()
     assert (points[0], points[-1]) == ("0.0,20.0", "80.0,0.0")
     assert len(points) <= 60
-    assert sparkline(None) == ""
-    assert sparkline(replace(read_record(run), curves={})) == ""
+    assert sparkline({}) == ""
+    broken = replace(curves[EVALUATION], values=np.full(200, np.nan))
+    assert sparkline({EVALUATION: broken}) == ""
 
 
 def test_the_list_has_columns_progress_notes_and_sparklines(tmp_path: Path) -> None:
@@ -63,5 +73,36 @@ def test_the_list_has_columns_progress_notes_and_sparklines(tmp_path: Path) -> N
     assert '<button type="button" class="sort">learning_rate</button>' in home.text
     assert "<span>&lt;b&gt;paper</span>a &#34;note&#34;" in home.text
     assert 'class="bar"' in home.text
-    assert home.text.count("<polyline") == again.text.count("<polyline") == 20
+    # Of the twenty that are drawn, and of those that are not.
+    assert home.text.count("<polyline") == again.text.count("<polyline") == 50
     assert 'data-settings="agent.learning_rate=0.0001\nseed=0\n"' in home.text
+
+
+def test_small_curves_that_take_long_to_read_come_with_later_pages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "SPARKS_S", 1e-9)
+    folder = fifty_runs(tmp_path / "runs", points=3)
+    with serving(folder) as served:
+        assert served.get().text.count("<polyline") == 20  # those that are drawn
+        monkeypatch.setattr(server, "SPARKS_S", 60.0)
+        home = served.get()
+        assert home.text.count("<polyline") == 50
+        assert served.get(If_None_Match=home.headers["ETag"]).status == 304
+
+
+def test_what_is_the_same_of_all_runs_is_said_once_and_has_no_column(tmp_path: Path) -> None:
+    folder = fifty_runs(tmp_path / "runs", points=3)
+    with serving(folder) as served:
+        home = served.get().text
+    assert "All of them: agent dqn, environment CartPole-v1</p>" in home
+    for name in ("agent", "environment", "commit", "notes"):  # the last: nobody noted anything
+        assert f">{name}</button>" not in home
+        assert f">{name}</th>" not in home
+    known_run(folder / "other", evaluations=[(1_000, 1.0)], agent={"name": "iqn"})
+    write_notes(folder / "other", note="another agent")
+    with serving(folder) as served:
+        home = served.get().text
+    assert "All of them: environment CartPole-v1</p>" in home
+    assert ">agent</button>" in home
+    assert ">notes</th>" in home

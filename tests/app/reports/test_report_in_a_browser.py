@@ -248,3 +248,30 @@ def test_a_panel_is_saved(browser: Browser, page: Path, kind: str) -> None:
         lines = text.splitlines()
         assert lines[0] == "line,env steps,value,low,high"
         assert '"learning_rate=0.004, seed 0",100,1,,' in lines
+
+
+def test_on_paper_charts_are_as_wide_as_it_and_tables_are_whole(
+    browser: Browser, page: Path
+) -> None:
+    browser.open(page, width=1280)
+    shown(browser)
+    browser.command("Emulation.setEmulatedMedia", {"media": "print"})
+    # A4 between its margins; what is printed was laid out in the window before.
+    size = {"width": 720, "height": 1000, "deviceScaleFactor": 1, "mobile": False}
+    browser.run("dispatchEvent(new Event('beforeprint'))")
+    browser.command("Emulation.setDeviceMetricsOverride", size)
+    found = browser.run(
+        _HERO + "const box = (element) => element.getBoundingClientRect();"
+        "return {"
+        "charts: [...document.querySelectorAll('.plot .main-svg')]"
+        ".every((svg) => box(svg).right <= box(svg.closest('.plot')).right + 1"
+        " && box(svg).bottom <= box(svg.closest('.plot')).bottom + 1),"
+        "empty: box(hero).height - box(hero.querySelector('.svg-container')).height,"
+        "tables: [...document.querySelectorAll('.wide')]"
+        ".every((part) => part.scrollHeight <= part.clientHeight + 1),"
+        "tools: box(document.querySelector('.tools')).height}"
+    )
+    assert found["charts"]
+    assert found["tables"]
+    assert abs(found["empty"]) <= 1
+    assert found["tools"] == 0

@@ -338,3 +338,25 @@ def test_a_schedule_counts_beyond_the_whole_numbers_of_float32(interval: int) ->
     opt_steps = begin + 100 * interval
     assert int(adam._opt_steps) == opt_steps
     assert float(adam._rate) == pytest.approx(1 - opt_steps / 40e6, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("max_grad_norm", "usual", "one", "kept"),
+    [
+        (0.0, 0.1, 1000.0, False),
+        (5.0, 0.1, 1000.0, True),  # it was clipped to 5, which counts as it is
+        (500.0, 0.1, 1000.0, False),  # 500 is still beyond 30 usual ones
+        (0.0, 0.01, 9.0, True),  # beyond 30 usual ones, and not beyond what counts as it is
+    ],
+)
+def test_moments_begin_anew_after_a_first_gradient_beyond_the_limit_as_it_was_clipped(
+    max_grad_norm: float, usual: float, one: float, *, kept: bool
+) -> None:
+    vector = ParameterVector(Mlp(MlpSizes((1, 1))), learns=True)
+    adam = VectorAdam(vector, learning_rate=0.01, max_grad_norm=max_grad_norm)
+    for step in range(10):
+        vector.grad.zero_()
+        vector.grad[0] = one if step == 4 else usual
+        adam.step()
+    moments = adam.get_state()["exp_avg_sq"].values()
+    assert any(moment.any() for moment in moments) is kept

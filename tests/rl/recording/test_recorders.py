@@ -7,7 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+import tensorboard.compat.proto.event_pb2 as events  # type: ignore[import-untyped]  # no types
+import tensorboard.compat.proto.summary_pb2 as summaries  # type: ignore[import-untyped]  # likewise
+from hypothesis import given
+from hypothesis import strategies as st
 
 from vedette_rl.core import Recorder
 from vedette_rl.errors import RecordingError
@@ -17,6 +22,7 @@ from vedette_rl.recording import (
     TeeRecorder,
     TensorboardRecorder,
 )
+from vedette_rl.recording.tensorboard import ScalarParser
 
 
 def reader_of(directory: Path):  # type: ignore[no-untyped-def]  # tensorboard ships no types
@@ -147,3 +153,47 @@ def test_recording_loads_no_torch() -> None:
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout.strip() == "False False"
+
+
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=200)
+
+
+@given(
+    st.lists(st.dictionaries(NAMES, st.floats(width=32), max_size=4), min_size=1, max_size=4),
+    st.integers(0, 2**63 - 1),
+)
+def test_scalars_are_parsed_as_protobuf_parses_them(
+    written: list[dict[str, float]], step: int
+) -> None:
+    """Each record comes twice, the second time with the names of one before."""
+    parser = ScalarParser()
+    for record in [*written, *written]:
+        summary = summaries.Summary()
+        for name, value in record.items():
+            summary.value.add(tag=name, simple_value=value)
+        event = events.Event(wall_time=1.5, step=step, summary=summary)
+        found = parser.parse(b"\0" * 12 + event.SerializeToString() + b"\0" * 4)
+        assert found is not None
+        values = np.array(found.values, np.float32)
+        assert (found.names, found.step, found.time_s) == (tuple(record), step, 1.5)
+        np.testing.assert_array_equal(values, np.array([*record.values()], np.float32))
+
+
+def test_a_record_that_holds_no_event_or_no_scalar_is_told_apart() -> None:
+    parser = ScalarParser()
+    assert parser.parse(b"\0" * 12 + b"\x09" + b"\xff" * 40) is None
+    version = events.Event(wall_time=1.5, file_version="brain.Event:2").SerializeToString()
+    found = parser.parse(b"\0" * 12 + version + b"\0" * 4)
+    assert found is not None
+    assert found.names == ()
+
+
+def test_names_of_the_same_length_are_told_apart() -> None:
+    parser = ScalarParser()
+    for name in ("train/number_1", "train/number_2", "train/number_1"):
+        summary = summaries.Summary()
+        summary.value.add(tag=name, simple_value=1.0)
+        event = events.Event(wall_time=1.5, step=7, summary=summary).SerializeToString()
+        found = parser.parse(b"\0" * 12 + event + b"\0" * 4)
+        assert found is not None
+        assert found.names == (name,)

@@ -18,7 +18,7 @@ from vedette_rl.envs.vector_env import LoopVectorEnv
 from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.replay.frame_stacks import FramePart, FrameStack, frame_stack, row_with_places
 from vedette_rl.steps import NStep
-from vedette_rl.steps.frames import FrameSteps, is_shifted
+from vedette_rl.steps.frame_steps import FrameSteps, is_shifted
 from vedette_rl.testing import ScriptedEnv
 
 DISCOUNT = 0.5

@@ -30,7 +30,7 @@ from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_rl.replay.rows import MemoryRing, Rows
 from vedette_rl.replay.uniform import UniformReplay
 from vedette_rl.steps import NStep
-from vedette_rl.steps.frames import FrameSteps
+from vedette_rl.steps.frame_steps import FrameSteps
 from vedette_services.actors.batching import FrameWriter, TransitionBatcher
 from vedette_services.actors.handover import HandoverReader, HandoverWriter, SlotLayout
 from vedette_services.run.replay_layout import batch_schema, frame_stack_of_schema

@@ -11,7 +11,7 @@ from starts import lines_of_start
 from vedette_services.errors import SettingError
 from vedette_services.host import system
 from vedette_services.host.system import missing_device, nvidia_gpus
-from vedette_services.run import planning
+from vedette_services.run import start_planning
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +57,7 @@ def test_the_driver_is_asked_without_an_error_whether_it_is_there_or_not() -> No
 def test_nothing_starts_on_a_device_that_is_not_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(planning, "missing_device", lambda name: f"{name} is somewhere else")
+    monkeypatch.setattr(start_planning, "missing_device", lambda name: f"{name} is somewhere else")
     config = configured("learner.device=cuda:7")
     with pytest.raises(SettingError) as refused:
         lines_of_start(config, tmp_path / "run")

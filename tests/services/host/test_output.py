@@ -37,6 +37,45 @@ def test_a_reader_that_has_gone_stops_nothing() -> None:
     assert (done.stdout, done.stderr) == ("line 0\n", "done\n")
 
 
+def test_code_that_prints_past_python_gets_no_error_once_the_reader_has_gone(
+    tmp_path: Path,
+) -> None:
+    done = run(
+        f"""
+        import ctypes, pathlib
+        tolerate_lost_output()
+        with divert_output_past_python(pathlib.Path({str(tmp_path / "printed")!r})):
+            for line in range(10_000):
+                print("line", line)
+                os.write(1, b"past Python\\n")
+            libc = ctypes.CDLL(None)
+            assert libc.puts(b"by C") >= 0 and libc.fflush(None) == 0
+        print("done", file=sys.stderr)
+        """,
+        shell="{} | head -n 1",
+    )
+    assert (done.stdout, done.stderr) == ("line 0\n", "done\n")
+    printed = (tmp_path / "printed").read_text().splitlines()
+    assert (printed.count("past Python"), printed.count("by C")) == (10_000, 1)
+
+
+def test_output_past_python_goes_where_it_went_before_once_it_is_not_diverted(
+    tmp_path: Path,
+) -> None:
+    done = run(
+        f"""
+        import pathlib
+        tolerate_lost_output()
+        with divert_output_past_python(pathlib.Path({str(tmp_path / "printed")!r})):
+            print("by Python")
+            os.write(1, b"diverted\\n")
+        os.write(1, b"past Python\\n")
+        print("done")
+        """
+    )
+    assert done.stdout == "by Python\npast Python\ndone\n"
+
+
 def test_a_command_that_only_prints_may_end_then() -> None:
     done = run(
         """

@@ -11,7 +11,7 @@ import pytest
 from vedette_services.host.stack_request import request_stack
 
 PROGRAM = """
-import ctypes, sys, time
+import ctypes, sys, threading, time
 from pathlib import Path
 from vedette_services.host.stack_request import answer_stack_requests
 
@@ -20,6 +20,10 @@ def reset():
     while True:  # a signal ends a call of C
         {call}(60)
 
+def elsewhere():
+    time.sleep(60)
+
+threading.Thread(target=elsewhere, daemon=True).start()
 answer_stack_requests(Path(sys.argv[1]))
 reset()
 """
@@ -33,10 +37,12 @@ def test_the_stack_of_a_process_that_waits(tmp_path: Path, call: str) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        for _ in range(2):
-            frames = request_stack(process.pid, file)
-            assert [frame.function for frame in frames[-2:]] == ["reset", "<module>"]
+        stacks = [request_stack(process.pid, file) for _ in range(2)]
         process.kill()
+    for frames in stacks:
+        functions = [frame.function for frame in frames]
+        assert functions[-2:] == ["reset", "<module>"]
+        assert "elsewhere" not in functions  # of another thread
 
 
 def test_a_process_that_does_not_answer_has_no_stack(tmp_path: Path) -> None:

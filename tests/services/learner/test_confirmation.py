@@ -13,10 +13,10 @@ from configurations import configured
 from vedette_rl.core import Evaluation, ModelInfo
 from vedette_services.config import RunConfig
 from vedette_services.learner import evaluator
-from vedette_services.learner.confirmation import accepted, confirmation_of
+from vedette_services.learner.confirmation import begin_confirmation, mark_reached
 from vedette_services.learner.evaluator import ModelEvaluation
 from vedette_services.run.status_files import read_best
-from vedette_services.status.status import Eval, Status
+from vedette_services.status.status import Eval, Status, StopStatus
 from vedette_services.status.stop_conditions import (
     describe_exit,
     describe_outcome,
@@ -24,6 +24,7 @@ from vedette_services.status.stop_conditions import (
     is_over,
     reached_condition,
 )
+from vedette_services.status.text import summary_lines, target_text
 
 HIT = Eval(version=40, return_mean=480.0, episodes=20)
 
@@ -51,7 +52,7 @@ def config_of(confirm: int = 5, target: float = 475.0) -> RunConfig:
 def test_the_mean_of_fresh_episodes_stays_at_the_target_after_each_evaluation(
     means: tuple[float, ...], confirmed: bool, mean: float
 ) -> None:
-    confirmation = confirmation_of(HIT, config_of())
+    confirmation = begin_confirmation(HIT, config_of())
     assert confirmation is not None
     for value in means:
         assert not confirmation.is_over
@@ -73,9 +74,9 @@ def test_repeated_testing_rarely_ends_a_run_below_its_target() -> None:
         for _ in range(400):
             played = rng.normal(465.0, 40.0, 20).mean()
             hit = replace(HIT, return_mean=float(played))
-            confirmation = confirmation_of(hit, config)
+            confirmation = begin_confirmation(hit, config)
             if confirmation is None:
-                if accepted(hit, config).reached_return_mean is not None:
+                if mark_reached(hit, config).reached_return_mean is not None:
                     return True
                 continue
             while not confirmation.is_over:
@@ -89,9 +90,9 @@ def test_repeated_testing_rarely_ends_a_run_below_its_target() -> None:
 
 
 def test_a_return_below_the_target_and_a_run_without_one_have_nothing_to_confirm() -> None:
-    assert confirmation_of(replace(HIT, return_mean=474.9), config_of()) is None
-    assert confirmation_of(HIT, config_of(confirm=0)) is None
-    assert accepted(HIT, config_of(confirm=0)).reached_episodes == 0
+    assert begin_confirmation(replace(HIT, return_mean=474.9), config_of()) is None
+    assert begin_confirmation(HIT, config_of(confirm=0)) is None
+    assert mark_reached(HIT, config_of(confirm=0)).reached_episodes == 0
 
 
 def test_fresh_episodes_are_neither_those_of_evaluations_nor_of_one_another() -> None:
@@ -164,7 +165,9 @@ def test_the_best_model_is_the_confirmed_one_and_luck_is_ranked_by_fresh_episode
         410.0,
         None,
     )
+    assert (lucky.fresh_return_mean, lucky.fresh_episodes, lucky.unconfirmed) == (410.0, 2, 1)
     found = play(evaluation, 120)
+    assert (found.fresh_return_mean, found.fresh_episodes, found.unconfirmed) == (479.0, 4, 1)
     assert (found.best_version, found.reached_version, found.reached_episodes) == (120, 120, 4)
     assert found.reached_return_mean == found.best_return_mean == 479.0
     assert found.confirming == ""
@@ -199,6 +202,79 @@ def test_a_run_ends_and_is_solved_by_what_was_confirmed_alone() -> None:
     assert describe_exit(solved).endswith("confirmed on 100 fresh episodes")
     lucky = replace(solved, eval=replace(found, reached_episodes=0))
     assert describe_outcome(lucky) == "done"
+
+
+def test_a_confirmation_that_was_given_up_says_nothing_of_luck() -> None:
+    confirmation = begin_confirmation(HIT, config_of())
+    assert confirmation is not None
+    confirmation.add(476.0, 20)
+    result = confirmation.result()
+    assert (result.unconfirmed, result.reached_return_mean) == (0, None)
+    stop = StopStatus(target_return=475.0)
+    ended = describe_exit(Status(exit_reason="max_seconds", stop=stop, eval=result))
+    assert ended.endswith(
+        "an evaluation of 476.0 is at the target return of 475, and was not "
+        "confirmed on fresh episodes"
+    )
+
+
+LUCKY = Eval(
+    version=40,
+    return_mean=478.5,
+    return_std=2.0,
+    fresh_return_mean=470.2,
+    fresh_episodes=20,
+    unconfirmed=1,
+    best_return_mean=470.2,
+    best_version=40,
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {},
+            "an evaluation at the target return of 475 was by luck, as fresh episodes of the same "
+            "model were below it (478.5, then 470.2)",
+        ),
+        (
+            {"unconfirmed": 3},
+            "each of 3 evaluations at the target return of 475 was by luck, as "
+            "fresh episodes of the same model were below it (the last: 478.5, then 470.2)",
+        ),
+        (
+            {"return_mean": 400.0, "fresh_return_mean": None, "fresh_episodes": None},
+            "an evaluation at the target return of 475 was by luck, as fresh episodes of the same "
+            "model were below it",
+        ),
+        (
+            {"unconfirmed": 0, "best_return_mean": 478.5},
+            "an evaluation of 478.5 is at the target "
+            "return of 475, and was not confirmed on fresh episodes",
+        ),
+        ({"unconfirmed": 0, "best_return_mean": 474.0}, ""),
+        ({"reached_return_mean": 480.0, "reached_episodes": 100}, ""),
+    ],
+)
+def test_an_end_below_the_target_says_which_evaluations_at_it_did_not_count(
+    changes: dict[str, Any], said: str
+) -> None:
+    stop = StopStatus(max_opts=100, target_return=475.0)
+    ended = Status(exit_reason="max_opts", stop=stop, eval=replace(LUCKY, **changes))
+    sentence = "done: stop.max_opts is reached"
+    assert describe_exit(ended) == (f"{sentence}; not solved: {said}" if said else sentence)
+
+
+def test_the_last_lines_say_why_the_best_is_below_the_last() -> None:
+    stop = StopStatus(target_return=475.0)
+    ended = Status(run_id="r", exit_reason="max_opts", phase="done", stop=stop, eval=LUCKY)
+    text = "\n".join(summary_lines(ended, "runs/one"))
+    assert "evaluation 478.5 ± 2.0 (470.2 on 20 fresh episodes)" in text
+    assert "best 470.2 at version 40, on 20 fresh episodes" in text
+    unconfirmed = replace(ended, eval=replace(LUCKY, fresh_episodes=None, best_return_mean=478.5))
+    assert "best 478.5 at version 40, not confirmed" in "\n".join(summary_lines(unconfirmed, "r"))
+    assert target_text(unconfirmed) == "best evaluation 478.5 of 475, not confirmed yet"
 
 
 def test_a_run_that_an_earlier_release_ended_at_its_target_is_over_and_not_solved() -> None:

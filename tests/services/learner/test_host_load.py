@@ -27,8 +27,23 @@ def test_the_processors_share_is_of_the_time_since_the_last_measurement(tmp_path
 
 
 def test_a_gpus_memory_is_what_is_not_free(tmp_path: Path) -> None:
-    found = LoadMeter(lambda: (30, 100), tmp_path).measure(0.0)
+    found = LoadMeter(lambda: (30, 100), proc=tmp_path).measure(0.0)
     assert found == HostLoad(None, None, None, 70, 100)
+
+
+def test_a_gpus_share_is_unknown_where_nothing_tells_it_and_is_asked_for_once(
+    tmp_path: Path,
+) -> None:
+    assert LoadMeter(gpu_share=lambda: 0.25, proc=tmp_path).measure(0.0).gpu_share == 0.25
+    asked = []
+
+    def raise_error() -> float:
+        asked.append(True)
+        raise ModuleNotFoundError("pynvml")
+
+    meter = LoadMeter(gpu_share=raise_error, proc=tmp_path)
+    assert [meter.measure(now).gpu_share for now in (0.0, 9.0, 18.0)] == [None] * 3
+    assert len(asked) == 1
 
 
 @pytest.mark.parametrize("text", ["", "cpu", "cpu a b c d e", "MemTotal"])

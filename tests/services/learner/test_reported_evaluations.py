@@ -19,14 +19,15 @@ from vedette_rl.storage.state_file import read_state
 from vedette_services.config import RunConfig
 from vedette_services.learner import evaluator
 from vedette_services.learner.evaluator import EvaluatorProcess, ReportedEvaluations
+from vedette_services.learner.gateway.actor_evaluations import CheckedEvaluation, PublishedModel
 from vedette_services.learner.gateway.evaluation_handover import EvaluationHandover
-from vedette_services.learner.gateway.evaluations import CheckedEvaluation, PublishedModel
 from vedette_services.learner.supervisor import Supervisor
 from vedette_services.learner.trainer.run_recorder import CurveRecorder
 from vedette_services.net.addresses import Address
 from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.model_map import ModelMapWriter
 from vedette_services.status.records import (
+    EndedEvaluations,
     GatewayStatus,
     StatusRecordReader,
     StatusRecordWriter,
@@ -86,6 +87,12 @@ class Passing:
         self.handover = EvaluationHandover(self.spec, self.seen)
         self.handover.schema = MODEL
 
+    def restart_evaluator(self) -> None:
+        records = self.evaluator._records
+        records._status.close()
+        records._ended.close()
+        self.evaluator = ReportedEvaluations(self.spec)
+
     def read_evaluation(self) -> Eval:
         self.evaluator.add_reported(self.evaluator._reported.read())
         return self.seen.read()
@@ -100,6 +107,12 @@ def test_evaluations_pass_one_by_one_and_the_best_keeps_its_model(tmp_path: Path
         assert passing.pass_on() == left
         found = passing.read_evaluation()
         assert (found.version, found.best_version, found.played_by) == (version, best, "manager a")
+    ended = StatusRecordReader(passing.spec.run.ended_evaluations_map, EndedEvaluations).read()
+    assert [(one.version, one.best_version) for one in ended.newest] == [
+        (10, 10),
+        (20, 20),
+        (30, 20),
+    ]
     state, meta = read_state(passing.spec.run.best)
     assert (meta["version"], meta["return_mean"], meta["env_steps"]) == (20, 9.0, 7)
     assert meta["played_by"] == "manager a"
@@ -124,9 +137,12 @@ def test_what_does_not_count_is_shown_and_changes_nothing_else(tmp_path: Path) -
 def test_an_evaluator_that_was_killed_takes_the_last_one_again(tmp_path: Path) -> None:
     passing = Passing(tmp_path, checked(10, 5.0), checked(20, 4.0))
     passing.pass_on()
-    passing.evaluator._writer.close()
-    passing.evaluator = ReportedEvaluations(passing.spec)  # before the first was taken
+    passing.restart_evaluator()  # before the first was taken
     assert passing.read_evaluation().version == 10
+    passing.restart_evaluator()  # and after it: it does not know what it took
+    assert passing.read_evaluation().version == 10
+    ended = StatusRecordReader(passing.spec.run.ended_evaluations_map, EndedEvaluations).read()
+    assert ended.count == 2  # the curves have it once: the version is the same
     assert passing.pass_on() == 0
 
 
@@ -152,8 +168,7 @@ def test_a_gateway_that_was_killed_between_a_model_and_its_record_goes_on(tmp_pa
     passing.read_evaluation()
     passing.handover._map().write_body(1, checked(20, 4.0).model.body)
     passing.restart_gateway()
-    passing.evaluator._writer.close()
-    passing.evaluator = ReportedEvaluations(passing.spec)  # it does not know what it took
+    passing.restart_evaluator()  # it does not know what it took
     assert passing.pass_on() == 0
     assert passing.read_evaluation().version == 20
 
@@ -194,8 +209,9 @@ def test_what_does_not_count_has_a_curve_of_its_own() -> None:
     first = Eval(return_mean=5.0, version=10, env_steps=40, played_by="manager a")
     shown = {"shown_return_mean": 9.0, "shown_version": 20, "shown_by": "manager b"}
     both = Eval(return_mean=5.0, version=10, env_steps=40, played_by="manager a", **shown)  # type: ignore[arg-type]  # values of its fields
+    ended = EndedEvaluations(1, (first,))
     for seen in (first, first, both, both):
-        curves.record(0.0, TrainerStatus(), ingest, seen)
+        curves.record(0.0, TrainerStatus(), ingest, seen, ended)
     assert recorder.returns == [
         ("eval/mean_reward", 5.0, 40),
         ("eval/untrusted_mean_reward", 9.0, 50),
@@ -209,6 +225,7 @@ class FaultyEvaluation:
 
     def __init__(self, *_: object, **__: object) -> None:
         self.status = Eval()
+        self.ended = EndedEvaluations()
         self.played = list[int]()
 
     def is_due(self, epoch: int, version: int) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 import gymnasium as gym
 import pytest
 from configurations import configured
-from starts import spec_of
+from starts import plan, spec_of
 
 from vedette_protocol.schema import Schema
 from vedette_rl.agents.registry import agent_kind
@@ -25,11 +25,13 @@ from vedette_services.errors import (
     ChildFailedError,
     EnvironmentProcessError,
     SamplesRejectedError,
+    ServicesError,
     StartRefusedError,
+    UnsavedEndError,
 )
 from vedette_services.learner import supervisor
 from vedette_services.learner.evaluator import ModelEvaluation
-from vedette_services.learner.supervisor import Supervisor, _Child
+from vedette_services.learner.supervisor import Supervisor, _Child, run_learner
 from vedette_services.net.addresses import Address
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import read_events
@@ -39,6 +41,7 @@ from vedette_services.status.records import (
     StatusRecordWriter,
     TrainerStatus,
 )
+from vedette_services.status.status import Status
 
 HOUR = 3600.0
 
@@ -328,3 +331,27 @@ def test_an_evaluator_that_stands_still_is_restarted_and_one_that_plays_or_waits
         assert said.startswith("it stood still, no step for 12 s (evaluation.episode_timeout_s)")
     finally:
         watching._end_children()
+
+
+@pytest.mark.parametrize(
+    ("error", "left"),
+    [
+        (ChildFailedError("trainer", 1), {"model.map"}),  # which the next start serves
+        (UnsavedEndError("the disk is full", Status()), {"model.map", "learning.map"}),
+    ],
+)
+def test_after_a_failure_the_records_go_unless_they_are_all_that_tells_of_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: ServicesError, left: set[str]
+) -> None:
+    run = RunDirectory(tmp_path / "run")
+
+    def fail(*_: object) -> int:
+        StatusRecordWriter(run.learning_map, TrainerStatus).close()
+        run.model_map.touch()
+        raise error
+
+    monkeypatch.setattr(Supervisor, "run", fail)
+    table = {"preset": "none", "env": {"id": "CartPole-v1"}, "agent": {"name": "dqn"}}
+    with pytest.raises(type(error)):
+        run_learner(plan(configured(table=table), run.root), Address.parse("127.0.0.1:28431"))
+    assert {path.name for path in run.live.iterdir()} & {"model.map", "learning.map"} == left

@@ -518,7 +518,7 @@ def test_maps_that_do_not_fit_beside_the_replay_are_counted(
     config = config_of("replay.capacity=2000")
     free(22_000_000)  # the replay takes 21 MB, the maps 13
     said = refusal(config, tmp_path)
-    assert f", and {tmp_path / 'live'} 13.5 MB more, of disk in {tmp_path}/replay" in said
+    assert f", and {tmp_path / 'live'} 13.7 MB more, of disk in {tmp_path}/replay" in said
     free(36_000_000)
     lines_of_start(config, tmp_path)
     shm = config_of("replay.capacity=2000", "replay.directory=/dev/shm/vedette-none")
@@ -526,7 +526,7 @@ def test_maps_that_do_not_fit_beside_the_replay_are_counted(
     monkeypatch.setattr("vedette_rl.replay.budget.same_disk", lambda *_: False)
     free(13_200_000)
     said = refusal(shm, tmp_path)
-    assert said.startswith(f"--out {tmp_path}: {tmp_path / 'live'} needs 13.5 MB of disk, but 13.2")
+    assert said.startswith(f"--out {tmp_path}: {tmp_path / 'live'} needs 13.7 MB of disk, but 13.2")
 
 
 def test_a_replay_of_the_other_storage_is_refused_with_what_goes_on_with_it(

@@ -142,6 +142,21 @@ def test_a_refusal_of_numbers_names_the_capacity_alone() -> None:
     assert describe_smaller(config, spaces, 1000) == "lower replay.capacity"
 
 
+@pytest.mark.parametrize(("warmup_period", "named"), [(500, True), (501, False)])
+def test_a_capacity_from_which_nothing_can_be_learned_is_not_named(
+    warmup_period: int, *, named: bool
+) -> None:
+    """The warm-up would never end."""
+    spaces = spaces_of(gym.spaces.Box(-1, 1, (4,)))
+    config = config_of(capacity=100_000)
+    learner = config.learner.model_copy(update={"warmup_period": warmup_period})
+    config = config.model_copy(update={"learner": learner})
+    room = int(bytes_of(config_of(capacity=505), spaces) / 0.95) + 1
+    fits = "set replay.capacity=500, which fits"
+    assert (fits in describe_smaller(config, spaces, room)) is named
+    assert named or describe_smaller(config, spaces, room) == "lower replay.capacity"
+
+
 def test_the_batches_that_are_named_fit_into_a_message() -> None:
     config = config_of(50)
     said = describe_repeats(config, spaces_of(), replay_layout(config, spaces_of()))

@@ -47,7 +47,7 @@ def test_a_plan_changes_nothing_and_is_the_same_in_another_process(tmp_path: Pat
 
 
 def test_a_directory_that_another_start_changes_is_not_planned_for(tmp_path: Path) -> None:
-    from vedette_services.run.planning import plan_start
+    from vedette_services.run.start_planning import plan_start
 
     run = RunDirectory(tmp_path)
     run.make()

@@ -6,7 +6,7 @@ import logging
 
 from vedette_protocol.schema import Schema
 from vedette_rl.errors import MapSpaceError
-from vedette_services.learner.gateway.evaluations import ActorEvaluations
+from vedette_services.learner.gateway.actor_evaluations import ActorEvaluations
 from vedette_services.run.directory import LearnerSpec
 from vedette_services.run.model_map import ModelMapReader, ModelMapWriter
 from vedette_services.status.records import (

@@ -31,9 +31,9 @@ from vedette_services.host.logs import set_log_context, set_up_logging
 from vedette_services.host.process_end import run_to_end
 from vedette_services.host.processes import WakeupEvent, die_with_parent, ignore_stop_signals
 from vedette_services.host.system import process_state
+from vedette_services.learner.gateway.actor_evaluations import PublishedModel
 from vedette_services.learner.gateway.disk_lag import DiskLag
 from vedette_services.learner.gateway.evaluation_handover import EvaluationHandover
-from vedette_services.learner.gateway.evaluations import PublishedModel
 from vedette_services.learner.gateway.flow_control import FlightLimits
 from vedette_services.learner.gateway.model_publisher import ModelPublisher, PackedModel
 from vedette_services.learner.gateway.sockets import GatewaySockets, ReceiveBackoff

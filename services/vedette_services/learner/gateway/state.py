@@ -25,8 +25,8 @@ from vedette_rl.replay.rows import RowAppender
 from vedette_services.config.peer_settings import settings_for_peers
 from vedette_services.config.run_config import RunConfig
 from vedette_services.host.rate_limited_log import LogLine, LogLines, RateLimitedLog
+from vedette_services.learner.gateway.actor_evaluations import ActorEvaluations
 from vedette_services.learner.gateway.admission import Admission
-from vedette_services.learner.gateway.evaluations import ActorEvaluations
 from vedette_services.learner.gateway.fleet import Fleet
 from vedette_services.learner.gateway.flow_control import (
     AckScheduler,

@@ -46,7 +46,7 @@ from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import DeviceMemoryError, UsageError
 from vedette_services.host.system import keep_freed_memory
 from vedette_services.learner.disk_room import DiskRoom
-from vedette_services.learner.host_load import GpuMemory, LoadMeter
+from vedette_services.learner.host_load import GpuMemory, GpuShare, LoadMeter
 from vedette_services.learner.trainer.background import CheckpointWriter
 from vedette_services.learner.trainer.divergence import (
     LeftOutSteps,
@@ -71,7 +71,7 @@ from vedette_services.run.initial_weights import WeightsSource
 from vedette_services.run.limiter_record import remaining_draws
 from vedette_services.run.resume import load_checkpoint
 from vedette_services.run.sources import with_shares
-from vedette_services.status.records import GatewayStatus, TrainerStatus
+from vedette_services.status.records import EndedEvaluations, GatewayStatus, TrainerStatus
 from vedette_services.status.status import Eval, Samples, SourceStatus
 from vedette_services.status.stop_conditions import find_exit_reason, is_evaluated
 
@@ -90,7 +90,8 @@ class Peers(Protocol):
         peers.publish_model(model)            # every few optimization steps
         peers.end_production()                # after the last one
         peers.publish_status(status)          # all is written but the last evaluation
-        peers.end_evaluation(exit_reason)     # then that is recorded
+        peers.end_evaluation(exit_reason)
+        peers.read_ended_evaluations()        # all that have ended are recorded
     """
 
     def publish_status(self, status: TrainerStatus) -> None:
@@ -103,6 +104,10 @@ class Peers(Protocol):
         Args:
             fresh: ask the gateway for a new one, where that is possible.
         """
+        ...
+
+    def read_ended_evaluations(self) -> EndedEvaluations:
+        """Return the evaluations that have ended, which are recorded."""
         ...
 
     def publish_model(self, model: ModelInfo) -> None:
@@ -198,7 +203,7 @@ class Learner:
         copy = config.learner.copy_replay
         self._loader = make_loader(self.replay, config.agent.batch_size, device, copy_replay=copy)
         self._room = DiskRoom(run)
-        self._load = LoadMeter(_gpu_memory(device))
+        self._load = LoadMeter(_gpu_memory(device), _gpu_share(device))
         self._recorder = SurvivingRecorder(
             lambda: open_recorder(config, run.root, lambda: self._room.is_short)
         )
@@ -330,7 +335,7 @@ class Learner:
         self._peers.end_evaluation(last.exit_reason)
         self._peers.publish_status(last)
         self._flush_now()
-        self._curves.record(self._clock(), last, *self._peers.read_status(), is_last=True)
+        self._record_curves(self._clock(), last, *self._peers.read_status(), is_last=True)
         self._recorder.close()
         return last
 
@@ -342,7 +347,7 @@ class Learner:
     def save(self, agent: Agent, learning: TrainerStatus) -> None:
         gateway, evaluator = self._peers.read_status(fresh=True)
         if learning.phase == "done":
-            self._curves.record(math.inf, self._over_all_starts(learning), gateway, evaluator)
+            self._record_curves(math.inf, self._over_all_starts(learning), gateway, evaluator)
             self._peers.end_production()
             gateway, evaluator = self._peers.read_status(fresh=True)
         pending: Callable[[], State] = getattr(agent, "pending_state", agent.get_state)
@@ -394,7 +399,7 @@ class Learner:
         self._peers.publish_status(status)
         gateway, evaluator = self._peers.read_status()
         if gateway.samples:
-            self._curves.record(self._clock(), status, gateway, evaluator)
+            self._record_curves(self._clock(), status, gateway, evaluator)
         if self._peers.is_stopped():
             return "interrupted"
         return find_exit_reason(
@@ -404,6 +409,18 @@ class Learner:
             status.seconds,
             evaluator.reached_return_mean,
         )
+
+    def _record_curves(
+        self,
+        now: float,
+        learning: TrainerStatus,
+        gateway: GatewayStatus,
+        evaluator: Eval,
+        *,
+        is_last: bool = False,
+    ) -> None:
+        ended = self._peers.read_ended_evaluations()
+        self._curves.record(now, learning, gateway, evaluator, ended, is_last=is_last)
 
     def _over_all_starts(self, learning: TrainerStatus) -> TrainerStatus:
         """Add the rows that earlier starts drew, the seconds of this one, checkpoint and disk."""
@@ -422,6 +439,12 @@ class Learner:
 def _gpu_memory(device: torch.device) -> GpuMemory | None:
     """Return what measures the memory of the GPU that learns; None if none does."""
     return partial(torch.cuda.mem_get_info, device) if device.type == "cuda" else None
+
+
+def _gpu_share(device: torch.device) -> GpuShare | None:
+    """Return what measures how busy the GPU that learns is; None if none does. It needs the package
+    nvidia-ml-py, which torch does not bring."""
+    return (lambda: torch.cuda.utilization(device) / 100) if device.type == "cuda" else None
 
 
 def build_learning_agent(

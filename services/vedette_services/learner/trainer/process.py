@@ -56,6 +56,7 @@ from vedette_services.run.replay_layout import make_run_limiter, replay_director
 from vedette_services.run.resume import load_checkpoint
 from vedette_services.run.sources import describe_sources, open_sources, source_directory
 from vedette_services.status.records import (
+    EndedEvaluations,
     GatewayStatus,
     IngestProgress,
     StatusRecordReader,
@@ -111,6 +112,7 @@ class Trainer:
         self._ingest = StatusRecordReader(run.ingest_map, GatewayStatus)
         self._progress = StatusRecordReader(run.progress_map, IngestProgress)
         self._evaluations = StatusRecordReader(run.evaluation_map, Eval)
+        self._ended_evaluations = StatusRecordReader(run.ended_evaluations_map, EndedEvaluations)
 
     def run(self) -> None:
         """Train to the end of the run."""
@@ -131,6 +133,9 @@ class Trainer:
     def read_status(self, *, fresh: bool = False) -> tuple[GatewayStatus, Eval]:
         ingest = replace(self._ingest.read(), env_steps=self._progress.read().env_steps)
         return ingest, self._evaluations.read()
+
+    def read_ended_evaluations(self) -> EndedEvaluations:
+        return self._ended_evaluations.read()
 
     def publish_model(self, model: ModelInfo) -> None:
         self._models.publish(model, self._progress.read().env_steps)

@@ -23,7 +23,12 @@ from vedette_services.learner.trainer.record_pace import RecordPace
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.provenance import read_provenance
 from vedette_services.status.assembly import assemble_status
-from vedette_services.status.records import GatewayStatus, TrainerStatus
+from vedette_services.status.records import (
+    NO_ENDED_EVALUATIONS,
+    EndedEvaluations,
+    GatewayStatus,
+    TrainerStatus,
+)
 from vedette_services.status.schema import is_against_opt_steps, tagged
 from vedette_services.status.status import Eval
 
@@ -125,7 +130,7 @@ class CurveRecorder:
     """Writes the status into a recorder, at most once a second, and evaluations as they come.
 
     An evaluation stands at the env steps of the model that was played. In a long run not every one
-    is recorded, but each that is the best until then, and the last.
+    is recorded, but each that is the best until then, and those that end with the run.
 
     Args:
         pace: says which are due; None: that of a run that begins at 0.
@@ -150,7 +155,8 @@ class CurveRecorder:
         self._before: LastRecorded | None = before
         self._first = self._env_steps = before.env_steps
         self._next = 0.0
-        self._evaluated: int | None = None
+        self._ended = 0  # evaluations that are recorded, or were passed over
+        self._evaluated: int | None = None  # the version of the last of them
         self._shown: tuple[int | None, str] = (None, "")
 
     def record(
@@ -159,6 +165,7 @@ class CurveRecorder:
         learning: TrainerStatus,
         ingest: GatewayStatus,
         seen: Eval,
+        ended: EndedEvaluations = NO_ENDED_EVALUATIONS,
         *,
         is_last: bool = False,
     ) -> None:
@@ -166,15 +173,23 @@ class CurveRecorder:
 
         Args:
             now: infinite: all is due.
-            is_last: no other evaluation follows.
+            seen: the evaluator's status.
+            ended: the evaluations that are recorded.
+            is_last: no other evaluation follows; one whose confirmation did not end counts, too.
         """
         env_steps = self._env_steps = max(self._env_steps, ingest.env_steps)
         if self._before is not None:
-            self._skip_recorded(self._before, seen)
-        if seen.version != self._evaluated and (is_last or self._is_evaluation_due(now, seen)):
+            self._skip_recorded(self._before, seen, ended)
+        for evaluation in ended.after(self._ended):
+            if evaluation.version == self._evaluated:
+                continue  # an evaluator that was killed does the last one again
+            if is_last or self._is_evaluation_due(now, evaluation):
+                self._record_evaluation(evaluation)
+            self._evaluated = evaluation.version
+        self._ended = ended.count
+        if is_last and seen.version != self._evaluated:
             self._evaluated = seen.version
-            counted = replace(seen, shown_return_mean=None)
-            self._recorder.write(tagged(counted), max(self._first, seen.env_steps or 0))
+            self._record_evaluation(seen)
         if (seen.shown_version, seen.shown_by) != self._shown:  # it stands where it came
             self._shown = seen.shown_version, seen.shown_by
             shown = Eval(episodes=None, shown_return_mean=seen.shown_return_mean)
@@ -188,14 +203,25 @@ class CurveRecorder:
                 del record["samples_per_opt_steps"]  # there is none yet
             self._recorder.write(record, env_steps)
 
+    def _record_evaluation(self, evaluation: Eval) -> None:
+        counted = replace(evaluation, shown_return_mean=None)
+        self._recorder.write(tagged(counted), max(self._first, evaluation.env_steps or 0))
+
     def _is_evaluation_due(self, now: float, seen: Eval) -> bool:
         is_best = seen.version == seen.best_version
         return self._pace.is_due("evaluations", now) or is_best
 
-    def _skip_recorded(self, before: LastRecorded, seen: Eval) -> None:
-        """Pass over the evaluations that are there at the first call and were recorded before."""
+    def _skip_recorded(self, before: LastRecorded, seen: Eval, ended: EndedEvaluations) -> None:
+        """Pass over the evaluations that are there at the first call and were recorded before.
+
+        Where the last record of them is not known, as without TensorBoard, all but the newest are.
+        """
         self._before = None
-        if before.is_last("eval/version", seen.version):
-            self._evaluated = seen.version
+        self._ended = max(0, ended.count - 1)
+        for back, evaluation in enumerate(reversed(ended.newest)):
+            if before.is_last("eval/version", evaluation.version):
+                self._ended = ended.count - back
+                self._evaluated = evaluation.version
+                break
         if before.is_last("eval/untrusted_mean_reward", seen.shown_return_mean):
             self._shown = seen.shown_version, seen.shown_by

@@ -25,15 +25,15 @@ from vedette_rl.replay.mixed import MixedReplay
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_services.config.parts import LearnerConfig
 from vedette_services.errors import ServicesError
-from vedette_services.status.rate_meter import OPT_STEPS_S, RateMeter
 from vedette_services.status.records import TrainerStatus
 from vedette_services.status.status import Lag, Rates, Time
 
 TICK_S = 0.02
 """From one tick to the next: 50 a second."""
 
-SHARES_S = 10.0
-"""Seconds over which the shares of the time are measured; known after half of them."""
+RECENT_S = 10.0
+"""Seconds of training over which the rate of optimization steps, of which a slow one may take a
+second, and the shares of the time are measured. The shares are known after half of them."""
 
 _LATE_OPTS = 8
 """Optimization steps that the device may be behind. Then the loop waits for it: what it counts,
@@ -150,8 +150,7 @@ class TrainingLoop:
         self._cost = _Times()
         self._next_tick = 0.0
         self._began: float | None = None
-        self._recent: deque[tuple[float, _Times]] = deque()  # about the last 10 s, one a second
-        self._opt_rate = RateMeter(OPT_STEPS_S)
+        self._recent: deque[tuple[float, _Times]] = deque()  # of `RECENT_S`, one a second
         self._lag = (0.0, 0.0, 0.0)  # mean, p95, max: of the rows drawn for the last record
         self._record: dict[str, float] = dict(learning.record)
         self._given: deque[Event] = deque()  # the ends of the newest steps
@@ -201,7 +200,7 @@ class TrainingLoop:
         began = self._clock()
         if self._began is None:
             self._began = began
-            self._opt_rate.update(0, began)
+            self._recent.append((began, replace(self._times)))
         full = ""
         try:
             loaded = self._loader.load()
@@ -307,43 +306,48 @@ class TrainingLoop:
         """Return the status now."""
         times = self._times
         now = self._clock()
-        seconds = 0.0
+        spent = Time(times.opt_s, times.sample_s, times.wait_s, 0.0)
         rates = Rates(opt_steps_per_sec=0.0, opt_steps_per_sec_mean=0.0)
         if self._began is not None and now > self._began:
             seconds = now - self._began
+            span, recent = self._measure_recent(now)
             rates = Rates(
-                opt_steps_per_sec=self._opt_rate.update(times.opts, now),
+                opt_steps_per_sec=recent.opts / span,
                 opt_steps_per_sec_mean=times.opts / seconds,
             )
+            spent = replace(spent, training_s=seconds)
+            if span >= RECENT_S / 2:
+                spent = replace(
+                    spent,
+                    optimizing_share=round(recent.opt_s / span, 4),
+                    sampling_share=round(recent.sample_s / span, 4),
+                    waiting_share=round(recent.wait_s / span, 4),
+                )
         return replace(
             self._learning,
             opt_steps=self._agent.opt_steps,
             sampled=self._sampled,
             rates=rates,
-            time=self._time(seconds),
+            time=spent,
             lag=Lag(sample_mean=self._lag[0], sample_p95=self._lag[1], sample_max=self._lag[2]),
             record=self._record,
             **changed,
         )
 
-    def _time(self, seconds: float) -> Time:
-        """Return where the time went: in seconds, and as shares of the last 10 s."""
+    def _measure_recent(self, now: float) -> tuple[float, _Times]:
+        """Return how long the last seconds of training are, and the times spent in them."""
         times = self._times
-        whole = Time(times.opt_s, times.sample_s, times.wait_s, seconds)
-        now = self._clock()
-        if not self._recent or now - self._recent[-1][0] >= 1.0:
-            self._recent.append((now, replace(times)))
-        while len(self._recent) > 2 and now - self._recent[1][0] >= SHARES_S:
-            self._recent.popleft()
-        then, before = self._recent[0]
-        span = now - then
-        if span < SHARES_S / 2:
-            return whole
-        return replace(
-            whole,
-            optimizing_share=round((times.opt_s - before.opt_s) / span, 4),
-            sampling_share=round((times.sample_s - before.sample_s) / span, 4),
-            waiting_share=round((times.wait_s - before.wait_s) / span, 4),
+        recent = self._recent
+        if now - recent[-1][0] >= 1.0:
+            recent.append((now, replace(times)))
+        while len(recent) > 2 and now - recent[1][0] >= RECENT_S:
+            recent.popleft()
+        then, before = recent[0]
+        return now - then, _Times(
+            times.opt_s - before.opt_s,
+            times.sample_s - before.sample_s,
+            times.wait_s - before.wait_s,
+            times.opts - before.opts,
         )
 
     def _tick(self, phase: str, waits: str) -> str:

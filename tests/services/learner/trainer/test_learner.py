@@ -1,5 +1,6 @@
 """A run that goes on from a checkpoint: the same optimization steps as if nothing had happened."""
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from every_agent import AGENTS, spaces_for  # of tests/support
 from starts import spec_of  # of tests/support
 
 from vedette_rl.agents.registry import agent_kind
-from vedette_rl.core import Agent, ReplayBuffer
+from vedette_rl.core import Agent, ModelInfo, ReplayBuffer
 from vedette_rl.device.loader import make_loader
 from vedette_rl.envs.spaces import transition_dtype
 from vedette_rl.errors import CheckpointError
@@ -28,7 +29,8 @@ from vedette_services.net.addresses import Address
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.replay_layout import make_run_limiter, ring_dtype
 from vedette_services.run.resume import load_checkpoint
-from vedette_services.status.records import TrainerStatus
+from vedette_services.status.records import EndedEvaluations, GatewayStatus, TrainerStatus
+from vedette_services.status.status import Eval, Samples
 
 ROWS = 600
 BEFORE, AFTER = 23, 21
@@ -217,3 +219,59 @@ def test_a_checkpoint_that_is_not_finite_is_refused_with_the_fix(tmp_path: Path)
     half.checkpoints.save(9, {"agent": state}, {})
     with pytest.raises(CheckpointError, match=r"adam/exp_avg/\S+ is not finite: .* remove it"):
         load_checkpoint(half.checkpoints, half.agent)
+
+
+class EndingPeers:
+    """A run whose evaluator plays two models while the run ends."""
+
+    def __init__(self) -> None:
+        self.ended = EndedEvaluations()
+
+    def play(self, version: int) -> None:
+        self.ended = self.ended.with_added(Eval(version=version, env_steps=2 * version))
+
+    def end_evaluation(self, exit_reason: str) -> None:
+        self.play(20)
+        self.play(30)
+
+    def read_ended_evaluations(self) -> EndedEvaluations:
+        return self.ended
+
+    def read_status(self, *, fresh: bool = False) -> tuple[GatewayStatus, Eval]:
+        seen = self.ended.newest[-1] if self.ended.count else Eval()
+        return GatewayStatus(samples=Samples(100, 100), env_steps=100), seen
+
+    def publish_status(self, status: TrainerStatus) -> None: ...
+
+    def publish_model(self, model: ModelInfo) -> None: ...
+
+    def end_production(self) -> None: ...
+
+    def is_stopped(self) -> bool:
+        return False
+
+    def mark_turn(self) -> None: ...
+
+
+def test_each_evaluation_that_ends_while_the_run_ends_is_recorded(tmp_path: Path) -> None:
+    config = config_of("dqn", prioritized=False)
+    recorded = config.learner.model_copy(update={"recorders": ("jsonl",)})
+    fill(tmp_path, "dqn")
+    half = Half(tmp_path, config)
+    (tmp_path / "checkpoints").mkdir()
+    learner = Learner(
+        config.model_copy(update={"learner": recorded}),
+        RunDirectory(tmp_path),
+        "r",
+        1,
+        spaces=SPACES["dqn"],
+        open_replay=lambda: half.replay,
+        lasting=True,
+    )
+    learner._peers = peers = EndingPeers()
+    learner.tick(TrainerStatus())
+    peers.play(10)
+    learner.close(TrainerStatus(phase="done", exit_reason="max_opts"))
+    lines = map(json.loads, (tmp_path / "records.jsonl").read_text().splitlines())
+    played = [(line["step"], line["eval/version"]) for line in lines if "eval/version" in line]
+    assert played == [(20, 10), (40, 20), (60, 30)]

@@ -23,7 +23,7 @@ from vedette_services.learner.trainer.run_recorder import CurveRecorder
 from vedette_services.run.active_time import read_active_seconds
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import EventFile, RunEvent
-from vedette_services.status.records import GatewayStatus, TrainerStatus
+from vedette_services.status.records import EndedEvaluations, GatewayStatus, TrainerStatus
 from vedette_services.status.status import Eval, Lag, ManagerStatus, ReplayStatus, Samples
 
 DAY = 86_400.0
@@ -90,11 +90,13 @@ def test_every_best_evaluation_is_recorded_and_the_last_one() -> None:
     curves = CurveRecorder(recorder, "r", CONFIG, pace=RecordPace(MONTH, 0.0))
     returns = [1.0, 5.0, 3.0, 7.0, 2.0, 4.0]
     best = (-math.inf, 0)
+    ended = EndedEvaluations()
     for number, mean in enumerate(returns, 1):
         best = max(best, (mean, number))
         seen = evaluation(number, mean, best)
         is_last = number == len(returns)
-        curves.record(float(number), TrainerStatus(), GatewayStatus(), seen, is_last=is_last)
+        ended = ended.with_added(seen)
+        curves.record(float(number), TrainerStatus(), GatewayStatus(), seen, ended, is_last=is_last)
     assert recorder.evaluated == [1.0, 5.0, 7.0, 4.0]
 
 
@@ -108,6 +110,7 @@ class Month:
         self._means = Means()
         self._curves = CurveRecorder(recorder, "r", CONFIG, pace=pace)
         self._best = (-math.inf, 0)
+        self._ended = EndedEvaluations()
 
     def play(self, until: float, tick_s: float) -> None:
         while self.now < until:
@@ -117,7 +120,9 @@ class Month:
             if self._pace.is_due("losses", self.now):
                 self._recorder.store(loss)
                 self._recorder.flush(opts)
-            self._curves.record(self.now, *self._status(opts))
+            learning, gateway, seen = self._status(opts)
+            self._ended = self._ended.with_added(seen)
+            self._curves.record(self.now, learning, gateway, seen, self._ended)
 
     def _status(self, opts: int) -> tuple[TrainerStatus, GatewayStatus, Eval]:
         mean = 500.0 * (1.0 - math.exp(-self.now / DAY)) + 10.0 * math.sin(self.now)

@@ -14,7 +14,7 @@ from vedette_services.learner.trainer.run_recorder import (
     LastRecorded,
     truncate_curves,
 )
-from vedette_services.status.records import GatewayStatus, TrainerStatus
+from vedette_services.status.records import EndedEvaluations, GatewayStatus, TrainerStatus
 from vedette_services.status.schema import is_against_opt_steps
 from vedette_services.status.status import Eval, Samples
 
@@ -41,6 +41,14 @@ def ingest(produced: int) -> GatewayStatus:
     return GatewayStatus(samples=Samples(produced, inserted=produced), env_steps=produced)
 
 
+def record(
+    curves: CurveRecorder, seen: Eval, ended: tuple[Eval, ...], *, is_last: bool = False
+) -> None:
+    """Record evaluations that have ended since the start, and no other curve."""
+    evaluations = EndedEvaluations(len(ended), ended)
+    curves.record(-1.0, TrainerStatus(), ingest(0), seen, evaluations, is_last=is_last)
+
+
 def test_a_curve_never_runs_backwards_where_a_killed_run_goes_on() -> None:
     recorder = Steps()
     curves = CurveRecorder(recorder, "r", CONFIG, LastRecorded(1000))
@@ -52,17 +60,41 @@ def test_a_curve_never_runs_backwards_where_a_killed_run_goes_on() -> None:
 def test_an_evaluation_stands_at_the_env_steps_of_the_model_that_was_played() -> None:
     recorder = Steps()
     curves = CurveRecorder(recorder, "r", CONFIG)
-    played = [Eval(), Eval(version=480, env_steps=400), Eval(version=960, env_steps=880)]
-    for seen in (*played, played[-1]):
-        curves.record(0.0, TrainerStatus(), ingest(1000), seen)
+    played = (Eval(version=480, env_steps=400), Eval(version=960, env_steps=880))
+    for ended in ((), played[:1], played, played):
+        record(curves, (Eval(), *ended)[-1], ended)
     assert recorder.evaluations == [(400, 480.0), (880, 960.0)]
+
+
+@pytest.mark.parametrize("is_last", [False, True])
+def test_each_evaluation_that_ends_between_two_looks_is_recorded(*, is_last: bool) -> None:
+    recorder = Steps()
+    curves = CurveRecorder(recorder, "r", CONFIG)
+    played = tuple(Eval(version=480 * k, env_steps=400 * k) for k in range(1, 5))
+    record(curves, Eval(), ())
+    record(curves, played[0], played[:1])
+    record(curves, played[-1], (*played, played[-1]), is_last=is_last)  # the last one twice
+    assert [step for step, _ in recorder.evaluations] == [400, 800, 1200, 1600]
+
+
+def test_an_evaluation_is_recorded_once_its_model_is_decided_upon_or_at_the_end() -> None:
+    hit = Eval(version=480, env_steps=400, confirming="version 480 is at the target")
+    for decided in (True, False):
+        recorder = Steps()
+        curves = CurveRecorder(recorder, "r", CONFIG)
+        record(curves, Eval(), ())
+        record(curves, hit, ())
+        assert recorder.evaluations == []
+        record(curves, hit, (hit,) if decided else (), is_last=True)
+        assert recorder.evaluations == [(400, 480.0)]
 
 
 def test_an_evaluation_after_a_resume_stands_where_the_last_start_ended_or_beyond() -> None:
     recorder = Steps()
     curves = CurveRecorder(recorder, "r", CONFIG, LastRecorded(1000))
-    for seen in (Eval(version=480, env_steps=900), Eval(version=960, env_steps=1300)):
-        curves.record(0.0, TrainerStatus(), ingest(1500), seen)
+    played = (Eval(version=480, env_steps=900), Eval(version=960, env_steps=1300))
+    for ended in ((), played[:1], played):
+        record(curves, (Eval(), *ended)[-1], ended)
     assert recorder.evaluations == [(1000, 480.0), (1300, 960.0)]
 
 
@@ -73,18 +105,34 @@ def test_an_evaluation_that_a_killed_trainer_has_recorded_is_not_recorded_once_m
     recorded = Eval(version=version, env_steps=900, shown_return_mean=0.1, shown_version=7)
     with closing(TensorboardRecorder(tmp_path)) as before:
         curves = CurveRecorder(before, "r", CONFIG)
-        curves.record(0.0, TrainerStatus(), ingest(1000), recorded)
+        record(curves, Eval(), ())
+        curves.record(
+            0.0, TrainerStatus(), ingest(1000), recorded, EndedEvaluations(1, (recorded,))
+        )
     recorder = Steps()
     curves = CurveRecorder(recorder, "r", CONFIG, truncate_curves(tmp_path, 0))
     again = Eval(version=960, env_steps=1300, shown_return_mean=0.1, shown_version=7)
-    for seen in (recorded, recorded, again):
-        curves.record(-1.0, TrainerStatus(), ingest(0), seen)
+    for ended in ((recorded,), (recorded,), (recorded, again)):
+        record(curves, ended[-1], ended)
     assert (recorder.evaluations, recorder.steps) == ([(1300, 960.0)], [])
     # a learner that was killed too has lost it, and plays this version once more
     curves = CurveRecorder(recorder, "r", CONFIG, truncate_curves(tmp_path, 0))
-    for seen in (Eval(), recorded):
-        curves.record(-1.0, TrainerStatus(), ingest(0), seen)
+    for ended in ((), (recorded,)):
+        record(curves, (Eval(), *ended)[-1], ended)
     assert recorder.evaluations[1:] == [(1000, float(version))]
+
+
+def test_evaluations_that_ended_while_no_trainer_lived_are_recorded_by_the_next_one(
+    tmp_path: Path,
+) -> None:
+    played = tuple(Eval(version=480 * k, env_steps=400 * k) for k in range(1, 5))
+    with closing(TensorboardRecorder(tmp_path)) as before:
+        curves = CurveRecorder(before, "r", CONFIG)
+        record(curves, Eval(), ())
+        record(curves, played[1], played[:2])
+    recorder = Steps()
+    record(CurveRecorder(recorder, "r", CONFIG, truncate_curves(tmp_path, 0)), played[-1], played)
+    assert [version for _, version in recorder.evaluations] == [1440.0, 1920.0]
 
 
 @pytest.mark.parametrize(

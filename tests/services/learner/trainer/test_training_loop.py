@@ -18,6 +18,7 @@ from vedette_services.errors import ServicesError
 from vedette_services.learner.trainer import training_loop
 from vedette_services.learner.trainer.training_loop import TrainingLoop
 from vedette_services.status.records import TrainerStatus
+from vedette_services.status.status import Time
 
 
 class CountingAgent:
@@ -396,6 +397,42 @@ def test_the_rate_of_optimization_steps_is_of_the_last_seconds(
     rates = loop.run().rates
     assert rates.opt_steps_per_sec == pytest.approx(1.0, rel=0.01)
     assert rates.opt_steps_per_sec_mean == pytest.approx(120 / 30.0)
+
+
+def test_the_shares_of_the_time_are_of_the_last_seconds_of_training(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loop, around, agent = loop_of(config(), max_opts=60)
+    now = 0.0
+    waits = 30  # before the first step
+    seen: list[tuple[int, Time]] = []
+
+    def idle() -> None:
+        nonlocal now, waits
+        now += 1.0
+        waits -= 1
+
+    def opt(*args: Any, **named: Any) -> OptResult:
+        nonlocal now, waits
+        now += 1.0
+        waits = 1 if 20 <= agent.opt_steps < 40 else 0
+        return CountingAgent.opt(agent, *args, **named)
+
+    def tick(learning: TrainerStatus) -> str:
+        seen.append((agent.opt_steps, learning.time))
+        return ""
+
+    monkeypatch.setattr(loop, "_clock", lambda: now)
+    monkeypatch.setattr(loop, "_idle", idle)
+    monkeypatch.setattr(loop, "_wait_reason", lambda: "samples" if waits > 0 else "")
+    monkeypatch.setattr(agent, "opt", opt)
+    monkeypatch.setattr(around, "tick", tick)
+    loop.run()
+    shares = {opts: (time.optimizing_share, time.waiting_share) for opts, time in seen}
+    assert (shares[0], shares[4]) == ((None, None), (None, None))
+    assert shares[5] == (1.0, 0.0)  # what was before training is no part of it
+    assert shares[39] == pytest.approx((0.5, 0.5), abs=0.05)
+    assert shares[59] == (1.0, 0.0)
 
 
 class Slow(Reached):

@@ -9,7 +9,7 @@ import pytest
 
 from vedette_protocol.messages import CONFIRM, EVALUATE, ActorReport, EvaluationReport, Report
 from vedette_services.config import RunConfig
-from vedette_services.learner.gateway.evaluations import (
+from vedette_services.learner.gateway.actor_evaluations import (
     EVALUATION_FAILED_REST_S,
     NO_EVALUATOR_S,
     RETURNS_OF_ACTORS,

@@ -2,7 +2,7 @@
 
 The newest ack names the evaluation that it wants. The process, with environments of its own, is
 started for the first and plays one after another, started by a manager as
-``python -m vedette_services.actors.evaluation SPECFILE``.
+``python -m vedette_services.actors.evaluation_process SPECFILE``.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class EvaluationProcess:
         spec.write_text(json.dumps({**described, "seed": run.seed, "epoch": run.epoch}))
         self._memory_kills = MemoryKills()
         self._process = spawn(
-            python_module("vedette_services.actors.evaluation", str(spec)),
+            python_module("vedette_services.actors.evaluation_process", str(spec)),
             name="the evaluation",
             environment=ONE_THREAD,
         )

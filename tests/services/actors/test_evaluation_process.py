@@ -13,7 +13,7 @@ from manager_rig import RUN, Rig, a_model, last_report, logged_text, of
 
 from vedette_protocol.messages import CONFIRM, EVALUATE, EvaluationReport, Run
 from vedette_protocol.model import pack_model
-from vedette_services.actors.evaluation import EvaluationProcess
+from vedette_services.actors.evaluation_process import EvaluationProcess
 from vedette_services.actors.instructions import (
     Instruction,
     PlayEvaluation,

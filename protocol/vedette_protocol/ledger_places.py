@@ -14,7 +14,7 @@ RESERVED_MAX: Final = 64
 _SPARE: Final = 64  # for managers that start again before they count as gone
 
 
-class Places:
+class LedgerPlaces:
     """Shares a bounded number of places among keys. Without keys it is one pool, of the key "".
 
     Each admitted key has reserved places, together at most half of all. A key may take any other

@@ -111,5 +111,5 @@ def _build_policy(
     return StampedPolicy(Path(config.notes))
 
 
-STAMPED = AgentKind("bench.stamped:STAMPED", StampedConfig, _build_agent, _build_policy)
+STAMPED = AgentKind("bench.stamped_agent:STAMPED", StampedConfig, _build_agent, _build_policy)
 """Takes any discrete actions."""

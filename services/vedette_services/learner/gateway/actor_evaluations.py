@@ -16,7 +16,7 @@ from vedette_protocol.messages import CONFIRM, EVALUATE, Buffer, EvaluationRepor
 from vedette_services.config.parts import EvaluationConfig
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import EvaluationReportError
-from vedette_services.learner.confirmation import Confirmation, accepted, confirmation_of
+from vedette_services.learner.confirmation import Confirmation, begin_confirmation, mark_reached
 from vedette_services.status.status import Eval
 
 EVALUATION_FAILED_REST_S = 30.0
@@ -416,20 +416,21 @@ class ActorEvaluations:
         )
         confirmation = None
         if counts and self._config is not None and not self._is_ending:
-            confirmation = confirmation_of(result, self._config)
+            confirmation = begin_confirmation(result, self._config)
             if confirmation is not None and not member.confirms:
                 why = "is of an earlier version: it plays no fresh episodes that would confirm"
                 self._log("warning", f"manager {asked.manager} {why} version {model.version:,}")
                 confirmation = None
         if confirmation is None:
-            self._finished = CheckedEvaluation(self._accept(result, counts=counts), model, counts)
+            marked = self._mark_reached(result, counts=counts)
+            self._finished = CheckedEvaluation(marked, model, counts)
             return
         self._confirmation = confirmation, model
         self._ask_fresh(asked, model, now)
 
-    def _accept(self, result: Eval, *, counts: bool) -> Eval:
+    def _mark_reached(self, result: Eval, *, counts: bool) -> Eval:
         config = self._config if counts and not self._is_ending else None
-        return result if config is None else accepted(result, config)
+        return result if config is None else mark_reached(result, config)
 
     # Confirming
 
@@ -508,8 +509,8 @@ class ActorEvaluations:
             episodes=episodes,
             played_by=RETURNS_OF_ACTORS,
         )
-        accepted_result = self._accept(result, counts=True)
-        self._finished = CheckedEvaluation(accepted_result, newest, counts=True)
+        marked = self._mark_reached(result, counts=True)
+        self._finished = CheckedEvaluation(marked, newest, counts=True)
 
     def _log_untrusted(self) -> None:
         if "untrusted" not in self._logged:
