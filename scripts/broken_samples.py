@@ -1,6 +1,6 @@
 """Whole runs with one broken reward, and without: the tables of docs/decisions/broken-samples.md.
 
-    .venv/bin/python scripts/broken_samples.py [--opts 2500] [--out FOLDER]
+    .venv/bin/python scripts/broken_samples.py [--opts 2500] [--learning-rate 1e-3] [--seed 0]
 
 Every run is one process in lock step, so the same machine prints the same numbers again. A step of
 an optimizer is counted as scaled or left out by what `vedette_rl.networks.adam` decides of it.
@@ -25,10 +25,10 @@ from vedette_rl.networks.adam import VectorAdam
 
 GLITCH_AT = 600
 REWARDS = (0.0, 1e6, 1e12, 1e19, 1e38)
-SETTINGS: dict[str, dict[str, Any]] = {
-    "sac": {"learning_rate": 1e-3, "alpha_learning_rate": 1e-3},
-    "td3": {"learning_rate": 1e-3},
-    "dqn": {},
+RATES = {  # the settings that `--learning-rate` sets
+    "sac": ("learning_rate", "alpha_learning_rate"),
+    "td3": ("learning_rate",),
+    "dqn": (),
 }
 ENVIRONMENTS = {"sac": "Pendulum-v1", "td3": "Pendulum-v1", "dqn": "CartPole-v1"}
 
@@ -95,10 +95,28 @@ def counted_steps(*, limited: bool) -> Iterator[Counted]:
                 patch.stop()
 
 
-def play(
-    agent: str, reward: float, opts: int, out: Path, *, limited: bool = True
-) -> tuple[float, Counted]:
+@dataclass(frozen=True)
+class Given:
+    """What the command line says.
+
+    Args:
+        opts: optimization steps of a run.
+        rate: learning rate of SAC and TD3.
+        seed: of every run.
+        agents: those that are trained.
+        out: the folder of the runs.
+    """
+
+    opts: int
+    rate: float
+    seed: int
+    agents: list[str]
+    out: Path
+
+
+def play(given: Given, agent: str, reward: float, *, limited: bool = True) -> tuple[float, Counted]:
     """Train, and return the mean return of ten episodes of the last model, and what was counted."""
+    out = given.out / f"{agent}-{reward:g}{'' if limited else '-no-limit'}"
     with counted_steps(limited=limited) as found:
         result = vedette.train(
             preset="none",
@@ -120,13 +138,14 @@ def play(
                 "hidden_sizes": [64, 64],
                 "batch_size": 64,
                 "n_step": 1,
-                **SETTINGS[agent],
+                **dict.fromkeys(RATES[agent], given.rate),
             },
             actors={"count": 1, "envs_per_actor": 1, "n_buffer": 1},
             replay={"capacity": 10_000, "samples_per_insert": 64},
-            learner={"warmup_period": 500, "eval_interval": opts, "recorders": []},
+            learner={"warmup_period": 500, "eval_interval": given.opts, "recorders": []},
             evaluation={"episodes": 10},
-            stop={"max_opts": opts},
+            stop={"max_opts": given.opts},
+            seed=given.seed,
         )
     mean = result.summary.eval.return_mean
     assert mean is not None, "the last model of a run is evaluated"
@@ -136,31 +155,34 @@ def play(
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--opts", type=int, default=2500, help="optimization steps of a run")
-    options.add_argument("--out", type=Path, help="a folder for the runs; else they are removed")
-    given = options.parse_args()
-    with tempfile.TemporaryDirectory() as temporary:
-        out = given.out or Path(temporary)
-        print(f"{given.opts} optimization steps; return of 10 episodes; steps scaled, left out\n")
-        print("| reward of the row | " + " | ".join(agent.upper() for agent in SETTINGS) + " |")
-        print("|---|" + "---|" * len(SETTINGS))
-        largest = []
-        for reward in REWARDS:
-            cells = []
-            for agent in SETTINGS:
-                mean, found = play(agent, reward, given.opts, out / f"{agent}-{reward:g}")
-                cells.append(f"{mean:.0f}; {found.scaled}, {found.left_out}")
-                if not reward:
-                    largest.append(f"{agent.upper()} {found.largest:.1f}")
-            name = f"{reward:g}" if reward else "none"
-            print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
-        for reward in REWARDS[1:3]:
-            cells = []
-            for agent in SETTINGS:
-                place = out / f"{agent}-{reward:g}-no-limit"
-                mean, found = play(agent, reward, given.opts, place, limited=False)
-                cells.append(f"{mean:.0f}; {found.scaled}, {found.left_out}")
-            print(f"| {reward:g}, no limit | " + " | ".join(cells) + " |", flush=True)
-        print(f"\nlargest norm without the row, in typical ones: {', '.join(largest)}")
+    options.add_argument("--learning-rate", type=float, default=1e-3, help="of SAC and TD3")
+    options.add_argument("--seed", type=int, default=0)
+    options.add_argument("--agent", choices=list(RATES), action="append", help="[all]")
+    asked = options.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        agents = asked.agent or list(RATES)
+        print_table(Given(asked.opts, asked.learning_rate, asked.seed, agents, Path(folder)))
+
+
+def print_table(given: Given) -> None:
+    """Run all, and print a row for each reward."""
+    print(f"{given}\nreturn of 10 episodes; steps scaled, steps left out\n")
+    print("| reward of the row | " + " | ".join(agent.upper() for agent in given.agents) + " |")
+    print("|---|" + "---|" * len(given.agents))
+    limited = [(reward, True) for reward in REWARDS]
+    unlimited = [(reward, False) for reward in REWARDS[1:3]]
+    largest: list[str] = []
+    for reward, is_limited in (*limited, *unlimited):
+        cells = []
+        for agent in given.agents:
+            mean, found = play(given, agent, reward, limited=is_limited)
+            cells.append(f"{mean:.0f}; {found.scaled}, {found.left_out}")
+            if not reward:
+                largest.append(f"{agent.upper()} {found.largest:.1f}")
+        name = f"{reward:g}" if reward else "none"
+        name += "" if is_limited else ", no limit"
+        print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
+    print(f"\nlargest norm without the row, in typical ones: {', '.join(largest)}")
 
 
 if __name__ == "__main__":

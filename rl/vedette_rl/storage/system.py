@@ -95,15 +95,16 @@ def lacks_inodes(place: Path) -> bool:
     except OSError:
         return False
     # Some file systems make inodes as they need them, and have none of a number.
-    return disk.f_files > 0 and disk.f_favail == 0 and disk.f_bavail > 0
+    return bool(disk.f_files > 0 and disk.f_favail == 0 and disk.f_bavail > 0)
 
 
 def file_size_limit() -> int | None:
     """Return the bytes that a file of this process may have; None: there is no limit."""
-    if resource is None:
-        return None
-    soft, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
-    return None if soft == resource.RLIM_INFINITY else soft
+    if resource is not None:
+        soft, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+        if soft != resource.RLIM_INFINITY:
+            return soft
+    return None
 
 
 def sync_file(file: int) -> None:

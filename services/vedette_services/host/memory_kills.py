@@ -6,8 +6,7 @@ group (a container, a service, a job of Slurm), and for the whole machine.
 ::
 
     kills = MemoryKills()
-    ...                             # a child has ended
-    kills.explain(child.returncode)
+    kills.explain(-9)       # a child has ended with this `Popen.returncode`
 """
 
 from __future__ import annotations
