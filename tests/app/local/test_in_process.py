@@ -30,6 +30,7 @@ from vedette_services.errors import SettingError, UnsavedEndError
 from vedette_services.learner.evaluator import ModelEvaluation
 from vedette_services.learner.trainer.run_recorder import hyperparameters
 from vedette_services.run import outcome
+from vedette_services.run.events import read_events
 from vedette_services.status.records import TrainerStatus
 from vedette_services.status.status import Time
 
@@ -152,6 +153,8 @@ def test_an_error_in_training_leaves_no_environment_open(
     with pytest.raises(ZeroDivisionError):
         trained(config, tmp_path)
     assert Counted.left == 0
+    [*_, last] = read_events(next(tmp_path.rglob("events.jsonl")))[0]
+    assert (last.kind, last.text) == ("failed", "ZeroDivisionError: it does not say why")
 
 
 class Sudden(gym.Env[Any, Any]):
