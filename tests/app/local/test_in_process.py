@@ -154,7 +154,8 @@ def test_an_error_in_training_leaves_no_environment_open(
         trained(config, tmp_path)
     assert Counted.left == 0
     [*_, last] = read_events(next(tmp_path.rglob("events.jsonl")))[0]
-    assert (last.kind, last.text) == ("failed", "ZeroDivisionError: it does not say why")
+    assert last.kind == "failed"
+    assert last.text.startswith("ZeroDivisionError: it does not say why (test_in_process.py:")
 
 
 class Sudden(gym.Env[Any, Any]):
