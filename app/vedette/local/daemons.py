@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import shlex
 import socket
 import subprocess
 import time
@@ -44,6 +43,7 @@ from vedette_services.run.outcome import exit_at_once, last_status, startup_stag
 from vedette_services.run.provenance import COMMAND, command_line, record_failure
 from vedette_services.run.start_plan import StartPlan
 from vedette_services.status.status import Status
+from vedette_services.status.text import path_argument
 
 ASK_EVERY_S = 0.5
 STOP_S = 60.0  # for the learner's last checkpoint
@@ -181,7 +181,8 @@ class LocalRun:
         self._start_learner()
         if self._config.actors.count:  # else it trains offline
             self._start_manager()
-        self._view.print_line(f"in another terminal: vedette status {shlex.quote(str(self._out))}")
+        named = path_argument(str(self._out))
+        self._view.print_line(f"in another terminal: vedette status {named}")
         learner = self._children["learner"]
         deadline: float | None = None
         while True:

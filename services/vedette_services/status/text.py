@@ -294,6 +294,11 @@ def run_headline(status: Status, digits: int = 16) -> str:
     return f"run {status.run_id[:digits] or '-'}, epoch {status.epoch or '-'}{lasted}"
 
 
+def path_argument(path: str) -> str:
+    """Return a path as it is typed in a shell, also one that looks like an option."""
+    return shlex.quote(f"./{path}" if path.startswith("-") else path)
+
+
 def summary_lines(summary: Status, run: str) -> list[str]:
     """Return the lines at the end of a run: why it ended, its status, and what to do next."""
     if summary == Status() or summary.phase == "starting":
@@ -302,15 +307,15 @@ def summary_lines(summary: Status, run: str) -> list[str]:
     since = elapsed_seconds(summary)
     after = f" after {format_clock(since)} of training" if since is not None else ""
     best = summary.eval.best_version is not None
-    place = shlex.quote(run)  # the commands are there to be copied
-    evaluate = f"vedette eval {place}   or   " if best else ""
+    named = path_argument(run)
+    evaluate = f"vedette eval {named}   or   " if best else ""
     return [
         describe_exit(summary, after) or f"ended{after}",
         *(f"  {label:<8} {text}" for label, text in status_rows(summary)),
         *(f"  {'error':<8} {error}" for error in actor_errors(summary)[:4]),
         *([f"  rejected {summary.rejected_reason}"] if summary.rejected_reason else []),
         f"  run      {run}",
-        *([f"  next     {evaluate}vedette report {place}"] if summary.opt_steps else []),
+        *([f"  next     {evaluate}vedette report {named}"] if summary.opt_steps else []),
     ]
 
 

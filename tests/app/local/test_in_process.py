@@ -30,6 +30,7 @@ from vedette_services.errors import SettingError, UnsavedEndError
 from vedette_services.learner.evaluator import ModelEvaluation
 from vedette_services.learner.trainer.run_recorder import hyperparameters
 from vedette_services.run import outcome
+from vedette_services.run.events import read_events
 from vedette_services.status.records import TrainerStatus
 from vedette_services.status.status import Time
 
@@ -152,6 +153,9 @@ def test_an_error_in_training_leaves_no_environment_open(
     with pytest.raises(ZeroDivisionError):
         trained(config, tmp_path)
     assert Counted.left == 0
+    [*_, last] = read_events(next(tmp_path.rglob("events.jsonl")))[0]
+    assert last.kind == "failed"
+    assert last.text.startswith("ZeroDivisionError: it does not say why (test_in_process.py:")
 
 
 class Sudden(gym.Env[Any, Any]):

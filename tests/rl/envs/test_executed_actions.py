@@ -152,7 +152,7 @@ def test_an_executed_action_is_stored_as_the_agents_own(env: Any, expected: Any)
         lambda: DiscretizeAction(Arm((9.9, 0.5)), 10),  # no bin's centre
         lambda: DiscretizeAction(Arm((9.5, 0.5)), 1000),  # too many to try
         lambda: Smooth(Arm()),
-        lambda: Drifts(Arm(2, discrete=True)),  # the second try of the first action becomes 2
+        lambda: Drifts(Arm(3, discrete=True)),  # the first action becomes 3 when it is tried again
         lambda: InStep(Arm()),
     ],
 )

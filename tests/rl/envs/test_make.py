@@ -1,5 +1,6 @@
 """Environments by name: what is made, and what is said when it is not."""
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -282,6 +283,7 @@ def test_what_no_learner_takes_is_refused_before_a_start(where: str, came_from: 
     said = str(refused.value)
     assert said.startswith("environment ")
     assert f": {came_from}() gave {where}" in said.replace("'", "")
+    assert re.search(rf" \(Unsound\.{came_from}, test_make\.py:\d+\)$", said)
     assert "\n" not in said
 
 

@@ -101,6 +101,14 @@ def test_an_empty_status_is_shown_with_dashes() -> None:
         assert said[0] == "stopped before the training began: there is nothing new to save"
 
 
+@pytest.mark.parametrize(
+    ("path", "typed"), [("runs/a", "runs/a"), ("my runs/a b", "'my runs/a b'"), ("-a", "./-a")]
+)
+def test_what_comes_next_can_be_copied_into_a_shell(path: str, typed: str) -> None:
+    said = status_text.summary_lines(made({**SAID, "eval": {"best_version": 3}}), path)
+    assert f"  next     vedette eval {typed}   or   vedette report {typed}" in said
+
+
 def test_a_status_of_wrong_types_breaks_nothing() -> None:
     strange = made(
         {"samples": 3, "managers": [1, {"actors": "x"}], "eval": None, "opt_steps": True}
