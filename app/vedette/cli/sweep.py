@@ -14,7 +14,6 @@ from vedette_services.errors import FAILED, UsageError
 
 if TYPE_CHECKING:
     from vedette.sweep.study import Study
-    from vedette_services.run.directory import without_links
     from vedette_services.run.start import Start
 
 StudyArguments = Annotated[
@@ -55,6 +54,7 @@ def sweep(
     """
     from vedette.sweep.directory import check_sweep_directory
     from vedette.sweep.study import Study
+    from vedette_services.run.directory import without_links
     from vedette_services.run.start import Start
 
     path, more = split_arguments(arguments)

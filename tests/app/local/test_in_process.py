@@ -268,7 +268,7 @@ def test_a_summary_that_cannot_be_written_ends_no_training_but_is_no_success(
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
     monkeypatch.setattr(outcome, "write_json", full)
-    with pytest.raises(UnsavedEndError, match=r"summary\.json is older than the end") as e:
+    with pytest.raises(UnsavedEndError, match=r"summary\.json is outdated or missing") as e:
         train_in_process(config_of(), tmp_path)
     assert (e.value.status["exit_reason"], e.value.status["opt_steps"]) == ("max_opts", 100)
 

@@ -37,7 +37,7 @@ def test_every_benchmark_says_its_options_and_prints_json_where_asked(
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["nope"], "no such command 'nope' (there are replay, "),
+        (["nope"], "no such command 'nope'; there are replay, "),
         (["fleet", "--seconds", "0"], "invalid value for '--seconds': must be at least 0.5"),
         (["fleet", "--env", "NoSuch-v0"], "NoSuch-v0"),
         (["peers", "nothing"], "invalid value for"),
