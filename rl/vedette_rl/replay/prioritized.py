@@ -23,14 +23,14 @@ from numpy.typing import NDArray
 
 from vedette_rl.core.columns import Columns
 from vedette_rl.core.learning import Sample, State
-from vedette_rl.errors import EmptyReplayError
+from vedette_rl.errors import EmptyReplayError, ReplayOverrunError
 from vedette_rl.replay import ring_files
 from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.replay.ring import RingReader
 from vedette_rl.replay.rows import Rows, live_places, ring_places
 from vedette_rl.replay.sum_tree import JoinedTrees, SumTree, padded
 from vedette_rl.replay.syncing import PRIORITIES
-from vedette_rl.replay.uniform import DrawnRows
+from vedette_rl.replay.uniform import LOOKS_MAX, DrawnRows
 
 TD_ERROR = "td_error"
 """The column of |TD errors| that actors compute, where initial priorities are theirs."""
@@ -65,7 +65,7 @@ class PrioritizedReplay(DrawnRows):
         memory = np.zeros(_HEAD + padded(rows.capacity)) if memory is None else memory
         self._head = memory[:_HEAD]
         masses = memory[_HEAD:]
-        _adopt(self._head, masses, config.alpha, rows.inserted)
+        _adopt(self._head, masses, config.alpha, self.live[1])
         self.tree = SumTree(masses)
         """The masses of the rows, by place."""
         self._strata = np.empty(0)
@@ -73,6 +73,7 @@ class PrioritizedReplay(DrawnRows):
         self.draws = 0
         """Batches drawn, by which beta rises."""
         self._dropped = 0  # rows below have no mass, even where they lie
+        self._first_read = math.inf  # the oldest row whose priority this look read from the ring
 
     @property
     def beta(self) -> float:
@@ -83,7 +84,14 @@ class PrioritizedReplay(DrawnRows):
 
     def sample(self, batch_size: int) -> Sample:
         columns = self.buffers(batch_size)
-        numbers, masses = self.draw_into(columns, batch_size)
+        for _ in range(LOOKS_MAX):
+            self.begin_draw()
+            numbers, masses = self.draw_into(columns, batch_size)
+            if self.is_whole(numbers):
+                break
+            self.take_back(batch_size)
+        else:
+            raise ReplayOverrunError(self.rows.capacity, LOOKS_MAX)
         # N and the sum of masses cancel out of ``(N P)**-beta`` over its largest
         weights = importance_weights(masses, self.beta)
         self.draws += 1
@@ -92,7 +100,8 @@ class PrioritizedReplay(DrawnRows):
     def draw_into(
         self, columns: Columns, count: int
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Draw `count` rows into `columns`, which have as many; return their numbers and masses."""
+        """Draw `count` of the rows `live` into `columns`, which have as many; return their numbers
+        and masses. They are whole where `is_whole` says so afterwards."""
         seen = self.require_rows()
         if len(self._strata) != count:
             self._strata = np.arange(count) / count
@@ -102,12 +111,18 @@ class PrioritizedReplay(DrawnRows):
         places, masses = self.tree.find(fractions)
         self.renumber(numbers := places.copy(), seen)
         self.gather_into(numbers, columns)
-        if self.rows.inserted > seen and self.rows.live()[0]:  # the writer has gone on meanwhile
-            redrawn = self.redraw_stale(numbers, columns)
-            if len(redrawn):
-                places, masses = self.weigh_redrawn(numbers)
         self._last = numbers, places
         return numbers, masses
+
+    def is_whole(self, numbers: NDArray[np.int64], code: int = 0) -> bool:
+        """As of its base; first priorities, too, may be read from the ring."""
+        first = self._first_read
+        # What was read of a row in doubt is gone at the next look: the row is dead then, and its
+        # place a newer one's.
+        self._first_read = math.inf
+        if first < math.inf and self.rows.original.doubtful_below(self.live[1]) > first:
+            return False
+        return super().is_whole(numbers, code)
 
     def require_rows(self) -> int:
         """`add_new_rows`, where there must be rows to draw.
@@ -119,18 +134,6 @@ class PrioritizedReplay(DrawnRows):
         if seen == self._dropped:  # no row is live
             raise EmptyReplayError
         return seen
-
-    def weigh_redrawn(
-        self, numbers: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Places and masses of rows of which some were drawn again: uniformly, and so weighted as
-        the new rows that they mostly are."""
-        self.add_new_rows()
-        places = ring_places(numbers, self.rows.capacity)
-        masses = self.tree.leaves.take(places)
-        # A row may have died since: it is whole, and has no mass any more.
-        masses[masses == 0.0] = masses.max() or 1.0
-        return places, masses
 
     @property
     def weighed_rows(self) -> int:
@@ -151,7 +154,7 @@ class PrioritizedReplay(DrawnRows):
             return
         self.raise_max_priority(float(priorities.max()))
         self.add_new_rows()
-        oldest, _ = self.rows.live()
+        oldest, _ = self.live
         drawn, places = self._last
         if indices is not drawn:  # mostly it is the sample drawn last, whose places are known
             places = ring_places(np.asarray(indices), self.rows.capacity)
@@ -174,13 +177,13 @@ class PrioritizedReplay(DrawnRows):
         self._head[_MAX_PRIORITY] = priority
 
     def add_new_rows(self) -> int:
-        """Give rows inserted since the last call their first priority, and overwritten ones none;
-        return `inserted`.
+        """Give rows of this look that no earlier one had their first priority, and overwritten ones
+        none; return the rows inserted.
 
         `sample` and `update_priority` do so first: no other caller needs to.
         """
         seen = int(self._head[_SEEN])
-        (oldest, inserted) = self.rows.live()
+        (oldest, inserted) = self.live
         capacity = self.rows.capacity
         if inserted > seen:
             self._give_priorities(max(seen, inserted - capacity), inserted)
@@ -218,6 +221,7 @@ class PrioritizedReplay(DrawnRows):
         alpha = self.config.alpha
         if self.config.initial_priorities == "actor":
             numbers = np.arange(first, end)
+            self._first_read = min(self._first_read, first)
             td_errors = self.rows.columns[TD_ERROR]
             priorities = np.abs(td_errors[numbers % len(td_errors)], dtype=np.float64)
             priorities += self.config.priority_epsilon

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from counting_rows import DTYPE, StartInserting, assert_rows, insert
+from counting_rows import BATCH, DTYPE, StartInserting, assert_rows, insert
 from numpy.typing import NDArray
 
 from vedette_rl.errors import ReplayFormatError
@@ -59,6 +59,7 @@ def test_alpha_tempers_a_new_rows_priority_too() -> None:
     ring, replay = replay_of(1, config=CONFIG.model_copy(update={"alpha": 0.5}))
     replay.update_priority(np.array([0]), np.array([16.0]))
     insert(ring, 1)
+    replay.look()
     replay.add_new_rows()
     np.testing.assert_allclose(replay.tree.leaves[:2], [4.0, 4.0])
 
@@ -201,12 +202,13 @@ def test_the_largest_priority_ever_seen_is_saved() -> None:
     ring, again = replay_of(0)
     again.set_state(replay.get_state())
     insert(ring, 1)
+    again.look()
     again.add_new_rows()
     assert again.tree.leaves[0] == pytest.approx(8.0)
 
 
 def on_disk(directory: Path, **changes: Any) -> PrioritizedReplay:
-    ring = RingReader(directory)
+    ring = RingReader(directory, batch_rows=BATCH)
     config = CONFIG.model_copy(update=changes)
     memory = open_priorities(ring)
     return PrioritizedReplay(ring, np.random.default_rng(0), config, memory=memory)
@@ -252,8 +254,8 @@ def test_priorities_of_another_replay_are_refused(tmp_path: Path) -> None:
 def test_a_writer_at_full_speed_never_tears_a_sample(
     tmp_path: Path, start_inserting: StartInserting
 ) -> None:
-    RingWriter.open(tmp_path, DTYPE, 300, run_id="counting", guard=90).close()
-    child = start_inserting(tmp_path, 300, 90)
+    RingWriter.open(tmp_path, DTYPE, 300, run_id="counting", guard=8192).close()
+    child = start_inserting(tmp_path, 300, 8192)
     assert child.stdout is not None
     assert child.stdout.readline() == "0\n"
     replay = on_disk(tmp_path)

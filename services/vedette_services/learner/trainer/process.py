@@ -243,7 +243,7 @@ def follow(spec: LearnerSpec, epoch: int) -> None:
     if load_checkpoint(checkpoints, agent) is None and config.learner.init_from:
         load_initial_weights(config.learner, agent)
     require_same(agent.opt_steps)
-    rows = _open_rows(replay_directory(config, run.root))
+    rows = _open_rows(spec, replay_directory(config, run.root))
     replay = UniformReplay(rows, np.random.default_rng([config.seed, epoch]))
     settings = config.learner
     batch_size = config.agent.batch_size
@@ -267,7 +267,7 @@ def open_replay(spec: LearnerSpec, epoch: int) -> ReplayBuffer:
     """
     directory = replay_directory(spec.config, spec.run.root)
     places = [source_directory(spec.config, spec.run.root, n) for n in spec.config.replay.sources]
-    ring = _open_rows(directory, *places)
+    ring = _open_rows(spec, directory, *places)
     sources = {
         name: (rows, _priorities(spec, rows))
         for name, rows in open_sources(spec.config, spec.run.root).items()
@@ -275,13 +275,13 @@ def open_replay(spec: LearnerSpec, epoch: int) -> ReplayBuffer:
     return make_replay(spec.config, ring, epoch, _priorities(spec, ring), sources)
 
 
-def _open_rows(directory: Path, *places: Path) -> RingReader:
+def _open_rows(spec: LearnerSpec, directory: Path, *places: Path) -> RingReader:
     """Open the replay of actors, once the gateway has made it and those of sources."""
     deadline = time.monotonic() + _WAIT_S
     for place in (directory, *places):
         while not (place / MANIFEST).exists() and time.monotonic() < deadline:
             time.sleep(0.02)  # the gateway is another process: there is nothing to wait on
-    return open_reader(directory)
+    return open_reader(directory, batch_rows=spec.config.actors.n_buffer)
 
 
 def _priorities(spec: LearnerSpec, ring: RingReader) -> NDArray[np.float64] | None:

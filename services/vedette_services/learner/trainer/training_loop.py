@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from vedette_rl.core import Agent, OptResult, ReplayBuffer
+from vedette_rl.core.learning import look_at
 from vedette_rl.device.host_copy import Event, HostCopy, Reached, read_later
 from vedette_rl.device.loader import DeviceBatch, DeviceLoader
 from vedette_rl.replay.limiter import Limiter
@@ -180,13 +181,17 @@ class TrainingLoop:
         return 0 < self._max_opts <= self._agent.opt_steps
 
     def _wait_reason(self) -> str:
-        """The reason why the next step waits; "" where it need not. On sources alone none does."""
+        """The reason why the next step waits; "" where it need not. On sources alone none does.
+
+        It asks what the step is to see: the step sees no row that has come since.
+        """
         replay = self._replay
+        inserted = look_at(replay)
         if isinstance(replay, MixedReplay):
             pretrains = self._agent.opt_steps < self._config.pretrain_opts
             if replay.choose_sources(pretrains=pretrains, offline=self._offline):
                 return ""
-        return self._limiter.sample_wait_reason(replay.inserted, self._sampled)
+        return self._limiter.sample_wait_reason(inserted, self._sampled)
 
     def _wait(self, waits: str) -> str:
         self._read(_LATE_OPTS)

@@ -199,6 +199,32 @@ def test_it_stops_when_told_while_it_waits_or_trains() -> None:
     assert agent.opt_steps >= 30
 
 
+class Looking(Replay):
+    """A replay that goes on growing between a look and a draw."""
+
+    def look(self) -> int:
+        self.seen = self.inserted
+        self.inserted += 5
+        return self.seen
+
+
+def test_the_limiter_is_asked_about_the_rows_that_the_draw_sees(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    replay = Looking()
+    asked = []
+
+    def wait_reason(inserted: int, sampled: int) -> str:
+        asked.append(inserted == replay.seen)
+        return "" if inserted > 40 else "few"
+
+    loop, _, _ = loop_of(config(), max_opts=5, replay=replay)
+    monkeypatch.setattr(loop._limiter, "sample_wait_reason", wait_reason)
+    loop.run()
+    assert all(asked)
+    assert len(asked) > 5
+
+
 def test_samples_drawn_are_counted_for_the_limiter() -> None:
     loop, _, _ = loop_of(config(), max_opts=5)
     assert loop.run().sampled == 40
@@ -343,6 +369,9 @@ class Sources(MixedReplay):
     sources_only = False  # type: ignore[assignment]  # a property there
     inserted = 100  # type: ignore[assignment]  # a property there
     actors_are_ready = True  # type: ignore[assignment]  # too
+
+    def look(self) -> int:
+        return self.inserted
 
     def __init__(self) -> None:
         self.actors = Replay()  # type: ignore[assignment]  # of this file
