@@ -183,6 +183,7 @@ def test_rows_that_are_overwritten_while_they_are_copied_are_not_drawn(
 def test_a_writer_that_always_overtakes_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     kind = KINDS["rows"]
     ring = new_ring(kind)
+    fill(ring, kind, 10)
     copy = at_once(ring)
     doubtful_below = ring.doubtful_below
 

@@ -31,7 +31,7 @@ from vedette_rl.device.ranks import ranks, require_same
 from vedette_rl.envs.spaces import Spaces, describe_spaces
 from vedette_rl.errors import DivergedError
 from vedette_rl.import_by_name import is_import_name
-from vedette_rl.networks.seeding import seed_process
+from vedette_rl.networks.seeding import process_state, restore_process, seed_process
 from vedette_rl.networks.torch_network import compile_networks, compute_in_bfloat16
 from vedette_rl.recording.registry import SurvivingRecorder
 from vedette_rl.replay.config import ReplayConfig
@@ -61,6 +61,7 @@ from vedette_services.learner.trainer.run_recorder import (
     truncate_curves,
 )
 from vedette_services.learner.trainer.training_loop import (
+    DEVICE_ERRORS_DELAY,
     TICK_S,
     TrainingLoop,
     sleep_briefly,
@@ -233,6 +234,7 @@ class Learner:
             log.warning("%s", warning)
         self._checkpoints.put_aside_after(int(checkpoint.path.name))
         self.replay.set_state(checkpoint.state["replay"])
+        restore_process(checkpoint.state.get("torch", {}), self._device)  # none before version 0.3
         log.info("resuming run %s at optimization step %d", self.run_id, self.agent.opt_steps)
         meta = checkpoint.meta
         self._init = meta.get("init", {})
@@ -254,6 +256,7 @@ class Learner:
     ) -> TrainerStatus:
         """Train to the end of the run; returns the last status, for `close`."""
         self._peers = peers
+        is_asynchronous = host_copy.is_asynchronous(self._device)
         loop = TrainingLoop(
             self.agent,
             self.replay,
@@ -267,6 +270,7 @@ class Learner:
             offline=self.config.actors.count == 0,
             idle=idle,
             mark=partial(mark_work, self._device),
+            errors_delay=DEVICE_ERRORS_DELAY if is_asynchronous else 1,
             make_room=self._make_room,
             tick_s=tick_s,
             clock=self._clock,
@@ -346,7 +350,11 @@ class Learner:
             self._peers.end_production()
             gateway, evaluator = self._peers.read_status(fresh=True)
         pending: Callable[[], State] = getattr(agent, "pending_state", agent.get_state)
-        state = {"agent": pending(), "replay": self.replay.get_state()}
+        state = {
+            "agent": pending(),
+            "replay": self.replay.get_state(),
+            "torch": process_state(self._device),
+        }
         meta: dict[str, Any] = {
             "run_id": self.run_id,
             "epoch": self._epoch,

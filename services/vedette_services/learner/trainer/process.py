@@ -20,6 +20,7 @@ from vedette_rl.core import ModelInfo, ReplayBuffer
 from vedette_rl.device.loader import RankLoader
 from vedette_rl.device.ranks import join, leave, ranks, require_same
 from vedette_rl.errors import ReplayTornError
+from vedette_rl.networks.seeding import restore_process
 from vedette_rl.replay.frame_ring import open_reader
 from vedette_rl.replay.manifest import MANIFEST
 from vedette_rl.replay.prioritized import open_priorities
@@ -240,7 +241,10 @@ def follow(spec: LearnerSpec, epoch: int) -> None:
     device = resolve_device(config.learner.device)
     agent = build_learning_agent(config, spec.spaces, epoch, device)
     checkpoints = Checkpoints(run.checkpoints, keep=config.learner.keep_checkpoints)
-    if load_checkpoint(checkpoints, agent) is None and config.learner.init_from:
+    checkpoint = load_checkpoint(checkpoints, agent)
+    if checkpoint is not None:
+        restore_process(checkpoint.state.get("torch", {}), device)
+    elif config.learner.init_from:
         load_initial_weights(config.learner, agent)
     require_same(agent.opt_steps)
     rows = _open_rows(spec, replay_directory(config, run.root))

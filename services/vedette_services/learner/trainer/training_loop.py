@@ -40,6 +40,10 @@ _LATE_OPTS = 8
 """Optimization steps that the device may be behind. Then the loop waits for it: what it counts,
 publishes and times would else be work that is still to be done."""
 
+DEVICE_ERRORS_DELAY = _LATE_OPTS + 1
+"""From an optimization step on a device to the one before whose draw its TD errors are set: no step
+waits longer for them than for the device."""
+
 _FIRST_SAVE_OPTS = 256
 """The first checkpoint of a run, where `learner.save_interval` is longer."""
 
@@ -85,19 +89,24 @@ class _Times:
     opts: int = 0
 
 
-class _Unread(NamedTuple):
-    """Results of an optimization step that are on their way from the device."""
+class _UnreadErrors(NamedTuple):
+    """TD errors of an optimization step that are not set yet."""
 
     opt_steps: int
     indices: NDArray[Any]
-    td_errors: HostCopy | None
+    td_errors: HostCopy
+
+
+class _UnreadRecord(NamedTuple):
+    """Scalars of an optimization step that are on their way from the device."""
+
+    opt_steps: int
     record: Mapping[str, float]
 
     @property
     def done(self) -> bool:
         """Return True where reading them waits for nothing."""
-        arrived = self.td_errors is None or self.td_errors.done
-        return arrived and getattr(self.record, "done", True)
+        return getattr(self.record, "done", True)
 
 
 class TrainingLoop:
@@ -108,6 +117,8 @@ class TrainingLoop:
         offline: no actors are waited for where the replay has other sources.
         idle: called again and again while the loop waits for samples.
         mark: returns the event of the end of all work that the device was given until now.
+        errors_delay: optimization steps from one to that before whose draw its TD errors are set,
+            whenever they arrive: `DEVICE_ERRORS_DELAY` on a device.
         make_room: returns the loader to go on with where the device has no memory for a step;
             called with the device's words. None: the error goes on.
     """
@@ -127,6 +138,7 @@ class TrainingLoop:
         offline: bool = False,
         idle: Callable[[], None] = sleep_briefly,
         mark: Callable[[], Event] = Reached,
+        errors_delay: int = 1,
         make_room: Callable[[str], DeviceLoader] | None = None,
         tick_s: float = TICK_S,
         clock: Callable[[], float] = time.monotonic,
@@ -142,6 +154,7 @@ class TrainingLoop:
         self._clock = clock
         self._idle = idle
         self._mark = mark
+        self._errors_delay = errors_delay
         self._make_room = make_room
         self._tick_s = tick_s
         self._offline = offline
@@ -156,7 +169,8 @@ class TrainingLoop:
         self._lag = (0.0, 0.0, 0.0)  # mean, p95, max: of the rows drawn for the last record
         self._record: dict[str, float] = dict(learning.record)
         self._given: deque[Event] = deque()  # the ends of the newest steps
-        self._unread: deque[_Unread] = deque()
+        self._unset: deque[_UnreadErrors] = deque()
+        self._unread: deque[_UnreadRecord] = deque()
         self._flushes: deque[int] = deque()  # those that wait for results of their steps
 
     def run(self) -> TrainerStatus:
@@ -194,7 +208,7 @@ class TrainingLoop:
         return self._limiter.sample_wait_reason(inserted, self._sampled)
 
     def _wait(self, waits: str) -> str:
-        self._read(_LATE_OPTS)
+        self._read_records(_LATE_OPTS)
         before = self._clock()
         self._idle()
         now = self._clock()
@@ -207,6 +221,7 @@ class TrainingLoop:
         if self._began is None:
             self._began = began
             self._opt_rate.update(0, began)
+        self._set_errors(self._agent.opt_steps + 1 - self._errors_delay)
         full = ""
         try:
             loaded = self._loader.load()
@@ -239,7 +254,7 @@ class TrainingLoop:
 
     def _learn_from(self, loaded: DeviceBatch, result: OptResult) -> None:
         """Begin to read the results; of a CPU they are there."""
-        td_errors = None
+        opt_steps = self._agent.opt_steps
         if loaded.weights is not None:
             if result.td_errors is None:
                 raise ServicesError(
@@ -247,26 +262,34 @@ class TrainingLoop:
                     "its OptResult or set replay.prioritized=false"
                 )
             td_errors = read_later(result.td_errors)
+            self._unset.append(_UnreadErrors(opt_steps, loaded.indices, td_errors))
         if result.record and loaded.versions is not None:
             made = loaded.versions[loaded.versions >= 0]  # rows of data sets are of no model
-            lag = self._agent.opt_steps - made if len(made) else np.zeros(1)
+            lag = opt_steps - made if len(made) else np.zeros(1)
             self._lag = (float(lag.mean()), float(np.percentile(lag, 95)), float(lag.max()))
-        if td_errors or result.record:
-            unread = _Unread(self._agent.opt_steps, loaded.indices, td_errors, result.record)
-            self._unread.append(unread)
-        self._read(_LATE_OPTS)
+        if result.record:
+            self._unread.append(_UnreadRecord(opt_steps, result.record))
+        self._read_records(_LATE_OPTS)
 
-    def _read(self, keep: int = 0) -> None:
-        """Take over the results that have arrived, and wait for all but the newest `keep`."""
-        while self._unread and (len(self._unread) > keep or self._unread[0].done):
+    def _set_errors(self, until: int) -> None:
+        """Set the TD errors of the steps up to this one, in their order; waits for them.
+
+        Never when they arrive: what is drawn would depend on that.
+        """
+        while self._unset and self._unset[0].opt_steps <= until:
+            unset = self._unset.popleft()
+            self._replay.update_priority(unset.indices, unset.td_errors.array())
+
+    def _read_records(self, keep: int = 0) -> None:
+        """Take over the scalars that have arrived, and wait for all but those of the newest `keep`
+        steps."""
+        last = self._agent.opt_steps - keep
+        while self._unread and (self._unread[0].opt_steps <= last or self._unread[0].done):
             unread = self._unread.popleft()
             self._flush_before(unread.opt_steps)
-            if unread.td_errors:
-                self._replay.update_priority(unread.indices, unread.td_errors.array())
-            if unread.record:
-                self._record = dict(unread.record)
-                record = {f"train/{name}": value for name, value in self._record.items()}
-                self._callbacks.record(record, unread.opt_steps)
+            self._record = dict(unread.record)
+            record = {f"train/{name}": value for name, value in self._record.items()}
+            self._callbacks.record(record, unread.opt_steps)
         self._flush_before(self._unread[0].opt_steps if self._unread else math.inf)
 
     def _at_intervals(self, opt_steps: int) -> None:
@@ -283,7 +306,7 @@ class TrainingLoop:
     def _flush(self, opt_steps: int) -> None:
         """Write what was recorded, once the results of all steps until now have arrived."""
         self._flushes.append(opt_steps)
-        self._read(_LATE_OPTS)
+        self._read_records(_LATE_OPTS)
 
     def _flush_before(self, opt_steps: float) -> None:
         """Do the flushes that waited for results of earlier steps than this one."""
@@ -358,7 +381,8 @@ class TrainingLoop:
 
     def _finish(self, reason: str) -> TrainerStatus:
         """Publish, record and save for the last time."""
-        self._read()
+        self._set_errors(self._agent.opt_steps)
+        self._read_records()
         self._callbacks.publish(self._agent)
         self._record_cost(self._agent.opt_steps)
         self._flush(self._agent.opt_steps)

@@ -11,7 +11,7 @@ from every_agent import AGENTS, spaces_for  # of tests/support
 from starts import spec_of  # of tests/support
 
 from vedette_rl.agents.registry import agent_kind
-from vedette_rl.core import Agent, ReplayBuffer
+from vedette_rl.core import Agent, ModelInfo, ReplayBuffer
 from vedette_rl.device.loader import make_loader
 from vedette_rl.envs.spaces import transition_dtype
 from vedette_rl.errors import CheckpointError
@@ -28,7 +28,8 @@ from vedette_services.net.addresses import Address
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.replay_layout import make_run_limiter, ring_dtype
 from vedette_services.run.resume import load_checkpoint
-from vedette_services.status.records import TrainerStatus
+from vedette_services.status.records import GatewayStatus, TrainerStatus
+from vedette_services.status.status import Eval
 
 ROWS = 600
 BEFORE, AFTER = 23, 21
@@ -137,6 +138,53 @@ def test_after_a_resume_the_next_steps_are_bit_identical(
         half.train(BEFORE + AFTER)
     assert_same(whole.agent.get_state(), again.agent.get_state())
     assert_same(whole.replay.get_state(), again.replay.get_state())
+
+
+class NoPeers:
+    """The other parts of a run, of which there are none."""
+
+    def read_status(self, *, fresh: bool = False) -> tuple[GatewayStatus, Eval]:
+        return GatewayStatus(), Eval()
+
+    def publish_status(self, status: TrainerStatus) -> None: ...
+
+    def publish_model(self, model: ModelInfo) -> None: ...
+
+    def end_production(self) -> None: ...
+
+    def end_evaluation(self, exit_reason: str) -> None: ...
+
+    def is_stopped(self) -> bool:
+        return False
+
+
+def test_torchs_own_generator_goes_on_where_the_checkpoint_was_made(tmp_path: Path) -> None:
+    """Custom networks draw from it."""
+    fill(tmp_path, "dqn")
+    config = config_of("dqn", prioritized=False)
+    config = config.model_copy(update={"stop": config.stop.model_copy(update={"max_opts": 12})})
+    half = Half(tmp_path, config)
+
+    def learner(epoch: int) -> Learner:
+        return Learner(
+            config,
+            RunDirectory(tmp_path),
+            "r",
+            epoch,
+            spaces=SPACES["dqn"],
+            open_replay=lambda: half.replay,
+            lasting=True,
+        )
+
+    with torch.random.fork_rng():
+        first = learner(1)
+        torch.rand(5)
+        last = first.train(NoPeers(), make_run_limiter(config))
+        first.close(last)
+        expected = torch.rand(5)
+        torch.rand(7)
+        learner(2)
+        assert torch.equal(torch.rand(5), expected)
 
 
 def test_prioritized_replay_weighs_what_the_agent_learns_from_and_hears_its_errors(
