@@ -94,10 +94,11 @@ class FrameRows(Rows):
                 fields.append((name, column.dtype, column.shape[1:]))
         return np.dtype(fields)
 
-    def oldest_of(self, inserted: int) -> int:
-        """The first of the rows that may be drawn: fewer than the capacity where their batches had
-        more frames than are kept for them."""
-        return self._with_frames(super().oldest_of(inserted), inserted, self.frames_capacity)
+    def live(self) -> tuple[int, int]:
+        """The rows that may be drawn: [oldest, inserted). Fewer than the capacity where their
+        batches had more frames than are kept for them."""
+        oldest, inserted = super().live()
+        return self._with_frames(oldest, inserted, self.frames_capacity), inserted
 
     def doubtful_below(self, seen: int) -> int:
         """Rows below this number may have been overwritten by now, or their frames."""

@@ -99,7 +99,7 @@ class MixedReplay:
         ]
         self._sources = (Source("actors", actors, 1.0, grows=True), *named)
         self._scheduled = any(source.schedule is not None for source in others)
-        self._growing_sources = [source for source in self._sources if source.grows]
+        self._growing_replays = [source.replay for source in self._sources if source.grows]
         self._sources_only = False
         self._has_looked = False
         self._draws = 0
@@ -126,6 +126,12 @@ class MixedReplay:
         return self.actors.inserted
 
     @property
+    def goes_on(self) -> bool:
+        """True once `set_state` was given the priorities of all these rows."""
+        replays = [source.replay for source in self._sources]
+        return all(isinstance(replay, PrioritizedReplay) and replay.goes_on for replay in replays)
+
+    @property
     def rows(self) -> list[Rows]:
         """The rows of each source."""
         return [source.replay.rows for source in self._sources]
@@ -147,10 +153,13 @@ class MixedReplay:
         Returns:
             the rows inserted by actors that it sees.
         """
-        for source in self._growing_sources:
-            source.replay.look()
+        self._look()
         self._has_looked = True
         return self.actors.live[1]
+
+    def _look(self) -> None:
+        for replay in self._growing_replays:
+            replay.live = replay.rows.look()
 
     @property
     def actors_are_ready(self) -> bool:
@@ -181,20 +190,24 @@ class MixedReplay:
 
     def sample(self, batch_size: int) -> Sample:
         for _ in range(LOOKS_MAX):
-            if not self._has_looked:
-                self.look()
-            self._has_looked = False
+            if self._has_looked:
+                self._has_looked = False
+            else:
+                self._look()
             sample = self._draw(batch_size)
-            indices = sample.indices
-            growing = [part for part in self._parts if part.grows]
-            if all(part.replay.is_whole(indices[part.rows], part.code) for part in growing):
-                break
+            if self._is_whole(sample.indices):
+                self._batches += 1
+                self._count_draws(self._draws + 1)
+                return sample
             self._take_back(batch_size)
-        else:
-            raise ReplayOverrunError(self.actors.rows.capacity, LOOKS_MAX)
-        self._batches += 1
-        self._count_draws(self._draws + 1)
-        return sample
+        raise ReplayOverrunError(self.actors.rows.capacity, LOOKS_MAX)
+
+    def _is_whole(self, indices: NDArray[np.int64]) -> bool:
+        """False if a writer may have overwritten some of these rows while they were copied."""
+        for part in self._parts:
+            if part.grows and not part.replay.is_whole(indices[part.rows], part.code):
+                return False
+        return True
 
     def _draw(self, batch_size: int) -> Sample:
         """Draw from the last look of all sources."""

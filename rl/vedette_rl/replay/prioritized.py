@@ -8,8 +8,10 @@ linearly. A row not drawn yet has the largest priority ever seen, so that it is 
 configuration says so, the one of the column `TD_ERROR` that its actor gave it (Ape-X, Horgan et al.
 2018, https://arxiv.org/abs/1803.00933, algorithm 1).
 
-The trainer that draws owns the priorities. They lie in a file beside the ring's columns, row ``i``
-at place ``i % capacity``, and so survive it.
+The trainer that draws owns the priorities, row ``i`` at place ``i % capacity``. A checkpoint has
+them, so that a run goes on with those of its checkpoint and not with those of steps that are lost.
+A loop of one's own has no checkpoint of ours: its priorities lie in a file beside the ring's
+columns (`open_priorities`).
 """
 
 from __future__ import annotations
@@ -49,7 +51,10 @@ class PrioritizedReplay(DrawnRows):
         rows: a `RingReader` or a `MemoryRing`.
         rng: draws.
         config: alpha, the schedule of beta, priority_epsilon.
-        memory: the memory of the priorities, from `open_priorities`; None: in memory only.
+        memory: the priorities, from `open_priorities` or `read_priorities`; None: new ones.
+
+    Attributes:
+        goes_on: `set_state` was given the priorities of these rows.
     """
 
     def __init__(
@@ -61,7 +66,8 @@ class PrioritizedReplay(DrawnRows):
         memory: NDArray[np.float64] | None = None,
     ) -> None:
         super().__init__(rows, rng, config)
-        self._in_file = memory is not None
+        self._in_file = memory is not None and not memory.flags.owndata
+        self.goes_on = False
         memory = np.zeros(_HEAD + padded(rows.capacity)) if memory is None else memory
         self._head = memory[:_HEAD]
         masses = memory[_HEAD:]
@@ -201,19 +207,52 @@ class PrioritizedReplay(DrawnRows):
         return {"beta": self.beta, "max_priority": float(self._head[_MAX_PRIORITY])}
 
     def get_state(self) -> State:
-        """The generator and the schedule; the priorities are in their own file."""
-        return {
+        """The generator, the schedule and, of rows that outlive the process, the priorities: a
+        copy."""
+        state = {
             "rng": self.rng.bit_generator.state,
             "draws": self.draws,
             "max_priority": float(self._head[_MAX_PRIORITY]),
         }
+        if branch := self.rows.original.branch:
+            self.tree.sum_anew()  # as the tree of who goes on from here
+            state["branch"] = branch
+            state["alpha"] = float(self._head[_ALPHA])
+            state["seen"] = int(self._head[_SEEN])
+            state["masses"] = self.tree.leaves[: self.rows.capacity].copy()
+        return state
 
     def set_state(self, state: State) -> None:
-        """Draw on from `state`; from a uniform replay's with the schedule's beginning."""
+        """Draw on from `state`; from a uniform replay's with the schedule's beginning.
+
+        Where its priorities are of other rows, all rows are new.
+        """
         self.rng.bit_generator.state = state["rng"]
         self.draws = int(state.get("draws", 0))
+        if "masses" in state:
+            self._set_priorities(state)
+            return
         highest = max(float(self._head[_MAX_PRIORITY]), float(state.get("max_priority", 0.0)))
         self._head[_MAX_PRIORITY] = highest
+
+    def _set_priorities(self, state: State) -> None:
+        branch = self.rows.original.branch
+        masses = self.tree.leaves
+        self.goes_on = bool(
+            branch == state["branch"]
+            and state["seen"] <= self.live[1]
+            and len(state["masses"]) == self.rows.capacity
+        )
+        self._head[_SEEN] = 0
+        masses.fill(0.0)
+        if self.goes_on:
+            masses[: self.rows.capacity] = state["masses"]
+            self._head[_SEEN] = state["seen"]
+        self._head[_MAX_PRIORITY] = state["max_priority"]
+        self._head[_ALPHA] = state["alpha"]
+        self._dropped = 0
+        _change_alpha(self._head, masses, self.config.alpha)
+        self.tree.sum_anew()
 
     def _give_priorities(self, first: int, end: int) -> None:
         """Give the rows [first, end) their first priorities."""
@@ -260,6 +299,20 @@ def open_priorities(ring: RingReader) -> NDArray[np.float64]:
     return array
 
 
+def read_priorities(ring: RingReader) -> NDArray[np.float64] | None:
+    """A copy of the priorities of a replay on disk, for who saves them elsewhere from now on; None
+    where it has none.
+
+    Raises:
+        ReplayFormatError: the file is torn, or another replay's.
+    """
+    uid, (_, path, dtype, shape) = _priorities_file(ring)
+    if not path.exists():
+        return None
+    array, _ = ring_files.map_array(path, uid, dtype, shape, writable=False)
+    return array.copy()
+
+
 def _priorities_file(ring: RingReader) -> tuple[str, ring_files.ArrayFile]:
     """The replay's uid, and the file of its priorities."""
     shape = (_HEAD + padded(ring.capacity),)
@@ -295,8 +348,14 @@ def _adopt(
     if not head[_SEEN]:
         head[_MAX_PRIORITY] = 1.0
         head[_ALPHA] = alpha
-    elif head[_ALPHA] != alpha:
-        # Masses are p**alpha; where the old alpha was 0 they say nothing about p.
+    else:
+        _change_alpha(head, masses, alpha)
+
+
+def _change_alpha(head: NDArray[np.float64], masses: NDArray[np.float64], alpha: float) -> None:
+    """Have masses, which are p**alpha, be of this alpha; where the old one was 0 they say nothing
+    about p."""
+    if head[_ALPHA] != alpha:
         seen = float(head[_SEEN])
         head[_SEEN] = 0  # a kill before the end: masses are of both alphas, all rows count as new
         taken = masses > 0

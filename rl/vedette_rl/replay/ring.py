@@ -255,6 +255,7 @@ class RingReader(Rows):
         self.shared = mapped.shared
         self._cursor = ring_files.map_cursor(self.directory, self.manifest, writable=False)
         self.floor = ring_files.read_floor(self.directory)
+        self.branch = self.manifest.uid + ring_files.read_branch(self.directory).hex()
         self._fence = MemoryFence()
 
     @property

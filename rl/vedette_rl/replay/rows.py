@@ -35,12 +35,15 @@ class Rows:
         capacity: rows that are live once that many have been inserted.
         floor: rows below are gone, of a replay that was recovered after a power failure.
         keep: rows before the live ones that the writer leaves alone, too.
+        branch: differs from that of rows of which another has the same number; "" where that is not
+            known.
     """
 
     columns: Columns
     capacity: int
     floor = 0
     keep = 0
+    branch = ""
 
     @property
     def inserted(self) -> int:
@@ -56,11 +59,7 @@ class Rows:
     def live(self) -> tuple[int, int]:
         """The rows that may be drawn: [oldest, inserted)."""
         inserted = self.inserted
-        return self.oldest_of(inserted), inserted
-
-    def oldest_of(self, inserted: int) -> int:
-        """The first of the rows that may be drawn, where `inserted` rows are there."""
-        return max(self.floor, inserted - self.capacity)
+        return max(self.floor, inserted - self.capacity), inserted
 
     def look(self) -> tuple[int, int]:
         """The rows that a draw is to see: `live`, once a copy has followed its ring."""

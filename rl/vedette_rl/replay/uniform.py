@@ -64,9 +64,10 @@ class DrawnRows:
 
     def begin_draw(self) -> None:
         """Look, unless that was done for this draw: what let it begin is what it sees."""
-        if not self._has_looked:
-            self.look()
-        self._has_looked = False
+        if self._has_looked:
+            self._has_looked = False
+        else:
+            self.live = self.rows.look()
 
     def sample(self, batch_size: int) -> Sample:
         """Draw `batch_size` rows with replacement. The next call overwrites the columns.

@@ -217,9 +217,10 @@ class RemoteReplay:
         )
 
         self._wait_for_gateway()
-        self._buffer = open_replay(spec, epoch)
-        state = self._buffer.get_state()
-        # Schedules of beta and shares continue, too.
+        self._buffer = open_replay(spec, epoch, in_files=True)
+        # Schedules of beta and shares continue, too. The rest is as it was opened.
+        whole = self._buffer.get_state()
+        state = {name: part for name, part in whole.items() if name not in ("masses", "sources")}
         counts = {"draws", "mixed_draws"} & state.keys()
         self._buffer.set_state({**state, **dict.fromkeys(counts, before.opt_steps)})
         self._floor = read_floor(replay_directory(self.config, self.run))

@@ -279,27 +279,29 @@ def test_the_typical_norm_is_saved_and_a_state_without_it_is_read() -> None:
 def test_a_resume_among_the_first_steps_knows_their_norms(saved_at: int) -> None:
     """The norm of step 5 is broken: what the tenth step does depends on it."""
 
-    def made() -> tuple[ParameterVector, VectorAdam]:
+    def made() -> tuple[Mlp, VectorAdam]:
         torch.manual_seed(0)
-        vector = ParameterVector(Mlp(MlpSizes((3, 2))), learns=True)
-        return vector, VectorAdam(vector, learning_rate=0.1)
+        network = Mlp(MlpSizes((3, 2)))
+        return network, VectorAdam(ParameterVector(network, learns=True), learning_rate=0.1)
 
-    def train(vector: ParameterVector, adam: VectorAdam, begin: int, end: int) -> None:
+    def train(network: Mlp, adam: VectorAdam, begin: int, end: int) -> None:
         for step in range(begin, end):
+            scale = 1e9 if step == 5 else 0.1 * (1 + step % 3)
             adam.zero_grad()
-            vector.grad += 1e9 if step == 5 else 0.1 * (1 + step % 3)
+            torch.autograd.backward(scale * network(torch.ones(1, 3)).sum())
             adam.step()
 
     whole, adam = made()
     train(whole, adam, 0, saved_at)
     resumed, resumed_adam = made()
-    resumed.data.copy_(whole.data)
+    resumed.load_state_dict(whole.state_dict())
     state = adam.get_state()
     assert find_not_finite(state) == ""
     resumed_adam.set_state(state)
     train(whole, adam, saved_at, 25)
     train(resumed, resumed_adam, saved_at, 25)
-    assert torch.equal(whole.data, resumed.data)
+    for one, other in zip(whole.parameters(), resumed.parameters(), strict=True):
+        assert torch.equal(one, other)
     after, resumed_after = adam.get_state(), resumed_adam.get_state()
     for name in ("typical_norm", "lowest_norm", "highest_norm"):
         assert after[name] == resumed_after[name]

@@ -337,9 +337,11 @@ def test_priorities_begin_anew_with_the_rows_that_are_left(
         reader, np.random.default_rng(0), config, memory=open_priorities(reader)
     )
     replay.update_priority(replay.sample(32).indices, np.full(32, 9.0))
+    state = replay.get_state()
     kill(ring)
     lose_pages(tmp_path)
-    oldest, inserted = open_ring(tmp_path, kind).live()
+    ring = open_ring(tmp_path, kind)
+    oldest, inserted = ring.live()
     reader = RingReader(tmp_path)
     assert (inserted, reader.live()) == (1800, (oldest, inserted))
     assert 300 < oldest < 900
@@ -349,6 +351,23 @@ def test_priorities_begin_anew_with_the_rows_that_are_left(
     drawn = np.concatenate([replay.sample(64).indices for _ in range(200)])
     assert set(drawn) == set(range(oldest, inserted))
     np.testing.assert_array_equal(replay.sample(64).weights, 1.0)
+    insert(ring, kind, 90)  # as many rows as the lost ones, of the same numbers
+    insert(ring, kind, 90)
+    replay = PrioritizedReplay(RingReader(tmp_path), np.random.default_rng(0), config)
+    replay.set_state(state)
+    assert not replay.goes_on
+    np.testing.assert_array_equal(replay.sample(64).weights, 1.0)
+
+
+def test_a_recovery_that_loses_no_row_leaves_the_branch(tmp_path: Path, machine: Machine) -> None:
+    kind = KINDS["rows"]
+    ring = open_ring(tmp_path, kind)
+    insert(ring, kind, 90)
+    ring._syncer.sync()
+    branch = RingReader(tmp_path).branch
+    kill(ring)
+    open_ring(tmp_path, kind).close()
+    assert RingReader(tmp_path).branch == branch
 
 
 def test_a_disk_that_fails_ends_the_writer_by_name(

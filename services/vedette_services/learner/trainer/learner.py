@@ -186,6 +186,9 @@ class Learner:
         self._checkpoints = Checkpoints(run.checkpoints, keep=config.learner.keep_checkpoints)
         self._checkpoints.remove_leftovers()
         self._init: dict[str, Any] = {}
+        self._errors: State = {}  # TD errors that the last loop had not set
+        self.has_saved_priorities = False
+        """The checkpoint that it goes on from has the priorities of these rows."""
         sampled = self._resume()
         require_same(self.agent.opt_steps)
         self._left_out = LeftOutSteps(self.agent.opt_steps)
@@ -234,7 +237,11 @@ class Learner:
             log.warning("%s", warning)
         self._checkpoints.put_aside_after(int(checkpoint.path.name))
         self.replay.set_state(checkpoint.state["replay"])
-        restore_process(checkpoint.state.get("torch", {}), self._device)  # none before version 0.3
+        # None of these before version 0.3.
+        restore_process(checkpoint.state.get("torch", {}), self._device)
+        self.has_saved_priorities = getattr(self.replay, "goes_on", False)
+        if self.has_saved_priorities:
+            self._errors = checkpoint.state.get("errors", {})
         log.info("resuming run %s at optimization step %d", self.run_id, self.agent.opt_steps)
         meta = checkpoint.meta
         self._init = meta.get("init", {})
@@ -270,6 +277,7 @@ class Learner:
             offline=self.config.actors.count == 0,
             idle=idle,
             mark=partial(mark_work, self._device),
+            errors=self._errors,
             errors_delay=DEVICE_ERRORS_DELAY if is_asynchronous else 1,
             make_room=self._make_room,
             tick_s=tick_s,
@@ -343,7 +351,7 @@ class Learner:
     def publish(self, agent: Agent) -> None:
         self._peers.publish_model(agent.model_info())
 
-    def save(self, agent: Agent, learning: TrainerStatus) -> None:
+    def save(self, agent: Agent, learning: TrainerStatus, errors: State) -> None:
         gateway, evaluator = self._peers.read_status(fresh=True)
         if learning.phase == "done":
             self._curves.record(math.inf, self._over_all_starts(learning), gateway, evaluator)
@@ -353,6 +361,7 @@ class Learner:
         state = {
             "agent": pending(),
             "replay": self.replay.get_state(),
+            "errors": errors,
             "torch": process_state(self._device),
         }
         meta: dict[str, Any] = {

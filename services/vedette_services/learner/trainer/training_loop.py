@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -18,8 +19,8 @@ import torch
 from numpy.typing import NDArray
 
 from vedette_rl.core import Agent, OptResult, ReplayBuffer
-from vedette_rl.core.learning import look_at
-from vedette_rl.device.host_copy import Event, HostCopy, Reached, read_later
+from vedette_rl.core.learning import State, look_at
+from vedette_rl.device.host_copy import Event, HostCopy, Pending, Reached, read_later
 from vedette_rl.device.loader import DeviceBatch, DeviceLoader
 from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.mixed import MixedReplay
@@ -57,8 +58,14 @@ class LoopCallbacks(Protocol):
         """Send the model to actors and to the evaluator."""
         ...
 
-    def save(self, agent: Agent, learning: TrainerStatus) -> None:
-        """Write a checkpoint without delaying the loop."""
+    def save(self, agent: Agent, learning: TrainerStatus, errors: State) -> None:
+        """Write a checkpoint without delaying the loop.
+
+        Args:
+            agent: its state is saved.
+            learning: the status.
+            errors: TD errors that are not set yet, for the loop that goes on from here.
+        """
         ...
 
     def record(self, record: dict[str, float], opt_steps: int) -> None:
@@ -117,6 +124,7 @@ class TrainingLoop:
         offline: no actors are waited for where the replay has other sources.
         idle: called again and again while the loop waits for samples.
         mark: returns the event of the end of all work that the device was given until now.
+        errors: TD errors that the loop before had not set yet.
         errors_delay: optimization steps from one to that before whose draw its TD errors are set,
             whenever they arrive: `DEVICE_ERRORS_DELAY` on a device.
         make_room: returns the loader to go on with where the device has no memory for a step;
@@ -138,6 +146,7 @@ class TrainingLoop:
         offline: bool = False,
         idle: Callable[[], None] = sleep_briefly,
         mark: Callable[[], Event] = Reached,
+        errors: Mapping[str, Any] = MappingProxyType({}),
         errors_delay: int = 1,
         make_room: Callable[[str], DeviceLoader] | None = None,
         tick_s: float = TICK_S,
@@ -169,7 +178,10 @@ class TrainingLoop:
         self._lag = (0.0, 0.0, 0.0)  # mean, p95, max: of the rows drawn for the last record
         self._record: dict[str, float] = dict(learning.record)
         self._given: deque[Event] = deque()  # the ends of the newest steps
-        self._unset: deque[_UnreadErrors] = deque()
+        self._unset = deque(
+            _UnreadErrors(int(step), part["indices"], read_later(torch.from_numpy(part["errors"])))
+            for step, part in errors.items()
+        )
         self._unread: deque[_UnreadRecord] = deque()
         self._flushes: deque[int] = deque()  # those that wait for results of their steps
 
@@ -280,6 +292,16 @@ class TrainingLoop:
             unset = self._unset.popleft()
             self._replay.update_priority(unset.indices, unset.td_errors.array())
 
+    def _unset_errors(self) -> State:
+        """The TD errors that are not set yet, by step; waits for none of them."""
+        return {
+            f"{unset.opt_steps:016}": {  # in their order also where names are sorted
+                "indices": unset.indices,
+                "errors": Pending(unset.td_errors.array),
+            }
+            for unset in self._unset
+        }
+
     def _read_records(self, keep: int = 0) -> None:
         """Take over the scalars that have arrived, and wait for all but those of the newest `keep`
         steps."""
@@ -299,7 +321,7 @@ class TrainingLoop:
         if _due(config.flush_record_interval, opt_steps):
             self._flush(opt_steps)
         if _is_saved(config.save_interval, opt_steps):
-            self._callbacks.save(self._agent, self._now())
+            self._callbacks.save(self._agent, self._now(), self._unset_errors())
         if _due(config.sync_interval, opt_steps) or _due(config.eval_interval, opt_steps):
             self._callbacks.publish(self._agent)
 
@@ -381,13 +403,14 @@ class TrainingLoop:
 
     def _finish(self, reason: str) -> TrainerStatus:
         """Publish, record and save for the last time."""
-        self._set_errors(self._agent.opt_steps)
+        if not isinstance(self._replay, (PrioritizedReplay, MixedReplay)):
+            self._set_errors(self._agent.opt_steps)  # whose rows the next start may not have
         self._read_records()
         self._callbacks.publish(self._agent)
         self._record_cost(self._agent.opt_steps)
         self._flush(self._agent.opt_steps)
         self._learning = self._now(phase="done", waits="", exit_reason=reason)
-        self._callbacks.save(self._agent, self._learning)
+        self._callbacks.save(self._agent, self._learning, self._unset_errors())
         return self._learning
 
 

@@ -95,7 +95,7 @@ class Around:
     def publish(self, agent: Agent) -> None:
         self.published.append(agent.opt_steps)
 
-    def save(self, agent: Agent, learning: TrainerStatus) -> None:
+    def save(self, agent: Agent, learning: TrainerStatus, errors: State) -> None:
         self.saved.append(agent.opt_steps)
 
     def record(self, record: dict[str, float], opt_steps: int) -> None:
