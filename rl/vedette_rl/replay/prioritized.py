@@ -236,13 +236,9 @@ class PrioritizedReplay(DrawnRows):
         self._head[_MAX_PRIORITY] = highest
 
     def _set_priorities(self, state: State) -> None:
-        branch = self.rows.original.branch
         masses = self.tree.leaves
-        self.goes_on = bool(
-            branch == state["branch"]
-            and state["seen"] <= self.live[1]
-            and len(state["masses"]) == self.rows.capacity
-        )
+        same = self.rows.original.has_rows_of(state["branch"], state["seen"])
+        self.goes_on = same and len(state["masses"]) == self.rows.capacity
         self._head[_SEEN] = 0
         masses.fill(0.0)
         if self.goes_on:

@@ -255,7 +255,10 @@ class RingReader(Rows):
         self.shared = mapped.shared
         self._cursor = ring_files.map_cursor(self.directory, self.manifest, writable=False)
         self.floor = ring_files.read_floor(self.directory)
-        self.branch = self.manifest.uid + ring_files.read_branch(self.directory).hex()
+        branch = ring_files.read_branch(self.directory)
+        self.branch = self.manifest.uid + branch.id.hex()
+        self._branch_before = self.manifest.uid + branch.before.hex()
+        self._branch_begin = branch.begin
         self._fence = MemoryFence()
 
     @property
@@ -265,6 +268,11 @@ class RingReader(Rows):
         inserted: int = self._cursor[0]
         self._fence()
         return inserted
+
+    def has_rows_of(self, branch: str, seen: int) -> bool:
+        if branch == self._branch_before and seen <= self._branch_begin:
+            return True
+        return super().has_rows_of(branch, seen)
 
 
 class MarkedRows:

@@ -144,8 +144,9 @@ def map_cursor(directory: Path, manifest: Manifest, *, writable: bool) -> memory
 
 
 _FLOOR_AT = 64  # in the page of identity: rows below this number are gone
-_BRANCH_AT = 72  # behind it: of the rows that are numbered from here on
-_BRANCH_BYTES = 8
+_BRANCH_AT = 72
+_BRANCH = struct.Struct("<8sQ8s")
+"""Behind it: the branch, the number at which it began, and the branch before it."""
 _NUMBER = struct.Struct("<Q")
 
 
@@ -165,11 +166,25 @@ def read_inserted(directory: Path) -> int:
         return inserted
 
 
-def read_branch(directory: Path) -> bytes:
-    """Bytes that differ from those before once row numbers may be used again for other rows."""
+class Branch(NamedTuple):
+    """What tells rows from others of the same number.
+
+    Args:
+        id: bytes that differ from those before once row numbers may be used again for other rows.
+        begin: rows below this number are of the branch before, too.
+        before: its bytes.
+    """
+
+    id: bytes
+    begin: int
+    before: bytes
+
+
+def read_branch(directory: Path) -> Branch:
+    """The branch of a ring's rows."""
     with (directory / CURSOR).open("rb") as file:
         file.seek(_BRANCH_AT)
-        return file.read(_BRANCH_BYTES)
+        return Branch(*_BRANCH.unpack(file.read(_BRANCH.size)))
 
 
 def write_cursor(directory: Path, inserted: int, floor: int, *, new_branch: bool) -> None:
@@ -184,7 +199,9 @@ def write_cursor(directory: Path, inserted: int, floor: int, *, new_branch: bool
     """
     with (directory / CURSOR).open("r+b") as file:
         if new_branch:
-            os.pwrite(file.fileno(), secrets.token_bytes(_BRANCH_BYTES), _BRANCH_AT)
+            before = read_branch(directory).id
+            branch = _BRANCH.pack(secrets.token_bytes(len(before)), inserted, before)
+            os.pwrite(file.fileno(), branch, _BRANCH_AT)
         os.pwrite(file.fileno(), _NUMBER.pack(floor), _FLOOR_AT)
         os.pwrite(file.fileno(), _NUMBER.pack(inserted), PAGE_BYTES)
         sync_file(file.fileno())

@@ -74,6 +74,10 @@ class Rows:
         """
         return self.inserted - self.capacity - self.keep
 
+    def has_rows_of(self, branch: str, seen: int) -> bool:
+        """True if the first `seen` rows of a branch are these; those that are there, at least."""
+        return branch == self.branch != "" and seen <= self.inserted
+
     @property
     def original(self) -> Rows:
         """The rows that these are a copy of; these, where they are none."""

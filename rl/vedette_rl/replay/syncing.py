@@ -523,7 +523,9 @@ def recover(
 def _recover_to(recovery: Recovery, directory: Path, merge_stamps: MergeStamps | None) -> None:
     inserted = recovery.commit.inserted
     if recovery.holds:
-        ring_files.write_cursor(directory, inserted, recovery.floor, new_branch=False)
+        # Readers may have seen rows of a later commit, which is gone.
+        new_branch = recovery.why != _OVERWRITTEN
+        ring_files.write_cursor(directory, inserted, recovery.floor, new_branch=new_branch)
         if recovery.synced:  # now of this start of the machine
             record = SyncedFile(directory)
             record.write(*recovery.synced[:3])

@@ -359,15 +359,33 @@ def test_priorities_begin_anew_with_the_rows_that_are_left(
     np.testing.assert_array_equal(replay.sample(64).weights, 1.0)
 
 
-def test_a_recovery_that_loses_no_row_leaves_the_branch(tmp_path: Path, machine: Machine) -> None:
+def test_after_the_machine_stopped_priorities_of_rows_that_are_left_go_on(
+    tmp_path: Path, machine: Machine
+) -> None:
+    """Those of a checkpoint that had seen no other; rows that readers saw later may be gone."""
     kind = KINDS["rows"]
+    config = ReplayConfig(prioritized=True)
     ring = open_ring(tmp_path, kind)
-    insert(ring, kind, 90)
+    states = []
+    for _ in range(2):
+        insert(ring, kind, 90)
+        replay = PrioritizedReplay(RingReader(tmp_path), np.random.default_rng(0), config)
+        replay.sample(32)
+        states.append(replay.get_state())
     ring._syncer.sync()
-    branch = RingReader(tmp_path).branch
     kill(ring)
-    open_ring(tmp_path, kind).close()
-    assert RingReader(tmp_path).branch == branch
+    machine.starts += 1
+    ring = open_ring(tmp_path, kind)
+    reader = RingReader(tmp_path)
+    assert reader.branch != states[0]["branch"]
+    insert(ring, kind, 90)
+    for state, seen in zip(states, (90, 180), strict=True):
+        replay = PrioritizedReplay(reader, np.random.default_rng(0), config)
+        replay.set_state(state)
+        assert replay.goes_on, seen
+    later = {**states[1], "seen": 181}  # of a row whose number was used again since
+    replay.set_state(later)
+    assert not replay.goes_on
 
 
 def test_a_disk_that_fails_ends_the_writer_by_name(

@@ -275,7 +275,8 @@ def test_of_a_checkpoint_of_other_rows_all_count_as_new(tmp_path: Path) -> None:
     state = replay.get_state()
     fewer = RingReader(tmp_path / "fewer")
     fewer.branch = state["branch"]  # as no recovery leaves it
-    ring_files.write_cursor(tmp_path / "one", 150, 0, new_branch=True)
+    ring_files.write_cursor(tmp_path / "one", 140, 0, new_branch=True)
+    ring_files.write_cursor(tmp_path / "one", 150, 0, new_branch=False)  # ten others have come
     for rows in (RingReader(tmp_path / "one"), RingReader(tmp_path / "other"), fewer):
         again = PrioritizedReplay(rows, np.random.default_rng(0), CONFIG)
         again.set_state(state)
