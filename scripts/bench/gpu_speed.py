@@ -30,7 +30,7 @@ from bench.gpu_ingest import Case
 from bench.gpu_loops import handwritten_step
 from bench.measuring import ratio_of_rounds, summarize_rounds
 from vedette_rl.agents.registry import agent_kind
-from vedette_rl.core import Agent
+from vedette_rl.core import Agent, State
 from vedette_rl.device.host_copy import mark_work
 from vedette_rl.device.loader import make_loader
 from vedette_rl.replay.frame_ring import open_reader
@@ -70,7 +70,7 @@ class TimedCallbacks:
     def publish(self, agent: Agent) -> None:
         agent.model_info()
 
-    def save(self, agent: Agent, learning: TrainerStatus) -> None: ...
+    def save(self, agent: Agent, learning: TrainerStatus, errors: State) -> None: ...
 
     def record(self, record: dict[str, float], opt_steps: int) -> None: ...
 

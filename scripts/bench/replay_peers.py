@@ -77,7 +77,7 @@ def ours(place: Path) -> Works:
         return insert
 
     insert = inserting("uniform", lambda: None)
-    insert_prioritized = inserting("prioritized", lambda: prioritized.add_new_rows())
+    insert_prioritized = inserting("prioritized", lambda: _see_new_rows(prioritized))
     uniform_ring, ring = RingReader(place / "uniform"), RingReader(place / "prioritized")
     uniform = UniformReplay(uniform_ring, np.random.default_rng(0))
     prioritized = PrioritizedReplay(
@@ -94,6 +94,12 @@ def ours(place: Path) -> Works:
             prioritized.sample(ROWS_OUT).indices, ERRORS
         ),
     }
+
+
+def _see_new_rows(replay: PrioritizedReplay) -> None:
+    """Give new rows their priorities now, and not at the next draw."""
+    replay.look()
+    replay.add_new_rows()
 
 
 def cpprb() -> Works:

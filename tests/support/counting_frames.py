@@ -2,11 +2,12 @@
 
 Row ``i`` saw the frames ``i .. i + 3``, then ``i + 1 .. i + 4``. Frame ``f`` is full of
 ``f % 251``.
-``python counting_frames.py DIRECTORY`` inserts at full speed until it is killed.
+``python counting_frames.py DIRECTORY [GUARD]`` inserts at full speed until it is killed.
 """
 
 import random
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,16 +62,22 @@ def stamp(inserted: int) -> bytes:
     return f"{inserted} rows".encode() * (1 + inserted % 30)
 
 
-def open_ring(directory: str | Path) -> FrameRingWriter:
+def open_ring(directory: str | Path, guard: int = GUARD) -> FrameRingWriter:
     """The replay, or an empty one."""
     return FrameRingWriter.open(
-        directory, STORED, CAPACITY, run_id="counting", guard=GUARD, shared=SHARED
+        directory,
+        STORED,
+        CAPACITY,
+        run_id="counting",
+        guard=guard,
+        batch_rows=BATCH,
+        shared=replace(SHARED, guard=guard),
     )
 
 
-def insert_for_ever(directory: str) -> None:
+def insert_for_ever(directory: str, guard: int) -> None:
     """Append batches of random sizes, several to a commit."""
-    ring = open_ring(directory)
+    ring = open_ring(directory, guard)
     assert ring.stamp == (stamp(ring.inserted) if ring.inserted else b"")
     print(ring.inserted, flush=True)
     chance = random.Random(ring.inserted)
@@ -83,4 +90,4 @@ def insert_for_ever(directory: str) -> None:
 
 
 if __name__ == "__main__":
-    insert_for_ever(sys.argv[1])
+    insert_for_ever(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else GUARD)

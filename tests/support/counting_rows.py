@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from vedette_rl.replay.ring import RingWriter
     from vedette_rl.replay.rows import MemoryRing
 
+BATCH = 90
+"""The most rows of a batch that the program inserts."""
+
 StartInserting = Callable[..., "subprocess.Popen[str]"]
 """``(directory, capacity, guard)``: starts a child that inserts."""
 
@@ -78,13 +81,15 @@ def insert_for_ever(directory: str, capacity: int, guard: int) -> None:
     """Append batches of random sizes, several to a commit."""
     from vedette_rl.replay.ring import RingWriter
 
-    ring = RingWriter.open(directory, DTYPE, capacity, run_id="counting", guard=guard)
+    ring = RingWriter.open(
+        directory, DTYPE, capacity, run_id="counting", guard=guard, batch_rows=BATCH
+    )
     assert ring.stamp == (stamp(ring.inserted) if ring.inserted else b"")
     print(ring.inserted, flush=True)
     chance = random.Random(ring.inserted)
     while True:
         for _ in range(chance.randint(1, 4)):
-            count = min(chance.randint(1, 90), ring.room)
+            count = min(chance.randint(1, BATCH), ring.room)
             ring.append(rows(ring.inserted + ring.pending, count), count)
         ring.commit(stamp(ring.inserted + ring.pending))
 

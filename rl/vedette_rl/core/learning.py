@@ -197,6 +197,8 @@ class ReplayBuffer(Protocol):
     columns, which another process appends to (`vedette_rl.replay.rows.Rows`), `rng` draws, `config`
     is the replay's. `vedette_rl.replay.uniform.DrawnRows` is a base with all but `sample`. What
     ``stats() -> dict[str, float]`` returns, where there is one, is recorded as ``sampling/NAME``.
+    ``look() -> int``, where there is one, has the next sample see the rows that are there now, and
+    none that are inserted while it is drawn; it returns `inserted` as that sample sees it.
     """
 
     def __len__(self) -> int:
@@ -227,6 +229,15 @@ class ReplayBuffer(Protocol):
     def update_priority(self, indices: NDArray[Any], td_errors: NDArray[Any]) -> None:
         """Set the absolute TD errors of rows drawn before. A uniform buffer does nothing."""
         ...
+
+
+def look_at(replay: ReplayBuffer) -> int:
+    """Have the next sample see the rows that are there now; returns `inserted` as it sees it.
+
+    A replay that has no `look` sees the rows that are there when it asks.
+    """
+    look: Callable[[], int] | None = getattr(replay, "look", None)
+    return replay.inserted if look is None else look()
 
 
 # Results of custom parts, checked at the first call alone: the check takes itself away

@@ -171,7 +171,6 @@ class RingLoader:
             self._replay.use_rows(copy.original)
 
     def load(self) -> DeviceBatch:
-        self._ring.follow()
         sample = self._replay.sample(self._batch_size)
         batch = self._ring.gather_batch(sample.indices)
         weights = None
@@ -257,8 +256,6 @@ class RankLoader:
         return self._ring is not None
 
     def load(self) -> DeviceBatch:
-        if self._ring is not None:
-            self._ring.follow()
         sample = self._replay.sample(len(self._order) - 1)
         head = self._order[:1]
         rows = self._order[1:]

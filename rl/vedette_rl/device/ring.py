@@ -9,7 +9,7 @@ survives, and a new trainer begins with a new copy.
     ring = DeviceRing(reader, device)
     replay.use_rows(ring)                   # draws rows that have arrived
     while training:
-        ring.follow()                       # copies what was committed since
+        replay.look()                       # copies what was committed since
         sample = replay.sample(batch_size)  # numbers alone: nothing is gathered in the host
         batch = ring.gather_batch(sample.indices)
 
@@ -105,11 +105,13 @@ class DeviceRing(Rows):
         self._clock = clock
         self.columns = rows.columns
         self.capacity = rows.capacity
+        self.floor = rows.floor
         self._frames = rows.frames if isinstance(rows, FrameRows) else {}
         self._room = room or _Room.of([rows], device)
         self._first_frame = first_frame
         self._live = (0, 0)
         self._followed = self._frames_followed = 0
+        self._torn = 0  # rows below were not copied in time, if ever
         self._next_follow = -np.inf
         self._gathered: _Gathered | None = None
 
@@ -118,6 +120,10 @@ class DeviceRing(Rows):
         """The ring that this is a copy of."""
         return self._rows
 
+    def doubtful_below(self, seen: int) -> int:
+        """None: the copy is this process's own."""
+        return 0
+
     @property
     def inserted(self) -> int:
         """Rows inserted since the run began, whether the device has them or not."""
@@ -125,6 +131,11 @@ class DeviceRing(Rows):
 
     def live(self) -> tuple[int, int]:
         """The rows that may be drawn: those that were live when the device was given the last."""
+        return self._live
+
+    def look(self) -> tuple[int, int]:
+        """`live`, once the device was given what was inserted since, unless that was just now."""
+        self.follow()
         return self._live
 
     @property
@@ -165,12 +176,18 @@ class DeviceRing(Rows):
                 _copy_span(self.columns[name], copy, first, inserted, moved)
             for name, copy in self._room.frames.items():
                 _copy_span(self._frames[name], copy, self._frames_followed, frames_end)
-            # Rows that the writer may have begun to overwrite meanwhile are no longer live.
-            oldest = self._rows.live()[0]
-            if oldest < inserted:
+            # Only of what was copied just now may the writer have begun to overwrite something.
+            # What is live follows from `inserted` alone, so it is followed until all of that is
+            # whole.
+            overwritten = self._rows.doubtful_below(inserted)
+            if overwritten >= inserted:  # all of it, the number of frames, too
+                continue
+            self._followed = inserted
+            self._frames_followed = frames_end
+            if first < overwritten:
+                self._torn = overwritten
+            if oldest >= self._torn:
                 self._live = oldest, inserted
-                self._followed = inserted
-                self._frames_followed = frames_end
                 return
         raise ReplayOverrunError(self.capacity, _FOLLOWS_MAX)
 

@@ -217,12 +217,14 @@ class VectorAdam:
     def pending_state(self) -> State:
         """`get_state`, of copies that are begun."""
         exp_avg, exp_avg_sq = self._tensors.moments
-        typical = read_later(self._typical)
+        norms = read_later(torch.stack([self._typical, self._lowest, self._highest]))
         return {
             "step": self._steps,
             "exp_avg": self._vector.pending(exp_avg),
             "exp_avg_sq": self._vector.pending(exp_avg_sq),
-            "typical_norm": Pending(lambda: float(typical.array())),
+            "typical_norm": Pending(lambda: float(norms.array()[0])),
+            "lowest_norm": Pending(lambda: min(float(norms.array()[1]), _NORM_MAX)),  # never inf
+            "highest_norm": Pending(lambda: float(norms.array()[2])),
         }
 
     def set_state(self, state: State, opt_steps: int | None = None) -> None:
@@ -234,6 +236,9 @@ class VectorAdam:
         """
         self._steps = state["step"]
         self._typical.fill_(float(state.get("typical_norm", 0.0)))  # none before version 0.3
+        lowest = float(state.get("lowest_norm", _NORM_MAX))
+        self._lowest.fill_(lowest if lowest < _NORM_MAX else math.inf)
+        self._highest.fill_(float(state.get("highest_norm", 0.0)))
         self._set_limit()
         done = self._steps * self._interval if opt_steps is None else opt_steps
         self._opt_steps.fill_(done - done % self._interval)

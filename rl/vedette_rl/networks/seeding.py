@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from vedette_rl.core.learning import State
+
 N = TypeVar("N", bound=nn.Module)
 
 
@@ -20,9 +22,25 @@ def seed_process(seed: int, epoch: int) -> None:
 
     Args:
         seed: the run's.
-        epoch: makes every start of the run draw otherwise.
+        epoch: makes every start draw otherwise that no checkpoint tells how to go on.
     """
     torch.manual_seed(int(np.random.SeedSequence([seed, epoch]).generate_state(1)[0]))
+
+
+def process_state(device: torch.device) -> State:
+    """The states of the process's own generators: of the CPU, and of the GPU that it trains on."""
+    state = {"cpu": torch.get_rng_state()}
+    if device.type == "cuda":
+        state["cuda"] = torch.cuda.get_rng_state(device)
+    return state
+
+
+def restore_process(state: State, device: torch.device) -> None:
+    """Draw on from a state of `process_state`; what it does not have stays as it is."""
+    if "cpu" in state:
+        torch.set_rng_state(state["cpu"])
+    if "cuda" in state and device.type == "cuda":
+        torch.cuda.set_rng_state(state["cuda"], device)
 
 
 def restore_generator(generator: torch.Generator, state: torch.Tensor) -> None:

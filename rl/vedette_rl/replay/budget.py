@@ -32,7 +32,7 @@ class ReplaySpace:
 
     Args:
         rows_bytes: the columns, the guard's rows too, and what they share.
-        priorities_bytes: the priorities' file and tree; 0 where replay is uniform.
+        priorities_bytes: the priorities and their tree; 0 where replay is uniform.
         capacity: rows that can be drawn.
     """
 

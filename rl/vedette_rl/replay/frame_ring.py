@@ -21,6 +21,7 @@ import math
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,8 @@ from numpy.typing import NDArray
 
 from vedette_rl.core.columns import Columns, empty_columns
 from vedette_rl.errors import ReplayFormatError
+from vedette_rl.replay.checksums import RingChecksums
+from vedette_rl.replay.commits import CommitWriter
 from vedette_rl.replay.frame_stacks import (
     FRAME_SPANS,
     FRAMES,
@@ -37,7 +40,7 @@ from vedette_rl.replay.frame_stacks import (
 )
 from vedette_rl.replay.manifest import Manifest, SharedSpec
 from vedette_rl.replay.ring import RingReader, RingWriter
-from vedette_rl.replay.rows import MemoryRing, RowAppender, Rows
+from vedette_rl.replay.rows import MemoryRing, RowAppender, Rows, kept_of_guard
 
 
 class FrameRows(Rows):
@@ -48,17 +51,34 @@ class FrameRows(Rows):
             ``i % physical_frames``.
         physical_frames: how many places there are.
         frames_capacity: frames that are kept.
+        frames_keep: frames before those that the writer leaves alone, too.
     """
 
     frames: Columns
     physical_frames: int
     frames_capacity: int
+    frames_keep: int
 
-    def use_frames(self, frames: Columns, shared: SharedSpec) -> None:
-        """Read from these frames."""
+    def use_frames(
+        self, frames: Columns, shared: SharedSpec, batch_rows: int | None = None
+    ) -> None:
+        """Read from these frames.
+
+        Args:
+            frames: them.
+            shared: their ring.
+            batch_rows: the most rows that are appended at once; None: not known.
+        """
         self.frames = frames
         self.frames_capacity = shared.capacity
         self.physical_frames = shared.all_entries
+        largest = None if batch_rows is None else batch_rows * self.places_per_row
+        self.frames_keep = kept_of_guard(shared.guard, largest)
+
+    @property
+    def places_per_row(self) -> int:
+        """Places of frames that a row has: no batch has more frames than all of its rows have."""
+        return sum(math.prod(self.columns[name].shape[1:]) for name in STACKS)
 
     @property
     def drawn_dtype(self) -> np.dtype[Any]:
@@ -78,15 +98,27 @@ class FrameRows(Rows):
         """The rows that may be drawn: [oldest, inserted). Fewer than the capacity where their
         batches had more frames than are kept for them."""
         oldest, inserted = super().live()
+        return self._with_frames(oldest, inserted, self.frames_capacity), inserted
+
+    def doubtful_below(self, seen: int) -> int:
+        """Rows below this number may have been overwritten by now, or their frames."""
+        inserted = self.inserted
+        if self.keep and inserted - seen > self.keep:
+            return inserted  # what the look found of frames was read from rows that are in doubt
+        oldest = max(0, inserted - self.capacity - self.keep)
+        return self._with_frames(oldest, inserted, self.frames_capacity + self.frames_keep)
+
+    def _with_frames(self, first: int, inserted: int, frames: int) -> int:
+        """The first row from `first` on whose frames are among the last `frames`."""
         if not inserted:
-            return oldest, inserted
+            return first
         spans = self.columns[FRAME_SPANS]
         rows = len(spans)
-        first_kept = int(spans[(inserted - 1) % rows, 1]) - self.frames_capacity
-        if first_kept > spans[oldest % rows, 0]:
-            numbers = range(oldest, inserted)
-            oldest += bisect.bisect_left(numbers, first_kept, key=lambda i: spans[i % rows, 0])
-        return oldest, inserted
+        first_kept = int(spans[(inserted - 1) % rows, 1]) - frames
+        if first_kept > spans[first % rows, 0]:
+            numbers = range(first, inserted)
+            first += bisect.bisect_left(numbers, first_kept, key=lambda i: spans[i % rows, 0])
+        return first
 
     def gather(self, places: NDArray[np.int64], out: Columns) -> None:
         """Copy the rows at `places` into `out`, every column that is in `out`."""
@@ -108,12 +140,12 @@ class FrameAppender(FrameRows, RowAppender):
 
     frames_inserted: int
     _frames_appended: int
-    _frames_guard: int
+    _frames_at_once: int
 
-    def _use(self, frames: Columns, shared: SharedSpec) -> None:
+    def _use(self, frames: Columns, shared: SharedSpec, batch_rows: int | None) -> None:
         """Begin behind the last committed row's frames."""
-        self.use_frames(frames, shared)
-        self._frames_guard = shared.guard
+        self.use_frames(frames, shared, batch_rows)
+        self._frames_at_once = shared.guard - self.frames_keep
         last = self.columns[FRAME_SPANS][(self.inserted - 1) % self._physical_rows, 1]
         self.frames_inserted = self._frames_appended = int(last) if self.inserted else 0
 
@@ -121,12 +153,11 @@ class FrameAppender(FrameRows, RowAppender):
     def room(self) -> int:
         """Rows that may still be appended before a commit, if each brings as many frames as it has
         places."""
-        places = sum(math.prod(self.columns[name].shape[1:]) for name in STACKS)
-        return min(super().room, self._frames_room // places)
+        return min(super().room, self._frames_room // self.places_per_row)
 
     @property
     def _frames_room(self) -> int:
-        room = self._frames_guard - (self._frames_appended - self.frames_inserted)
+        room = self._frames_at_once - (self._frames_appended - self.frames_inserted)
         return min(room, self._frames_bound - self._frames_appended)
 
     @property
@@ -195,9 +226,16 @@ class FrameAppender(FrameRows, RowAppender):
 class FrameRingWriter(FrameAppender, RingWriter):
     """The writing end on disk. Made by `open`, with `shared`."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:  # those of `RingWriter`, from `open`
-        super().__init__(*args, **kwargs)
-        self._use(*_shared(self.shared, self.manifest))
+    def __init__(
+        self,
+        directory: Path,
+        manifest: Manifest,
+        commits: CommitWriter,
+        checksums: RingChecksums,
+        batch_rows: int | None = None,
+    ) -> None:
+        super().__init__(directory, manifest, commits, checksums, batch_rows)
+        self._use(*_shared(self.shared, self.manifest), batch_rows)
 
     @property
     def _frames_bound(self) -> int:
@@ -211,13 +249,16 @@ class FrameRingWriter(FrameAppender, RingWriter):
 class FrameRingReader(FrameRows, RingReader):
     """The reading end on disk.
 
+    Args:
+        directory, batch_rows: as `RingReader` takes them.
+
     Raises:
         ReplayFormatError: there is no replay, a torn one, or one without frames.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:  # those of `RingReader`
-        super().__init__(*args, **kwargs)
-        self.use_frames(*_shared(self.shared, self.manifest))
+    def __init__(self, directory: str | os.PathLike[str], *, batch_rows: int | None = None) -> None:
+        super().__init__(directory, batch_rows=batch_rows)
+        self.use_frames(*_shared(self.shared, self.manifest), batch_rows)
 
 
 class MemoryFrameRing(FrameAppender, MemoryRing):
@@ -228,6 +269,7 @@ class MemoryFrameRing(FrameAppender, MemoryRing):
         capacity: rows that can be drawn.
         shared: the frames.
         guard: rows that may be appended before a commit.
+        batch_rows: the most rows that are appended at once, for `kept_of_guard`.
     """
 
     def __init__(
@@ -237,12 +279,13 @@ class MemoryFrameRing(FrameAppender, MemoryRing):
         shared: SharedSpec,
         *,
         guard: int | None = None,
+        batch_rows: int | None = None,
     ) -> None:
-        super().__init__(row_dtype, capacity, guard=guard)
+        super().__init__(row_dtype, capacity, guard=guard, batch_rows=batch_rows)
         frames = empty_columns(shared.row_dtype, shared.all_entries)
         for column in frames.values():
             column.fill(0)  # as the columns: the pages are taken now
-        self._use(frames, shared)
+        self._use(frames, shared, batch_rows)
 
     @property
     def total_bytes(self) -> int:
@@ -257,6 +300,7 @@ def open_writer(
     *,
     run_id: str,
     guard: int | None = None,
+    batch_rows: int | None = None,
     shared: SharedSpec | None = None,
     sync_interval_s: float = 0.0,
     recovers: bool = True,
@@ -269,20 +313,26 @@ def open_writer(
         capacity,
         run_id=run_id,
         guard=guard,
+        batch_rows=batch_rows,
         shared=shared,
         sync_interval_s=sync_interval_s,
         recovers=recovers,
     )
 
 
-def open_reader(directory: str | os.PathLike[str]) -> RingReader:
+def open_reader(directory: str | os.PathLike[str], *, batch_rows: int | None = None) -> RingReader:
     """The reading end of a replay, whichever way it stores observations.
+
+    Args:
+        directory, batch_rows: as `RingReader` takes them.
 
     Raises:
         ReplayFormatError: there is no replay, or a torn one.
     """
-    reader = RingReader(directory)
-    return reader if reader.manifest.shared is None else FrameRingReader(directory)
+    reader = RingReader(directory, batch_rows=batch_rows)
+    if reader.manifest.shared is None:
+        return reader
+    return FrameRingReader(directory, batch_rows=batch_rows)
 
 
 def whole_stacks(batch: Mapping[str, Any]) -> Columns:

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from vedette_rl.core.columns import SOURCE, Columns, empty_columns
 from vedette_rl.core.learning import Sample, State
-from vedette_rl.errors import EmptyReplayError
+from vedette_rl.errors import EmptyReplayError, ReplayOverrunError
 from vedette_rl.replay.prioritized import (
     PrioritizedReplay,
     importance_weights,
@@ -40,7 +40,7 @@ from vedette_rl.replay.prioritized import (
 from vedette_rl.replay.ring import join_rings
 from vedette_rl.replay.rows import Rows, ring_places
 from vedette_rl.replay.sum_tree import JoinedTrees
-from vedette_rl.replay.uniform import UniformReplay
+from vedette_rl.replay.uniform import LOOKS_MAX, UniformReplay
 from vedette_rl.settings.stored import ScheduleConfig
 
 NUMBER_BITS = 48
@@ -99,8 +99,9 @@ class MixedReplay:
         ]
         self._sources = (Source("actors", actors, 1.0, grows=True), *named)
         self._scheduled = any(source.schedule is not None for source in others)
-        self._sources_only = self._ready = False
-        self._empty = {source.name for source in self._sources if not len(source.replay)}
+        self._growing_replays = [source.replay for source in self._sources if source.grows]
+        self._sources_only = False
+        self._has_looked = False
         self._draws = 0
         self._fixed = 0  # the size of batches that are all split alike; 0: the split changes
         self._counts: tuple[int, ...] = ()
@@ -125,6 +126,12 @@ class MixedReplay:
         return self.actors.inserted
 
     @property
+    def goes_on(self) -> bool:
+        """True once `set_state` was given the priorities of all these rows."""
+        replays = [source.replay for source in self._sources]
+        return all(isinstance(replay, PrioritizedReplay) and replay.goes_on for replay in replays)
+
+    @property
     def rows(self) -> list[Rows]:
         """The rows of each source."""
         return [source.replay.rows for source in self._sources]
@@ -140,10 +147,25 @@ class MixedReplay:
         self._counts = ()
         self._fixed = 0
 
+    def look(self) -> int:
+        """Have the next sample see the rows of all sources that are there now, and no newer ones.
+
+        Returns:
+            the rows inserted by actors that it sees.
+        """
+        self._look()
+        self._has_looked = True
+        return self.actors.live[1]
+
+    def _look(self) -> None:
+        for replay in self._growing_replays:
+            replay.live = replay.rows.look()
+
     @property
     def actors_are_ready(self) -> bool:
-        """True once there are as many rows of actors as are drawn from."""
-        return len(self.actors) >= self._warmup
+        """True once the look has as many rows of actors as are drawn from."""
+        # Not the size: where frames are stored once it may fall, and they would leave again.
+        return self.actors.live[1] - self.actors.rows.floor >= self._warmup
 
     @property
     def sources_only(self) -> bool:
@@ -167,30 +189,56 @@ class MixedReplay:
         return self.sources_only
 
     def sample(self, batch_size: int) -> Sample:
+        for _ in range(LOOKS_MAX):
+            if self._has_looked:
+                self._has_looked = False
+            else:
+                self._look()
+            sample = self._draw(batch_size)
+            if self._is_whole(sample.indices):
+                self._batches += 1
+                self._count_draws(self._draws + 1)
+                return sample
+            self._take_back(batch_size)
+        raise ReplayOverrunError(self.actors.rows.capacity, LOOKS_MAX)
+
+    def _is_whole(self, indices: NDArray[np.int64]) -> bool:
+        """False if a writer may have overwritten some of these rows while they were copied."""
+        for part in self._parts:
+            if part.grows and not part.replay.is_whole(indices[part.rows], part.code):
+                return False
+        return True
+
+    def _draw(self, batch_size: int) -> Sample:
+        """Draw from the last look of all sources."""
         if batch_size != self._fixed:
             counts = self._split(batch_size)
             if counts != self._counts:
                 self._make_buffers(batch_size, counts)
         if self._trees is not None:
-            sample = self._sample_by_priority(self._trees, batch_size)
-        elif self._joined is not None:
-            sample = Sample(self._columns, self._draw_joined(self._joined[0], batch_size))
-        else:
-            indices = np.empty(batch_size, np.int64)
-            for part in self._parts:
-                assert isinstance(part.replay, UniformReplay), "all sources draw in the same way"
-                numbers = part.replay.draw_into(part.columns, part.count)
-                np.add(numbers, part.code, out=indices[part.rows])
-            sample = Sample(self._columns, indices)
-        self._batches += 1
-        self._count_draws(self._draws + 1)
-        return sample
+            return self._sample_by_priority(self._trees, batch_size)
+        if self._joined is not None:
+            return Sample(self._columns, self._draw_joined(self._joined[0], batch_size))
+        indices = np.empty(batch_size, np.int64)
+        for part in self._parts:
+            assert isinstance(part.replay, UniformReplay), "all sources draw in the same way"
+            numbers = part.replay.draw_into(part.columns, part.count)
+            np.add(numbers, part.code, out=indices[part.rows])
+        return Sample(self._columns, indices)
+
+    def _take_back(self, batch_size: int) -> None:
+        """Have the generators give the last batch's random numbers again."""
+        if self._trees is not None or self._joined is not None:
+            self.actors.take_back(batch_size)
+            return
+        for part in self._parts:
+            part.replay.take_back(part.count)
 
     def _draw_joined(self, columns: Columns, batch_size: int) -> NDArray[np.int64]:
         """Draw uniformly from all sources with one call a column, as `UniformReplay` does."""
         for part in self._parts:
-            if part.grows and (live := part.replay.rows.live()) != part.live:
-                part.set_live(live)
+            if part.grows and part.replay.live != part.live:
+                part.set_live(part.replay.live)
         offsets = self.actors.rng.random(batch_size)
         offsets *= self._scale
         numbers = offsets.astype(np.int64)
@@ -202,11 +250,6 @@ class MixedReplay:
                 np.add(numbers[part.rows], part.begin, out=part.places)
         numbers += self._codes
         self._gather(columns)
-        for part in self._parts:  # the writer may have gone on meanwhile
-            if part.grows and part.replay.rows.live()[0] > part.live[0]:
-                mine = numbers[part.rows] - part.code
-                part.replay.redraw_stale(mine, part.columns)
-                np.add(mine, part.code, out=numbers[part.rows])
         return numbers
 
     def _sample_by_priority(self, trees: JoinedTrees, batch_size: int) -> Sample:
@@ -232,15 +275,6 @@ class MixedReplay:
         else:
             for replay, part in self._weighed:
                 replay.rows.gather(part.places, part.columns)
-        for (replay, part), inserted in zip(growing, seen, strict=True):
-            # the writer may have gone on meanwhile
-            if replay.rows.inserted > inserted and replay.rows.live()[0]:
-                mean = replay.tree.summed / replay.weighed_rows
-                numbers_of_source = numbers[part.rows]
-                if len(replay.redraw_stale(numbers_of_source, part.columns)):
-                    redrawn, weighed = replay.weigh_redrawn(numbers_of_source)
-                    np.add(redrawn, self._offsets[part.rows], out=places[part.rows])
-                    np.divide(weighed, mean, out=masses[part.rows])
         indices = numbers + self._codes
         self._last = _Drawn(indices, numbers, places, self._slices)
         return Sample(self._columns, indices, importance_weights(masses, self.actors.beta))
@@ -274,7 +308,7 @@ class MixedReplay:
             if not self._sources[number].grows:
                 continue
             replay.add_new_rows()
-            oldest, _ = replay.rows.live()
+            oldest, _ = replay.live
             if oldest > 0 and int((numbers := drawn.numbers[rows]).min()) < oldest:
                 dead.append(np.flatnonzero(numbers < oldest) + rows.start)
         if dead:  # overwritten since, by rows that have priorities of their own
@@ -347,14 +381,14 @@ class MixedReplay:
 
     def _shares(self) -> tuple[list[float], bool]:
         """The share of each source now, which need not add up to 1; True if they stay."""
-        self._empty = {s.name for s in self._sources if s.name in self._empty and not len(s.replay)}
-        self._ready = self._ready or self.actors_are_ready
+        ready = self.actors_are_ready
+        there = [float(source.replay.live[0] < source.replay.live[1]) for source in self._sources]
         shares = [source.share_at(self._draws + 1.0) for source in self._sources]
         shares[0] = max(0.0, 2.0 - sum(shares))  # what others leave: the sum has the actors' 1.0
-        settled = self._ready and not self._empty and not self._scheduled
-        there = [float(source.name not in self._empty) for source in self._sources]
+        # Once there are rows of a source, there are for as long as its ring is open.
+        settled = ready and all(there) and not self._scheduled
         shares = [share * has for share, has in zip(shares, there, strict=True)]
-        if self._sources_only or not self._ready:
+        if self._sources_only or not ready:
             named = any(there[1:])  # alike, where their schedules have not begun
             shares = [0.0, *(shares[1:] if any(shares[1:]) else there[1:])] if named else [there[0]]
             shares += [0.0] * (len(self._sources) - len(shares))
@@ -395,7 +429,7 @@ class MixedReplay:
             columns = {name: c[rows] for name, c in self._columns.items() if name != SOURCE}
             views = self._scale[rows], self._oldest[rows], self._places[rows]
             part = _Part(source, number << NUMBER_BITS, begins[number], rows, columns, *views)
-            part.set_live(source.replay.rows.live())
+            part.set_live(source.replay.live)
             self._parts.append(part)
         self._slices = tuple([(part.code >> NUMBER_BITS, part.rows) for part in self._parts])
         replays = [(part.replay, part) for part in self._parts]

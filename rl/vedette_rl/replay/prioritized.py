@@ -8,8 +8,10 @@ linearly. A row not drawn yet has the largest priority ever seen, so that it is 
 configuration says so, the one of the column `TD_ERROR` that its actor gave it (Ape-X, Horgan et al.
 2018, https://arxiv.org/abs/1803.00933, algorithm 1).
 
-The trainer that draws owns the priorities. They lie in a file beside the ring's columns, row ``i``
-at place ``i % capacity``, and so survive it.
+The trainer that draws owns the priorities, row ``i`` at place ``i % capacity``. A checkpoint has
+them, so that a run goes on with those of its checkpoint and not with those of steps that are lost.
+A loop of one's own has no checkpoint of ours: its priorities lie in a file beside the ring's
+columns (`open_priorities`).
 """
 
 from __future__ import annotations
@@ -23,14 +25,14 @@ from numpy.typing import NDArray
 
 from vedette_rl.core.columns import Columns
 from vedette_rl.core.learning import Sample, State
-from vedette_rl.errors import EmptyReplayError
+from vedette_rl.errors import EmptyReplayError, ReplayOverrunError
 from vedette_rl.replay import ring_files
 from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.replay.ring import RingReader
 from vedette_rl.replay.rows import Rows, live_places, ring_places
 from vedette_rl.replay.sum_tree import JoinedTrees, SumTree, padded
 from vedette_rl.replay.syncing import PRIORITIES
-from vedette_rl.replay.uniform import DrawnRows
+from vedette_rl.replay.uniform import LOOKS_MAX, DrawnRows
 
 TD_ERROR = "td_error"
 """The column of |TD errors| that actors compute, where initial priorities are theirs."""
@@ -49,7 +51,10 @@ class PrioritizedReplay(DrawnRows):
         rows: a `RingReader` or a `MemoryRing`.
         rng: draws.
         config: alpha, the schedule of beta, priority_epsilon.
-        memory: the memory of the priorities, from `open_priorities`; None: in memory only.
+        memory: the priorities, from `open_priorities` or `read_priorities`; None: new ones.
+
+    Attributes:
+        goes_on: `set_state` was given the priorities of these rows.
     """
 
     def __init__(
@@ -61,11 +66,12 @@ class PrioritizedReplay(DrawnRows):
         memory: NDArray[np.float64] | None = None,
     ) -> None:
         super().__init__(rows, rng, config)
-        self._in_file = memory is not None
+        self._in_file = memory is not None and not memory.flags.owndata
+        self.goes_on = False
         memory = np.zeros(_HEAD + padded(rows.capacity)) if memory is None else memory
         self._head = memory[:_HEAD]
         masses = memory[_HEAD:]
-        _adopt(self._head, masses, config.alpha, rows.inserted)
+        _adopt(self._head, masses, config.alpha, self.live[1])
         self.tree = SumTree(masses)
         """The masses of the rows, by place."""
         self._strata = np.empty(0)
@@ -73,6 +79,7 @@ class PrioritizedReplay(DrawnRows):
         self.draws = 0
         """Batches drawn, by which beta rises."""
         self._dropped = 0  # rows below have no mass, even where they lie
+        self._first_read = math.inf  # the oldest row whose priority this look read from the ring
 
     @property
     def beta(self) -> float:
@@ -83,7 +90,14 @@ class PrioritizedReplay(DrawnRows):
 
     def sample(self, batch_size: int) -> Sample:
         columns = self.buffers(batch_size)
-        numbers, masses = self.draw_into(columns, batch_size)
+        for _ in range(LOOKS_MAX):
+            self.begin_draw()
+            numbers, masses = self.draw_into(columns, batch_size)
+            if self.is_whole(numbers):
+                break
+            self.take_back(batch_size)
+        else:
+            raise ReplayOverrunError(self.rows.capacity, LOOKS_MAX)
         # N and the sum of masses cancel out of ``(N P)**-beta`` over its largest
         weights = importance_weights(masses, self.beta)
         self.draws += 1
@@ -92,7 +106,8 @@ class PrioritizedReplay(DrawnRows):
     def draw_into(
         self, columns: Columns, count: int
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Draw `count` rows into `columns`, which have as many; return their numbers and masses."""
+        """Draw `count` of the rows `live` into `columns`, which have as many; return their numbers
+        and masses. They are whole where `is_whole` says so afterwards."""
         seen = self.require_rows()
         if len(self._strata) != count:
             self._strata = np.arange(count) / count
@@ -102,12 +117,18 @@ class PrioritizedReplay(DrawnRows):
         places, masses = self.tree.find(fractions)
         self.renumber(numbers := places.copy(), seen)
         self.gather_into(numbers, columns)
-        if self.rows.inserted > seen and self.rows.live()[0]:  # the writer has gone on meanwhile
-            redrawn = self.redraw_stale(numbers, columns)
-            if len(redrawn):
-                places, masses = self.weigh_redrawn(numbers)
         self._last = numbers, places
         return numbers, masses
+
+    def is_whole(self, numbers: NDArray[np.int64], code: int = 0) -> bool:
+        """As of its base; first priorities, too, may be read from the ring."""
+        first = self._first_read
+        # What was read of a row in doubt is gone at the next look: the row is dead then, and its
+        # place a newer one's.
+        self._first_read = math.inf
+        if first < math.inf and self.rows.original.doubtful_below(self.live[1]) > first:
+            return False
+        return super().is_whole(numbers, code)
 
     def require_rows(self) -> int:
         """`add_new_rows`, where there must be rows to draw.
@@ -119,18 +140,6 @@ class PrioritizedReplay(DrawnRows):
         if seen == self._dropped:  # no row is live
             raise EmptyReplayError
         return seen
-
-    def weigh_redrawn(
-        self, numbers: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Places and masses of rows of which some were drawn again: uniformly, and so weighted as
-        the new rows that they mostly are."""
-        self.add_new_rows()
-        places = ring_places(numbers, self.rows.capacity)
-        masses = self.tree.leaves.take(places)
-        # A row may have died since: it is whole, and has no mass any more.
-        masses[masses == 0.0] = masses.max() or 1.0
-        return places, masses
 
     @property
     def weighed_rows(self) -> int:
@@ -151,7 +160,7 @@ class PrioritizedReplay(DrawnRows):
             return
         self.raise_max_priority(float(priorities.max()))
         self.add_new_rows()
-        oldest, _ = self.rows.live()
+        oldest, _ = self.live
         drawn, places = self._last
         if indices is not drawn:  # mostly it is the sample drawn last, whose places are known
             places = ring_places(np.asarray(indices), self.rows.capacity)
@@ -174,13 +183,13 @@ class PrioritizedReplay(DrawnRows):
         self._head[_MAX_PRIORITY] = priority
 
     def add_new_rows(self) -> int:
-        """Give rows inserted since the last call their first priority, and overwritten ones none;
-        return `inserted`.
+        """Give rows of this look that no earlier one had their first priority, and overwritten ones
+        none; return the rows inserted.
 
         `sample` and `update_priority` do so first: no other caller needs to.
         """
         seen = int(self._head[_SEEN])
-        (oldest, inserted) = self.rows.live()
+        (oldest, inserted) = self.live
         capacity = self.rows.capacity
         if inserted > seen:
             self._give_priorities(max(seen, inserted - capacity), inserted)
@@ -198,19 +207,48 @@ class PrioritizedReplay(DrawnRows):
         return {"beta": self.beta, "max_priority": float(self._head[_MAX_PRIORITY])}
 
     def get_state(self) -> State:
-        """The generator and the schedule; the priorities are in their own file."""
-        return {
+        """The generator, the schedule and, of rows that outlive the process, the priorities: a
+        copy."""
+        state = {
             "rng": self.rng.bit_generator.state,
             "draws": self.draws,
             "max_priority": float(self._head[_MAX_PRIORITY]),
         }
+        if branch := self.rows.original.branch:
+            self.tree.sum_anew()  # as the tree of who goes on from here
+            state["branch"] = branch
+            state["alpha"] = float(self._head[_ALPHA])
+            state["seen"] = int(self._head[_SEEN])
+            state["masses"] = self.tree.leaves[: self.rows.capacity].copy()
+        return state
 
     def set_state(self, state: State) -> None:
-        """Draw on from `state`; from a uniform replay's with the schedule's beginning."""
+        """Draw on from `state`; from a uniform replay's with the schedule's beginning.
+
+        Where its priorities are of other rows, all rows are new.
+        """
         self.rng.bit_generator.state = state["rng"]
         self.draws = int(state.get("draws", 0))
+        if "masses" in state:
+            self._set_priorities(state)
+            return
         highest = max(float(self._head[_MAX_PRIORITY]), float(state.get("max_priority", 0.0)))
         self._head[_MAX_PRIORITY] = highest
+
+    def _set_priorities(self, state: State) -> None:
+        masses = self.tree.leaves
+        same = self.rows.original.has_rows_of(state["branch"], state["seen"])
+        self.goes_on = same and len(state["masses"]) == self.rows.capacity
+        self._head[_SEEN] = 0
+        masses.fill(0.0)
+        if self.goes_on:
+            masses[: self.rows.capacity] = state["masses"]
+            self._head[_SEEN] = state["seen"]
+        self._head[_MAX_PRIORITY] = state["max_priority"]
+        self._head[_ALPHA] = state["alpha"]
+        self._dropped = 0
+        _change_alpha(self._head, masses, self.config.alpha)
+        self.tree.sum_anew()
 
     def _give_priorities(self, first: int, end: int) -> None:
         """Give the rows [first, end) their first priorities."""
@@ -218,6 +256,7 @@ class PrioritizedReplay(DrawnRows):
         alpha = self.config.alpha
         if self.config.initial_priorities == "actor":
             numbers = np.arange(first, end)
+            self._first_read = min(self._first_read, first)
             td_errors = self.rows.columns[TD_ERROR]
             priorities = np.abs(td_errors[numbers % len(td_errors)], dtype=np.float64)
             priorities += self.config.priority_epsilon
@@ -256,6 +295,20 @@ def open_priorities(ring: RingReader) -> NDArray[np.float64]:
     return array
 
 
+def read_priorities(ring: RingReader) -> NDArray[np.float64] | None:
+    """A copy of the priorities of a replay on disk, for who saves them elsewhere from now on; None
+    where it has none.
+
+    Raises:
+        ReplayFormatError: the file is torn, or another replay's.
+    """
+    uid, (_, path, dtype, shape) = _priorities_file(ring)
+    if not path.exists():
+        return None
+    array, _ = ring_files.map_array(path, uid, dtype, shape, writable=False)
+    return array.copy()
+
+
 def _priorities_file(ring: RingReader) -> tuple[str, ring_files.ArrayFile]:
     """The replay's uid, and the file of its priorities."""
     shape = (_HEAD + padded(ring.capacity),)
@@ -291,8 +344,14 @@ def _adopt(
     if not head[_SEEN]:
         head[_MAX_PRIORITY] = 1.0
         head[_ALPHA] = alpha
-    elif head[_ALPHA] != alpha:
-        # Masses are p**alpha; where the old alpha was 0 they say nothing about p.
+    else:
+        _change_alpha(head, masses, alpha)
+
+
+def _change_alpha(head: NDArray[np.float64], masses: NDArray[np.float64], alpha: float) -> None:
+    """Have masses, which are p**alpha, be of this alpha; where the old one was 0 they say nothing
+    about p."""
+    if head[_ALPHA] != alpha:
         seen = float(head[_SEEN])
         head[_SEEN] = 0  # a kill before the end: masses are of both alphas, all rows count as new
         taken = masses > 0

@@ -51,7 +51,7 @@ from vedette_rl.replay.manifest import (
     read_manifest,
     write_manifest,
 )
-from vedette_rl.replay.rows import RowAppender, Rows, default_guard
+from vedette_rl.replay.rows import RowAppender, Rows, default_guard, kept_of_guard
 from vedette_rl.replay.syncing import (
     CommitPoint,
     MergeStamps,
@@ -79,11 +79,12 @@ class RingWriter(RowAppender):
         manifest: Manifest,
         commits: CommitWriter,
         checksums: RingChecksums,
+        batch_rows: int | None = None,
     ) -> None:
         mapped = ring_files.map_columns(directory, manifest, writable=True)
         inserted = commits.last.inserted
         self.stamp = commits.last.stamp
-        super().__init__(mapped.columns, manifest.capacity, inserted)
+        super().__init__(mapped.columns, manifest.capacity, inserted, batch_rows)
         self.manifest = manifest
         self.shared = mapped.shared
         self._directory = directory
@@ -105,6 +106,7 @@ class RingWriter(RowAppender):
         *,
         run_id: str,
         guard: int | None = None,
+        batch_rows: int | None = None,
         shared: SharedSpec | None = None,
         sync_interval_s: float = 0.0,
         recovers: bool = True,
@@ -120,6 +122,8 @@ class RingWriter(RowAppender):
             run_id: whose rows these are.
             guard: rows that may be appended before a commit; None: the replay's own, or
                 `default_guard` for a new one.
+            batch_rows: the most rows that are appended at once, as the readers are told: what the
+                guard has room for beyond them is in part left alone (`kept_of_guard`).
             shared: the columns that its rows share (`vedette_rl.replay.frame_ring`). A replay keeps
                 as many entries as it was made with.
             sync_interval_s: seconds between two syncs; 0: only when it is closed.
@@ -149,7 +153,7 @@ class RingWriter(RowAppender):
             ring_files.check_files(directory, manifest)
             checksums = RingChecksums.open(directory, manifest)
             held.callback(checksums.close)
-            writer = cls(directory, manifest, commits, checksums)
+            writer = cls(directory, manifest, commits, checksums, batch_rows)
             writer._begin_to_sync(directory, sync_interval_s)
             held.callback(writer._syncer.close)
             writer._held = held.pop_all()
@@ -215,7 +219,7 @@ class RingWriter(RowAppender):
             self._syncer.start(interval_s)
 
     def _allow_rows(self) -> None:
-        self._allowed = min(self._guard, self._syncer.bound - self._inserted)
+        self._allowed = min(self._allowed_at_once, self._syncer.bound - self._inserted)
 
     def _commit(self, stamp: Buffer, *, synced: bool) -> None:
         inserted = self._inserted + self._pending
@@ -233,19 +237,28 @@ class RingWriter(RowAppender):
 class RingReader(Rows):
     """The reading end: `Rows` of a replay that another process writes.
 
+    Args:
+        directory: the ring's.
+        batch_rows: as the writer was given it; None, which is always safe: not known.
+
     Raises:
         ReplayFormatError: there is no replay, or a torn one.
     """
 
-    def __init__(self, directory: str | os.PathLike[str]) -> None:
+    def __init__(self, directory: str | os.PathLike[str], *, batch_rows: int | None = None) -> None:
         self.directory = Path(directory)
         self.manifest = read_manifest(self.directory)
         self.capacity = self.manifest.capacity
+        self.keep = kept_of_guard(self.manifest.guard, batch_rows)
         mapped = ring_files.map_columns(self.directory, self.manifest, writable=False)
         self.columns: Columns = mapped.columns
         self.shared = mapped.shared
         self._cursor = ring_files.map_cursor(self.directory, self.manifest, writable=False)
         self.floor = ring_files.read_floor(self.directory)
+        branch = ring_files.read_branch(self.directory)
+        self.branch = self.manifest.uid + branch.id.hex()
+        self._branch_before = self.manifest.uid + branch.before.hex()
+        self._branch_begin = branch.begin
         self._fence = MemoryFence()
 
     @property
@@ -255,6 +268,11 @@ class RingReader(Rows):
         inserted: int = self._cursor[0]
         self._fence()
         return inserted
+
+    def has_rows_of(self, branch: str, seen: int) -> bool:
+        if branch == self._branch_before and seen <= self._branch_begin:
+            return True
+        return super().has_rows_of(branch, seen)
 
 
 class MarkedRows:

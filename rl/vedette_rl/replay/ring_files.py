@@ -5,11 +5,11 @@
     DIR/ring.json           what the rows are; written last, so that it is there or nothing is
     DIR/000-obs.bin ...     a column each: a page of identity, then the rows
     DIR/004-frames.bin      what rows share, if they do, likewise
-    DIR/cursor.bin          rows inserted, and the first that is not gone, for readers
+    DIR/cursor.bin          rows inserted, the first that is not gone, and the branch, for readers
     DIR/commits             rows inserted and the stamp, as one latest value
     DIR/synced              the last commit that is on the disk: what a power failure leaves
     DIR/checksums.bin       of the rows: the evidence that those committed since are whole
-    DIR/priorities.bin      the trainer's, where replay is prioritized
+    DIR/priorities.bin      of a loop of one's own, where replay is prioritized
     DIR/lock                held by the writer
 """
 
@@ -21,6 +21,7 @@ import math
 import mmap
 import os
 import re
+import secrets
 import shutil
 import struct
 from collections.abc import Iterable, Iterator, Sequence
@@ -149,6 +150,9 @@ def map_cursor(directory: Path, manifest: Manifest, *, writable: bool) -> memory
 
 
 _FLOOR_AT = 64  # in the page of identity: rows below this number are gone
+_BRANCH_AT = 72
+_BRANCH = struct.Struct("<8sQ8s")
+"""Behind it: the branch, the number at which it began, and the branch before it."""
 _NUMBER = struct.Struct("<Q")
 
 
@@ -168,9 +172,42 @@ def read_inserted(directory: Path) -> int:
         return inserted
 
 
-def write_cursor(directory: Path, inserted: int, floor: int) -> None:
-    """Write both numbers of ``cursor.bin``, where no writer runs. The disk has them then."""
+class Branch(NamedTuple):
+    """What tells rows from others of the same number.
+
+    Args:
+        id: bytes that differ from those before once row numbers may be used again for other rows.
+        begin: rows below this number are of the branch before, too.
+        before: its bytes.
+    """
+
+    id: bytes
+    begin: int
+    before: bytes
+
+
+def read_branch(directory: Path) -> Branch:
+    """The branch of a ring's rows."""
+    with (directory / CURSOR).open("rb") as file:
+        file.seek(_BRANCH_AT)
+        return Branch(*_BRANCH.unpack(file.read(_BRANCH.size)))
+
+
+def write_cursor(directory: Path, inserted: int, floor: int, *, new_branch: bool) -> None:
+    """Write the numbers of ``cursor.bin``, where no writer runs. The disk has them then.
+
+    Args:
+        directory: the ring's.
+        inserted: rows inserted.
+        floor: the first that is not gone.
+        new_branch: row numbers will be used again. The branch is drawn and never counted: a disk
+            that is put back to an earlier state would count the same again.
+    """
     with (directory / CURSOR).open("r+b") as file:
+        if new_branch:
+            before = read_branch(directory).id
+            branch = _BRANCH.pack(secrets.token_bytes(len(before)), inserted, before)
+            os.pwrite(file.fileno(), branch, _BRANCH_AT)
         os.pwrite(file.fileno(), _NUMBER.pack(floor), _FLOOR_AT)
         os.pwrite(file.fileno(), _NUMBER.pack(inserted), PAGE_BYTES)
         sync_file(file.fileno())

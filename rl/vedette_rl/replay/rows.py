@@ -2,10 +2,11 @@
 
 Rows are numbered from the beginning of the run. Row ``i`` lies at place ``i % physical_rows``, and
 ``physical_rows = capacity + guard``. The live rows, those that may be drawn, are the last
-`capacity` of the rows inserted, but for those that a recovery found gone. At most `guard` rows are
-appended between two commits, so they overwrite none that is live. A reader that reads `inserted`
-again after it has copied rows knows which of them the writer may have begun to overwrite: those
-that are no longer live.
+`capacity` of the rows inserted, but for those that a recovery found gone. At most ``guard - keep``
+rows are appended between two commits, so they overwrite none that is live, and none of the `keep`
+rows before them. A reader that reads `inserted` again after it has copied rows knows which of them
+the writer may have begun to overwrite (`Rows.doubtful_below`): with some rows kept, none was live
+a short while before.
 """
 
 from __future__ import annotations
@@ -33,11 +34,16 @@ class Rows:
         columns: each ``(physical_rows, *shape)``: row ``i`` at place ``i % physical_rows``.
         capacity: rows that are live once that many have been inserted.
         floor: rows below are gone, of a replay that was recovered after a power failure.
+        keep: rows before the live ones that the writer leaves alone, too.
+        branch: differs from that of rows of which another has the same number; "" where that is not
+            known.
     """
 
     columns: Columns
     capacity: int
     floor = 0
+    keep = 0
+    branch = ""
 
     @property
     def inserted(self) -> int:
@@ -53,7 +59,29 @@ class Rows:
     def live(self) -> tuple[int, int]:
         """The rows that may be drawn: [oldest, inserted)."""
         inserted = self.inserted
-        return max(self.floor, inserted - self.capacity), inserted
+        oldest = inserted - self.capacity
+        return (oldest if oldest > self.floor else self.floor), inserted  # `max` takes longer
+
+    def look(self) -> tuple[int, int]:
+        """The rows that a draw is to see: `live`, once a copy has followed its ring."""
+        return self.live()
+
+    def doubtful_below(self, seen: int) -> int:
+        """Rows below this number may have been overwritten by now, of those that a look saw.
+
+        Args:
+            seen: the rows inserted that it saw.
+        """
+        return self.inserted - self.capacity - self.keep
+
+    def has_rows_of(self, branch: str, seen: int) -> bool:
+        """True if the first `seen` rows of a branch are these; those that are there, at least."""
+        return branch == self.branch != "" and seen <= self.inserted
+
+    @property
+    def original(self) -> Rows:
+        """The rows that these are a copy of; these, where they are none."""
+        return self
 
     @property
     def size(self) -> int:
@@ -74,6 +102,15 @@ def default_guard(capacity: int, row_bytes: int) -> int:
     return max(GUARD_ROWS_MIN, min(GUARD_ROWS_MAX, capacity // 8, GUARD_BYTES // max(1, row_bytes)))
 
 
+def kept_of_guard(guard: int, batch: int | None) -> int:
+    """Of the entries of a guard, those that the writer leaves alone while others are appended: a
+    quarter, as far as the largest batch fits before a commit; none where that is not known.
+
+    Writer and readers have to know the same batch.
+    """
+    return 0 if batch is None else max(0, min(guard // 4, guard - batch))
+
+
 class RowAppender(Rows):
     """Writes rows beyond those inserted, and counts them.
 
@@ -81,13 +118,18 @@ class RowAppender(Rows):
         columns: each ``(capacity + guard, *shape)``, written in place.
         capacity: rows that stay live.
         inserted: rows inserted so far.
+        batch_rows: the most rows that are appended at once, for `kept_of_guard`.
     """
 
-    def __init__(self, columns: Columns, capacity: int, inserted: int = 0) -> None:
+    def __init__(
+        self, columns: Columns, capacity: int, inserted: int = 0, batch_rows: int | None = None
+    ) -> None:
         self.columns = columns
         self.capacity = capacity
         self._physical_rows = len(next(iter(columns.values())))
-        self._guard = self._allowed = self._physical_rows - capacity
+        guard = self._physical_rows - capacity
+        self.keep = kept_of_guard(guard, batch_rows)
+        self._allowed = self._allowed_at_once = guard - self.keep
         self._shape(0)
         self._inserted = inserted
         self._pending = 0
@@ -239,10 +281,16 @@ class MemoryRing(RowAppender):
         row_dtype: the columns, as a structured dtype.
         capacity: rows that can be drawn.
         guard: rows that may be appended before a commit; None: `default_guard`.
+        batch_rows: the most rows that are appended at once, for `kept_of_guard`.
     """
 
     def __init__(
-        self, row_dtype: np.dtype[Any], capacity: int, *, guard: int | None = None
+        self,
+        row_dtype: np.dtype[Any],
+        capacity: int,
+        *,
+        guard: int | None = None,
+        batch_rows: int | None = None,
     ) -> None:
         if capacity < 1:
             raise ValueError(f"a capacity of {capacity} rows: at least 1")
@@ -250,7 +298,7 @@ class MemoryRing(RowAppender):
         columns = empty_columns(row_dtype, capacity + guard)
         for column in columns.values():
             column.fill(0)  # the pages are taken now, not at some insert in the middle of a run
-        super().__init__(columns, capacity)
+        super().__init__(columns, capacity, batch_rows=batch_rows)
         self.stamp = b""
 
     @property

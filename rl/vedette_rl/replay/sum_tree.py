@@ -77,6 +77,11 @@ class SumTree:
         """The sum of all masses."""
         return float(self.levels[-1].sum())
 
+    def sum_anew(self) -> None:
+        """Compute all sums from the masses, so that they follow from these alone: the last digit of
+        a sum depends on what computed it."""
+        self._sum_up()
+
     def set(self, places: NDArray[np.int64], masses: NDArray[np.float64]) -> None:
         """Give places ``(B,)`` their masses ``(B,)``; of a place named twice the last counts."""
         self.levels[0][places] = masses

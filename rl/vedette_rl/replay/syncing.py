@@ -521,8 +521,11 @@ def recover(
 
 
 def _recover_to(recovery: Recovery, directory: Path, merge_stamps: MergeStamps | None) -> None:
+    inserted = recovery.commit.inserted
     if recovery.holds:
-        ring_files.write_cursor(directory, recovery.commit.inserted, recovery.floor)
+        # Readers may have seen rows of a later commit, which is gone.
+        new_branch = recovery.why != _OVERWRITTEN
+        ring_files.write_cursor(directory, inserted, recovery.floor, new_branch=new_branch)
         if recovery.synced:  # now of this start of the machine
             record = SyncedFile(directory)
             record.write(*recovery.synced[:3])
@@ -536,7 +539,7 @@ def _recover_to(recovery: Recovery, directory: Path, merge_stamps: MergeStamps |
     ):
         stamp = merge_stamps(stamp, recovery.last_commit.stamp)
     # In this order: killed or cut off at any line, the next start does the same once more.
-    ring_files.write_cursor(directory, recovery.commit.inserted, recovery.floor)
+    ring_files.write_cursor(directory, inserted, recovery.floor, new_branch=True)
     (directory / PRIORITIES).unlink(missing_ok=True)  # of other rows: they start again
     (directory / COMMITS).unlink(missing_ok=True)
     CommitWriter.make(directory)

@@ -14,6 +14,9 @@ from vedette_rl.import_by_name import import_by_name
 from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.replay.rows import Rows, ring_places
 
+LOOKS_MAX = 64
+"""Of one draw: the writer may overwrite what is being copied, and then it is drawn anew."""
+
 REDRAWS_MAX = 64
 REDRAWS_UNIFORM = 4
 
@@ -37,6 +40,9 @@ class DrawnRows:
         self._places = np.empty(0, np.int64)
         self._columns: Columns = {}
         self._buffer_rows = -1
+        self.live = rows.live()
+        """The rows that draws see: [oldest, inserted) of the last look."""
+        self._has_looked = False
 
     def __len__(self) -> int:
         return self.rows.size
@@ -46,8 +52,27 @@ class DrawnRows:
         """Rows inserted since the run began, overwritten ones too."""
         return self.rows.inserted
 
+    def look(self) -> int:
+        """Have the next sample see the rows that are there now, and no newer ones.
+
+        Returns:
+            the rows inserted that it sees.
+        """
+        self.live = self.rows.look()
+        self._has_looked = True
+        return self.live[1]
+
+    def begin_draw(self) -> None:
+        """Look, unless that was done for this draw: what let it begin is what it sees."""
+        if self._has_looked:
+            self._has_looked = False
+        else:
+            self.live = self.rows.look()
+
     def sample(self, batch_size: int) -> Sample:
         """Draw `batch_size` rows with replacement. The next call overwrites the columns.
+
+        A subclass calls `begin_draw`, draws from the rows `live`, and then asks `is_whole`.
 
         Raises:
             EmptyReplayError: nothing has been inserted yet.
@@ -66,6 +91,8 @@ class DrawnRows:
         self.rows = rows
         self._columns = {}
         self._buffer_rows = -1
+        self.live = rows.live()
+        self._has_looked = False
 
     def buffers(self, batch_size: int) -> Columns:
         """The columns of a sample, which are made once for a batch size."""
@@ -86,11 +113,28 @@ class DrawnRows:
         ring_places(numbers, self.physical_rows, self._places)
         self.rows.gather(self._places, columns)
 
+    def is_whole(self, numbers: NDArray[np.int64], code: int = 0) -> bool:
+        """False if the writer may have overwritten some of these rows while they were copied.
+
+        It alone asks the cursor again.
+
+        Args:
+            numbers: the rows of this look that were copied, with `code` added.
+        """
+        oldest, seen = self.live
+        below = self.rows.doubtful_below(seen)
+        return below <= oldest or below <= int(numbers.min(initial=seen + code)) - code
+
+    def take_back(self, count: int) -> None:
+        """Have the generator give the last `count` random numbers again."""
+        generator: Any = self.rng.bit_generator  # numpy's default has it, and no base class
+        generator.advance(-count)
+
     def redraw_stale(self, numbers: NDArray[np.int64], columns: Columns) -> NDArray[np.int64]:
         """Draw again what the writer may have overwritten while it was copied.
 
-        That is every row that is no longer live now: after the copy, not before it. `numbers` and
-        `columns` are changed in place. New draws are uniform, unless that fails a few times.
+        For a replay of one's own, and for ranks: `numbers` and `columns` are changed in place. New
+        draws are uniform, unless that fails a few times.
 
         Returns:
             indices of the sample's rows that were drawn again: mostly none.
@@ -117,10 +161,10 @@ class DrawnRows:
 
     def _overwritten(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Indices of those of `numbers` that may have been overwritten by now."""
-        oldest, _ = self.rows.live()
-        if int(numbers.min(initial=oldest)) >= oldest:
+        below = self.rows.doubtful_below(self.rows.inserted)
+        if int(numbers.min(initial=below)) >= below:
             return np.empty(0, np.int64)
-        return np.flatnonzero(numbers < oldest)
+        return np.flatnonzero(numbers < below)
 
     def _replace(self, columns: Columns, at: NDArray[np.int64], numbers: NDArray[np.int64]) -> None:
         """Copy the rows of these numbers over the sample's rows `at`."""
@@ -135,17 +179,24 @@ class UniformReplay(DrawnRows):
 
     def sample(self, batch_size: int) -> Sample:
         columns = self.buffers(batch_size)
-        return Sample(columns, self.draw_into(columns, batch_size))
+        for _ in range(LOOKS_MAX):
+            self.begin_draw()
+            numbers = self.draw_into(columns, batch_size)
+            if self.is_whole(numbers):
+                return Sample(columns, numbers)
+            self.take_back(batch_size)
+        raise ReplayOverrunError(self.rows.capacity, LOOKS_MAX)
 
     def draw_into(self, columns: Columns, count: int) -> NDArray[np.int64]:
-        """Draw `count` rows into `columns`, which have as many; return their numbers."""
-        oldest, inserted = self.rows.live()
+        """Draw `count` of the rows `live` into `columns`, which have as many; return their numbers.
+
+        They are whole where `is_whole` says so afterwards.
+        """
+        oldest, inserted = self.live
         if oldest == inserted:
             raise EmptyReplayError
         numbers = draw(self.rng, oldest, inserted, count)
         self.gather_into(numbers, columns)
-        if self.rows.live()[0] > oldest:  # the writer has gone on meanwhile
-            self.redraw_stale(numbers, columns)
         return numbers
 
     def update_priority(self, indices: NDArray[Any], td_errors: NDArray[Any]) -> None:

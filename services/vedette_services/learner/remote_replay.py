@@ -27,6 +27,7 @@ from vedette_protocol.schema import Schema, spec_difference
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import ColumnPolicy, ModelInfo, Sample, State
 from vedette_rl.core.acting import act_of
+from vedette_rl.core.learning import look_at
 from vedette_rl.core.nested_arrays import flatten_arrays
 from vedette_rl.envs.layout import ActionConverter
 from vedette_rl.envs.spaces import observation_columns
@@ -216,9 +217,10 @@ class RemoteReplay:
         )
 
         self._wait_for_gateway()
-        self._buffer = open_replay(spec, epoch)
-        state = self._buffer.get_state()
-        # Schedules of beta and shares continue, too.
+        self._buffer = open_replay(spec, epoch, in_files=True)
+        # Schedules of beta and shares continue, too. The rest is as it was opened.
+        whole = self._buffer.get_state()
+        state = {name: part for name, part in whole.items() if name not in ("masses", "sources")}
         counts = {"draws", "mixed_draws"} & state.keys()
         self._buffer.set_state({**state, **dict.fromkeys(counts, before.opt_steps)})
         self._floor = read_floor(replay_directory(self.config, self.run))
@@ -316,13 +318,14 @@ class RemoteReplay:
         """Return why a batch may not be drawn yet; "" if it may. From sources alone it always may:
         `learner.pretrain_opts` batches, and all of them with `actors.count` 0."""
         rows = self._rows(batch_size)
+        inserted = look_at(self._buffer)
         if self._draws_of_sources_only():
             return ""
         if rows not in self._limiters:
             whole = make_run_limiter(self.config, self._floor, self._origin)
             self._limiters[rows] = replace(whole, batch_size=rows)
         limiter = self._limiters[rows]
-        reason = limiter.sample_wait_reason(self._buffer.inserted, self._learning.sampled)
+        reason = limiter.sample_wait_reason(inserted, self._learning.sampled)
         if not reason:
             return ""
         if not self._has_model:

@@ -67,6 +67,7 @@ class ReplayLayout:
         guard: rows that may be appended before a commit; None: the ring's default.
         shared: the ring's frames; None: observations are stored whole.
         batch_bytes: size of a usual full batch; the number of its frames depends on its episodes.
+        batch_rows: the rows of a full batch.
     """
 
     schema: Schema
@@ -74,6 +75,7 @@ class ReplayLayout:
     guard: int | None
     shared: SharedSpec | None
     batch_bytes: int
+    batch_rows: int
 
 
 def replay_layout(config: RunConfig, spaces: Spaces) -> ReplayLayout:
@@ -94,7 +96,7 @@ def replay_layout(config: RunConfig, spaces: Spaces) -> ReplayLayout:
     if frames is None:
         # A batch must fit between two commits.
         guard = rows if rows > default_guard(capacity, plain.itemsize) else None
-        return ReplayLayout(schema, plain, guard, None, schema.payload_bytes(rows))
+        return ReplayLayout(schema, plain, guard, None, schema.payload_bytes(rows), rows)
     stored = stored_row(plain, frames)
     extra_frames = extra_frames_per_batch(config, frames.stack)
     guard = max(rows, default_guard(capacity, stored.itemsize + frames.frame_bytes))
@@ -102,7 +104,7 @@ def replay_layout(config: RunConfig, spaces: Spaces) -> ReplayLayout:
         frames, capacity, guard=guard, extra_frames=extra_frames, rows_per_batch=rows
     )
     entries = min(rows + extra_frames, rows * frames.places_per_row)
-    return ReplayLayout(schema, stored, guard, shared, schema.payload_bytes(rows, entries))
+    return ReplayLayout(schema, stored, guard, shared, schema.payload_bytes(rows, entries), rows)
 
 
 def check_rows(

@@ -309,7 +309,10 @@ def open_sources(config: RunConfig, out: Path) -> dict[str, RingReader]:
     Raises:
         ReplayFormatError: one is not there, or torn.
     """
-    return {name: RingReader(source_directory(config, out, name)) for name in config.replay.sources}
+    return {
+        name: RingReader(source_directory(config, out, name), batch_rows=_MARKED_ROWS)
+        for name in config.replay.sources
+    }
 
 
 def describe_sources(config: RunConfig, out: Path) -> tuple[SourceStatus, ...]:
@@ -336,6 +339,10 @@ def with_shares(
 # Interventions
 
 
+_MARKED_ROWS = 1
+"""Rows that must fit before a commit: it takes as many as there is room for."""
+
+
 def open_interventions(
     config: RunConfig, out: Path, run_id: str, spaces: Spaces, rows: Rows
 ) -> MarkedRows | None:
@@ -357,6 +364,7 @@ def open_interventions(
         source.capacity,
         run_id=run_id,
         guard=guard_rows(row),
+        batch_rows=_MARKED_ROWS,
         sync_interval_s=config.replay.sync_interval_s,
     )
     return MarkedRows(rows, ring, INTERVENED)

@@ -149,17 +149,27 @@ def test_rows_that_are_overwritten_while_they_are_copied_are_not_drawn(
     fill(ring, kind, 2000)
     copy = at_once(ring)
     live = ring.live
+    doubtful_below = ring.doubtful_below
     left = [40]
     rng = np.random.default_rng(overtakes)
 
-    def overtaken() -> tuple[int, int]:
-        found: tuple[int, int] = live()
+    def insert() -> None:
         if left[0]:
             left[0] -= 1
             fill(ring, kind, int(rng.integers(1, overtakes + 1)))
+
+    def overtaken() -> tuple[int, int]:
+        found: tuple[int, int] = live()
+        insert()
         return found
 
+    def overtaken_again(seen: int) -> int:
+        below: int = doubtful_below(seen)
+        insert()
+        return below
+
     monkeypatch.setattr(ring, "live", overtaken)
+    monkeypatch.setattr(ring, "doubtful_below", overtaken_again)
     for _ in range(20):
         copy.follow()
         oldest, inserted = copy.live()
@@ -174,15 +184,16 @@ def test_rows_that_are_overwritten_while_they_are_copied_are_not_drawn(
 def test_a_writer_that_always_overtakes_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     kind = KINDS["rows"]
     ring = new_ring(kind)
+    fill(ring, kind, 10)
     copy = at_once(ring)
-    live = ring.live
+    doubtful_below = ring.doubtful_below
 
-    def overtaken() -> tuple[int, int]:
+    def overtaken(seen: int) -> int:
         fill(ring, kind, 2 * CAPACITY)
-        found: tuple[int, int] = live()
-        return found
+        below: int = doubtful_below(seen)
+        return below
 
-    monkeypatch.setattr(ring, "live", overtaken)
+    monkeypatch.setattr(ring, "doubtful_below", overtaken)
     with pytest.raises(ReplayOverrunError):
         copy.follow()
 

@@ -14,6 +14,7 @@ from vedette_rl.networks.layers import MlpSizes
 from vedette_rl.networks.parameter_vector import ParameterVector
 from vedette_rl.networks.torch_network import Mlp
 from vedette_rl.settings.stored import ScheduleConfig
+from vedette_rl.storage.checkpoints import find_not_finite
 
 
 @pytest.mark.parametrize("weight_decay", [0.0, 0.3])
@@ -272,6 +273,38 @@ def test_the_typical_norm_is_saved_and_a_state_without_it_is_read() -> None:
     del state["typical_norm"]
     other.set_state(state)
     assert other.get_state()["typical_norm"] == 0.0
+
+
+@pytest.mark.parametrize("saved_at", [0, 3, 7, 10, 13])
+def test_a_resume_among_the_first_steps_knows_their_norms(saved_at: int) -> None:
+    """The norm of step 5 is broken: what the tenth step does depends on it."""
+
+    def made() -> tuple[Mlp, VectorAdam]:
+        torch.manual_seed(0)
+        network = Mlp(MlpSizes((3, 2)))
+        return network, VectorAdam(ParameterVector(network, learns=True), learning_rate=0.1)
+
+    def train(network: Mlp, adam: VectorAdam, begin: int, end: int) -> None:
+        for step in range(begin, end):
+            scale = 1e9 if step == 5 else 0.1 * (1 + step % 3)
+            adam.zero_grad()
+            torch.autograd.backward(scale * network(torch.ones(1, 3)).sum())
+            adam.step()
+
+    whole, adam = made()
+    train(whole, adam, 0, saved_at)
+    resumed, resumed_adam = made()
+    resumed.load_state_dict(whole.state_dict())
+    state = adam.get_state()
+    assert find_not_finite(state) == ""
+    resumed_adam.set_state(state)
+    train(whole, adam, saved_at, 25)
+    train(resumed, resumed_adam, saved_at, 25)
+    for one, other in zip(whole.parameters(), resumed.parameters(), strict=True):
+        assert torch.equal(one, other)
+    after, resumed_after = adam.get_state(), resumed_adam.get_state()
+    for name in ("typical_norm", "lowest_norm", "highest_norm"):
+        assert after[name] == resumed_after[name]
 
 
 FUSED = torch._fused_adam_

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from at_rest import live_columns
 from counting_frames import (
+    BATCH,
     CAPACITY,
     ROW,
     SHARED,
@@ -323,12 +324,12 @@ def test_kills_at_any_moment_leave_rows_and_frames_whole(
 
 
 def test_a_writer_at_full_speed_never_tears_a_stack(
-    tmp_path: Path, start_counting: "Callable[[Path], subprocess.Popen[str]]"
+    tmp_path: Path, start_counting: "Callable[[Path, int], subprocess.Popen[str]]"
 ) -> None:
-    child = start_counting(tmp_path)
+    child = start_counting(tmp_path, 8192)
     assert child.stdout is not None
     assert child.stdout.readline() == "0\n"
-    ring = open_reader(tmp_path)
+    ring = open_reader(tmp_path, batch_rows=BATCH)
     uniform = UniformReplay(ring, np.random.default_rng(0))
     prioritized = PrioritizedReplay(
         ring, np.random.default_rng(1), ReplayConfig(), memory=open_priorities(ring)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from counting_rows import DTYPE, StartInserting, assert_rows, rows
+from counting_rows import BATCH, DTYPE, StartInserting, assert_rows, rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -292,6 +292,7 @@ def test_rows_overwritten_since_they_were_drawn_keep_the_priority_of_the_new_one
     sample = replay.sample(200)
     drawn_ = sample.indices[sample.columns["source"] == 0]
     filled(actors, 40, first=100)  # over the rows [0, 40)
+    replay.look()
     replay.update_priority(sample.indices, np.full(200, 5.0))
     assert isinstance(replay.actors, PrioritizedReplay)
     leaves = replay.actors.tree.leaves
@@ -329,6 +330,7 @@ def test_rows_whose_frames_were_overwritten_get_no_priority() -> None:
     sample = replay.sample(32)
     for first in (40, 60, 80):
         insert(first, 20)
+    replay.look()
     assert ring.live()[0] > 20
     replay.update_priority(sample.indices.copy(), np.full(32, 5.0, np.float32))
     for _ in range(20):
@@ -428,11 +430,11 @@ def test_priorities_of_all_sources_survive_their_process(tmp_path: Path, capacit
 def test_rows_are_whole_while_actors_insert(
     tmp_path: Path, start_inserting: StartInserting
 ) -> None:
-    child = start_inserting(tmp_path / "a", 500, 400)
+    child = start_inserting(tmp_path / "a", 500, 8192)
     assert child.stdout is not None
     child.stdout.readline()
     on_disk(tmp_path / "b", 100, first=7000).close()
-    replay = mixed(RingReader(tmp_path / "a"), RingReader(tmp_path / "b"))
+    replay = mixed(RingReader(tmp_path / "a", batch_rows=BATCH), RingReader(tmp_path / "b"))
     while replay.inserted < 500:
         pass
     for _ in range(3000):

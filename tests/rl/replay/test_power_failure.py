@@ -337,9 +337,11 @@ def test_priorities_begin_anew_with_the_rows_that_are_left(
         reader, np.random.default_rng(0), config, memory=open_priorities(reader)
     )
     replay.update_priority(replay.sample(32).indices, np.full(32, 9.0))
+    state = replay.get_state()
     kill(ring)
     lose_pages(tmp_path)
-    oldest, inserted = open_ring(tmp_path, kind).live()
+    ring = open_ring(tmp_path, kind)
+    oldest, inserted = ring.live()
     reader = RingReader(tmp_path)
     assert (inserted, reader.live()) == (1800, (oldest, inserted))
     assert 300 < oldest < 900
@@ -349,6 +351,41 @@ def test_priorities_begin_anew_with_the_rows_that_are_left(
     drawn = np.concatenate([replay.sample(64).indices for _ in range(200)])
     assert set(drawn) == set(range(oldest, inserted))
     np.testing.assert_array_equal(replay.sample(64).weights, 1.0)
+    insert(ring, kind, 90)  # as many rows as the lost ones, of the same numbers
+    insert(ring, kind, 90)
+    replay = PrioritizedReplay(RingReader(tmp_path), np.random.default_rng(0), config)
+    replay.set_state(state)
+    assert not replay.goes_on
+    np.testing.assert_array_equal(replay.sample(64).weights, 1.0)
+
+
+def test_after_the_machine_stopped_priorities_of_rows_that_are_left_go_on(
+    tmp_path: Path, machine: Machine
+) -> None:
+    """Those of a checkpoint that had seen no other; rows that readers saw later may be gone."""
+    kind = KINDS["rows"]
+    config = ReplayConfig(prioritized=True)
+    ring = open_ring(tmp_path, kind)
+    states = []
+    for _ in range(2):
+        insert(ring, kind, 90)
+        replay = PrioritizedReplay(RingReader(tmp_path), np.random.default_rng(0), config)
+        replay.sample(32)
+        states.append(replay.get_state())
+    ring._syncer.sync()
+    kill(ring)
+    machine.starts += 1
+    ring = open_ring(tmp_path, kind)
+    reader = RingReader(tmp_path)
+    assert reader.branch != states[0]["branch"]
+    insert(ring, kind, 90)
+    for state, seen in zip(states, (90, 180), strict=True):
+        replay = PrioritizedReplay(reader, np.random.default_rng(0), config)
+        replay.set_state(state)
+        assert replay.goes_on, seen
+    later = {**states[1], "seen": 181}  # of a row whose number was used again since
+    replay.set_state(later)
+    assert not replay.goes_on
 
 
 def test_a_disk_that_fails_ends_the_writer_by_name(

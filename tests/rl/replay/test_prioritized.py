@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from counting_rows import DTYPE, StartInserting, assert_rows, insert
+from counting_rows import BATCH, DTYPE, StartInserting, assert_rows, insert
 from numpy.typing import NDArray
 
 from vedette_rl.errors import ReplayFormatError
+from vedette_rl.replay import ring_files
 from vedette_rl.replay.config import ReplayConfig
+from vedette_rl.replay.mixed import MixedReplay, Source
 from vedette_rl.replay.prioritized import PrioritizedReplay, open_priorities
 from vedette_rl.replay.ring import RingReader, RingWriter
 from vedette_rl.replay.rows import MemoryRing
@@ -59,6 +61,7 @@ def test_alpha_tempers_a_new_rows_priority_too() -> None:
     ring, replay = replay_of(1, config=CONFIG.model_copy(update={"alpha": 0.5}))
     replay.update_priority(np.array([0]), np.array([16.0]))
     insert(ring, 1)
+    replay.look()
     replay.add_new_rows()
     np.testing.assert_allclose(replay.tree.leaves[:2], [4.0, 4.0])
 
@@ -201,12 +204,13 @@ def test_the_largest_priority_ever_seen_is_saved() -> None:
     ring, again = replay_of(0)
     again.set_state(replay.get_state())
     insert(ring, 1)
+    again.look()
     again.add_new_rows()
     assert again.tree.leaves[0] == pytest.approx(8.0)
 
 
 def on_disk(directory: Path, **changes: Any) -> PrioritizedReplay:
-    ring = RingReader(directory)
+    ring = RingReader(directory, batch_rows=BATCH)
     config = CONFIG.model_copy(update=changes)
     memory = open_priorities(ring)
     return PrioritizedReplay(ring, np.random.default_rng(0), config, memory=memory)
@@ -227,6 +231,96 @@ def test_priorities_survive_the_trainer(tmp_path: Path) -> None:
     np.testing.assert_allclose(again.tree.leaves, expected)
     assert again.tree.total == pytest.approx(expected.sum())
     assert again.stats()["max_priority"] == pytest.approx(100.0)
+
+
+def test_a_run_goes_on_with_the_priorities_of_its_checkpoint_and_none_of_later_steps(
+    tmp_path: Path,
+) -> None:
+    ring = RingWriter.open(tmp_path, DTYPE, 100, run_id="run", guard=20)
+    insert(ring, 150)
+
+    def made(**changes: Any) -> PrioritizedReplay:
+        config = CONFIG.model_copy(update=changes)
+        return PrioritizedReplay(RingReader(tmp_path), np.random.default_rng(0), config)
+
+    replay = made()
+    replay.sample(1)
+    replay.update_priority(np.arange(50, 150), np.arange(1.0, 101.0))
+    expected = replay.tree.leaves.copy()
+    state = replay.get_state()
+    insert(ring, 10)
+    replay.update_priority(np.arange(60, 150), np.full(90, 1000.0))  # the steps that are lost
+    replay.sample(1)
+    again = made()
+    again.set_state(state)
+    again.sample(1)
+    expected[50:60] = 100.0  # numbers 150 to 159, new to it
+    np.testing.assert_allclose(again.tree.leaves, expected)
+    assert again.tree.total == pytest.approx(expected.sum())
+    assert again.stats()["max_priority"] == pytest.approx(100.0)
+    tempered = made(alpha=0.5)
+    tempered.set_state(state)
+    tempered.sample(1)
+    np.testing.assert_allclose(tempered.tree.leaves, expected**0.5)
+
+
+def test_of_a_checkpoint_of_other_rows_all_count_as_new(tmp_path: Path) -> None:
+    for name, rows in (("one", 150), ("other", 150), ("fewer", 120)):
+        ring = RingWriter.open(tmp_path / name, DTYPE, 100, run_id="run", guard=20)
+        insert(ring, rows)
+        ring.close()
+    replay = PrioritizedReplay(RingReader(tmp_path / "one"), np.random.default_rng(0), CONFIG)
+    replay.sample(1)
+    replay.update_priority(np.arange(50, 150), np.arange(1.0, 101.0))
+    state = replay.get_state()
+    fewer = RingReader(tmp_path / "fewer")
+    fewer.branch = state["branch"]  # as no recovery leaves it
+    ring_files.write_cursor(tmp_path / "one", 140, 0, new_branch=True)
+    ring_files.write_cursor(tmp_path / "one", 150, 0, new_branch=False)  # ten others have come
+    for rows in (RingReader(tmp_path / "one"), RingReader(tmp_path / "other"), fewer):
+        again = PrioritizedReplay(rows, np.random.default_rng(0), CONFIG)
+        again.set_state(state)
+        assert not again.goes_on
+        again.sample(1)
+        np.testing.assert_allclose(again.tree.leaves[:100], 100.0)
+
+
+def test_weights_and_sums_after_a_resume_are_the_same_bit_by_bit(tmp_path: Path) -> None:
+    """Of two sources, whose weights have the sums in them: they follow from the masses alone."""
+    row = np.dtype([("reward", "<f4")])
+    places = tmp_path / "a", tmp_path / "b"
+    for place in places:
+        ring = RingWriter.open(place, row, 20_000, run_id="run", guard=5000)
+        for _ in range(5):
+            ring.append({"reward": np.float32(0.0)}, 4000)
+            ring.commit()
+        ring.close()
+
+    def made() -> MixedReplay:
+        rng = np.random.default_rng(0)
+        config = CONFIG.model_copy(update={"alpha": 0.6})
+        drawn = [PrioritizedReplay(RingReader(place), rng, config) for place in places]
+        return MixedReplay(drawn[0], [Source("other", drawn[1], 0.4)])
+
+    rng = np.random.default_rng(1)
+    whole = made()
+    for _ in range(300):
+        indices = whole.sample(256).indices
+        whole.update_priority(indices, rng.exponential(1.0, 256))
+    again = made()
+    again.set_state(whole.get_state())
+    assert again.goes_on
+    for one, other in zip(whole._sources, again._sources, strict=True):
+        for level, other_level in zip(
+            one.replay.tree.levels,  # type: ignore[union-attr]  # by priority
+            other.replay.tree.levels,  # type: ignore[union-attr]  # by priority
+            strict=True,
+        ):
+            np.testing.assert_array_equal(level, other_level)
+    for _ in range(50):
+        expected, found = whole.sample(256), again.sample(256)
+        np.testing.assert_array_equal(found.indices, expected.indices)
+        np.testing.assert_array_equal(found.weights, expected.weights)
 
 
 def test_priorities_follow_a_changed_alpha(tmp_path: Path) -> None:
@@ -252,8 +346,8 @@ def test_priorities_of_another_replay_are_refused(tmp_path: Path) -> None:
 def test_a_writer_at_full_speed_never_tears_a_sample(
     tmp_path: Path, start_inserting: StartInserting
 ) -> None:
-    RingWriter.open(tmp_path, DTYPE, 300, run_id="counting", guard=90).close()
-    child = start_inserting(tmp_path, 300, 90)
+    RingWriter.open(tmp_path, DTYPE, 300, run_id="counting", guard=8192).close()
+    child = start_inserting(tmp_path, 300, 8192)
     assert child.stdout is not None
     assert child.stdout.readline() == "0\n"
     replay = on_disk(tmp_path)

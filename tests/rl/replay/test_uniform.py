@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from counting_rows import DTYPE, StartInserting, assert_rows, insert
+from counting_rows import BATCH, DTYPE, StartInserting, assert_rows, insert
 
 from vedette_rl.errors import ReplayOverrunError
 from vedette_rl.replay.ring import RingReader, RingWriter
@@ -95,11 +95,11 @@ def test_a_writer_that_always_outruns_the_reader_is_an_error_not_a_hang() -> Non
 def test_a_writer_at_full_speed_never_tears_a_sample(
     tmp_path: Path, start_inserting: StartInserting
 ) -> None:
-    RingWriter.open(tmp_path, DTYPE, 100, run_id="counting", guard=30).close()
-    child = start_inserting(tmp_path, 100, 30)
+    RingWriter.open(tmp_path, DTYPE, 100, run_id="counting", guard=8192).close()
+    child = start_inserting(tmp_path, 100, 8192)
     assert child.stdout is not None
     assert child.stdout.readline() == "0\n"
-    ring = RingReader(tmp_path)
+    ring = RingReader(tmp_path, batch_rows=BATCH)
     replay = UniformReplay(ring, np.random.default_rng(0))
     until = time.monotonic() + 2.0
     while not replay.inserted and time.monotonic() < until + 30:

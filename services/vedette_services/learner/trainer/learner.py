@@ -31,7 +31,7 @@ from vedette_rl.device.ranks import ranks, require_same
 from vedette_rl.envs.spaces import Spaces, describe_spaces
 from vedette_rl.errors import DivergedError
 from vedette_rl.import_by_name import is_import_name
-from vedette_rl.networks.seeding import seed_process
+from vedette_rl.networks.seeding import process_state, restore_process, seed_process
 from vedette_rl.networks.torch_network import compile_networks, compute_in_bfloat16
 from vedette_rl.recording.registry import SurvivingRecorder
 from vedette_rl.replay.config import ReplayConfig
@@ -61,6 +61,7 @@ from vedette_services.learner.trainer.run_recorder import (
     truncate_curves,
 )
 from vedette_services.learner.trainer.training_loop import (
+    DEVICE_ERRORS_DELAY,
     TICK_S,
     TrainingLoop,
     sleep_briefly,
@@ -190,6 +191,9 @@ class Learner:
         self._checkpoints = Checkpoints(run.checkpoints, keep=config.learner.keep_checkpoints)
         self._checkpoints.remove_leftovers()
         self._init: dict[str, Any] = {}
+        self._errors: State = {}  # TD errors that the last loop had not set
+        self.has_saved_priorities = False
+        """The checkpoint that it goes on from has the priorities of these rows."""
         sampled = self._resume()
         require_same(self.agent.opt_steps)
         self._left_out = LeftOutSteps(self.agent.opt_steps)
@@ -238,6 +242,11 @@ class Learner:
             log.warning("%s", warning)
         self._checkpoints.put_aside_after(int(checkpoint.path.name))
         self.replay.set_state(checkpoint.state["replay"])
+        # None of these before version 0.3.
+        restore_process(checkpoint.state.get("torch", {}), self._device)
+        self.has_saved_priorities = getattr(self.replay, "goes_on", False)
+        if self.has_saved_priorities:
+            self._errors = checkpoint.state.get("errors", {})
         log.info("resuming run %s at optimization step %d", self.run_id, self.agent.opt_steps)
         meta = checkpoint.meta
         self._init = meta.get("init", {})
@@ -259,6 +268,7 @@ class Learner:
     ) -> TrainerStatus:
         """Train to the end of the run; returns the last status, for `close`."""
         self._peers = peers
+        is_asynchronous = host_copy.is_asynchronous(self._device)
         loop = TrainingLoop(
             self.agent,
             self.replay,
@@ -272,6 +282,8 @@ class Learner:
             offline=self.config.actors.count == 0,
             idle=idle,
             mark=partial(mark_work, self._device),
+            errors=self._errors,
+            errors_delay=DEVICE_ERRORS_DELAY if is_asynchronous else 1,
             make_room=self._make_room,
             tick_s=tick_s,
             clock=self._clock,
@@ -344,14 +356,19 @@ class Learner:
     def publish(self, agent: Agent) -> None:
         self._peers.publish_model(agent.model_info())
 
-    def save(self, agent: Agent, learning: TrainerStatus) -> None:
+    def save(self, agent: Agent, learning: TrainerStatus, errors: State) -> None:
         gateway, evaluator = self._peers.read_status(fresh=True)
         if learning.phase == "done":
             self._record_curves(math.inf, self._over_all_starts(learning), gateway, evaluator)
             self._peers.end_production()
             gateway, evaluator = self._peers.read_status(fresh=True)
         pending: Callable[[], State] = getattr(agent, "pending_state", agent.get_state)
-        state = {"agent": pending(), "replay": self.replay.get_state()}
+        state = {
+            "agent": pending(),
+            "replay": self.replay.get_state(),
+            "errors": errors,
+            "torch": process_state(self._device),
+        }
         meta: dict[str, Any] = {
             "run_id": self.run_id,
             "epoch": self._epoch,

@@ -20,11 +20,13 @@ from vedette_rl.core import ModelInfo, ReplayBuffer
 from vedette_rl.device.loader import RankLoader
 from vedette_rl.device.ranks import join, leave, ranks, require_same
 from vedette_rl.errors import ReplayTornError
+from vedette_rl.networks.seeding import restore_process
 from vedette_rl.replay.frame_ring import open_reader
 from vedette_rl.replay.manifest import MANIFEST
-from vedette_rl.replay.prioritized import open_priorities
+from vedette_rl.replay.prioritized import open_priorities, read_priorities
 from vedette_rl.replay.ring import RingReader
 from vedette_rl.replay.ring_files import read_floor
+from vedette_rl.replay.syncing import PRIORITIES
 from vedette_rl.replay.uniform import UniformReplay
 from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_rl.storage.system import wait_readable
@@ -105,6 +107,9 @@ class Trainer:
             sources=describe_sources(spec.config, run.root),
             origin=self._origin,
         )
+        if self._learner.has_saved_priorities:  # those of an earlier release are no longer read
+            for place in _ring_directories(spec):
+                (place / PRIORITIES).unlink(missing_ok=True)
         schema = Schema.from_arrays(self._learner.agent.model_info().arrays)
         models = ModelMapWriter(run.model_map, schema, run.sent_map(spec.config))
         self._models = BackgroundPublisher(models, epoch, wakeup.set)
@@ -250,10 +255,13 @@ def follow(spec: LearnerSpec, epoch: int) -> None:
     device = resolve_device(config.learner.device)
     agent = build_learning_agent(config, spec.spaces, epoch, device)
     checkpoints = Checkpoints(run.checkpoints, keep=config.learner.keep_checkpoints)
-    if load_checkpoint(checkpoints, agent) is None and config.learner.init_from:
+    checkpoint = load_checkpoint(checkpoints, agent)
+    if checkpoint is not None:
+        restore_process(checkpoint.state.get("torch", {}), device)
+    elif config.learner.init_from:
         load_initial_weights(config.learner, agent)
     require_same(agent.opt_steps)
-    rows = _open_rows(replay_directory(config, run.root))
+    rows = _open_rows(spec, replay_directory(config, run.root))
     replay = UniformReplay(rows, np.random.default_rng([config.seed, epoch]))
     settings = config.learner
     batch_size = config.agent.batch_size
@@ -267,43 +275,58 @@ def follow(spec: LearnerSpec, epoch: int) -> None:
 _WAIT_S = 30.0  # for the gateway to have made it
 
 
-def open_replay(spec: LearnerSpec, epoch: int) -> ReplayBuffer:
+def open_replay(spec: LearnerSpec, epoch: int, *, in_files: bool = False) -> ReplayBuffer:
     """Open the replay to draw from, once the gateway has made it.
+
+    Args:
+        epoch: of this start.
+        in_files: priorities lie in files; else in checkpoints, and files of an earlier release are
+            read.
 
     Raises:
         ReplayFormatError: there is none after half a minute, or it is torn. If only the priorities
             are torn, new ones are made.
         ReplayBudgetError: the disk has no room for the priorities.
     """
-    directory = replay_directory(spec.config, spec.run.root)
-    places = [source_directory(spec.config, spec.run.root, n) for n in spec.config.replay.sources]
-    ring = _open_rows(directory, *places)
+    ring = _open_rows(spec, *_ring_directories(spec))
     sources = {
-        name: (rows, _priorities(spec, rows))
+        name: (rows, _priorities(spec, rows, in_files=in_files))
         for name, rows in open_sources(spec.config, spec.run.root).items()
     }
-    return make_replay(spec.config, ring, epoch, _priorities(spec, ring), sources)
+    priorities = _priorities(spec, ring, in_files=in_files)
+    return make_replay(spec.config, ring, epoch, priorities, sources)
 
 
-def _open_rows(directory: Path, *places: Path) -> RingReader:
+def _ring_directories(spec: LearnerSpec) -> list[Path]:
+    """Where the rings of actors and of sources lie."""
+    config = spec.config
+    root = spec.run.root
+    sources = [source_directory(config, root, name) for name in config.replay.sources]
+    return [replay_directory(config, root), *sources]
+
+
+def _open_rows(spec: LearnerSpec, directory: Path, *places: Path) -> RingReader:
     """Open the replay of actors, once the gateway has made it and those of sources."""
     deadline = time.monotonic() + _WAIT_S
     for place in (directory, *places):
         while not (place / MANIFEST).exists() and time.monotonic() < deadline:
             time.sleep(0.02)  # the gateway is another process: there is nothing to wait on
-    return open_reader(directory)
+    return open_reader(directory, batch_rows=spec.config.actors.n_buffer)
 
 
-def _priorities(spec: LearnerSpec, ring: RingReader) -> NDArray[np.float64] | None:
+def _priorities(
+    spec: LearnerSpec, ring: RingReader, *, in_files: bool
+) -> NDArray[np.float64] | None:
     """Open the priorities, or make new ones if they are damaged; None where rows have none."""
     if not spec.config.replay.prioritized:
         return None
+    open_them = open_priorities if in_files else read_priorities
     try:
-        return open_priorities(ring)
+        return open_them(ring)
     except ReplayTornError as error:
         log.warning("%s %s: priorities are empty; all samples count as new", error.path, error.why)
         error.path.unlink()
-        return open_priorities(ring)
+        return open_them(ring)
 
 
 if __name__ == "__main__":

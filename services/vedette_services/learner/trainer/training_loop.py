@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -18,7 +19,8 @@ import torch
 from numpy.typing import NDArray
 
 from vedette_rl.core import Agent, OptResult, ReplayBuffer
-from vedette_rl.device.host_copy import Event, HostCopy, Reached, read_later
+from vedette_rl.core.learning import State, look_at
+from vedette_rl.device.host_copy import Event, HostCopy, Pending, Reached, read_later
 from vedette_rl.device.loader import DeviceBatch, DeviceLoader
 from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.mixed import MixedReplay
@@ -39,6 +41,10 @@ _LATE_OPTS = 8
 """Optimization steps that the device may be behind. Then the loop waits for it: what it counts,
 publishes and times would else be work that is still to be done."""
 
+DEVICE_ERRORS_DELAY = _LATE_OPTS + 1
+"""From an optimization step on a device to the one before whose draw its TD errors are set: no step
+waits longer for them than for the device."""
+
 _FIRST_SAVE_OPTS = 256
 """The first checkpoint of a run, where `learner.save_interval` is longer."""
 
@@ -52,8 +58,14 @@ class LoopCallbacks(Protocol):
         """Send the model to actors and to the evaluator."""
         ...
 
-    def save(self, agent: Agent, learning: TrainerStatus) -> None:
-        """Write a checkpoint without delaying the loop."""
+    def save(self, agent: Agent, learning: TrainerStatus, errors: State) -> None:
+        """Write a checkpoint without delaying the loop.
+
+        Args:
+            agent: its state is saved.
+            learning: the status.
+            errors: TD errors that are not set yet, for the loop that goes on from here.
+        """
         ...
 
     def record(self, record: dict[str, float], opt_steps: int) -> None:
@@ -84,19 +96,24 @@ class _Times:
     opts: int = 0
 
 
-class _Unread(NamedTuple):
-    """Results of an optimization step that are on their way from the device."""
+class _UnreadErrors(NamedTuple):
+    """TD errors of an optimization step that are not set yet."""
 
     opt_steps: int
     indices: NDArray[Any]
-    td_errors: HostCopy | None
+    td_errors: HostCopy
+
+
+class _UnreadRecord(NamedTuple):
+    """Scalars of an optimization step that are on their way from the device."""
+
+    opt_steps: int
     record: Mapping[str, float]
 
     @property
     def done(self) -> bool:
         """Return True where reading them waits for nothing."""
-        arrived = self.td_errors is None or self.td_errors.done
-        return arrived and getattr(self.record, "done", True)
+        return getattr(self.record, "done", True)
 
 
 class TrainingLoop:
@@ -107,6 +124,9 @@ class TrainingLoop:
         offline: no actors are waited for where the replay has other sources.
         idle: called again and again while the loop waits for samples.
         mark: returns the event of the end of all work that the device was given until now.
+        errors: TD errors that the loop before had not set yet.
+        errors_delay: optimization steps from one to that before whose draw its TD errors are set,
+            whenever they arrive: `DEVICE_ERRORS_DELAY` on a device.
         make_room: returns the loader to go on with where the device has no memory for a step;
             called with the device's words. None: the error goes on.
     """
@@ -126,6 +146,8 @@ class TrainingLoop:
         offline: bool = False,
         idle: Callable[[], None] = sleep_briefly,
         mark: Callable[[], Event] = Reached,
+        errors: Mapping[str, Any] = MappingProxyType({}),
+        errors_delay: int = 1,
         make_room: Callable[[str], DeviceLoader] | None = None,
         tick_s: float = TICK_S,
         clock: Callable[[], float] = time.monotonic,
@@ -141,6 +163,7 @@ class TrainingLoop:
         self._clock = clock
         self._idle = idle
         self._mark = mark
+        self._errors_delay = errors_delay
         self._make_room = make_room
         self._tick_s = tick_s
         self._offline = offline
@@ -154,7 +177,11 @@ class TrainingLoop:
         self._lag = (0.0, 0.0, 0.0)  # mean, p95, max: of the rows drawn for the last record
         self._record: dict[str, float] = dict(learning.record)
         self._given: deque[Event] = deque()  # the ends of the newest steps
-        self._unread: deque[_Unread] = deque()
+        self._unset = deque(
+            _UnreadErrors(int(step), part["indices"], read_later(torch.from_numpy(part["errors"])))
+            for step, part in errors.items()
+        )
+        self._unread: deque[_UnreadRecord] = deque()
         self._flushes: deque[int] = deque()  # those that wait for results of their steps
 
     def run(self) -> TrainerStatus:
@@ -179,16 +206,20 @@ class TrainingLoop:
         return 0 < self._max_opts <= self._agent.opt_steps
 
     def _wait_reason(self) -> str:
-        """The reason why the next step waits; "" where it need not. On sources alone none does."""
+        """The reason why the next step waits; "" where it need not. On sources alone none does.
+
+        It asks what the step is to see: the step sees no row that has come since.
+        """
         replay = self._replay
+        inserted = look_at(replay)
         if isinstance(replay, MixedReplay):
             pretrains = self._agent.opt_steps < self._config.pretrain_opts
             if replay.choose_sources(pretrains=pretrains, offline=self._offline):
                 return ""
-        return self._limiter.sample_wait_reason(replay.inserted, self._sampled)
+        return self._limiter.sample_wait_reason(inserted, self._sampled)
 
     def _wait(self, waits: str) -> str:
-        self._read(_LATE_OPTS)
+        self._read_records(_LATE_OPTS)
         before = self._clock()
         self._idle()
         now = self._clock()
@@ -201,6 +232,7 @@ class TrainingLoop:
         if self._began is None:
             self._began = began
             self._recent.append((began, replace(self._times)))
+        self._set_errors(self._agent.opt_steps + 1 - self._errors_delay)
         full = ""
         try:
             loaded = self._loader.load()
@@ -233,7 +265,7 @@ class TrainingLoop:
 
     def _learn_from(self, loaded: DeviceBatch, result: OptResult) -> None:
         """Begin to read the results; of a CPU they are there."""
-        td_errors = None
+        opt_steps = self._agent.opt_steps
         if loaded.weights is not None:
             if result.td_errors is None:
                 raise ServicesError(
@@ -241,26 +273,44 @@ class TrainingLoop:
                     "its OptResult or set replay.prioritized=false"
                 )
             td_errors = read_later(result.td_errors)
+            self._unset.append(_UnreadErrors(opt_steps, loaded.indices, td_errors))
         if result.record and loaded.versions is not None:
             made = loaded.versions[loaded.versions >= 0]  # rows of data sets are of no model
-            lag = self._agent.opt_steps - made if len(made) else np.zeros(1)
+            lag = opt_steps - made if len(made) else np.zeros(1)
             self._lag = (float(lag.mean()), float(np.percentile(lag, 95)), float(lag.max()))
-        if td_errors or result.record:
-            unread = _Unread(self._agent.opt_steps, loaded.indices, td_errors, result.record)
-            self._unread.append(unread)
-        self._read(_LATE_OPTS)
+        if result.record:
+            self._unread.append(_UnreadRecord(opt_steps, result.record))
+        self._read_records(_LATE_OPTS)
 
-    def _read(self, keep: int = 0) -> None:
-        """Take over the results that have arrived, and wait for all but the newest `keep`."""
-        while self._unread and (len(self._unread) > keep or self._unread[0].done):
+    def _set_errors(self, until: int) -> None:
+        """Set the TD errors of the steps up to this one, in their order; waits for them.
+
+        Never when they arrive: what is drawn would depend on that.
+        """
+        while self._unset and self._unset[0].opt_steps <= until:
+            unset = self._unset.popleft()
+            self._replay.update_priority(unset.indices, unset.td_errors.array())
+
+    def _unset_errors(self) -> State:
+        """The TD errors that are not set yet, by step; waits for none of them."""
+        return {
+            f"{unset.opt_steps:016}": {  # in their order also where names are sorted
+                "indices": unset.indices,
+                "errors": Pending(unset.td_errors.array),
+            }
+            for unset in self._unset
+        }
+
+    def _read_records(self, keep: int = 0) -> None:
+        """Take over the scalars that have arrived, and wait for all but those of the newest `keep`
+        steps."""
+        last = self._agent.opt_steps - keep
+        while self._unread and (self._unread[0].opt_steps <= last or self._unread[0].done):
             unread = self._unread.popleft()
             self._flush_before(unread.opt_steps)
-            if unread.td_errors:
-                self._replay.update_priority(unread.indices, unread.td_errors.array())
-            if unread.record:
-                self._record = dict(unread.record)
-                record = {f"train/{name}": value for name, value in self._record.items()}
-                self._callbacks.record(record, unread.opt_steps)
+            self._record = dict(unread.record)
+            record = {f"train/{name}": value for name, value in self._record.items()}
+            self._callbacks.record(record, unread.opt_steps)
         self._flush_before(self._unread[0].opt_steps if self._unread else math.inf)
 
     def _at_intervals(self, opt_steps: int) -> None:
@@ -270,14 +320,14 @@ class TrainingLoop:
         if _due(config.flush_record_interval, opt_steps):
             self._flush(opt_steps)
         if _is_saved(config.save_interval, opt_steps):
-            self._callbacks.save(self._agent, self._now())
+            self._callbacks.save(self._agent, self._now(), self._unset_errors())
         if _due(config.sync_interval, opt_steps) or _due(config.eval_interval, opt_steps):
             self._callbacks.publish(self._agent)
 
     def _flush(self, opt_steps: int) -> None:
         """Write what was recorded, once the results of all steps until now have arrived."""
         self._flushes.append(opt_steps)
-        self._read(_LATE_OPTS)
+        self._read_records(_LATE_OPTS)
 
     def _flush_before(self, opt_steps: float) -> None:
         """Do the flushes that waited for results of earlier steps than this one."""
@@ -357,12 +407,14 @@ class TrainingLoop:
 
     def _finish(self, reason: str) -> TrainerStatus:
         """Publish, record and save for the last time."""
-        self._read()
+        if not isinstance(self._replay, (PrioritizedReplay, MixedReplay)):
+            self._set_errors(self._agent.opt_steps)  # whose rows the next start may not have
+        self._read_records()
         self._callbacks.publish(self._agent)
         self._record_cost(self._agent.opt_steps)
         self._flush(self._agent.opt_steps)
         self._learning = self._now(phase="done", waits="", exit_reason=reason)
-        self._callbacks.save(self._agent, self._learning)
+        self._callbacks.save(self._agent, self._learning, self._unset_errors())
         return self._learning
 
 

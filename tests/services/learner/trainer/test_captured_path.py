@@ -15,7 +15,7 @@ from strict_cuda import StrictCuda
 from vedette_rl.agents.captured_step import CapturedStep, CudaCapture, Due, SteppedAgent, StepResult
 from vedette_rl.agents.iqn.agent import IqnAgent
 from vedette_rl.agents.iqn.config import IqnConfig
-from vedette_rl.core import Agent, empty_columns
+from vedette_rl.core import Agent, State, empty_columns
 from vedette_rl.device import host_copy
 from vedette_rl.device.loader import CpuLoader, DeviceLoader, PinnedLoader, RingLoader, SideStream
 from vedette_rl.device.ring import DeviceRing
@@ -75,7 +75,7 @@ class Kept:
     def publish(self, agent: Agent) -> None:
         self.models.append(agent.model_info().arrays)
 
-    def save(self, agent: Agent, learning: TrainerStatus) -> None: ...
+    def save(self, agent: Agent, learning: TrainerStatus, errors: State) -> None: ...
 
     def record(self, record: dict[str, float], opt_steps: int) -> None:
         if "average_opt_time" not in record:  # the only one that is a time

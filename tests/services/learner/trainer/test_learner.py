@@ -13,6 +13,7 @@ from starts import spec_of  # of tests/support
 
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Agent, ModelInfo, ReplayBuffer
+from vedette_rl.device.host_copy import settled
 from vedette_rl.device.loader import make_loader
 from vedette_rl.envs.spaces import transition_dtype
 from vedette_rl.errors import CheckpointError
@@ -24,7 +25,7 @@ from vedette_rl.testing.inputs import sampled_transitions
 from vedette_services.config import RunConfig
 from vedette_services.learner.trainer.learner import Learner
 from vedette_services.learner.trainer.process import open_replay
-from vedette_services.learner.trainer.training_loop import TrainingLoop
+from vedette_services.learner.trainer.training_loop import DEVICE_ERRORS_DELAY, TrainingLoop
 from vedette_services.net.addresses import Address
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.replay_layout import make_run_limiter, ring_dtype
@@ -52,10 +53,12 @@ def config_of(agent: str, *, prioritized: bool) -> RunConfig:
 class Half:
     """One learner's half: its agent and its replay, and what the loop calls."""
 
-    def __init__(self, root: Path, config: RunConfig) -> None:
+    def __init__(self, root: Path, config: RunConfig, *, errors_delay: int = 1) -> None:
         self.root = root
         self.config = config
         self.learning = TrainerStatus()
+        self.errors: dict[str, Any] = {}
+        self.errors_delay = errors_delay
         name = config.agent.name
         self.agent: Agent = agent_kind(name).build_agent(
             config.agent, SPACES[name], device="cpu", seed=3
@@ -63,13 +66,14 @@ class Half:
         address = Address.parse("127.0.0.1:20000")
         spec = spec_of(RunDirectory(root), "r", config, address)
         self.replay: ReplayBuffer = open_replay(spec, 1)
-        self.checkpoints = Checkpoints(root / "checkpoints", keep=1)
+        self.checkpoints = Checkpoints(root / "checkpoints", keep=100)
 
     def resume(self) -> None:
         found = self.checkpoints.load_latest()
         assert found is not None
         self.agent.set_state(found.state["agent"])
         self.replay.set_state(found.state["replay"])
+        self.errors = found.state["errors"]
 
     def train(self, max_opts: int) -> None:
         device = torch.device("cpu")
@@ -83,6 +87,8 @@ class Half:
             learning=self.learning,
             max_opts=max_opts,
             batch_size=32,
+            errors=self.errors,
+            errors_delay=self.errors_delay,
         )
         self.learning = loop.run()
 
@@ -95,9 +101,10 @@ class Half:
     def tick(self, learning: TrainerStatus) -> str:
         return ""
 
-    def save(self, agent: Agent, learning: TrainerStatus) -> None:
-        state = {"agent": agent.get_state(), "replay": self.replay.get_state()}
-        self.checkpoints.save(agent.opt_steps, state, {})
+    def save(self, agent: Agent, learning: TrainerStatus, errors: dict[str, Any]) -> None:
+        state = {"agent": agent.get_state(), "replay": self.replay.get_state(), "errors": errors}
+        self.errors = settled(errors)
+        self.checkpoints.save(agent.opt_steps, settled(state), {})
 
 
 def fill(root: Path, agent: str) -> None:
@@ -141,6 +148,80 @@ def test_after_a_resume_the_next_steps_are_bit_identical(
     assert_same(whole.replay.get_state(), again.replay.get_state())
 
 
+@pytest.mark.parametrize("errors_delay", [1, DEVICE_ERRORS_DELAY])
+def test_a_resume_at_any_step_goes_on_with_the_errors_under_way(
+    errors_delay: int, tmp_path: Path
+) -> None:
+    config = config_of("dqn", prioritized=True)
+    every_step = config.learner.model_copy(update={"save_interval": 1})
+    config = config.model_copy(update={"learner": every_step})
+    fill(tmp_path / "run", "dqn")
+    whole = Half(tmp_path / "run", config, errors_delay=errors_delay)
+    whole.train(40)
+    for step in range(1, 40, 3):
+        place = tmp_path / str(step)
+        shutil.copytree(tmp_path / "run" / "replay", place / "replay")
+        saved = tmp_path / "run" / "checkpoints" / str(step)
+        shutil.copytree(saved, place / "checkpoints" / str(step))
+        again = Half(place, config, errors_delay=errors_delay)
+        again.resume()
+        assert len(again.errors) == min(step, errors_delay)
+        again.train(40)
+        assert_same(whole.agent.get_state(), again.agent.get_state(), str(step))
+        assert_same(whole.replay.get_state(), again.replay.get_state(), str(step))
+        assert_same(whole.errors, again.errors, str(step))
+
+
+class NoPeers:
+    """The other parts of a run, of which there are none."""
+
+    def read_status(self, *, fresh: bool = False) -> tuple[GatewayStatus, Eval]:
+        return GatewayStatus(), Eval()
+
+    def publish_status(self, status: TrainerStatus) -> None: ...
+
+    def mark_turn(self) -> None: ...
+
+    def publish_model(self, model: ModelInfo) -> None: ...
+
+    def end_production(self) -> None: ...
+
+    def end_evaluation(self, exit_reason: str) -> None: ...
+
+    def is_stopped(self) -> bool:
+        return False
+
+
+def test_torchs_own_generator_goes_on_where_the_checkpoint_was_made(tmp_path: Path) -> None:
+    """Custom networks draw from it."""
+    fill(tmp_path, "dqn")
+    config = config_of("dqn", prioritized=False)
+    config = config.model_copy(update={"stop": config.stop.model_copy(update={"max_opts": 12})})
+    half = Half(tmp_path, config)
+    (tmp_path / "checkpoints").mkdir()
+
+    def learner(epoch: int) -> Learner:
+        return Learner(
+            config,
+            RunDirectory(tmp_path),
+            "r",
+            epoch,
+            spaces=SPACES["dqn"],
+            open_replay=lambda: half.replay,
+            lasting=True,
+        )
+
+    with torch.random.fork_rng():
+        first = learner(1)
+        torch.rand(5)
+        last = first.train(NoPeers(), make_run_limiter(config))
+        first.close(last)
+        expected = torch.rand(5)
+        torch.rand(7)
+        learner(2)
+        assert torch.equal(torch.rand(5), expected)
+
+
 def test_prioritized_replay_weighs_what_the_agent_learns_from_and_hears_its_errors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,11 +245,10 @@ def test_prioritized_replay_weighs_what_the_agent_learns_from_and_hears_its_erro
     masses = np.array(half.replay.tree.leaves[:500])
     assert len(np.unique(masses)) > 100, "every row drawn has a priority of its own"
     # The next trainer finds them, and draws by them.
-    again = open_replay(
-        spec_of(RunDirectory(tmp_path), "r", half.config, Address.parse("127.0.0.1:20000")), 2
-    )
-    assert isinstance(again, PrioritizedReplay)
-    np.testing.assert_array_equal(again.tree.leaves[:500], masses)
+    again = Half(tmp_path, half.config)
+    again.resume()
+    assert isinstance(again.replay, PrioritizedReplay)
+    np.testing.assert_array_equal(again.replay.tree.leaves[:500], masses)
 
 
 def test_replay_is_uniform_unless_told_otherwise(tmp_path: Path) -> None:
@@ -194,7 +274,7 @@ def test_a_checkpoint_of_another_network_is_refused_with_the_fix(tmp_path: Path)
     config = config_of("dqn", prioritized=False)
     fill(tmp_path, "dqn")
     half = Half(tmp_path, config)
-    half.save(half.agent, half.learning)
+    half.save(half.agent, half.learning, {})
     wider = config.agent.model_copy(update={"hidden_sizes": (9, 9)})
     with pytest.raises(CheckpointError, match=r"another network.*q\.0.*--fresh --force") as error:
         Learner(

@@ -4,7 +4,9 @@ import logging
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from configurations import configured
 from starts import spec_of
@@ -40,17 +42,17 @@ def test_damaged_priorities_begin_anew_and_that_is_said(
     spec: LearnerSpec, caplog: pytest.LogCaptureFixture
 ) -> None:
     gateways_end(spec).close()
-    assert isinstance(open_replay(spec, 1), PrioritizedReplay)
+    assert isinstance(open_replay(spec, 1, in_files=True), PrioritizedReplay)
     priorities = spec.run.replay / "priorities.bin"
     size = priorities.stat().st_size
     os.truncate(priorities, 5000)
     with caplog.at_level(logging.WARNING):
-        assert isinstance(open_replay(spec, 2), PrioritizedReplay)
+        assert isinstance(open_replay(spec, 2, in_files=True), PrioritizedReplay)
     (said,) = caplog.messages
     assert said.startswith(f"{priorities} is torn: 5000 bytes, where {size} belong: priorities")
     assert priorities.stat().st_size == size
     caplog.clear()
-    open_replay(spec, 3)
+    open_replay(spec, 3, in_files=True)
     assert not caplog.messages
 
 
@@ -69,3 +71,20 @@ def test_each_rank_leaves_the_others_behind_its_last_step(
     monkeypatch.setattr(process, "leave", lambda: done.append("leave"))
     process.train_as_rank(spec, 1, WakeupEvent(), WakeupEvent())
     assert done == ["join", "follow" if number else "train", "leave"]
+
+
+def test_the_priorities_of_an_earlier_release_are_read_and_not_written(spec: LearnerSpec) -> None:
+    ring = gateways_end(spec)
+    columns = {name: np.zeros((5, *c.shape[1:]), c.dtype) for name, c in ring.columns.items()}
+    ring.append(columns, 5)
+    ring.commit()
+    ring.close()
+    earlier: Any = open_replay(spec, 1, in_files=True)
+    earlier.update_priority(earlier.sample(5).indices, np.full(5, 7.0))
+    masses = earlier.tree.leaves[:5].copy()
+    replay: Any = open_replay(spec, 2)
+    assert isinstance(replay, PrioritizedReplay)
+    np.testing.assert_array_equal(replay.tree.leaves[:5], masses)
+    replay.update_priority(replay.sample(5).indices, np.full(5, 70.0))
+    again: Any = open_replay(spec, 3)
+    np.testing.assert_array_equal(again.tree.leaves[:5], masses)

@@ -16,7 +16,7 @@ from vedette_rl.replay.mixed import MixedReplay
 from vedette_services.config.parts import LearnerConfig
 from vedette_services.errors import ServicesError
 from vedette_services.learner.trainer import training_loop
-from vedette_services.learner.trainer.training_loop import TrainingLoop
+from vedette_services.learner.trainer.training_loop import DEVICE_ERRORS_DELAY, TrainingLoop
 from vedette_services.status.records import TrainerStatus
 from vedette_services.status.status import Time
 
@@ -96,7 +96,7 @@ class Around:
     def publish(self, agent: Agent) -> None:
         self.published.append(agent.opt_steps)
 
-    def save(self, agent: Agent, learning: TrainerStatus) -> None:
+    def save(self, agent: Agent, learning: TrainerStatus, errors: State) -> None:
         self.saved.append(agent.opt_steps)
 
     def record(self, record: dict[str, float], opt_steps: int) -> None:
@@ -200,6 +200,32 @@ def test_it_stops_when_told_while_it_waits_or_trains() -> None:
     assert agent.opt_steps >= 30
 
 
+class Looking(Replay):
+    """A replay that goes on growing between a look and a draw."""
+
+    def look(self) -> int:
+        self.seen = self.inserted
+        self.inserted += 5
+        return self.seen
+
+
+def test_the_limiter_is_asked_about_the_rows_that_the_draw_sees(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    replay = Looking()
+    asked = []
+
+    def wait_reason(inserted: int, sampled: int) -> str:
+        asked.append(inserted == replay.seen)
+        return "" if inserted > 40 else "few"
+
+    loop, _, _ = loop_of(config(), max_opts=5, replay=replay)
+    monkeypatch.setattr(loop._limiter, "sample_wait_reason", wait_reason)
+    loop.run()
+    assert all(asked)
+    assert len(asked) > 5
+
+
 def test_samples_drawn_are_counted_for_the_limiter() -> None:
     loop, _, _ = loop_of(config(), max_opts=5)
     assert loop.run().sampled == 40
@@ -255,41 +281,50 @@ class Arriving(Reached):
 
 
 class Telling(Weighted):
-    """A prioritized replay that notes when it is told errors."""
+    """A prioritized replay that notes what it is asked and told, in order."""
 
     def __init__(self) -> None:
-        self.at: list[int] = []
+        self.story: list[str] = []
+
+    def look(self) -> int:
+        if self.story[-1:] != ["look"]:  # while it waits, again and again
+            self.story.append("look")
+        return self.inserted
+
+    def sample(self, batch_size: int) -> Sample:
+        self.story.append("draw")
+        return super().sample(batch_size)
 
     def update_priority(self, indices: NDArray[np.int64], td_errors: NDArray[np.float32]) -> None:
-        self.at.append(int(td_errors[0]))
+        self.story.append(f"errors {int(td_errors[0])}")
 
 
-@pytest.mark.parametrize(("late", "waits", "told_at"), [(0, 0, 1), (3, 0, 4), (50, 22, 9)])
-def test_results_are_read_when_they_arrive_and_at_most_eight_steps_later(
-    monkeypatch: pytest.MonkeyPatch, late: int, waits: int, told_at: int
+@pytest.mark.parametrize("delay", [1, DEVICE_ERRORS_DELAY])
+@pytest.mark.parametrize(("least", "most"), [(0, 0), (3, 3), (0, 12), (50, 50)])
+def test_errors_are_set_a_fixed_number_of_steps_later_whenever_they_arrive(
+    monkeypatch: pytest.MonkeyPatch, delay: int, least: int, most: int
 ) -> None:
+    """Between the look and the draw of that step, and at the end all that are left."""
     replay = Telling()
     events = []
     loop, around, agent = loop_of(config(record_agent_info_interval=10), max_opts=30, replay=replay)
+    loop._errors_delay = delay
     agent.tells = True
+    rng = np.random.default_rng(0)
 
     def read_later(tensor: torch.Tensor) -> HostCopy:
-        events.append(Arriving(agent, late))
+        events.append(Arriving(agent, int(rng.integers(least, most + 1))))
         return HostCopy(torch.full_like(tensor, agent.opt_steps), events[-1])
 
     monkeypatch.setattr(training_loop, "read_later", read_later)
-    first: list[int] = []
-    update = replay.update_priority
-
-    def updated(indices: NDArray[np.int64], td_errors: NDArray[np.float32]) -> None:
-        first.append(agent.opt_steps)
-        update(indices, td_errors)
-
-    monkeypatch.setattr(replay, "update_priority", updated)
     loop.run()
-    assert replay.at == [*range(1, 31)]  # all of them, in order
-    assert first[0] == told_at
-    assert sum(event.waited for event in events[:-8]) == waits
+    expected = []
+    for step in range(1, 31):
+        errors = [f"errors {step - delay}"] if step > delay else []
+        expected += ["look", *errors, "draw"]
+    assert replay.story == expected + [f"errors {step}" for step in range(31 - delay, 31)]
+    waits = sum(event.waited for event in events[:-delay])
+    assert waits == (30 - delay) * (least >= delay) or least < most
     assert [record for record in around.records if "train/loss" in record] == 3 * [
         {"train/loss": 1.0}
     ]
@@ -344,6 +379,9 @@ class Sources(MixedReplay):
     sources_only = False  # type: ignore[assignment]  # a property there
     inserted = 100  # type: ignore[assignment]  # a property there
     actors_are_ready = True  # type: ignore[assignment]  # too
+
+    def look(self) -> int:
+        return self.inserted
 
     def __init__(self) -> None:
         self.actors = Replay()  # type: ignore[assignment]  # of this file
