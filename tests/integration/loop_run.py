@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
-from counting_run import SETTINGS, CountingRun
-from daemons import HERE, ROOT, Daemon, Daemons, environment
+from counting_run import SETTINGS, CountingRun, with_keys
+from daemons import HERE, ROOT, Daemon, Daemons
 
 RATE = 8.0
 WARMUP = 500
@@ -23,7 +22,6 @@ class LoopRun(CountingRun):
     def __init__(
         self, daemons: Daemons, *settings: str, source: Path = ROOT, has_keys: bool = False
     ) -> None:
-        self._has_keys = has_keys
         drawn = (
             f"learner.warmup_period={WARMUP}",
             f"replay.samples_per_insert={RATE}",
@@ -36,6 +34,7 @@ class LoopRun(CountingRun):
             agent="",
             allow=("counting_env", "replay_loop"),
             source=source,
+            has_keys=has_keys,
         )
 
     def start_learner(self, source: Path = ROOT) -> Daemon:
@@ -43,7 +42,7 @@ class LoopRun(CountingRun):
             "loop",
             self._daemons,
             [
-                *(with_keys() if self._has_keys else ()),
+                *(with_keys() if self.has_keys else ()),
                 *(sys.executable, str(HERE / "replay_loop.py"), str(self.run), str(self.address)),
                 *(*SETTINGS, f"env.kwargs.tally={self.tally}", *self._settings),
             ],
@@ -59,9 +58,3 @@ class LoopRun(CountingRun):
         after_warmup = accounting["inserted"] - WARMUP
         assert drawn_per_insert * after_warmup <= RATE * (after_warmup + 0.1 * WARMUP)
         return accounting
-
-
-def with_keys() -> tuple[str, ...]:
-    """A command line to run a learner under: no setting gives rows keys yet."""
-    path = os.pathsep.join([str(HERE / "with_keys"), environment("")["PYTHONPATH"]])
-    return ("env", f"PYTHONPATH={path}")

@@ -41,16 +41,17 @@ def test_keys_are_right_whatever_is_killed_and_whatever_fails(daemons: Daemons) 
     run.finish()
     with LiveRows(run.run / "replay") as live:
         columns = {name: live.column(name) for name in live.names}
-    processes = assert_keys_are_right(columns)
+    processes, lost = assert_keys_are_right(columns)
+    assert lost, "some environment failed"
     pids = {pid for steps, pid in played(run.tally).values() if steps > 1}
     assert len(processes) >= 5, "two actors, one again, and two of the manager's next start"
     assert len(processes) <= len(pids)
     assert set(columns["epoch"].tolist()) == {1, 2}
 
 
-def assert_keys_are_right(columns: Mapping[str, NDArray[Any]]) -> set[int]:
+def assert_keys_are_right(columns: Mapping[str, NDArray[Any]]) -> tuple[set[int], int]:
     """Each environment of an actor has its steps in order and none twice; and no two processes
-    share a `t`. The numbers at which the processes began to count.
+    share a `t`. The numbers at which they began to count, and the environments that failed.
 
     The environment's own observation says which environment it is, and which of its steps.
     """
@@ -74,11 +75,10 @@ def assert_keys_are_right(columns: Mapping[str, NDArray[Any]]) -> set[int]:
                 assert columns["begins"][after]
                 assert steps >= 2
                 lost += 1
-    assert lost, "some environment failed"
     counts = {int(count) for count in t >> 32}
     for count in counts:
         of_one = streams[streams[:, 3] == count]
         assert len(np.unique(of_one[:, :2], axis=0)) == 1, "two processes share a t"
     for number in np.unique(uid):
         assert len(np.unique(streams[uid == number], axis=0)) == 1, "an environment is of one"
-    return counts
+    return counts, lost
