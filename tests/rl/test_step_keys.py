@@ -13,6 +13,7 @@ from vedette_rl.core import Columns, ModelInfo, Step
 from vedette_rl.core.columns import SEQUENCE_KEYS
 from vedette_rl.core.step_keys import StepKeys, first_time
 from vedette_rl.envs import transition_dtype
+from vedette_rl.envs.pushed_envs import PushedEnvs
 from vedette_rl.envs.vector_env import LoopVectorEnv, SerialEnvs
 from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.replay.frame_stacks import frame_stack, row_with_places
@@ -109,6 +110,32 @@ def test_nothing_follows_a_row_behind_which_the_environment_failed() -> None:
     assert t.tolist() == [0, 1, 2, 3, 5, 6, 7, 8], "the lost step has a number and no row"
     assert np.flatnonzero(rows["begins"][failed]).tolist() == [0, 4]
     assert (rows["t"][~failed] - FIRST).tolist() == list(range(9))
+
+
+def test_a_programs_own_loop_says_where_its_episodes_begin() -> None:
+    space = Numbered.observation_space
+    envs = PushedEnvs(space, Numbered.action_space, 2)
+    processor = NStep(1, 0.9, 2, transition_dtype(envs.spaces, SEQUENCE_KEYS))
+    loop = RolloutLoop(envs, Zeros(), processor, NoModels(), 1, keys=StepKeys(2, 0))
+    envs.begin(np.zeros((2, 2), np.float32))
+    loop.begin()
+
+    def play(left_out: list[bool] | None = None) -> list[tuple[int, int, bool]]:
+        flags = None if left_out is None else np.array(left_out)
+        seen = np.zeros((2, 2), np.float32)
+        pushed = envs.push(loop.act(), np.zeros(2), seen, envs.never, envs.never, left_out=flags)
+        rows = loop.process(loop.on_step(pushed))
+        names = ("env", "t", "begins")
+        return list(zip(*(rows[name].tolist() for name in names), strict=True))
+
+    assert play() == [(0, 0, True), (1, 0, True)]
+    assert play() == [(0, 1, False), (1, 1, False)]
+    which = np.array([False, True])
+    envs.begin(np.zeros((2, 2), np.float32), which)  # it leaves an episode in the middle
+    loop.mark_begun(which)
+    assert play() == [(0, 2, False), (1, 2, True)]
+    assert play([True, False]) == [(1, 3, False)]  # of an evaluation
+    assert play() == [(0, 3, True), (1, 4, False)]
 
 
 def test_a_step_that_only_resets_has_no_number() -> None:

@@ -47,7 +47,7 @@ class StepKeys:
             lost: environments that failed in it: what follows does not follow what was before, so
                 they count a step that no row has.
         """
-        columns = {ENV: self._env, TIME: self._time, BEGINS: begins}
+        columns: Columns = {ENV: self._env, TIME: self._time, BEGINS: begins}
         following = self._time + valid
         following[list(lost)] += 1
         self._time = following
