@@ -204,6 +204,8 @@ class SequenceIndex:
         """The run that has, or may go on with, the times from `first` on and before `end`: runs
         that touch these become one."""
         runs = self._streams.setdefault(stream, [])
+        if runs and runs[-1].end == first:  # as nearly always
+            return runs[-1]
         at = bisect_right(runs, first, key=lambda run: run.first)
         begin = at - 1 if at and runs[at - 1].end >= first else at
         stop = begin
@@ -221,14 +223,16 @@ class SequenceIndex:
 
     def _run_with(self, stream: Stream, time: int) -> _Run:
         runs = self._streams[stream]
+        if runs[-1].first <= time:
+            return runs[-1]
         return runs[bisect_right(runs, time, key=lambda run: run.first) - 1]
 
     def _replace(self, run: _Run, first: int, entries: NDArray[np.int64]) -> list[int]:
         """Write entries into a run; return the beginnings of whose windows a row was replaced."""
+        incomplete: list[int] = []
         before = run.between(first, first + len(entries))
         replaced = before >= self._oldest << _BITS
-        incomplete: list[int] = []
-        if replaced.any():
+        if len(before) and replaced.any():
             reach = self._steps - 1
             begin = max(run.first, first - reach)
             around = run.between(begin, first + len(entries) + reach)
@@ -272,14 +276,18 @@ class SequenceIndex:
         _, first = np.unique(numbers[new], return_index=True)  # two pieces may have it
         new = new[first]
         begun = numbers[new]
-        by = np.empty(len(new), np.int64)
-        for k, (begin, end) in enumerate(zip(new.tolist(), extent[new].tolist(), strict=True)):
-            window = numbers[begin : end + 1]
+        extent = extent[new]
+        by = numbers[extent]
+        # Where rows came in the order of their steps, the beginning is the oldest of its window.
+        falls = _next_of(np.append(np.diff(numbers) < 0, True))
+        for k in np.flatnonzero(falls[new] < extent).tolist():
+            window = numbers[new[k] : extent[k] + 1]
             by[k] = window.max()
+            number = int(begun[k])
             lowest = int(window.min())
-            if lowest < begun[k]:
-                self._dies_with[int(begun[k])] = lowest
-                heappush(self._deaths, (lowest, int(begun[k])))
+            if lowest < number:
+                self._dies_with[number] = lowest
+                heappush(self._deaths, (lowest, number))
         self._complete[begun % self._rows.capacity] = True
         return begun[np.lexsort((begun, by))]
 
