@@ -152,7 +152,7 @@ class Script:
             rows_per_batch=actors.n_buffer,
             window=FlightLimits(actors.window_batches, actors.window_bytes),
             batch_bytes=layout.batch_bytes,
-            batch_env_steps=actors.env_steps_max(config.agent.n_step),
+            batch_env_steps=actors.env_steps_max(config.row_steps),
             policy=self._policy,
         )
         self.run = state.run_message(config, self._epoch, Schema.from_arrays(self.arrays[0]))

@@ -48,6 +48,9 @@ typedef struct {
     bool acting, chosen; /* an episode has begun; an action has been chosen */
     bool intervened;     /* it is not the policy's */
     bool restarted;      /* another run began: its unfinished rows are gone */
+    bool begins;         /* an episode begins with `obs` */
+    uint32_t index;      /* among the client's environments */
+    int64_t t;           /* its steps, counted from a number of this process's own */
     double total;
     uint64_t length;
     uint64_t judged; /* the evaluation that its episode is of; 0: none */

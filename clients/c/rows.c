@@ -8,7 +8,8 @@ typedef struct {
     double reward, discount; /* so far, and of the next reward */
     uint64_t epoch, version;
     unsigned steps;
-    bool intervened;
+    bool intervened, begins;
+    int64_t t;
 } pending;
 
 static size_t padded(size_t size) { return (size + 7) / 8 * 8; }
@@ -40,7 +41,9 @@ void vd_free_environment(environment *e) {
 void vd_begin_row(environment *e, const run *r, uint64_t epoch, uint64_t version, double reward) {
     pending *row = pending_at(e, r, e->count++);
     uint8_t *obs = (uint8_t *)(row + 1);
-    *row = (pending){.discount = 1.0, .epoch = epoch, .version = version, .intervened = e->intervened};
+    *row = (pending){.discount = 1.0, .epoch = epoch, .version = version, .intervened = e->intervened,
+                     .begins = e->begins, .t = e->t++};
+    e->begins = false;
     memcpy(obs, e->obs, r->obs_bytes);
     memcpy(obs + r->obs_bytes, e->action, action_bytes(r));
     reward *= r->reward_scale;
@@ -163,7 +166,7 @@ bool vd_finish_row(environment *e, staging *s, const void *next_obs, bool termin
     const pending *p = pending_at(e, r, 0);
     const uint8_t *obs = (const uint8_t *)(p + 1);
     float reward = (float)p->reward;
-    uint8_t flags[] = {terminated, truncated, (uint8_t)p->steps, p->intervened};
+    uint8_t flags[] = {terminated, truncated, (uint8_t)p->steps, p->intervened, p->begins};
     if (!put_obs(s, obs, false) || !put_obs(s, next_obs, true)) return false;
     put(s, r->action, 0, obs + r->obs_bytes, action_bytes(r));
     put(s, r->reward, 0, &reward, sizeof reward);
@@ -171,6 +174,11 @@ bool vd_finish_row(environment *e, staging *s, const void *next_obs, bool termin
     put(s, r->truncated, 0, flags + 1, 1);
     put(s, r->n_steps, 0, flags + 2, 1);
     if (r->marks_interventions) put(s, r->intervened, 0, flags + 3, 1);
+    if (r->has_keys) {
+        put(s, r->env, 0, &e->index, sizeof e->index);
+        put(s, r->t, 0, &p->t, sizeof p->t);
+        put(s, r->begins, 0, flags + 4, 1);
+    }
     if (!s->rows || is_older(p, s)) {
         s->epoch = p->epoch;
         s->version = p->version;

@@ -7,6 +7,8 @@
 #define OBS_BYTES_MAX ((size_t)1 << 26)
 #define BATCH_ROWS_MAX (1 << 20)
 #define STEPS_MAX ((uint64_t)1 << 62)
+#define ENV_HIGH 65535
+#define T_HIGH (((uint64_t)1 << 62) - 1)
 
 /* Observations: the columns obs, obs/KEY, ..., or places in shared frames */
 
@@ -66,15 +68,19 @@ static bool find_places(run *r, char *why, size_t room) {
 
 /* The columns that are no observations. */
 static bool add_other(run *r, unsigned k, unsigned *found, char *why, size_t room) {
-    struct { const char *name, *type; unsigned *index; } const known[] = {
-        {"action", NULL, &r->action},       {"reward", "f4", &r->reward},       {"terminated", "?", &r->terminated},
-        {"truncated", "?", &r->truncated}, {"n_steps", "u1", &r->n_steps},
-        {"intervened", "?", &r->intervened}};
+    struct { const char *name, *type; unsigned *index; uint64_t high; } const known[] = {
+        {"action", NULL, &r->action, 0},       {"reward", "f4", &r->reward, 0},
+        {"terminated", "?", &r->terminated, 0}, {"truncated", "?", &r->truncated, 0},
+        {"n_steps", "u1", &r->n_steps, 0},      {"intervened", "?", &r->intervened, 0},
+        {"env", "u4", &r->env, ENV_HIGH},       {"t", "i8", &r->t, T_HIGH},
+        {"begins", "?", &r->begins, 0}};
     const run_column *column = r->rows.columns + k;
     for (unsigned i = 0; i < sizeof known / sizeof *known; i++) {
         if (strcmp(column->name, known[i].name)) continue;
         if (column->role != PLAIN || (known[i].type && (strcmp(column->type, known[i].type) || column->count != 1)))
             return vd_fail(why, room, "the run's column %s is not of the type that the wire says", column->name);
+        if (known[i].high && column->high != known[i].high)
+            return vd_fail(why, room, "the run's column %s has not the bounds that the wire says", column->name);
         *known[i].index = k;
         *found |= 1u << i;
         return true;
@@ -97,7 +103,11 @@ static bool read_rows(run *r, char *why, size_t room) {
         if (!taken) return false;
         if (r->obs_bytes > OBS_BYTES_MAX) return vd_fail(why, room, "the run's observations are too large");
     }
-    r->marks_interventions = found >> 5;
+    r->marks_interventions = found >> 5 & 1;
+    r->has_keys = found >> 6 == 7;
+    if (found >> 6 && !r->has_keys)
+        return vd_fail(why, room, "the run's rows have some of the columns env, t and begins, and not all");
+    if (r->has_keys) r->n_step = 1;
     if ((found & 31) != 31 || !r->part_count)
         return vd_fail(why, room, "the run's rows have no obs, action, reward, terminated, truncated or n_steps");
     return true;

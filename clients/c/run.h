@@ -15,6 +15,7 @@ typedef struct {
     size_t offset;              /* in a payload of one row, of columns that are not shared */
     bool half;                  /* sent as float16; this is the column as float32 */
     size_t sent_offset;         /* in a payload as it is sent */
+    uint64_t high;              /* its upper bound; 0: it has none, or one below 1 */
 } run_column;
 
 typedef struct {
@@ -161,6 +162,8 @@ typedef struct run {
     unsigned action, reward, terminated, truncated, n_steps; /* columns of `rows` */
     unsigned intervened;                                     /* likewise, if there is one */
     bool marks_interventions;
+    unsigned env, t, begins; /* likewise */
+    bool has_keys;           /* rows are single steps, and say which of them follow one another */
     size_t batch_rows;
     uint64_t batch_env_steps;
     double discount, reward_scale, reward_clip;

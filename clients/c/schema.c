@@ -48,6 +48,7 @@ static bool read_column(mp_bytes *bytes, run_column *column) {
     column->width = width_of(column->type);
     if (!column->width || !read_dims(fields, column)) return false;
     if (!mp_read(fields, &low) || !mp_read(fields, &high)) return false; /* the learner holds us to them */
+    column->high = high.type == MP_UINT ? high.number : 0;
     if (item.number == 5) return true;
     column->role = mp_read(fields, &role) && mp_is(&role, "place") ? PLACE : SHARED;
     return column->role == PLACE || mp_is(&role, "shared");

@@ -231,6 +231,10 @@ static void forget_models(vedette *v) {
     }
 }
 
+/* A multiple of 2^32 below 2^62. From 0, a process that starts again would fill the place of a lost batch with rows of
+ * its own. */
+static int64_t first_time(vedette *v) { return (int64_t)(vd_random_bits(&v->seed) >> 34 << 32); }
+
 /* Play the run that was announced. What is unfinished of the same run stays, or is sent where its
  * settings changed. */
 static void play(vedette *v, run *r) {
@@ -245,6 +249,8 @@ static void play(vedette *v, run *r) {
     for (unsigned k = 0; k < v->env_count && !keeps; k++) {
         if (!same) vd_free_environment(v->envs + k);
         if (!same) v->envs[k].restarted = old != NULL;
+        if (!same && r->has_keys) v->envs[k].t = first_time(v);
+        v->envs[k].index = k;
         made = vd_init_environment(v->envs + k, r) && made;
     }
     if (!keeps) {
@@ -322,7 +328,7 @@ vedette_result vedette_begin(vedette *v, unsigned env, const void *obs) {
     environment *e = v->envs + env;
     if (e->count) return misuse(v, "an episode begins before the last one has ended");
     memcpy(e->obs, obs, v->plays->obs_bytes);
-    e->acting = true;
+    e->acting = e->begins = true;
     e->chosen = e->restarted = false;
     e->total = 0;
     e->length = 0;

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from vedette_rl.core import ColumnPolicy, Columns, ModelInfo, Policy, Step, StepProcessor, act_of
 from vedette_rl.core.columns import check_rows
 from vedette_rl.core.learning import describe_returned
+from vedette_rl.core.step_keys import StepKeys
 from vedette_rl.envs.spaces import action_field
 from vedette_rl.envs.vector_env import VectorEnvironment
 from vedette_rl.errors import CustomPartError
@@ -74,6 +75,7 @@ class RolloutLoop:
         agent: the agent's name; the first actions of a custom agent are checked.
         explore_from: the version from which exploration counts: the policy is told versions from
             there, and 0 before.
+        keys: counts the steps, where rows say which of them follow one another; None: they do not.
     """
 
     def __init__(
@@ -85,8 +87,10 @@ class RolloutLoop:
         n_step: int,
         agent: str = "",
         explore_from: int = 0,
+        keys: StepKeys | None = None,
     ) -> None:
         self.envs = envs
+        self._keys = keys
         self._explore_from = explore_from
         self._policy = policy
         self._processor = processor
@@ -164,6 +168,9 @@ class RolloutLoop:
             acted = self._columns()
             check_rows(acted, len(self.envs), "environments")
             step = replace(step, extra={**step.extra, **acted})
+        if self._keys:
+            counted = self._keys.of_step(self._begins, step.valid, self.envs.lost)
+            step = replace(step, extra={**step.extra, **counted})
         self.env_steps += int(np.count_nonzero(step.valid))
         self._acted_on.append(self.acting_on)
         self._obs = step.init_obs

@@ -20,7 +20,7 @@ from vedette_protocol.codec import encode
 from vedette_protocol.messages import Ack, Refusal, Run, Stop
 from vedette_protocol.model import in_float16, pack_model, split_into_chunks
 from vedette_rl.core import RowColumn
-from vedette_rl.core.columns import INTERVENED
+from vedette_rl.core.columns import INTERVENED, SEQUENCE_KEYS
 from vedette_rl.core.learning import ModelInfo
 from vedette_rl.envs.spaces import Spaces
 
@@ -105,7 +105,7 @@ def write_seeds(folder: Path) -> list[Path]:
     """Write a file for each kind of run."""
     paths = []
     for k, (agent, spaces, settings) in enumerate(KINDS):
-        columns = (RowColumn(INTERVENED, "bool"),) if k == 1 else ()
+        columns = {1: (RowColumn(INTERVENED, "bool"),), 2: SEQUENCE_KEYS}.get(k, ())
         run, model, _ = make_run(agent, spaces, settings, columns=columns)
         paths.append(folder / f"{k}-{agent}")
         paths[-1].write_bytes(make_seed(run, model))

@@ -21,7 +21,7 @@ from vedette_protocol import topics
 from vedette_protocol.codec import encode
 from vedette_protocol.messages import Run, Stop
 from vedette_rl.core import RowColumn
-from vedette_rl.core.columns import INTERVENED
+from vedette_rl.core.columns import INTERVENED, SEQUENCE_KEYS
 from vedette_rl.envs.spaces import Spaces
 from vedette_services.net.keys import make_keys
 
@@ -64,6 +64,53 @@ def test_rows_say_where_a_person_took_over(built: Built, port: int, tmp_path: Pa
         took_over = np.rint(batch["obs"][:, 1] * 2**23).astype(int) % 5 == 0
         np.testing.assert_array_equal(batch[INTERVENED], took_over)
         assert (batch["action"][took_over] == 1).all()
+
+
+def test_rows_say_which_of_them_follow_one_another(built: Built, port: int, tmp_path: Path) -> None:
+    settings = {"n_step": 3, "hidden_sizes": [4]}
+    run, model, _ = make_run("dqn", COUNTS, settings, columns=SEQUENCE_KEYS)
+    learner = ScriptedLearner(port, run, model, {})
+    program = str(built("tests/clients/counting.c"))
+    client = subprocess.Popen([program, "127.0.0.1", str(port), "c-1", str(tmp_path), "2"])
+    try:
+        assert learner.serve(20, limit=1000)
+    finally:
+        client.kill()
+        client.wait()
+        learner.close()
+    batches = [run.schema.views(payload, rows) for rows, payload in learner.kept.values()]
+    rows = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
+    own = np.rint(rows["obs"][:, 1] * 2**23).astype(np.int64)
+    assert set(rows["env"]) == {0, 1}
+    assert (rows["n_steps"] == 1).all()
+    assert (rows["reward"] == (own + 1) % 3).all()
+    np.testing.assert_array_equal(rows["begins"], (own % 7 == 0) | (own % 11 == 0))
+    first = [int(t) for t in rows["t"] - own]
+    assert len(set(first)) == 2, "a number for each environment"
+    assert all(t % 2**32 == 0 and 0 <= t < 2**62 for t in first)
+
+
+def test_rows_with_keys_of_another_form_are_refused_by_name(
+    built: Built, port: int, tmp_path: Path
+) -> None:
+    env, time, begins = SEQUENCE_KEYS
+    wide = replace(env, high=65_536)
+    for columns, why in (
+        ((env, time), "some of the columns env, t and begins, and not all"),
+        ((wide, time, begins), "column env has not the bounds that the wire says"),
+        ((env, replace(time, dtype="uint64"), begins), "column t is not of the type that the wire"),
+    ):
+        run, model, _ = make_run("dqn", COUNTS, {"hidden_sizes": [4]}, columns=columns)
+        learner = ScriptedLearner(port, run, model, {})
+        words = [str(built("tests/clients/counting.c")), "127.0.0.1", str(port), "c-1"]
+        client = subprocess.Popen([*words, str(tmp_path), "2"], stderr=subprocess.PIPE, text=True)
+        try:
+            assert learner.until(lambda: client.poll() is not None, limit=0)  # noqa: B023
+        finally:
+            client.kill()
+            _, errors = client.communicate()
+            learner.close()
+        assert why in errors, errors
 
 
 @pytest.mark.parametrize(

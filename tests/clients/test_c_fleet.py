@@ -11,6 +11,7 @@ from c_programs import Built
 from counting_run import ENVS, N_BUFFER, CountingRun
 from daemons import Daemon, Daemons, free_address, inserted
 from test_frames_run import STACK, assert_every_picture_is_where_it_belongs
+from test_killed_keys import assert_keys_are_right
 
 from vedette_rl.replay.export import LiveRows
 from vedette_services.net.keys import make_keys
@@ -55,6 +56,26 @@ def test_c_and_python_actors_share_a_run_whose_learner_and_client_are_killed(
     assert proof.missing.get(killed.pid, 0) <= WINDOW_ROWS, f"{proof}"
     assert accounting["lost"] <= proof.missing.get(killed.pid, 0), f"{proof}, {accounting}"
     assert accounting["in_flight"] == accounting["rejected"] == 0, f"{accounting}"
+
+
+def test_rows_of_c_clients_say_which_of_them_follow_one_another(
+    built: Built, fleet: Daemons
+) -> None:
+    program = built("tests/clients/counting.c")
+    run = CountingRun(fleet, "agent.n_step=3", has_keys=True)
+    start_client(run, program, "c-1")
+    killed = start_client(run, program, "c-2")
+    run.flows()
+    run.learner.kill9()
+    run.start_learner()
+    run.flows()
+    killed.kill9()
+    start_client(run, program, "c-2")
+    run.flows()
+    run.finish()
+    with LiveRows(run.run / "replay") as live:
+        columns = {name: live.column(name) for name in live.names}
+    assert_keys_are_right(columns)
 
 
 def test_a_c_client_with_keys_shares_frames_and_loses_none(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from counting_run import SETTINGS, CountingRun
+from counting_run import SETTINGS, CountingRun, with_keys
 from daemons import HERE, ROOT, Daemon, Daemons
 
 RATE = 8.0
@@ -13,9 +13,15 @@ WARMUP = 500
 
 
 class LoopRun(CountingRun):
-    """Counting environments that feed the loop of `replay_loop`."""
+    """Counting environments that feed the loop of `replay_loop`.
 
-    def __init__(self, daemons: Daemons, *settings: str, source: Path = ROOT) -> None:
+    Args:
+        has_keys: rows say which of them follow one another.
+    """
+
+    def __init__(
+        self, daemons: Daemons, *settings: str, source: Path = ROOT, has_keys: bool = False
+    ) -> None:
         drawn = (
             f"learner.warmup_period={WARMUP}",
             f"replay.samples_per_insert={RATE}",
@@ -28,6 +34,7 @@ class LoopRun(CountingRun):
             agent="",
             allow=("counting_env", "replay_loop"),
             source=source,
+            has_keys=has_keys,
         )
 
     def start_learner(self, source: Path = ROOT) -> Daemon:
@@ -35,6 +42,7 @@ class LoopRun(CountingRun):
             "loop",
             self._daemons,
             [
+                *(with_keys() if self.has_keys else ()),
                 *(sys.executable, str(HERE / "replay_loop.py"), str(self.run), str(self.address)),
                 *(*SETTINGS, f"env.kwargs.tally={self.tally}", *self._settings),
             ],

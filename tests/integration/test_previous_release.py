@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from counting_run import N_BUFFER, CountingRun
-from daemons import Daemons, wait_for
+from daemons import START_S, Daemons, wait_for
 from loop_run import LoopRun
 from off_default_settings import each_agent, each_off_default
 from previous_release import MissingCommitError, run_in_previous, unpack_previous
@@ -79,6 +79,18 @@ def test_actors_of_both_releases_play_for_a_learner_of_either(
     _, accounting = assert_each_step_was_stored_once(run)
     # The previous release leaves no checksums, by which its last rows could be verified.
     assert not accounting["lost"] or "without checksums" in run.learner.log
+
+
+def test_a_manager_of_the_previous_release_is_refused_by_name_where_rows_have_keys(
+    daemons: Daemons, previous: Path
+) -> None:
+    run = LoopRun(daemons, has_keys=True)
+    older = run.start_manager("older", source=previous)
+    assert older.wait(START_S) == 3
+    assert "'env'" in older.log, "it names the first column that it does not make"
+    run.start_manager("newer")
+    run.flows()
+    run.assert_nothing_was_lost()
 
 
 @pytest.mark.slow

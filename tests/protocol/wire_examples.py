@@ -42,6 +42,14 @@ SHARING_SCHEMA = Schema(
         Column("frames", "u1", (3, 5), role="shared"),
     )
 )
+STEPS_SCHEMA = Schema(
+    (
+        *SCHEMA.columns,
+        Column("env", "u4", (), 0, 65_535),
+        Column("t", "i8", (), 0, 2**62 - 1),
+        Column("begins", "?"),
+    )
+)
 MODEL = Schema((Column("0.weight", "f4", (2, 4)), Column("0.bias", "f4", (2,))))
 
 
@@ -69,6 +77,17 @@ def sharing_columns(rows: int) -> Columns:
         "reward": np.arange(rows).astype(np.float32),
         "next_obs": moved,
         "frames": entries.astype(np.uint8).reshape(rows + 3, 3, 5),
+    }
+
+
+def steps_columns(rows: int) -> Columns:
+    """Columns of `STEPS_SCHEMA`: steps of two environments in turn, of episodes that begin."""
+    numbers = np.arange(rows)
+    return {
+        **example_columns(rows),
+        "env": (numbers % 2).astype(np.uint32),
+        "t": numbers // 2 + (5 << 32),
+        "begins": numbers < 2,
     }
 
 
@@ -103,6 +122,12 @@ def batch_of_frames() -> Batch:
     """A batch of `SHARING_SCHEMA`."""
     payload = bytes(SHARING_SCHEMA.pack(sharing_columns(3), 3))
     return example_batch(schema=SHARING_SCHEMA.hash, payload=payload)
+
+
+def batch_of_steps() -> Batch:
+    """A batch of `STEPS_SCHEMA`."""
+    payload = bytes(STEPS_SCHEMA.pack(steps_columns(3), 3))
+    return example_batch(schema=STEPS_SCHEMA.hash, payload=payload)
 
 
 REPORT = Report(
@@ -160,6 +185,7 @@ ACK = Ack(
 EXAMPLES: dict[str, Message] = {
     "batch": example_batch(),
     "batch-of-frames": batch_of_frames(),
+    "batch-of-steps": batch_of_steps(),
     "report": REPORT,
     "report-of-evaluation": replace(
         REPORT,
@@ -176,6 +202,7 @@ EXAMPLES: dict[str, Message] = {
         evaluation={"episodes": 20, "seed": 10000, "max_episode_steps": None},
     ),
     "run-of-frames": replace(RUN, schema=SHARING_SCHEMA),
+    "run-of-steps": replace(RUN, schema=STEPS_SCHEMA),
     "ack": ACK,
     "ack-to-evaluate": replace(
         ACK,

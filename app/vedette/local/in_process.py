@@ -286,7 +286,7 @@ class InProcessRun:
             rows_per_batch=actors.n_buffer,
             window=FlightLimits(actors.window_batches, actors.window_bytes),
             batch_bytes=layout.batch_bytes,
-            batch_env_steps=actors.env_steps_max(config.agent.n_step),
+            batch_env_steps=actors.env_steps_max(config.row_steps),
             max_env_steps=config.stop.max_env_steps,
             rates_clock=lambda _: self._wall_clock(),
         )

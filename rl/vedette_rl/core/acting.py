@@ -46,7 +46,7 @@ class Step:
         valid: ``(E,)`` bool; False where a row is no transition (the reset step of Gymnasium's
             NEXT_STEP autoreset).
         extra: further columns of the transitions that begin here ``(E, *shape)``: those that the
-            agent declares, and `INTERVENED`.
+            agent declares, `INTERVENED` and `SEQUENCE_KEYS`.
     """
 
     obs: Columns

@@ -26,6 +26,15 @@ T = TypeVar("T")
 VERSION, MANAGER, ACTOR = "version", "manager", "actor"
 """The columns that the learner adds to every row: who made it, and by which model."""
 
+EPOCH = "epoch"
+"""The learner's start whose model acted: a column that it adds to rows with `SEQUENCE_KEYS`."""
+
+ENV, TIME, BEGINS = "env", "t", "begins"
+"""The names of `SEQUENCE_KEYS`."""
+
+LEARNED = "learned"
+"""The column of drawn sequences that says of which steps is learned."""
+
 SOURCE = "source"
 """The column of a batch that is drawn from several sources: the number of a row's source."""
 
@@ -88,6 +97,17 @@ class RowColumn:
         info = np.iinfo(self.numpy_dtype)
         low, high = (self.low, self.high)
         return (int(info.min) if low is None else low, int(info.max) if high is None else high)
+
+
+SEQUENCE_KEYS = (
+    RowColumn(ENV, "uint32", low=0, high=65_535),
+    RowColumn(TIME, "int64", low=0, high=2**62 - 1),
+    RowColumn(BEGINS, "bool"),
+)
+"""The columns of rows that say which of them follow one another: those of the same manager, actor
+and `ENV` whose `TIME` is one more, unless an episode begins with the later one's observation
+(`BEGINS`). `TIME` counts the steps of the environments of an actor, from a number of its own each
+time that the actor starts. Rows with these columns are single steps."""
 
 
 def check_declared(columns: Sequence[RowColumn], given: Columns, expected: Columns) -> None:

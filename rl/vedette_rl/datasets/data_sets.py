@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from vedette_rl.core import Columns, Step, StepProcessor
 from vedette_rl.core.columns import INTERVENED
 from vedette_rl.core.exact_cast import InexactCastError, cast_exactly, may_be_cast
+from vedette_rl.core.step_keys import StepKeys
 from vedette_rl.datasets.cast_rows import CastRows
 from vedette_rl.datasets.minari import episodes, missing_packages
 from vedette_rl.datasets.renaming import RenamedRows, Renaming
@@ -296,6 +297,7 @@ def transitions(
     rewards: Callable[[NDArray[Any], NDArray[Any]], None],
     *,
     marks: bool,
+    has_keys: bool = False,
 ) -> Iterator[Columns]:
     """The transitions that a step processor makes of episodes, as it makes an actor's.
 
@@ -304,7 +306,9 @@ def transitions(
         processor: made for `EPISODES_AT_ONCE` environments.
         rewards: writes what true rewards become in transitions.
         marks: steps have the column `INTERVENED`.
+        has_keys: steps have the columns of `SEQUENCE_KEYS`.
     """
+    keys = StepKeys(EPISODES_AT_ONCE, 0)
     while group := _group(recorded):
         longest = max(map(len, group))
         lengths = np.array(
@@ -327,6 +331,10 @@ def transitions(
         for t in range(longest):
             last = lengths == t + 1
             following = {name: rows[t + 1] for name, rows in obs.items()}
+            extra: Columns = {INTERVENED: intervened[t]} if marks else {}
+            valid = lengths > t
+            if has_keys:
+                extra |= keys.of_step(np.full(EPISODES_AT_ONCE, t == 0), valid)
             yield processor.process(
                 Step(
                     obs={name: rows[t] for name, rows in obs.items()},
@@ -336,8 +344,8 @@ def transitions(
                     terminated=last & ends,
                     truncated=last & cut,
                     init_obs=following,
-                    valid=lengths > t,
-                    extra={INTERVENED: intervened[t]} if marks else {},
+                    valid=valid,
+                    extra=extra,
                 )
             )
         yield processor.flush()

@@ -55,6 +55,10 @@ class ReplayConfig(SettingsPart):
         "gradient_steps training_intensity update_per_step spi",
     }
 
+    sequence: ClassVar[int] = 0  # becomes a setting with the draw that needs it
+    """Steps of the sequences that are drawn; 0: single rows. Where it is more, rows have
+    `vedette_rl.core.columns.SEQUENCE_KEYS`."""
+
     capacity: int = Field(default=100_000, ge=1)
     """rows that can be drawn; the oldest make room for the newest."""
     directory: str | None = None

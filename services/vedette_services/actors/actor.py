@@ -25,6 +25,7 @@ from vedette_rl.agents.exploration import exploration_ranks
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Columns, RowColumn, Step
 from vedette_rl.core.columns import INTERVENED
+from vedette_rl.core.step_keys import StepKeys, first_time
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.failures import EnvironmentFailure
 from vedette_rl.envs.make import make_vector_environment
@@ -73,6 +74,7 @@ from vedette_services.run.model_map import ModelMapReader
 from vedette_services.run.replay_layout import (
     batch_schema,
     frame_stack_of_schema,
+    has_sequence_keys,
     schema_columns,
 )
 
@@ -321,7 +323,7 @@ def build_actor(
     """
     schema = Schema.from_wire(spec.schema)
     of_run = read_peer_settings(ActorsConfig, spec.actors)
-    env_seed, exploration_seed, steps_seed = spec.seeds()
+    env_seed, exploration_seed, steps_seed, count_seed = spec.seeds()
     env = read_peer_settings(EnvConfig, spec.env, needed=None if vector_env is None else SPACES)
     kind = agent_kind(spec.agent["name"])
     agent = read_peer_settings(kind.config, spec.agent)
@@ -354,19 +356,22 @@ def build_actor(
     )
     processor, writer = make_transition_pipeline(schema, vector_env.spaces, policy, agent, actors)
     prepare_steps(processor, vector_env, steps_seed)
+    has_keys = has_sequence_keys(schema)
+    row_steps = 1 if has_keys else agent.n_step
     return ActorLoop(
         loop=RolloutLoop(
             vector_env,
             policy,
             processor,
             models,
-            agent.n_step,
+            row_steps,
             agent.name,
             explore_from=actors.explore_from or 0,
+            keys=StepKeys(envs, first_time(count_seed)) if has_keys else None,
         ),
         writer=writer,
         n_buffer=actors.n_buffer,
-        env_steps_max=of_run.env_steps_max(agent.n_step),
+        env_steps_max=of_run.env_steps_max(row_steps),
         handover=handover,
         publish_stats=publish_stats,
         clock=clock,

@@ -75,12 +75,13 @@ class ActorSpec:
     def from_json(cls, data: bytes) -> ActorSpec:
         return cls(**json.loads(data))
 
-    def seeds(self) -> tuple[int, int, int]:
-        """Seeds of the environments, of exploration and of the step processor.
+    def seeds(self) -> tuple[int, int, int, int]:
+        """Seeds of the environments, of exploration, of the step processor and of the count of
+        steps.
 
         They are this actor's own among all of a run, and others at every restart, of its host too.
         """
         entropy = (self.seed, self.number, self.epoch, self.restarts)
         root = np.random.SeedSequence((*entropy, self.random_bits) if self.random_bits else entropy)
-        env, exploration, steps = (int(seed.generate_state(1)[0]) for seed in root.spawn(3))
-        return env, exploration, steps
+        env, exploration, steps, count = (int(seed.generate_state(1)[0]) for seed in root.spawn(4))
+        return env, exploration, steps, count

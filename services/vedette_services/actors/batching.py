@@ -21,7 +21,11 @@ from vedette_rl.steps.registry import make_step_processor
 from vedette_rl.steps.td_errors import StepsWithTdErrors
 from vedette_services.config.parts import ActorsConfig
 from vedette_services.errors import SpecMismatchError
-from vedette_services.run.replay_layout import frame_stack_of_schema, schema_columns
+from vedette_services.run.replay_layout import (
+    frame_stack_of_schema,
+    has_sequence_keys,
+    schema_columns,
+)
 
 
 class Slots(Protocol):
@@ -219,7 +223,7 @@ def make_transition_pipeline(
         RowColumnError: what agent and step processor declare contradicts itself.
     """
     envs = actors.envs_per_actor
-    n_step = agent.n_step
+    n_step = 1 if has_sequence_keys(schema) else agent.n_step
     declared = tuple(
         column
         for column in schema_columns(schema, agent, actors, spaces)

@@ -72,7 +72,7 @@ def changed_settings(before: RunConfig, now: RunConfig) -> list[ChangedSetting]:
 
 def _stored_in(marks: frozenset[StoredIn], *configs: RunConfig) -> frozenset[str]:
     """Return where a marked value is stored: single transitions have no sums."""
-    sums = any(c.agent.n_step > 1 or c.actors.step_processor != "n_step" for c in configs)
+    sums = any(c.row_steps > 1 or c.actors.step_processor != "n_step" for c in configs)
     return frozenset(mark.what for mark in marks if sums or not mark.sums_only)
 
 

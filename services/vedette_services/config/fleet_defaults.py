@@ -182,7 +182,7 @@ def _choose_rows(config: RunConfig, size: FleetSize, choices: list[Choice]) -> A
         return actors
     rows = size.batch_rows() if stack < 2 else max(size.batch_rows(), STACKS_ROWS)
     if stack >= 2 and config.replay.frame_storage != "plain":
-        extra_frames = actors.envs_per_actor * (stack + config.agent.n_step - 1)
+        extra_frames = actors.envs_per_actor * (stack + config.row_steps - 1)
         most = max(rows, config.replay.capacity // 20)
         rows = min(max(rows, math.ceil(extra_frames / EXTRA_FRAMES_SHARE)), most)
     choices.append(Choice("actors.n_buffer", rows, f"batches of {rows:,} transitions"))

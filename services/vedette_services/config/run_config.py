@@ -64,6 +64,11 @@ class RunConfig(BaseModel):
         return self.learner.eval_interval > 0 and not self.evaluates_on_actors
 
     @property
+    def row_steps(self) -> int:
+        """Return the steps that a row spans at most: those of sequences are single ones."""
+        return 1 if self.replay.sequence else self.agent.n_step
+
+    @property
     def actors_of_peers(self) -> ActorsConfig:
         """Return `actors` as peers are told it: with the version from which exploration counts."""
         given = self.actors.explore_from

@@ -226,13 +226,13 @@ def check_steps(config: RunConfig, spaces: Spaces, probe: EnvironmentProbe) -> N
     agent = config.agent
     name = actors.step_processor
     row = transition_dtype(spaces, configured_columns(config, spaces))
-    arguments = agent.n_step, agent.discount, actors.envs_per_actor, row
+    arguments = config.row_steps, agent.discount, actors.envs_per_actor, row
     with custom_part_errors("actors.step_processor", name):
         processor = make_step_processor(name, *arguments, her_goals=actors.her_goals)
     if hasattr(processor, "prepare") and not config.env.is_declared:
         made_of = {
             "processor": name,
-            "n_step": agent.n_step,
+            "n_step": config.row_steps,
             "discount": agent.discount,
             "envs": actors.envs_per_actor,
             "row": dtype_to_json(row),

@@ -21,7 +21,16 @@ from vedette_protocol.schema import Schema
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import RowColumn, row_dtype
 from vedette_rl.core.agent_config import AgentConfig
-from vedette_rl.core.columns import ACTOR, INTERVENED, MANAGER, VERSION
+from vedette_rl.core.columns import (
+    ACTOR,
+    EPOCH,
+    INTERVENED,
+    LEARNED,
+    MANAGER,
+    SEQUENCE_KEYS,
+    TIME,
+    VERSION,
+)
 from vedette_rl.envs.spaces import ElementBounds, Spaces, column_bounds, transition_dtype
 from vedette_rl.errors import RowColumnError
 from vedette_rl.replay.commits import COMMITS, last_commit
@@ -54,7 +63,12 @@ REPEATS_SAID = 0.08
 """Observations that are in two batches, of a batch's rows, from which on the start says so."""
 
 
-_FURTHER = {INTERVENED: RowColumn(INTERVENED, "bool"), TD_ERROR: RowColumn(TD_ERROR)}
+_FURTHER = (RowColumn(INTERVENED, "bool"), RowColumn(TD_ERROR), *SEQUENCE_KEYS)
+
+_KEYS_ON_THE_WIRE = Schema.from_dtype(
+    row_dtype([(key.name, key.numpy_dtype, key.shape) for key in SEQUENCE_KEYS]),
+    {key.name: key.bounds for key in SEQUENCE_KEYS if key.bounds},
+).columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +106,7 @@ def replay_layout(config: RunConfig, spaces: Spaces) -> ReplayLayout:
     frames = _frames(config, spaces)
     schema = batch_schema(row, bounds, frames)
     capacity = config.replay.capacity
-    plain = ring_dtype(row)
+    plain = ring_dtype(row, epoch=has_sequence_keys(schema))
     if frames is None:
         # A batch must fit between two commits.
         guard = rows if rows > default_guard(capacity, plain.itemsize) else None
@@ -128,7 +142,15 @@ def check_rows(
 def extra_frames_per_batch(config: RunConfig, stack: int) -> int:
     """Return the frames of a batch beyond one per row: for each environment of an actor, a stack
     and the n steps to a successor."""
-    return config.actors.envs_per_actor * (stack + config.agent.n_step - 1)
+    return config.actors.envs_per_actor * (stack + config.row_steps - 1)
+
+
+def has_sequence_keys(schema: Schema) -> bool:
+    """Return whether rows say which of them follow one another, and so are single steps.
+
+    A column of another form with such a name is the user's own.
+    """
+    return set(_KEYS_ON_THE_WIRE).issubset(schema.columns)
 
 
 def configured_columns(config: RunConfig, spaces: Spaces) -> tuple[RowColumn, ...]:
@@ -138,6 +160,8 @@ def configured_columns(config: RunConfig, spaces: Spaces) -> tuple[RowColumn, ..
         further.append(INTERVENED)
     if config.replay.initial_priorities == "actor":
         further.append(TD_ERROR)
+    if config.replay.sequence:
+        further += [key.name for key in SEQUENCE_KEYS]
     return declared_columns(config.agent, config.actors, spaces, further)
 
 
@@ -147,6 +171,8 @@ def schema_columns(
     """Return `declared_columns` of a run whose schema is known."""
     names = [column.name for column in schema.columns]
     further = [name for name in (INTERVENED, TD_ERROR) if name in names]
+    if has_sequence_keys(schema):
+        further += [key.name for key in SEQUENCE_KEYS]
     return declared_columns(agent, actors, spaces, further)
 
 
@@ -154,7 +180,8 @@ def declared_columns(
     agent: AgentConfig, actors: ActorsConfig, spaces: Spaces, further: Sequence[str] = ()
 ) -> tuple[RowColumn, ...]:
     """Return the columns of a transition beyond those that all have, in their order: the agent's,
-    the step processor's, and `INTERVENED` and `TD_ERROR`, where they are among `further`.
+    the step processor's, and those of `INTERVENED`, `TD_ERROR` and `SEQUENCE_KEYS` whose names are
+    in `further`.
 
     Schema, ring, actors and the in-process mode all ask here.
 
@@ -164,12 +191,18 @@ def declared_columns(
     Raises:
         RowColumnError: two have the same name.
     """
-    columns = [
+    own = [
         *agent_kind(agent.name).columns(agent, spaces),
         *step_columns(actors.step_processor, spaces),
-        *(_FURTHER[name] for name in further),
     ]
+    columns = [*own, *(column for column in _FURTHER if column.name in further)]
     names = [column.name for column in columns]
+    if TIME in further:
+        taken = {*further, EPOCH, LEARNED}
+        for column in own:
+            if column.name in taken:
+                why = "rows from which sequences are drawn have a column of that name: rename it"
+                raise RowColumnError(column.name, why)
     for name in names:
         if names.count(name) > 1:
             both = f"agent {agent.name!r} and actors.step_processor {actors.step_processor!r}"
@@ -230,18 +263,19 @@ def _frames(config: RunConfig, spaces: Spaces) -> FrameStack | None:
     return None
 
 
-def ring_dtype(row: np.dtype[Any]) -> np.dtype[Any]:
-    """Return a row of the replay: a transition's columns, and `version`, `manager` and `actor`."""
+def ring_dtype(row: np.dtype[Any], *, epoch: bool = False) -> np.dtype[Any]:
+    """Return a row of the replay: a transition's columns, and `version`, `manager` and `actor`.
+
+    Args:
+        epoch: rows have the column `epoch`, too.
+    """
     assert row.fields is not None, "a row dtype is structured"
     fields = [(name, field[0].base, field[0].shape) for name, field in row.fields.items()]
-    return row_dtype(
-        [
-            *fields,
-            (VERSION, np.dtype("<i8"), ()),
-            (MANAGER, np.dtype("<i4"), ()),
-            (ACTOR, np.dtype("<i4"), ()),
-        ]
-    )
+    number = np.dtype("<i4")
+    fields += [(VERSION, np.dtype("<i8"), ()), (MANAGER, number, ()), (ACTOR, number, ())]
+    if epoch:
+        fields.append((EPOCH, number, ()))
+    return row_dtype(fields)
 
 
 def replay_directory(config: RunConfig, out: Path) -> Path:

@@ -18,7 +18,7 @@ from vedette_protocol.errors import SchemaError
 from vedette_protocol.schema import Schema
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Columns, RowColumn
-from vedette_rl.core.columns import ACTOR, INTERVENED, MANAGER, VERSION
+from vedette_rl.core.columns import ACTOR, EPOCH, INTERVENED, MANAGER, SEQUENCE_KEYS, VERSION
 from vedette_rl.datasets.column_files import FileRows, read_column_file
 from vedette_rl.datasets.d4rl import D4rlData, has_d4rl_names
 from vedette_rl.datasets.data_sets import (
@@ -144,12 +144,19 @@ def _open_rows(
     Args:
         same: they are samples of this run as they are.
     """
+    names = rows.stored.names
+    if config.replay.sequence and any(key.name not in names for key in SEQUENCE_KEYS):
+        why = "it does not say which of its rows follow one another"
+        fix = "name a run from which sequences are drawn, or a data set of episodes"
+        raise DataSetError(rows.name, why, fix)
     rows.check(row, frozenset({INTERVENED}))
     if (_of_one_step(config) or not same) and rows.longest > 1:
         why = "its transitions span several steps"
         fix = "name the directory of a run with the same settings, or one with agent.n_step=1"
         raise DataSetError(rows.name, why, fix)
-    return OpenedData(rows, as_rows=same, raw_rewards=False)
+    # Rows with keys are single steps, in which no setting of several counts.
+    as_rows = same or bool(config.replay.sequence)
+    return OpenedData(rows, as_rows=as_rows, raw_rewards=False)
 
 
 def _check_folder(data: str) -> None:
@@ -177,7 +184,7 @@ def _replay_of(path: Path) -> Path | None:
 
 def _of_one_step(config: RunConfig) -> bool:
     """True if a sample is one step of the environment, as it was."""
-    return config.agent.n_step == 1 and config.actors.step_processor == "n_step"
+    return config.row_steps == 1 and config.actors.step_processor == "n_step"
 
 
 _OF_STEPS = frozenset({"agent.n_step", "agent.discount"})
@@ -213,7 +220,8 @@ def _columns(config: RunConfig, spaces: Spaces) -> tuple[RowColumn, ...]:
 
 def stored_row(config: RunConfig, spaces: Spaces) -> np.dtype[Any]:
     """A row of a source's ring, which stores observations whole."""
-    return ring_dtype(transition_dtype(spaces, configured_columns(config, spaces)))
+    row = transition_dtype(spaces, configured_columns(config, spaces))
+    return ring_dtype(row, epoch=bool(config.replay.sequence))
 
 
 class DataReading:
@@ -339,7 +347,7 @@ class DataReading:
         env = config.env
         processor = make_step_processor(
             actors.step_processor,
-            agent.n_step,
+            config.row_steps,
             agent.discount,
             EPISODES_AT_ONCE,
             self._row,
@@ -353,7 +361,8 @@ class DataReading:
             episodes = self._counted(opened.data.episodes())
             write = (rewards or RewardTransform()).write
             marks = INTERVENED in (self._row.names or ())
-            yield from transitions(episodes, processor, write, marks=marks)
+            has_keys = bool(config.replay.sequence)
+            yield from transitions(episodes, processor, write, marks=marks, has_keys=has_keys)
 
     def _counted(self, episodes: Iterator[RecordedEpisode]) -> Iterator[RecordedEpisode]:
         env = self._config.env
@@ -406,8 +415,9 @@ class DataReading:
         }
         if TD_ERROR in (self._stored.names or ()):
             whole[TD_ERROR] = np.zeros(count, np.float32)
-        for name in (VERSION, MANAGER, ACTOR):
-            whole[name] = np.full(count, -1, self._stored[name])
+        for name in (VERSION, MANAGER, ACTOR, EPOCH):
+            if name in (self._stored.names or ()):
+                whole[name] = np.full(count, -1, self._stored[name])
         return whole
 
 

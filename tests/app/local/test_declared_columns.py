@@ -10,6 +10,7 @@ from small_runs import config_of, trained
 from starts import lines_of_start  # of tests/support
 
 from vedette_rl.core import Sample
+from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.replay.rows import MemoryRing
 from vedette_rl.replay.uniform import UniformReplay
 from vedette_rl.testing import BitFlip
@@ -139,3 +140,29 @@ def test_hindsight_tries_the_reward_before_the_start(tmp_path: Path) -> None:
     config = config_of(env={"id": f"{__name__}:SingleRow"}, actors={"step_processor": "her"})
     with pytest.raises(ConfigError, match=r"'her': its goals cannot be judged again \(TypeError: "):
         lines_of_start(config, tmp_path, in_process=True)
+
+
+@pytest.mark.parametrize("storage", ["plain", "once"])
+def test_rows_of_sequences_are_stored_as_they_were_played(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, storage: str
+) -> None:
+    monkeypatch.setattr(ReplayConfig, "sequence", 4)
+    config = config_of(
+        **{
+            **settings(),
+            "actors": {"step_processor": "n_step"},
+            "replay": {"frame_storage": storage},
+        }
+    )
+    run, _ = trained(config, tmp_path)
+    rows = live_rows(run.ring)
+    assert set(rows["n_steps"]) == {1}
+    assert (rows["epoch"] == 1).all()
+    for actor in set(rows["actor"].tolist()):
+        for env in range(4):
+            mine = (rows["actor"] == actor) & (rows["env"] == env)
+            assert (np.diff(rows["t"][mine]) == 1).all()
+            ended = rows["terminated"][mine] | rows["truncated"][mine]
+            np.testing.assert_array_equal(rows["begins"][mine][1:], ended[:-1])
+            assert rows["begins"][mine][0]
+    assert {"env", "t", "begins", "epoch"} <= run.replay.sample(8).columns.keys()

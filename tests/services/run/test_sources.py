@@ -26,6 +26,7 @@ from vedette_rl.envs.make import (
 )
 from vedette_rl.envs.spaces import transition_dtype
 from vedette_rl.errors import ReplayFormatError
+from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.replay.ring import RingReader, RingWriter
 from vedette_rl.steps import NStep
 from vedette_services.config import RunConfig
@@ -232,6 +233,60 @@ def test_steps_in_which_a_person_acted_are_read_as_such(tmp_path: Path, n_step: 
     found = rows_read(config, tmp_path / "run")
     marked = found["obs"][found["intervened"]]
     assert sorted(marked.tolist()) == [[2.0, 1.0], [2.0, 4.0]]
+
+
+def test_rows_of_recorded_episodes_say_which_of_them_follow_one_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ReplayConfig, "sequence", 4)
+    config = configuration(data=write_minari(tmp_path / "set"), **{"agent.n_step": 3})
+    start(config, tmp_path / "run")
+    found = rows_read(config, tmp_path / "run")
+    assert_same_rows(found, played())
+    assert_rows_follow(found)
+    assert (found["epoch"] == -1).all()
+
+
+def assert_rows_follow(rows: Columns) -> None:
+    """Rows of `Walk` that say that they follow one another do, and the others do not."""
+    places = {
+        (env, t): row for row, (env, t) in enumerate(zip(rows["env"], rows["t"], strict=True))
+    }
+    assert len(places) == len(rows["t"])
+    np.testing.assert_array_equal(rows["begins"], rows["obs"][:, 1] == 0)
+    for (env, t), row in places.items():
+        after = places.get((env, t + 1))
+        ends = bool(rows["terminated"][row] or rows["truncated"][row])
+        assert ends or after is not None
+        assert after is None or bool(rows["begins"][after]) == ends
+        if after is not None and not ends:
+            np.testing.assert_array_equal(rows["obs"][after], rows["next_obs"][row])
+
+
+def test_rows_that_say_what_follows_are_read_as_they_are_and_others_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = played()
+    ended = one["terminated"] | one["truncated"]
+    keys = {
+        "env": np.full(len(ended), 3, np.uint32),
+        "t": np.arange(len(ended)) + 2**61,
+        "begins": np.concatenate([[True], ended[:-1]]),
+    }
+    monkeypatch.setattr(ReplayConfig, "sequence", 4)
+    config = configuration(data=write_npz(tmp_path / "set.npz", {**one, **keys}))
+    start(config, tmp_path / "run")
+    found = rows_read(config, tmp_path / "run")
+    assert_rows_follow(found)
+    np.testing.assert_array_equal(found["t"], keys["t"])
+    for missing in ({"t": None}, dict.fromkeys(keys)):
+        data = write_npz(tmp_path / "without.npz", {**one, **keys}, **missing)
+        why = refusal(configuration(data=data), tmp_path / "other")
+        assert "it does not say which of its rows follow one another; name a run" in why
+    monkeypatch.setattr(ReplayConfig, "sequence", 0)
+    start(configuration(data=tmp_path / "set.npz"), tmp_path / "plain")
+    plain = rows_read(configuration(data=tmp_path / "set.npz"), tmp_path / "plain")
+    assert not {"env", "t", "begins", "epoch"} & plain.keys()
 
 
 def test_frames_are_stacked_as_the_environments_wrapper_does(tmp_path: Path) -> None:

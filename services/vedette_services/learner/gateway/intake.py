@@ -18,7 +18,7 @@ from vedette_protocol.messages import Batch
 from vedette_protocol.schema import Schema
 from vedette_rl.envs.spaces import ElementBounds
 from vedette_rl.replay.rows import RowAppender
-from vedette_services.run.replay_layout import check_rows
+from vedette_services.run.replay_layout import check_rows, has_sequence_keys
 
 _STACKED_BYTES = 64 << 10
 """Larger payloads are not stacked: copying them costs more than the calls."""
@@ -29,7 +29,8 @@ class Block:
     """Valid batches of equal size.
 
     Args:
-        columns: the wire's, and `version`, `manager` and `actor`. For one batch: ``(rows, *shape)``
+        columns: the wire's, `version`, `manager` and `actor`, and `epoch` where rows have keys of
+            sequences. For one batch: ``(rows, *shape)``
             and one number for all rows. For more: ``(batches, rows, *shape)`` and ``(batches,)``.
         batches: the number of batches.
         rows: the rows of each.
@@ -95,6 +96,7 @@ class Intake:
         self._elements = elements
         self._env_steps_max = env_steps_max
         self._hash = schema.hash
+        self._has_epoch = has_sequence_keys(schema)
         self.full_bytes = schema.payload_bytes(rows_max)
         """Payload of a full batch, without shared frames, whose number varies."""
         self.stacks = schema.sharing is None and self.full_bytes <= _STACKED_BYTES
@@ -167,6 +169,8 @@ class Intake:
         check_rows(columns, self._schema, self._elements)
         number = self._number(batch.manager)
         whose = {"version": batch.version, "manager": number, "actor": batch.actor}
+        if self._has_epoch:
+            whose["epoch"] = batch.epoch
         return Block({**columns, **whose}, 1, rows)
 
     def _validate_stacked(self, batches: list[Batch]) -> Block:
@@ -178,4 +182,6 @@ class Intake:
         columns["version"] = np.array([batch.version for batch in batches], np.int64)
         columns["manager"] = np.array([numbers[manager] for manager in managers], np.int32)
         columns["actor"] = np.array([batch.actor for batch in batches], np.int32)
+        if self._has_epoch:
+            columns["epoch"] = np.array([batch.epoch for batch in batches], np.int32)
         return Block(columns, len(batches), self._rows_max)

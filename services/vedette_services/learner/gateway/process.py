@@ -115,7 +115,7 @@ class Gateway:
             rows_per_batch=config.actors.n_buffer,
             window=FlightLimits(config.actors.window_batches, config.actors.window_bytes),
             batch_bytes=layout.batch_bytes,
-            batch_env_steps=config.actors.env_steps_max(config.agent.n_step),
+            batch_env_steps=config.actors.env_steps_max(config.row_steps),
             max_managers=config.learner.max_managers,
             max_env_steps=config.stop.max_env_steps,
             policy=describe_acting(config, spaces),

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from vedette_protocol.column import Column
 from vedette_protocol.messages import Batch
 from vedette_protocol.schema import Schema
-from vedette_rl.core.columns import empty_columns
+from vedette_rl.core.columns import SEQUENCE_KEYS, empty_columns, row_dtype
 from vedette_rl.envs.spaces import ElementBounds, Spaces, column_bounds, transition_dtype
 from vedette_rl.replay.rows import MemoryRing
 from vedette_services.learner.gateway.intake import Intake
+from vedette_services.run.replay_layout import ring_dtype
 
 SCHEMA = Schema((Column("obs", "f4", (3,)), Column("action", "u1", (), 0, 3), Column("end", "?")))
 ROWS = 4
@@ -63,6 +64,24 @@ def test_a_block_says_of_each_batch_who_made_it_and_with_which_version() -> None
     assert block.columns["manager"].tolist() == [5, 6, 5, 6]
     assert block.columns["actor"].tolist() == [0, 1, 2, 0]
     assert block.columns["action"].tolist() == [[0] * 4, [1] * 4, [2] * 4, [3] * 4]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_rows_of_sequences_say_which_start_of_the_learner_made_their_model(count: int) -> None:
+    row = row_dtype([(key.name, key.numpy_dtype, key.shape) for key in SEQUENCE_KEYS])
+    schema = Schema.from_dtype(row, {key.name: key.bounds for key in SEQUENCE_KEYS if key.bounds})
+    ring = MemoryRing(ring_dtype(row, epoch=True), 100)
+    held = Intake(schema, ROWS, ROWS, lambda manager: 7)
+    for seq in range(count):
+        zeros = {name: np.zeros(ROWS, row[name]) for name in row.names or ()}
+        payload = bytes(schema.pack(zeros, ROWS))
+        held.add(Batch("run", "m", 1, seq, 0, 5 + seq, 10, schema.hash, ROWS, payload))
+    for block in held.validate_held().blocks:
+        block.append_to(ring)
+    ring.commit()
+    assert ring.columns["epoch"][: ring.inserted].tolist() == [
+        5 + seq for seq in range(count) for _ in range(ROWS)
+    ]
 
 
 def test_large_payloads_are_not_copied_together() -> None:
