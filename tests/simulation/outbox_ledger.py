@@ -1,4 +1,4 @@
-"""The model's ledger: today's rules for numbers, with accounts that are closed and not forgotten."""
+"""The model's ledger: today's rules for numbers, with accounts that are never forgotten."""
 
 from __future__ import annotations
 
@@ -88,7 +88,9 @@ class Ledger:
         """Return every account that was ever opened, with its counts."""
         return {**self.retired, **self.archive, **self.accounts}
 
-    def open(self, key: Key, now: int, *, forgets: bool = False, keeps_gaps: bool = True) -> Account:
+    def open(
+        self, key: Key, now: int, *, forgets: bool = False, keeps_gaps: bool = True
+    ) -> Account:
         """Return the open account of a session; close another one of its manager if need be.
 
         Raises:

@@ -86,6 +86,7 @@ class Refusal:
 Follows = tuple[int, int]
 """The epoch and the name of a learner."""
 
+
 class Observer(Protocol):
     """Is told what happens, and raises where an invariant does not hold."""
 
@@ -118,7 +119,14 @@ class Manager:
     """
 
     def __init__(
-        self, world: Observer, host: int, manager: str, disk: OutboxDisk, *, outbox: bool, drops: bool
+        self,
+        world: Observer,
+        host: int,
+        manager: str,
+        disk: OutboxDisk,
+        *,
+        outbox: bool,
+        drops: bool,
     ) -> None:
         self.world = world
         self.rules = world.rules
@@ -241,7 +249,7 @@ class Manager:
         )
 
     def send_batch(self) -> None:
-        """Send a batch that is not stored: of this process's session, or of the oldest ended one."""
+        """Send a batch that is not stored, of this session or of the oldest ended one."""
         if not self.rules.numbered_when_appended:
             self._take_over()
         sessions = [s for s in self.disk.files if self._may_send(s) and s in self._stored]

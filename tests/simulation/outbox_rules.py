@@ -1,4 +1,4 @@
-"""The rules of the outbox, each of which can be taken out: a model has to find that it is missing."""
+"""The rules of the outbox. Each can be taken out, and the model has to miss it."""
 
 from __future__ import annotations
 

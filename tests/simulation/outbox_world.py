@@ -130,10 +130,10 @@ class World:
         if self.older:
             kinds += ["upgrade"]
         else:
-            kinds += ["roll_back", "clone", "copy_outboxes", "downgrade"]
+            kinds += ["roll_back", "clone", "copy_outboxes", "downgrade", "lose_outbox"]
         if self.snapshot is not None:
             kinds += ["unmount", "wipe", "roll_back_snapshot", "destroy", "take_over"]
-            kinds += ["copy_snapshot"]
+            kinds += ["copy_snapshot", "misdirect"]
         kinds += ["copy_replay", "roll_back_replay"]
         kept = [kind for kind in kinds if self.rng.random() < 0.6]
         return kept or ["kill"]
@@ -324,10 +324,12 @@ class World:
                 self.older = False
                 self._start_learner(current)
             elif self.snapshot is not None and self.snapshot.is_there and self.rng.random() < 0.1:
-                if not self._replace_learner(current.name):
-                    # Fragments of a directory that was wiped: it is begun anew.
-                    self.snapshot.generations = {}
-                    self._start_learner(current)
+                self._start_from_snapshot_or_anew(current, self.snapshot)
+
+    def _start_from_snapshot_or_anew(self, host: LearnerHost, snapshot: SnapshotDirectory) -> None:
+        if not self._replace_learner(host.name):
+            snapshot.generations = {}  # the fragments of a directory that was wiped
+            self._start_learner(host)
 
     def _replace_learner(self, host: int) -> bool:
         """Start a learner from the snapshot on this machine. Managers find it by name."""
@@ -401,6 +403,14 @@ class World:
         before = host.disk.held
         host.disk = old.copy()
         self._excuse_unless_kept(before - host.disk.held)
+
+    def _fail_lose_outbox(self) -> None:
+        host = self.rng.choice(self.hosts)
+        if host.outbox:
+            self._kill(host)
+            before = host.disk.held
+            host.disk = OutboxDisk()
+            self._excuse_unless_kept(before)
 
     def _fail_clone(self) -> None:
         """A machine that was made from the image of another one, which goes on."""
@@ -485,6 +495,10 @@ class World:
         if self._old_snapshot is not None and self._old_snapshot.generations:
             self._damage(self._old_snapshot)
 
+    def _fail_misdirect(self) -> None:
+        """A manager finds a learner at the name that was replaced, or the other way round."""
+        self.rng.choice(self.hosts).at = self.rng.randrange(len(self.learners))
+
     def _fail_destroy(self) -> None:
         """The learner's host is gone, with its disk. Another one takes its place."""
         self._replace(destroyed=True)
@@ -520,8 +534,8 @@ class World:
     def _excuse_stored(self, rows: set[Row]) -> None:
         """The learner lost its power: rows that nobody promised to keep may be lost."""
         self._excuse_without_outbox(rows)
-        if self._began_older:
-            self._excuse(rows - self._in_outboxes())
+        if self._began_older:  # it has acknowledged them, or its ack is under way
+            self._excuse(rows)
 
     def _excuse_unless_kept(self, rows: set[Row]) -> None:
         """An outbox lost these: those that are safe must not be lost."""
@@ -531,9 +545,6 @@ class World:
         else:
             kept = disk.synced if disk is not None else set()
         self._excuse(rows - kept)
-
-    def _in_outboxes(self) -> set[Row]:
-        return {row for host in self.hosts if host.outbox for row in host.disk.held}
 
     # The end
 
@@ -598,9 +609,7 @@ class World:
                 made[fate.key] = max(made.get(fate.key, 0), fate.number + 1)
         inserted = lost = 0
         for key, account in learner.ledger.all_accounts().items():
-            produced, *parts = account.counts(
-                self.now, of_missing=self.rules.dropped_is_of_missing
-            )
+            produced, *parts = account.counts(self.now, of_missing=self.rules.dropped_is_of_missing)
             if produced != sum(parts) or min(parts) < 0:
                 raise BrokenPromiseError(f"the accounting of {key} does not balance")
             if produced > made.get(key, 0):
