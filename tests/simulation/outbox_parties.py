@@ -484,11 +484,14 @@ class Learner:
         """Return whether two processes use this id and this one came later."""
         # An older learner tells processes by their session alone.
         who = report.key[1] if self.older else report.process
-        seen = self._seen.setdefault(report.key[0], {})
-        since = seen[who][0] if who in seen else self.world.now
-        seen[who] = (since, self.world.now)
+        now = self.world.now
+        before = self._seen.get(report.key[0], {})
+        seen = {name: claim for name, claim in before.items() if now - claim[1] < RIVALS_AFTER}
+        since = seen[who][0] if who in seen else now
+        seen[who] = (since, now)
+        self._seen[report.key[0]] = seen
         return any(
-            other != who and first < since and min(last, self.world.now) - since > RIVALS_AFTER
+            other != who and first < since and last - since >= RIVALS_AFTER
             for other, (first, last) in seen.items()
         )
 

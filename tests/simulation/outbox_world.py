@@ -10,6 +10,7 @@ from outbox_ledger import Key
 from outbox_parties import (
     HELD_MAX,
     MESSAGE_AGE_MAX,
+    RIVALS_AFTER,
     SYNC_EVERY,
     Ack,
     Batch,
@@ -106,7 +107,8 @@ class World:
         self._ever_stored: set[Row] = set()
         self._at_risk: set[Row] = set()  # were in the snapshot before it was damaged
         self._rolled_back = False  # the learner's disk, or it was replaced
-        self._two_ids = False
+        self._cloned = False
+        self._shared_until = -1_000_000  # the last step in which two used one id
         self._old_outboxes: dict[int, OutboxDisk] = {}
         self._old_replay: ReplayDisk | None = None
         self._old_snapshot: SnapshotDirectory | None = None
@@ -171,6 +173,8 @@ class World:
                 raise BrokenPromiseError(f"row {row} is stored twice")
             stored.add(row)
         self._ever_stored |= set(rows)
+        if disk is not self.learners[self.current].disk:  # of a learner that was replaced
+            self._excuse_without_outbox(set(rows))
         self.rows_stored += len(rows)
 
     def on_safe(self, rows: set[Row]) -> None:
@@ -193,7 +197,8 @@ class World:
             raise BrokenPromiseError("a learner that only failed is no descendant of its snapshot")
 
     def on_refused(self, host: int) -> None:
-        if not self._two_ids:
+        ids = [other.manager for other in self.hosts]
+        if ids.count(ids[host]) == 1 and self.now - self._shared_until > 2 * RIVALS_AFTER:
             raise BrokenPromiseError(f"manager {host} is refused, and is the only one with its id")
         self._say(f"manager {host} is refused")
 
@@ -309,6 +314,7 @@ class World:
         """Of two with one id, the later one ends; its operator starts it with another id."""
         self._kill(host)
         host.manager = f"m{host.name}x{self.now}"
+        self._shared_until = self.now
 
     def _start_learner(self, host: LearnerHost) -> None:
         assert host.disk is not None
@@ -414,9 +420,9 @@ class World:
 
     def _fail_clone(self) -> None:
         """A machine that was made from the image of another one, which goes on."""
-        if self._two_ids or not self.hosts[0].outbox:
+        if self._cloned or not self.hosts[0].outbox:
             return
-        self._two_ids = True
+        self._cloned = True
         old = self.hosts[0]
         disk = self._old_outboxes.get(0, old.disk) if self.rng.random() < 0.5 else old.disk
         name = len(self.hosts)
@@ -504,7 +510,11 @@ class World:
         self._replace(destroyed=True)
 
     def _fail_take_over(self) -> None:
-        """A learner is taken for dead, and goes on where no one sees it."""
+        """A learner is taken for dead, and goes on, perhaps in the middle of a generation."""
+        process = self.learners[self.current].process
+        if process is not None and self.rng.random() < 0.7:
+            for _ in range(self.rng.randint(1, 3)):
+                process.take_snapshot()
         self._replace(destroyed=False)
 
     def _replace(self, *, destroyed: bool) -> None:
