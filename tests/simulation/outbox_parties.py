@@ -99,7 +99,7 @@ class Observer(Protocol):
     def on_dropped(self, rows: list[Row]) -> None: ...
     def on_deleted(self, rows: list[Row]) -> None: ...
     def on_commit(self, disk: ReplayDisk, rows: list[Row]) -> None: ...
-    def on_safe(self, rows: set[Row]) -> None: ...
+    def on_safe(self, rows: set[Row], host: int) -> None: ...
     def on_followed(self, learner: Follows, before: Follows) -> None: ...
     def on_no_descendant(self, learner: int) -> None: ...
     def on_refused(self, host: int) -> None: ...
@@ -413,7 +413,7 @@ class Learner:
         disk.starts.append((self.name, len(disk.rows)))
         disk.sync()  # a start verifies what it finds, and writes it once more
         if self.snapshot is None and not self.older:
-            self.world.on_safe(disk.synced)
+            self.world.on_safe(disk.synced, self.host)
         self.ledger = disk.ledger.copy()
         if self.older:
             if self.ledger.archives and self.rules.older_learner_refuses_archive:
@@ -536,7 +536,7 @@ class Learner:
         self.disk.synced_rows, self.disk.synced_ledger = self._syncing
         self._syncing = None
         if self.snapshot is None:
-            self.world.on_safe(self.disk.synced)
+            self.world.on_safe(self.disk.synced, self.host)
 
     # Snapshots
 
@@ -616,7 +616,7 @@ class Learner:
         self._last_name = generation.name
         self.disk.reserved = generation.reserved
         self._serves = True
-        self.world.on_safe(set(snapshot.rows_of(snapshot.newest_whole)))
+        self.world.on_safe(set(snapshot.rows_of(snapshot.newest_whole)), self.host)
         self._called_safe = generation.ledger
 
 

@@ -103,10 +103,11 @@ class World:
         self.learners = [LearnerHost(0, ReplayDisk(archives=not self.older))]
         self.current = 0
         self._host_of: dict[int, int] = {}  # of each learner
+        self._epochs: dict[int, int] = {}  # and the host that served under it
         self._ever_safe: set[Row] = set()
         self._ever_stored: set[Row] = set()
         self._at_risk: set[Row] = set()  # were in the snapshot before it was damaged
-        self._rolled_back = False  # the learner's disk, or it was replaced
+        self._put_back = False  # the current learner's disk or snapshot, or it has taken over
         self._cloned = False
         self._shared_until = -1_000_000  # the last step in which two used one id
         self._old_outboxes: dict[int, OutboxDisk] = {}
@@ -167,19 +168,27 @@ class World:
                 raise BrokenPromiseError(f"row {row} is deleted and not safe")
 
     def on_commit(self, disk: ReplayDisk, rows: list[Row]) -> None:
+        host = next(learner.name for learner in self.learners if learner.disk is disk)
+        if self._epochs.setdefault(disk.epoch, host) != host:
+            raise BrokenPromiseError(f"two learners have served under epoch {disk.epoch}")
         stored = set(disk.rows)
         for row in rows:
             if row in stored:
                 raise BrokenPromiseError(f"row {row} is stored twice")
             stored.add(row)
         self._ever_stored |= set(rows)
-        if disk is not self.learners[self.current].disk:  # of a learner that was replaced
+        if host != self.current:  # of a learner that was replaced
             self._excuse_without_outbox(set(rows))
         self.rows_stored += len(rows)
 
-    def on_safe(self, rows: set[Row]) -> None:
+    def on_safe(self, rows: set[Row], host: int) -> None:
+        """Check that what was called safe before is there, unless the snapshot was damaged."""
+        if self.snapshot is not None and (gone := self._ever_safe - self._at_risk - rows):
+            raise BrokenPromiseError(f"rows {gone} were called safe, and are not in the snapshot")
         self._ever_safe |= rows
         self._at_risk -= rows
+        if host == self.current:
+            self._put_back = False
 
     def on_learner(self, learner: int, host: int) -> None:
         self._host_of[learner] = host
@@ -193,7 +202,7 @@ class World:
             raise BrokenPromiseError(f"epoch {learner[0]} is followed after {before[0]}")
 
     def on_no_descendant(self, learner: int) -> None:
-        if not self._rolled_back:
+        if learner == self.current and not self._put_back:
             raise BrokenPromiseError("a learner that only failed is no descendant of its snapshot")
 
     def on_refused(self, host: int) -> None:
@@ -350,7 +359,7 @@ class World:
         self.learners[host].disk = started.disk
         self.learners[host].process = started
         self.current = host
-        self._rolled_back = True
+        self._put_back = True
         self._say(f"learner {host} is started from the snapshot, epoch {started.disk.epoch}")
         for manager in self.hosts:
             if self.rng.random() < 0.7:
@@ -461,7 +470,7 @@ class World:
         host.disk = self._old_replay.copy()
         host.process = None
         host.down_until = self._soon()
-        self._rolled_back = True
+        self._put_back = True
         gone = before - set(host.disk.rows)
         self._excuse_without_outbox(gone)
         if self.snapshot is None:
@@ -488,6 +497,7 @@ class World:
         before = self.snapshot.rows
         self.snapshot.generations = dict(generations.generations)
         self._at_risk |= before - self.snapshot.rows
+        self._put_back = True
 
     def _fail_wipe(self) -> None:
         self._damage(SnapshotDirectory())
@@ -511,11 +521,17 @@ class World:
 
     def _fail_take_over(self) -> None:
         """A learner is taken for dead, and goes on, perhaps in the middle of a generation."""
-        process = self.learners[self.current].process
-        if process is not None and self.rng.random() < 0.7:
+        old = self.learners[self.current].process
+        if old is not None and self.rng.random() < 0.7:
             for _ in range(self.rng.randint(1, 3)):
-                process.take_snapshot()
+                old.take_snapshot()
         self._replace(destroyed=False)
+        if self.rng.random() < 0.2:
+            self._replace(destroyed=False)  # two operators
+        new = self.learners[self.current].process
+        for process in self.rng.choices((old, new), k=self.rng.randint(0, 6)):
+            if process is not None:
+                process.take_snapshot()
 
     def _replace(self, *, destroyed: bool) -> None:
         assert self.snapshot is not None
