@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from outbox_disks import OutboxDisk, ReplayDisk, Row, SnapshotDirectory  # beside this file
@@ -81,9 +82,13 @@ class RowFate:
 
 
 class World:
-    """One schedule. `run` raises an AssertionError where an invariant does not hold."""
+    """One schedule. `run` raises an AssertionError where an invariant does not hold.
 
-    def __init__(self, seed: int, rules: Rules = ALL) -> None:
+    Args:
+        kinds: the kinds of faults; None: drawn.
+    """
+
+    def __init__(self, seed: int, rules: Rules = ALL, kinds: Sequence[str] | None = None) -> None:
         self.seed = seed
         self.rules = rules
         self.rng = rng = random.Random(seed)
@@ -93,6 +98,7 @@ class World:
         self.faults: list[str] = []
         """The kinds of faults that have come."""
         self.rows_stored = 0
+        self.rows_lost = 0  # of managers with an outbox, at the end
         self._messages: list[tuple[int, bool, int, Batch | Report | Ack | Refusal]] = []
         self._lossy = rng.choice((0.0, 0.1, 0.4))
         # What is promised depends on these two.
@@ -123,7 +129,7 @@ class World:
             )
             for number in range(rng.choice((1, 1, 2)))
         ]
-        self._kinds = self._draw_kinds()
+        self._kinds = self._draw_kinds() if kinds is None else list(kinds)
         self._weights = [rng.choice((0.2, 1.0, 3.0)) for _ in range(9)]
 
     def _draw_kinds(self) -> list[str]:
@@ -168,7 +174,8 @@ class World:
 
     def on_commit(self, disk: ReplayDisk, rows: list[Row]) -> None:
         host = next(learner.name for learner in self.learners if learner.disk is disk)
-        copied = "roll_back_replay" in self.faults  # perhaps from the copy of another host
+        # Their disks, or the snapshot, may have been copied before the other one began.
+        copied = {"roll_back_replay", "roll_back_snapshot"} & set(self.faults)
         if not copied and self._epochs.setdefault(disk.epoch, host) != host:
             raise BrokenPromiseError(f"two learners have served under epoch {disk.epoch}")
         stored = set(disk.rows)
@@ -597,8 +604,9 @@ class World:
                     host.at = self.current
                 if step > 200 and self._is_drained():
                     return
-        held = {host.name: dict(host.disk.files) for host in self.hosts}
-        raise BrokenPromiseError(f"the outboxes are not empty: {held}")
+        held = {host.name: len(host.disk.held) for host in self.hosts}
+        why = getattr(self.learners[self.current].process, "ended", "")
+        raise BrokenPromiseError(f"outboxes do not become empty: rows by host {held} {why}")
 
     def _is_drained(self) -> bool:
         process = self.learners[self.current].process
@@ -624,6 +632,7 @@ class World:
             raise BrokenPromiseError("a row is stored twice")
         for row in set(range(len(self.fates))) - set(stored):
             fate = self.fates[row]
+            self.rows_lost += fate.outbox and fate.promised_at >= 0
             if fate.promised_at >= 0 and not fate.excused:
                 raise BrokenPromiseError(f"row {row} of host {fate.host} is lost")
         self._check_accounting(process, stored)

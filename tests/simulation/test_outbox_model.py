@@ -4,8 +4,8 @@ import outbox  # beside this file
 import pytest
 from outbox_world import World, play
 
-_BUNCH = 200
-_FIRST = [pytest.param(_BUNCH * n, marks=[pytest.mark.slow] * (n > 0)) for n in range(30)]
+_BUNCH = 150
+_FIRST = [pytest.param(_BUNCH * n, marks=[pytest.mark.slow] * (n > 0)) for n in range(40)]
 
 
 @pytest.mark.parametrize("first", _FIRST)
@@ -38,6 +38,18 @@ def test_a_rule_that_is_taken_out_is_missed(rule: str) -> None:
 def test_every_rule_that_is_taken_out_is_missed(rule: str) -> None:
     played, _ = outbox.find_broken(range(1_000_000, 1_008_000), outbox.without(rule))
     assert played
+
+
+def test_kills_a_cut_network_and_the_loss_of_the_learners_host_cost_an_outbox_no_row() -> None:
+    kinds = ("kill", "kill_learner", "power_learner", "cut", "unmount", "destroy", "take_over")
+    worlds = [World(seed, kinds=kinds) for seed in range(40)]
+    worlds = [world for world in worlds if world.snapshot is not None]
+    for world in worlds:
+        for host in world.hosts:
+            host.drops = False
+        world.run()
+    assert sum(world.rows_stored for world in worlds) > 300
+    assert sum(world.rows_lost for world in worlds) == 0
 
 
 def test_the_schedules_have_every_kind_of_fault_and_store_rows() -> None:
