@@ -345,8 +345,8 @@ class Manager:
         self._safe[session] = max(self._safe.get(session, 0), safe)
 
     def _on_refusal(self, session: int) -> None:
-        """Of this process: it ends. Of an ended session: it was sent to the process before, or an
-        older learner has closed it."""
+        """End, or set an ended session aside: the refusal was for the process before, or an older
+        learner has closed the session."""
         if session == self.session:
             self.refused = True
             self.world.on_refused(self.host)
@@ -632,5 +632,5 @@ def start_from_snapshot(world: Observer, host: int, snapshot: SnapshotDirectory)
     disk.starts = list(whole.starts)
     reserved = max(known.reserved for known in snapshot.generations.values())
     disk.epoch = reserved + 1 if world.rules.epoch_exceeds_reserved else 1
-    disk.reserved = disk.epoch
+    disk.reserved = disk.epoch - 1  # it has to be in the snapshot first
     return Learner(world, host, disk, snapshot, older=False, origin=newest)
