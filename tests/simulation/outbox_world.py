@@ -175,7 +175,7 @@ class World:
     def on_commit(self, disk: ReplayDisk, rows: list[Row]) -> None:
         host = next(learner.name for learner in self.learners if learner.disk is disk)
         # Their disks, or the snapshot, may have been copied before the other one began.
-        copied = {"roll_back_replay", "roll_back_snapshot"} & set(self.faults)
+        copied = {"roll_back_replay", "roll_back_snapshot", "wipe"} & set(self.faults)
         if not copied and self._epochs.setdefault(disk.epoch, host) != host:
             raise BrokenPromiseError(f"two learners have served under epoch {disk.epoch}")
         stored = set(disk.rows)
@@ -191,11 +191,18 @@ class World:
     def on_safe(self, rows: set[Row], host: int) -> None:
         """Check that what was called safe before is there, unless the snapshot was damaged."""
         if self.snapshot is not None and (gone := self._ever_safe - self._at_risk - rows):
-            raise BrokenPromiseError(f"rows {gone} were called safe, and are not in the snapshot")
+            if not self._may_be_split:
+                raise BrokenPromiseError(f"rows {gone} were called safe, and are not there")
+            self._at_risk |= gone
         self._ever_safe |= rows
         self._at_risk -= rows
         if host == self.current:
             self._put_back = False
+
+    @property
+    def _may_be_split(self) -> bool:
+        """True if a snapshot that was damaged may be taken by a learner that was replaced."""
+        return {"wipe", "roll_back_snapshot"} & set(self.faults) != set() and self.current > 0
 
     def on_learner(self, learner: int, host: int) -> None:
         self._host_of[learner] = host
@@ -209,7 +216,7 @@ class World:
             raise BrokenPromiseError(f"epoch {learner[0]} is followed after {before[0]}")
 
     def on_no_descendant(self, learner: int) -> None:
-        if learner == self.current and not self._put_back:
+        if learner == self.current and not self._put_back and not self._may_be_split:
             raise BrokenPromiseError("a learner that only failed is no descendant of its snapshot")
 
     def on_refused(self, host: int) -> None:

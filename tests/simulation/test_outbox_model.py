@@ -4,8 +4,8 @@ import outbox  # beside this file
 import pytest
 from outbox_world import World, play
 
-_BUNCH = 150
-_FIRST = [pytest.param(_BUNCH * n, marks=[pytest.mark.slow] * (n > 0)) for n in range(40)]
+_BUNCH = 100
+_FIRST = [pytest.param(_BUNCH * n, marks=[pytest.mark.slow] * (n > 0)) for n in range(50)]
 
 
 @pytest.mark.parametrize("first", _FIRST)
