@@ -19,7 +19,7 @@ from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.replay.frame_stacks import frame_stack, row_with_places
 from vedette_rl.rollout import RolloutLoop
 from vedette_rl.steps import NStep
-from vedette_rl.steps.frames import FrameSteps
+from vedette_rl.steps.frame_steps import FrameSteps
 
 FIRST = first_time(2**32 - 1)
 
