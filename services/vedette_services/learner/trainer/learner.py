@@ -242,7 +242,7 @@ class Learner:
             log.warning("%s", warning)
         self._checkpoints.put_aside_after(int(checkpoint.path.name))
         self.replay.set_state(checkpoint.state["replay"])
-        # None of these up to version 0.3.
+        # None of these before version 0.3.
         restore_process(checkpoint.state.get("torch", {}), self._device)
         self.has_saved_priorities = getattr(self.replay, "goes_on", False)
         if self.has_saved_priorities:

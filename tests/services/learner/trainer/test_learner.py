@@ -188,6 +188,9 @@ class NoPeers:
 
     def end_evaluation(self, exit_reason: str) -> None: ...
 
+    def read_ended_evaluations(self) -> EndedEvaluations:
+        return EndedEvaluations()
+
     def is_stopped(self) -> bool:
         return False
 
