@@ -99,7 +99,7 @@ _CALLBACKS = (
 
 _NAMES_BY_INSTEAD = {
     _ON_POLICY: "PPO A2C A3C TRPO APPO IMPALA VPG MaskablePPO RecurrentPPO",
-    "vedette.TD3 is its successor": "DDPG",
+    "vedette.TD3, its successor": "DDPG",
     "vedette.SAC with n_quantiles=25, dropped_quantiles=2 and n_critics=5": "TQC",
     "vedette.SAC, whose critics are CrossQ's by default": "CrossQ",
     "vedette.SAC with n_critics=10 and critics_in_target=2": "REDQ",

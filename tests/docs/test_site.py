@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -33,8 +34,15 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=page_id)
 def test_lines_of_prose_have_at_most_120_characters(page: Path) -> None:
     text = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.M | re.S)
-    long = [line for line in text.splitlines() if len(line) > 120 and not line.startswith("|")]
+    long = [line for line in text.splitlines() if len(line) > 120 and not line.lstrip().startswith("|")]
     assert not long
+
+
+def test_no_entry_of_the_changelog_stands_twice() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    entries = [" ".join(entry.split()) for entry in re.split(r"\n(?=- |#|\n)", text)]
+    twice = Counter(entry for entry in entries if entry.startswith("- "))
+    assert [entry for entry, count in twice.items() if count > 1] == []
 
 
 def test_the_readme_and_contributing_are_short() -> None:

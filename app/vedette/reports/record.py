@@ -294,7 +294,7 @@ def _state(record: RunRecord) -> Iterator[str]:
         yield f"It is running (snapshot of {format_time(time.time())})."
     elif record.failure is not None:
         why = f": {record.failure}" if record.failure else ""
-        yield f"It has failed{why}. The same command goes on from its last checkpoint."
+        yield f"It has failed{why}. The same command resumes at its last checkpoint."
     elif ended := describe_exit(record.summary):
         yield f"It is {ended}."
     elif record.curves or record.summary != Status():

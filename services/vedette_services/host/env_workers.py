@@ -49,7 +49,7 @@ from vedette_services.host.processes import (
     spawn,
     wait_all,
 )
-from vedette_services.host.started_programs import end_programs_of
+from vedette_services.host.started_programs import end_own_programs, end_programs_of
 from vedette_services.host.system import anonymous_file
 
 _CLOSE_S = 8.0  # for `close` of an environment; its worker then ends with all that it has started
@@ -402,6 +402,7 @@ def _end_orphaned() -> None:
     """Let the main thread come back from its step, find that its owner is gone, and close the
     environment; end this process where it does not."""
     time.sleep(_END_S)
+    end_own_programs()
     end_now(FAILED, _say)
 
 

@@ -41,7 +41,16 @@ def end_programs_of(processes: Iterable[subprocess.Popen[bytes]]) -> None:
     """Kill what these children have started, once they are gone themselves. Systems that do not
     show processes as Linux does leave it."""
     ended = {process for process in processes if process.poll() is not None}
-    marks = {_marks.pop(process) for process in ended if process in _marks}
+    _end_marked({_marks.pop(process) for process in ended if process in _marks})
+
+
+def end_own_programs() -> None:
+    """Kill what this process has started: its owner, which would do it, is gone."""
+    if mark := os.environ.get(VARIABLE):
+        _end_marked({mark})
+
+
+def _end_marked(marks: set[str]) -> None:
     for _ in range(_LOOKS if marks else 0):
         found = dict(_find_programs(marks))
         if not found:
@@ -53,10 +62,11 @@ def end_programs_of(processes: Iterable[subprocess.Popen[bytes]]) -> None:
 
 
 def _find_programs(marks: set[str]) -> Iterator[tuple[int, str]]:
-    """Yield the number and name of each process that has one of these marks."""
+    """Yield the number and name of each other process that has one of these marks."""
     wanted = {f"{VARIABLE}={mark}".encode() for mark in marks}
     for place in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it has just ended, or is another user's
-            if wanted.isdisjoint((place / "environ").read_bytes().split(b"\0")):
+            marked = not wanted.isdisjoint((place / "environ").read_bytes().split(b"\0"))
+            if not marked or int(place.name) == os.getpid():
                 continue
             yield int(place.name), (place / "comm").read_text().strip()

@@ -160,7 +160,8 @@ def test_results_are_shown_by_setting(browser: Browser, page: Path) -> None:
 
 
 def test_the_ends_of_runs_are_marked(browser: Browser, tmp_path: Path) -> None:
-    browser.open(write_report([five_seeds(tmp_path / "five"), crashed_seeds(tmp_path / "others")]))
+    runs = [five_seeds(tmp_path / "five"), crashed_seeds(tmp_path / "others")]
+    browser.open(write_report(runs, tmp_path / "report.html"))
     marks = browser.run(_HERO + "return hero.data.find(each => each.name === 'ends').marker.symbol")
     assert sorted(marks) == ["circle"] * 4 + ["star"] * 4 + ["x"]
 

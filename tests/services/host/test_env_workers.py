@@ -226,11 +226,15 @@ class Served(Drifting):
     def __init__(self, fault: str = "", place: str = "") -> None:
         super().__init__(fault)
         self.place = Path(place)
-        program = subprocess.Popen(["sleep", "60"], start_new_session=True)
-        (self.place / f"{program.pid}").touch()
+        if fault == "hangs, its server detached":  # as launchers of simulators do it
+            launcher = ["setsid", "sh", "-c", "sleep 60 >/dev/null 2>&1 & echo $!"]
+            number = int(subprocess.check_output(launcher))
+        else:
+            number = subprocess.Popen(["sleep", "60"], start_new_session=True).pid
+        (self.place / f"{number}").touch()
 
     def step(self, action: Any) -> Any:
-        if self.played == 2 and self.fault == "hangs":
+        if self.played == 2 and self.fault.startswith("hangs"):
             time.sleep(60)
         if self.played == 2 and self.fault == "holds the lock":
             ctypes.PyDLL(None).sleep(60)
@@ -335,7 +339,7 @@ def killed_owner(place: Path, fault: str) -> list[int]:
     return [worker, *programs(place)]
 
 
-@pytest.mark.parametrize("fault", ["", "hangs"])
+@pytest.mark.parametrize("fault", ["", "hangs", "hangs, its server detached"])
 def test_an_environment_whose_owner_was_killed_leaves_no_program(
     fault: str, tmp_path: Path
 ) -> None:
