@@ -34,7 +34,9 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=page_id)
 def test_lines_of_prose_have_at_most_120_characters(page: Path) -> None:
     text = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.M | re.S)
-    long = [line for line in text.splitlines() if len(line) > 120 and not line.lstrip().startswith("|")]
+    long = [
+        line for line in text.splitlines() if len(line) > 120 and not line.lstrip().startswith("|")
+    ]
     assert not long
 
 

@@ -31,7 +31,7 @@ def config(
 ) -> None:
     """Show the configuration that a run would have. It starts nothing.
 
-    Without --all it shows what a first run needs and what you set; a run of that text has these values.
+    Without --all it shows what a first run needs and what you set; a run of it has these values.
 
     \b
     vedette config --env Pendulum-v1                       what a first run needs, with the preset
