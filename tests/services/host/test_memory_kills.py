@@ -33,9 +33,10 @@ def test_the_smallest_limit_is_named_with_its_file_and_the_fix(
     tmp_path: Path, machine: Path, version: int
 ) -> None:
     without = "max" if version == 2 else "9223372036854771712"
+    largest = group(tmp_path, version, 1, "2048000000")
     own = group(tmp_path / "a" / "b", version, 1, without)
     above = group(tmp_path / "a", version, 1, "512000000")
-    kills = MemoryKills([own, above], machine)
+    kills = MemoryKills([own, above, largest], machine)
     group(own, version, 2, without)
     why = kills.explain(-9)
     assert "for want of memory: its control group may have 512 MB" in why

@@ -12,7 +12,12 @@ from pathlib import Path
 import pytest
 
 from vedette_services.host import processes
-from vedette_services.host.processes import Interrupts, StopSignals, ignore_stop_signals
+from vedette_services.host.processes import (
+    Interrupts,
+    StopSignals,
+    ignore_stop_signals,
+    was_stopped,
+)
 
 
 class Clock:
@@ -150,3 +155,13 @@ def test_what_is_printed_after_the_end_of_a_terminal_is_discarded(
     os.close(terminal)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert (tmp_path / "saved").read_text() == "saved"
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1"])
+def test_a_process_that_a_stop_signal_has_ended_was_stopped(name: str) -> None:
+    assert was_stopped(-signal.Signals[name])
+
+
+@pytest.mark.parametrize("status", [None, 0, 1, 15, -signal.SIGKILL])
+def test_one_that_ended_otherwise_was_not(status: int | None) -> None:
+    assert not was_stopped(status)
