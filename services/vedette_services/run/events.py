@@ -43,7 +43,8 @@ class RunEvent:
             power failure; ``epoch``: its trainer began; ``changed``: a setting since the last
             start;
             ``died``: one of its processes; ``lost``: samples; ``joined``, ``left``, ``silent``,
-            ``returned``: a manager; ``actor``: an actor was restarted; ``forgotten``: events were removed here.
+            ``returned``: a manager; ``actor``: an actor was restarted; ``forgotten``: events were
+            removed here.
         who: the key, the manager, ``MANAGER/ACTOR``, or the process; of ``forgotten`` the number of
             events.
         text: for people. Text that comes from a manager is not to be trusted.

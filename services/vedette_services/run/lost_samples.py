@@ -29,6 +29,6 @@ class LostSamples:
         self._due = now + _EVERY_S
         return (
             f"{more:,} more samples are lost, {lost:,} in all: their managers have ended with "
-            "them, or have sent them to another learner that ran with this run's id, such as one of "
-            "a copy of its directory"
+            "them, or have sent them to another learner with this run's id, such as one of a copy "
+            "of its directory"
         )
