@@ -29,6 +29,6 @@ class LostSamples:
         self._due = now + _EVERY_S
         return (
             f"{more:,} more samples are lost, {lost:,} in all: their managers have ended with "
-            "them, or have sent them to another learner with this run's id, such as one of a copy "
-            "of its directory"
+            "them, or another learner of this run has taken them: its directory was copied or put "
+            "back"
         )
