@@ -22,6 +22,7 @@
     ├── RunLostError               1   a learner does not have its run any more
     │   ├── RunMovedError              its directory was renamed, removed or replaced
     │   └── RunTakenOverError      3   another learner has taken it over
+    ├── ReplayGoneError            1   a replay was removed or replaced while it was in use
     ├── StoppedWaitingError        0   a start was stopped while it waited for a learner to end
     ├── NoAnswerError              1   nobody answers at an address; NoModelError: with a model
     ├── EvaluationReportError      1   a manager reports an evaluation that was not asked for so
@@ -438,6 +439,23 @@ class RunTakenOverError(RunLostError):
         super().__init__(
             directory, f"{owner} has taken the run over; this learner stops, and writes no more"
         )
+
+
+class ReplayGoneError(ServicesError):
+    """A replay was removed or replaced while its learner runs.
+
+    Args:
+        directory: the replay's.
+        what: what was done to it.
+        begins: the replay with which the next start goes on.
+    """
+
+    def __init__(self, directory: Path, what: str, begins: str) -> None:
+        super().__init__(
+            f"{directory}: the replay was {what} while its learner runs; start the run again: it "
+            f"goes on with {begins}"
+        )
+        self.directory = directory
 
 
 class StoppedWaitingError(ServicesError):

@@ -25,7 +25,7 @@ class StepKeys:
     ::
 
         keys = StepKeys(envs, first_time(word))
-        extra = keys.of_step(begins, step.valid, envs.lost)     # after every step
+        extra = keys.of_step(begins, valid, envs.lost)      # after every step
 
     Args:
         envs: E.

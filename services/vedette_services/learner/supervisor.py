@@ -10,7 +10,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -67,6 +67,7 @@ from vedette_services.run.outcome import (
 from vedette_services.run.prepare import begin_balance, prepare_start
 from vedette_services.run.provenance import record_provenance
 from vedette_services.run.recovery import recover_once_released
+from vedette_services.run.replay_hold import ReplayHold
 from vedette_services.run.replay_layout import replay_directory
 from vedette_services.run.resume import begins_new_best
 from vedette_services.run.ring_stamp import count_lost, read_env_steps
@@ -179,6 +180,7 @@ class Supervisor:
         self._summary_due = 0.0
         self._failures = RateLimitedLog()
         self._memory_kills = MemoryKills()
+        self._replay: ReplayHold | None = None  # once the gateway has opened it
 
     def run(self, stop: StopSignals) -> int:
         """Serve to the end of the run; returns the exit status."""
@@ -206,6 +208,8 @@ class Supervisor:
             for event in (self._wakeup, *self._stops.values()):
                 event.close()
             self._turns.close()
+            if self._replay is not None:
+                self._replay.close()
 
     def _begin(self) -> None:
         """Log the start; before the trainer maps the replay, recover it where its rows are lost."""
@@ -236,6 +240,8 @@ class Supervisor:
 
     def _start(self, name: str) -> None:
         self._spec.run.check_held()
+        if self._replay is not None and name != "evaluator":
+            self._replay.check()  # another process still has the one mapped that was there
         arguments = [str(self._spec.run.root)]
         if name == "trainer":
             # every start of the trainer is an epoch: its models are newer than all before
@@ -292,6 +298,13 @@ class Supervisor:
             again()
         return True
 
+    def _hold_replay(self) -> None:
+        """Know the replay again from now on, once the gateway has opened it."""
+        if self._replay is None and self._gateway_is_open():
+            with suppress(OSError):
+                directory = replay_directory(self._spec.config, self._spec.run.root)
+                self._replay = ReplayHold(directory)
+
     def _announce(self, epoch: int) -> None:
         """Write the trainer's first status record, from its checkpoint, for its starting time."""
         record = StatusRecordWriter(self._spec.run.learning_map, TrainerStatus)
@@ -307,10 +320,12 @@ class Supervisor:
         Raises:
             RunTakenOverError: another learner has claimed the run.
             SamplesRejectedError: most of what actors send is rejected.
+            ReplayGoneError: a process died, and the replay is not where it was.
         """
         log_loss(self._spec.run.loss, log, self._failures)
         self._turns.mark_turn()
         self._pauses.note(time.monotonic())
+        self._hold_replay()
         phase = self._records.learning.read().phase
         if phase != "starting" and not self._has_loaded:
             self._has_loaded = True
@@ -421,7 +436,15 @@ class Supervisor:
         self._start(child.name)
 
     def _restart(self, child: _Child, code: int) -> None:
-        """Restart a process that died, unless it would die again."""
+        """Restart a process that died, unless it would die again.
+
+        Raises:
+            RunTakenOverError: it has died because another learner has claimed the run.
+            ChildFailedError: it would die again.
+        """
+        loss = self._spec.run.find_loss()
+        if isinstance(loss, RunTakenOverError):
+            raise loss  # a child may see it first
         now = time.monotonic()
         cause = child.exit_report.read()
         no_memory = self._memory_kills.explain(code)
@@ -624,6 +647,7 @@ def run_learner(
         ChildFailedError: a process died and would die again.
         SamplesRejectedError: most of what actors send is rejected.
         RunMovedError: one died, and the run's directory is not where it was.
+        ReplayGoneError: one died, and the replay is not where it was.
         RunTakenOverError: another learner has claimed the run.
         UnsavedEndError: the run has ended, and its end could not be written.
         ServicesError: the port for metrics is taken.

@@ -16,6 +16,7 @@ from vedette_rl.storage.regular_files import open_regular
 from vedette_rl.storage.system import sync_file
 from vedette_rl.storage.write_errors import describe_write_error
 from vedette_services.host.rate_limited_log import RateLimitedLog
+from vedette_services.run.lost_samples import LostSamples
 from vedette_services.status.records import GONE_AFTER_S, GatewayStatus, TrainerStatus
 from vedette_services.status.status import ManagerStatus
 
@@ -27,7 +28,7 @@ TEXT_MAX = 300
 _READ_BYTES_MAX = 4 * BYTES_MAX
 
 LEARNER_KINDS = frozenset(
-    {"started", "recovered", "epoch", "died", "ended", "failed", "forgotten", "changed"}
+    {"started", "recovered", "epoch", "died", "ended", "failed", "forgotten", "changed", "lost"}
 )
 FLEET_KINDS = frozenset({"joined", "left", "silent", "returned", "actor"})
 
@@ -41,8 +42,9 @@ class RunEvent:
         kind: ``started``, ``ended`` and ``failed``: the learner; ``recovered``: its replay, from a
             power failure; ``epoch``: its trainer began; ``changed``: a setting since the last
             start;
-            ``died``: one of its processes; ``joined``, ``left``, ``silent``, ``returned``: a
-            manager; ``actor``: an actor was restarted; ``forgotten``: events were removed here.
+            ``died``: one of its processes; ``lost``: samples; ``joined``, ``left``, ``silent``,
+            ``returned``: a manager; ``actor``: an actor was restarted; ``forgotten``: events were
+            removed here.
         who: the key, the manager, ``MANAGER/ACTOR``, or the process; of ``forgotten`` the number of
             events.
         text: for people. Text that comes from a manager is not to be trusted.
@@ -306,6 +308,7 @@ class RunEventLog:
         self._size = size
         self._clock = clock
         self._fleet = FleetChanges()
+        self._lost = LostSamples()
         self._learning = TrainerStatus()
         self._ingest = GatewayStatus()
         self._epoch = self._env_steps = 0
@@ -327,7 +330,8 @@ class RunEventLog:
         self.log("epoch", "trainer", f"epoch {epoch}")
 
     def log_changes(self, learning: TrainerStatus, ingest: GatewayStatus) -> None:
-        """Log the changes in the fleet; does nothing while `ingest` is the same object."""
+        """Log the changes in the fleet, and samples that are lost; does nothing while `ingest` is
+        the same object."""
         self._learning = learning
         if ingest is self._ingest:
             return
@@ -335,6 +339,11 @@ class RunEventLog:
         self._env_steps = max(self._env_steps, ingest.env_steps)
         if self._size and (text := self._size.warning(ingest.managers, self._clock())):
             log.warning("%s", text)
+        if learning.phase != "done" and ingest.samples:  # an end has no time for the last batches
+            lost = self._lost.line(ingest.samples.lost or 0, self._clock())
+            if lost:
+                log.warning("%s", lost)
+                self.log("lost", "samples", lost)
         happened = list(self._fleet.compare(ingest.managers))
         more = len(happened) - _EVENTS_AT_ONCE
         if more > 0:

@@ -124,6 +124,7 @@ class GatewayStatus:
         rivals: two managers that use one id, within the last minute; "" if there are none.
         evaluating: the evaluation that a manager plays, as text; "" if none does.
         source_sizes: rows of the named sources that grow.
+        misplaced: the run's directory or the replay is not where it was; "" if both are.
     """
 
     samples: Samples | None = None
@@ -142,6 +143,7 @@ class GatewayStatus:
     env_steps: int = 0
     evaluating: str = ""
     source_sizes: dict[str, int] = field(default_factory=dict)
+    misplaced: str = ""
 
 
 @dataclass(frozen=True, slots=True)

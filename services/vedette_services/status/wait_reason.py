@@ -42,7 +42,7 @@ def describe_wait(
     late = _late_manager(ingest)
     disk = DISK_LAGS if (ingest.replay.disk_lag_s or 0.0) > DISK_LAG_S else ""
     failing = _failing_checkpoint(learning.checkpoint)
-    reasons = (*still, waits, late, disk, failing, learning.disk.short)
+    reasons = (*still, ingest.misplaced, waits, late, disk, failing, learning.disk.short)
     return "; ".join(reason for reason in reasons if reason)
 
 

@@ -2,6 +2,7 @@
 evaluator that stands still; killed processes of environments end no run."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,6 +25,8 @@ from vedette_services.config import RunConfig, load_config
 from vedette_services.errors import (
     ChildFailedError,
     EnvironmentProcessError,
+    ReplayGoneError,
+    RunTakenOverError,
     SamplesRejectedError,
     ServicesError,
     StartRefusedError,
@@ -41,7 +44,7 @@ from vedette_services.status.records import (
     StatusRecordWriter,
     TrainerStatus,
 )
-from vedette_services.status.status import Status
+from vedette_services.status.status import Samples, Status
 
 HOUR = 3600.0
 
@@ -125,6 +128,41 @@ def test_a_trainer_that_somebody_kills_now_and_then_is_started_again(
     (supervising, trainer), started = restarting(tmp_path, monkeypatch, "")
     supervising._restart(trainer, -9)
     assert started == ["trainer"]
+
+
+def test_a_process_that_died_because_the_run_was_taken_over_ends_it_as_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (supervising, gateway), started = restarting(tmp_path, monkeypatch, "")
+    run = supervising._spec.run
+    run.lock()
+    (tmp_path / "run.json").write_text(f'{{"run_id": "{run.identity().run_id}", "epoch": 3}}')
+    gateway.name = "gateway"
+    with pytest.raises(RunTakenOverError, match="has taken the run over"):
+        supervising._restart(gateway, 1)
+    assert started == []
+    run.unlock()
+
+
+def test_a_gateway_is_not_started_on_another_replay_than_the_trainer_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watching = supervisor_with(Forks(0), tmp_path, monkeypatch)
+    run = watching._spec.run
+    ingest = StatusRecordWriter(run.ingest_map, GatewayStatus)
+    watching._start("gateway")
+    ingest.write(GatewayStatus(Samples()))
+    run.replay.mkdir()
+    (run.replay / "cursor.bin").touch()
+    assert watching._watch(())  # type: ignore[arg-type]  # it is not stopped
+    first = watching._children["gateway"].process
+    first.kill()
+    first.wait()
+    watching._start("gateway")
+    shutil.rmtree(run.replay)
+    with pytest.raises(ReplayGoneError, match="it goes on with an empty one"):
+        watching._start("gateway")
+    watching._end_children()
 
 
 class Signalled(gym.Wrapper[Any, Any, Any, Any]):

@@ -140,3 +140,23 @@ def test_the_log_of_a_run_has_the_warning(tmp_path: Path, caplog: pytest.LogCapt
     event_log.log_changes(TrainerStatus(), GatewayStatus(managers=fleet))
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert caplog.records[0].getMessage().startswith("4 actors play 4 environments")
+
+
+def test_samples_that_are_lost_are_said_at_most_once_a_minute(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "events.jsonl"
+    now = [0.0]
+    event_log = RunEventLog(path, clock=lambda: now[0])
+    for now[0], lost in ((0.0, 40), (1.0, 25_040), (2.0, 25_050), (61.0, 25_060), (200.0, 40)):
+        event_log.log_changes(TrainerStatus(), GatewayStatus(Samples(lost=lost)))
+    now[0] = 300.0
+    event_log.log_changes(TrainerStatus(phase="done"), GatewayStatus(Samples(lost=30_000)))
+    said = [text.partition(":")[0] for text in caplog.messages]
+    assert said == [
+        "25,000 more samples are lost, 25,040 in all",
+        "20 more samples are lost, 25,060 in all",
+    ]
+    events, _ = read_events(path)
+    assert [event.text for event in events] == caplog.messages
+    assert {(event.kind, event.who) for event in events} == {("lost", "samples")}

@@ -43,6 +43,7 @@ from vedette_services.net.keys import LearnerKeys
 from vedette_services.net.sockets import send_now
 from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.model_map import ModelMapReader
+from vedette_services.run.replay_hold import ReplayHold
 from vedette_services.run.replay_layout import (
     ReplayLayout,
     make_run_limiter,
@@ -74,6 +75,7 @@ _DRAIN_MESSAGES = 256  # taken from the samples' socket before a commit
 _DRAIN_BYTES = 64 << 20  # the same in bytes, so that acks are never late
 _HELD_BYTES = 512 << 10  # validated together: they fit a processor's cache
 _TICK_S = 0.2
+_LOOK_S = 2.0  # from one look at the run's and the replay's directory to the next
 _STATUS_SHARE = 20.0  # times what writing it takes, before it is written again
 _RING_WAIT_S = 5.0  # a gateway killed a moment ago releases the replay within a second
 _END_WAIT_S = 5.0  # for the last batches of managers when the run is over
@@ -136,6 +138,9 @@ class Gateway:
         self._next_tick = self._next_status = 0.0
         self._receive_backoff = ReceiveBackoff()
         self._disk_lag = DiskLag()
+        self._replay = ReplayHold(replay_directory(config, spec.run.root))
+        self._next_look = 0.0
+        self._misplaced = ""
         queue = self._publisher.queue_chunks
         copies = self._state.stacks
         self._sockets = GatewaySockets(spec.address, keys, queue, copies=copies)
@@ -303,10 +308,29 @@ class Gateway:
         self._sockets.close_removed_keys(now)
         self._admit_keys()  # those that may connect from now on
         self._handover.pass_on(state.evaluations)
+        if now >= self._next_look:
+            self._next_look = now + _LOOK_S
+            self._look_for_directories()
         if now >= self._next_status:  # with thousands of managers it takes long to write
             began = time.monotonic()
             self._status_record.write(self._ingest(now))
             self._next_status = now + _STATUS_SHARE * (time.monotonic() - began)
+
+    def _look_for_directories(self) -> None:
+        """Note for the status whether the run's directory and the replay are where they were.
+
+        Rows go on into the maps. Of the run's directory the supervisor's log tells.
+        """
+        before = self._misplaced
+        try:
+            self._spec.run.check_held()
+        except RunMovedError as error:
+            self._misplaced = f"{error}: no checkpoint is written"
+            return
+        loss = self._replay.find_loss()
+        self._misplaced = "" if loss is None else str(loss)
+        if loss is not None and before != self._misplaced:
+            log.error("%s", loss)
 
     def _ingest(self, now: float, *, ended: bool = False) -> GatewayStatus:
         ring = self._ring
@@ -314,7 +338,8 @@ class Gateway:
         size = ring.manifest.total_bytes
         status = self._state.status(ring, size, now, refused=refused, ended=ended)
         replay = replace(status.replay, disk_lag_s=self._disk_lag.seconds(now))
-        return replace(status, replay=replay, source_sizes=sizes_of(self._interventions))
+        sizes = sizes_of(self._interventions)
+        return replace(status, replay=replay, source_sizes=sizes, misplaced=self._misplaced)
 
     def _status_json(self, now: float) -> bytes:
         learning, evaluations = self._learning.read(), self._evaluations.read()
@@ -364,6 +389,7 @@ class Gateway:
             self._interventions.close()
         self._last_status = self._ingest(time.monotonic(), ended=True)
         self._ring.close()
+        self._replay.close()
         self._status_record.write(self._last_status)
 
     def _answer_late_managers(self, stop: WakeupEvent, reason: str) -> None:

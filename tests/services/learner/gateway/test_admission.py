@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,7 +24,13 @@ from vedette_services.learner.gateway.state import GatewayState
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import make_keys
 from vedette_services.run.directory import RunDirectory
-from vedette_services.status.records import GONE_AFTER_S, GatewayStatus, StatusRecordReader
+from vedette_services.status.records import (
+    GONE_AFTER_S,
+    GatewayStatus,
+    StatusRecordReader,
+    TrainerStatus,
+)
+from vedette_services.status.wait_reason import describe_wait
 
 RING = MemoryRing(np.dtype([("obs", np.float32)]), 8)
 
@@ -230,3 +237,26 @@ def test_a_disk_that_syncs_too_slowly_is_in_the_status(
     real_gateway._tick(200.0)
     real_gateway._tick(205.0)
     assert record.read().replay.disk_lag_s == 5.0
+
+
+def test_a_run_or_a_replay_that_is_not_where_it_was_is_in_the_status(
+    real_gateway: Gateway, tmp_path: Path
+) -> None:
+    root = tmp_path / "run"
+    real_gateway._spec.run.ensure_id()
+    owner = RunDirectory(root)
+    owner.lock()
+    real_gateway._spec.run.hold(owner.claim_token)
+    record = StatusRecordReader(root / "live" / "ingest.map", GatewayStatus)
+
+    def told(now: float) -> str:
+        real_gateway._tick(now)
+        return describe_wait(TrainerStatus(phase="training"), record.read())
+
+    assert told(100.0) == ""
+    shutil.rmtree(root / "replay")
+    assert told(103.0).startswith(f"{root / 'replay'}: the replay was removed while its learner")
+    root.rename(tmp_path / "elsewhere")
+    assert told(106.0).startswith(f"{root}: it was renamed to {tmp_path / 'elsewhere'} while")
+    (tmp_path / "elsewhere").rename(root)
+    owner.unlock()
