@@ -258,9 +258,7 @@ time.sleep(60)"""
 
 def test_a_killed_manager_is_started_again(fakes: Any, tmp_path: Path) -> None:
     view = Hearing()
-    first = (
-        "time.sleep(60) if len(list(pathlib.Path(os.environ['PIDS']).glob('actors-*'))) > 1 else "
-    )
+    first = "time.sleep(60) if len(list(pids.glob('actors-*'))) > 1 else "
     with fakes("time.sleep(1.5)", first + "os.kill(os.getpid(), 9)", view=view) as run:
         run.watch(silent, None)
     assert len(list((tmp_path / "pids").glob("actors-*"))) == 2
