@@ -503,7 +503,7 @@ def run_manager(
     try:
         log.info("manager %s, for the learner at %s", manager, where)
         find = partial(find_learner, where)
-        actors = ActorProcesses(directory.path)
+        actors = ActorProcesses(directory.ensure)
         Manager(find, manager, state, actors, keys, health_file, _update_log_context).run(signals)
     finally:
         directory.remove()

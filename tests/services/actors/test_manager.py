@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -439,6 +440,27 @@ def test_a_manager_that_ends_leaves_no_file_behind(
     learner = FakeLearner(address, a_run())
     learner.until(lambda: learner.rows() > 100)
     assert len(list(scratch.iterdir())) == 1
+    learner.stop(final=True)
+    learner.until(lambda: "gone" in learner.states)
+    assert manager.wait() == 0
+    assert list(scratch.iterdir()) == []
+    learner.close()
+
+
+def test_an_actor_is_started_again_though_the_temporary_folder_was_removed(
+    address: Address, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch = tmp_path / "tmp"
+    scratch.mkdir()
+    monkeypatch.setenv("TMPDIR", str(scratch))
+    manager = start(2)
+    learner = FakeLearner(address, a_run(restart_min_s=0.05))
+    learner.until(lambda: learner.rows() > 100)
+    shutil.rmtree(scratch)
+    os.kill(manager.actor_pids()[0], signal.SIGKILL)
+    learner.until(lambda: sum(actor.restarts for actor in learner.report().actors) == 1)
+    learner.publish(version=7)
+    learner.until(lambda: [actor.version for actor in learner.report().actors] == [7, 7])
     learner.stop(final=True)
     learner.until(lambda: "gone" in learner.states)
     assert manager.wait() == 0
