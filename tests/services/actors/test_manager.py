@@ -27,8 +27,8 @@ from vedette_services.actors.manager import run_manager
 from vedette_services.errors import ServicesError
 logging.basicConfig(level=logging.INFO, format="%(message)s")
 try:
-    run_manager(sys.argv[1], count=int(sys.argv[2]) or None, manager_id="m1",
-                wait_s=float(sys.argv[3]), allow_import=sys.argv[4:])
+    print(run_manager(sys.argv[1], count=int(sys.argv[2]) or None, manager_id="m1",
+                      wait_s=float(sys.argv[3]), allow_import=sys.argv[4:]))
 except ServicesError as error:
     sys.exit(print(error) or error.exit_status)
 """
@@ -301,6 +301,7 @@ def test_a_manager_without_a_learner_ends_at_once_when_told(address: Address, st
     wait_for(lambda: "for the learner at" in manager.log)
     manager.process.send_signal(signal.SIGTERM)
     assert manager.wait(5) == 0
+    assert manager.log.splitlines()[-1] == "a signal asked it to stop"
 
 
 @pytest.mark.slow
@@ -464,5 +465,6 @@ def test_an_actor_is_started_again_though_the_temporary_folder_was_removed(
     learner.stop(final=True)
     learner.until(lambda: "gone" in learner.states)
     assert manager.wait() == 0
+    assert manager.log.splitlines()[-1] == "the run is over (test)"
     assert list(scratch.iterdir()) == []
     learner.close()
