@@ -72,6 +72,9 @@ IN_THE_LOG = "the cause is in its log"
 NO_ACTOR = "no actor can play here"
 """Begins what a manager says that would only fail again."""
 
+RUN_OVER = "the run is over"
+"""Begins what a manager says that ended because nothing is left to play."""
+
 _FILE_FIXES: dict[int | None, str] = {
     errno.ENOSPC: "make room there",
     errno.EDQUOT: "make room there, or have the quota raised",

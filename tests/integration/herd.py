@@ -6,6 +6,7 @@ import random
 import secrets
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -57,7 +58,8 @@ class Herd:
             )
             directory = place / f"herd-{i}"
             directory.mkdir()
-            self._managers.append(_Idle(lambda: address, f"herd-{i}", state, _Hurried(directory)))
+            actors = _Hurried(partial(Path, directory))
+            self._managers.append(_Idle(lambda: address, f"herd-{i}", state, actors))
 
     def __enter__(self) -> Self:
         return self

@@ -75,7 +75,7 @@ def actors(
     evaluate: Evaluate = True,
     log_format: Format = "text",
     give_up: Annotated[bool, typer.Option(hidden=True)] = False,  # of `vedette run`
-) -> None:
+) -> str:
     """Start actors for a learner, here or elsewhere. The learner tells them what to play.
 
     \b
@@ -92,7 +92,7 @@ def actors(
     shown = client_keys(keys, insecure)
     from vedette_services.actors.manager import run_manager
 
-    run_manager(
+    return run_manager(
         learner,
         count=count or _logged_count(learner),
         manager_id=manager_id,

@@ -159,12 +159,15 @@ def execute(
 
     Args:
         name: the word that the user types for the group.
-        parent: the descriptor to which an error is also reported; see `take_report_descriptor`.
+        parent: the descriptor to which an error is also reported, and the text that a command
+            returns of its end; see `take_report_descriptor`.
     """
     try:
         if group is app:
             _refuse_system(arguments)
         status = group(args=list(arguments), prog_name=name, standalone_mode=False)
+        if isinstance(status, str):
+            send_exit_report(parent, status)
     except typer.Abort:
         sys.exit(FAILED)
     except _MISUSE as e:

@@ -17,9 +17,11 @@ from vedette_services.config import RunConfig
 from vedette_services.config.imported_names import imported_names, package_of
 from vedette_services.config.settings import ENVIRONMENT
 from vedette_services.errors import (
+    DONE,
     IN_THE_LOG,
     NO_ACTOR,
     REFUSED,
+    RUN_OVER,
     USAGE,
     DaemonFailedError,
     ServicesError,
@@ -52,6 +54,7 @@ CRASH_STOP_S = 2.0
 RESTARTS = 5
 RESTART_WINDOW_S = 60.0
 _MANAGER = "actor manager"
+_STOPPED = "a signal that this run did not send has stopped it"
 MANAGER_ID = "local"
 """The same at every start: a new incarnation means that the earlier one is dead."""
 
@@ -291,9 +294,12 @@ class LocalRun:
         self._exit_reports[name] = report
 
     def _restart_manager(self) -> None:
-        """Restart a manager that crashed, a few times, unless that would only repeat."""
+        """Restart a manager that crashed or that a signal from elsewhere has stopped, a few times,
+        unless that would only repeat."""
         actors = self._children.get("actors")
-        if actors is None or not (status := actors.poll()):
+        if actors is None or (status := actors.poll()) is None:
+            return
+        if status == DONE and self._exit_reports["actors"].read().startswith(RUN_OVER):
             return
         now = time.monotonic()
         if not self._manager_due:
@@ -303,7 +309,7 @@ class LocalRun:
                 raise self._failed(_MANAGER, status)
             self._manager_ends = [*ends, now]
             self._manager_due = now + 0.25 * 2 ** len(ends)
-            why = self._memory_kills.explain(status)
+            why = _STOPPED if status == DONE else self._memory_kills.explain(status)
             how = describe_exit(status) + (f" ({why})" if why else "")
             self._view.print_line(f"the actor manager ended with {how}: starting it again")
         elif now >= self._manager_due:
@@ -314,6 +320,8 @@ class LocalRun:
         child = "learner" if name == "learner" else "actors"
         log = self._log(child)
         message = self._exit_reports[child].read() or self._memory_kills.explain(status)
+        if status == DONE:
+            message = _STOPPED
         lines = last_lines(log, 10) if status > 0 else []  # a signal is not logged
         if not message or message.endswith(IN_THE_LOG):  # its exit report has no reason
             if status not in (USAGE, REFUSED):

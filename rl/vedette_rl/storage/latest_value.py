@@ -374,6 +374,9 @@ def _make_file(path: Path, max_bytes: int, slots: int, magic: bytes, *, durable:
     head = _GEOMETRY.pack(magic, slots, max_bytes)
     try:
         allocate_file(path, need, head, durable=durable)
+    except FileNotFoundError as e:
+        why = f"the folder {path.parent} is gone"
+        raise MapSpaceError(path, format_bytes(need), why, "make it again") from e
     except OSError as e:
         raise MapSpaceError(path, format_bytes(need), describe_write_error(e, path)) from e
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import secrets
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -122,15 +122,16 @@ class ActorProcesses:
     """Starts the actors of a manager, each in a process, and gives them the models.
 
     Args:
-        directory: the directory of the maps shared with them.
+        directory: gives the directory of the maps shared with them, which it makes again where it
+            is gone.
     """
 
     poll_ms = 50
     """A batch, or the end of a process, wakes the manager."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Callable[[], Path]) -> None:
         self._directory = directory
-        self._model_map: tuple[Path, ModelMapWriter] | None = None
+        self._model_maps: list[ModelMapWriter] = []  # several: see `_find_model_map`
         self._runs = 0
 
     def pause(self) -> None:
@@ -139,15 +140,16 @@ class ActorProcesses:
     def prepare(self, run: Run) -> None:
         """Make an empty map for the models of a run."""
         self._runs += 1
-        path = self._directory / f"model-{self._runs}.map"
-        self._model_map = path, ModelMapWriter(path, run.model)
+        path = self._directory() / f"model-{self._runs}.map"
+        self._model_maps = [ModelMapWriter(path, run.model)]
 
     def store_model(
         self, epoch: int, version: int, body: Buffer, actors: Iterable[ActorProcess]
     ) -> None:
         """Put a model where the actors look for it."""
-        assert self._model_map is not None, "a run is prepared before its models are stored"
-        self._model_map[1].write_body(epoch, body)
+        assert self._model_maps, "a run is prepared before its models are stored"
+        for model_map in self._model_maps:
+            model_map.write_body(epoch, body)
         for actor in actors:
             actor.handover.announce_model()
 
@@ -157,9 +159,9 @@ class ActorProcesses:
         Raises:
             StartRefusedError: a limit of processes, descriptors or memory is reached.
         """
-        assert self._model_map is not None, "a run is prepared before its actors start"
         try:
-            return ActorProcess(order, self._directory, self._model_map[0])
+            directory = self._directory()
+            return ActorProcess(order, directory, self._find_model_map(directory))
         except OSError as error:  # no descriptor for what is shared with it
             if refused := start_refused(f"actor {order.index}", error):
                 raise refused from error
@@ -167,4 +169,14 @@ class ActorProcesses:
 
     def start_evaluation(self, run: Run) -> EvaluationProcess:
         """Start the process that plays the evaluations of a run."""
-        return EvaluationProcess(run, self._directory)
+        return EvaluationProcess(run, self._directory())
+
+    def _find_model_map(self, directory: Path) -> Path:
+        """Return a map that a new actor can open. Actors that play read on in one that was removed
+        meanwhile: it is written as well."""
+        assert self._model_maps, "a run is prepared before its actors start"
+        newest = self._model_maps[-1]
+        if not newest.path.exists():
+            newest = newest.copy_to(directory / newest.path.name)
+            self._model_maps.append(newest)
+        return newest.path

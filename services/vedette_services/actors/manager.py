@@ -46,6 +46,7 @@ from vedette_services.actors.manager_state import ManagerState
 from vedette_services.errors import (
     FAILED,
     REFUSED,
+    RUN_OVER,
     AddressError,
     HandoverError,
     RefusedError,
@@ -454,7 +455,7 @@ def run_manager(
     wait_s: float = 0.0,
     health_file: Path | None = None,
     evaluates: bool = True,
-) -> None:
+) -> str:
     """Run actors for the learner at `address` until the run is over or a signal comes.
 
     Args:
@@ -467,6 +468,9 @@ def run_manager(
         wait_s: the longest wait for a learner that does not answer; 0: no limit.
         health_file: touched while the learner acknowledges us; None: none is.
         evaluates: play evaluations for a learner that asks for them.
+
+    Returns:
+        Why it ended; it begins with `RUN_OVER` unless a signal came.
 
     Raises:
         RefusedError: the learner refused this manager, or this host the run.
@@ -499,10 +503,11 @@ def run_manager(
     try:
         log.info("manager %s, for the learner at %s", manager, where)
         find = partial(find_learner, where)
-        actors = ActorProcesses(directory.path)
+        actors = ActorProcesses(directory.ensure)
         Manager(find, manager, state, actors, keys, health_file, _update_log_context).run(signals)
     finally:
         directory.remove()
+    return f"{RUN_OVER} ({state.run_over})" if state.run_over else "a signal asked it to stop"
 
 
 def _update_log_context(run: str, epoch: int) -> None:

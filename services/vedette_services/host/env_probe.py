@@ -37,6 +37,7 @@ from vedette_services.host.processes import (
     ignore_stop_signals,
 )
 from vedette_services.host.step_cost import measure_step
+from vedette_services.host.system import reset_inherited_signals
 
 log = logging.getLogger("vedette.config")
 
@@ -215,6 +216,7 @@ def _serve(pipe: Connection) -> None:
 
 def main() -> None:
     """`python -m vedette_services.host.env_probe PIPE OUTPUT`"""
+    reset_inherited_signals()
     die_with_parent()
     ignore_stop_signals()
     descriptor, output = map(int, sys.argv[1:])

@@ -20,6 +20,7 @@ from typing import NoReturn
 
 from vedette_services.errors import DONE, FAILED
 from vedette_services.host.output import Say
+from vedette_services.host.system import reset_inherited_signals
 
 THREADS_S = 2.0
 """For threads to end by themselves."""
@@ -37,6 +38,7 @@ def run_to_end(main: Callable[[], object], say: Say) -> NoReturn:
     """Run the main function of this process, and end it with its exit status."""
     status = DONE
     try:
+        reset_inherited_signals()
         main()
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else DONE if end.code is None else FAILED

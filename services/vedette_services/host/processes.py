@@ -410,9 +410,24 @@ class PrivateDirectory:
 
     def __init__(self) -> None:
         remove_abandoned(Path(tempfile.gettempdir()))
-        self.path = Path(tempfile.mkdtemp(prefix=_OWN_PREFIX))
+        self._make(Path(tempfile.gettempdir()))
+
+    def _make(self, parent: Path) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix=_OWN_PREFIX, dir=parent))
         self._lock = os.open(self.path, os.O_RDONLY)
         lock_file(self._lock)
+
+    def ensure(self) -> Path:
+        """Return its path; of another one where it is gone, as programs that tidy up remove it."""
+        try:
+            is_ours = os.path.samestat(self.path.stat(), os.fstat(self._lock))
+        except FileNotFoundError:
+            is_ours = False
+        if not is_ours:
+            os.close(self._lock)
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._make(self.path.parent)
+        return self.path
 
     def remove(self) -> None:
         """Remove it and all it holds; may be called twice."""

@@ -63,6 +63,19 @@ def vedette_version() -> str:
         return ""
 
 
+def reset_inherited_signals() -> None:
+    """Undo what a parent has set that we cannot work with, and that a new process inherits.
+
+    Where SIGCHLD is ignored, the system forgets how a child has ended: Python reads 0. A blocked
+    signal stops nobody.
+    """
+    if hasattr(signal, "SIGCHLD"):
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    if hasattr(signal, "pthread_sigmask"):
+        stops = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1}
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, stops)
+
+
 def count_cores() -> int:
     """Return the cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):

@@ -90,6 +90,7 @@ _POLL_S = 0.2
 _POLL_MAX_S = 1.0  # a longer time between two of them was not this process's own
 _SUMMARY_EVERY_S = 5.0
 _TRAINER_END_S = 90.0  # its last checkpoint may be large
+_SAY_WAIT_S = 10.0
 _GATEWAY_END_S = 15.0  # managers send their last batches
 _GATEWAY_POLL_S = 0.05
 _RESTARTS = 3  # of one process within _RESTART_WINDOW_S, before the learner gives up
@@ -489,8 +490,7 @@ class Supervisor:
             log.info("stopping: writing a checkpoint and telling the actors")
         unevaluated = self._wait_for_evaluation(evaluator, stop)
         self._stops["trainer"].set()  # one that is done records the last evaluation
-        if wait_all([trainer], _TRAINER_END_S):
-            log.warning("the trainer did not end within %.0f s", _TRAINER_END_S)
+        self._wait_for_trainer(trainer)
         if self._records.learning.read().phase != "done":
             self._stops["gateway"].set()  # the trainer died: the gateway does not know of the end
         self._wait_for_gateway(gateway)
@@ -559,10 +559,27 @@ class Supervisor:
         cause = evaluator.exit_report.read() if evaluator and not by_managers else ""
         return stop_conditions.missing_evaluation(by_managers=by_managers, cause=cause)
 
+    def _wait_for_trainer(self, trainer: subprocess.Popen[bytes]) -> None:
+        """Wait for the last checkpoint, and say now and then that, or why, it takes long."""
+        began = time.monotonic()
+        say_at = began + _SAY_WAIT_S
+        while wait_all([trainer], _POLL_S):
+            self._turns.mark_turn()
+            now = time.monotonic()
+            stands = self._records.heartbeats.standstill("trainer", now)
+            why = str(stands or "it writes its last checkpoint")
+            if now - began >= _TRAINER_END_S:
+                log.warning("the trainer did not end within %.0f s: %s", _TRAINER_END_S, why)
+                return
+            if now >= say_at:
+                say_at += _SAY_WAIT_S
+                log.warning("waiting for the end of the trainer (process %d): %s", trainer.pid, why)
+
     def _wait_for_gateway(self, gateway: subprocess.Popen[bytes]) -> None:
         """Wait until the gateway has the last batches; it may continue to answer late managers."""
         deadline = time.monotonic() + _GATEWAY_END_S
         while wait_all([gateway], _GATEWAY_POLL_S) and time.monotonic() < deadline:
+            self._turns.mark_turn()
             if self._records.ingest.read().ended:
                 return
 

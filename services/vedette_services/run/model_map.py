@@ -86,6 +86,18 @@ class ModelMapWriter:
         """Write a packed model that was checked, without a digest."""
         self._write(epoch, 0, _NO_DIGEST, body)
 
+    @property
+    def path(self) -> Path:
+        """Of the map."""
+        return self._map.path
+
+    def copy_to(self, path: Path) -> ModelMapWriter:
+        """Make a second map that holds the last model, too, and return its writer."""
+        made = ModelMapWriter(path, self.schema)
+        if newest := self._map.value():
+            made._map.write(newest)
+        return made
+
     def close(self) -> None:
         """Let another process become the writer; the last model stays."""
         self._map.close()

@@ -102,6 +102,11 @@ def status_at_end(out: Path, received: Status) -> Status | None:
     return left if left.waits else replace(left, waits=f"the learner ends ({why})")
 
 
+def describe_wait(out: Path) -> str:
+    """Return what the start in a run's directory, on this machine, waits for now."""
+    return _read_status_records(out).waits
+
+
 def _is_same_start(left: Status, received: Status | None, since: float) -> bool:
     """Return True if both are of the same start."""
     if received is None:

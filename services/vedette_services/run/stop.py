@@ -10,6 +10,7 @@ from pathlib import Path
 
 from vedette_services.errors import NotARunError, RunInUseError, ServicesError, UsageError
 from vedette_services.run.directory import RunDirectory
+from vedette_services.run.outcome import describe_wait
 
 
 def stop_run(directory: Path, timeout_s: float) -> bool:
@@ -46,7 +47,7 @@ def stop_run(directory: Path, timeout_s: float) -> bool:
     try:
         run.check_free(timeout_s)
     except RunInUseError as error:
-        raise ServicesError(
-            f"{directory}: process {pid} was asked to stop and has not ended after {timeout_s:g} s"
-        ) from error
+        late = f"process {pid} was asked to stop and has not ended after {timeout_s:g} s"
+        waits = describe_wait(directory)
+        raise ServicesError(f"{directory}: {late}{f': {waits}' if waits else ''}") from error
     return True

@@ -258,11 +258,40 @@ time.sleep(60)"""
 
 def test_a_killed_manager_is_started_again(fakes: Any, tmp_path: Path) -> None:
     view = Hearing()
-    first = "sys.exit(0) if len(list(pathlib.Path(os.environ['PIDS']).glob('actors-*'))) > 1 else "
+    first = "time.sleep(60) if len(list(pids.glob('actors-*'))) > 1 else "
     with fakes("time.sleep(1.5)", first + "os.kill(os.getpid(), 9)", view=view) as run:
         run.watch(silent, None)
     assert len(list((tmp_path / "pids").glob("actors-*"))) == 2
     assert view.heard[1:] == ["the actor manager ended with signal 9: starting it again"]
+
+
+def test_a_manager_that_somebody_else_stopped_is_started_again_unless_the_run_is_over(
+    fakes: Any, tmp_path: Path
+) -> None:
+    view = Hearing()
+    actors = """
+if len(list(pids.glob("actors-*"))) > 1:
+    os.write(int(os.environ["VEDETTE_LAST_WORDS_FD"]), b"the run is over (max_env_steps)")
+sys.exit(0)"""
+    with fakes("time.sleep(2.5)", actors, view=view) as run:
+        run.watch(silent, None)
+    assert len(list((tmp_path / "pids").glob("actors-*"))) == 2
+    assert view.heard[1:] == [
+        "the actor manager ended with exit status 0 "
+        "(a signal that this run did not send has stopped it): starting it again"
+    ]
+
+
+def test_a_manager_that_is_stopped_again_and_again_ends_the_run(
+    fakes: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_run, "RESTARTS", 0)
+    with (
+        pytest.raises(DaemonFailedError, match="exit status 0: a signal that this run did") as e,
+        fakes("time.sleep(60)", "sys.exit(0)") as run,
+    ):
+        run.watch(silent, None)
+    assert e.value.exit_status == 1
 
 
 def test_a_request_to_stop_goes_to_the_learner_first(fakes: Any, tmp_path: Path) -> None:

@@ -144,6 +144,12 @@ def test_a_disk_without_room_is_told_with_file_and_bytes(tmp_path: Path) -> None
     assert not list(tmp_path.iterdir())
 
 
+def test_a_folder_that_was_removed_is_not_told_as_a_full_disk(tmp_path: Path) -> None:
+    gone = tmp_path / "live"
+    with pytest.raises(MapSpaceError, match=f"the folder {gone} is gone: make it again$"):
+        LatestValueWriter(gone / "n", max_bytes=400)
+
+
 def test_a_value_changed_on_disk_is_refused_not_returned(tmp_path: Path) -> None:
     writer = LatestValueWriter(tmp_path / "n", max_bytes=64)
     writer.write(b"value")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,8 +27,8 @@ from vedette_services.actors.manager import run_manager
 from vedette_services.errors import ServicesError
 logging.basicConfig(level=logging.INFO, format="%(message)s")
 try:
-    run_manager(sys.argv[1], count=int(sys.argv[2]) or None, manager_id="m1",
-                wait_s=float(sys.argv[3]), allow_import=sys.argv[4:])
+    print(run_manager(sys.argv[1], count=int(sys.argv[2]) or None, manager_id="m1",
+                      wait_s=float(sys.argv[3]), allow_import=sys.argv[4:]))
 except ServicesError as error:
     sys.exit(print(error) or error.exit_status)
 """
@@ -300,6 +301,7 @@ def test_a_manager_without_a_learner_ends_at_once_when_told(address: Address, st
     wait_for(lambda: "for the learner at" in manager.log)
     manager.process.send_signal(signal.SIGTERM)
     assert manager.wait(5) == 0
+    assert manager.log.splitlines()[-1] == "a signal asked it to stop"
 
 
 @pytest.mark.slow
@@ -442,5 +444,27 @@ def test_a_manager_that_ends_leaves_no_file_behind(
     learner.stop(final=True)
     learner.until(lambda: "gone" in learner.states)
     assert manager.wait() == 0
+    assert list(scratch.iterdir()) == []
+    learner.close()
+
+
+def test_an_actor_is_started_again_though_the_temporary_folder_was_removed(
+    address: Address, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch = tmp_path / "tmp"
+    scratch.mkdir()
+    monkeypatch.setenv("TMPDIR", str(scratch))
+    manager = start(2)
+    learner = FakeLearner(address, a_run(restart_min_s=0.05))
+    learner.until(lambda: learner.rows() > 100)
+    shutil.rmtree(scratch)
+    os.kill(manager.actor_pids()[0], signal.SIGKILL)
+    learner.until(lambda: sum(actor.restarts for actor in learner.report().actors) == 1)
+    learner.publish(version=7)
+    learner.until(lambda: [actor.version for actor in learner.report().actors] == [7, 7])
+    learner.stop(final=True)
+    learner.until(lambda: "gone" in learner.states)
+    assert manager.wait() == 0
+    assert manager.log.splitlines()[-1] == "the run is over (test)"
     assert list(scratch.iterdir()) == []
     learner.close()

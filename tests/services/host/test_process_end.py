@@ -93,3 +93,18 @@ def test_an_error_ends_it_as_python_does() -> None:
 
 def test_the_bounds_are_within_what_people_wait_for() -> None:
     assert THREADS_S + HANDLERS_S + 2 * CHILDREN_S < 12
+
+
+def test_what_a_parent_ignores_or_blocks_is_undone() -> None:
+    done, _ = ended("""
+        import os, signal
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        stops = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1}
+        signal.pthread_sigmask(signal.SIG_BLOCK, stops)
+        def main():
+            killed = subprocess.Popen(["sleep", "60"])
+            killed.kill()
+            print(killed.wait(), stops & signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+        process_end.run_to_end(main, say)
+    """)
+    assert done.stdout == "-9 set()\n", done.stderr

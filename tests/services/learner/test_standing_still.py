@@ -4,6 +4,7 @@ run."""
 import logging
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,8 +20,9 @@ from vedette_services.learner.supervisor import Supervisor
 from vedette_services.net.addresses import Address
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import read_events
+from vedette_services.run.outcome import describe_wait
 from vedette_services.status import heartbeats
-from vedette_services.status.records import StatusRecordWriter, TrainerStatus
+from vedette_services.status.records import Heartbeat, StatusRecordWriter, TrainerStatus
 from vedette_services.status.status import Status
 
 TABLE = {
@@ -175,3 +177,29 @@ def test_a_trainer_that_gets_no_further_is_counted_however_long_ago() -> None:
     gateway = supervisor._Child("gateway", None, None, 0.0)  # type: ignore[arg-type]  # unused
     gateway.standstills = child.standstills
     assert len(gateway.recent_standstills(100_000.0, 200)) == 2
+
+
+def test_the_end_waits_for_a_stopped_trainer_by_name_and_stands_not_still_itself(
+    watching: Supervisor, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(supervisor, "_TRAINER_END_S", 5.0)
+    monkeypatch.setattr(supervisor, "_SAY_WAIT_S", 3.0)
+    now = time.monotonic()
+    record = StatusRecordWriter(watching._spec.run.heartbeat_map("trainer"), Heartbeat)
+    with subprocess.Popen(["sleep", "60"]) as trainer:
+        beat = Heartbeat(pid=trainer.pid, began_s=now, beat_s=now, turn_s=now, moved_s=now)
+        record.write(beat)
+        trainer.send_signal(signal.SIGSTOP)
+        watching._wait_for_trainer(trainer)
+        supervisors = watching._records.heartbeats.standstill("supervisor", time.monotonic())
+        waits = status(watching).waits
+        described = describe_wait(watching._spec.run.root)
+        trainer.kill()
+    stands = "the trainer has stood still for"
+    waiting, late = [line for line in caplog.messages if stands in line and "end" in line]
+    assert waiting.startswith(f"waiting for the end of the trainer (process {trainer.pid}): ")
+    assert f"(`kill -CONT {trainer.pid}` lets it go on)" in waiting
+    assert late.startswith("the trainer did not end within 5 s: ")
+    assert supervisors is None
+    assert waits.startswith(stands)
+    assert described.startswith(stands)
