@@ -52,6 +52,8 @@ class RunOverview:
         began_s: the first start, in seconds since 1970.
         commit: of the user's project at the last start, with a ``+`` if files differed.
         tags, note: what somebody has noted (`vedette_services.run.notes`).
+        is_last_by_luck: the last evaluation is at the target, and fresh episodes of its model were
+            not: the best is ranked by these.
         host: where it runs, if that is known from the record of a learner of another host alone.
     """
 
@@ -68,6 +70,7 @@ class RunOverview:
     tags: tuple[str, ...] = ()
     note: str = ""
     host: str = ""
+    is_last_by_luck: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as JSON has it."""
@@ -104,7 +107,14 @@ def read_overview(directory: Path) -> RunOverview:
         notes.tags,
         notes.note,
         seen.owner.host if seen is not None and seen.lives else "",
+        _is_last_by_luck(summary),
     )
+
+
+def _is_last_by_luck(summary: Status) -> bool:
+    """Return True if fresh episodes of the last evaluation's model were below the target."""
+    fresh, target = summary.eval.fresh_return_mean, summary.stop.target_return
+    return fresh is not None and target is not None and fresh < target
 
 
 def _text(config: Mapping[str, Any], part: str, key: str) -> str:

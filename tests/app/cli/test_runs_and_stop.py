@@ -65,14 +65,27 @@ def locked(tmp_path: Path) -> Iterator[tuple[RunDirectory, "subprocess.Popen[str
 def test_a_last_evaluation_by_luck_is_marked_and_the_mark_is_explained(
     vedette: Run, tmp_path: Path
 ) -> None:
-    lucky = {"return_mean": 478.5, "best_return_mean": 470.2}
-    make_run(tmp_path / "runs/a", 100.0, exit_reason="max_opts", eval=lucky)
+    lucky = {"return_mean": 478.5, "fresh_return_mean": 470.2, "best_return_mean": 470.2}
+    stop = {"target_return": 475.0}
+    make_run(tmp_path / "runs/a", 100.0, exit_reason="max_opts", eval=lucky, stop=stop)
     make_run(tmp_path / "runs/b", 200.0, exit_reason="max_opts", eval={"return_mean": 9.0})
     _, text = vedette("runs")
     _, first, second, note = text.splitlines()
     assert " 478.5* " in first
     assert "*" not in second
     assert note.startswith("* at the target by luck: best counts fresh episodes")
+
+
+def test_a_last_evaluation_that_fresh_episodes_confirmed_is_not_marked(
+    vedette: Run, tmp_path: Path
+) -> None:
+    stop = {"target_return": 475.0}
+    solved = {"return_mean": 500.0, "fresh_return_mean": 486.3, "best_return_mean": 486.3}
+    make_run(tmp_path / "runs/a", 100.0, exit_reason="target_return", eval=solved, stop=stop)
+    cut_off = {"return_mean": 495.5, "best_return_mean": 319.5}
+    make_run(tmp_path / "runs/b", 200.0, exit_reason="max_env_steps", eval=cut_off, stop=stop)
+    _, text = vedette("runs")
+    assert "*" not in text
 
 
 def test_runs_are_listed_with_state_result_and_commit(vedette: Run, tmp_path: Path) -> None:
