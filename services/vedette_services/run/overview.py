@@ -14,14 +14,14 @@ from vedette_protocol.foreign_text import printable
 from vedette_rl.number_format import format_duration
 from vedette_rl.storage.regular_files import read_bytes
 from vedette_services.config.loading import read_toml
-from vedette_services.errors import AddressError, NotARunError, RunInUseError, SettingError
+from vedette_services.errors import AddressError, RunInUseError, SettingError
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import ClientKeys
 from vedette_services.run.active_time import run_seconds, start_spans
 from vedette_services.run.claim import SeenOwner
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import RunEvent, read_events
-from vedette_services.run.finding import find_runs
+from vedette_services.run.finding import find_runs, not_a_run
 from vedette_services.run.learner_location import LearnerLocation
 from vedette_services.run.notes import read_notes
 from vedette_services.run.outcome import describe_resume_point, read_summary
@@ -207,7 +207,7 @@ class RunStatus:
 
     def __init__(self, directory: Path, keys: ClientKeys | None = None) -> None:
         if not RunDirectory(directory).exists:
-            raise NotARunError(directory, "run.json")
+            raise not_a_run(directory, "run.json")
         self._directory = directory
         self._run = RunDirectory(directory)
         self._keys = keys

@@ -109,6 +109,17 @@ def test_runs_are_listed_with_state_result_and_commit(vedette: Run, tmp_path: Pa
     assert lines[1][-2] == "abcdef012+"
 
 
+@pytest.mark.parametrize("command", ["status", "stop"])
+def test_a_folder_of_seeds_is_answered_with_one_of_its_runs(
+    vedette: Run, tmp_path: Path, command: str
+) -> None:
+    for seed in range(5):
+        make_run(tmp_path / f"five/seed-{seed}")
+    status, text = vedette(command, tmp_path / "five")
+    assert status == 2
+    assert f"name one of its 5 runs, such as {tmp_path / 'five/seed-0'}" in text
+
+
 def test_runs_as_json(vedette: Run, tmp_path: Path) -> None:
     make_run(tmp_path / "one", 200.0, exit_reason="max_opts", env_steps=10)
     _, text = vedette("runs", tmp_path, "--json")
