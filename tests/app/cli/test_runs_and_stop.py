@@ -120,6 +120,18 @@ def test_a_folder_of_seeds_is_answered_with_one_of_its_runs(
     assert f"name one of its 5 runs, such as {tmp_path / 'five/seed-0'}" in text
 
 
+@pytest.mark.usefixtures("probed_here")
+def test_a_learner_whose_target_is_reached_says_so(
+    vedette: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vedette_services.learner.supervisor.run_learner", lambda *_, **__: 0)
+    said = "already done: its evaluations reached 480 of 475; raise stop.target_return to go on"
+    monkeypatch.setattr("vedette_services.run.outcome.describe_already_done", lambda *_, **__: said)
+    status, text = vedette("learner", "--env", "CartPole-v1", "--out", tmp_path / "one")
+    assert status == 0
+    assert said in text.splitlines()
+
+
 def test_runs_as_json(vedette: Run, tmp_path: Path) -> None:
     make_run(tmp_path / "one", 200.0, exit_reason="max_opts", env_steps=10)
     _, text = vedette("runs", tmp_path, "--json")
