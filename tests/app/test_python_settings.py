@@ -127,7 +127,7 @@ def test_an_agents_class_is_that_agent(kind: type[vedette.AgentConfig]) -> None:
         ({"agent": vedette.StopConfig()}, r"agent: StopConfig is of another part; give a name, or"),
         ({"replay": vedette.EvaluationConfig()}, "replay: EvaluationConfig is of another part"),
         ({"evaluation": vedette.ReplayConfig}, "evaluation: ReplayConfig is of another part"),
-        ({"env": vedette.DQN()}, "env: DqnConfig is of another part; give an environment's name, or"),
+        ({"env": vedette.DQN()}, "env: DqnConfig is of another part; give an env"),
         ({"actors": "4"}, r"actors: '4' are no settings; give their number, or vedette\.Act"),
     ],
 )
