@@ -29,7 +29,7 @@ from vedette_protocol.errors import ProtocolError
 from vedette_protocol.foreign_text import printable
 from vedette_protocol.limits import PROTOCOL_VERSION
 from vedette_protocol.messages import Refusal, Run, Stop
-from vedette_rl.errors import RlError
+from vedette_rl.errors import RlError, UnknownEnvironmentError
 from vedette_rl.storage.system import lock_file
 from vedette_services.errors import (
     DONE,
@@ -417,10 +417,20 @@ def examine_environment(
         yield refused("environment", str(error))
     except RefusedError as error:
         yield refused("spec", str(error))
-    except (RlError, ValueError) as error:
-        yield fail("environment", " ".join(str(error).split()), "install it on this host")
+    except RlError as error:  # it says the fix, as in `vedette run`
+        fix = "install it on this host" if _is_not_installed(error) else ""
+        yield fail("environment", " ".join(str(error).split()), fix)
     except Exception as error:  # noqa: BLE001 - an environment may raise anything
-        yield fail("environment", f"it raises {foreign_error_message(error)}", "fix it here")
+        yield fail(
+            "environment", f"it raises {foreign_error_message(error)}", "fix the environment"
+        )
+
+
+def _is_not_installed(error: RlError) -> bool:
+    """Return True for an environment that needs a module which is not here."""
+    if not isinstance(error, UnknownEnvironmentError) or error.__cause__ is None:
+        return False
+    return not isinstance(error.__cause__, TypeError)  # of its constructor
 
 
 def _speed(env: EnvConfig, run: Run | None, count: int) -> Iterator[Finding]:

@@ -135,6 +135,9 @@ def _entries(settings: Mapping[str, Any], *, shared: bool) -> Iterator[tuple[str
         match name, value:
             case _, None:
                 continue
+            case _, _ if _is_of_another_part(name, value):
+                given = value.__name__ if isinstance(value, type) else type(value).__name__
+                raise SettingError(name, f"{given} is of another part", f"give {_FORMS[name]}")
             case "agent", type() if issubclass(value, AgentConfig):
                 yield name, _agent_of_class(value)
             case _, type() if issubclass(value, SettingsPart):
@@ -158,7 +161,24 @@ def _entries(settings: Mapping[str, Any], *, shared: bool) -> Iterator[tuple[str
                 yield name, value
 
 
+def _is_of_another_part(name: str, value: Any) -> bool:
+    """Return True for a class of settings, or settings of one, that are those of another part."""
+    kind = value if isinstance(value, type) else type(value)
+    return name in _PARTS and issubclass(kind, BaseModel) and not issubclass(kind, _PARTS[name])
+
+
+_PARTS: Mapping[str, type[BaseModel]] = {
+    "env": EnvConfig,
+    "agent": AgentConfig,
+    "actors": ActorsConfig,
+    "replay": ReplayConfig,
+    "learner": LearnerConfig,
+    "evaluation": EvaluationConfig,
+    "stop": StopConfig,
+}
+
 _FORMS = {
+    "env": "an environment's name, or vedette.EnvConfig(...)",
     "agent": "a name, or vedette.DQN(...) or another agent",
     "actors": "their number, or vedette.ActorsConfig(...)",
     "replay": "vedette.ReplayConfig(...)",

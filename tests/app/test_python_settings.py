@@ -124,6 +124,10 @@ def test_an_agents_class_is_that_agent(kind: type[vedette.AgentConfig]) -> None:
     [
         ({"stop": 5}, r"stop: 5 are no settings; give vedette\.StopConfig"),
         ({"agent": 5}, r"agent: 5 are no settings; give a name, or vedette\.DQN"),
+        ({"agent": vedette.StopConfig()}, r"agent: StopConfig is of another part; give a name, or"),
+        ({"replay": vedette.EvaluationConfig()}, "replay: EvaluationConfig is of another part"),
+        ({"evaluation": vedette.ReplayConfig}, "evaluation: ReplayConfig is of another part"),
+        ({"env": vedette.DQN()}, "env: DqnConfig is of another part; give an env"),
         ({"actors": "4"}, r"actors: '4' are no settings; give their number, or vedette\.Act"),
     ],
 )

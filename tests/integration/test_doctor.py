@@ -27,6 +27,7 @@ from vedette_protocol.schema import Schema
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.make import probe_environment
 from vedette_rl.envs.spaces import column_bounds, transition_dtype
+from vedette_rl.testing import Synthetic
 from vedette_services.config.parts import ActorsConfig
 from vedette_services.net import sockets
 from vedette_services.net.addresses import Address
@@ -115,6 +116,40 @@ def test_the_one_environment_of_a_run_is_built_and_not_measured() -> None:
     run = run_of({"id": "vedette_rl.testing:Synthetic"}, {"count": 1, "envs_per_actor": 1})
     findings = list(examine_environment(run, None, ("vedette_rl",), 3))
     assert [finding.check for finding in findings] == ["environment", "spec"]
+
+
+class FourValues(Synthetic):
+    """Its step() is that of gym's old API."""
+
+    def step(self, action: Any) -> Any:
+        return super().step(action)[:4]
+
+
+class OtherShape(Synthetic):
+    """Its observations are not of its space."""
+
+    def step(self, action: Any) -> Any:
+        return np.zeros(3, np.float32), *super().step(action)[1:]
+
+
+class NoEnvironment:
+    """It is no `gymnasium.Env`."""
+
+
+@pytest.mark.filterwarnings("ignore")  # Gymnasium's checks warn, too
+@pytest.mark.parametrize(
+    ("env", "fix"),
+    [
+        (f"{__name__}:FourValues", "fix the environment"),
+        (f"{__name__}:OtherShape", ""),
+        (f"{__name__}:NoEnvironment", ""),
+        (f"{__name__}:Missing", ""),
+        ("no_such_module:Env", "install it on this host"),
+    ],
+)
+def test_only_an_environment_that_is_not_there_is_to_be_installed(env: str, fix: str) -> None:
+    (finding,) = examine_environment(None, env, (), 1)
+    assert (finding.check, finding.status, finding.fix) == ("environment", 1, fix)
 
 
 def run_of(env: dict[str, Any], actors: dict[str, int]) -> Run:

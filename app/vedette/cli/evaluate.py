@@ -119,7 +119,7 @@ def evaluation_fields(evaluation: Evaluation, interval: tuple[float, float]) -> 
 def evaluation_line(evaluation: Evaluation, interval: tuple[float, float]) -> str:
     """Format an evaluation as one line."""
     low, high = interval
-    sure = f", 95 % of the mean [{low:.2f}, {high:.2f}]" if math.isfinite(low) else ""
+    sure = f", 95 % interval of the mean [{low:.2f}, {high:.2f}]" if math.isfinite(low) else ""
     cut = (
         f", {evaluation.cut} of them cut at {evaluation.max_episode_steps:,}"
         if evaluation.cut

@@ -134,9 +134,14 @@ def learner(
         plan = StartPlan.from_json(planned.read_text("utf-8"))
     from vedette.live import LineView
     from vedette_services.learner.supervisor import run_learner
+    from vedette_services.run.outcome import describe_already_done
     from vedette_services.run.trust import check_trust
 
     lines = [*plan.lines, *check_trust(plan.config, address, folder)]
+    done = describe_already_done(plan.out, plan.config.stop, new_best=plan.new_best)
+    if done and not plan.start.fresh:
+        # It starts all the same: managers that wait for it are told that the run is over.
+        lines.append(done)
     what = f"{plan.config.agent.name} on {plan.config.env.id}, {plan.out}"
     for line in (*decided, f"{what}; it will listen at {address}", *lines):
         say(line)

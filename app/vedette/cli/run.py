@@ -96,7 +96,7 @@ def run(
     vedette run --env my_pkg:Mine-v0 --set seed=3 --out runs/mine
     vedette run mine.toml agent.learning_rate=3e-4 stop.max_env_steps=1e6
     vedette run --env Pendulum-v1 --init-from runs/mine    starts with its weights
-    vedette run --seeds 5 --out runs/five                  one after another, and a report on all
+    vedette run --seeds 5 --out runs/five                  as the cores allow, and a report on all
     vedette run --seeds 3 --sweep agent.learning_rate=1e-3,3e-4 --out runs/rates
     """
     from vedette_services.host.probe_process import ProbeProcess

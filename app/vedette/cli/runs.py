@@ -63,14 +63,8 @@ def runs(
     noted = any(run.tags or run.note for run in overviews)
     heads = (*_HEADS, "run", *(["notes"] if noted else []))
     print_table(heads, [(*_cells(run), *([_notes(run)] if noted else [])) for run in overviews])
-    if any(map(_is_by_luck, overviews)):
+    if any(run.is_last_by_luck for run in overviews):
         say("* at the target by luck: best counts fresh episodes of that model, which were below")
-
-
-def _is_by_luck(run: RunOverview) -> bool:
-    """Return True if the last evaluation is above the best: fresh episodes did not confirm it."""
-    last, best = run.last_return, run.best_return
-    return last is not None and best is not None and last > best
 
 
 def _notes(run: RunOverview) -> str:
@@ -85,7 +79,7 @@ def _cells(run: RunOverview) -> tuple[str, ...]:
     return (
         f"{run.state} on {run.host}" if run.host and run.state == "running" else run.state,
         *(run.agent or "-", run.env or "-"),
-        format_number(run.last_return, 1) + ("*" if _is_by_luck(run) else ""),
+        format_number(run.last_return, 1) + ("*" if run.is_last_by_luck else ""),
         format_number(run.best_return, 1),
         format_number(run.env_steps),
         "-" if run.seconds is None else format_clock(run.seconds),

@@ -31,6 +31,7 @@ from vedette_services.run.outcome import read_summary
 from vedette_services.run.provenance import COMMAND, command_line
 from vedette_services.run.start import Start
 from vedette_services.status.status import Status
+from vedette_services.status.stop_conditions import describe_missed_target
 from vedette_services.status.text import status_line
 
 LINE_EVERY_S = 10.0
@@ -242,7 +243,9 @@ def describe_result(trial: Trial) -> str:
     best = format_number(summary.eval.best_return_mean, 1)
     steps = format_number(summary.env_steps)
     reason = summary.exit_reason or "interrupted"
-    return f"{reason} after {steps} env steps, best evaluation {best}"
+    missed = describe_missed_target(summary) if summary.exit_reason else ""
+    end = f"; {missed}" if missed else ""
+    return f"{reason} after {steps} env steps, best evaluation {best}{end}"
 
 
 def _slug(trial: Trial) -> str:

@@ -12,7 +12,7 @@ import zipfile
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,6 +92,10 @@ class PolicyFile:
         return _EnvironmentPolicy(self.make_policy(seed=seed), self.spaces)
 
 
+_ACT_ELSEWHERE = ("predict", "get_action", "compute_single_action", "step", "forward")
+"""Names of `act` in other libraries."""
+
+
 class _EnvironmentPolicy:
     """A `Policy` whose actions the environment takes as they are; it checks what it is shown."""
 
@@ -109,17 +113,36 @@ class _EnvironmentPolicy:
         """Act on this model from now on."""
         self._policy.sync_model(model)
 
+    if not TYPE_CHECKING:  # type checkers know what there is
+
+        def __getattr__(self, name: str) -> Any:
+            """Explain the names that models of other libraries have."""
+            hint = f": {self._call}" if name in _ACT_ELSEWHERE else ""
+            raise AttributeError(f"a policy has no {name!r}{hint}")
+
+    @property
+    def _call(self) -> str:
+        rows = ", ".join(f"{leaf.name!r}: {leaf.name}[None]" for leaf in self._leaves)
+        return f"policy.act({{{rows}}}, explore=False)[0] is the action of one observation"
+
     def act(
-        self, obs: Columns, *, explore: bool, begins: NDArray[np.bool_] | None = None
+        self,
+        obs: Columns,
+        *,
+        explore: bool | None = None,
+        begins: NDArray[np.bool_] | None = None,
     ) -> NDArray[Any]:
         """Actions ``(E, *shape)``, as the environment names them.
 
         Args:
             obs: columns in rows, arrays or lists: ``{"obs": [[0.1, 0.0, -0.2, 0.0]]}``.
+            explore: has to be given.
 
         Raises:
             SpaceLayoutError: the columns are not those of the observations, in rows.
         """
+        if explore is None:
+            raise TypeError(f"act() needs explore=False, or True with its noise: {self._call}")
         columns = _as_columns(obs, self._leaves)
         actions = self._act(columns, explore=explore, begins=begins)
         return actions if self._form.is_identity else self._form.to_environment(actions)

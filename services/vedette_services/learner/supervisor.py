@@ -496,7 +496,7 @@ class Supervisor:
         self._wait_for_gateway(gateway)
         # A trainer that was stopped before it began has no exit reason.
         reason = self._records.learning.read().exit_reason or "interrupted"
-        status = replace(self._records.read(), exit_reason=reason, unevaluated=unevaluated)
+        status = stop_conditions.ended_status(self._records.read(), reason, unevaluated)
         self._log_end(reason)
         self._write_summary(status, ended=True)
         if self._on_status:
@@ -538,7 +538,11 @@ class Supervisor:
                 if stop:
                     why = stop_conditions.STOPPED_EVALUATION
                 elif time.monotonic() >= deadline:
-                    why = stop_conditions.late_evaluation(timeout_s)
+                    why = (
+                        stop_conditions.late_confirmation(timeout_s)
+                        if self._records.read().eval.confirming
+                        else stop_conditions.late_evaluation(timeout_s)
+                    )
             why = why or self._missing_evaluation()
         if why:
             log.warning("%s", why)

@@ -14,6 +14,9 @@ from vedette_services.run.run_files import FOLDERS
 DEPTH_MAX = 3
 """Folders between a directory and its runs: a sweep, its settings, its seeds."""
 
+_LOOKED_AT_MAX = 2_000
+"""Folders that are looked into for the runs below one that is none."""
+
 SEED_FOLDER = re.compile(r"seed-\d+")
 """The name of a run's folder in the folder of several seeds."""
 
@@ -47,6 +50,18 @@ def find_runs(directory: Path, folders_max: int | None = None) -> list[Path]:
             folders.clear()
         folders.sort(key=_natural_order)
     return found
+
+
+def not_a_run(directory: Path, lacks: str) -> NotARunError:
+    """Make the error of a folder that is no run's; the fix names one of the runs below it.
+
+    Args:
+        lacks: what a run has and it has not.
+    """
+    runs = find_runs(directory, _LOOKED_AT_MAX) if directory.is_dir() else []
+    below = [run for run in runs if run != directory]
+    fix = f"name one of its {len(below)} runs, such as {below[0]}" if below else ""
+    return NotARunError(directory, lacks, fix)
 
 
 def _natural_order(name: str) -> list[tuple[str, int]]:

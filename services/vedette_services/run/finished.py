@@ -24,9 +24,9 @@ from vedette_services.config.imported_names import imported_names, package_of
 from vedette_services.config.loading import read_toml
 from vedette_services.config.saving import config_table
 from vedette_services.config.settings import Table
-from vedette_services.errors import NotARunError, NotInRunError, UsageError
+from vedette_services.errors import NotInRunError, UsageError
 from vedette_services.run.directory import RunDirectory
-from vedette_services.run.finding import find_runs
+from vedette_services.run.finding import not_a_run
 from vedette_services.run.provenance import read_provenance
 from vedette_services.run.replay_layout import replay_directory
 from vedette_services.run.sources import source_directory
@@ -74,9 +74,7 @@ class FinishedRun:
         """
         config = directory / "config.toml"
         if not config.is_file():
-            runs = find_runs(directory) if directory.is_dir() else []
-            fix = f"name one of its {len(runs)} runs, such as {runs[0]}" if runs else ""
-            raise NotARunError(directory, "config.toml", fix)
+            raise not_a_run(directory, "config.toml")
         table = read_toml(config)
         agent = table.get("agent")
         named = agent.get("name") if isinstance(agent, dict) else None

@@ -14,14 +14,14 @@ from vedette_protocol.foreign_text import printable
 from vedette_rl.number_format import format_duration
 from vedette_rl.storage.regular_files import read_bytes
 from vedette_services.config.loading import read_toml
-from vedette_services.errors import AddressError, NotARunError, RunInUseError, SettingError
+from vedette_services.errors import AddressError, RunInUseError, SettingError
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import ClientKeys
 from vedette_services.run.active_time import run_seconds, start_spans
 from vedette_services.run.claim import SeenOwner
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import RunEvent, read_events
-from vedette_services.run.finding import find_runs
+from vedette_services.run.finding import find_runs, not_a_run
 from vedette_services.run.learner_location import LearnerLocation
 from vedette_services.run.notes import read_notes
 from vedette_services.run.outcome import describe_resume_point, read_summary
@@ -52,6 +52,8 @@ class RunOverview:
         began_s: the first start, in seconds since 1970.
         commit: of the user's project at the last start, with a ``+`` if files differed.
         tags, note: what somebody has noted (`vedette_services.run.notes`).
+        is_last_by_luck: the last evaluation is at the target, and fresh episodes of its model were
+            not: the best is ranked by these.
         host: where it runs, if that is known from the record of a learner of another host alone.
     """
 
@@ -68,6 +70,7 @@ class RunOverview:
     tags: tuple[str, ...] = ()
     note: str = ""
     host: str = ""
+    is_last_by_luck: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as JSON has it."""
@@ -104,7 +107,14 @@ def read_overview(directory: Path) -> RunOverview:
         notes.tags,
         notes.note,
         seen.owner.host if seen is not None and seen.lives else "",
+        _is_last_by_luck(summary),
     )
+
+
+def _is_last_by_luck(summary: Status) -> bool:
+    """Return True if fresh episodes of the last evaluation's model were below the target."""
+    fresh, target = summary.eval.fresh_return_mean, summary.stop.target_return
+    return fresh is not None and target is not None and fresh < target
 
 
 def _text(config: Mapping[str, Any], part: str, key: str) -> str:
@@ -197,7 +207,7 @@ class RunStatus:
 
     def __init__(self, directory: Path, keys: ClientKeys | None = None) -> None:
         if not RunDirectory(directory).exists:
-            raise NotARunError(directory, "run.json")
+            raise not_a_run(directory, "run.json")
         self._directory = directory
         self._run = RunDirectory(directory)
         self._keys = keys

@@ -8,8 +8,9 @@ import socket
 import time
 from pathlib import Path
 
-from vedette_services.errors import NotARunError, RunInUseError, ServicesError, UsageError
+from vedette_services.errors import RunInUseError, ServicesError, UsageError
 from vedette_services.run.directory import RunDirectory
+from vedette_services.run.finding import not_a_run
 from vedette_services.run.outcome import describe_wait
 
 
@@ -26,7 +27,7 @@ def stop_run(directory: Path, timeout_s: float) -> bool:
     """
     run = RunDirectory(directory)
     if not run.exists:
-        raise NotARunError(directory, "run.json")
+        raise not_a_run(directory, "run.json")
     holder = run.holder()
     if holder is None:
         seen = run.find_seen_owner(time.time(), locks=run.check_free(wait_s=0.0))

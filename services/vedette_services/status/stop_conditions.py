@@ -105,33 +105,48 @@ def describe_missed_target(status: Status) -> str:
     """Return why a run with an evaluation at its target has not reached it; "" for any other."""
     target = status.stop.target_return
     evaluation = status.eval
-    best = evaluation.best_return_mean
     if target is None or evaluation.reached_return_mean is not None:
         return ""
     count = evaluation.unconfirmed
     if not count:
-        if best is None or best < target:
+        # one whose confirmation was cut off is not ranked: it is not the best
+        last = None if evaluation.fresh_episodes else evaluation.return_mean
+        returns = (evaluation.best_return_mean, last)
+        hit = next((mean for mean in returns if mean is not None and mean >= target), None)
+        if hit is None:
             return ""
         return (
-            f"not solved: an evaluation of {format_number(best, 1)} is at the target return of "
+            f"not solved: an evaluation of {format_number(hit, 1)} is at the target return of "
             f"{target:g}, and was not confirmed on fresh episodes"
         )
     which = "an evaluation" if count == 1 else f"each of {count:,} evaluations"
-    last = ""
+    detail = ""
     if evaluation.fresh_episodes:
         played = format_number(evaluation.return_mean, 1)
         fresh = format_number(evaluation.fresh_return_mean, 1)
-        last = f" ({'' if count == 1 else 'the last: '}{played}, then {fresh})"
+        detail = f" ({'' if count == 1 else 'the last: '}{played}, then {fresh})"
     return (
         f"not solved: {which} at the target return of {target:g} was by luck, as fresh episodes "
-        f"of the same model were below it{last}"
+        f"of the same model were below it{detail}"
     )
+
+
+def ended_status(status: Status, reason: str, unevaluated: str) -> Status:
+    """Return the status of a run that has ended: nothing is being confirmed any more."""
+    evaluation = replace(status.eval, confirming="")
+    return replace(status, exit_reason=reason, unevaluated=unevaluated, eval=evaluation)
 
 
 def late_evaluation(timeout_s: float) -> str:
     """Return the sentence about a last evaluation that the end of the run no longer waits for."""
     why = f"the last evaluation did not end within evaluation.end_timeout_s = {timeout_s:g} s"
     return f"{why}: {_PLAY_LAST}"
+
+
+def late_confirmation(timeout_s: float) -> str:
+    """Return the sentence about fresh episodes that the end of the run no longer waits for."""
+    why = "an evaluation at the target was not confirmed in time"
+    return f"{why} (evaluation.end_timeout_s = {timeout_s:g} s): {_PLAY_LAST}"
 
 
 def abandoned_evaluation(max_seconds: float) -> str:

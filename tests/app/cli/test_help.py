@@ -50,6 +50,12 @@ def test_what_a_first_run_needs_is_the_first_group_of_its_options(vedette: Run) 
     assert found["Several runs"] == ["--seeds", "--sweep", "--jobs"]
 
 
+def test_several_runs_are_as_many_at_a_time_as_the_cores_allow(vedette: Run) -> None:
+    _, text = vedette("run", "--help")
+    assert "one after another" not in text
+    assert text.count("as the cores allow") == 2  # of the example, and of --jobs
+
+
 @pytest.mark.parametrize("command", ["run", "learner", "actors", "status", "collect", "dashboard"])
 def test_no_group_is_longer_than_a_glance(vedette: Run, command: str) -> None:
     _, text = vedette(command, "--help")

@@ -65,14 +65,27 @@ def locked(tmp_path: Path) -> Iterator[tuple[RunDirectory, "subprocess.Popen[str
 def test_a_last_evaluation_by_luck_is_marked_and_the_mark_is_explained(
     vedette: Run, tmp_path: Path
 ) -> None:
-    lucky = {"return_mean": 478.5, "best_return_mean": 470.2}
-    make_run(tmp_path / "runs/a", 100.0, exit_reason="max_opts", eval=lucky)
+    lucky = {"return_mean": 478.5, "fresh_return_mean": 470.2, "best_return_mean": 470.2}
+    stop = {"target_return": 475.0}
+    make_run(tmp_path / "runs/a", 100.0, exit_reason="max_opts", eval=lucky, stop=stop)
     make_run(tmp_path / "runs/b", 200.0, exit_reason="max_opts", eval={"return_mean": 9.0})
     _, text = vedette("runs")
     _, first, second, note = text.splitlines()
     assert " 478.5* " in first
     assert "*" not in second
     assert note.startswith("* at the target by luck: best counts fresh episodes")
+
+
+def test_a_last_evaluation_that_fresh_episodes_confirmed_is_not_marked(
+    vedette: Run, tmp_path: Path
+) -> None:
+    stop = {"target_return": 475.0}
+    solved = {"return_mean": 500.0, "fresh_return_mean": 486.3, "best_return_mean": 486.3}
+    make_run(tmp_path / "runs/a", 100.0, exit_reason="target_return", eval=solved, stop=stop)
+    cut_off = {"return_mean": 495.5, "best_return_mean": 319.5}
+    make_run(tmp_path / "runs/b", 200.0, exit_reason="max_env_steps", eval=cut_off, stop=stop)
+    _, text = vedette("runs")
+    assert "*" not in text
 
 
 def test_runs_are_listed_with_state_result_and_commit(vedette: Run, tmp_path: Path) -> None:
@@ -94,6 +107,29 @@ def test_runs_are_listed_with_state_result_and_commit(vedette: Run, tmp_path: Pa
     assert lines[0][1:7] == ["dqn", "CartPole-v1", "-", "-", "4,224", "0:01:05"]
     assert lines[1][3:5] == ["470.2", "500.0"]
     assert lines[1][-2] == "abcdef012+"
+
+
+@pytest.mark.parametrize("command", ["status", "stop"])
+def test_a_folder_of_seeds_is_answered_with_one_of_its_runs(
+    vedette: Run, tmp_path: Path, command: str
+) -> None:
+    for seed in range(5):
+        make_run(tmp_path / f"five/seed-{seed}")
+    status, text = vedette(command, tmp_path / "five")
+    assert status == 2
+    assert f"name one of its 5 runs, such as {tmp_path / 'five/seed-0'}" in text
+
+
+@pytest.mark.usefixtures("probed_here")
+def test_a_learner_whose_target_is_reached_says_so(
+    vedette: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vedette_services.learner.supervisor.run_learner", lambda *_, **__: 0)
+    said = "already done: its evaluations reached 480 of 475; raise stop.target_return to go on"
+    monkeypatch.setattr("vedette_services.run.outcome.describe_already_done", lambda *_, **__: said)
+    status, text = vedette("learner", "--env", "CartPole-v1", "--out", tmp_path / "one")
+    assert status == 0
+    assert said in text.splitlines()
 
 
 def test_runs_as_json(vedette: Run, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from browser import Browser, open_browser
 from known_runs import crashed_seeds, five_seeds
-from run_folders import make_run
+from run_folders import make_run, write_summary
 
 from vedette.reports import write_report
 
@@ -164,6 +164,24 @@ def test_the_ends_of_runs_are_marked(browser: Browser, tmp_path: Path) -> None:
     browser.open(write_report(runs, tmp_path / "report.html"))
     marks = browser.run(_HERO + "return hero.data.find(each => each.name === 'ends').marker.symbol")
     assert sorted(marks) == ["circle"] * 4 + ["star"] * 4 + ["x"]
+
+
+def test_the_last_number_of_the_managers_is_below_its_head(
+    browser: Browser, tmp_path: Path
+) -> None:
+    run = make_run(tmp_path / "run")
+    actor = {"index": 0, "episodes": 31}
+    write_summary(
+        run, best=5.0, managers=[{"id": "m", "state": "gone", "left": True, "actors": [actor]}]
+    )
+    browser.open(write_report([run]))
+    head, width = browser.run(
+        "const cell = document.querySelector('#rest .tall td:last-child');"
+        "const heads = cell.closest('table').querySelectorAll('th[scope=col]');"
+        "return [heads[heads.length - 1].innerText, cell.getBoundingClientRect().width]"
+    )
+    assert head == "episodes"
+    assert width < 120  # it is as wide as its head
 
 
 def test_the_page_has_landmarks_headings_and_captions(browser: Browser, page: Path) -> None:

@@ -11,6 +11,7 @@ from run_directories import new_run
 
 from vedette.sweep import parse_sweep, plan_trials
 from vedette.sweep.directory import CONFIGURED
+from vedette.sweep.jobs import Trial, describe_result
 from vedette_services.config import RunConfig, StopConfig, write_config
 from vedette_services.errors import ConfigError, SettingError, UsageError
 from vedette_services.run.start import Start
@@ -138,6 +139,17 @@ def test_a_sweep_that_was_killed_before_its_first_run_goes_on(tmp_path: Path) ->
     (tmp_path / "sweep" / "seed-0.toml").write_text("# mine")
     with pytest.raises(SettingError, match="it holds 'sweep', and no run of ours"):
         plan_trials(configure, tmp_path)
+
+
+def test_the_end_of_a_seed_says_that_an_evaluation_was_not_confirmed(tmp_path: Path) -> None:
+    evaluation = {"return_mean": 495.5, "best_return_mean": 319.5}
+    ended = {"exit_reason": "max_env_steps", "env_steps": 50, "eval": evaluation}
+    summary = json.dumps({**ended, "stop": {"target_return": 475.0}})
+    (tmp_path / "summary.json").write_text(summary)
+    assert describe_result(Trial("seed-0", configure({}, None), tmp_path)) == (
+        "max_env_steps after 50 env steps, best evaluation 319.5; not solved: an evaluation of "
+        "495.5 is at the target return of 475, and was not confirmed on fresh episodes"
+    )
 
 
 @pytest.mark.parametrize(

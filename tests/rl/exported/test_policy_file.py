@@ -73,6 +73,16 @@ def test_it_says_what_it_expects_to_see(obs: Any, why: str) -> None:
         policy_file("sac").make_environment_policy().act(obs, explore=False)
 
 
+def test_other_libraries_words_for_acting_are_answered_with_ours() -> None:
+    policy: Any = policy_file("sac").make_environment_policy()
+    form = r"policy\.act\({'obs': obs\[None\]}, explore=False\)\[0\] is the action of one"
+    with pytest.raises(AttributeError, match=f"a policy has no 'predict': {form}"):
+        policy.predict(VECTOR.sample())
+    with pytest.raises(TypeError, match=f"act\\(\\) needs explore=False, or .*: {form}"):
+        policy.act(VECTOR.sample())
+    assert not hasattr(policy, "acted_columns")
+
+
 def test_it_stays_within_bounds_that_float32_does_not_have(tmp_path: Path) -> None:
     box = gym.spaces.Box(-0.1, 0.1, (2,), np.float64)
     found = policy_file("sac")

@@ -20,6 +20,7 @@ from vedette_services.status.status import Eval, Status, StopStatus
 from vedette_services.status.stop_conditions import (
     describe_exit,
     describe_outcome,
+    ended_status,
     find_exit_reason,
     is_over,
     reached_condition,
@@ -264,6 +265,17 @@ def test_an_end_below_the_target_says_which_evaluations_at_it_did_not_count(
     ended = Status(exit_reason="max_opts", stop=stop, eval=replace(LUCKY, **changes))
     sentence = "done: stop.max_opts is reached"
     assert describe_exit(ended) == (f"{sentence}; not solved: {said}" if said else sentence)
+
+
+def test_an_end_whose_confirmation_was_cut_off_says_what_was_at_the_target() -> None:
+    stop = StopStatus(target_return=475.0)
+    cut_off = Eval(version=9, return_mean=495.5, best_return_mean=319.5, confirming="version 9")
+    ended = ended_status(Status(stop=stop, eval=cut_off), "max_opts", "not in time")
+    assert ended.eval.confirming == ""
+    assert describe_exit(ended).endswith(
+        "an evaluation of 495.5 is at the target return of 475, and was not "
+        "confirmed on fresh episodes"
+    )
 
 
 def test_the_last_lines_say_why_the_best_is_below_the_last() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from vedette_rl.envs.spaces import Spaces
 from vedette_rl.recording.registry import TeeRecorder
 from vedette_rl.storage.state_file import read_state
 from vedette_services.config import RunConfig
+from vedette_services.host.processes import StopSignals
 from vedette_services.learner import evaluator
 from vedette_services.learner.evaluator import EvaluatorProcess, ReportedEvaluations
 from vedette_services.learner.gateway.actor_evaluations import CheckedEvaluation, PublishedModel
@@ -285,3 +288,31 @@ def test_the_end_says_why_the_last_model_has_no_evaluation(
     assert found == [why, why, "", ""]
     learning.write(replace(done, evaluates=True, opt_steps=0))
     assert not supervisor._missing_evaluation()  # nothing was learned
+
+
+@pytest.mark.parametrize(
+    ("confirming", "why"),
+    [
+        ("", "the last evaluation did not end within evaluation.end_timeout_s = 0 s"),
+        (
+            "version 9 is at the target",
+            "an evaluation at the target was not confirmed in time (evaluation.end_timeout_s = 0",
+        ),
+    ],
+)
+def test_the_end_says_what_its_time_did_not_suffice_for(
+    tmp_path: Path, confirming: str, why: str
+) -> None:
+    run = RunDirectory(tmp_path)
+    run.make()
+    settings = CONFIG.evaluation.model_copy(update={"end_timeout_s": 0.0})
+    config = CONFIG.model_copy(update={"evaluation": settings})
+    supervisor = Supervisor(
+        LearnerSpec(run, run.ensure_id(), config, SPACES, Address()), None, on_loaded=lambda: None
+    )
+    done = TrainerStatus(epoch=1, phase="done", opt_steps=9, exit_reason="max_opts")
+    StatusRecordWriter(run.learning_map, TrainerStatus).write(done)
+    StatusRecordWriter(run.evaluation_map, Eval).write(Eval(version=9, confirming=confirming))
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as evaluator:
+        said = supervisor._wait_for_evaluation(evaluator, StopSignals(signals=()))
+    assert said.startswith(why)

@@ -88,7 +88,9 @@ def test_eval_plays_other_episodes_than_those_by_which_the_best_model_was_select
             assert (found["seed"], found["fresh_seeds"]) == (seed, fresh)
     with pytest.raises(SystemExit):
         main(["eval", str(run), "--seed", str(own.seed + 19)])
-    assert "selected by these episodes" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "selected by these episodes" in said
+    assert ", 95 % interval of the mean [" in said
 
 
 def test_eval_says_which_wrappers_it_measures_through(
