@@ -457,6 +457,8 @@ def test_an_actor_is_started_again_though_the_temporary_folder_was_removed(
     manager = start(2)
     learner = FakeLearner(address, a_run(restart_min_s=0.05))
     learner.until(lambda: learner.rows() > 100)
+    # One that has not opened the model's map yet would look for it where it is no more.
+    learner.until(lambda: [bool(a.env_steps) for a in learner.report().actors] == [True, True])
     shutil.rmtree(scratch)
     os.kill(manager.actor_pids()[0], signal.SIGKILL)
     learner.until(lambda: sum(actor.restarts for actor in learner.report().actors) == 1)
