@@ -455,7 +455,7 @@ class MapSpaceError(RlError):
     """The disk has no room for a map, or will not take it."""
 
     def __init__(self, path: Path, need: str, why: str, fix: str = "") -> None:
-        fix = fix or ("raise that limit" if "ulimit" in why else f"make room in {path.parent}")
+        fix = fix or f"make room in {path.parent}"
         super().__init__(f"cannot make {path} of {need}: {why}: {fix}")
         self.path = path
 

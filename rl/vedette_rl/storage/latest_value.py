@@ -21,6 +21,7 @@ overtaken.
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import struct
@@ -37,7 +38,7 @@ from vedette_rl.errors import LatestValueFormatError, MapSpaceError, OneWriterEr
 from vedette_rl.number_format import format_bytes
 from vedette_rl.storage.atomic_files import allocate_file
 from vedette_rl.storage.buffer_pool import BufferPool
-from vedette_rl.storage.system import lock_file, open_file, sync_mapped_file
+from vedette_rl.storage.system import file_size_limit, lock_file, open_file, sync_mapped_file
 from vedette_rl.storage.write_errors import describe_write_error
 
 if TYPE_CHECKING:
@@ -378,7 +379,9 @@ def _make_file(path: Path, max_bytes: int, slots: int, magic: bytes, *, durable:
         why = f"the folder {path.parent} is gone"
         raise MapSpaceError(path, format_bytes(need), why, "make it again") from e
     except OSError as e:
-        raise MapSpaceError(path, format_bytes(need), describe_write_error(e, path)) from e
+        is_limited = e.errno == errno.EFBIG and file_size_limit() is not None
+        fix = "raise that limit" if is_limited else ""
+        raise MapSpaceError(path, format_bytes(need), describe_write_error(e, path), fix) from e
 
 
 def _lock(file: int, path: Path) -> None:

@@ -1,6 +1,7 @@
 """The map of the newest value: what its readers see, and what a killed writer leaves."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -306,3 +307,16 @@ def test_where_each_value_is_synced_a_torn_one_gives_way_to_the_one_before(tmp_p
     writer = LatestValueWriter(path, max_bytes=100, slots=2, torn=True)
     assert writer.write(b"again") == 3
     assert newest.read_latest_value(path) == (3, b"again")
+
+
+def test_a_map_beyond_the_limit_of_a_files_size_names_the_limit(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
+    try:
+        with pytest.raises(MapSpaceError) as error:
+            LatestValueWriter(tmp_path / "m", max_bytes=100_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "File too large: a file may have 20 kB here (ulimit -f): raise that limit" in str(
+        error.value
+    )
