@@ -34,17 +34,18 @@ ENVIRONMENTS = {"sac": "Pendulum-v1", "td3": "Pendulum-v1", "dqn": "CartPole-v1"
 
 
 class Glitch(gym.Wrapper[Any, Any, Any, Any]):
-    """An environment of which one step has another reward; 0: none has."""
+    """An environment of which one step, number `at`, has another reward; 0: none has."""
 
-    def __init__(self, env: Any, reward: float) -> None:
+    def __init__(self, env: Any, reward: float, at: int = GLITCH_AT) -> None:
         super().__init__(env)
         self._reward = reward
+        self._at = at
         self._steps = 0
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         obs, reward, terminated, truncated, info = self.env.step(action)
         self._steps += 1
-        if self._reward and self._steps == GLITCH_AT:
+        if self._reward and self._steps == self._at:
             reward = self._reward
         return obs, reward, terminated, truncated, info
 

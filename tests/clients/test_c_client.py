@@ -20,7 +20,7 @@ from scripted_learner import Kept, ScriptedLearner, assert_every_row_is_delivere
 from vedette_protocol import topics
 from vedette_protocol.codec import encode
 from vedette_protocol.messages import Run, Stop
-from vedette_rl.core import RowColumn
+from vedette_rl.core import ModelInfo, RowColumn
 from vedette_rl.core.columns import INTERVENED, SEQUENCE_KEYS
 from vedette_rl.envs.spaces import Spaces
 from vedette_services.net.keys import make_keys
@@ -47,19 +47,27 @@ def test_the_c_client_delivers_every_row_once_to_a_learner_that_is_killed(
     assert_every_row_is_delivered_once(built("clients/c/examples/cartpole.c"), port)
 
 
-def test_rows_say_where_a_person_took_over(built: Built, port: int, tmp_path: Path) -> None:
-    columns = (RowColumn(INTERVENED, "bool"),)
-    run, model, _ = make_run("dqn", COUNTS, {"n_step": 3, "hidden_sizes": [4]}, columns=columns)
+def counted_batches(
+    built: Built, port: int, place: Path, run: Run, model: ModelInfo
+) -> list[tuple[int, bytes]]:
+    """Rows and payload of the batches that the counting program in C has delivered."""
     learner = ScriptedLearner(port, run, model, {})
     program = str(built("tests/clients/counting.c"))
-    client = subprocess.Popen([program, "127.0.0.1", str(port), "c-1", str(tmp_path), "2"])
+    client = subprocess.Popen([program, "127.0.0.1", str(port), "c-1", str(place), "2"])
     try:
         assert learner.serve(20, limit=1000)
     finally:
         client.kill()
         client.wait()
         learner.close()
-    for rows, payload in learner.kept.values():
+    return list(learner.kept.values())
+
+
+def test_rows_say_where_a_person_took_over(built: Built, port: int, tmp_path: Path) -> None:
+    columns = (RowColumn(INTERVENED, "bool"),)
+    run, model, _ = make_run("dqn", COUNTS, {"n_step": 3, "hidden_sizes": [4]}, columns=columns)
+    kept = counted_batches(built, port, tmp_path, run, model)
+    for rows, payload in kept:
         batch = run.schema.views(payload, rows)
         took_over = np.rint(batch["obs"][:, 1] * 2**23).astype(int) % 5 == 0
         np.testing.assert_array_equal(batch[INTERVENED], took_over)
@@ -69,16 +77,8 @@ def test_rows_say_where_a_person_took_over(built: Built, port: int, tmp_path: Pa
 def test_rows_say_which_of_them_follow_one_another(built: Built, port: int, tmp_path: Path) -> None:
     settings = {"n_step": 3, "hidden_sizes": [4]}
     run, model, _ = make_run("dqn", COUNTS, settings, columns=SEQUENCE_KEYS)
-    learner = ScriptedLearner(port, run, model, {})
-    program = str(built("tests/clients/counting.c"))
-    client = subprocess.Popen([program, "127.0.0.1", str(port), "c-1", str(tmp_path), "2"])
-    try:
-        assert learner.serve(20, limit=1000)
-    finally:
-        client.kill()
-        client.wait()
-        learner.close()
-    batches = [run.schema.views(payload, rows) for rows, payload in learner.kept.values()]
+    kept = counted_batches(built, port, tmp_path, run, model)
+    batches = [run.schema.views(payload, rows) for rows, payload in kept]
     rows = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
     own = np.rint(rows["obs"][:, 1] * 2**23).astype(np.int64)
     assert set(rows["env"]) == {0, 1}

@@ -10,6 +10,7 @@ from typing import Any
 import gymnasium as gym
 import pytest
 import torch
+from broken_samples import Glitch
 from small_runs import config_of, trained
 
 from vedette_rl.networks.adam import VectorAdam
@@ -17,23 +18,11 @@ from vedette_rl.networks.adam import VectorAdam
 GLITCH_AT = 80
 
 
-class Glitch(gym.Wrapper[Any, Any, Any, Any]):
-    """Pendulum, of which one step has another reward."""
-
-    def __init__(self, reward: float) -> None:
-        super().__init__(gym.make("Pendulum-v1"))
-        self._reward = reward
-        self._steps = 0
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        obs, reward, terminated, truncated, info = self.env.step(action)
-        self._steps += 1
-        if self._reward and self._steps == GLITCH_AT:
-            reward = self._reward
-        return obs, reward, terminated, truncated, info
+def make_glitch(reward: float) -> gym.Env[Any, Any]:
+    return Glitch(gym.make("Pendulum-v1"), reward, GLITCH_AT)
 
 
-gym.register("Glitch-v0", entry_point=Glitch)
+gym.register("Glitch-v0", entry_point=make_glitch)
 
 
 @pytest.mark.parametrize("reward", [0.0, 1e12, 1e38])
