@@ -40,7 +40,14 @@ from vedette_rl.envs.native_vector_env import (
 from vedette_rl.envs.process_guard import ProcessGuard
 from vedette_rl.envs.registry import AllowImport, find_spec, import_environment_module, install_hint
 from vedette_rl.envs.slow_calls import SlowCall
-from vedette_rl.envs.spaces import Spaces, agent_spaces, declared_spaces
+from vedette_rl.envs.spaces import (
+    RESET_CHANGED,
+    STEP_CHANGED,
+    KnownSpaces,
+    Spaces,
+    agent_spaces,
+    declared_spaces,
+)
 from vedette_rl.envs.vector_env import (
     Env,
     EnvGroup,
@@ -326,22 +333,26 @@ def examine_environment(env: Env, config: EnvConfig) -> Spaces:
         env: made by `make_env` with Gymnasium's checks, which warn.
 
     Raises:
-        SpaceLayoutError: transitions of its spaces have no columns, or it gives observations of
-            another shape than its space, or a value that its dtype cannot hold.
+        SpaceLayoutError: transitions of its spaces have no columns, or it changes them, or it gives
+            observations of another shape than its space, or a value that its dtype cannot hold.
         EnvironmentFaultError: the reward is not one number, or it or an observation is not finite:
             no learner would take it.
         CustomNetworkError: a network of its `FrozenEncoder` has random weights.
     """
     _refuse_random_weights(env)
-    spaces = described_spaces(describe_environment(env), config)
+    description = describe_environment(env)
+    spaces = described_spaces(description, config)
     places = call_places(env)
     layout = ObservationLayout(env.observation_space, places)
+    known = KnownSpaces(copy.deepcopy(description))  # it may change them in place
     env.action_space.seed(0)
     with np.errstate(over="ignore"):  # what float32 cannot hold is found below
         first, _ = env.reset(seed=0)
+        known.check(env, RESET_CHANGED)
         _check_finite(config, "reset()", layout.encode(first, origin="reset()"), places)
         first = copy.deepcopy(first)  # the environment may write it again
         obs, reward, terminated, truncated, _ = env.step(env.action_space.sample())
+        known.check(env, STEP_CHANGED)
         read_flags(env, (terminated,), (truncated,))
         (number,) = read_rewards(env, (reward,))
         stored = layout.encode(obs, origin="step()")

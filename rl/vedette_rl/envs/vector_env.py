@@ -32,8 +32,8 @@ from vedette_rl.envs.layout import (
 )
 from vedette_rl.envs.process_guard import ProcessGuard
 from vedette_rl.envs.slow_calls import SlowCall
-from vedette_rl.envs.spaces import agent_spaces
-from vedette_rl.errors import RlError
+from vedette_rl.envs.spaces import INSTANCES_DIFFER, RESET_CHANGED, KnownSpaces, agent_spaces
+from vedette_rl.errors import RlError, SpaceLayoutError
 
 Env = gym.Env[Any, Any]
 
@@ -312,6 +312,9 @@ class _LocalEnvs(EnvGroup):
         self, envs: Sequence[Env], make: Callable[[], Env] | None, guard: ProcessGuard | None
     ) -> None:
         super().__init__(describe_environment(envs[0]), len(envs))
+        self._known = [KnownSpaces(envs[0]) for _ in envs]
+        for i in range(1, len(envs)):
+            self._check_alike(i, envs[i])
         self.layout.places = call_places(envs[0])
         self.envs = list(envs)
         self._make = make
@@ -321,6 +324,27 @@ class _LocalEnvs(EnvGroup):
     @property
     def can_replace(self) -> bool:
         return self._make is not None
+
+    def _check_alike(self, i: int, env: Env) -> None:
+        """Check that an environment that was made has the spaces of the first.
+
+        Raises:
+            SpaceLayoutError: it has others.
+        """
+        try:
+            self._known[i].check(env, INSTANCES_DIFFER)
+        except SpaceLayoutError as error:
+            self._note(error, i, env)
+            raise
+
+    def _check_spaces(self, which: Sequence[int]) -> None:
+        """Check that resets have not changed the spaces.
+
+        Raises:
+            SpaceLayoutError: one has.
+        """
+        for i in which:
+            self._known[i].check_replaced(self.envs[i], RESET_CHANGED)
 
     def attribute(self, name: str) -> Any:
         return self.envs[0].get_wrapper_attr(name)
@@ -406,6 +430,7 @@ class SerialEnvs(_LocalEnvs):
         self.failures = []
         with SlowCall("reset"):
             begun = self._guard.call(self._reset_each, which, seeds)
+        self._check_spaces(which)
         for row, first in zip(rows, begun, strict=True):
             if first is not None:
                 self.layout.write(obs, row, first[0], origin="reset()")
@@ -448,6 +473,7 @@ class SerialEnvs(_LocalEnvs):
             self._guard.call(self.envs[i].close)
         with SlowCall("made"):
             env = self._guard.make(self._make)
+        self._check_alike(i, env)
         self.envs[i] = env
         self._steps[i] = env.step
 
@@ -558,6 +584,7 @@ class ThreadedEnvs(_LocalEnvs):
         ]
         with SlowCall("reset"):
             begun = self._guard.call(self._run, calls, keeps=True)
+        self._check_spaces(which)
         for row, first in zip(rows, begun, strict=True):
             if first is not None:
                 self.layout.write(obs, row, first[0], origin="reset()")
@@ -575,7 +602,9 @@ class ThreadedEnvs(_LocalEnvs):
         assert self._make is not None, "it was made by it"
         with suppress(Exception):  # it is broken
             self._guard.call(self._run, [(i, self.envs[i].close)])
-        self.envs[i] = self._make_one(self._guard, i, self._make)
+        env = self._make_one(self._guard, i, self._make)
+        self._check_alike(i, env)
+        self.envs[i] = env
 
     def close(self) -> None:
         """Close the environments, all of them, and end their threads.
