@@ -31,6 +31,7 @@ from vedette_rl.envs.layout import (
     read_rewards,
 )
 from vedette_rl.envs.process_guard import ProcessGuard
+from vedette_rl.envs.shared_arrays import copied, share_memory
 from vedette_rl.envs.slow_calls import SlowCall
 from vedette_rl.envs.spaces import INSTANCES_DIFFER, RESET_CHANGED, KnownSpaces, agent_spaces
 from vedette_rl.errors import RlError, SpaceLayoutError
@@ -320,6 +321,11 @@ class _LocalEnvs(EnvGroup):
         self._make = make
         self._guard = guard or ProcessGuard()
         self._flagged = False  # a flag may be set
+        self._copies_steps = len(envs) > 1
+        """What a step gave is copied before the next environment is stepped: they give one array,
+        or were not stepped yet."""
+        self._copies_resets = False
+        """The same of resets."""
 
     @property
     def can_replace(self) -> bool:
@@ -407,6 +413,18 @@ class _LocalEnvs(EnvGroup):
         return ended
 
 
+def _arrays_of(result: Any) -> Any:
+    """What an environment returned without its info, which may hold anything."""
+    return result[:-1] if isinstance(result, tuple) else None
+
+
+def _copied_result(result: Any) -> Any:
+    """What an environment returned, with copies of its arrays; its info is the same."""
+    if not isinstance(result, tuple) or not result:
+        return result  # what is wrong with it is found where it is read
+    return (*copied(result[:-1]), result[-1])
+
+
 class SerialEnvs(_LocalEnvs):
     """Steps environments one after another.
 
@@ -441,7 +459,8 @@ class SerialEnvs(_LocalEnvs):
         begun: list[tuple[Any, Any] | None] = []
         for i, seed in zip(which, seeds, strict=True):
             try:
-                begun.append(self.envs[i].reset(seed=seed))
+                # All may be written into one array. Episodes are long, and a copy is short.
+                begun.append(_copied_result(self.envs[i].reset(seed=seed)))
             except Exception as error:  # noqa: BLE001 - an environment may raise anything
                 self._fail(i, error)
                 begun.append(None)
@@ -451,10 +470,21 @@ class SerialEnvs(_LocalEnvs):
         chosen = range(len(self)) if which is None else which
         if self.failures:
             self.failures = []
-        results = self._guard.call(self._step_each, actions, chosen)
+        step = self._step_and_copy_each if self._copies_steps else self._step_each
+        results = self._guard.call(step, actions, chosen)
         if self.failures:
             return self._write_sound(results, obs, chosen)
         return self._write(results, obs)
+
+    def _step_and_copy_each(self, actions: NDArray[Any], chosen: Sequence[int]) -> list[Any]:
+        given: list[Any] = []
+        results: list[Any] = []
+        for k, i in enumerate(chosen):
+            given += self._step_each(actions[k : k + 1], (i,))
+            results.append(_copied_result(given[-1]))
+        if len(chosen) > 1:
+            self._copies_steps = share_memory([_arrays_of(result) for result in given])
+        return results
 
     def _step_each(self, actions: NDArray[Any], chosen: Sequence[int]) -> list[Any]:
         results: list[Any] = []
@@ -583,7 +613,7 @@ class ThreadedEnvs(_LocalEnvs):
             for i, seed in zip(which, seeds, strict=True)
         ]
         with SlowCall("reset"):
-            begun = self._guard.call(self._run, calls, keeps=True)
+            begun = self._guard.call(self._begin_each, calls)
         self._check_spaces(which)
         for row, first in zip(rows, begun, strict=True):
             if first is not None:
@@ -593,10 +623,32 @@ class ThreadedEnvs(_LocalEnvs):
         self.failures = []
         chosen = range(len(self)) if which is None else which
         calls = [(i, partial(self.envs[i].step, a)) for i, a in zip(chosen, actions, strict=True)]
-        results = self._guard.call(self._run, calls, keeps=True)
+        run = self._run_in_turn if self._copies_steps else partial(self._run, keeps=True)
+        results = self._guard.call(run, calls)
         if self.failures:
             return self._write_sound(results, obs, chosen)
         return self._write(results, obs)
+
+    def _begin_each(self, calls: Sequence[Call]) -> list[Any]:
+        """Reset side by side; once more in turn where that has shown that they give one array."""
+        if not self._copies_resets:
+            begun = self._run(calls, keeps=True)
+            if not share_memory([_arrays_of(first) for first in begun]):
+                return begun
+            self._copies_resets = True
+            self.failures = []
+        return [_copied_result(self._run([call], keeps=True)[0]) for call in calls]
+
+    def _run_in_turn(self, calls: Sequence[Call]) -> list[Any]:
+        """Step one after another, each in its thread, and see whether that need be."""
+        given: list[Any] = []
+        results: list[Any] = []
+        for call in calls:
+            given += self._run([call], keeps=True)
+            results.append(_copied_result(given[-1]))
+        if len(calls) > 1:
+            self._copies_steps = share_memory([_arrays_of(result) for result in given])
+        return results
 
     def replace(self, i: int) -> None:
         assert self._make is not None, "it was made by it"
