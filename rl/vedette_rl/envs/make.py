@@ -15,6 +15,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.wrappers import FrameStackObservation
 
+from vedette_rl.envs.action_masks import find_action_mask
 from vedette_rl.envs.call_places import call_places
 from vedette_rl.envs.config import EnvConfig, WrapperConfig
 from vedette_rl.envs.description import EnvDescription, describe_environment
@@ -347,7 +348,7 @@ def examine_environment(env: Env, config: EnvConfig) -> Spaces:
     known = KnownSpaces(copy.deepcopy(description))  # it may change them in place
     env.action_space.seed(0)
     with np.errstate(over="ignore"):  # what float32 cannot hold is found below
-        first, _ = env.reset(seed=0)
+        first, info = env.reset(seed=0)
         known.check(env, RESET_CHANGED)
         _check_finite(config, "reset()", layout.encode(first, origin="reset()"), places)
         first = copy.deepcopy(first)  # the environment may write it again
@@ -358,6 +359,18 @@ def examine_environment(env: Env, config: EnvConfig) -> Spaces:
         stored = layout.encode(obs, origin="step()")
         _check_finite(config, "step()", {**stored, "reward": np.float32(number)}, places)
         _warn_of_outside_bounds(layout, first, obs)
+        if env.render_mode == "human":
+            warnings.warn(
+                "render_mode=human draws every step of training, in each copy of the environment "
+                "and at its frame rate: leave env.kwargs.render_mode out",
+                stacklevel=2,
+            )
+        if mask := find_action_mask(env, info):
+            warnings.warn(
+                f"{mask} says which actions are allowed, and is no mask here: agents choose among "
+                "all. Have the environment, or a wrapper in env.wrappers, answer others by a cost",
+                stacklevel=2,
+            )
         if text := rounded_away(layout, first, obs):
             warnings.warn(text, stacklevel=2)
     return spaces
