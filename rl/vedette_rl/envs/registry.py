@@ -22,6 +22,7 @@ from vedette_rl.envs.foreign_environments import (
     explain_foreign,
     is_registered_with_gym,
 )
+from vedette_rl.envs.known_packages import package_hint, submodule_hint
 from vedette_rl.errors import ImportNotAllowedError, UnknownEnvironmentError
 from vedette_rl.import_by_name import describe_import_failure, import_named_module
 
@@ -120,6 +121,8 @@ def _describe_module(config: EnvConfig, module: Any, before: frozenset[str]) -> 
         nearest = sorted(ids, key=lambda env_id: (-_likeness(env_id, config.name), env_id))
         more = f" and {len(ids) - _MOST_IDS:,} more" if len(ids) > _MOST_IDS else ""
         why += f"; it registers {', '.join(nearest[:_MOST_IDS])}{more}"
+    elif inside := submodule_hint(module.__name__, config.name):
+        return f"{why}{inside}"
     defined = [
         name
         for name, value in vars(module).items()
@@ -187,7 +190,10 @@ def install_hint(error: Exception) -> str:
 
 
 def _nearest(name: str) -> str:
-    """A hint with the nearest registered names, whatever their version and namespace."""
+    """A hint with the package that is known for such a name, or the nearest registered names,
+    whatever their version and namespace."""
+    if named := package_hint(name):
+        return f"no such environment is registered; {named}"
     known = set(gym.registry)
     for namespace in _REGISTERED_BY:
         with contextlib.suppress(ImportError):

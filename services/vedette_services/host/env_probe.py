@@ -118,7 +118,9 @@ class LocalSession:
                     "env.id", f"{env_id} fails when it is made, reset and stepped: {why}", fix
                 ) from e
             finally:
-                self.warnings += dict.fromkeys(str(warning.message) for warning in warned)
+                # Of a line of code: importing C libraries warns of what SWIG has made of them.
+                texts = (str(w.message) for w in warned if not w.filename.startswith("<frozen"))
+                self.warnings += dict.fromkeys(texts)
         return {
             "spaces": spaces_to_json(spaces),
             "episode_bound": bound,

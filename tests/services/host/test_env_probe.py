@@ -7,6 +7,7 @@ import socket
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,10 @@ class Noted(gym.Env[Any, Any]):
                 os.chdir("/")
             case "print":
                 os.write(1, b"banner\n")
+            case "warn":
+                kind, line = DeprecationWarning, "<frozen importlib._bootstrap>"
+                warnings.warn_explicit("builtin type SwigPyObject", kind, line, 241)
+                warnings.warn("a map is missing", stacklevel=1)
             case "slow":
                 time.sleep(1.0)
 
@@ -164,6 +169,15 @@ def test_what_is_waited_for_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         probe.facts(config_of(does="slow"))
     assert heard
     assert heard[0].startswith(f"waiting for {__name__}:Noted to be made (")
+
+
+def test_its_warnings_are_told_and_those_of_importing_c_libraries_are_not(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with EnvironmentProbe(start=ProbeProcess) as probe:
+        probe.facts(config_of(does="warn"))
+    assert "Noted: a map is missing" in caplog.text
+    assert "Swig" not in caplog.text
 
 
 def test_one_that_is_not_made_in_time_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
