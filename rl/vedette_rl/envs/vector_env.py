@@ -321,11 +321,10 @@ class _LocalEnvs(EnvGroup):
         self._make = make
         self._guard = guard or ProcessGuard()
         self._flagged = False  # a flag may be set
-        self._copies_steps = len(envs) > 1
-        """What a step gave is copied before the next environment is stepped: they give one array,
-        or were not stepped yet."""
-        self._copies_resets = False
-        """The same of resets."""
+        self._shares = False
+        """They give one array: what each gave is copied before the next is called."""
+        self._was_stepped = len(envs) == 1
+        """It is known whether their steps give one array."""
 
     @property
     def can_replace(self) -> bool:
@@ -470,7 +469,8 @@ class SerialEnvs(_LocalEnvs):
         chosen = range(len(self)) if which is None else which
         if self.failures:
             self.failures = []
-        step = self._step_and_copy_each if self._copies_steps else self._step_each
+        alone = self._was_stepped and not self._shares
+        step = self._step_each if alone else self._step_and_copy_each
         results = self._guard.call(step, actions, chosen)
         if self.failures:
             return self._write_sound(results, obs, chosen)
@@ -482,8 +482,9 @@ class SerialEnvs(_LocalEnvs):
         for k, i in enumerate(chosen):
             given += self._step_each(actions[k : k + 1], (i,))
             results.append(_copied_result(given[-1]))
-        if len(chosen) > 1:
-            self._copies_steps = share_memory([_arrays_of(result) for result in given])
+        if len(chosen) > 1 and not self._was_stepped:
+            self._was_stepped = True
+            self._shares = share_memory([_arrays_of(result) for result in given])
         return results
 
     def _step_each(self, actions: NDArray[Any], chosen: Sequence[int]) -> list[Any]:
@@ -623,32 +624,43 @@ class ThreadedEnvs(_LocalEnvs):
         self.failures = []
         chosen = range(len(self)) if which is None else which
         calls = [(i, partial(self.envs[i].step, a)) for i, a in zip(chosen, actions, strict=True)]
-        run = self._run_in_turn if self._copies_steps else partial(self._run, keeps=True)
-        results = self._guard.call(run, calls)
+        results = self._guard.call(self._step_each, calls)
         if self.failures:
             return self._write_sound(results, obs, chosen)
         return self._write(results, obs)
 
     def _begin_each(self, calls: Sequence[Call]) -> list[Any]:
         """Reset side by side; once more in turn where that has shown that they give one array."""
-        if not self._copies_resets:
+        if not self._shares:
             begun = self._run(calls, keeps=True)
             if not share_memory([_arrays_of(first) for first in begun]):
                 return begun
-            self._copies_resets = True
+            self._shares = True
             self.failures = []
-        return [_copied_result(self._run([call], keeps=True)[0]) for call in calls]
+        return self._run_in_turn(calls)
+
+    def _step_each(self, calls: Sequence[Call]) -> list[Any]:
+        """Step side by side, or in turn where resets have shown that they give one array.
+
+        Raises:
+            SpaceLayoutError: their steps alone do: what was written over is not known.
+        """
+        if self._shares:
+            return self._run_in_turn(calls)
+        results = self._run(calls, keeps=True)
+        if len(calls) > 1 and not self._was_stepped:
+            self._was_stepped = True
+            if share_memory([_arrays_of(result) for result in results]):
+                why = (
+                    "step() gives one array in all instances, which write over each other's: give "
+                    "a copy, or set env.stepping=serial"
+                )
+                raise SpaceLayoutError("observation", self.description.observation_space, why)
+        return results
 
     def _run_in_turn(self, calls: Sequence[Call]) -> list[Any]:
-        """Step one after another, each in its thread, and see whether that need be."""
-        given: list[Any] = []
-        results: list[Any] = []
-        for call in calls:
-            given += self._run([call], keeps=True)
-            results.append(_copied_result(given[-1]))
-        if len(calls) > 1:
-            self._copies_steps = share_memory([_arrays_of(result) for result in given])
-        return results
+        """Call one after another, each in its thread, and copy what it gave."""
+        return [_copied_result(self._run([call], keeps=True)[0]) for call in calls]
 
     def replace(self, i: int) -> None:
         assert self._make is not None, "it was made by it"

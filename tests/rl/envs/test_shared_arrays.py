@@ -14,6 +14,7 @@ from vedette_rl.envs import EnvConfig, make_vector_environment
 from vedette_rl.envs.make import make_group
 from vedette_rl.envs.shared_arrays import copied, share_memory
 from vedette_rl.envs.vector_env import SerialEnvs, ThreadedEnvs
+from vedette_rl.errors import SpaceLayoutError
 
 COUNT = 4
 
@@ -111,10 +112,33 @@ def test_instances_with_arrays_of_their_own_are_not_copied_after_the_first_step(
         obs = group.layout.empty(COUNT)
         group.reset(range(COUNT), [None] * COUNT, obs, range(COUNT))
         group.step(np.zeros(COUNT, np.int64), obs)
-        assert not group._copies_steps
-        assert not group._copies_resets
+        assert not group._shares
     finally:
         group.close()
+
+
+class SharedByStepsAlone(OneBuffer):
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        obs, info = super().reset(seed=seed)
+        return obs.copy(), info
+
+
+def test_steps_alone_that_give_one_array_are_read_in_turn_and_refused_in_threads() -> None:
+    OneBuffer.made = 0
+    config = EnvConfig(id=f"{__name__}:SharedByStepsAlone")
+    envs = make_vector_environment(config, COUNT, seed=0)
+    envs.reset()
+    for _ in range(3):
+        step = envs.step(np.zeros(COUNT, np.int64))
+        np.testing.assert_array_equal(step.next_obs["obs"][:, 0], np.arange(1, COUNT + 1))
+    envs.close()
+    threads = make_vector_environment(
+        config.model_copy(update={"stepping": "threads"}), COUNT, seed=0
+    )
+    threads.reset()
+    with pytest.raises(SpaceLayoutError, match=r"one array in all instances.*stepping=serial"):
+        threads.step(np.zeros(COUNT, np.int64))
+    threads.close()
 
 
 def test_memory_is_compared_between_environments_and_not_within_one() -> None:
