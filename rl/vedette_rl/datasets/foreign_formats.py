@@ -40,6 +40,6 @@ def _name_format(path: Path, head: bytes) -> str:
         with zipfile.ZipFile(path) as file:
             if any(name.endswith("/data.pkl") for name in file.namelist()):
                 return f"it is a file of torch.save, a pickle, which {_PICKLED}"
-    elif name := _TEXTS.get(path.suffix.lower()):
-        return f"it is {name}, which is not read"
+    elif text := _TEXTS.get(path.suffix.lower()):
+        return f"it is {text}, which is not read"
     return ""

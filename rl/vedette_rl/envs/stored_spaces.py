@@ -118,6 +118,8 @@ def _bounds_to_json(bounds: NDArray[Any]) -> Any:  # a number or text, or a list
 
 
 def _number(number: float) -> float | str:
+    if isinstance(number, np.longdouble):  # its item() is itself, and JSON has no more than float64
+        number = float(number)
     return number if math.isfinite(number) else str(number)  # JSON knows no infinity
 
 
