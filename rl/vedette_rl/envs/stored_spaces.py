@@ -112,14 +112,14 @@ def _dtype_from_json(text: Text) -> Any:  # the argument, where there is one
 
 def _bounds_to_json(bounds: NDArray[Any]) -> Any:  # a number or text, or a list of them
     """One number where all are the same: an image's bounds are as large as the image."""
+    if bounds.dtype.kind == "f":
+        bounds = bounds.astype(np.float64)  # a long double's item() is no float of Python
     if bounds.size and (bounds == bounds.flat[0]).all():
         return _number(bounds.flat[0].item())
     return [_number(bound.item()) for bound in bounds.flat]
 
 
 def _number(number: float) -> float | str:
-    if isinstance(number, np.longdouble):  # its item() is itself, and JSON has no more than float64
-        number = float(number)
     return number if math.isfinite(number) else str(number)  # JSON knows no infinity
 
 
