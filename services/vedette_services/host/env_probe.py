@@ -114,6 +114,11 @@ class LocalSession:
                 fix = "fix the environment; VEDETTE_TRACEBACK=1 shows where"
                 if _lacks_options(e):
                     fix = "its reset() needs options: set env.reset_options.KEY=VALUE"
+                elif _lacks_display(e):
+                    fix = (
+                        "there is no display here: start the command by `xvfb-run -a`, or have it "
+                        "draw without one (MUJOCO_GL=egl, PYGLET_HEADLESS=1, SDL_VIDEODRIVER=dummy)"
+                    )
                 raise SettingError(
                     "env.id", f"{env_id} fails when it is made, reset and stepped: {why}", fix
                 ) from e
@@ -158,6 +163,22 @@ class LocalSession:
             )
             prepare_steps(processor, vector_of_one(self._env, self._config, seed), seed)
         return {}
+
+
+def _lacks_display(error: BaseException) -> bool:
+    """True for what pyglet, SDL, GLFW and Tk say on a host without a display."""
+    text = f"{type(error).__name__}: {error}".lower()
+    return any(word in text for word in _OF_NO_DISPLAY)
+
+
+_OF_NO_DISPLAY = (
+    "nosuchdisplay",
+    "no available video device",
+    "no display name and no $display",
+    "display environment variable is missing",
+    "could not open display",
+    "cannot open display",
+)
 
 
 def _lacks_options(error: BaseException) -> bool:

@@ -44,6 +44,8 @@ class Noted(gym.Env[Any, Any]):
                 sys.exit("no licence")
             case "raise":
                 raise RuntimeError("no licence")
+            case "window":
+                raise RuntimeError("No available video device")
             case "thread":
                 threading.Thread(target=lambda: time.sleep(600)).start()
             case "chdir":
@@ -135,6 +137,7 @@ def test_a_slow_step_is_measured_beside_one_more(tmp_path: Path, probe: Environm
     ("does", "told"),
     [
         ("raise", "fails when it is made, reset and stepped: RuntimeError: no licence"),
+        ("window", "there is no display here: start the command by `xvfb-run -a`"),
         ("sys.exit", "fails when it is made, reset and stepped: "),
         ("exit", "exit status 3 when it was made, reset and stepped; it said last: no licence ser"),
     ],
