@@ -445,16 +445,11 @@ def _check_finite(
 def _wrap(
     env: Env, wrapper: WrapperConfig, config: EnvConfig, allow_import: AllowImport | None
 ) -> Env:
-    module_name, _, attribute = wrapper.name.partition(":")
-    asked = None if is_known_wrapper(wrapper.name) else allow_import
-    module = import_environment_module(module_name, config, asked)
     for inner in find_import_names(wrapper.kwargs):
         inner_module = inner.partition(":")[0]
         if allow_import is not None and not allow_import(inner_module):
             raise ImportNotAllowedError(inner_module, config.id)
-    wrapper_type = getattr(module, attribute, None)
-    if not (isinstance(wrapper_type, type) and issubclass(wrapper_type, gym.Wrapper)):
-        raise UnknownEnvironmentError(config.id, f"{wrapper.name!r} is no gymnasium.Wrapper")
+    wrapper_type = _find_wrapper(wrapper, config, allow_import)
     stacks = wrapper_type is FrameStackObservation
     try:
         return wrapper_type(_Copied(env) if stacks else env, **wrapper.kwargs)
@@ -462,6 +457,35 @@ def _wrap(
         raise UnknownEnvironmentError(config.id, install_hint(e)) from e
     except TypeError as e:
         raise UnknownEnvironmentError(config.id, f"wrapper {wrapper.name!r}: {e}") from e
+
+
+def _find_wrapper(
+    wrapper: WrapperConfig, config: EnvConfig, allow_import: AllowImport | None
+) -> type[gym.Wrapper[Any, Any, Any, Any]]:
+    """Import the class of a wrapper.
+
+    Raises:
+        UnknownEnvironmentError: there is none of that name.
+        ImportNotAllowedError: `allow_import` refused.
+    """
+    module_name, _, attribute = wrapper.name.partition(":")
+    asked = None if is_known_wrapper(wrapper.name) else allow_import
+    module = import_environment_module(module_name, config, asked)
+    wrapper_type = getattr(module, attribute, None)
+    if not (isinstance(wrapper_type, type) and issubclass(wrapper_type, gym.Wrapper)):
+        raise UnknownEnvironmentError(config.id, f"{wrapper.name!r} is no gymnasium.Wrapper")
+    return wrapper_type
+
+
+def find_environment(config: EnvConfig) -> None:
+    """Import the environment and the wrappers that a configuration names; none is made.
+
+    Raises:
+        UnknownEnvironmentError: nothing of that name can be imported here.
+    """
+    find_spec(config)
+    for wrapper in config.wrappers:
+        _find_wrapper(wrapper, config, None)
 
 
 def count_stacked_frames(env: EnvDescription, config: EnvConfig) -> int:
