@@ -122,7 +122,7 @@ def test_the_end_is_said_after_the_learner_has_gone(opened: Open) -> None:
     source.ask()
     source.ask()
     record = source.record("learner")
-    assert record.state == "target_return"
+    assert record.state == "solved"
     said = "It is solved: the target return is reached, confirmed on 100 fresh episodes."
     assert record.notes == (said,)
 
