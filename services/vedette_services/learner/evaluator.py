@@ -383,6 +383,8 @@ class ModelEvaluation:
         self._interval = config.learner.eval_interval
         self._config = config
         self._confirmation: tuple[Confirmation, int, ModelInfo] | None = None
+        self.cut_confirmation = False
+        """True after a confirmation that was cancelled."""
         self._fresh = 0  # fresh evaluations of this start
         settings = config.evaluation
         self._results = EvaluationResults(run_id, best, settings.seed, check=check, ended=ended)
@@ -496,6 +498,7 @@ class ModelEvaluation:
             )
         except (EvaluationCancelledError, EnvironmentFaultError) as error:
             log.warning("version %d is not confirmed: %s", model.version, error)
+            self.cut_confirmation = isinstance(error, EvaluationCancelledError)
             self._end_confirmation(confirmation, epoch, model)
             return
         confirmation.add(found.return_mean, found.episodes)
