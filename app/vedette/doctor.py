@@ -38,6 +38,7 @@ from vedette_services.errors import (
     AddressError,
     RefusedError,
     RunImportRefusedError,
+    environment_fix,
     foreign_error_message,
 )
 from vedette_services.host.system import vedette_version
@@ -421,9 +422,8 @@ def examine_environment(
         fix = "install it on this host" if _is_not_installed(error) else ""
         yield fail("environment", " ".join(str(error).split()), fix)
     except Exception as error:  # noqa: BLE001 - an environment may raise anything
-        yield fail(
-            "environment", f"it raises {foreign_error_message(error)}", "fix the environment"
-        )
+        fix = environment_fix(error) or "fix the environment"
+        yield fail("environment", f"it raises {foreign_error_message(error)}", fix)
 
 
 def _is_not_installed(error: RlError) -> bool:

@@ -17,6 +17,7 @@ from gymnasium.wrappers import FrameStackObservation
 
 from vedette_rl.envs.call_places import call_places
 from vedette_rl.envs.config import EnvConfig, WrapperConfig
+from vedette_rl.envs.current_api import check_calls
 from vedette_rl.envs.description import EnvDescription, describe_environment
 from vedette_rl.envs.executed_actions import convert_executed_actions
 from vedette_rl.envs.foreign_environments import explain_made
@@ -79,7 +80,7 @@ def make_env(
             operator typed it).
         render_mode: as Gymnasium has it, e.g. ``rgb_array``; None renders nothing.
         check: keep Gymnasium's checks of call order and types, which cost more than a small
-            environment's step.
+            environment's step, and refuse what gym's old API gives (`check_calls`).
         guard: calls it, and is to call what is made; None: one of its own.
 
     Raises:
@@ -130,6 +131,8 @@ def _make_env(
         if render_mode is not None and _can_be_made(config, allow_import):
             raise CannotRenderError(config.id, "its constructor takes no render_mode") from e
         raise UnknownEnvironmentError(config.id, _explain_arguments(str(e))) from e
+    if check:
+        check_calls(env, config.id)
     for wrapper in config.wrappers:
         env = _wrap(env, wrapper, config, allow_import)
     env = convert_executed_actions(env)

@@ -34,6 +34,7 @@ from vedette_services.errors import (
     UsageError,
     config_errors,
     custom_part_errors,
+    environment_fix,
     foreign_error_message,
 )
 from vedette_services.host.probe_process import EnvironmentNotFoundError, Json
@@ -180,7 +181,7 @@ def _environment_errors(env_id: str) -> Iterator[None]:
         raise
     except (Exception, SystemExit) as e:
         why = foreign_error_message(e)
-        fix = "fix the environment; VEDETTE_TRACEBACK=1 shows where"
+        fix = environment_fix(e) or "fix the environment; VEDETTE_TRACEBACK=1 shows where"
         if _lacks_options(e):
             fix = "its reset() needs options: set env.reset_options.KEY=VALUE"
         raise SettingError(

@@ -24,6 +24,7 @@ from vedette_services.errors import (
     RunMovedError,
     SettingError,
     describe_with_notes,
+    environment_fix,
     foreign_error_message,
 )
 from vedette_services.host.env_workers import ProcessEnvs
@@ -530,11 +531,12 @@ class ModelEvaluation:
             raise  # it says which process; one that was killed is made again
         except Exception as error:
             why = f"evaluations cannot make {self._config.env.id}: {foreign_error_message(error)}"
+            own = "give each a port of its own (env.kwargs); " if environment_fix(error) else ""
             raise SettingError(
                 "evaluation.where",
                 why,
-                "where it exists once, set learner.eval_interval=0, or have actors of a host that "
-                "has another one play (evaluation.where=actors)",
+                f"{own}where it exists once, set learner.eval_interval=0, or have actors of a host "
+                "that has another one play (evaluation.where=actors)",
             ) from error
 
     def close(self) -> None:
