@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import copy
 import re
+import time
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -344,15 +345,79 @@ def examine_environment(env: Env, config: EnvConfig) -> Spaces:
         first, _ = env.reset(seed=0)
         _check_finite(config, "reset()", layout.encode(first, origin="reset()"), places)
         first = copy.deepcopy(first)  # the environment may write it again
-        obs, reward, terminated, truncated, _ = env.step(env.action_space.sample())
-        read_flags(env, (terminated,), (truncated,))
-        (number,) = read_rewards(env, (reward,))
-        stored = layout.encode(obs, origin="step()")
-        _check_finite(config, "step()", {**stored, "reward": np.float32(number)}, places)
+        obs, _ = _checked_step(env, config, layout, places)
         _warn_of_outside_bounds(layout, first, obs)
         if text := rounded_away(layout, first, obs):
             warnings.warn(text, stacklevel=2)
     return spaces
+
+
+@dataclass(frozen=True, slots=True)
+class TrialPlay:
+    """What was played of an environment to see whether it fails, and its spaces."""
+
+    spaces: Spaces
+    steps: int
+    episodes: int
+
+
+def try_environment(config: EnvConfig, *, steps: int, seconds: float) -> TrialPlay:
+    """Make an environment and play random actions in it; close it again.
+
+    Args:
+        steps, seconds: it ends at the first of the two.
+
+    Raises:
+        as `probe_environment`, in any step of it; whatever the environment raises. A note names the
+        step.
+    """
+    guard = ProcessGuard()
+    env = make_env(config, check=True, guard=guard)
+    try:
+        with SlowCall("reset and stepped"):
+            spaces = guard.call(examine_environment, env, config)
+        return guard.call(_play_trial, env, config, spaces, steps, time.monotonic() + seconds)
+    finally:
+        guard.call(env.close)
+
+
+def _play_trial(
+    env: Env, config: EnvConfig, spaces: Spaces, most: int, deadline: float
+) -> TrialPlay:
+    places = call_places(env)
+    layout = ObservationLayout(env.observation_space, places)
+    steps = 1  # when it was examined
+    episodes = 0
+    ended = True
+    with np.errstate(over="ignore"):
+        while steps < most and time.monotonic() < deadline:
+            try:
+                if ended:
+                    first, _ = env.reset()
+                    _check_finite(config, "reset()", layout.encode(first, origin="reset()"), places)
+                _, ended = _checked_step(env, config, layout, places)
+            except Exception as error:
+                error.add_note(f"in step {steps + 1:,} of random actions")
+                raise
+            steps += 1
+            episodes += ended
+    return TrialPlay(spaces, steps, episodes)
+
+
+def _checked_step(
+    env: Env, config: EnvConfig, layout: ObservationLayout, places: Mapping[str, str]
+) -> tuple[Any, bool]:
+    """Take a random action; return the observation, and whether the episode ended.
+
+    Raises:
+        SpaceLayoutError, EnvironmentFaultError: as `examine_environment`.
+    """
+    obs, reward, terminated, truncated, _ = env.step(env.action_space.sample())
+    read_flags(env, (terminated,), (truncated,))
+    (number,) = read_rewards(env, (reward,))
+    stored = layout.encode(obs, origin="step()")
+    _check_finite(config, "step()", {**stored, "reward": np.float32(number)}, places)
+    return obs, bool(terminated or truncated)
 
 
 def _warn_of_outside_bounds(layout: ObservationLayout, first: Any, following: Any) -> None:
