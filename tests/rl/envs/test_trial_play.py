@@ -15,7 +15,7 @@ from vedette_rl.errors import EnvironmentFaultError
 
 
 class Failing(gym.Env[Any, Any]):
-    """Episodes of 20 steps; step 61 raises, the reward of the last step of the second one is NaN."""
+    """Episodes of 20 steps; step 61 raises, the last reward of the second episode is NaN."""
 
     observation_space = gym.spaces.Box(-1.0, 1.0, (2,))
     action_space = gym.spaces.Discrete(2)
