@@ -30,8 +30,9 @@ from vedette_services.run.directory import RunDirectory
 from vedette_services.run.finding import is_run
 from vedette_services.run.prepare import erase_run
 from vedette_services.run.replay_layout import replay_directory, ring_dtype
-from vedette_services.run.resume import NEW_REPLAY
+from vedette_services.run.resume import NEW_REPLAY, describe_too_few_steps
 from vedette_services.run.ring_stamp import ActorNumbers, pack_stamp, read_stamp
+from vedette_services.run.start import Start
 
 SMALL = ("replay.capacity=2000", "agent.hidden_sizes=[8,8]")
 
@@ -390,6 +391,27 @@ def test_a_start_whose_steps_end_before_its_warm_up_says_so(
     said = [line for line in lines_of_start(config, tmp_path) if "nothing will be learned" in line]
     assert len(said) == (left is not None)
     assert all(f" leaves {left} environment steps" in line for line in said)
+
+
+@pytest.mark.parametrize(
+    ("setting", "start", "is_said"),
+    [
+        ("seed=0", Start(), False),  # its replay has samples
+        ("seed=0", Start.of(new_replay=True), True),
+        ("seed=0", Start.of(fresh=True), True),
+        ("stop.max_env_steps=0", Start.of(new_replay=True), False),  # it goes on
+        ('replay.sources.demo.data="demo.npz"', Start.of(new_replay=True), False),
+        ("actors.step_processor=her", Start.of(new_replay=True), False),  # rows are not steps
+    ],
+)
+def test_a_warm_up_is_judged_where_its_samples_are_steps_of_actors_alone(
+    tmp_path: Path, setting: str, start: Start, is_said: bool
+) -> None:
+    make_run(tmp_path, config_of())
+    config = config_of("stop.max_env_steps=400", "learner.warmup_period=1000", setting)
+    said = describe_too_few_steps(config, tmp_path, start)
+    assert said.startswith("nothing will be learned: ") == is_said
+    assert bool(said) == is_said
 
 
 @pytest.mark.parametrize("part", ["checkpoints", "replay", "live", "log"])
