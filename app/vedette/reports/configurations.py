@@ -21,6 +21,7 @@ from vedette.reports.statistics import (
     resample_curves,
 )
 from vedette_rl.number_format import format_decimal
+from vedette_services.config.settings import dotted_items
 
 _OF_A_SEED = ("seed", "preset", "replay.directory", "stop.")
 """Keys, and beginnings of keys, in which runs of one configuration may differ."""
@@ -210,13 +211,11 @@ def _sort_key(value: str) -> tuple[bool, float, str]:
         return True, 0.0, value
 
 
-def flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+def flatten(table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield every dotted key with its value, in the form that ``--set`` takes."""
-    for name, value in table.items():
-        if isinstance(value, Mapping):
-            yield from flatten(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", _setting(value)
+    for key, value in dotted_items(table):
+        if not isinstance(value, Mapping):
+            yield key, _setting(value)
 
 
 def _setting(value: object) -> str:
