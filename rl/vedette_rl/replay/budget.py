@@ -134,8 +134,8 @@ def check_budget(
             f"disk in {directory}",
             f"{format_bytes(need.total_bytes)}{others}",
             format_bytes(free_disk + taken),
-            _make_room(directory, taken, need.total_bytes + more)
-            + f"{smaller(room)}, or name a larger disk as replay.directory",
+            f"{smaller(room)}, {_make_room(directory, taken, need.total_bytes + more)}or name a "
+            "larger disk as replay.directory",
         )
     if need.total_bytes > free_memory and (must_fit_memory or in_memory):
         raise ReplayBudgetError(

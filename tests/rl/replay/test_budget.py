@@ -102,7 +102,7 @@ def test_a_disk_that_others_fill_is_to_be_emptied(
     monkeypatch.setattr("shutil.disk_usage", lambda _: disk(total=10 * GB, free=GB // 2))
     with pytest.raises(ReplayBudgetError, match=r"500 MB is free") as raised:
         check_budget(ReplaySpace(need, 0, 10), tmp_path, root=machine(tmp_path))
-    said = "make room there (other files hold 9.5 GB of its 10 GB), lower replay.capacity"
+    said = "lower replay.capacity, make room there (other files hold 9.5 GB of its 10 GB), or name"
     assert (said in str(raised.value)) is is_of_others
 
 

@@ -534,7 +534,7 @@ def test_maps_that_do_not_fit_beside_the_replay_are_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def free(count: int) -> None:
-        usage = type("Usage", (), {"free": count, "total": 1 << 40})
+        usage = type("Usage", (), {"free": count, "total": 1 << 40, "used": (1 << 40) - count})
         monkeypatch.setattr("shutil.disk_usage", lambda _: usage())
 
     config = config_of("replay.capacity=2000")
