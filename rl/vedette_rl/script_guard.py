@@ -20,7 +20,8 @@ def guarded_definition(file: str, name: str) -> int:
     where it is imported; 0 if it has none of that name, or also has it in an import."""
     tree = _parse(file)
     guarded = {node for guard in _guards(tree) for node in ast.walk(guard)}
-    lines = [(node in guarded, node.lineno) for node in ast.walk(tree) if _defines(node, name)]
+    statements = [node for node in ast.walk(tree) if isinstance(node, ast.stmt)]
+    lines = [(node in guarded, node.lineno) for node in statements if _defines(node, name)]
     if not lines or not all(is_left_out for is_left_out, _ in lines):
         return 0
     return lines[-1][1]
@@ -48,7 +49,7 @@ def _guards(tree: ast.Module) -> Iterator[ast.If]:
                 yield node
 
 
-def _defines(node: ast.AST, name: str) -> bool:
+def _defines(node: ast.stmt, name: str) -> bool:
     match node:
         case ast.ClassDef() | ast.FunctionDef():
             return node.name == name
