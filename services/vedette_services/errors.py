@@ -87,6 +87,11 @@ _FILE_FIXES: dict[int | None, str] = {
     errno.ENFILE: "raise the host's limit of open files (fs.file-max)",
 }
 
+_ADDRESS_TAKEN = (
+    "each environment needs an address of its own, such as a free port (env.kwargs); one that can "
+    "exist only once here takes actors.count=1 actors.envs_per_actor=1 learner.eval_interval=0"
+)
+
 LIMIT_SIGNALS = {
     number: limit
     for name, limit in (
@@ -648,10 +653,26 @@ def error_message(error: Exception | SystemExit) -> str:
         why = describe_write_error(error, Path(os.fsdecode(error.filename or ".")))
         said = printable(f"{where}{why}" + (f"; {fix}" if fix else ""), None)
         at = user_code_location(error)  # as of a simulator's socket
-        return f"{type(error).__name__}: {said} ({at})" if at else said
-    if is_self_explanatory(error):
+        if not at:
+            return said
+        said = f"{type(error).__name__}: {said} ({at})"
+    elif is_self_explanatory(error):
         return printable(str(error), None)
-    return foreign_error_message(error)
+    else:
+        said = foreign_error_message(error)
+    fix = environment_fix(error)
+    return f"{said}; {fix}" if fix else said
+
+
+def environment_fix(error: BaseException) -> str:
+    """The fix for what a user's environment raises, by the system's error behind it; "" for any
+    other."""
+    behind: BaseException | None = error
+    while behind is not None:
+        if isinstance(behind, OSError) and behind.errno == errno.EADDRINUSE:
+            return _ADDRESS_TAKEN
+        behind = behind.__cause__ or behind.__context__
+    return ""
 
 
 def foreign_error_message(error: BaseException) -> str:

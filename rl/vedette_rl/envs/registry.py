@@ -23,7 +23,11 @@ from vedette_rl.envs.foreign_environments import (
     is_registered_with_gym,
 )
 from vedette_rl.errors import ImportNotAllowedError, UnknownEnvironmentError
-from vedette_rl.import_by_name import describe_import_failure, import_named_module
+from vedette_rl.import_by_name import (
+    describe_import_failure,
+    import_named_module,
+    move_out_of,
+)
 
 AllowImport = Callable[[str], bool]
 """Decides if a module of this dotted name may be imported for the author of a configuration."""
@@ -116,6 +120,8 @@ def _describe_module(config: EnvConfig, module: Any, before: frozenset[str]) -> 
         f"module {config.module!r} registers no environment {config.name!r} and has no class or "
         "function of that name"
     )
+    if left_out := move_out_of(module, config.name):
+        return f"{why}: {left_out}"
     if ids := _registered_by(module, before):
         nearest = sorted(ids, key=lambda env_id: (-_likeness(env_id, config.name), env_id))
         more = f" and {len(ids) - _MOST_IDS:,} more" if len(ids) > _MOST_IDS else ""

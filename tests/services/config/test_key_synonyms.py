@@ -69,7 +69,7 @@ def test_a_number_of_episodes_is_answered_with_what_ends_a_run(typed: str) -> No
 
 def test_words_of_on_policy_agents_are_said_to_be_such() -> None:
     assert refusal("agent.clip_range=0.2").endswith(
-        "it belongs to on-policy agents, which are not supported"
+        "it belongs to on-policy agents, which are not supported, because actors play older models"
     )
 
 
