@@ -29,10 +29,10 @@ good."""
 
 _OUTLIER, _ALWAYS = 30.0, 10.0
 """A gradient whose norm is more than so many typical ones, and more than the second number, is an
-outlier: it is scaled down to the norm that is 1 where the first number is the bound. So a good
-sample with a large reward is learned from, and a broken one, however often it is drawn, moves no
-more than others do. The second number is for rewards that are 0 until they are not: eps would
-swallow a multiple of tiny norms."""
+outlier: the further it is beyond this limit, the smaller it counts, from the limit itself down to
+one typical norm. So a good sample with a large reward is learned from, and a broken one, however
+often it is drawn, moves the weights no more than others do. The second number is for rewards that
+are 0 until they are not: eps would swallow a multiple of tiny norms."""
 
 _NORM_INTERVAL = 10
 """Steps from one look at the norm to the next."""
@@ -45,10 +45,10 @@ class VectorAdam:
     """Adam with the gradient's norm clipped first.
 
     One broken sample, which is drawn again and again, must not end what others teach. So a gradient
-    of more than `_OUTLIER` typical norms is scaled down to one; the typical norm is that which half
-    of the steps exceed, however large they are. And one that is not finite, or larger than
-    `_NORM_MAX`, moves nothing, neither parameters nor moments. Such steps are counted in
-    `left_out`.
+    beyond the limit of `_OUTLIER` typical norms is scaled down to limit^2 / norm, and not below one
+    typical norm, which is that which half of the steps exceed, however large they are. And one that
+    is not finite, or larger than `_NORM_MAX`, moves nothing, neither parameters nor moments. Such
+    steps are counted in `left_out`.
 
     ::
 
@@ -139,8 +139,8 @@ class VectorAdam:
             leaves_out = torch.where(self._square < _NORM_MAX**2, self._no, self._yes)
             self.left_out += leaves_out
             norm = self._square.sqrt()
-            counts_as = torch.where(norm > self._limit, self._limit / _OUTLIER, self._largest)
-            clip = (norm / counts_as.minimum(self._largest)).clamp_(min=1.0)
+            share = (self._limit / norm).clamp_(min=1.0 / _OUTLIER, max=1.0)
+            clip = (norm / (share * self._limit).minimum(self._largest)).clamp_(min=1.0)
         if self._schedule is not None:
             # on the device, so that nothing waits and a captured step computes it again
             self._opt_steps += self._interval
