@@ -9,7 +9,6 @@ an optimizer is counted as scaled or left out by what `vedette_rl.networks.adam`
 from __future__ import annotations
 
 import argparse
-import math
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -169,7 +168,8 @@ def main() -> None:
 
 def print_table(given: Given) -> None:
     """Run all, and print a row for each reward."""
-    print(f"{given}\nmean return of the seeds' last models, their returns; steps scaled, left out\n")
+    print(given)
+    print("mean return of the seeds' last models, their returns; steps scaled, left out\n")
     print("| reward of the row | " + " | ".join(agent.upper() for agent in given.agents) + " |")
     print("|---|" + "---|" * len(given.agents))
     limited = [(reward, True) for reward in REWARDS]
