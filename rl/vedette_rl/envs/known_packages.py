@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from types import ModuleType
 
 _PACKAGES = {
     r"MiniGrid-|BabyAI-": ("minigrid", "minigrid"),
@@ -42,8 +43,11 @@ def package_hint(name: str) -> str:
     return ""
 
 
-def submodule_hint(module: str, name: str) -> str:
+def submodule_hint(module: ModuleType, name: str) -> str:
     """Name the submodule ``envs`` of a package, where many register; "" if it has none."""
-    if "." in module or importlib.util.find_spec(f"{module}.envs") is None:
+    package = module.__name__
+    if "." in package or not hasattr(module, "__path__"):
         return ""
-    return f"; its module {module}.envs may: {module}.envs:{name}"
+    if importlib.util.find_spec(f"{package}.envs") is None:
+        return ""
+    return f"; its module {package}.envs may: {package}.envs:{name}"

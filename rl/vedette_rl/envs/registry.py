@@ -127,7 +127,7 @@ def _describe_module(config: EnvConfig, module: Any, before: frozenset[str]) -> 
         nearest = sorted(ids, key=lambda env_id: (-_likeness(env_id, config.name), env_id))
         more = f" and {len(ids) - _MOST_IDS:,} more" if len(ids) > _MOST_IDS else ""
         why += f"; it registers {', '.join(nearest[:_MOST_IDS])}{more}"
-    elif inside := submodule_hint(module.__name__, config.name):
+    elif inside := submodule_hint(module, config.name):
         return f"{why}{inside}"
     defined = [
         name
