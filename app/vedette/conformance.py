@@ -148,7 +148,7 @@ class Script:
             layout.schema,
             stamp=self._stamp,
             now=self.network.clock.now,
-            limiter=Limiter(0.0, 0, 0.0, config.agent.batch_size),
+            limiter=Limiter(0.0, 0, 0.0, config.samples_per_opt),
             rows_per_batch=actors.n_buffer,
             window=FlightLimits(actors.window_batches, actors.window_bytes),
             batch_bytes=layout.batch_bytes,

@@ -387,6 +387,17 @@ class EmptyReplayError(RlError):
         super().__init__("the replay is empty: wait for the warm-up before sampling")
 
 
+class NoSequenceError(EmptyReplayError):
+    """A sequence was asked of a replay in which none is whole."""
+
+    def __init__(self, steps: int) -> None:
+        RlError.__init__(
+            self,
+            f"no sample of the replay begins a whole sequence of {steps} steps (replay.sequence): "
+            "wait for more samples before drawing",
+        )
+
+
 BEGIN_EMPTY = "begin an empty replay with --new-replay"
 """The fix for a replay that cannot be used: weights and counts of its run go on."""
 

@@ -132,7 +132,7 @@ class Side:
             TimedCallbacks(self.seconds),
             learning=TrainerStatus(opt_steps=begin),
             max_opts=0,
-            batch_size=self._config.agent.batch_size,
+            samples_per_opt=self._config.samples_per_opt,
             mark=partial(mark_work, self._device),
         )
         synchronize(self._device)

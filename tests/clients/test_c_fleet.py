@@ -62,7 +62,7 @@ def test_rows_of_c_clients_say_which_of_them_follow_one_another(
     built: Built, fleet: Daemons
 ) -> None:
     program = built("tests/clients/counting.c")
-    run = CountingRun(fleet, "agent.n_step=3", has_keys=True)
+    run = CountingRun(fleet, "agent.n_step=3", "replay.sequence=8", agent="sequence_dqn:Dqn")
     start_client(run, program, "c-1")
     killed = start_client(run, program, "c-2")
     run.flows()

@@ -29,6 +29,7 @@ SAYS = {
     "custom_replay": "max_opts",
     "custom_recorder": "time_s,step,name,value",
     "custom_steps": "max_opts",
+    "gru_agent": "target_return 1.0",
     "trained_elsewhere": "500.0 ± 0.0 over 20 episodes",
 }
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 from daemons import (
-    HERE,
     ROOT,
     START_S,
     Daemon,
     Daemons,
     balances,
-    environment,
     flows,
     free_address,
     status,
@@ -50,7 +47,6 @@ class CountingRun:
         agent: what would learn.
         allow: packages that managers import.
         source: the checkout whose learner runs.
-        has_keys: rows say which of them follow one another.
     """
 
     def __init__(
@@ -63,9 +59,7 @@ class CountingRun:
         agent: str = "dqn",
         allow: tuple[str, ...] = ("counting_env",),
         source: Path = ROOT,
-        has_keys: bool = False,
     ) -> None:
-        self.has_keys = has_keys
         self._env = env
         self._agent = agent
         self._allowed = [word for package in allow for word in ("--allow-import", package)]
@@ -97,7 +91,6 @@ class CountingRun:
             *SETTINGS,
             f"env.kwargs.tally={self.tally}",
             *self._settings,
-            run_in=with_keys() if self.has_keys else (),
             source=source,
         )
         return self.learner
@@ -171,9 +164,3 @@ class CountingRun:
     def summary(self) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(Path(self.run / "summary.json").read_text())
         return found
-
-
-def with_keys() -> tuple[str, ...]:
-    """A command line to run a learner under: no setting gives rows keys yet."""
-    path = os.pathsep.join([str(HERE / "with_keys"), environment("")["PYTHONPATH"]])
-    return ("env", f"PYTHONPATH={path}")

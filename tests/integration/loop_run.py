@@ -5,18 +5,20 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from counting_run import SETTINGS, CountingRun, with_keys
+from counting_run import SETTINGS, CountingRun
 from daemons import HERE, ROOT, Daemon, Daemons
 
 RATE = 8.0
 WARMUP = 500
+SEQUENCES = ("replay.sequence=4", "replay.burn_in=2", "agent.batch_size=16")
+"""Of as many steps in a batch as there are rows otherwise."""
 
 
 class LoopRun(CountingRun):
     """Counting environments that feed the loop of `replay_loop`.
 
     Args:
-        has_keys: rows say which of them follow one another.
+        has_keys: it draws sequences, for which rows say which of them follow one another.
     """
 
     def __init__(
@@ -25,7 +27,7 @@ class LoopRun(CountingRun):
         drawn = (
             f"learner.warmup_period={WARMUP}",
             f"replay.samples_per_insert={RATE}",
-            "agent.batch_size=64",
+            *(SEQUENCES if has_keys else ("agent.batch_size=64",)),
         )
         super().__init__(
             daemons,
@@ -34,7 +36,6 @@ class LoopRun(CountingRun):
             agent="",
             allow=("counting_env", "replay_loop"),
             source=source,
-            has_keys=has_keys,
         )
 
     def start_learner(self, source: Path = ROOT) -> Daemon:
@@ -42,7 +43,6 @@ class LoopRun(CountingRun):
             "loop",
             self._daemons,
             [
-                *(with_keys() if self.has_keys else ()),
                 *(sys.executable, str(HERE / "replay_loop.py"), str(self.run), str(self.address)),
                 *(*SETTINGS, f"env.kwargs.tally={self.tally}", *self._settings),
             ],

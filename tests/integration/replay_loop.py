@@ -10,10 +10,11 @@ import sys
 import threading
 
 import numpy as np
+from counting_env import STEPS
 from numpy.typing import NDArray
 
 import vedette
-from vedette_rl.core import Columns, ModelInfo
+from vedette_rl.core import Columns, ModelInfo, Sample
 from vedette_rl.envs.spaces import Spaces
 from vedette_services.config import load_config
 
@@ -34,6 +35,18 @@ class Flips:
         return (self._rng.random(len(obs["obs"])) < self._chance).astype(np.int64)
 
 
+def assert_whole(batch: Sample) -> None:
+    """Rows are whole, and of sequences each step is followed by the next."""
+    if "learned" not in batch:
+        assert (batch["next_obs"][:, 1] > batch["obs"][:, 1]).all(), "torn rows"
+        return
+    count = batch["burned"] + batch["length"]
+    steps = np.rint(batch["obs"][:, :, 1] * STEPS)
+    goes_on = np.arange(steps.shape[1] - 1) < count[:, None]
+    assert (np.diff(steps)[goes_on] == 1).all(), "steps of a sequence follow one another"
+    assert (np.diff(batch["t"])[goes_on[:, 1:]] == 1).all(), "and so do their numbers"
+
+
 def main() -> None:
     run, bind, *settings = sys.argv[1:]
     over = threading.Event()
@@ -45,11 +58,12 @@ def main() -> None:
         replay.publish({"chance": np.array([0.5], np.float32)})
         while not over.is_set():
             try:
-                batch = replay.sample(64, timeout_s=0.2)
+                batch = replay.sample(timeout_s=0.2)
             except TimeoutError:
                 continue
-            assert (batch["next_obs"][:, 1] > batch["obs"][:, 1]).all(), "torn rows"
-            replay.update_priority(batch.indices, batch["reward"])
+            assert_whole(batch)
+            errors = batch["reward"].reshape(len(batch.indices), -1).max(1)
+            replay.update_priority(batch.indices, errors)
             if replay.batches % EVERY == 0:
                 replay.publish({"chance": np.array([0.7], np.float32)})
 

@@ -61,7 +61,12 @@ from vedette_services.run.outcome import (
 )
 from vedette_services.run.prepare import prepare_start
 from vedette_services.run.provenance import record_provenance
-from vedette_services.run.replay_layout import ReplayLayout, make_run_limiter, replay_layout
+from vedette_services.run.replay_layout import (
+    ReplayLayout,
+    first_columns,
+    make_run_limiter,
+    replay_layout,
+)
 from vedette_services.run.ring_stamp import ActorNumbers, pack_stamp
 from vedette_services.run.sources import (
     describe_sources,
@@ -239,7 +244,13 @@ class InProcessRun:
             self.run_id,
             self._epoch,
             spaces=spaces,
-            open_replay=lambda: make_replay(config, self.ring, self._epoch, sources=sources),
+            open_replay=lambda: make_replay(
+                config,
+                self.ring,
+                self._epoch,
+                sources=sources,
+                first=first_columns(config, spaces),
+            ),
             lasting=False,
             sources=describe_sources(config, run.root),
             clock=clock,
@@ -283,7 +294,7 @@ class InProcessRun:
             stamp=pack_stamp(Ledger(self.run_id, earlier), ActorNumbers()),
             now=0.0,
             # In lock step no actor inserts while the learner may draw.
-            limiter=Limiter(0.0, 0, 0.0, config.agent.batch_size),
+            limiter=Limiter(0.0, 0, 0.0, config.samples_per_opt),
             rows_per_batch=actors.n_buffer,
             window=FlightLimits(actors.window_batches, actors.window_bytes),
             batch_bytes=layout.batch_bytes,
@@ -523,7 +534,7 @@ def lock_step(config: RunConfig) -> Limiter:
     `replay.samples_per_insert` is kept to the batch; if it is 0, an optimization step follows
     each step of an actor's vector of environments.
     """
-    batch = config.agent.batch_size
+    batch = config.samples_per_opt
     limiter = make_run_limiter(config)
     rate = limiter.samples_per_insert or batch / config.actors.envs_per_actor
     warmup = config.learner.warmup_period

@@ -11,7 +11,6 @@ from vedette_rl.errors import WrongSetting
 from vedette_rl.settings.for_peers import LEARNER_ONLY
 from vedette_rl.settings.part import SettingsPart
 from vedette_rl.settings.stored import (
-    IN_SAMPLES,
     IN_SAMPLES_SUMS,
     IN_WEIGHTS,
     Fraction,
@@ -52,13 +51,17 @@ class AgentConfig(SettingsPart):
     """environment steps to an optimization step where a run sets no `replay.samples_per_insert` (4:
     Mnih et al. 2015, table 1, update frequency). An agent's own class has its paper's."""
 
+    learns_sequences: ClassVar[bool] = False
+    """True of an agent that learns from sequences, which `replay.sequence` has drawn: its own class
+    says so."""
+
     name: Annotated[str, IN_WEIGHTS]
     """the registry's name of the agent, or ``module:Name``."""
     batch_size: Annotated[PositiveInt, LEARNER_ONLY] = 32
     """samples an optimization step draws (32: Mnih et al. 2015, table 1)."""
     discount: Annotated[Fraction, IN_SAMPLES_SUMS] = 0.99
     """gamma, per environment step (0.99: Mnih et al. 2015, table 1)."""
-    n_step: Annotated[int, Field(ge=1, le=255), IN_SAMPLES] = 1
+    n_step: Annotated[int, Field(ge=1, le=255), IN_SAMPLES_SUMS] = 1
     """steps a transition spans before it bootstraps (1: one-step TD; 3 in Ape-X and Rainbow). The
     step processor sums the rewards; the agent discounts by the transition's own ``n_steps``."""
     learning_rate: Annotated[LearningRate, LEARNER_ONLY] = 1e-4

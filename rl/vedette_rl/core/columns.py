@@ -32,8 +32,9 @@ EPOCH = "epoch"
 ENV, TIME, BEGINS = "env", "t", "begins"
 """The names of `SEQUENCE_KEYS`."""
 
-LEARNED = "learned"
-"""The column of drawn sequences that says of which steps is learned."""
+BURNED, LENGTH, LEARNED = "burned", "length", "learned"
+"""The columns that drawn sequences have besides those of rows: the steps of burn-in, those to learn
+from, and of each step whether it is one of these."""
 
 SOURCE = "source"
 """The column of a batch that is drawn from several sources: the number of a row's source."""
@@ -58,6 +59,8 @@ class RowColumn:
         dtype: numpy's name of a number or bool: ``float32``, ``int64``, ``uint8``, ``bool``, ...
         shape: the shape of one row's value.
         low, high: inclusive bounds of integers; None: the dtype's own.
+        first: a drawn sequence (`replay.sequence`) has the first row's value alone, ``(B, *shape)``
+            and not ``(B, L, *shape)``: a recurrent state, for example.
 
     Raises:
         RowColumnError: an argument is not one of these.
@@ -68,6 +71,7 @@ class RowColumn:
     shape: tuple[int, ...] = ()
     low: int | None = None
     high: int | None = None
+    first: bool = False
 
     def __post_init__(self) -> None:
         first = self.name.partition("/")[0]

@@ -92,7 +92,8 @@ class Agent(Protocol):
 
         Args:
             batch: a column each ``(B, *shape)`` on the agent's device: ``obs``, ``action``,
-                ``reward``, ``next_obs``, ``terminated``, ``truncated``, ``n_steps``. Owned by the
+                ``reward``, ``next_obs``, ``terminated``, ``truncated``, ``n_steps``. Of sequences
+                ``(B, L, *shape)``, as `vedette_rl.replay.drawn_sequences` has them. Owned by the
                 caller and overwritten after the call.
             weights: importance-sampling weights ``(B,)``; None means all 1.
             record: also fill `OptResult.record`.
@@ -199,6 +200,8 @@ class ReplayBuffer(Protocol):
     ``stats() -> dict[str, float]`` returns, where there is one, is recorded as ``sampling/NAME``.
     ``look() -> int``, where there is one, has the next sample see the rows that are there now, and
     none that are inserted while it is drawn; it returns `inserted` as that sample sees it.
+    ``wait_reason() -> str``, where there is one, says why nothing can be drawn from what it looked
+    at last, although there are rows; "" where something can.
     """
 
     def __len__(self) -> int:
@@ -238,6 +241,12 @@ def look_at(replay: ReplayBuffer) -> int:
     """
     look: Callable[[], int] | None = getattr(replay, "look", None)
     return replay.inserted if look is None else look()
+
+
+def draw_wait_reason(replay: ReplayBuffer) -> str:
+    """Return why nothing can be drawn from the last look although there are rows; "" if it can."""
+    wait_reason: Callable[[], str] | None = getattr(replay, "wait_reason", None)
+    return "" if wait_reason is None else wait_reason()
 
 
 # Results of custom parts, checked at the first call alone: the check takes itself away

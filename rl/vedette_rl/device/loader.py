@@ -16,14 +16,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from vedette_rl.core import ReplayBuffer
-from vedette_rl.core.columns import VERSION, Columns
+from vedette_rl.core import ReplayBuffer, Sample
+from vedette_rl.core.columns import LEARNED, VERSION, Columns
 from vedette_rl.device import host_copy
 from vedette_rl.device.host_copy import Event, Reached, mark_work
 from vedette_rl.device.ranks import broadcast, ranks
 from vedette_rl.device.ring import DeviceRing, DeviceRings, are_alike, ring_bytes, stage
 from vedette_rl.number_format import format_bytes
+from vedette_rl.replay.drawn_sequences import DrawnSequences
 from vedette_rl.replay.mixed import MixedReplay
+from vedette_rl.replay.mixed_sequences import MixedSequences
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_rl.replay.rows import Rows
 from vedette_rl.replay.uniform import DrawnRows, UniformReplay
@@ -42,11 +44,12 @@ class DeviceBatch:
     """A batch on the device.
 
     Args:
-        batch: a column each ``(B, *shape)``, overwritten by the next load.
+        batch: a column each ``(B, *shape)``, of sequences ``(B, L, *shape)`` as
+            `vedette_rl.replay.drawn_sequences` has them; overwritten by the next load.
         weights: importance-sampling weights ``(B,)`` or None.
         indices: the rows' numbers ``(B,)``, for `ReplayBuffer.update_priority`.
-        versions: the model version behind each row ``(B,)``; None where the replay has no such
-            column.
+        versions: the model version behind each row ``(B,)``, of sequences behind each that is
+            learned from; None where the replay has no such column.
         sources_only: the batch is drawn from named sources only, without samples of actors.
     """
 
@@ -91,7 +94,7 @@ def _copied(replay: ReplayBuffer, device: torch.device) -> DeviceRing | DeviceRi
         if are_alike(replay.rows):
             return copy_rings(replay.rows, device, _free_bytes(device))
         log.info("sources with other columns than each other's are not copied to %s", device)
-    elif type(replay) in (UniformReplay, PrioritizedReplay):
+    elif type(replay) in (UniformReplay, PrioritizedReplay) or isinstance(replay, DrawnSequences):
         assert isinstance(replay, DrawnRows)
         return copy_ring(replay.rows, device, _free_bytes(device))
     else:
@@ -172,17 +175,24 @@ class RingLoader:
 
     def load(self) -> DeviceBatch:
         sample = self._replay.sample(self._batch_size)
-        batch = self._ring.gather_batch(sample.indices)
+        batch = self._gather(sample)
         weights = None
         if sample.weights is not None:
             staged = stage(sample.weights, self._ring.device).view(torch.float32).view(-1)
             if self._weights is None:
                 self._weights = staged.to(self._ring.device, copy=True)
             weights = self._weights.copy_(staged, non_blocking=True)
-        versions = sample.columns.get(VERSION)
+        versions = _versions(sample.columns)
         return DeviceBatch(
             batch, weights, sample.indices, versions, _draws_sources_only(self._replay)
         )
+
+    def _gather(self, sample: Sample) -> Mapping[str, torch.Tensor]:
+        """The columns of what was drawn just now."""
+        replay = self._replay
+        if isinstance(replay, (DrawnSequences, MixedSequences)):
+            return self._ring.gather_windows(replay.windows, replay.first)
+        return self._ring.gather_batch(sample.indices)
 
 
 class CpuLoader:
@@ -207,9 +217,16 @@ class CpuLoader:
             self._batch,
             None if sample.weights is None else torch.from_numpy(sample.weights).to(self._device),
             sample.indices,
-            sample.columns.get(VERSION),
+            _versions(sample.columns),
             _draws_sources_only(self._replay),
         )
+
+
+def _versions(columns: Columns) -> NDArray[Any] | None:
+    """The versions of the models that made what is learned from, if they are known."""
+    versions = columns.get(VERSION)
+    learned = columns.get(LEARNED)  # of sequences, which have other rows, too
+    return versions if versions is None or learned is None else versions[learned]
 
 
 def _draws_sources_only(replay: ReplayBuffer) -> bool:
@@ -267,7 +284,7 @@ class RankLoader:
         broadcast(torch.from_numpy(self._order.view(np.int64)))
         columns = {name: column[self._part] for name, column in sample.columns.items()}
         loaded = self._loaded(columns)
-        return replace(loaded, indices=sample.indices, versions=sample.columns.get(VERSION))
+        return replace(loaded, indices=sample.indices, versions=_versions(sample.columns))
 
     def follow(self) -> DeviceBatch | None:
         """The next batch's part; None: rank 0 has ended."""
@@ -410,7 +427,7 @@ class PinnedLoader:
         self._copied[self._turn] = self._stream.copy(pinned, copies)
         return _Slot(
             sample.indices.copy(),  # the replay writes its own over them at the next draw
-            columns.get(VERSION),
+            _versions(columns),
             copies,
             self._copied[self._turn],
             _draws_sources_only(self._replay),

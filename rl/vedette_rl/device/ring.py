@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -32,14 +32,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from vedette_rl.core.columns import SOURCE, VERSION, Columns
+from vedette_rl.core.columns import BURNED, LEARNED, LENGTH, SOURCE, VERSION, Columns
 from vedette_rl.core.learning import StaticBatch
 from vedette_rl.device import host_copy
 from vedette_rl.errors import ReplayOverrunError
 from vedette_rl.replay.frame_ring import FrameRows
-from vedette_rl.replay.frame_stacks import FRAME_SPANS, FRAMES, STACKS
+from vedette_rl.replay.frame_stacks import FRAME_SPANS, FRAMES, STACKS, split_name
 from vedette_rl.replay.mixed import NUMBER_BITS
 from vedette_rl.replay.rows import Rows, ring_places
+from vedette_rl.replay.sequences import Windows
 
 FOLLOW_S = 0.005
 """From one copy of new rows to the next: few rows a copy cost more than they are worth."""
@@ -114,11 +115,15 @@ class DeviceRing(Rows):
         self._torn = 0  # rows below were not copied in time, if ever
         self._next_follow = -np.inf
         self._gathered: _Gathered | None = None
+        self._windows: _GatheredWindows | None = None
 
     @property
     def original(self) -> Rows:
         """The ring that this is a copy of."""
         return self._rows
+
+    def hurry(self) -> None:
+        self._next_follow = -np.inf
 
     def doubtful_below(self, seen: int) -> int:
         """None: the copy is this process's own."""
@@ -206,6 +211,22 @@ class DeviceRing(Rows):
         self._gathered.fill(ring_places(numbers, physical_rows))
         return self._gathered.batch
 
+    def gather_windows(self, windows: Windows, first: Collection[str] = ()) -> StaticBatch:
+        """The sequences of these rows, drawn of `live`, as `vedette_rl.replay.drawn_sequences` has
+        them; overwritten by the next call of as many.
+
+        Args:
+            windows: the rows of the sequences.
+            first: the columns of which a sequence has the first row's value alone.
+        """
+        if self._windows is None or not self._windows.fits(windows):
+            self._windows = _GatheredWindows(self._room, windows, self._rows, first)
+        (physical_rows,) = _entries([self])
+        numbers = windows.with_last()
+        places = ring_places(numbers.reshape(-1), physical_rows)
+        self._windows.fill(windows, places.reshape(numbers.shape))
+        return self._windows.batch
+
 
 class DeviceRings:
     """Copies of the rings of several sources, which have the same columns.
@@ -245,6 +266,7 @@ class DeviceRings:
             first_frame = frames_end
         self._begins = np.cumsum(self._sizes) - self._sizes
         self._gathered: _Gathered | None = None
+        self._windows: _GatheredWindows | None = None
         self._sources = np.empty(0, np.int64)
 
     def follow(self) -> None:
@@ -259,15 +281,42 @@ class DeviceRings:
             self._gathered = _Gathered(self._room, len(indices), self._like)
             # Of the right size alone: `_sources` of another size differs, so it is filled below.
             self._gathered.batch[SOURCE] = self._gathered.places.to(torch.uint8)
+        self._set_sources(self._gathered.batch, indices >> NUMBER_BITS)
+        self._gathered.fill(self._places_of(indices))
+        return self._gathered.batch
+
+    def gather_windows(self, windows: Windows, first: Collection[str] = ()) -> StaticBatch:
+        """The sequences of these rows of a `MixedSequences`, with their sources ``(B,)``;
+        overwritten by the next call of as many.
+
+        Args:
+            windows: the rows of the sequences, with their source in the upper bits.
+            first: the columns of which a sequence has the first row's value alone.
+        """
+        if self._windows is None or not self._windows.fits(windows):
+            self._windows = _GatheredWindows(self._room, windows, self._like, first)
+            rows = len(windows.numbers)
+            self._windows.batch[SOURCE] = torch.empty(rows, dtype=torch.uint8, device=self.device)
+        self._set_sources(self._windows.batch, windows.numbers[:, 0] >> NUMBER_BITS)
+        self._windows.fill(windows, self._places_of(windows.with_last()))
+        return self._windows.batch
+
+    def _places_of(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Where the rows of these indices lie in the room."""
         sources = indices >> NUMBER_BITS
         numbers = indices & ((1 << NUMBER_BITS) - 1)
-        batch = self._gathered.batch
+        places: NDArray[np.int64] = numbers % self._sizes[sources] + self._begins[sources]
+        return places
+
+    def _set_sources(self, batch: StaticBatch, sources: NDArray[np.int64]) -> None:
         if not np.array_equal(sources, self._sources):  # mostly it is split as the last one was
             staged = stage(sources.astype(np.uint8), self.device).view(-1)
             batch[SOURCE].copy_(staged, non_blocking=True)
             self._sources = sources
-        self._gathered.fill(numbers % self._sizes[sources] + self._begins[sources])
-        return batch
+
+
+Pick = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+"""A copy, the places of the entries that are picked from it, and where they go."""
 
 
 class _Gathered:
@@ -283,7 +332,7 @@ class _Gathered:
         columns, frame_columns = _columns_of(like)
         device = next(iter(room.columns.values())).device
         self.places = torch.empty(rows, dtype=torch.int64, device=device)
-        self._picks: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
+        self._picks: list[Pick] = []
         self.batch = StaticBatch()
         for name, copy in room.columns.items():
             shaped = self._pick(copy, self.places, columns[name])
@@ -297,16 +346,130 @@ class _Gathered:
 
     def _pick(self, source: torch.Tensor, at: torch.Tensor, column: NDArray[Any]) -> torch.Tensor:
         """Room for the entries of a copy at these places, in the form of the column."""
-        out = source.new_empty((len(at), source.shape[1]))
-        self._picks.append((source, at, out))
-        dtype = torch.from_numpy(np.empty(0, column.dtype)).dtype
-        return out.view(dtype).view(len(at), *column.shape[1:])
+        return _typed(_pick(self._picks, source, at), column)
 
     def fill(self, places: NDArray[np.int64]) -> None:
         """Bring the rows at these places to the batch."""
         self.places.copy_(stage(places, self.places.device).view(-1), non_blocking=True)
         for source, at, out in self._picks:
             torch.index_select(source, 0, at, out=out)
+
+
+class _GatheredWindows:
+    """A batch of sequences at fixed addresses, and how it is filled.
+
+    B sequences of L rows have B (L + 1) observations: that behind each sequence's last row is put
+    among the others, of frames that rows share its places.
+
+    Args:
+        room: the copies.
+        windows: of the size of those that are gathered.
+        like: a ring of these columns.
+        first: the columns of which a sequence has the first row's value alone.
+    """
+
+    def __init__(
+        self, room: _Room, windows: Windows, like: Rows, first: Collection[str] = ()
+    ) -> None:
+        columns, frame_columns = _columns_of(like)
+        rows, steps = self._shape = windows.numbers.shape
+        device = next(iter(room.columns.values())).device
+        observations = rows * (steps + 1)
+        # What is staged: places with the last one repeated, then of each sequence its last place,
+        # where what comes behind it stands, its steps of burn-in and those to learn from.
+        self._staged = torch.empty(observations + 4 * rows, dtype=torch.int64, device=device)
+        parts = torch.split(self._staged, [observations, rows, rows, rows, rows])
+        self._with_last, lasts, self._ends, burned, length = parts
+        self._places = torch.empty(rows * steps, dtype=torch.int64, device=device)
+        self._firsts = torch.empty(rows, dtype=torch.int64, device=device)
+        self._at = torch.arange(steps, device=device)
+        learned = torch.empty((rows, steps), dtype=torch.bool, device=device)
+        self._picks: list[Pick] = []
+        self._put: list[tuple[torch.Tensor, torch.Tensor]] = []  # observations, and those behind
+        self._frame_picks: list[Pick] = []
+        self.batch = StaticBatch()
+        for name, copy in room.columns.items():
+            part, suffix = split_name(name)
+            column = columns[name]
+            if part == STACKS[0]:
+                behind = _pick(self._picks, room.columns[STACKS[1] + suffix], lasts)
+                picked = _pick(self._picks, copy, self._with_last)
+                self._put.append((picked, behind))
+                self._add_observations(name, picked, column, room, frame_columns)
+            elif name in first:
+                self._add(name, _pick(self._picks, copy, self._firsts), column, (rows,))
+            elif part != STACKS[1]:
+                self._add(name, _pick(self._picks, copy, self._places), column, self._shape)
+        self.batch |= {BURNED: burned, LENGTH: length, LEARNED: learned}
+
+    def _add(
+        self, name: str, picked: torch.Tensor, column: NDArray[Any], form: tuple[int, ...]
+    ) -> None:
+        """Add entries of a column to the batch, which are so many."""
+        self.batch[name] = _typed(picked, column).view(*form, *column.shape[1:])
+
+    def _add_observations(
+        self,
+        name: str,
+        picked: torch.Tensor,
+        column: NDArray[Any],
+        room: _Room,
+        frame_columns: Columns,
+    ) -> None:
+        rows, steps = self._shape
+        form = rows, steps + 1
+        if not room.frames:
+            self._add(name, picked, column, form)
+            return
+        at = _typed(picked, column).view(-1)
+        for key, of_part in room.frames.items():
+            frames = frame_columns[key]
+            whole = _typed(_pick(self._frame_picks, of_part, at), frames)
+            whole = whole.view(*form, *column.shape[1:], *frames.shape[1:])
+            self.batch[name + key.removeprefix(FRAMES)] = whole
+
+    def fits(self, windows: Windows) -> bool:
+        """True if windows are of the size that it was made for."""
+        return self._shape == windows.numbers.shape
+
+    def fill(self, windows: Windows, places: NDArray[np.int64]) -> None:
+        """Bring the sequences to the batch.
+
+        Args:
+            windows: their rows.
+            places: ``(B, L + 1)``, where these rows lie, with the last one repeated.
+        """
+        ends = windows.ends()
+        per_sequence = (places[:, -1], ends, windows.burned, windows.learned)
+        staged = np.concatenate([places.reshape(-1), *per_sequence])
+        self._staged.copy_(stage(staged, self._staged.device).view(-1), non_blocking=True)
+        rows, steps = self._shape
+        placed = self._with_last.view(rows, steps + 1)
+        self._places.view(rows, steps).copy_(placed[:, :-1])
+        self._firsts.copy_(placed[:, 0])
+        begins = self.batch[BURNED].unsqueeze(1)
+        behind = begins + self.batch[LENGTH].unsqueeze(1)
+        torch.logical_and(self._at >= begins, self._at < behind, out=self.batch[LEARNED])
+        for source, at, out in self._picks:
+            torch.index_select(source, 0, at, out=out)
+        for observations, following in self._put:
+            observations.index_copy_(0, self._ends, following)
+        for source, at, out in self._frame_picks:
+            torch.index_select(source, 0, at, out=out)
+
+
+def _pick(picks: list[Pick], source: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+    """Room, in words, for the entries of a copy at these places; how it is filled is added to
+    `picks`."""
+    out = source.new_empty((len(at), source.shape[1]))
+    picks.append((source, at, out))
+    return out
+
+
+def _typed(words: torch.Tensor, column: NDArray[Any]) -> torch.Tensor:
+    """Entries of words in the form of their column."""
+    dtype = torch.from_numpy(np.empty(0, column.dtype)).dtype
+    return words.view(dtype).view(len(words), *column.shape[1:])
 
 
 def ring_bytes(rows: Rows) -> int:

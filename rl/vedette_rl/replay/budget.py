@@ -17,6 +17,7 @@ from vedette_rl.replay.commits import COMMIT_MAX_BYTES, COMMIT_SLOTS
 from vedette_rl.replay.manifest import SharedSpec
 from vedette_rl.replay.ring_files import PAGE_BYTES
 from vedette_rl.replay.rows import default_guard
+from vedette_rl.replay.sequences import INDEX_ROW_BYTES
 from vedette_rl.replay.sum_tree import tree_bytes
 from vedette_rl.replay.syncing import synced_file_bytes
 from vedette_rl.storage.latest_value import latest_value_file_bytes
@@ -32,17 +33,18 @@ class ReplaySpace:
 
     Args:
         rows_bytes: the columns, the guard's rows too, and what they share.
-        priorities_bytes: the priorities and their tree; 0 where replay is uniform.
+        drawing_bytes: priorities with their tree, and which rows of sequences follow one another; 0
+            where single rows are drawn uniformly.
         capacity: rows that can be drawn.
     """
 
     rows_bytes: int
-    priorities_bytes: int
+    drawing_bytes: int
     capacity: int
 
     @property
     def total_bytes(self) -> int:
-        return self.rows_bytes + self.priorities_bytes
+        return self.rows_bytes + self.drawing_bytes
 
     def __str__(self) -> str:
         return f"replay: {self.capacity:,} samples need {format_bytes(self.total_bytes)}"
@@ -66,6 +68,7 @@ def replay_space(
     capacity: int,
     *,
     prioritized: bool,
+    sequences: bool = False,
     guard: int | None = None,
     shared: SharedSpec | None = None,
 ) -> ReplaySpace:
@@ -85,7 +88,10 @@ def replay_space(
         rings.append((shared.all_entries, shared.guard, len(shared.columns)))
         rows_bytes += shared.total_bytes + PAGE_BYTES * len(shared.columns)
     rows_bytes += checksums_file_bytes(rings)
-    return ReplaySpace(rows_bytes, tree_bytes(capacity) if prioritized else 0, capacity)
+    drawing_bytes = tree_bytes(capacity) if prioritized or sequences else 0
+    if sequences:
+        drawing_bytes += INDEX_ROW_BYTES * capacity
+    return ReplaySpace(rows_bytes, drawing_bytes, capacity)
 
 
 def check_budget(

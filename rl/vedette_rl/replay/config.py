@@ -7,7 +7,7 @@ from pydantic import Field, field_validator, model_validator
 
 from vedette_rl.import_by_name import choice_or_import
 from vedette_rl.settings.part import SettingsPart
-from vedette_rl.settings.stored import ScheduleConfig
+from vedette_rl.settings.stored import IN_SAMPLES_IF_ANY, ScheduleConfig
 
 ACTORS = "actors"
 """The source of the rows that actors insert."""
@@ -16,6 +16,9 @@ INTERVENTIONS = "interventions"
 """The source of those of their rows in which a person acted."""
 
 SOURCES_MAX = 16
+
+SEQUENCE_MAX = 65_536
+"""Steps of a sequence, and of its burn-in."""
 
 
 class SourceConfig(SettingsPart):
@@ -57,11 +60,10 @@ class ReplayConfig(SettingsPart):
         "beta_0": "per_beta beta prioritized_replay_beta importance_sampling_exponent",
         "samples_per_insert": "replay_ratio utd utd_ratio train_freq train_frequency "
         "gradient_steps training_intensity update_per_step spi",
+        "sequence": "sequence_length seq_len seq_length max_seq_len trace_length "
+        "replay_sequence_length time_sequence_length batch_length",
+        "burn_in": "burnin burn_in_length burnin_length replay_burn_in burn_in_steps",
     }
-
-    sequence: ClassVar[int] = 0  # becomes a setting with the draw that needs it
-    """Steps of the sequences that are drawn; 0: single rows. Where it is more, rows have
-    `vedette_rl.core.columns.SEQUENCE_KEYS`."""
 
     capacity: int = Field(default=100_000, ge=1)
     """rows that can be drawn; the oldest make room for the newest."""
@@ -93,6 +95,16 @@ class ReplayConfig(SettingsPart):
     """what a row that was never drawn counts as: ``max``, the largest priority so far (Schaul et
     al. 2016); ``actor``, the |TD error| that the actor's network gives it (Ape-X, Horgan et al.
     2018, section 3)."""
+    sequence: Annotated[int, Field(ge=0, le=SEQUENCE_MAX), IN_SAMPLES_IF_ANY] = 0
+    """environment steps of the sequences that are drawn in place of single samples, for agents that
+    learn from sequences; 0: single samples are drawn. Sequences begin at any step, end where their
+    episode does, and go across no step that is lost. Each step is stored and sent once, however
+    many sequences have it. Samples are then single steps whatever `agent.n_step` is, and a sequence
+    counts as so many samples."""
+    burn_in: int = Field(default=0, ge=0, le=SEQUENCE_MAX)
+    """environment steps before those of a sequence, from which nothing is learned: they bring a
+    recurrent state up to date (R2D2, Kapturowski et al. 2019: 40 before 80). Fewer where the
+    episode began later, or steps are gone."""
     frame_storage: Literal["auto", "once", "plain"] = "auto"
     """``auto`` stores and sends once what transitions share, where observations are stacks of uint8
     images or have 4 KiB and more: of stacks each frame, of other observations each whole one, which
@@ -104,9 +116,9 @@ class ReplayConfig(SettingsPart):
     (`AgentConfig.usual_samples_per_insert`), which a run saves; 0 switches the limiter off. Of the
     samples that a step processor makes of one environment step (``her``, or the ``rows_per_step``
     of your own) one counts. Samples drawn from all `sources` count, but for those of optimization
-    steps on the named sources alone; rows of data sets are inserted by no actor and do not. So it
-    is the batch size times the optimization steps per environment step (RLPD's UTD), whatever the
-    shares are."""
+    steps on the named sources alone; rows of data sets are inserted by no actor and do not. A
+    sequence is `sequence` samples. So it is the samples of a batch times the optimization steps per
+    environment step (RLPD's UTD), whatever the shares are."""
     sources: dict[str, SourceConfig] = Field(default_factory=dict)
     """where samples come from besides the actors: ``[replay.sources.demos]``. Each has a ring of
     its own below the replay's directory."""
@@ -159,4 +171,24 @@ class ReplayConfig(SettingsPart):
                 "initial_priorities is 'actor', and nothing is drawn by priority: "
                 "set prioritized=true, or initial_priorities=max"
             )
+        if self.sequence:
+            self._can_be_drawn_as_sequences()
         return self
+
+    def _can_be_drawn_as_sequences(self) -> None:
+        rows = self.burn_in + self.sequence
+        if self.capacity < rows:
+            raise ValueError(
+                f"capacity is {self.capacity:,}, and sequences have up to {rows:,} steps (sequence "
+                f"and burn_in): set capacity={rows} or more, or lower them"
+            )
+        if self.initial_priorities == "actor":
+            raise ValueError(
+                "initial_priorities is 'actor', and actors know no priorities of sequences: "
+                "set initial_priorities=max, or sequence=0"
+            )
+        if self.name != "auto":
+            raise ValueError(
+                "sequences are drawn by the replay's own classes, and name is one of your own: "
+                "set name=auto, or sequence=0"
+            )

@@ -110,12 +110,15 @@ class MixedReplay:
         self.shares: dict[str, float] = {}
         self._batches = 0  # drawn with `_counts`, and not yet added to `_drawn`
         self._drawn = [0] * len(self._sources)  # rows by source since the last `stats`
-        self._joined = join_rings(self.rows)
+        self._joined, self._trees = self._join()
+        self._last = _Drawn(*(np.empty(0, np.int64),) * 3, ())
+
+    def _join(self) -> tuple[tuple[Columns, list[int]] | None, JoinedTrees | None]:
+        """The columns of all rings, and their priorities, as one each, where they can be."""
         replays = [source.replay for source in self._sources]
         weighed = [replay for replay in replays if isinstance(replay, PrioritizedReplay)]
         assert len(weighed) in (0, len(replays)), "all sources draw in the same way"
-        self._trees = join_priorities(weighed) if weighed else None
-        self._last = _Drawn(*(np.empty(0, np.int64),) * 3, ())
+        return join_rings(self.rows), join_priorities(weighed) if weighed else None
 
     def __len__(self) -> int:
         return sum(len(source.replay) for source in self._sources)
@@ -159,7 +162,7 @@ class MixedReplay:
 
     def _look(self) -> None:
         for replay in self._growing_replays:
-            replay.live = replay.rows.look()
+            replay.see()
 
     @property
     def actors_are_ready(self) -> bool:
@@ -382,11 +385,10 @@ class MixedReplay:
     def _shares(self) -> tuple[list[float], bool]:
         """The share of each source now, which need not add up to 1; True if they stay."""
         ready = self.actors_are_ready
-        there = [float(source.replay.live[0] < source.replay.live[1]) for source in self._sources]
+        there = [float(self._has_some(source)) for source in self._sources]
         shares = [source.share_at(self._draws + 1.0) for source in self._sources]
         shares[0] = max(0.0, 2.0 - sum(shares))  # what others leave: the sum has the actors' 1.0
-        # Once there are rows of a source, there are for as long as its ring is open.
-        settled = ready and all(there) and not self._scheduled
+        settled = ready and all(there) and self._stays and not self._scheduled
         shares = [share * has for share, has in zip(shares, there, strict=True)]
         if self._sources_only or not ready:
             named = any(there[1:])  # alike, where their schedules have not begun
@@ -398,16 +400,30 @@ class MixedReplay:
             raise EmptyReplayError
         return shares, settled
 
+    def _has_some(self, source: Source) -> bool:
+        """True if something can be drawn of a source."""
+        return source.replay.live[0] < source.replay.live[1]
+
+    @property
+    def _stays(self) -> bool:
+        """True if of what something can be drawn now, it can later."""
+        return True  # there are rows of a source for as long as its ring is open
+
     def _count_drawn(self) -> None:
         for number, count in enumerate(self._counts):
             self._drawn[number] += count * self._batches
         self._batches = 0
 
+    @property
+    def _drawn_dtype(self) -> np.dtype[Any]:
+        """What is drawn, one of a batch."""
+        return self.actors.rows.drawn_dtype
+
     def _make_buffers(self, batch_size: int, counts: tuple[int, ...]) -> None:
         """Make the buffers of a batch, and each source's part of them."""
         self._count_drawn()
         if len(self._columns.get(SOURCE, ())) != batch_size:
-            drawn = self.actors.rows.drawn_dtype
+            drawn = self._drawn_dtype
             fields = [(name, drawn[name].base, drawn[name].shape) for name in drawn.names or ()]
             row = np.dtype([*fields, (SOURCE, np.dtype(np.uint8), ())])
             self._columns = empty_columns(row, batch_size)

@@ -37,7 +37,7 @@ from vedette_rl.replay.uniform import LOOKS_MAX, DrawnRows
 TD_ERROR = "td_error"
 """The column of |TD errors| that actors compute, where initial priorities are theirs."""
 
-_SEEN, _MAX_PRIORITY, _ALPHA = range(3)
+_SEEN, _MAX_PRIORITY, _ALPHA, _SEQUENCE = range(4)
 _HEAD = 8  # numbers before the masses
 
 _TD_ERROR_MAX = 1e18
@@ -71,7 +71,7 @@ class PrioritizedReplay(DrawnRows):
         memory = np.zeros(_HEAD + padded(rows.capacity)) if memory is None else memory
         self._head = memory[:_HEAD]
         masses = memory[_HEAD:]
-        _adopt(self._head, masses, config.alpha, self.live[1])
+        _adopt(self._head, masses, config, self.live[1])
         self.tree = SumTree(masses)
         """The masses of the rows, by place."""
         self._strata = np.empty(0)
@@ -160,15 +160,33 @@ class PrioritizedReplay(DrawnRows):
             return
         self.raise_max_priority(float(priorities.max()))
         self.add_new_rows()
-        oldest, _ = self.live
         drawn, places = self._last
         if indices is not drawn:  # mostly it is the sample drawn last, whose places are known
             places = ring_places(np.asarray(indices), self.rows.capacity)
         masses = priorities**self.config.alpha
-        if int(indices.min()) < oldest:
-            live = indices >= oldest
-            places, masses = places[live], masses[live]
+        if (kept := self.can_be_drawn(indices)) is not None:
+            places, masses = places[kept], masses[kept]
         self.tree.set(places, masses)
+
+    def can_be_drawn(self, numbers: NDArray[np.int64]) -> NDArray[np.bool_] | None:
+        """True where the row of a number ``(B,)`` can be drawn from this look; None if all can."""
+        oldest, _ = self.live
+        return None if int(numbers.min()) >= oldest else numbers >= oldest
+
+    @property
+    def seen(self) -> int:
+        """The rows inserted by then that have had their first priority."""
+        return int(self._head[_SEEN])
+
+    @seen.setter
+    def seen(self, inserted: int) -> None:
+        self._head[_SEEN] = inserted
+
+    @property
+    def first_mass(self) -> float:
+        """The mass of what was never drawn: of the largest priority so far."""
+        mass: float = float(self._head[_MAX_PRIORITY]) ** self.config.alpha
+        return mass
 
     def raise_max_priority(self, priority: float) -> None:
         """Give new rows at least this priority from now on.
@@ -262,7 +280,7 @@ class PrioritizedReplay(DrawnRows):
             priorities += self.config.priority_epsilon
             self.tree.set(numbers % capacity, priorities**alpha)
             return
-        mass = float(self._head[_MAX_PRIORITY]) ** alpha
+        mass = self.first_mass
         for piece in live_places(end, end - first, capacity):
             self.tree.fill(piece.start, piece.stop, mass)
 
@@ -335,17 +353,19 @@ def join_priorities(replays: Sequence[PrioritizedReplay]) -> JoinedTrees:
 
 
 def _adopt(
-    head: NDArray[np.float64], masses: NDArray[np.float64], alpha: float, inserted: int
+    head: NDArray[np.float64], masses: NDArray[np.float64], config: ReplayConfig, inserted: int
 ) -> None:
     """Take over priorities as they are found, of an older trainer or all zero."""
-    if head[_SEEN] > inserted:  # of rows that the ring does not have: begin again
+    others = head[_SEQUENCE] != config.sequence  # of sequences of another length, or of rows
+    if head[_SEEN] > inserted or others:  # or of rows that the ring does not have: begin again
         head[_SEEN] = 0
         masses[:] = 0
+    head[_SEQUENCE] = config.sequence
     if not head[_SEEN]:
         head[_MAX_PRIORITY] = 1.0
-        head[_ALPHA] = alpha
+        head[_ALPHA] = config.alpha
     else:
-        _change_alpha(head, masses, alpha)
+        _change_alpha(head, masses, config.alpha)
 
 
 def _change_alpha(head: NDArray[np.float64], masses: NDArray[np.float64], alpha: float) -> None:

@@ -66,6 +66,9 @@ class Rows:
         """The rows that a draw is to see: `live`, once a copy has followed its ring."""
         return self.live()
 
+    def hurry(self) -> None:
+        """Have the next look see all rows that there are by then; a copy may else wait."""
+
     def doubtful_below(self, seen: int) -> int:
         """Rows below this number may have been overwritten by now, of those that a look saw.
 

@@ -22,13 +22,14 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from itertools import pairwise
+from itertools import count, pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.core.columns import ACTOR, BEGINS, ENV, MANAGER, TIME
-from vedette_rl.replay.rows import Rows
+from vedette_rl.replay.rows import Rows, live_places
 
 Stream = tuple[int, int, int]
 """Manager, actor and environment."""
@@ -37,6 +38,9 @@ _ABSENT = -1
 _ENDED = 1  # an episode ends with the row
 _BEGINS = 2  # one begins with it
 _BITS = 2
+
+INDEX_ROW_BYTES = 33
+"""Of memory that the index takes for a row at most, with what is dead and not dropped yet."""
 
 _SWEPT_SHARE = 0.25
 """Of the capacity: after so many rows dead entries are dropped."""
@@ -57,6 +61,10 @@ class Changes:
     completed: NDArray[np.int64]
 
 
+_NONE = np.empty(0, np.int64)
+_NO_CHANGES = Changes(_NONE, _NONE)
+
+
 @dataclass(frozen=True, slots=True)
 class Windows:
     """The rows of sequences.
@@ -72,23 +80,45 @@ class Windows:
     burned: NDArray[np.int64]
     learned: NDArray[np.int64]
 
+    def is_learned(self) -> NDArray[np.bool_]:
+        """True ``(B, L)`` for the steps to learn from."""
+        at = np.arange(self.numbers.shape[1])
+        burned = self.burned[:, None]
+        is_learned: NDArray[np.bool_] = (at >= burned) & (at < burned + self.learned[:, None])
+        return is_learned
+
+    def with_last(self) -> NDArray[np.int64]:
+        """The row numbers ``(B, L + 1)`` with the last one repeated once more."""
+        return np.concatenate([self.numbers, self.numbers[:, -1:]], 1)
+
+    def ends(self) -> NDArray[np.int64]:
+        """The place ``(B,)`` behind each sequence's last row, of the ``B (L + 1)`` of `with_last`,
+        one sequence behind the other."""
+        begins = np.arange(len(self.burned)) * (self.numbers.shape[1] + 1)
+        ends: NDArray[np.int64] = begins + self.burned + self.learned
+        return ends
+
 
 class SequenceIndex:
     """Knows which rows follow one another.
 
     It is a function of the live rows alone: an index that is made anew has what one has that
-    followed all along.
+    followed all along. Of a row it reads the ring once, when it follows.
 
     ::
 
         index = SequenceIndex(rows, steps=80, burn_in=40)
-        changes = index.follow(*rows.live())
+        while (changes := index.follow(*rows.live())) is None:
+            pass
         windows = index.expand(changes.completed[:64])
 
     Args:
         rows: have the columns of `SEQUENCE_KEYS`.
         steps: T.
         burn_in: N.
+
+    Attributes:
+        complete_rows: complete beginnings among the live rows.
     """
 
     def __init__(self, rows: Rows, steps: int, burn_in: int) -> None:
@@ -96,8 +126,14 @@ class SequenceIndex:
         self._physical_rows = len(rows.columns[TIME])
         self._steps = steps
         self._burn_in = burn_in
-        self._streams: dict[Stream, list[_Run]] = {}
-        self._complete = np.zeros(rows.capacity, np.bool_)  # by place: number % capacity
+        self._numbers: dict[Stream, int] = {}
+        self._next_number = count()
+        self._streams: dict[int, list[_Run]] = {}
+        # By place: number % capacity.
+        self._complete = np.zeros(rows.capacity, np.bool_)
+        self._stream_of = np.zeros(rows.capacity, np.int32)
+        self._time = np.zeros(rows.capacity, np.int64)
+        self.complete_rows = 0
         self._seen = 0
         self._oldest = 0
         self._swept = 0  # rows seen when dead runs were dropped last
@@ -105,19 +141,29 @@ class SequenceIndex:
         self._dies_with: dict[int, int] = {}
         self._deaths: list[tuple[int, int]] = []
 
-    def follow(self, oldest: int, inserted: int) -> Changes:
+    def follow(self, oldest: int, inserted: int) -> Changes | None:
         """Take in the rows up to `inserted`, of which those from `oldest` on are live.
 
         Neither may be less than in the call before.
+
+        Returns:
+            None if the writer may have overwritten a row while it was read: the index is as before,
+            and follows newer rows.
         """
+        if oldest == self._oldest and inserted == self._seen:
+            return _NO_CHANGES
         begin = max(self._seen, oldest)
+        new = None
+        if begin < inserted:
+            new = self._read(np.arange(begin, inserted))
+            if self._rows.doubtful_below(inserted) > begin:
+                return None
+        self._forget(self._oldest, oldest)
         self._oldest = oldest
         incomplete = self._end_with_dead_rows()
-        completed = np.empty(0, np.int64)
-        if begin < inserted:
-            numbers = np.arange(begin, inserted)
-            self._complete[numbers % self._rows.capacity] = False
-            pieces, replaced = self._take_in(numbers)
+        completed = _NONE
+        if new is not None:
+            pieces, replaced = self._take_in(new)
             incomplete += replaced
             completed = self._find_completed(pieces)
         self._seen = max(self._seen, inserted)
@@ -134,8 +180,9 @@ class SequenceIndex:
         """Return the rows of the sequences from these complete beginnings ``(B,)`` on."""
         steps, burn_in = self._steps, self._burn_in
         around = np.full((len(numbers), burn_in + steps), _ABSENT, np.int64)
-        streams, times = self._keys(numbers)
-        for row, (stream, time) in enumerate(zip(streams, times, strict=True)):
+        at = numbers % self._rows.capacity
+        keys = zip(self._stream_of[at].tolist(), self._time[at].tolist(), strict=True)
+        for row, (stream, time) in enumerate(keys):
             self._run_with(stream, time).copy(time - burn_in, around[row])
         goes_on = _goes_on(around, self._oldest)
         back = np.logical_and.accumulate(goes_on[:, :burn_in][:, ::-1], 1)
@@ -148,24 +195,32 @@ class SequenceIndex:
 
     # Rows into runs
 
-    def _keys(self, numbers: NDArray[np.int64]) -> tuple[list[Stream], list[int]]:
-        """The streams and `t` of live rows."""
+    def _read(self, numbers: NDArray[np.int64]) -> _NewRows:
+        """Copy what the index has to know of rows."""
         places = numbers % self._physical_rows
         columns = self._rows.columns
-        parts = [columns[name].take(places).tolist() for name in (MANAGER, ACTOR, ENV, TIME)]
-        return list(zip(*parts[:3], strict=True)), parts[3]
+        names = (MANAGER, ACTOR, ENV, TIME)
+        return _NewRows(
+            numbers,
+            np.stack([columns[name].take(places).astype(np.int64) for name in names]),
+            columns["terminated"].take(places) | columns["truncated"].take(places),
+            columns[BEGINS].take(places),
+        )
 
-    def _take_in(self, numbers: NDArray[np.int64]) -> tuple[list[NDArray[np.int64]], list[int]]:
+    def _take_in(self, new: _NewRows) -> tuple[list[NDArray[np.int64]], list[int]]:
         """Put rows into runs.
 
         Returns:
             Entries of all rows that may be in a window with one of these, with `_ABSENT` between
             those that are no neighbours; and the beginnings of whose windows a row was replaced.
         """
-        taken: list[tuple[Stream, int, int]] = []
+        taken: list[tuple[int, int, int]] = []
         replaced: list[int] = []
-        for stream, first, entries in self._segments(numbers):
+        for stream, first, entries in self._segments(new):
             end = first + len(entries)
+            at = (entries >> _BITS) % self._rows.capacity
+            self._stream_of[at] = stream
+            self._time[at] = np.arange(first, end)
             replaced += self._replace(self._run_for(stream, first, end), first, entries)
             taken.append((stream, first, end))
         reach = self._steps - 1
@@ -176,17 +231,11 @@ class SequenceIndex:
             pieces += [run.between(first - reach, end + reach), separator]
         return pieces, replaced
 
-    def _segments(
-        self, numbers: NDArray[np.int64]
-    ) -> Iterator[tuple[Stream, int, NDArray[np.int64]]]:
+    def _segments(self, new: _NewRows) -> Iterator[tuple[int, int, NDArray[np.int64]]]:
         """The entries of rows by stream, at consecutive times from a first one on."""
-        columns = self._rows.columns
-        places = numbers % self._physical_rows
-        ended = columns["terminated"].take(places) | columns["truncated"].take(places)
-        begins = columns[BEGINS].take(places)
-        entries = (numbers << _BITS) | np.where(begins, _BEGINS, 0) | np.where(ended, _ENDED, 0)
-        names = (MANAGER, ACTOR, ENV, TIME)
-        keys = np.stack([columns[name].take(places).astype(np.int64) for name in names])
+        flags = np.where(new.begins, _BEGINS, 0) | np.where(new.ended, _ENDED, 0)
+        entries = (new.numbers << _BITS) | flags
+        keys = new.keys
         order = np.lexsort(keys[::-1])  # stable: of one key the newest is the last
         keys = keys[:, order]
         entries = entries[order]
@@ -198,9 +247,12 @@ class SequenceIndex:
         bounds = [0, *(1 + np.flatnonzero(~follows)).tolist(), len(entries)]
         for begin, end in pairwise(bounds):
             manager, actor, env, time = keys[:, begin].tolist()
-            yield (manager, actor, env), time, entries[begin:end]
+            stream = manager, actor, env
+            if stream not in self._numbers:
+                self._numbers[stream] = next(self._next_number)
+            yield self._numbers[stream], time, entries[begin:end]
 
-    def _run_for(self, stream: Stream, first: int, end: int) -> _Run:
+    def _run_for(self, stream: int, first: int, end: int) -> _Run:
         """The run that has, or may go on with, the times from `first` on and before `end`: runs
         that touch these become one."""
         runs = self._streams.setdefault(stream, [])
@@ -221,7 +273,7 @@ class SequenceIndex:
             runs[begin:stop] = [joined]
         return runs[begin]
 
-    def _run_with(self, stream: Stream, time: int) -> _Run:
+    def _run_with(self, stream: int, time: int) -> _Run:
         runs = self._streams[stream]
         if runs[-1].first <= time:
             return runs[-1]
@@ -244,6 +296,7 @@ class SequenceIndex:
             found = around[mine] >> _BITS
             found = found[self.is_complete(found)]
             self._complete[found % self._rows.capacity] = False
+            self.complete_rows -= len(found)
             incomplete = found.tolist()
             for number in incomplete:
                 self._dies_with.pop(number, None)
@@ -289,7 +342,15 @@ class SequenceIndex:
                 self._dies_with[number] = lowest
                 heappush(self._deaths, (lowest, number))
         self._complete[begun % self._rows.capacity] = True
+        self.complete_rows += len(begun)
         return begun[np.lexsort((begun, by))]
+
+    def _forget(self, before: int, oldest: int) -> None:
+        """No row below `oldest` begins a sequence any more; none below `before` did."""
+        capacity = self._rows.capacity
+        for piece in live_places(oldest, min(oldest - before, capacity), capacity):
+            self.complete_rows -= int(np.count_nonzero(self._complete[piece]))
+            self._complete[piece] = False
 
     def _end_with_dead_rows(self) -> list[int]:
         """Mark the live beginnings of which another row is not live any more, and return them."""
@@ -301,18 +362,34 @@ class SequenceIndex:
             del self._dies_with[number]
             if number >= self._oldest:
                 self._complete[number % self._rows.capacity] = False
+                self.complete_rows -= 1
                 ended.append(number)
         return ended
 
     def _sweep(self) -> None:
         """Drop what is dead of all runs: actors end, and a peer could name many streams."""
         self._swept = self._seen
-        for stream, runs in list(self._streams.items()):
-            kept = [run for run in runs if run.trim(self._oldest)]
+        for name, stream in list(self._numbers.items()):
+            kept = [run for run in self._streams[stream] if run.trim(self._oldest)]
             if kept:
                 self._streams[stream] = kept
             else:
-                del self._streams[stream]
+                del self._numbers[name], self._streams[stream]
+
+
+class _NewRows(NamedTuple):
+    """What the index has read of rows.
+
+    Args:
+        numbers: their numbers ``(R,)``.
+        keys: manager, actor, environment and time ``(4, R)``.
+        ended, begins: whether an episode ends with a row, or begins ``(R,)``.
+    """
+
+    numbers: NDArray[np.int64]
+    keys: NDArray[np.int64]
+    ended: NDArray[np.bool_]
+    begins: NDArray[np.bool_]
 
 
 class _Run:

@@ -58,7 +58,7 @@ class DrawnRows:
         Returns:
             the rows inserted that it sees.
         """
-        self.live = self.rows.look()
+        self.see()
         self._has_looked = True
         return self.live[1]
 
@@ -67,7 +67,11 @@ class DrawnRows:
         if self._has_looked:
             self._has_looked = False
         else:
-            self.live = self.rows.look()
+            self.see()
+
+    def see(self) -> None:
+        """Take the look that `look` and `begin_draw` ask for."""
+        self.live = self.rows.look()
 
     def sample(self, batch_size: int) -> Sample:
         """Draw `batch_size` rows with replacement. The next call overwrites the columns.

@@ -30,16 +30,19 @@ class StoredIn:
     Args:
         what: samples of the replay, weights of checkpoints, or the return of the best evaluation.
         sums_only: it is in sums over several steps alone, not in transitions of one.
+        if_any: whether there is any (it is 0, or more) is stored, and not the number.
     """
 
     what: Literal["samples", "weights", "best"]
     sums_only: bool = False
+    if_any: bool = False
 
 
 IN_SAMPLES = StoredIn("samples")
 IN_WEIGHTS = StoredIn("weights")
 IN_BEST = StoredIn("best")
 IN_SAMPLES_SUMS = StoredIn("samples", sums_only=True)
+IN_SAMPLES_IF_ANY = StoredIn("samples", if_any=True)
 
 
 def marks_of(part: type[BaseModel], name: str) -> frozenset[StoredIn]:

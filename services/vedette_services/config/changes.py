@@ -7,7 +7,7 @@ What may not change when a run resumes is marked where it is declared, by
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,11 +63,21 @@ def changed_settings(before: RunConfig, now: RunConfig) -> list[ChangedSetting]:
             key,
             _text(old[key][0]) if key in old else "unset",
             _text(new[key][0]) if key in new else "unset",
-            _stored_in((old if key in old else new)[key][1], before, now),
+            _stored_in(_changed_marks(key, old, new), before, now),
         )
         for key in dict.fromkeys([*new, *old])
         if key not in old or key not in new or old[key][0] != new[key][0]
     ]
+
+
+_Settings = Mapping[str, tuple[Any, frozenset[StoredIn]]]  # any JSON
+
+
+def _changed_marks(key: str, old: _Settings, new: _Settings) -> frozenset[StoredIn]:
+    """Return the marks of a setting that count for this change of it."""
+    marks = (old if key in old else new)[key][1]
+    is_set = {bool(settings[key][0]) for settings in (old, new) if key in settings}
+    return frozenset(mark for mark in marks if len(is_set) > 1 or not mark.if_any)
 
 
 def _stored_in(marks: frozenset[StoredIn], *configs: RunConfig) -> frozenset[str]:
@@ -76,7 +86,9 @@ def _stored_in(marks: frozenset[StoredIn], *configs: RunConfig) -> frozenset[str
     return frozenset(mark.what for mark in marks if sums or not mark.sums_only)
 
 
-def _settings(part: BaseModel, prefix: str = "") -> Iterator[tuple[str, tuple[Any, Any]]]:
+def _settings(
+    part: BaseModel, prefix: str = ""
+) -> Iterator[tuple[str, tuple[Any, frozenset[StoredIn]]]]:
     """Yield each key with its value, as JSON has it, and its marks."""
     values = part.model_dump(mode="json")
     for name in type(part).model_fields:

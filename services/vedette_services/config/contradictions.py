@@ -21,7 +21,7 @@ def contradictions(config: RunConfig) -> Iterator[SettingError]:
             f"{capacity:,} samples can never hold learner.warmup_period's {warmup:,}",
             f"set at least {warmup} or lower learner.warmup_period",
         )
-    elif capacity < batch:
+    elif capacity < batch and not config.replay.sequence:
         yield SettingError(
             "replay.capacity",
             f"{capacity:,} samples are fewer than agent.batch_size's {batch:,}",
@@ -47,6 +47,11 @@ def contradictions(config: RunConfig) -> Iterator[SettingError]:
         why = f"is {imitation.loss}, and replay.sources names nobody to imitate"
         yield SettingError("agent.imitation.loss", why, "set replay.sources.NAME.data, or none")
     yield from _rank_contradictions(config)
+    if config.replay.sequence and config.actors.step_processor != "n_step":
+        why = "sequences are of single steps, and actors.step_processor "
+        why += f"{config.actors.step_processor!r} may make other samples of a step"
+        fix = "set actors.step_processor=n_step, or replay.sequence=0"
+        yield SettingError("replay.sequence", why, fix)
     others = stop.max_opts or stop.max_env_steps or stop.max_seconds
     if stop.target_return is not None and not config.learner.eval_interval and not others:
         yield SettingError(
@@ -65,3 +70,13 @@ def _rank_contradictions(config: RunConfig) -> Iterator[SettingError]:
     if ranks > 1 and (config.replay.sources or is_import_name(config.replay.name)):
         why = "several ranks share no replay.sources, and no replay of your own"
         yield SettingError("learner.ranks", why, "set 1")
+    if ranks > 1 and config.replay.sequence:
+        why = "several ranks share no sequences (replay.sequence)"
+        yield SettingError("learner.ranks", why, "set 1")
+
+
+def refused_sequences(config: RunConfig) -> Iterator[SettingError]:
+    """Yield the error of sequences for an agent that learns from single samples."""
+    if config.replay.sequence and not config.agent.learns_sequences:
+        why = f"agent {config.agent.name!r} learns from single samples, and not from sequences"
+        yield SettingError("replay.sequence", why, "set 0, or an agent that learns from them")

@@ -42,8 +42,8 @@ class FleetSize:
     def of(cls, config: RunConfig) -> FleetSize:
         """The fleet of a configuration."""
         rate = config.replay.samples_per_insert
-        usual = config.agent.env_steps_per_opt
-        per_opt = config.agent.batch_size / rate if rate else usual
+        usual = config.agent.env_steps_per_opt * max(1, config.replay.sequence)
+        per_opt = config.samples_per_opt / rate if rate else usual
         return cls(max(1, config.actors.count), config.actors.envs_per_actor, per_opt)
 
     @property

@@ -69,6 +69,11 @@ class RunConfig(BaseModel):
         return 1 if self.replay.sequence else self.agent.n_step
 
     @property
+    def samples_per_opt(self) -> int:
+        """Return the samples that an optimization step draws: environment steps of sequences."""
+        return self.agent.batch_size * max(1, self.replay.sequence)
+
+    @property
     def actors_of_peers(self) -> ActorsConfig:
         """Return `actors` as peers are told it: with the version from which exploration counts."""
         given = self.actors.explore_from

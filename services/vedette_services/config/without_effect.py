@@ -86,6 +86,8 @@ def _unused_by_daemons(config: RunConfig) -> Unused:
     if not replay.prioritized:
         keys = ("alpha", "beta_0", "beta_final", "beta_steps", "priority_epsilon")
         yield " ".join(f"replay.{key}" for key in keys), "replay.prioritized is false"
+    if not replay.sequence:
+        yield "replay.burn_in", "replay.sequence is 0: single samples are drawn"
     if replay.samples_per_insert == 0.0:
         yield "replay.error_buffer", "replay.samples_per_insert is 0"
     if actors.step_processor != "her":

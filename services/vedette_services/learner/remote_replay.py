@@ -27,7 +27,7 @@ from vedette_protocol.schema import Schema, spec_difference
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import ColumnPolicy, ModelInfo, Sample, State
 from vedette_rl.core.acting import act_of
-from vedette_rl.core.learning import look_at
+from vedette_rl.core.learning import draw_wait_reason, look_at
 from vedette_rl.core.nested_arrays import flatten_arrays
 from vedette_rl.envs.layout import ActionConverter
 from vedette_rl.envs.spaces import observation_columns
@@ -258,14 +258,16 @@ class RemoteReplay:
                 yield self.sample(timeout_s=1.0)
 
     def sample(self, batch_size: int | None = None, *, timeout_s: float = math.inf) -> Sample:
-        """Draw rows; the columns are overwritten by the next call.
+        """Draw rows, or sequences of rows (`replay.sequence`); the columns are overwritten by the
+        next call.
 
         It waits for the warm-up (`learner.warmup_period`), and while more was drawn than
         `replay.samples_per_insert` allows; status and log have the reason, and what keeps managers
         from playing. Batches from sources alone wait for nothing.
 
         Args:
-            batch_size: the number of samples, at most `replay.capacity`; None: `agent.batch_size`.
+            batch_size: the number of samples, or of sequences, at most `replay.capacity`; None:
+                `agent.batch_size`.
             timeout_s: the longest wait; 0: none.
 
         Raises:
@@ -273,10 +275,13 @@ class RemoteReplay:
             ReplayWaitError: a batch may not be drawn yet; has the reason.
             RlError: `replay.error_buffer` never lets so many be drawn.
             ChildFailedError: the gateway died and would die again.
+
+        Columns of sequences: see `vedette_rl.replay.drawn_sequences`.
         """
         rows = self._rows(batch_size)
         self._wait(rows, timeout_s)
-        counted = 0 if self._draws_of_sources_only() else rows
+        steps = max(1, self.config.replay.sequence)
+        counted = 0 if self._draws_of_sources_only() else rows * steps
         sample = self._buffer.sample(rows)
         learning = self._learning
         self._learning = replace(
@@ -319,19 +324,28 @@ class RemoteReplay:
         `learner.pretrain_opts` batches, and all of them with `actors.count` 0."""
         rows = self._rows(batch_size)
         inserted = look_at(self._buffer)
-        if self._draws_of_sources_only():
-            return ""
-        if rows not in self._limiters:
-            whole = make_run_limiter(self.config, self._floor, self._origin)
-            self._limiters[rows] = replace(whole, batch_size=rows)
-        limiter = self._limiters[rows]
-        reason = limiter.sample_wait_reason(inserted, self._learning.sampled)
+        reason = ""
+        if not self._draws_of_sources_only():
+            reason = self._limiter_of(rows).sample_wait_reason(inserted, self._learning.sampled)
+        lacking = "" if reason else draw_wait_reason(self._buffer)
+        if self._learning.needs_samples != bool(lacking):  # who asks may wait for actors himself
+            self._learning = replace(self._learning, needs_samples=bool(lacking))
+            self._status_record.write(self._learning)
+        reason = reason or lacking
         if not reason:
             return ""
         if not self._has_model:
             return f"{reason}; actors wait for the first model, which nobody has published"
         refused = describe_refused(self._status.ingest.read())
         return f"{reason}; {refused}" if refused else reason
+
+    def _limiter_of(self, rows: int) -> Limiter:
+        """Return the limiter of batches of so many rows, or sequences."""
+        if rows not in self._limiters:
+            whole = make_run_limiter(self.config, self._floor, self._origin)
+            samples = rows * max(1, self.config.replay.sequence)
+            self._limiters[rows] = replace(whole, batch_size=samples)
+        return self._limiters[rows]
 
     def update_priority(self, indices: NDArray[Any], td_errors: NDArray[Any]) -> None:
         """Set the absolute TD errors ``(B,)`` of rows drawn before, if `replay.prioritized` is set.

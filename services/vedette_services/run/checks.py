@@ -28,7 +28,7 @@ from vedette_rl.replay.budget import (
 from vedette_rl.replay.rows import MemoryRing
 from vedette_rl.replay.uniform import make_custom_replay
 from vedette_rl.steps.registry import make_step_processor, step_processor
-from vedette_services.config.contradictions import contradictions
+from vedette_services.config.contradictions import contradictions, refused_sequences
 from vedette_services.config.probing import EnvironmentProbe
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import (
@@ -96,6 +96,18 @@ def describe_altered_evaluations(config: RunConfig, probe: EnvironmentProbe) -> 
     return describe_altering(in_evaluations(probe.facts(config.env).altering, config.env))
 
 
+def describe_sequences(config: RunConfig) -> str:
+    """Return what a batch of sequences is; "" where single samples are drawn."""
+    replay = config.replay
+    if not replay.sequence:
+        return ""
+    before = f" behind up to {replay.burn_in:,} of burn-in" if replay.burn_in else ""
+    return (
+        f"a batch is {config.agent.batch_size:,} sequences of {replay.sequence:,} steps{before}: "
+        f"{config.samples_per_opt:,} samples"
+    )
+
+
 def describe_schedule(config: RunConfig, begins_at: int) -> str:
     """Return where learning rates end that are over when the run begins, or are 0 before its end.
 
@@ -104,7 +116,7 @@ def describe_schedule(config: RunConfig, begins_at: int) -> str:
     """
     schedule = config.agent.schedule
     stop = config.stop
-    opts_per_env_step = (config.replay.samples_per_insert or 0.0) / config.agent.batch_size
+    opts_per_env_step = (config.replay.samples_per_insert or 0.0) / config.samples_per_opt
     ends = stop.max_opts, stop.max_env_steps * opts_per_env_step
     end = min(filter(None, ends), default=0.0)
     if schedule.kind == "constant":
@@ -121,13 +133,17 @@ def describe_schedule(config: RunConfig, begins_at: int) -> str:
     )
 
 
-def check_settings(config: RunConfig) -> None:
+def check_settings(config: RunConfig, *, learns: bool = True) -> None:
     """Refuse settings that contradict each other.
+
+    Args:
+        learns: the agent learns, and not a training loop of the user's.
 
     Raises:
         ConfigError: names both and the fix.
     """
-    raise_errors(list(contradictions(config)))
+    refused = refused_sequences(config) if learns else ()
+    raise_errors([*contradictions(config), *refused])
     with config_errors():
         make_run_limiter(config)
 

@@ -23,9 +23,11 @@ from vedette_rl.core import RowColumn, row_dtype
 from vedette_rl.core.agent_config import AgentConfig
 from vedette_rl.core.columns import (
     ACTOR,
+    BURNED,
     EPOCH,
     INTERVENED,
     LEARNED,
+    LENGTH,
     MANAGER,
     SEQUENCE_KEYS,
     TIME,
@@ -165,6 +167,11 @@ def configured_columns(config: RunConfig, spaces: Spaces) -> tuple[RowColumn, ..
     return declared_columns(config.agent, config.actors, spaces, further)
 
 
+def first_columns(config: RunConfig, spaces: Spaces) -> frozenset[str]:
+    """Return the columns of which a drawn sequence has the first row's value alone."""
+    return frozenset(c.name for c in configured_columns(config, spaces) if c.first)
+
+
 def schema_columns(
     schema: Schema, agent: AgentConfig, actors: ActorsConfig, spaces: Spaces
 ) -> tuple[RowColumn, ...]:
@@ -198,7 +205,7 @@ def declared_columns(
     columns = [*own, *(column for column in _FURTHER if column.name in further)]
     names = [column.name for column in columns]
     if TIME in further:
-        taken = {*further, EPOCH, LEARNED}
+        taken = {*further, EPOCH, BURNED, LENGTH, LEARNED}
         for column in own:
             if column.name in taken:
                 why = "rows from which sequences are drawn have a column of that name: rename it"
@@ -325,7 +332,7 @@ def make_run_limiter(
         config.replay,
         usual=config.agent.usual_samples_per_insert,
         min_size=config.learner.warmup_period,
-        batch_size=config.agent.batch_size,
+        batch_size=config.samples_per_opt,
         insert_rows=config.actors.n_buffer,
         floor=floor,
         rows_per_step=config.actors.rows_per_step,

@@ -37,6 +37,7 @@ def layout_space(config: RunConfig, layout: ReplayLayout) -> ReplaySpace:
         layout.stored,
         config.replay.capacity,
         prioritized=config.replay.prioritized,
+        sequences=bool(config.replay.sequence),
         guard=layout.guard,
         shared=layout.shared,
     )
@@ -190,5 +191,6 @@ def _fitting_capacity(config: RunConfig, spaces: Spaces, room_bytes: int) -> int
             high = middle
     digits = max(0, len(str(low)) - 2)
     capacity = low // 10**digits * 10**digits
-    least = max(config.learner.warmup_period, config.agent.batch_size, config.actors.n_buffer)
+    drawn = config.replay.burn_in + config.replay.sequence or config.agent.batch_size
+    least = max(config.learner.warmup_period, drawn, config.actors.n_buffer)
     return capacity if capacity >= least else 0

@@ -37,7 +37,7 @@ from vedette_rl.envs.layout import RewardTransform
 from vedette_rl.envs.make import environment_action_space, make_vector_environment
 from vedette_rl.envs.spaces import ElementBounds, Spaces, column_bounds, transition_dtype
 from vedette_rl.errors import DataSetError
-from vedette_rl.replay.budget import replay_space
+from vedette_rl.replay.budget import ReplaySpace, replay_space
 from vedette_rl.replay.config import SourceConfig
 from vedette_rl.replay.export import LiveRows
 from vedette_rl.replay.manifest import MANIFEST, read_manifest
@@ -187,7 +187,7 @@ def _of_one_step(config: RunConfig) -> bool:
     return config.row_steps == 1 and config.actors.step_processor == "n_step"
 
 
-_OF_STEPS = frozenset({"agent.n_step", "agent.discount"})
+_OF_STEPS = frozenset({"agent.n_step", "agent.discount", "replay.sequence"})
 
 
 def _check_same_samples(config: RunConfig, data: str, path: Path) -> bool:
@@ -283,11 +283,16 @@ class DataReading:
             "return_max": float(found.max()),
         }
 
-    def space(self, prioritized: bool) -> int:
-        """Bytes of its ring."""
-        rows = self._most_rows()
-        guard = self._guard
-        return replay_space(self._stored, rows, prioritized=prioritized, guard=guard).total_bytes
+    def space(self) -> ReplaySpace:
+        """The space of its ring."""
+        config = self._config.replay
+        return replay_space(
+            self._stored,
+            self._most_rows(),
+            prioritized=config.prioritized,
+            sequences=bool(config.sequence),
+            guard=self._guard,
+        )
 
     def check_values(self) -> None:
         """Check all rows, and write none: cheap enough for data that are not large.
@@ -298,7 +303,7 @@ class DataReading:
         """
         if not self._opened.data.length:
             raise _empty(self._opened.data.name)
-        if self.space(prioritized=False) <= _CHECKED_BYTES:
+        if self.space().rows_bytes <= _CHECKED_BYTES:
             rows = 0
             for columns in self._rows():
                 rows += self._checked(columns, rows)

@@ -153,7 +153,11 @@ def check_sources(config: RunConfig, out: Path, spaces: Spaces, *, new: bool) ->
             if not source.data:
                 guard = guard_rows(row := stored_row(config, spaces))
                 total += replay_space(
-                    row, source.capacity, prioritized=config.replay.prioritized, guard=guard
+                    row,
+                    source.capacity,
+                    prioritized=config.replay.prioritized,
+                    sequences=bool(config.replay.sequence),
+                    guard=guard,
                 ).total_bytes
                 continue
             if not new and (record := _known(config, out, name)) is not None:
@@ -161,7 +165,7 @@ def check_sources(config: RunConfig, out: Path, spaces: Spaces, *, new: bool) ->
                 continue
             reading = DataReading(config, spaces, open_data(config, spaces, source))
             reading.check_values()
-            total += reading.space(config.replay.prioritized)
+            total += reading.space().total_bytes
             unread.append(name)
             lines.append(f"source {name}: {source.data}, which is read once, at this start")
             lines += [f"source {name}: {remark}" for remark in reading.remarks()]

@@ -33,6 +33,7 @@ from vedette_services.run.checks import (
     describe_altered_evaluations,
     describe_evaluation_bound,
     describe_schedule,
+    describe_sequences,
 )
 from vedette_services.run.directory import RunDirectory, without_links
 from vedette_services.run.image_max import choose_image_max
@@ -96,7 +97,7 @@ def _plan(
     named = out
     out = without_links(out)
     try:
-        check_settings(config)
+        check_settings(config, learns=not start.custom_loop)
     except (SettingError, ManySettingsError) as error:
         raise_errors([*error.errors, *environment_errors(config, probe)])
     check_out(out)
@@ -140,6 +141,7 @@ def _plan(
     repeats = storage or describe_repeats(config, spaces, layout)
     described = [budget, *sources.lines, device, network, repeats, *lines]
     described.append(describe_evaluation_bound(config, probe))
+    described.append(describe_sequences(config))
     described += describe_altered_evaluations(config, probe)
     if not start.custom_loop:
         described.append(describe_too_few_steps(config, out, start))

@@ -72,6 +72,8 @@ class TrainerStatus:
         sampled: rows drawn from the replay over all epochs.
         phase: starting, waiting, training, or done.
         waits: why it waits, "" while it trains.
+        needs_samples: it waits for samples that actors have to insert whatever the limiter says:
+            nothing can be drawn from those that are there.
         exit_reason: "" until it is done.
         seconds: since this start of the trainer.
         rates, time, lag: the numbers of these parts that it measures.
@@ -104,6 +106,7 @@ class TrainerStatus:
     disk: Disk = _NO_DISK
     limiter_origin: tuple[int, int] | None = None
     host: HostLoad = _NO_LOAD
+    needs_samples: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,9 @@ def _late_manager(ingest: GatewayStatus) -> str:
 
 
 def _limit(learning: TrainerStatus, ingest: GatewayStatus, samples_per_insert: float) -> str:
-    """Return what limits the speed, where samples flow."""
+    """Return what limits the speed, where samples flow and can be drawn."""
+    if learning.needs_samples:
+        return ""
     flows = any(manager.is_present for manager in ingest.managers) and not ingest.rejecting
     return describe_limit(learning, samples_per_insert) if flows else ""
 

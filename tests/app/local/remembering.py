@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import sequence_agent
 from numpy.typing import NDArray
 
 import vedette_rl.agents.dqn.policy as dqn
@@ -65,6 +66,20 @@ Undeclared = replace(Memory, columns=lambda config, spaces: ())
 Forgotten = replace(
     Memory,
     columns=lambda config, spaces: [*columns(config, spaces), RowColumn("log_prob")],
+)
+
+
+class OfSequencesConfig(MemoryConfig):
+    learns_sequences = True
+    name: str = f"{__name__}:OfSequences"
+
+
+OfSequences = replace(
+    Memory,
+    name=OfSequencesConfig.model_fields["name"].default,
+    config=OfSequencesConfig,
+    build_agent=sequence_agent.build_agent,
+    columns=lambda config, spaces: [RowColumn("since", "int64", low=0, high=10_000, first=True)],
 )
 
 

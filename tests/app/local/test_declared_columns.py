@@ -10,7 +10,6 @@ from small_runs import config_of, trained
 from starts import lines_of_start  # of tests/support
 
 from vedette_rl.core import Sample
-from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.replay.rows import MemoryRing
 from vedette_rl.replay.uniform import UniformReplay
 from vedette_rl.testing import BitFlip
@@ -143,18 +142,18 @@ def test_hindsight_tries_the_reward_before_the_start(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("storage", ["plain", "once"])
-def test_rows_of_sequences_are_stored_as_they_were_played(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, storage: str
+def test_rows_of_sequences_are_stored_as_they_were_played_and_drawn(
+    tmp_path: Path, storage: str
 ) -> None:
-    monkeypatch.setattr(ReplayConfig, "sequence", 4)
     config = config_of(
         **{
-            **settings(),
+            **settings("OfSequences"),
             "actors": {"step_processor": "n_step"},
-            "replay": {"frame_storage": storage},
+            "replay": {"frame_storage": storage, "sequence": 4, "burn_in": 2},
         }
     )
-    run, _ = trained(config, tmp_path)
+    run, summary = trained(config, tmp_path)
+    assert summary["exit_reason"] == "max_opts"
     rows = live_rows(run.ring)
     assert set(rows["n_steps"]) == {1}
     assert (rows["epoch"] == 1).all()
@@ -165,4 +164,12 @@ def test_rows_of_sequences_are_stored_as_they_were_played(
             ended = rows["terminated"][mine] | rows["truncated"][mine]
             np.testing.assert_array_equal(rows["begins"][mine][1:], ended[:-1])
             assert rows["begins"][mine][0]
-    assert {"env", "t", "begins", "epoch"} <= run.replay.sample(8).columns.keys()
+    drawn = run.replay.sample(64)
+    assert {"env", "t", "begins", "epoch"} <= drawn.columns.keys()
+    step = drawn["obs"][:, :, remembering.STEP]
+    np.testing.assert_array_equal(drawn["since"], step[:, 0])  # of the first step alone
+    rows_of_each = drawn["burned"] + drawn["length"]
+    goes_on = np.arange(6) < rows_of_each[:, None]
+    assert (np.diff(step)[goes_on] == 1).all(), "no sequence goes across an episode's end"
+    assert set(drawn["burned"].tolist()) == {0, 1, 2}
+    assert drawn["length"].max() == 4

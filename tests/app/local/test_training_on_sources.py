@@ -10,6 +10,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from configurations import configured
+from sequence_agent import OF_SEQUENCES
 from starts import lines_of_start, train_in_process
 
 from vedette_rl.recording.reading import CurveReader
@@ -111,6 +112,39 @@ def test_the_last_status_has_the_interventions_up_to_the_last_one(tmp_path: Path
     ring = RingReader(tmp_path / "a/replay/sources/interventions")
     (size,) = (source.size for source in status.sources if source.name == "interventions")
     assert size == ring.size == status.env_steps
+
+
+def test_sequences_are_drawn_from_a_data_set_and_from_what_a_person_does(tmp_path: Path) -> None:
+    """Whose steps are the actors' own, in a ring of theirs."""
+    data = demonstrations(tmp_path / "demos.npz")
+    with np.load(data) as rows:
+        ends = rows["terminated"]
+        keys = {
+            "env": np.zeros(ROWS, np.uint32),
+            "t": np.arange(ROWS) + 2**40,
+            "begins": np.concatenate([[True], ends[:-1]]),
+        }
+        np.savez(data, **rows, **keys)
+    config = configured(
+        *("preset=none", "agent.batch_size=16", "learner.warmup_period=50", "replay.capacity=2000"),
+        *("learner.eval_interval=0", "actors.count=1", "actors.envs_per_actor=2"),
+        *("stop.max_opts=30", "replay.sequence=5", "replay.burn_in=2", "actors.n_buffer=7"),
+        "env.wrappers=[{name='test_training_on_sources:Helped'}]",
+        env="CartPole-v1",
+        agent=OF_SEQUENCES,
+        table={
+            "replay": {
+                "sources": {
+                    "demos": {"data": str(data), "share": 0.25},
+                    "interventions": {"share": 0.25},
+                }
+            }
+        },
+    )
+    status = trained(config, tmp_path / "a")
+    assert status.opt_steps == 30
+    shares = [source.share for source in status.sources]
+    assert shares == pytest.approx([0.25, 0.25], abs=0.02)
 
 
 @pytest.mark.parametrize(

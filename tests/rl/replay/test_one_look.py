@@ -16,14 +16,17 @@ import pytest
 import torch
 from kinds_of_rows import KINDS, Kind
 from numpy.typing import NDArray
+from played_sequences import SEQUENCE_KINDS, frames_shared
 
 from vedette_rl.core.columns import Columns, empty_columns
-from vedette_rl.core.learning import look_at
+from vedette_rl.core.learning import draw_wait_reason, look_at
 from vedette_rl.device.loader import CpuLoader, DeviceLoader, RingLoader
 from vedette_rl.device.ring import DeviceRing, DeviceRings
 from vedette_rl.replay.config import ReplayConfig
+from vedette_rl.replay.drawn_sequences import PrioritizedSequences, UniformSequences
 from vedette_rl.replay.frame_ring import MemoryFrameRing, open_reader, open_writer
 from vedette_rl.replay.mixed import MixedReplay, Source
+from vedette_rl.replay.mixed_sequences import MixedSequences
 from vedette_rl.replay.prioritized import TD_ERROR, PrioritizedReplay
 from vedette_rl.replay.ring import RingWriter
 from vedette_rl.replay.rows import MemoryRing, Rows, kept_of_guard
@@ -75,6 +78,13 @@ class Case(NamedTuple):
     copied: bool = False
 
 
+SEQUENCES = SEQUENCE_KINDS["rows"]
+FRAMES_OF_SEQUENCES = SEQUENCE_KINDS["frames"]._replace(
+    shared=frames_shared(2 * CAPACITY, 2 * GUARD)
+)
+DRAWN = ReplayConfig(sequence=5, burn_in=3)
+DRAWN_BY_PRIORITY = ReplayConfig(sequence=5, burn_in=3, prioritized=True, beta_steps=STEPS)
+
 BY_PRIORITY = ReplayConfig(prioritized=True, beta_steps=STEPS)
 CASES = {
     "uniform": Case(KINDS["rows"], ReplayConfig(), 1),
@@ -92,6 +102,16 @@ CASES = {
     "copied frames": Case(FRAMES, ReplayConfig(), 1, copied=True),
     "copies of two sources": Case(KINDS["rows"], BY_PRIORITY, 2, copied=True),
     "copied frames of two sources": Case(FRAMES, BY_PRIORITY, 2, copied=True),
+    "sequences": Case(SEQUENCES, DRAWN, 1),
+    "sequences by priority": Case(SEQUENCES, DRAWN_BY_PRIORITY, 1),
+    "sequences of two sources": Case(SEQUENCES, DRAWN, 2),
+    "sequences of two sources by priority": Case(SEQUENCES, DRAWN_BY_PRIORITY, 2),
+    "sequences of frames": Case(FRAMES_OF_SEQUENCES, DRAWN_BY_PRIORITY, 1),
+    "copied sequences": Case(SEQUENCES, DRAWN_BY_PRIORITY, 1, copied=True),
+    "copied sequences of two sources": Case(SEQUENCES, DRAWN, 2, copied=True),
+    "copied sequences of frames of two sources": Case(
+        FRAMES_OF_SEQUENCES, DRAWN_BY_PRIORITY, 2, copied=True
+    ),
 }
 
 
@@ -99,14 +119,17 @@ def replay_of(case: Case, readers: Sequence[Rows]) -> tuple[Any, DeviceLoader]:
     """The replay of these rings and its loader; a copy follows at every look."""
     rng = np.random.default_rng(7)
     by_priority = case.config.prioritized
-    drawn: list[Any] = [
-        PrioritizedReplay(reader, rng, case.config) if by_priority else UniformReplay(reader, rng)
-        for reader in readers
-    ]
+    kind: Any = PrioritizedReplay if by_priority else UniformReplay
+    first = {}
+    if case.config.sequence:
+        kind = PrioritizedSequences if by_priority else UniformSequences
+        first = {"first": ("memory",)}
+    drawn: list[Any] = [kind(reader, rng, case.config, **first) for reader in readers]
     replay: Any = drawn[0]
     if case.sources > 1:
         others = [Source("other", drawn[1], 0.3, grows=True)]
-        replay = MixedReplay(drawn[0], others, warmup=CAPACITY // 2)
+        mixed = MixedSequences if case.config.sequence else MixedReplay
+        replay = mixed(drawn[0], others, warmup=CAPACITY // 2)
     if not case.copied:
         return replay, CpuLoader(replay, BATCH_SIZE, torch.device("cpu"))
     clock: Any = itertools.count().__next__
@@ -135,6 +158,7 @@ def do_step(replay: Any, loader: DeviceLoader, looks: Iterator[None]) -> Step:
         answer = [look_at(replay)]
         if isinstance(replay, MixedReplay):
             answer.append(replay.choose_sources(pretrains=False, offline=True))
+        answer.append(draw_wait_reason(replay) == "")
         seen.append(tuple(part.live[1] for part in parts_of(replay)))
     loaded = loader.load()
     weights = None if loaded.weights is None else loaded.weights.numpy().copy()
@@ -172,7 +196,8 @@ def test_a_step_is_a_function_of_the_rows_that_its_looks_saw(case: Case, tmp_pat
             opened.callback(writer.close)
             writers.append(writer)
         readers = [open_reader(place, batch_rows=BATCH_ROWS) for place in places]
-        begin = [3, 0][: case.sources]  # the other source is empty for a while
+        first_rows = 40 if case.config.sequence else 3  # of which one can be drawn
+        begin = [first_rows, 0][: case.sources]  # the other source is empty for a while
         for writer, rows in zip(writers, begin, strict=True):
             if rows:
                 writer.append(case.kind.batch(0, rows), rows)

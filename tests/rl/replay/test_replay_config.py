@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -26,9 +27,19 @@ def test_the_defaults_are_the_papers() -> None:
         ({"samples_per_insert": float("inf")}, "samples_per_insert"),
         ({"error_buffer": 0.0}, "error_buffer"),
         ({"capcity": 5}, "capcity"),
+        ({"sequence": -1}, "sequence"),
+        (
+            {"sequence": 80, "burn_in": 40, "capacity": 119},
+            "capacity is 119, and sequences have up to 120 steps .* set capacity=120",
+        ),
+        (
+            {"sequence": 8, "prioritized": True, "initial_priorities": "actor"},
+            "actors know no priorities of sequences: set initial_priorities=max, or sequence=0",
+        ),
+        ({"sequence": 8, "name": "mine:Replay"}, "name is one of your own: set name=auto"),
     ],
 )
-def test_what_makes_no_sense_is_refused(settings: dict[str, float], why: str) -> None:
+def test_what_makes_no_sense_is_refused(settings: dict[str, Any], why: str) -> None:
     with pytest.raises(ValidationError, match=why):
         ReplayConfig.model_validate(settings)
 

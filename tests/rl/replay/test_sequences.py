@@ -2,114 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from vedette_rl.core.columns import SEQUENCE_KEYS, row_dtype
-from vedette_rl.replay.rows import MemoryRing
-from vedette_rl.replay.sequences import SequenceIndex, Windows
-
-STEPS, BURN_IN = 3, 2
-GUARD = 6
-
-DTYPE = row_dtype(
-    [
-        *((key.name, key.numpy_dtype, ()) for key in SEQUENCE_KEYS),
-        ("terminated", np.dtype(bool), ()),
-        ("truncated", np.dtype(bool), ()),
-        ("manager", np.dtype("<i4"), ()),
-        ("actor", np.dtype("<i4"), ()),
-    ]
+from played_sequences import (
+    BURN_IN,
+    STEPS,
+    Model,
+    Row,
+    histories,
+    insert,
+    new_ring,
+    plays,
+    steps_from,
 )
 
-
-class Row(NamedTuple):
-    """A step of an environment."""
-
-    stream: tuple[int, int, int]
-    t: int
-    begins: bool = False
-    ended: bool = False
-
-
-@dataclass
-class Model:
-    """The rows that there were, and a search over them."""
-
-    steps: int = STEPS
-    burn_in: int = BURN_IN
-    rows: list[Row] = field(default_factory=list)
-
-    def newest(self, oldest: int, inserted: int) -> dict[tuple[tuple[int, int, int], int], int]:
-        """The newest live row of each key."""
-        return {
-            (self.rows[number].stream, self.rows[number].t): number
-            for number in range(oldest, inserted)
-        }
-
-    def follows(self, before: Row, after: Row) -> bool:
-        return not before.ended and not after.begins
-
-    def complete(self, oldest: int, inserted: int) -> dict[int, tuple[list[int], int]]:
-        """The window of each complete beginning, and the row by which it is complete."""
-        newest = self.newest(oldest, inserted)
-        found: dict[int, tuple[list[int], int]] = {}
-        for (stream, t), number in newest.items():
-            window = [number]
-            proof: list[int] = []
-            while len(window) < self.steps and not self.rows[window[-1]].ended:
-                after = newest.get((stream, t + len(window)))
-                if after is None:
-                    break
-                if not self.follows(self.rows[window[-1]], self.rows[after]):
-                    proof = [after]
-                    break
-                window.append(after)
-            if len(window) == self.steps or self.rows[window[-1]].ended or proof:
-                found[number] = (window, max(window + proof))
-        return found
-
-    def burned(self, number: int, oldest: int, inserted: int) -> list[int]:
-        """The rows of burn-in before a beginning."""
-        newest = self.newest(oldest, inserted)
-        stream, t = self.rows[number].stream, self.rows[number].t
-        burned: list[int] = []
-        while len(burned) < self.burn_in:
-            before = newest.get((stream, t - 1 - len(burned)))
-            first = burned[0] if burned else number
-            if before is None or not self.follows(self.rows[before], self.rows[first]):
-                break
-            burned.insert(0, before)
-        return burned
+from vedette_rl.replay.sequences import SequenceIndex, Windows
 
 
 class Replayed:
     """A ring, an index that follows it, and the model of both."""
 
     def __init__(self, capacity: int, steps: int = STEPS, burn_in: int = BURN_IN) -> None:
-        self.ring = MemoryRing(DTYPE, capacity, guard=GUARD)
+        self.ring = new_ring(capacity)
         self.model = Model(steps, burn_in)
         self.index = SequenceIndex(self.ring, steps, burn_in)
         self.order: list[int] = []
         """Complete beginnings, in the order in which they became so."""
 
     def insert(self, *rows: Row) -> None:
-        for begin in range(0, len(rows), GUARD):
-            part = rows[begin : begin + GUARD]
-            self.ring.append(columns_of(part), len(part))
-            self.ring.commit()
+        insert(self.ring, rows)
         self.model.rows += rows
 
     def look(self) -> None:
         """Have the index follow, and take over what it says."""
         oldest, inserted = self.ring.live()
         changes = self.index.follow(oldest, inserted)
+        assert changes is not None, "no row is overwritten while it is read"
         incomplete = changes.incomplete.tolist()
         assert set(incomplete) <= set(self.order), "only what was complete ceases to be"
         assert all(oldest <= number < inserted for number in incomplete)
@@ -123,6 +53,7 @@ class Replayed:
         oldest, inserted = self.ring.live()
         complete = self.model.complete(oldest, inserted)
         live = np.arange(oldest, inserted)
+        assert self.index.complete_rows == len(complete)
         assert live[self.index.is_complete(live)].tolist() == sorted(complete)
         assert self.order == sorted(complete, key=lambda n: (complete[n][1], n))
         if not complete:
@@ -136,26 +67,6 @@ class Replayed:
             assert windows.numbers[row].tolist() == expected + padding
             assert windows.burned[row] == len(burned)
             assert windows.learned[row] == len(complete[number][0])
-
-
-def columns_of(rows: Sequence[Row]) -> dict[str, np.ndarray]:
-    streams = np.array([row.stream for row in rows], np.int64).reshape(-1, 3)
-    ended = np.array([row.ended for row in rows], np.bool_)
-    odd = np.array([row.t % 2 == 1 for row in rows], np.bool_)
-    return {
-        "manager": streams[:, 0].astype(np.int32),
-        "actor": streams[:, 1].astype(np.int32),
-        "env": streams[:, 2].astype(np.uint32),
-        "t": np.array([row.t for row in rows], np.int64),
-        "begins": np.array([row.begins for row in rows], np.bool_),
-        "terminated": ended & odd,
-        "truncated": ended & ~odd,
-    }
-
-
-def steps_from(t: int, count: int, stream: tuple[int, int, int] = (0, 0, 0)) -> list[Row]:
-    """Steps of one episode that goes on."""
-    return [Row(stream, t + k) for k in range(count)]
 
 
 def numbers_of(windows: Windows) -> list[list[int]]:
@@ -260,45 +171,6 @@ def test_what_ended_streams_had_is_dropped() -> None:
 
 
 # By property
-
-STREAMS = st.sampled_from([(0, 0, 0), (0, 0, 1), (1, 0, 0)])
-
-
-@st.composite
-def histories(draw: st.DrawFn) -> list[list[Row]]:
-    """Batches of steps: in any order, with lost ones and repeated keys."""
-    batches: list[list[Row]] = []
-    for _ in range(draw(st.integers(1, 14))):
-        stream = draw(STREAMS)
-        first = draw(st.integers(0, 10))
-        flags = draw(st.lists(st.sampled_from("....be"), min_size=1, max_size=5))
-        batches.append(
-            [
-                Row(stream, first + k, begins=flag == "b", ended=flag == "e")
-                for k, flag in enumerate(flags)
-            ]
-        )
-    return batches
-
-
-@st.composite
-def plays(draw: st.DrawFn) -> list[list[Row]]:
-    """Batches of environments that play on: mostly in order, some later and some lost."""
-    sent: list[tuple[float, list[Row]]] = []
-    for stream in ((0, 0, 0), (0, 0, 1), (1, 0, 0)):
-        begins = True
-        t = 0
-        for number in range(draw(st.integers(0, 8))):
-            rows = []
-            for _ in range(draw(st.integers(1, 4))):
-                ended = draw(st.integers(0, 5)) == 0
-                rows.append(Row(stream, t, begins, ended))
-                begins = ended
-                t += 1
-            late = draw(st.sampled_from([0.0, 0.0, 0.0, 1.5, 4.5]))
-            if draw(st.integers(0, 7)):
-                sent.append((number + late, rows))
-    return [rows for _, rows in sorted(sent, key=lambda each: each[0])]
 
 
 @settings(max_examples=300, deadline=None)

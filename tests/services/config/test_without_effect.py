@@ -67,6 +67,7 @@ def test_a_preset_sets_nothing_in_vain(name: str) -> None:
         ("agent.double=false", "agent.munchausen.alpha is above 0", "iqn"),
         ("agent.munchausen.lowest=-2.0", "agent.munchausen.alpha is 0", "dqn"),
         ("evaluation.end_timeout_s=5.0", "learner.eval_interval is 0", "iqn"),
+        ("replay.burn_in=20", "replay.sequence is 0: single samples are drawn", "dqn"),
         ("replay.sync_interval_s=1.0", "--in-process starts no daemons", "dqn"),
     ],
 )

@@ -15,6 +15,7 @@ from starts import lines_of_start, plan  # of tests/support
 
 import vedette
 from vedette_rl.core import Columns, ModelInfo, RowColumn
+from vedette_rl.core.columns import TIME
 from vedette_rl.envs.make import probe_environment
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.replay.config import ReplayConfig
@@ -38,7 +39,12 @@ from vedette_services.run.outcome import write_summary
 from vedette_services.run.prepare import begin_balance
 from vedette_services.run.replay_layout import replay_directory, replay_layout
 from vedette_services.run.status_files import StatusReader, clear_status_records
-from vedette_services.status.records import GatewayStatus, StatusRecordWriter
+from vedette_services.status.records import (
+    GatewayStatus,
+    StatusRecordReader,
+    StatusRecordWriter,
+    TrainerStatus,
+)
 from vedette_services.status.status import (
     ActorStatus,
     ManagerStatus,
@@ -116,12 +122,14 @@ class RingOnly:
         self.insert(0)
 
     def insert(self, rows: int) -> None:
-        """Insert rows that count themselves in their rewards."""
+        """Insert rows that count themselves in their rewards; each follows the one before."""
         first = self._ring.inserted
         for at in range(0, rows, 100):
             columns = np.zeros(min(100, rows - at), self._row)
             columns["reward"] = first + at + np.arange(len(columns))
             names = self._row.names or ()
+            if TIME in names:
+                columns[TIME] = columns["reward"]
             self._ring.append({name: columns[name].copy() for name in names}, len(columns))
             self._ring.commit()
         self.report()
@@ -246,6 +254,43 @@ def test_the_limiter_counts_rows_of_batches_of_any_size(tmp_path: Path) -> None:
             replay.sample(20, timeout_s=0.0)
         with pytest.raises(Exception, match=r"replay\.error_buffer is 50, and batches of 128"):
             replay.sample(128)
+
+
+def test_sequences_are_drawn_and_count_as_their_steps(tmp_path: Path) -> None:
+    settings = ("replay.samples_per_insert=2", "replay.error_buffer=50", "replay.prioritized=true")
+    settings += ("replay.sequence=4", "replay.burn_in=2")
+    with opened(tmp_path, *settings) as replay:
+        replay.publish(ARRAYS)
+        RingOnly.latest.insert(100)
+        while not replay.wait_reason(5):
+            batch = replay.sample(5, timeout_s=0.0)
+            replay.update_priority(batch.indices, 1.0 + batch.indices)
+        assert replay.batches == 2  # 5 sequences of 4 steps each, of 40 samples
+        assert (batch["obs"].shape, batch["reward"].shape) == ((5, 7, 4), (5, 6))
+        assert batch.weights is not None
+        of_rows = batch["burned"] + batch["length"] - 1
+        np.testing.assert_array_equal(
+            np.diff(batch["reward"]), (np.arange(5) < of_rows[:, None]).astype(np.float32)
+        )
+        masses = replay.get_state()["masses"]
+        assert np.count_nonzero(masses) == 97
+    with opened(tmp_path, *settings) as replay:  # from the file of priorities
+        np.testing.assert_array_equal(replay.get_state()["masses"], masses)
+
+
+def test_a_loop_whose_rows_have_no_whole_sequence_waits_and_says_so(tmp_path: Path) -> None:
+    with opened(tmp_path, "replay.sequence=200", "replay.samples_per_insert=0") as replay:
+        replay.publish(ARRAYS)
+        RingOnly.latest.insert(150)
+        with pytest.raises(ReplayWaitError, match="none of 150 samples begins a whole sequence"):
+            replay.sample(timeout_s=0.0)
+        learning = StatusRecordReader(RingOnly.latest.spec.run.learning_map, TrainerStatus)
+        assert learning.read().needs_samples
+        RingOnly.latest.insert(50)
+        assert replay.wait_reason() == ""
+        assert not learning.read().needs_samples
+        assert replay.sample(3, timeout_s=0.0)["length"].tolist() == [200] * 3
+        replay.close("interrupted")
 
 
 def test_a_ratio_that_is_changed_counts_from_the_start_that_changes_it(tmp_path: Path) -> None:

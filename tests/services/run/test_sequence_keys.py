@@ -14,10 +14,10 @@ from vedette_rl.core.columns import ENV, EPOCH, SEQUENCE_KEYS, TIME, RowColumn
 from vedette_rl.envs.make import probe_environment
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.errors import RowColumnError
-from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.steps import NStep
 from vedette_services.run.replay_layout import (
     ReplayLayout,
+    first_columns,
     has_sequence_keys,
     replay_layout,
     schema_columns,
@@ -37,9 +37,7 @@ class Counting(NStep):
         return cls.declared
 
 
-@pytest.fixture
-def with_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ReplayConfig, "sequence", 8)
+KEYS = "replay.sequence=8"
 
 
 def layout_of(*settings: str) -> tuple[ReplayLayout, Spaces]:
@@ -58,9 +56,8 @@ def test_a_run_without_sequences_has_the_rows_that_it_had(kind: str) -> None:
 
 
 @pytest.mark.parametrize("settings", [(), ("replay.frame_storage=once",)])
-@pytest.mark.usefixtures("with_keys")
 def test_rows_of_sequences_have_the_keys_behind_the_others(settings: tuple[str, ...]) -> None:
-    layout, spaces = layout_of("agent.n_step=3", *settings)
+    layout, spaces = layout_of(KEYS, "agent.n_step=3", *settings)
     columns = [column for column in layout.schema.columns if column.role != "shared"]
     assert columns[-3:] == [
         Column("env", "u4", (), 0, 65_535),
@@ -69,7 +66,7 @@ def test_rows_of_sequences_have_the_keys_behind_the_others(settings: tuple[str, 
     ]
     assert has_sequence_keys(Schema.from_wire(layout.schema.to_wire()))
     assert EPOCH in (layout.stored.names or ())
-    config = configured("agent.n_step=3", env="CartPole-v1")
+    config = configured(KEYS, "agent.n_step=3", env="CartPole-v1")
     assert config.row_steps == 1
     assert schema_columns(layout.schema, config.agent, config.actors, spaces) == SEQUENCE_KEYS
 
@@ -90,15 +87,18 @@ def test_columns_of_such_names_are_the_users_own_in_other_runs(
     assert schema_columns(layout.schema, config.agent, config.actors, spaces) == declared
 
 
-@pytest.mark.parametrize("name", ["env", "t", "begins", "epoch", "learned"])
-@pytest.mark.usefixtures("with_keys")
+@pytest.mark.parametrize("name", ["env", "t", "begins", "epoch", "burned", "length", "learned"])
 def test_columns_of_such_names_are_refused_where_rows_have_keys(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     steps = counting(monkeypatch, RowColumn(name))
     with pytest.raises(RowColumnError, match=f"{name}.*rename it"):
-        layout_of(steps)
+        layout_of(KEYS, steps)
 
 
-def test_the_setting_is_not_offered_before_something_draws_by_it() -> None:
-    assert "sequence" not in ReplayConfig.model_fields
+def test_the_columns_of_which_a_sequence_has_the_first_value_are_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    steps = counting(monkeypatch, RowColumn("memory", shape=(3,), first=True), RowColumn("mark"))
+    config = configured(steps, env="CartPole-v1")
+    assert first_columns(config, probe_environment(config.env)) == {"memory"}

@@ -16,6 +16,7 @@ import pytest
 from configurations import configured
 from numpy.typing import NDArray
 from run_directories import new_run
+from sequence_agent import OF_SEQUENCES
 from starts import prepared
 
 from vedette_rl.core import Columns
@@ -26,7 +27,6 @@ from vedette_rl.envs.make import (
 )
 from vedette_rl.envs.spaces import transition_dtype
 from vedette_rl.errors import ReplayFormatError
-from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.replay.ring import RingReader, RingWriter
 from vedette_rl.steps import NStep
 from vedette_services.config import RunConfig
@@ -81,6 +81,9 @@ class Walk(gym.Env[Any, Any]):
 gym.register("SourcesWalk-v0", entry_point=Walk)
 
 
+DRAWN = "replay.sequence=4"
+
+
 def configuration(
     *settings: str, data: object = None, env: dict[str, Any] | None = None, **more: object
 ) -> RunConfig:
@@ -91,9 +94,9 @@ def configuration(
     table: dict[str, Any] = {} if env is None else {"env": env}
     if data is not None:
         table["replay"] = {"sources": {"demos": {"data": str(data)}}}
-    return configured(
-        *base, *settings, env=None if env else "SourcesWalk-v0", agent="dqn", table=table
-    )
+    agent = OF_SEQUENCES if DRAWN in settings else "dqn"
+    walks = None if env else "SourcesWalk-v0"
+    return configured(*base, *settings, env=walks, agent=agent, table=table)
 
 
 def played(n_step: int = 1, form: str = "vector", settings: Sequence[str] = ()) -> Columns:
@@ -235,11 +238,9 @@ def test_steps_in_which_a_person_acted_are_read_as_such(tmp_path: Path, n_step: 
     assert sorted(marked.tolist()) == [[2.0, 1.0], [2.0, 4.0]]
 
 
-def test_rows_of_recorded_episodes_say_which_of_them_follow_one_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ReplayConfig, "sequence", 4)
-    config = configuration(data=write_minari(tmp_path / "set"), **{"agent.n_step": 3})
+def test_rows_of_recorded_episodes_say_which_of_them_follow_one_another(tmp_path: Path) -> None:
+    data = write_minari(tmp_path / "set")
+    config = configuration(DRAWN, data=data, **{"agent.n_step": 3})
     start(config, tmp_path / "run")
     found = rows_read(config, tmp_path / "run")
     assert_same_rows(found, played())
@@ -264,7 +265,7 @@ def assert_rows_follow(rows: Columns) -> None:
 
 
 def test_rows_that_say_what_follows_are_read_as_they_are_and_others_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     one = played()
     ended = one["terminated"] | one["truncated"]
@@ -273,17 +274,15 @@ def test_rows_that_say_what_follows_are_read_as_they_are_and_others_refused(
         "t": np.arange(len(ended)) + 2**61,
         "begins": np.concatenate([[True], ended[:-1]]),
     }
-    monkeypatch.setattr(ReplayConfig, "sequence", 4)
-    config = configuration(data=write_npz(tmp_path / "set.npz", {**one, **keys}))
+    config = configuration(DRAWN, data=write_npz(tmp_path / "set.npz", {**one, **keys}))
     start(config, tmp_path / "run")
     found = rows_read(config, tmp_path / "run")
     assert_rows_follow(found)
     np.testing.assert_array_equal(found["t"], keys["t"])
     for missing in ({"t": None}, dict.fromkeys(keys)):
         data = write_npz(tmp_path / "without.npz", {**one, **keys}, **missing)
-        why = refusal(configuration(data=data), tmp_path / "other")
+        why = refusal(configuration(DRAWN, data=data), tmp_path / "other")
         assert "it does not say which of its rows follow one another; name a run" in why
-    monkeypatch.setattr(ReplayConfig, "sequence", 0)
     start(configuration(data=tmp_path / "set.npz"), tmp_path / "plain")
     plain = rows_read(configuration(data=tmp_path / "set.npz"), tmp_path / "plain")
     assert not {"env", "t", "begins", "epoch"} & plain.keys()

@@ -115,6 +115,13 @@ def test_without_a_replay_ratio_and_before_shares_are_known_the_moment_is_said()
     assert describe_wait(shares(None), moment, samples_per_insert=32.0) == moment.limiter_reason
 
 
+def test_a_learner_that_can_draw_nothing_from_its_samples_says_so_and_not_who_is_slow() -> None:
+    flows = GatewayStatus(managers=MANAGERS)
+    lacking = replace(shares(0.93, "waiting"), needs_samples=True, waits="learner waits: none")
+    said = describe_wait(lacking, flows, samples_per_insert=32.0)
+    assert said == "learner waits: none, 1 manager connected"
+
+
 def test_a_learner_that_has_done_nothing_else_says_what_it_waits_for() -> None:
     said = describe_wait(shares(1.0, "waiting"), GatewayStatus(), samples_per_insert=32.0)
     assert said == "learner waits: 2 samples, 0 managers connected"

@@ -17,7 +17,7 @@ from vedette_rl.core.agent_config import (
 )
 from vedette_rl.networks.config import NetworkConfig
 from vedette_rl.settings.for_peers import LEARNER_ONLY
-from vedette_rl.settings.stored import IN_SAMPLES, IN_WEIGHTS
+from vedette_rl.settings.stored import IN_SAMPLES_SUMS, IN_WEIGHTS
 
 
 class DqnConfig(NetworkConfig):
@@ -36,7 +36,7 @@ class DqnConfig(NetworkConfig):
     """the registry's name of the agent, or ``module:Name``."""
     batch_size: PositiveInt = 128
     """samples an optimization step draws (32: Mnih et al. 2015, table 1)."""
-    n_step: Annotated[int, Field(ge=1, le=255), IN_SAMPLES] = 3
+    n_step: Annotated[int, Field(ge=1, le=255), IN_SAMPLES_SUMS] = 3
     """steps a transition spans before it bootstraps (3: Ape-X and Rainbow; 1: one-step TD)."""
     learning_rate: LearningRate = 6.3e-4
     """Adam's learning rate (Mnih et al. 2015: 2.5e-4 with RMSProp)."""

@@ -16,7 +16,7 @@ from vedette_rl.core.agent_config import (
 )
 from vedette_rl.networks.config import HiddenSizes, NetworkConfig, Width
 from vedette_rl.settings.for_peers import LEARNER_ONLY
-from vedette_rl.settings.stored import IN_SAMPLES, IN_WEIGHTS
+from vedette_rl.settings.stored import IN_SAMPLES_SUMS, IN_WEIGHTS
 
 
 class IqnConfig(NetworkConfig):
@@ -34,7 +34,7 @@ class IqnConfig(NetworkConfig):
     product with the embedded quantile fraction (f in section 3.1)."""
     batch_size: PositiveInt = 64
     """samples an optimization step draws (32: Mnih et al. 2015, table 1)."""
-    n_step: Annotated[int, Field(ge=1, le=255), IN_SAMPLES] = 3
+    n_step: Annotated[int, Field(ge=1, le=255), IN_SAMPLES_SUMS] = 3
     """steps a transition spans before it bootstraps (1: the paper's; 3: Rainbow)."""
     learning_rate: LearningRate = 6.3e-4
     """Adam's learning rate (5e-5: the paper's, as QR-DQN, Dabney et al. 2017, section 5)."""

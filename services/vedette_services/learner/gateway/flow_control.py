@@ -78,8 +78,16 @@ class CreditGrants:
         self.reason = ""
         """Why nothing was granted last; "" if it was."""
 
-    def budget(self, inserted: int, sampled: int) -> Budget:
-        """Return the batches that limiter and flight limits allow."""
+    def budget(self, inserted: int, sampled: int, *, needs_samples: bool = False) -> Budget:
+        """Return the batches that limiter and flight limits allow.
+
+        Args:
+            needs_samples: the learner waits until there are more, so that the limiter, by which
+                actors wait for the learner, has no part.
+        """
+        if needs_samples:
+            self.reason = ""
+            return Budget(self._most)
         self.reason = self._limiter.insert_wait_reason(inserted, sampled)
         if self.reason:
             return Budget(0, self.reason)

@@ -278,7 +278,8 @@ class Gateway:
         """Read the trainer's progress, and a newer model in its map, perhaps of another epoch."""
         state = self._state
         learning = self._learning.read()
-        state.on_progress(learning.opt_steps, learning.sampled)
+        needed = learning.needs_samples
+        state.on_progress(learning.opt_steps, learning.sampled, needs_samples=needed)
         if not self._model_map.has_new or (self._publisher.busy and state.position.epoch):
             return  # versions are skipped while one is sent
         model = self._model_map.read()

@@ -53,6 +53,7 @@ class Position(NamedTuple):
     epoch: int = 0
     version: int = 0
     sampled: int = 0
+    needs_samples: bool = False
 
 
 class GatewayState:
@@ -344,10 +345,10 @@ class GatewayState:
 
     # What goes down
 
-    def on_progress(self, opt_steps: int, sampled: int) -> None:
-        """Note the trainer's progress."""
+    def on_progress(self, opt_steps: int, sampled: int, *, needs_samples: bool = False) -> None:
+        """Note the trainer's progress, and whether it can draw nothing from what is there."""
         version = max(self.position.version, opt_steps)
-        self.position = Position(self.position.epoch, version, sampled)
+        self.position = Position(self.position.epoch, version, sampled, needs_samples)
 
     def on_model(self, run: Run, version: int, now: float) -> list[Frames]:
         """Note that the trainer has a newer model; announce the run if it is of another epoch."""
@@ -430,7 +431,10 @@ class GatewayState:
             return messages
         budget = Budget(0, self.closing or "the learner is starting")
         if self._run is not None and not self.closing:
-            budget = self._grants.budget(inserted, self.position.sampled)
+            position = self.position
+            budget = self._grants.budget(
+                inserted, position.sampled, needs_samples=position.needs_samples
+            )
         self._update_grants()
         self._ack_scheduler.on_sent(due, self._grants.share(budget, len(living)), now)
         for manager in due:

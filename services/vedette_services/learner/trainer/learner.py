@@ -9,7 +9,7 @@ import gc
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -35,8 +35,10 @@ from vedette_rl.networks.seeding import process_state, restore_process, seed_pro
 from vedette_rl.networks.torch_network import compile_networks, compute_in_bfloat16
 from vedette_rl.recording.registry import SurvivingRecorder
 from vedette_rl.replay.config import ReplayConfig
+from vedette_rl.replay.drawn_sequences import PrioritizedSequences, UniformSequences
 from vedette_rl.replay.limiter import Limiter, LimiterOrigin
 from vedette_rl.replay.mixed import MixedReplay, Source
+from vedette_rl.replay.mixed_sequences import MixedSequences
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_rl.replay.rows import Rows
 from vedette_rl.replay.uniform import UniformReplay, make_custom_replay
@@ -278,7 +280,7 @@ class Learner:
             self,
             learning=self.status,
             max_opts=self.config.stop.max_opts,
-            batch_size=self.config.agent.batch_size,
+            samples_per_opt=self.config.samples_per_opt,
             offline=self.config.actors.count == 0,
             idle=idle,
             mark=partial(mark_work, self._device),
@@ -504,6 +506,8 @@ def make_replay(
     epoch: int,
     priorities: NDArray[np.float64] | None = None,
     sources: Mapping[str, tuple[Rows, NDArray[np.float64] | None]] = MappingProxyType({}),
+    *,
+    first: Collection[str] = (),
 ) -> ReplayBuffer:
     """Make the replay that a learner draws from.
 
@@ -512,6 +516,7 @@ def make_replay(
         epoch: gives every start other draws, where no checkpoint says how to continue.
         priorities: the memory of prioritized sampling; None: new memory.
         sources: the rows of the named sources, and the memory of their priorities.
+        first: the columns of which a sequence has the first row's value alone.
 
     Raises:
         UnknownNameError: `replay.name` names nothing that draws.
@@ -519,7 +524,7 @@ def make_replay(
     rng = np.random.default_rng([config.seed, epoch])
     if is_import_name(config.replay.name):
         return make_custom_replay(config.replay, rows, rng)
-    actors = _drawn(config.replay, rows, rng, priorities)
+    actors = _drawn(config.replay, rows, rng, priorities, first)
     if not sources:
         return actors
     # TD errors of rows that no actor made are not computed
@@ -527,14 +532,15 @@ def make_replay(
     named = [
         Source(
             name,
-            _drawn(of_sources, source_rows, rng, memory),
+            _drawn(of_sources, source_rows, rng, memory, first),
             (source := config.replay.sources[name]).share,
             source.schedule if source.schedule.changes else None,
             grows=not source.data,
         )
         for name, (source_rows, memory) in sources.items()
     ]
-    return MixedReplay(actors, named, warmup=config.learner.warmup_period)
+    mixed = MixedSequences if config.replay.sequence else MixedReplay
+    return mixed(actors, named, warmup=config.learner.warmup_period)
 
 
 def _drawn(
@@ -542,7 +548,12 @@ def _drawn(
     rows: Rows,
     rng: np.random.Generator,
     priorities: NDArray[np.float64] | None,
+    first: Collection[str],
 ) -> UniformReplay | PrioritizedReplay:
+    if config.sequence and config.prioritized:
+        return PrioritizedSequences(rows, rng, config, first=first, memory=priorities)
+    if config.sequence:
+        return UniformSequences(rows, rng, config, first=first)
     if config.prioritized:
         return PrioritizedReplay(rows, rng, config, memory=priorities)
     return UniformReplay(rows, rng)

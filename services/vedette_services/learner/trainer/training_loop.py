@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from vedette_rl.core import Agent, OptResult, ReplayBuffer
-from vedette_rl.core.learning import State, look_at
+from vedette_rl.core.learning import State, draw_wait_reason, look_at
 from vedette_rl.device.host_copy import Event, HostCopy, Pending, Reached, read_later
 from vedette_rl.device.loader import DeviceBatch, DeviceLoader
 from vedette_rl.replay.limiter import Limiter
@@ -122,6 +122,7 @@ class TrainingLoop:
 
     Args:
         learning: the status that it continues from.
+        samples_per_opt: samples that an optimization step draws, as the limiter counts them.
         offline: no actors are waited for where the replay has other sources.
         idle: called again and again while the loop waits for samples.
         mark: returns the event of the end of all work that the device was given until now.
@@ -143,7 +144,7 @@ class TrainingLoop:
         *,
         learning: TrainerStatus,
         max_opts: int,
-        batch_size: int,
+        samples_per_opt: int,
         offline: bool = False,
         idle: Callable[[], None] = sleep_briefly,
         mark: Callable[[], Event] = Reached,
@@ -160,7 +161,7 @@ class TrainingLoop:
         self._config = config
         self._callbacks = callbacks
         self._max_opts = max_opts
-        self._batch_size = batch_size
+        self._samples_per_opt = samples_per_opt
         self._clock = clock
         self._idle = idle
         self._mark = mark
@@ -173,6 +174,7 @@ class TrainingLoop:
         self._times = _Times()
         self._cost = _Times()
         self._next_tick = 0.0
+        self._needs_samples = False
         self._began: float | None = None
         self._recent = RecentValues[_Times](RECENT_S, every_s=1.0)
         self._lag = (0.0, 0.0, 0.0)  # mean, p95, max: of the rows drawn for the last record
@@ -213,11 +215,20 @@ class TrainingLoop:
         """
         replay = self._replay
         inserted = look_at(replay)
-        if isinstance(replay, MixedReplay):
-            pretrains = self._agent.opt_steps < self._config.pretrain_opts
-            if replay.choose_sources(pretrains=pretrains, offline=self._offline):
-                return ""
-        return self._limiter.sample_wait_reason(inserted, self._sampled)
+        limited = ""
+        if not self._chooses_sources_only():
+            limited = self._limiter.sample_wait_reason(inserted, self._sampled)
+        lacking = "" if limited else draw_wait_reason(replay)
+        self._needs_samples = bool(lacking)
+        return limited or lacking
+
+    def _chooses_sources_only(self) -> bool:
+        """Decide whether the next step is on the named sources alone."""
+        replay = self._replay
+        if not isinstance(replay, MixedReplay):
+            return False
+        pretrains = self._agent.opt_steps < self._config.pretrain_opts
+        return replay.choose_sources(pretrains=pretrains, offline=self._offline)
 
     def _wait(self, waits: str) -> str:
         self._read_records(_LATE_OPTS)
@@ -253,7 +264,7 @@ class TrainingLoop:
         self._learn_from(loaded, result)
         done = self._clock()
         if not loaded.sources_only:
-            self._sampled += self._batch_size  # for the limiter, which has no part in others
+            self._sampled += self._samples_per_opt  # for the limiter, which has no part in others
         self._times.sample_s += sampled - began
         self._times.opt_s += done - sampled
         self._times.opts += 1
@@ -382,6 +393,7 @@ class TrainingLoop:
             time=spent,
             lag=Lag(sample_mean=self._lag[0], sample_p95=self._lag[1], sample_max=self._lag[2]),
             record=self._record,
+            needs_samples=self._needs_samples,
             **changed,
         )
 

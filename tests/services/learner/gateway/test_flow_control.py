@@ -101,6 +101,15 @@ def test_the_budget_is_what_the_limiter_lets_in() -> None:
     assert "learner must draw" in paused.reason == made.reason
 
 
+def test_the_limiter_has_no_part_while_the_learner_waits_for_more() -> None:
+    """Else both sides would wait for each other: no sequence is whole in what it has."""
+    limiter = Limiter(1.0, min_size=100, error_buffer=20.0, batch_size=4)
+    made = grants(FlightLimits(batches=10), limiter)
+    assert made.budget(200, 20, needs_samples=True) == Budget(10)
+    assert made.reason == ""
+    assert made.budget(200, 20).batches == 0
+
+
 @given(st.data())
 def test_open_batches_stay_within_the_budget_but_for_one_each(data: st.DataObject) -> None:
     made = grants()

@@ -98,7 +98,7 @@ def train(agent: IqnAgent, replay: Any, loader: DeviceLoader, steps: int) -> Kep
         kept,
         learning=TrainerStatus(),
         max_opts=steps,
-        batch_size=BATCH,
+        samples_per_opt=BATCH,
         mark=lambda: host_copy.mark_work(CPU),
     ).run()
     return kept

@@ -86,7 +86,7 @@ class Half:
             self,
             learning=self.learning,
             max_opts=max_opts,
-            batch_size=32,
+            samples_per_opt=32,
             errors=self.errors,
             errors_delay=self.errors_delay,
         )

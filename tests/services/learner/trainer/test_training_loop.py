@@ -128,7 +128,7 @@ def loop_of(
         around,
         learning=TrainerStatus(),
         max_opts=max_opts,
-        batch_size=8,
+        samples_per_opt=8,
         clock=lambda: float(next(ticks)),
     )
     return loop, around, agent
@@ -224,6 +224,31 @@ def test_the_limiter_is_asked_about_the_rows_that_the_draw_sees(
     loop.run()
     assert all(asked)
     assert len(asked) > 5
+
+
+class Broken(Replay):
+    """Rows of which none begins anything until there are many."""
+
+    def wait_reason(self) -> str:
+        return "" if self.inserted > 20 else "nothing is whole"
+
+
+def test_the_loop_waits_for_something_to_draw_and_says_that_actors_must_not_wait() -> None:
+    replay = Broken()
+    loop, around, _ = loop_of(config(), max_opts=2, replay=replay)
+    said: list[tuple[str, bool]] = []
+
+    def tick(learning: TrainerStatus) -> str:
+        replay.inserted += 2
+        said.append((learning.waits, learning.needs_samples))
+        return ""
+
+    around.tick = tick  # type: ignore[method-assign]  # in its place
+    loop.run()
+    assert ("2 of 4 warm-up samples", False) in said
+    assert ("nothing is whole", True) in said
+    assert all(needs == (waits == "nothing is whole") for waits, needs in said)
+    assert replay.inserted > 20
 
 
 def test_samples_drawn_are_counted_for_the_limiter() -> None:

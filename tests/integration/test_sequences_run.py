@@ -1,0 +1,103 @@
+"""Real daemons whose agent, of a user's own, learns from sequences what it must remember."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from daemons import ROOT, START_S, Daemon, Daemons, balances, environment, free_address, status
+from daemons import wait_for as wait_until
+
+RATIO = 64.0
+WARMUP = 300
+SETTINGS = (
+    "replay.sequence=3",
+    "replay.burn_in=2",
+    "replay.prioritized=true",
+    f"replay.samples_per_insert={RATIO}",
+    "agent.learning_rate=0.003",
+    "agent.discount=0.9",
+    f"learner.warmup_period={WARMUP}",
+    "actors.envs_per_actor=4",
+    "actors.n_buffer=16",
+)
+
+
+class MemoryRun:
+    """A learner and a manager that play the example of the documentation."""
+
+    def __init__(self, daemons: Daemons) -> None:
+        self._daemons = daemons
+        self.out = daemons.place / "run"
+        self.address = free_address()
+        examples = ROOT / "docs" / "examples"
+        path = os.pathsep.join([str(examples), environment("")["PYTHONPATH"]])
+        self._run_in = ("env", f"PYTHONPATH={path}")
+
+    def start_learner(self, *settings: str) -> Daemon:
+        of_run = ("--out", self.out, "--bind", self.address, "--insecure")
+        plays = ("--env", "gru_agent:RepeatFirst", "--agent", "gru_agent:Gru")
+        words = ("learner", *plays, *of_run, *SETTINGS, *settings)
+        return self._daemons.start("learner", *words, run_in=self._run_in)
+
+    def start_manager(self) -> Daemon:
+        joins = ("--learner", self.address, "--id", "a", "--insecure")
+        words = ("actors", *joins, "--allow-import", "gru_agent")
+        return self._daemons.start("a", *words, run_in=self._run_in)
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(Path(self.out / "summary.json").read_text())
+        return found
+
+    def opt_steps(self) -> int:
+        return int(status(self.address).get("opt_steps", 0))
+
+
+@pytest.mark.timeout(300)
+def test_an_agent_learns_to_remember_though_its_learner_is_killed(daemons: Daemons) -> None:
+    run = MemoryRun(daemons)
+    learner = run.start_learner("learner.eval_interval=0", "learner.save_interval=50")
+    manager = run.start_manager()
+    wait_until(lambda: run.opt_steps() > 60, "optimization steps")
+    learner.kill9()
+    evaluates = ("learner.eval_interval=200", "stop.target_return=1.0", "stop.max_opts=3000")
+    learner = run.start_learner(*evaluates)
+    assert learner.wait(START_S) == 0
+    assert manager.wait(START_S) == 0
+    summary = run.summary
+    assert summary["exit_reason"] == "target_return", "a policy without memory returns 0.5"
+    assert balances(summary["samples"])
+    assert summary["samples"]["lost"] == summary["samples"]["rejected"] == 0
+    assert summary["limiter"]["samples_per_insert"] == pytest.approx(RATIO, rel=0.2)
+
+    learner = run.start_learner("replay.sequence=4", "replay.burn_in=0", "stop.max_opts=1")
+    assert learner.wait(START_S) == 0
+    assert "changed replay.sequence: 3 -> 4" in learner.log
+    learner = run.start_learner("replay.sequence=0")
+    assert learner.wait(START_S) == 2
+    assert "replay.sequence: the run in" in learner.log
+    assert "has samples made with 4, not 0; set replay.sequence=4" in learner.log
+
+
+@pytest.mark.timeout(300)
+def test_actors_play_on_until_the_first_sequence_is_whole(daemons: Daemons) -> None:
+    """None is for far more rows than limiter and warm-up let in: each of 64 environments has a few
+    of so many steps."""
+    run = MemoryRun(daemons)
+    learner = run.start_learner(
+        "env.kwargs.steps=200",
+        "replay.sequence=60",
+        "replay.burn_in=0",
+        "learner.warmup_period=64",
+        "actors.envs_per_actor=64",
+        "replay.samples_per_insert=4000",
+        "stop.max_opts=1",
+    )
+    manager = run.start_manager()
+    assert learner.wait(START_S) == 0
+    assert manager.wait(START_S) == 0
+    assert run.summary["opt_steps"] == 1

@@ -1,0 +1,143 @@
+"""Settings of sequences: what is refused, what they change, and what of them is stored."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from configurations import configured
+
+from vedette_rl.core.agent_config import AgentConfig
+from vedette_rl.replay.config import ReplayConfig
+from vedette_services.config.changes import changed_settings
+from vedette_services.config.fleet_defaults import choose_for_fleet
+from vedette_services.config.parts import ActorsConfig, LearnerConfig
+from vedette_services.config.run_config import RunConfig
+from vedette_services.errors import ManySettingsError, SettingError
+from vedette_services.run.checks import check_settings, describe_sequences
+from vedette_services.run.replay_layout import make_run_limiter
+
+SEQUENCES = ReplayConfig(sequence=40, burn_in=20, samples_per_insert=8.0)
+
+
+class Remembering(AgentConfig):
+    """The configuration of an agent that learns from sequences."""
+
+    learns_sequences = True
+    name: str = "mine:KIND"
+
+
+def run_of(
+    replay: ReplayConfig = SEQUENCES,
+    agent: AgentConfig | None = None,
+    actors: ActorsConfig | None = None,
+    learner: LearnerConfig | None = None,
+) -> RunConfig:
+    return RunConfig(
+        env=configured(env="CartPole-v1").env,
+        agent=agent or Remembering(),
+        replay=replay,
+        actors=actors or ActorsConfig(),
+        learner=learner or LearnerConfig(),
+    )
+
+
+def refused(config: RunConfig, *, learns: bool = True) -> list[str]:
+    try:
+        check_settings(config, learns=learns)
+    except SettingError as error:
+        return [str(error)]
+    except ManySettingsError as error:
+        return [str(one) for one in error.errors]
+    return []
+
+
+@pytest.mark.parametrize("agent", ["dqn", "iqn", "sac", "td3"])
+def test_an_agent_that_learns_from_single_samples_refuses_sequences(agent: str) -> None:
+    env = "CartPole-v1" if agent in ("dqn", "iqn") else "Pendulum-v1"
+    config = configured("replay.sequence=8", env=env, agent=agent)
+    (line,) = refused(config)
+    assert line == (
+        f"replay.sequence: agent {agent!r} learns from single samples, and not from sequences; "
+        "set 0, or an agent that learns from them"
+    )
+    assert refused(config, learns=False) == []  # a training loop of the user's draws them
+
+
+def test_an_agent_that_says_so_learns_from_them() -> None:
+    assert refused(run_of()) == []
+
+
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        (
+            run_of(actors=ActorsConfig(step_processor="her")),
+            "replay.sequence: sequences are of single steps, and actors.step_processor 'her' may",
+        ),
+        (
+            run_of(learner=LearnerConfig(ranks=2)),
+            "learner.ranks: several ranks share no sequences (replay.sequence); set 1",
+        ),
+    ],
+)
+def test_what_sequences_do_not_go_together_with_is_refused(config: RunConfig, why: str) -> None:
+    (line,) = refused(config)
+    assert line.startswith(why)
+
+
+def test_a_batch_of_sequences_may_have_more_samples_than_the_replay() -> None:
+    few = SEQUENCES.model_copy(update={"capacity": 60})
+    learner = LearnerConfig(warmup_period=10)
+    assert refused(run_of(few, Remembering(batch_size=64), learner=learner)) == []
+
+
+def test_a_sequence_counts_as_so_many_samples() -> None:
+    config = run_of()
+    assert config.samples_per_opt == 32 * 40
+    limiter = make_run_limiter(config)
+    assert limiter.batch_size == 32 * 40
+    assert run_of(ReplayConfig()).samples_per_opt == 32
+    assert config.row_steps == 1
+
+
+def test_the_start_says_what_a_batch_is() -> None:
+    said = "a batch is 32 sequences of 40 steps"
+    assert describe_sequences(run_of()) == f"{said} behind up to 20 of burn-in: 1,280 samples"
+    alone = SEQUENCES.model_copy(update={"burn_in": 0})
+    assert describe_sequences(run_of(alone)) == f"{said}: 1,280 samples"
+    assert describe_sequences(run_of(ReplayConfig())) == ""
+
+
+def test_the_ratio_that_is_not_set_is_the_agents_own_and_steps_are_as_many_times_rarer() -> None:
+    replay = ReplayConfig(sequence=40, burn_in=20)
+    chosen, choices = choose_for_fleet(run_of(replay))
+    assert chosen.replay.samples_per_insert == 32 / 4
+    (ratio,) = [choice for choice in choices if choice.key == "replay.samples_per_insert"]
+    assert ratio.why == "an optimization step every 160 environment steps"
+
+
+def test_their_length_may_change_and_whether_there_are_any_is_stored() -> None:
+    def stored(before: RunConfig, now: RunConfig) -> dict[str, frozenset[str]]:
+        return {change.key: change.stored_in for change in changed_settings(before, now)}
+
+    longer = run_of(SEQUENCES.model_copy(update={"sequence": 80, "burn_in": 0}))
+    assert stored(run_of(), longer) == {"replay.sequence": frozenset(), "replay.burn_in": set()}
+    none = run_of(SEQUENCES.model_copy(update={"sequence": 0}))
+    for before, now in ((run_of(), none), (none, run_of())):
+        assert stored(before, now) == {"replay.sequence": {"samples"}}
+    (change,) = changed_settings(none, run_of())
+    assert str(change.refusal(Path("runs/a"), {"samples"})) == (
+        "replay.sequence: the run in runs/a has samples made with 0, not 40; set "
+        "replay.sequence=0, choose another --out, or begin an empty replay with --new-replay"
+    )
+
+
+def test_steps_of_a_return_are_in_no_sample_of_sequences() -> None:
+    def stored(replay: ReplayConfig) -> frozenset[str]:
+        before, now = (run_of(replay, Remembering(n_step=n)) for n in (1, 3))
+        (change,) = changed_settings(before, now)
+        return change.stored_in
+
+    assert stored(SEQUENCES) == frozenset()
+    assert stored(ReplayConfig()) == {"samples"}
