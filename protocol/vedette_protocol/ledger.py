@@ -5,7 +5,7 @@ The gateway calls it in this order::
     ledger = Ledger.from_bytes(stamp, now) if stamp else Ledger(run_id)
     batch = decode_up(frames)
     if not ledger.has_account(batch.manager, batch.incarnation):
-        ledger.mark_alive(batch.manager, batch.incarnation, now)
+        ledger.mark_alive(batch.manager, batch.incarnation, now, has_sent=True)
     if ledger.record_batch(batch, now) == "new":
         ring.append(columns, batch.rows)      # or, where it is invalid, ledger.reject_batch(batch)
     ring.commit(ledger.to_bytes())            # rows and ledger become visible together ...
@@ -115,21 +115,24 @@ class Ledger:
         state = [self.run_id, self._next_number, self._closed.to_wire(), list(self._retired)]
         return pack([_FORMAT, *state, packed])
 
-    def mark_alive(self, manager: str, incarnation: int, now: float, key: str = "") -> None:
+    def mark_alive(
+        self, manager: str, incarnation: int, now: float, key: str = "", *, has_sent: bool = False
+    ) -> None:
         """Mark an incarnation as alive, and open its account if it has none.
 
         Args:
             key: the key of its connection, which `may_use` this manager's id; the id is this key's
                 then.
+            has_sent: it has sent batches before, so that it may have had an account.
 
         Raises:
-            RetiredError: its account was closed; its manager must start again.
+            RetiredError: its account was closed, or may have been; its manager must start again.
             LedgerFullError: there is no room for another manager.
         """
         entry = self._entries.get(manager)
         if key and entry is not None and entry.key != key:
             self._hand_over(entry, key)
-        self._mark_alive(manager, incarnation, now, key)
+        self._mark_alive(manager, incarnation, now, key, has_sent=has_sent)
 
     def may_use(self, manager: str, key: str) -> bool:
         """Return True if a connection with this key may speak for a manager.
@@ -232,7 +235,7 @@ class Ledger:
         Raises:
             RetiredError, LedgerFullError: as `mark_alive`.
         """
-        entry, account = self._mark_alive(manager, incarnation, now)
+        entry, account = self._mark_alive(manager, incarnation, now, has_sent=True)
         if seq >= account.limit or not account.settle(seq):
             return False
         account.rejected += min(rows, self.batch_rows)
@@ -254,7 +257,9 @@ class Ledger:
         Raises:
             RetiredError, LedgerFullError: as `mark_alive`.
         """
-        entry, account = self._mark_alive(report.manager, report.incarnation, now)
+        entry, account = self._mark_alive(
+            report.manager, report.incarnation, now, has_sent=self.has_sent(report)
+        )
         accepted = 0
         if report.run_id == self.run_id:
             account.advance_to(report.base)
@@ -264,6 +269,10 @@ class Ledger:
             entry.packed = None
             self._full.clear()  # it may be gone
         return accepted
+
+    def has_sent(self, report: Report) -> bool:
+        """Return True if the sender of a report has sent batches of this run."""
+        return report.run_id == self.run_id and report.sequenced > 0
 
     def count_lost(self, newer: Ledger) -> None:
         """Count what a newer state of this ledger knew to be produced, and whose rows are gone.
@@ -377,11 +386,16 @@ class Ledger:
         return None if entry is None else entry.accounts.get(incarnation)
 
     def _mark_alive(
-        self, manager: str, incarnation: int, now: float, key: str = ""
+        self, manager: str, incarnation: int, now: float, key: str = "", *, has_sent: bool = False
     ) -> tuple[ManagerEntry, IncarnationAccount]:
         entry = self._entries.get(manager)
         account = None if entry is None else entry.accounts.get(incarnation)
         if entry is None or account is None:
+            # One that has sent batches had an account. Once closed ones are forgotten, it cannot be
+            # told from one of them, whose batches would be inserted twice.
+            forgets = len(self._retired) >= RETIRED_MAX
+            if incarnation in self._retired or (has_sent and forgets):
+                raise RetiredError(manager, incarnation, replaced=entry is not None)
             entry, account = self._open_account(manager, incarnation, key, now)
         account.last_seen = now
         if account.gone:
@@ -411,8 +425,6 @@ class Ledger:
     def _open_account(
         self, manager: str, incarnation: int, key: str, now: float
     ) -> tuple[ManagerEntry, IncarnationAccount]:
-        if incarnation in self._retired:
-            raise RetiredError(manager, incarnation, replaced=manager in self._entries)
         while not self.places.has_room(key):
             if self._evict_account(key, now):
                 continue

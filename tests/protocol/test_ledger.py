@@ -458,6 +458,29 @@ def test_a_manager_that_keeps_restarting_takes_no_more_room() -> None:
     assert not ledger.is_new("m", 3 * RETIRED_MAX - OLD_ACCOUNTS_MAX - 3, 0)
 
 
+def test_a_manager_whose_closed_account_is_forgotten_is_refused_and_not_counted_anew() -> None:
+    """Its batch was inserted, the ack was lost, and it was silent while many others came."""
+    ledger = Ledger(RUN)
+    ledger.places.limit = 10
+    insert(ledger, batch(0))
+    ledger.mark_gone("m")
+    for number in range(RETIRED_MAX + 11):
+        insert(ledger, batch(0, manager=f"m{number}", incarnation=100 + number), now=float(number))
+        ledger.mark_gone(f"m{number}")
+    assert "m" not in ledger.manager_ids()
+    late = 5000.0
+    holds = replace(report(10, window_rows=10), sequenced=1, limit=64)
+    with pytest.raises(RetiredError, match="start the manager again"):
+        ledger.on_report(holds, late, claims_max=64)
+    with pytest.raises(RetiredError):
+        ledger.mark_alive("m", 7, late, has_sent=True)
+    assert not ledger.has_account("m", 7)
+    new = replace(report(0, incarnation=8), sequenced=0)
+    ledger.on_report(new, late)
+    ledger.account("m", 8).grant(1)
+    assert insert(ledger, batch(0, incarnation=8), now=late) == "new"
+
+
 def test_a_full_ledger_closes_who_has_been_gone_longest_and_keeps_the_sums() -> None:
     ledger = Ledger(RUN)
     ledger.places.limit = 10

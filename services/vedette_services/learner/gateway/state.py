@@ -210,7 +210,7 @@ class GatewayState:
             verdict = self.ledger.record_batch(batch, now)
         except KeyError:
             self._validate_held(now)  # its account may take the place of one whose batches are held
-            self.ledger.mark_alive(manager, batch.incarnation, now, key)
+            self.ledger.mark_alive(manager, batch.incarnation, now, key, has_sent=True)
             verdict = self.ledger.record_batch(batch, now)
         if self.position.epoch > self._behind and self._is_ahead(batch):
             self._log_behind(batch)
@@ -323,7 +323,8 @@ class GatewayState:
     def _on_report(self, report: Report, now: float, key: str) -> None:
         manager = report.manager
         was_living = manager in self.ledger.living
-        self.ledger.mark_alive(manager, report.incarnation, now, key)  # refused if there is no room
+        has_sent = self.ledger.has_sent(report)
+        self.ledger.mark_alive(manager, report.incarnation, now, key, has_sent=has_sent)
         self._grants.claims_left -= self.ledger.on_report(report, now, self._grants.claims_left)
         self.dirty = True
         inserted = self.ledger.account(manager, report.incarnation).inserted
