@@ -113,6 +113,12 @@ class Ledger:
         account.last_seen = now
         return account
 
+    def retire(self, key: Key) -> None:
+        """Close an account for good (a mutation)."""
+        account = self.accounts.pop(key, None)
+        if account is not None:
+            self.retired[key] = account
+
     def copy(self) -> Ledger:
         ledger = Ledger(archives=self.archives)
         for mine, theirs in (
