@@ -57,8 +57,9 @@ class Account:
         if not of_missing:
             produced = max(produced, self.inserted + self.dropped)
         missing = produced - self.inserted
-        in_flight = 0 if now - self.last_seen > GONE_AFTER else min(missing, self.held)
-        dropped = min(self.dropped, missing - in_flight)
+        dropped = min(self.dropped, missing)
+        held = 0 if now - self.last_seen > GONE_AFTER else self.held
+        in_flight = min(missing - dropped, held)
         return produced, self.inserted, dropped, in_flight, missing - in_flight - dropped
 
     def copy(self) -> Account:

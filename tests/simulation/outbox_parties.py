@@ -63,7 +63,8 @@ class Report:
 @dataclass(frozen=True, slots=True)
 class Ack:
     """Args:
-    safe: all below are safe; None: the learner is older and does not say.
+    safe: all below are safe; None: the learner does not say.
+    older: its learner knows no outbox, by its run.
     """
 
     key: Key
@@ -72,6 +73,7 @@ class Ack:
     contiguous: int
     extras: frozenset[int]
     safe: int | None
+    older: bool
 
     @property
     def beyond(self) -> int:
@@ -341,7 +343,7 @@ class Manager:
             self._stored = {}
             self._sent_at = {}
         self._learner = learner
-        self._older = ack.safe is None
+        self._older = ack.older if self.rules.older_by_its_run else ack.safe is None
         if not self._older:
             self._aside.clear()
         return True
@@ -355,7 +357,7 @@ class Manager:
         for number in ack.extras:
             stored.settle(number)
         # An older learner's acks say no more; the window of a manager without outbox is in memory.
-        safe = ack.contiguous if ack.safe is None or not self.outbox else ack.safe
+        safe = ack.contiguous if self._older or not self.outbox else ack.safe or 0
         self._safe[session] = max(self._safe.get(session, 0), safe)
 
     def _on_refusal(self, session: int) -> None:
@@ -526,7 +528,7 @@ class Learner:
 
     def _ack(self, key: Key) -> Ack:
         account = self.disk.ledger.find(key) or Account()
-        says_safe = not self.older and (self.rules.safe_in_each_ack or key in self._answered)
+        says_safe = not self.older and key in self._answered
         self._answered.add(key)
         return Ack(
             key,
@@ -535,6 +537,7 @@ class Learner:
             account.contiguous,
             frozenset(account.extras),
             self._safe_below(key) if says_safe else None,
+            self.older,
         )
 
     def _safe_below(self, key: Key) -> int:

@@ -47,9 +47,9 @@ class Rules:
     """Acks of a lower epoch are ignored while a higher one answers."""
     one_session_for_older_learners: bool = True
     """A learner without the feature sees one session at a time, the oldest first."""
-    safe_in_each_ack: bool = True
-    """A learner with the feature says what is safe in each ack. Taken out: only once it has read of
-    a manager that it has the feature, too, so that its first ack looks like an older one's."""
+    older_by_its_run: bool = True
+    """A learner is older if its run does not list the feature. Taken out: if an ack has no `safe`,
+    which the first ack of a learner has not, as it has read no report yet."""
     refused_is_kept: bool = True
     """A refusal of an ended session deletes nothing: it may have been for the process before."""
 

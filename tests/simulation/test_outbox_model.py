@@ -22,7 +22,7 @@ def test_what_is_promised_of_an_outbox_is_kept_whatever_fails(first: int) -> Non
         "deleted_when_safe",
         "stored_is_of_one_learner",
         "one_session_for_older_learners",
-        "safe_in_each_ack",
+        "older_by_its_run",
         "rival_stays_open",
         "never_forgotten",
         "snapshot_is_of_one_moment",
