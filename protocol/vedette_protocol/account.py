@@ -175,19 +175,23 @@ class IncarnationAccount:
         Args:
             rows_max, window_batches: the largest believable batch and window.
         """
-        if report.produced < self.produced or report.dropped < self.dropped:
-            return
-        if report.base < self.base or report.sequenced < self.sequenced:
+        produced = self.produced
+        smaller = report.produced < produced or report.dropped < self.dropped
+        smaller = smaller or report.base < self.base or report.sequenced < self.sequenced
+        # The files of one that has ended may have lost their tail, or be an older copy.
+        if smaller and not report.ended:
             return
         self.gone = report.state == "gone"
-        self.sequenced = report.sequenced
-        self.base = report.base
-        self.dropped = report.dropped
+        self.sequenced = max(report.sequenced, self.sequenced)
+        self.base = max(report.base, self.base)
+        self.dropped = max(report.dropped, self.dropped)
         self.window_rows = min(
             report.window_rows, rows_max * min(report.window_batches, window_batches)
         )
         sent = rows_max * min(report.sequenced, self.limit)  # no number above was granted
         self.produced = min(report.produced, self.dropped + self.window_rows + sent)
+        if report.ended:
+            self.produced = max(produced, self.produced)
 
     def accounting(self) -> SampleAccounting:
         """Return the sample accounting of this incarnation."""
@@ -195,15 +199,18 @@ class IncarnationAccount:
 
     def counts(self) -> tuple[int, ...]:
         """Return the counts of `accounting`, in the order of its fields."""
-        accounted = self.inserted + self.rejected + self.dropped
-        produced = max(self.produced, accounted)
-        missing = produced - accounted
+        settled = self.inserted + self.rejected
+        produced = max(self.produced, settled)
+        missing = produced - settled
+        # A batch that an outbox has dropped was perhaps on its way, or comes with an older copy.
+        dropped = min(self.dropped, missing)
+        missing -= dropped
         # Rows in a living manager's window may still arrive. The others were settled in a state
         # of the ledger that is gone.
         in_flight = 0 if self.gone else min(missing, self.window_rows)
         return (
             *(produced, self.inserted, self.duplicates, self.rejected),
-            *(self.dropped, in_flight, missing - in_flight, self.env_steps),
+            *(dropped, in_flight, missing - in_flight, self.env_steps),
         )
 
     def _advance_contiguous(self) -> None:

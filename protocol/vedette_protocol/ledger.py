@@ -116,7 +116,14 @@ class Ledger:
         return pack([_FORMAT, *state, packed])
 
     def mark_alive(
-        self, manager: str, incarnation: int, now: float, key: str = "", *, has_sent: bool = False
+        self,
+        manager: str,
+        incarnation: int,
+        now: float,
+        key: str = "",
+        *,
+        has_sent: bool = False,
+        ended: bool = False,
     ) -> None:
         """Mark an incarnation as alive, and open its account if it has none.
 
@@ -124,6 +131,7 @@ class Ledger:
             key: the key of its connection, which `may_use` this manager's id; the id is this key's
                 then.
             has_sent: it has sent batches before, so that it may have had an account.
+            ended: it is sent from an outbox beside the incarnation that lives.
 
         Raises:
             RetiredError: its account was closed, or may have been; its manager must start again.
@@ -132,7 +140,7 @@ class Ledger:
         entry = self._entries.get(manager)
         if key and entry is not None and entry.key != key:
             self._hand_over(entry, key)
-        self._mark_alive(manager, incarnation, now, key, has_sent=has_sent)
+        self._mark_alive(manager, incarnation, now, key, has_sent=has_sent, ended=ended)
 
     def may_use(self, manager: str, key: str) -> bool:
         """Return True if a connection with this key may speak for a manager.
@@ -258,7 +266,11 @@ class Ledger:
             RetiredError, LedgerFullError: as `mark_alive`.
         """
         entry, account = self._mark_alive(
-            report.manager, report.incarnation, now, has_sent=self.has_sent(report)
+            report.manager,
+            report.incarnation,
+            now,
+            has_sent=self.has_sent(report),
+            ended=report.ended,
         )
         accepted = 0
         if report.run_id == self.run_id:
@@ -331,6 +343,7 @@ class Ledger:
         version: int,
         first_actor: int,
         reason: str = "",
+        safe: int | None = None,
     ) -> Ack:
         """Make the ack for an incarnation. Call it after the commit of what the ack says."""
         account = self._find_account(manager, incarnation) or IncarnationAccount(incarnation)
@@ -349,6 +362,7 @@ class Ledger:
             first_actor=first_actor,
             reason=reason,
             rejected_reason=account.rejected_reason,
+            safe=safe,
         )
 
     def manager_ids(self) -> list[str]:
@@ -386,7 +400,14 @@ class Ledger:
         return None if entry is None else entry.accounts.get(incarnation)
 
     def _mark_alive(
-        self, manager: str, incarnation: int, now: float, key: str = "", *, has_sent: bool = False
+        self,
+        manager: str,
+        incarnation: int,
+        now: float,
+        key: str = "",
+        *,
+        has_sent: bool = False,
+        ended: bool = False,
     ) -> tuple[ManagerEntry, IncarnationAccount]:
         entry = self._entries.get(manager)
         account = None if entry is None else entry.accounts.get(incarnation)
@@ -396,7 +417,7 @@ class Ledger:
             forgets = len(self._retired) >= RETIRED_MAX
             if incarnation in self._retired or (has_sent and forgets):
                 raise RetiredError(manager, incarnation, replaced=entry is not None)
-            entry, account = self._open_account(manager, incarnation, key, now)
+            entry, account = self._open_account(manager, incarnation, key, now, ended=ended)
         account.last_seen = now
         if account.gone:
             account.gone = False
@@ -423,7 +444,7 @@ class Ledger:
             self.living.pop(entry.id, None)
 
     def _open_account(
-        self, manager: str, incarnation: int, key: str, now: float
+        self, manager: str, incarnation: int, key: str, now: float, *, ended: bool
     ) -> tuple[ManagerEntry, IncarnationAccount]:
         while not self.places.has_room(key):
             if self._evict_account(key, now):
@@ -441,7 +462,7 @@ class Ledger:
         if entry is None:
             entry = self._entries[manager] = ManagerEntry(manager, self._next_number, key=key)
             self._next_number += 1
-        for older in entry.accounts.values():  # their process has ended
+        for older in [] if ended else entry.accounts.values():  # their process has ended
             older.gone = True
         if len(entry.accounts) > OLD_ACCOUNTS_MAX:
             self._close_account(entry, min(entry.accounts.values(), key=_worth))

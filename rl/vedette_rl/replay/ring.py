@@ -191,6 +191,11 @@ class RingWriter(RowAppender):
             file_map.madvise(mmap.MADV_DONTNEED)
 
     @property
+    def synced_stamp(self) -> bytes:
+        """The stamp of the last commit that the disk has, with its rows."""
+        return self._syncer.recorded.stamp
+
+    @property
     def _shared_appended(self) -> int:
         """Entries that the rows appended share."""
         return 0

@@ -174,6 +174,7 @@ class RingSyncer:
     Attributes:
         bound: rows below may be written.
         shared_bound: the same of what they share.
+        recorded: the last commit that the disk has, as `read_synced` would say.
     """
 
     def __init__(
@@ -273,6 +274,7 @@ class RingSyncer:
         """Record that the writer has ended: all that it committed is on the disk."""
         latest = self._latest
         self._record.write(latest, latest.inserted, latest.shared)
+        self.recorded = latest
 
     def close(self) -> None:
         """End the threads and close the files, as they are."""
@@ -312,6 +314,7 @@ class RingSyncer:
             bound - manifest.physical_rows, shared_bound - shared.all_entries if shared else 0
         )
         self._record.write(synced, bound, shared_bound)
+        self.recorded = synced
         # Only now: no row above a bound is written before the disk has that bound.
         self.bound, self.shared_bound = bound, shared_bound
 

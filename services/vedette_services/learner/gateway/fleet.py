@@ -69,6 +69,9 @@ class Fleet:
             inserted: rows of this incarnation in the replay until now.
         """
         member = self._members.get(report.manager)
+        if report.ended and member is not None:  # it says nothing of the process that sends it
+            member.seen = now
+            return False
         claims = _update_claims(member.claims if member else [], report, now)
         if member is not None and claims and claims[-1].report is not report:
             member.claims = claims
@@ -157,6 +160,8 @@ class Fleet:
 
 def _update_claims(claims: list[_Claim], report: Report, now: float) -> list[_Claim]:
     """Return the incarnations that report now under an id, those that begin last at the end."""
+    if report.ended:
+        return claims
     alive = [
         claim
         for claim in claims

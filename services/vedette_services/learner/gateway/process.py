@@ -198,6 +198,7 @@ class Gateway:
         sockets.set_model_queue(self._publisher.queue_chunks)
         for frames in self._publisher.next_messages():
             send_now(sockets.models, frames)
+        self._state.safe.on_synced(self._ring.synced_stamp)
         for message in self._state.acks_due(now, self._ring.inserted):
             send_now(sockets.control, message)
         if now >= self._next_tick:

@@ -37,6 +37,7 @@ from vedette_services.learner.gateway.flow_control import (
 from vedette_services.learner.gateway.intake import Block, Intake
 from vedette_services.learner.gateway.lag import LagMeter
 from vedette_services.learner.gateway.rejection_watch import RejectionWatch
+from vedette_services.learner.gateway.safe_batches import SafeBatches
 from vedette_services.run.ring_stamp import pack_stamp, read_stamp
 from vedette_services.status.rate_meter import RateMeter
 from vedette_services.status.records import GONE_AFTER_S, GatewayStatus
@@ -139,6 +140,8 @@ class GatewayState:
         self._behind = 0  # the epoch in which managers were seen to be ahead of this run
         size = batch_bytes or self._intake.full_bytes
         self._grants = CreditGrants(limiter, FlightLimits(), size, rows_per_batch)
+        self.safe = SafeBatches(run_id, now)
+        """What managers with an outbox may delete."""
         self._ack_scheduler = AckScheduler(window, size, self.ledger.living)
         self._run: Run | None = None
         self._over: Stop | None = None  # the end of the run
@@ -324,14 +327,17 @@ class GatewayState:
         manager = report.manager
         was_living = manager in self.ledger.living
         has_sent = self.ledger.has_sent(report)
-        self.ledger.mark_alive(manager, report.incarnation, now, key, has_sent=has_sent)
+        self.ledger.mark_alive(
+            manager, report.incarnation, now, key, has_sent=has_sent, ended=report.ended
+        )
         self._grants.claims_left -= self.ledger.on_report(report, now, self._grants.claims_left)
         self.dirty = True
+        self.safe.on_report(report)
         inserted = self.ledger.account(manager, report.incarnation).inserted
         new = self.fleet.on_report(report, now, inserted) or not was_living
         if rivals := self.fleet.pop_rivals(manager):
             self.admission.refuse_rival(*rivals, now)
-        if self.evaluations.on_report(report, now, key):
+        if not report.ended and self.evaluations.on_report(report, now, key):
             self._ack_scheduler.expedite(manager)
         if report.state == "gone":
             self.actor_numbers.release(manager)
@@ -468,6 +474,7 @@ class GatewayState:
             version=self.position.version,
             first_actor=self.actor_numbers.assign(manager, self.fleet.actors(manager)),
             reason=budget.reason,
+            safe=self.safe.below(manager, incarnation),
         )
         if not asked.number:
             return ack
@@ -488,7 +495,9 @@ class GatewayState:
 
     def tick(self, now: float) -> None:
         """Mark silent managers as gone; call a few times a second."""
-        self._grants.retain(self.ledger.alive_incarnations())
+        alive = self.ledger.alive_incarnations()
+        self._grants.retain(alive)
+        self.safe.retain(alive)
         # The ledger knows more than the fleet: managers of an earlier gateway, and incarnations
         # that seemed to live again by a late message.
         silent = self.ledger.mark_silent(now - GONE_AFTER_S)
