@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from vedette_protocol.messages import Ack
+from vedette_protocol.messages import Ack, Run
 from vedette_protocol.send_window import Window
+from vedette_rl.storage.write_errors import describe_write_error
 from vedette_services.actors.connection import Connection
 from vedette_services.actors.instructions import Instruction, Level, WriteLog
+from vedette_services.actors.outbox.files import OutboxFiles
+from vedette_services.actors.outbox.outbox import Outbox
+from vedette_services.actors.outbox.window import OutboxWindow
 from vedette_services.host.rate_limited_log import RateLimitedLog
 from vedette_services.status.records import SAMPLES_LATE_S
 from vedette_services.status.stop_conditions import ENV_STEPS_REACHED
@@ -28,6 +32,7 @@ class ManagerLog:
         self._repeats = RateLimitedLog(REPEAT_S, changed_s=REPEAT_S / 10)
         self._delays = RateLimitedLog(REPEAT_S)  # the text changes all the time
         self._credit_at = now
+        self._disk_failed = False
         self.address_error = ""
         """Why the learner's address is not known; "" if it is."""
 
@@ -73,7 +78,7 @@ class ManagerLog:
             return []
         return self.log("info", "credit", f"the learner takes no samples now: {ack.reason}", now)
 
-    def log_delay(self, window: Window, now: float) -> list[Instruction]:
+    def log_delay(self, window: Window | OutboxWindow, now: float) -> list[Instruction]:
         """Samples reach the learner late; nobody waits for that where the oldest are dropped."""
         delay_s = window.delay_s(now)
         # Where the oldest are dropped before that, it is said on the way there.
@@ -86,6 +91,40 @@ class ManagerLog:
             "actors make (lower replay.samples_per_insert), or is away"
         )
         return [WriteLog("warning", text)] if self._delays.should_log("delay", "", now) else []
+
+    def log_outbox(self, outbox: Outbox, run: Run) -> list[Instruction]:
+        """What processes before this one have left, as a run begins."""
+        directory = outbox.files.directory
+        done: list[Instruction] = []
+        if rows := outbox.ended_rows:
+            text = f"{directory} holds {rows:,} samples of this run from before: they are sent, too"
+            done.append(WriteLog("info", text))
+        if foreign := outbox.foreign_sessions(run):
+            rows = sum(session.unstored_rows for session in foreign)
+            runs = sorted({session.run_id for session in foreign})
+            text = (
+                f"{directory} holds {rows:,} samples that run {run.run_id} does not take, of run "
+                f"{', '.join(runs[:3])}: they stay until a learner of that run answers, or you "
+                "remove their files"
+            )
+            done.append(WriteLog("warning", text))
+        return done
+
+    def log_outbox_state(self, files: OutboxFiles, now: float) -> list[Instruction]:
+        """Whether the disk takes what is to be kept."""
+        failure = files.failure
+        if failure is None:
+            if not self._disk_failed:
+                return []
+            self._disk_failed = False
+            return [WriteLog("info", f"{files.directory}: samples are written again")]
+        self._disk_failed = True
+        why = describe_write_error(failure, files.directory)
+        text = (
+            f"samples cannot be kept in {files.directory}: {why}; they are in memory, and lost "
+            "if this manager is killed"
+        )
+        return self.log("error", "outbox", text, now)
 
     def log_rejected(self, ack: Ack, now: float) -> list[Instruction]:
         """Batches were rejected, and why the last one was."""

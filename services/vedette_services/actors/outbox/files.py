@@ -52,6 +52,7 @@ _LOCK: Final = "lock"
 _MANAGER: Final = "manager"
 _SEGMENT_BYTES: Final = 8 << 20
 _SEGMENTS_LEAST: Final = 8  # of a full outbox: the oldest is dropped whole
+_HEADER_BYTES: Final = 512  # of a segment that may have to be made for a batch
 _RETRY_S: Final = 1.0  # from one attempt to write again to the next
 
 
@@ -82,6 +83,7 @@ class HeldBatch:
         offset: of the payload in the segment.
         synced: the disk has it.
         stored: the learner that answers now has settled it.
+        added_at: monotonic seconds; 0 for one of a process before.
     """
 
     numbers: Numbers
@@ -91,6 +93,7 @@ class HeldBatch:
     offset: int
     synced: bool = False
     stored: bool = False
+    added_at: float = 0.0
 
 
 @dataclass(slots=True, eq=False)
@@ -217,8 +220,8 @@ class OutboxFiles:
     def has_room(self, payload_bytes: int) -> bool:
         """Return True if a batch of this size can be added without dropping another."""
         alone = self.bytes_in_memory_alone
-        size = payload_bytes + RECORD_BYTES
-        if alone and alone + size > self._memory_bytes_max:
+        size = payload_bytes + RECORD_BYTES + _HEADER_BYTES
+        if alone and alone + payload_bytes > self._memory_bytes_max:
             return False
         return self.bytes + alone + size <= self.max_bytes
 
@@ -386,7 +389,7 @@ class OutboxFiles:
         Returns:
             The rows that were dropped and not stored.
         """
-        if payload_bytes + RECORD_BYTES > self.max_bytes:
+        if payload_bytes + RECORD_BYTES + _HEADER_BYTES > self.max_bytes:
             return 0
         given = list(sessions)
         before = sum(session.dropped for session in given)
@@ -556,9 +559,9 @@ class OutboxFiles:
             self.failure = error  # its batches are safe, or given up; a later start reads them
 
     def _forget_empty(self, session: Session) -> None:
-        if session.ended and not session.held and not session.segments:
-            if session in self.sessions:
-                self.sessions.remove(session)
+        is_empty = session.ended and not session.held and not session.segments
+        if is_empty and session in self.sessions:
+            self.sessions.remove(session)
 
     def _keep_in_memory_alone(self, session: Session, batch: HeldBatch) -> None:
         self._unwritten.append((session, batch))

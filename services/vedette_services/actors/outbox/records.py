@@ -92,7 +92,7 @@ class Segment(NamedTuple):
 
 def encode_header(header: SegmentHeader) -> bytes:
     """Make the beginning of a segment."""
-    content = msgpack.packb(header._asdict())
+    content: bytes = msgpack.packb(header._asdict())
     return MAGIC + FORMAT + _FRAME.pack(len(content), zlib.crc32(content)) + content
 
 
@@ -131,6 +131,8 @@ def is_whole(data: bytes, payload_bytes: int) -> bool:
     """Return whether these are the bytes of one batch's record with a payload of this size."""
     if len(data) != RECORD_BYTES + payload_bytes:
         return False
+    length: int
+    crc: int
     length, crc = _FRAME.unpack_from(data)
     return length == len(data) - _FRAME.size and zlib.crc32(data[_FRAME.size :]) == crc
 

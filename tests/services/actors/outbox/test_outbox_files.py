@@ -226,7 +226,7 @@ def test_a_write_that_fails_leaves_nothing_in_the_way_of_later_ones(
 def test_what_a_failing_disk_has_not_is_held_until_it_is_stored(
     tmp_path: Path, disk: FailingDisk
 ) -> None:
-    files = open_files(tmp_path, memory_bytes=260)
+    files = open_files(tmp_path, memory_bytes=250)
     session = begin(files)
     disk.writes = lambda size: 0
     append(files, session, 2)
