@@ -1,0 +1,91 @@
+"""Managers with an outbox are killed: what they had taken from their actors is stored, once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from counting_run import N_BUFFER, WINDOW_BATCHES, CountingRun
+from daemons import Daemon, Daemons, wait_for
+
+from vedette_services.actors.actor_spec import SLOTS
+from vedette_services.actors.outbox.records import read_segment
+
+pytestmark = pytest.mark.timeout(240)
+
+KILLS = 3
+
+
+class OutboxRun(CountingRun):
+    """Counting environments that a manager with an outbox plays."""
+
+    def __init__(self, daemons: Daemons, *settings: str) -> None:
+        super().__init__(daemons, *settings)
+        self.outbox: Path = daemons.place / "outbox"
+        self.manager = self.start_robot()
+
+    def start_robot(self) -> Daemon:
+        self.manager = self.start_manager("robot", "--outbox", self.outbox)
+        return self.manager
+
+    def files(self) -> list[Path]:
+        return sorted(self.outbox.glob("*.outbox"))
+
+    def sessions(self) -> set[str]:
+        return {path.name.split("-")[1] for path in self.files()}
+
+    def held(self) -> int:
+        """Batches in the files."""
+        found = 0
+        for path in self.files():
+            try:
+                found += len(read_segment(path.read_bytes()).records)
+            except FileNotFoundError:
+                continue  # safe meanwhile
+        return found
+
+    def assert_all_was_stored(self, kills: int) -> None:
+        """Every row that a manager had taken is stored, and once. What its actors had not handed
+        over died with them."""
+        wait_for(lambda: len(self.sessions()) <= 1, "the learner to have what was left")
+        proof, accounting = self.finish()
+        assert accounting["produced"] == accounting["inserted"], accounting
+        assert accounting["lost"] == accounting["in_flight"] == accounting["dropped"] == 0
+        assert len(proof.missing) <= kills, proof
+        assert max(proof.missing.values(), default=0) <= (SLOTS + 1) * N_BUFFER, proof
+
+
+def test_a_manager_is_killed_again_and_again_and_no_sample_that_it_took_is_lost(
+    daemons: Daemons,
+) -> None:
+    run = OutboxRun(daemons)
+    run.flows()
+    for _ in range(KILLS):
+        run.manager.kill9()
+        run.start_robot()
+        run.flows()
+    run.assert_all_was_stored(KILLS)
+
+
+def test_a_manager_plays_on_beyond_its_window_while_the_learner_is_away_and_is_killed(
+    daemons: Daemons,
+) -> None:
+    run = OutboxRun(daemons)
+    run.flows()
+    run.learner.kill9()
+    wait_for(lambda: run.held() > 3 * WINDOW_BATCHES, "more batches than a window holds")
+    run.manager.kill9()
+    run.start_learner()
+    run.start_robot()
+    run.flows()
+    run.assert_all_was_stored(1)
+
+
+def test_a_second_manager_on_the_same_outbox_ends(daemons: Daemons) -> None:
+    run = OutboxRun(daemons)
+    run.flows()
+    second = run.start_manager("second", "--outbox", run.outbox)
+    assert second.wait(30.0) == 2
+    assert "is in use by another manager" in second.log
+    run.managers.remove(second)
+    run.assert_nothing_was_lost()
