@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import random
+import sys
 from pathlib import Path
 
 import pytest
 from counting_run import N_BUFFER, WINDOW_BATCHES, CountingRun
-from daemons import Daemon, Daemons, wait_for
+from daemons import HERE, ROOT, Daemon, Daemons, wait_for
+from previous_release import unpack_previous
+from test_lost_power import tear
 
 from vedette_services.actors.actor_spec import SLOTS
 from vedette_services.actors.outbox.records import read_segment
@@ -19,8 +23,8 @@ KILLS = 3
 class OutboxRun(CountingRun):
     """Counting environments that a manager with an outbox plays."""
 
-    def __init__(self, daemons: Daemons, *settings: str) -> None:
-        super().__init__(daemons, *settings)
+    def __init__(self, daemons: Daemons, *settings: str, source: Path = ROOT) -> None:
+        super().__init__(daemons, *settings, source=source)
         self.outbox: Path = daemons.place / "outbox"
         self.manager = self.start_robot()
 
@@ -88,4 +92,63 @@ def test_a_second_manager_on_the_same_outbox_ends(daemons: Daemons) -> None:
     assert second.wait(30.0) == 2
     assert "is in use by another manager" in second.log
     run.managers.remove(second)
+    run.assert_nothing_was_lost()
+
+
+class OutboxLoopRun(OutboxRun):
+    """The same, with a program whose loop is its own."""
+
+    def start_robot(self) -> Daemon:
+        program = [sys.executable, str(HERE / "outbox_loop.py"), str(self.address)]
+        program += [str(self.tally), str(self.outbox)]
+        self.manager = Daemon("loop", self._daemons, program)
+        self._daemons.started.append(self.manager)
+        self.managers.append(self.manager)
+        return self.manager
+
+
+@pytest.mark.slow
+def test_a_program_with_a_loop_of_its_own_is_killed_and_no_batch_that_it_finished_is_lost(
+    daemons: Daemons,
+) -> None:
+    run = OutboxLoopRun(daemons)
+    run.flows()
+    for _ in range(2):
+        run.manager.kill9()
+        run.start_robot()
+        run.flows()
+    run.assert_all_was_stored(2)
+
+
+@pytest.mark.slow
+def test_a_learner_of_the_previous_release_stores_what_a_killed_manager_has_left(
+    daemons: Daemons, tmp_path: Path
+) -> None:
+    """It sees one session at a time. Then the learner is upgraded."""
+    (tmp_path / "previous").mkdir()
+    run = OutboxRun(daemons, source=unpack_previous(tmp_path / "previous"))
+    run.flows()
+    run.manager.kill9()
+    run.start_robot()
+    run.flows()
+    assert run.learner.stop() == 0
+    run.start_learner()
+    run.flows()
+    run.manager.kill9()
+    run.start_robot()
+    run.flows()
+    run.assert_all_was_stored(2)
+
+
+@pytest.mark.slow
+def test_a_power_failure_of_the_learners_host_costs_a_manager_with_an_outbox_nothing(
+    daemons: Daemons,
+) -> None:
+    run = OutboxRun(daemons, "replay.sync_interval_s=1")
+    for seed in range(2):
+        run.flows(3000)
+        run.learner.kill9()
+        tear(run.run / "replay", random.Random(seed))
+        run.start_learner()
+    run.flows(3000)
     run.assert_nothing_was_lost()

@@ -160,8 +160,6 @@ class Fleet:
 
 def _update_claims(claims: list[_Claim], report: Report, now: float) -> list[_Claim]:
     """Return the incarnations that report now under an id, those that begin last at the end."""
-    if report.ended:
-        return claims
     alive = [
         claim
         for claim in claims

@@ -152,6 +152,21 @@ def test_another_learner_is_sent_again_what_the_one_before_had_stored(host: Host
     assert host.held == {100: []}
 
 
+def test_after_a_new_connection_an_ack_says_what_is_sent_again(host: Host) -> None:
+    rig = host.start()
+    rig.batch()
+    host.kill()
+    rig = host.start()
+    host.ack(200)
+    rig.batch()
+    assert sent(host.ack(100)) == [0]
+    rig.state.on_disconnected()
+    assert not sent(rig.state.on_connected(1.0))
+    assert not sent(rig.batch()), "the learner has not said what it has"
+    assert sent(host.ack(200, 1, safe=0)) == [1]
+    assert sent(host.ack(100, safe=0)) == [0]
+
+
 def test_a_session_that_had_no_ack_yet_believes_no_former_learner(host: Host) -> None:
     rig = host.start()
     rig.batch()
