@@ -110,6 +110,17 @@ class ManagerLog:
             done.append(WriteLog("warning", text))
         return done
 
+    def log_left(self, outbox: Outbox) -> list[Instruction]:
+        """What stays in the outbox at the end."""
+        own = outbox.own.rows if outbox.own is not None else 0
+        if rows := own + outbox.ended_rows:
+            text = f"{rows:,} samples that the learner does not have stay in the outbox"
+        elif not outbox.is_empty:
+            text = "samples that are not known to be on the learner's disk stay in the outbox"
+        else:
+            return []
+        return [WriteLog("info", text)]
+
     def log_outbox_state(self, files: OutboxFiles, now: float) -> list[Instruction]:
         """Whether the disk takes what is to be kept."""
         failure = files.failure

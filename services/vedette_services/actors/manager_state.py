@@ -383,8 +383,8 @@ class ManagerState:
         before = self._outbox.ended_rows
         if self._outbox.on_ack(ack, now, is_current=_is_of(ack, run)):
             self._connection.on_progress(now)
-        # Where the learner hears of one session at a time, this manager's own comes last.
-        if ack.manager == self._identity.manager and self._first_actor is None:
+        # Where the learner sees one session at a time, this manager's own comes last.
+        if self._outbox.shows_one_session and ack.manager == self._identity.manager:
             self._first_actor = ack.first_actor
         done = [*self._start_due_actors(now), *self._send_batches(now)]
         if before and not self._outbox.ended_rows:
@@ -637,10 +637,8 @@ class ManagerState:
             return []
         self._done = True
         done: list[Instruction] = [KillActor(actor.index) for actor in self._roster.alive_actors]
-        if self._outbox is not None and held:
-            rows = self._window.rows if self._window is not None else 0
-            text = f"{rows:,} samples that the learner does not have stay in the outbox"
-            done.append(WriteLog("info", text))
+        if self._outbox is not None:
+            done += self._log.log_left(self._outbox)
         elif isinstance(self._window, Window) and held:
             rows = self._window.rows
             self._window.drop_unsent()
@@ -693,7 +691,7 @@ class ManagerState:
             )
             if self._outbox is None:
                 return [SendReport(self._evaluation.complete(counted))]
-            ended = self._outbox.ended_reports(self._identity.host, now)
+            ended = self._outbox.ended_reports(self._identity.host, now, actors)
             if self._outbox.may_report_own(now):
                 return [*map(SendReport, ended), SendReport(self._evaluation.complete(counted))]
             return [SendReport(each) for each in ended]

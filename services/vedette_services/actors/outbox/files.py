@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import threading
 from collections import deque
 from collections.abc import Iterable
@@ -48,6 +49,7 @@ from vedette_services.actors.outbox.records import (
 from vedette_services.errors import OutboxFormatError, OutboxInUseError, OutboxSystemError
 
 _SUFFIX: Final = ".outbox"
+_NAME: Final = re.compile(r"[0-9]{8}-[0-9a-f]{16}-[0-9]{6}\.outbox")
 _LOCK: Final = "lock"
 _MANAGER: Final = "manager"
 _SEGMENT_BYTES: Final = 8 << 20
@@ -293,14 +295,19 @@ class OutboxFiles:
         A sync that fails is remembered: `poll` writes what it was to write once more.
         """
         with self._sync_lock:
+            descriptors: list[int] = []
+            failure: OSError | None = None
             with self._lock:
-                targets = [(segment, os.dup(segment.descriptor)) for segment in self._dirty]
+                try:
+                    descriptors.extend(os.dup(segment.descriptor) for segment in self._dirty)
+                except OSError as error:  # no descriptor is left
+                    failure = error
                 self._dirty.clear()
                 taken = self._unsynced
                 self._unsynced = []
                 names_changed = self._names_changed
                 self._names_changed = False
-            failure = self._sync_all([descriptor for _, descriptor in targets], names_changed)
+            failure = self._sync_all(descriptors, names_changed) or failure
             with self._lock:
                 if failure is None:
                     for _, batch in taken:
@@ -603,13 +610,16 @@ class OutboxFiles:
     def _read_all(self) -> None:
         """Read what other processes have left, and bring it to the disk: the one that wrote it may
         not have come to that."""
-        by_order: dict[int, Session] = {}
-        for path in sorted(self.directory.glob(f"*{_SUFFIX}")):
-            self._read_segment(path, by_order)
-        self.sessions = [by_order[order] for order in sorted(by_order)]
-        for session in self.sessions:
+        found: dict[tuple[int, int], Session] = {}
+        for path in sorted(self.directory.iterdir()):
+            if _NAME.fullmatch(path.name):
+                self._read_segment(path, found)
+        self.sessions = [found[key] for key in sorted(found)]
+        for session in list(self.sessions):
             session.held = dict(sorted(session.held.items()))
             session.base = next(iter(session.held), session.end)
+            # What was dropped is there again, where a power failure brought its file back.
+            session.dropped = min(session.dropped, session.produced - session.unstored_rows)
             for segment in session.segments:
                 descriptor = open_file(segment.path)
                 try:
@@ -620,20 +630,20 @@ class OutboxFiles:
                 self._unlink(session, segment)
             self._forget_empty(session)
 
-    def _read_segment(self, path: Path, by_order: dict[int, Session]) -> None:
+    def _read_segment(self, path: Path, found: dict[tuple[int, int], Session]) -> None:
         data = path.read_bytes()
         if is_foreign(data):
             raise OutboxFormatError(path)
-        order = int(path.name.partition("-")[0])
         header, records, _ = read_segment(data)
         if header is None:  # its making was cut off: nothing is in it
             path.unlink()
             return
-        session = by_order.get(order)
+        order = int(path.name.partition("-")[0])
+        session = found.get((order, header.session))  # files of another host may lie here, too
         if session is None:
             manager, run_id, schema, incarnation, *_ = header
             session = Session(manager, run_id, schema, incarnation, order, ended=True)
-            by_order[order] = session
+            found[order, incarnation] = session
         segment = SegmentFile(path, len(data))
         session.segments.append(segment)
         self.bytes += len(data)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from vedette_protocol.messages import OUTBOX, Ack, Batch, Refusal, Report, Run
+from vedette_protocol.messages import OUTBOX, Ack, ActorReport, Batch, Refusal, Report, Run
 from vedette_protocol.send_window import OnFull
 from vedette_services.actors.outbox.files import OutboxFiles, Session
 from vedette_services.actors.outbox.window import Following, OutboxWindow
@@ -56,6 +56,8 @@ class Outbox:
         """Begin a session in a run. What belongs to the same one, and has ended, is sent beside."""
         if self.own is not None:
             self.files.end(self.own.session)
+            if self.own.run_id != run.run_id:  # whose epochs are no others'
+                self._following = Following()
         usable = [session for session in self.files.sessions if _can_send(session, run)]
         self._ended = [
             OutboxWindow(self.files, session, self._following)
@@ -130,9 +132,21 @@ class Outbox:
         """Return whether the learner may see this process's session now."""
         return not (self._following.is_older and self._open(now))
 
-    def ended_reports(self, host: str, now: float) -> list[Report]:
-        """Return the reports of ended sessions: only acks say what is safe."""
-        return [window.make_report(host, "running") for window in self._open(now)]
+    def ended_reports(
+        self, host: str, now: float, actors: tuple[ActorReport, ...] = ()
+    ) -> list[Report]:
+        """Return the reports of ended sessions: only acks say what is safe.
+
+        Args:
+            actors: of this process. An older learner counts them for the session that it sees.
+        """
+        shown = actors if self._following.is_older else ()
+        return [window.make_report(host, "running", shown) for window in self._open(now)]
+
+    @property
+    def shows_one_session(self) -> bool:
+        """True if the learner sees one session at a time."""
+        return self._following.is_older
 
     def close(self) -> None:
         """Sync, and leave the folder."""

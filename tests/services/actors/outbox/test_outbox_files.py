@@ -279,6 +279,54 @@ def test_a_batch_that_is_damaged_on_the_disk_is_an_error_of_reading(tmp_path: Pa
         files.read(session, held)
 
 
+def test_dropped_files_that_a_power_failure_brings_back_are_held_and_not_dropped(
+    tmp_path: Path,
+) -> None:
+    files = open_files(tmp_path, max_bytes=80_000)
+    session = begin(files)
+    while files.has_room(1000):
+        append(files, session, size=1000)
+    [oldest, *_] = sorted(tmp_path.glob("*.outbox"))
+    data = oldest.read_bytes()
+    assert files.make_room(1000, [session]) > 0
+    append(files, session, size=1000)
+    kill(files)
+    oldest.write_bytes(data)
+    [again] = open_files(tmp_path, max_bytes=80_000).sessions
+    assert again.base == 0
+    assert again.dropped + again.unstored_rows == again.produced
+
+
+def test_files_of_another_host_may_be_put_into_a_folder(tmp_path: Path) -> None:
+    for name, incarnation in (("a", 1), ("b", 2)):
+        files = open_files(tmp_path / name)
+        append(files, begin(files, incarnation), incarnation)
+        kill(files)
+    for path in (tmp_path / "b").glob("*.outbox"):
+        path.rename(tmp_path / "a" / path.name)
+    (tmp_path / "a" / "notes.outbox").write_text("of the operator")
+    again = open_files(tmp_path / "a")
+    assert {each.incarnation: each.end for each in again.sessions} == {1: 1, 2: 2}
+
+
+def test_a_sync_without_a_descriptor_is_one_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(descriptor: int) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    files = open_files(tmp_path)
+    session = begin(files)
+    append(files, session)
+    monkeypatch.setattr(os, "dup", fail)
+    files.sync()
+    monkeypatch.undo()
+    files.poll(10.0)
+    assert not session.held[0].synced
+    files.sync()
+    assert session.held[0].synced
+
+
 def test_a_folder_keeps_the_id_of_its_manager(tmp_path: Path) -> None:
     files = open_files(tmp_path)
     assert files.manager_id("robot-1a2b") == "robot-1a2b"

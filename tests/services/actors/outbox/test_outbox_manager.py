@@ -117,6 +117,8 @@ def test_a_process_sends_what_the_one_before_has_left_under_its_numbers(host: Ho
     told = reports(rig.state.send_report(0.1))
     assert (told[100].ended, told[200].ended) == (True, False)
     assert (told[100].sequenced, told[100].window_rows, told[100].actors) == (3, 12, ())
+    assert not of(StartActor, host.ack(100, 1, safe=0)), "its own ack numbers the actors"
+    rig.state.on_connected(0.1)
     assert sent(host.ack(200)) == [0]
     left = batches(host.ack(100, 1, safe=0))
     assert [(batch.incarnation, batch.seq) for batch in left] == [(100, 1), (100, 2)]
@@ -249,6 +251,25 @@ def test_another_run_ends_the_session(host: Host) -> None:
     done = rig.state.on_control(replace(rig.run, run_id="r2"), 1.0)
     assert "4 samples of the last are left in the outbox" in logged_text(done)
     assert host.held == {100: [0], 101: []}
+
+
+def test_epochs_of_one_run_say_nothing_of_another(host: Host) -> None:
+    rig = host.start()
+    host.ack(100, epoch=7)
+    rig.run = replace(rig.run, run_id="r2")
+    rig.state.on_control(rig.run, 1.0)
+    rig.batch()
+    assert sent(rig.ack(incarnation=101, epoch=1)) == [0]
+
+
+def test_an_older_learner_numbers_the_actors_by_the_session_that_it_sees(host: Host) -> None:
+    host.run = OLDER
+    host.start().batch()
+    host.kill()
+    rig = host.start()
+    assert len(reports(rig.state.send_report(0.1))[100].actors) == 2
+    [first, _] = of(StartActor, host.ack(100, first_actor=6))
+    assert first.number == 6
 
 
 def test_a_full_outbox_makes_actors_wait(tmp_path: Path) -> None:
