@@ -85,6 +85,13 @@ def test_a_manager_plays_on_beyond_its_window_while_the_learner_is_away_and_is_k
     run.assert_all_was_stored(1)
 
 
+def test_an_outbox_is_empty_at_the_end_of_its_run(daemons: Daemons) -> None:
+    run = OutboxRun(daemons, "stop.max_env_steps=3000", "replay.sync_interval_s=60")
+    assert run.manager.wait(60.0) == 0
+    assert run.learner.wait(60.0) == 0
+    assert run.files() == []
+
+
 def test_a_second_manager_on_the_same_outbox_ends(daemons: Daemons) -> None:
     run = OutboxRun(daemons)
     run.flows()

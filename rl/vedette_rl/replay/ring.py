@@ -185,6 +185,11 @@ class RingWriter(RowAppender):
             self._syncer.record_end()
         self._held.close()
 
+    def request_sync(self) -> None:
+        """Have what was committed synced soon, beside the writer; where it is not synced while it
+        is written, nothing happens."""
+        self._syncer.request_sync()
+
     def release_memory(self) -> None:
         """Take the columns out of this process's memory: what was written is the file's alone."""
         for file_map in self._maps:

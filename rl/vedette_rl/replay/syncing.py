@@ -199,6 +199,7 @@ class RingSyncer:
         self._rate = (0, 0)  # rows, and shared entries, of the last interval
         self._record_lock = threading.Lock()
         self._stopped = threading.Event()
+        self._due = threading.Event()  # a sync is asked for
         self._short = threading.Event()  # the writer comes near the bound
         self._threads: list[threading.Thread] = []
         self._failure: OSError | None = None
@@ -258,6 +259,10 @@ class RingSyncer:
             self._synced = latest
             self._write_record()
 
+    def request_sync(self) -> None:
+        """Have the thread sync now, and not at the end of its interval."""
+        self._due.set()
+
     def extend(self) -> None:
         """Raise the bound, as far as the writer will probably come in a part of an interval."""
         with self._record_lock:
@@ -266,6 +271,7 @@ class RingSyncer:
     def stop(self) -> None:
         """End the threads."""
         self._stopped.set()
+        self._due.set()
         self._short.set()
         for thread in self._threads:
             thread.join(_JOIN_S)
@@ -320,7 +326,11 @@ class RingSyncer:
 
     def _sync_often(self, interval_s: float) -> None:
         try:
-            while not self._stopped.wait(interval_s):
+            while True:
+                self._due.wait(interval_s)
+                self._due.clear()
+                if self._stopped.is_set():
+                    return
                 self.sync()
         except OSError as error:
             self._failure = error

@@ -381,6 +381,8 @@ class Gateway:
             if now >= announced_at + _ANNOUNCE_EVERY_S:
                 announced_at = now
                 self._announce_stop(reason, final=final)
+                if final and self._state.safe.is_asked_for:
+                    self._ring.request_sync()  # managers wait until all that they sent is safe
             self._run_once()
         if final:
             self._state.end_run()

@@ -35,6 +35,11 @@ class SafeBatches:
         if OUTBOX in report.features:
             self._outboxes.add((report.manager, report.incarnation))
 
+    @property
+    def is_asked_for(self) -> bool:
+        """True while a manager with an outbox is here."""
+        return bool(self._outboxes)
+
     def retain(self, living: Iterable[tuple[str, int]]) -> None:
         """Forget everybody else."""
         self._outboxes.intersection_update(living)
