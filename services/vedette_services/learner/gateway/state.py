@@ -442,9 +442,10 @@ class GatewayState:
         self._ack_scheduler.on_sent(due, self._grants.share(budget, len(living)), now)
         for manager in due:
             topic = topics.manager_topic(manager)
+            alive = living[manager].alive_incarnations()
             messages += [
-                [topic, *encode(self._ack(manager, incarnation, budget))]
-                for incarnation in living[manager].alive_incarnations()
+                [topic, *encode(self._ack(manager, incarnation, budget, len(alive)))]
+                for incarnation in alive
             ]
         return messages
 
@@ -455,14 +456,19 @@ class GatewayState:
                 if not account.gone:
                     self._grants.update((manager, account.incarnation), account)
 
-    def _ack(self, manager: str, incarnation: int, budget: Budget) -> Ack:
-        """Make an ack, and grant what the budget allows to a manager that has reported here."""
+    def _ack(self, manager: str, incarnation: int, budget: Budget, sessions: int) -> Ack:
+        """Make an ack, and grant what the budget allows to a manager that has reported here.
+
+        Args:
+            sessions: incarnations of this manager that send side by side.
+        """
         if self.fleet.knows(manager):  # else it may hold a limit of an earlier gateway
             self._grants.grant(
                 (manager, incarnation),
                 self.ledger.account(manager, incarnation),
                 budget,
                 len(self.ledger.living),
+                sessions=sessions,
                 draining=self.fleet.is_draining(manager),
             )
         asked = self.evaluations.request_for(manager, incarnation)
