@@ -85,6 +85,18 @@ def test_a_manager_plays_on_beyond_its_window_while_the_learner_is_away_and_is_k
     run.assert_all_was_stored(1)
 
 
+def test_a_manager_with_another_id_sends_what_is_left_under_the_old_one(daemons: Daemons) -> None:
+    run = OutboxRun(daemons, "replay.sync_interval_s=60")  # nothing is safe before the kill
+    run.flows()
+    run.manager.kill9()
+    run.start_manager("other", "--outbox", run.outbox)
+    run.flows()
+    run.learner.kill9()  # its next start has all of it on the disk
+    run.start_learner()
+    run.flows()
+    run.assert_all_was_stored(1)
+
+
 def test_an_outbox_is_empty_at_the_end_of_its_run(daemons: Daemons) -> None:
     run = OutboxRun(daemons, "stop.max_env_steps=3000", "replay.sync_interval_s=60")
     assert run.manager.wait(60.0) == 0
