@@ -23,7 +23,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "formats.md"
         ("`replay/ring.json`", f"| {manifest.FORMAT_VERSION} ("),
         ("`replay/*.bin`", f"| `{ring_files._MAGIC.decode()}` ("),
         ("`replay/commits`", f"| `{latest_value.MAGIC.decode()}` ("),
-        ("`replay/commits`", f"the ledger in it has {ledger._FORMAT} |"),
+        ("`replay/commits`", f"the ledger in it has {ledger._FORMAT}, or {ledger._OUTBOX_FORMAT} "),
         ("policy, `numpy` and", f"| {policy_file.FORMAT_VERSION} ("),
         ("format |", f"| {PROTOCOL_VERSION} ("),
     ],

@@ -50,6 +50,4 @@ class SafeBatches:
             return None
         if self._ledger is None:
             self._ledger, _ = read_stamp(self._run_id, self._stamp, self._now)
-        if not self._ledger.has_account(manager, incarnation):
-            return 0
-        return self._ledger.account(manager, incarnation).contiguous
+        return self._ledger.settled_below(manager, incarnation)
