@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import Final
 
 from vedette_protocol.packing import Buffer
+from vedette_protocol.topics import is_id
 from vedette_rl.storage.atomic_files import replace_file, sync_directory
 from vedette_rl.storage.system import lock_file, open_file, sync_mapped_file
 from vedette_services.actors.outbox.records import (
@@ -198,11 +199,11 @@ class OutboxFiles:
             made: the id to keep at the first one.
         """
         path = self.directory / _MANAGER
-        try:
-            return path.read_text().strip() or made
-        except FileNotFoundError:
-            replace_file(path, f"{made}\n", durable=True)
-            return made
+        kept = path.read_text(errors="replace").strip() if path.exists() else ""
+        if is_id(kept):
+            return kept
+        replace_file(path, f"{made}\n", durable=True)
+        return made
 
     # What is appended
 

@@ -122,11 +122,9 @@ class Outbox:
             window.put_back(mine)
 
     def resend_stalled(self, now: float) -> None:
-        """Send batches again that acks do not settle."""
+        """Send batches of ended sessions again that acks do not settle."""
         for window in self._open(now):
             window.resend_stalled(now)
-        if self.own is not None:
-            self.own.resend_stalled(now)
 
     def may_report_own(self, now: float) -> bool:
         """Return whether the learner may see this process's session now."""
