@@ -358,7 +358,8 @@ class ManagerState:
             else:
                 freed = window.on_ack(ack, now)
         except AckError as error:
-            return self._log.log("error", "ack", str(error), now)
+            told = self._log.log("error", "ack", str(error), now)
+            return [*told, *self._begin_session(run, window, now)]
         # No progress, though there is credit, means a dead socket (`Connection.poll_remake`).
         if freed or not window.batches or ack.reason:
             self._connection.on_progress(now)
@@ -375,6 +376,23 @@ class ManagerState:
             *self._send_batches(now),
             *self._drained(now),
         ]
+
+    def _begin_session(
+        self, run: Run, window: Window | OutboxWindow, now: float
+    ) -> list[Instruction]:
+        """Begin another session in the outbox: this one was numbered further elsewhere, after this
+        machine was put back or copied with its memory."""
+        if self._outbox is None:
+            return []
+        self._incarnation = self._new_incarnation()
+        who = self._identity.manager
+        self._window = self._outbox.begin(run, who, self._incarnation, window.on_full)
+        text = (
+            "another process has sent more of this manager's session than it has: was this machine "
+            "put back, or copied, with its memory? It begins another session; samples of the last "
+            "whose numbers were used there are lost"
+        )
+        return [WriteLog("error", text), *self.send_report(now)]
 
     def _on_ack_of_ended(self, ack: Ack, run: Run, now: float) -> list[Instruction]:
         """An ack of a session in the outbox whose process has ended."""

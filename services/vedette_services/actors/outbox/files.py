@@ -24,6 +24,7 @@ No error of the disk is raised by `append`: a batch that cannot be written is he
 from __future__ import annotations
 
 import errno
+import math
 import os
 import re
 import threading
@@ -299,6 +300,8 @@ class OutboxFiles:
             descriptors: list[int] = []
             failure: OSError | None = None
             with self._lock:
+                if self._sync_failure is not None:
+                    return  # another sync would succeed without what that one has given up
                 try:
                     descriptors.extend(os.dup(segment.descriptor) for segment in self._dirty)
                 except OSError as error:  # no descriptor is left
@@ -424,6 +427,7 @@ class OutboxFiles:
 
     def close(self) -> None:
         """Sync, and leave the folder to other processes. Segments without a batch are deleted."""
+        self.poll(math.inf)
         for session in list(self.sessions):
             self.end(session)
         self.sync()

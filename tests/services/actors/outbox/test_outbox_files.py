@@ -263,6 +263,22 @@ def test_what_a_failed_sync_was_to_write_is_written_again(
     assert batches(again, found) == numbers(5)
 
 
+def test_a_sync_after_one_that_failed_is_not_believed(tmp_path: Path, disk: FailingDisk) -> None:
+    files = open_files(tmp_path)
+    session = begin(files)
+    append(files, session)
+    disk.sync_fails = True
+    files.sync()
+    disk.sync_fails = False
+    append(files, session)
+    files.sync()
+    assert not session.held[0].synced
+    files.close()
+    assert session.held[0].synced
+    [found] = open_files(tmp_path).sessions
+    assert list(found.held) == [0, 1]
+
+
 def test_a_batch_that_is_damaged_on_the_disk_is_an_error_of_reading(tmp_path: Path) -> None:
     files = open_files(tmp_path, memory_bytes=0)
     session = begin(files)

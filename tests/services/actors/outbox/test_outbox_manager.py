@@ -213,6 +213,22 @@ def test_a_file_that_lost_its_tail_takes_acks_of_more(host: Host) -> None:
     assert host.held == {200: []}
 
 
+def test_a_session_that_was_numbered_further_elsewhere_is_ended(host: Host) -> None:
+    """This machine was put back with its memory."""
+    rig = host.start()
+    host.ack(100)
+    rig.batch()
+    done = host.ack(100, 5, safe=0)
+    assert "put back, or copied, with its memory" in logged_text(done)
+    assert {number: report.ended for number, report in reports(done).items()} == {
+        100: True,
+        101: False,
+    }
+    rig.batch()
+    assert sent(host.ack(101, safe=0)) == [0]
+    assert host.held == {100: [0], 101: [0]}
+
+
 def test_a_refusal_of_what_is_left_ends_nobody_and_deletes_nothing(host: Host) -> None:
     host.start().batch()
     host.kill()
