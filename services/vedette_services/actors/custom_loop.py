@@ -315,7 +315,9 @@ class Actor:
     def stats(self) -> dict[str, float]:
         """Counts: environment steps and episodes; the mean return of the last 100; epoch and
         version of the model that acts; and of the window, rows (produced, dropped, settled,
-        rejected), batches, and `delay_s`, the age of the oldest that the learner does not have."""
+        rejected), batches, and `delay_s`, the age of the oldest that the learner does not have.
+        With an outbox also `outbox_bytes` of its files, and `from_before`, the rows that processes
+        before this one have left and that the learner does not have."""
         of_window = self._state.stats(time.monotonic())
         return of_window if self._playing is None else {**self._playing.loop.stats(), **of_window}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from vedette_protocol.messages import Ack, Run
 from vedette_protocol.send_window import Window
+from vedette_rl.number_format import format_duration
 from vedette_rl.storage.write_errors import describe_write_error
 from vedette_services.actors.connection import Connection
 from vedette_services.actors.instructions import Instruction, Level, WriteLog
@@ -33,6 +34,8 @@ class ManagerLog:
         self._delays = RateLimitedLog(REPEAT_S)  # the text changes all the time
         self._credit_at = now
         self._disk_failed = False
+        self._uploads = RateLimitedLog(REPEAT_S)  # the text changes all the time
+        self._upload: tuple[float, int] | None = None  # when it began, and its rows then
         self.address_error = ""
         """Why the learner's address is not known; "" if it is."""
 
@@ -109,6 +112,25 @@ class ManagerLog:
             )
             done.append(WriteLog("warning", text))
         return done
+
+    def log_upload(self, outbox: Outbox, now: float) -> list[Instruction]:
+        """How much of what processes before this one have left is still to be sent, and how long
+        that will take at the rate so far."""
+        left = outbox.ended_rows
+        if not left:
+            self._upload = None
+            return []
+        if self._upload is None:
+            self._upload = now, left
+        since, rows = self._upload
+        if now - since < REPEAT_S or not self._uploads.should_log("upload", "", now):
+            return []
+        if left >= rows:
+            return [WriteLog("info", f"{left:,} samples from before wait for the learner")]
+        left_s = left * (now - since) / (rows - left)
+        how_long = format_duration(left_s)
+        text = f"{left:,} samples from before are still to be sent: about {how_long}"
+        return [WriteLog("info", text)]
 
     def log_left(self, outbox: Outbox) -> list[Instruction]:
         """What stays in the outbox at the end."""

@@ -159,9 +159,16 @@ class ManagerState:
         return window.unsent < most and window.has_room(payload_bytes)
 
     def stats(self, now: float) -> dict[str, float]:
-        """Return counts of the window, and its delay in seconds."""
+        """Return counts of the window, and its delay in seconds; with an outbox also the bytes of
+        its files, and the rows that processes before this one have left."""
         window = self._window
-        return {**window.stats(), "delay_s": window.delay_s(now)} if window else {}
+        if window is None:
+            return {}
+        counts = {**window.stats(), "delay_s": window.delay_s(now)}
+        if self._outbox is not None:
+            counts["from_before"] = self._outbox.ended_rows
+            counts["outbox_bytes"] = self._outbox.files.bytes
+        return counts
 
     @property
     def current_run(self) -> tuple[str, int]:
@@ -595,7 +602,7 @@ class ManagerState:
         files.poll(now)
         if self._connection.up:
             self._outbox.resend_stalled(now)
-        return self._log.log_outbox_state(files, now)
+        return [*self._log.log_outbox_state(files, now), *self._log.log_upload(self._outbox, now)]
 
     def _remake(self, now: float) -> list[Instruction]:
         holds = self._window is not None and self._window.batches > 0

@@ -142,6 +142,23 @@ def test_live_samples_go_beside_what_is_uploaded(host: Host) -> None:
     assert {batch.incarnation for batch in both} == {100, 200}
 
 
+def test_the_log_says_how_long_it_will_take_until_the_learner_has_what_was_left(
+    host: Host,
+) -> None:
+    rig = host.start()
+    for _ in range(100):
+        rig.batch()
+    host.kill()
+    rig = host.start()
+    rig.tick(1.0)
+    assert rig.state.stats(1.0)["from_before"] == 400
+    host.ack(100, 20, safe=0)
+    assert "320 samples from before are still to be sent: about 2:" in logged_text(rig.tick(32.0))
+    host.ack(100, 100, safe=100)
+    assert "from before" not in logged_text(rig.tick(100.0))
+    assert rig.state.stats(1.0)["from_before"] == 0
+
+
 def test_another_learner_is_sent_again_what_the_one_before_had_stored(host: Host) -> None:
     rig = host.start()
     host.ack(100)
