@@ -104,8 +104,10 @@ def encode_numbers(numbers: Numbers, payload: Buffer) -> bytes:
 
 
 def is_foreign(data: bytes) -> bool:
-    """Return whether this file is of a format that is not known here."""
-    return not (MAGIC + FORMAT).startswith(data[:_BEGIN])
+    """Return whether this file is of a format that is not known here. One that a power failure has
+    left with zeros, or cut short, is of none."""
+    number = data[len(MAGIC) : _BEGIN]
+    return data.startswith(MAGIC) and number not in (FORMAT, b"", b"\0")
 
 
 def read_segment(data: bytes) -> Segment:

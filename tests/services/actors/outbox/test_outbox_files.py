@@ -109,8 +109,8 @@ def test_a_file_whose_making_was_cut_off_is_nothing(tmp_path: Path) -> None:
     kill(files)
     [path] = tmp_path.glob("*.outbox")
     whole = path.read_bytes()
-    for size in (0, 5, len(MAGIC), 30):
-        path.write_bytes(whole[:size])
+    for left in (b"", whole[:5], MAGIC, MAGIC + bytes(80), whole[:30], bytes(100)):
+        path.write_bytes(left)
         again = open_files(tmp_path)
         assert again.sessions == []
         kill(again)
