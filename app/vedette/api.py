@@ -47,6 +47,7 @@ from vedette_rl.recording.reading import Curve as Curve
 from vedette_rl.replay.config import ReplayConfig as ReplayConfig
 from vedette_rl.replay.config import SourceConfig as SourceConfig
 from vedette_services.actors.custom_loop import Actor as Actor
+from vedette_services.actors.outbox.settings import OutboxSettings as OutboxSettings
 from vedette_services.config import ActorsConfig as ActorsConfig
 from vedette_services.config import EvaluationConfig as EvaluationConfig
 from vedette_services.config import LearnerConfig as LearnerConfig

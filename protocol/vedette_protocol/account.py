@@ -95,6 +95,7 @@ class IncarnationAccount:
         rejected_reason: why the last batch that was rejected was; not kept over a restart.
         gone: no more messages are expected from it.
         last_seen: time of its last message; not kept over a restart.
+        has_outbox: its batches lie in files, so that they may come at any time.
     """
 
     incarnation: int
@@ -114,6 +115,7 @@ class IncarnationAccount:
     last_seen: float = field(default=0.0, compare=False)
     limit: int = field(default=0, compare=False)
     rejected_reason: str = field(default="", compare=False)
+    has_outbox: bool = field(default=False, compare=False)
 
     @property
     def open_batches(self) -> int:
@@ -175,19 +177,23 @@ class IncarnationAccount:
         Args:
             rows_max, window_batches: the largest believable batch and window.
         """
-        if report.produced < self.produced or report.dropped < self.dropped:
-            return
-        if report.base < self.base or report.sequenced < self.sequenced:
+        produced = self.produced
+        smaller = report.produced < produced or report.dropped < self.dropped
+        smaller = smaller or report.base < self.base or report.sequenced < self.sequenced
+        # The files of one that has ended may have lost their tail, or be an older copy.
+        if smaller and not report.ended:
             return
         self.gone = report.state == "gone"
-        self.sequenced = report.sequenced
-        self.base = report.base
-        self.dropped = report.dropped
+        self.sequenced = max(report.sequenced, self.sequenced)
+        self.base = max(report.base, self.base)
+        self.dropped = max(report.dropped, self.dropped)
         self.window_rows = min(
             report.window_rows, rows_max * min(report.window_batches, window_batches)
         )
         sent = rows_max * min(report.sequenced, self.limit)  # no number above was granted
         self.produced = min(report.produced, self.dropped + self.window_rows + sent)
+        if report.ended:
+            self.produced = max(produced, self.produced)
 
     def accounting(self) -> SampleAccounting:
         """Return the sample accounting of this incarnation."""
@@ -195,16 +201,49 @@ class IncarnationAccount:
 
     def counts(self) -> tuple[int, ...]:
         """Return the counts of `accounting`, in the order of its fields."""
-        accounted = self.inserted + self.rejected + self.dropped
-        produced = max(self.produced, accounted)
-        missing = produced - accounted
+        settled = self.inserted + self.rejected
+        produced = max(self.produced, settled)
+        missing = produced - settled
+        # A batch that an outbox has dropped was perhaps on its way, or comes with an older copy.
+        dropped = min(self.dropped, missing)
+        missing -= dropped
         # Rows in a living manager's window may still arrive. The others were settled in a state
         # of the ledger that is gone.
         in_flight = 0 if self.gone else min(missing, self.window_rows)
         return (
             *(produced, self.inserted, self.duplicates, self.rejected),
-            *(self.dropped, in_flight, missing - in_flight, self.env_steps),
+            *(dropped, in_flight, missing - in_flight, self.env_steps),
         )
+
+    def to_wire(self) -> list[object]:
+        """Return what is kept of it over a restart."""
+        return [
+            self.incarnation,
+            self.contiguous,
+            self.extras.to_bytes(-(-self.extras.bit_length() // 8), "big"),
+            *_counts_of(self),
+            self.gone,
+        ]
+
+    @classmethod
+    def from_wire(cls, value: Any) -> IncarnationAccount:
+        """Convert what `to_wire` returned.
+
+        Args:
+            value: read from a file, checked here.
+
+        Raises:
+            StampError, ValueError, TypeError: it is not an account.
+        """
+        incarnation, contiguous, extras, *counts, gone = value
+        account = cls(check_count(incarnation), check_count(contiguous))
+        account.extras = int.from_bytes(extras, "big")
+        for name, count in zip(_COUNTS, counts, strict=True):
+            setattr(account, name, check_count(count))
+        account.gone = bool(gone)
+        # What was granted before is not stored: the manager's report claims it again.
+        account.limit = account.contiguous + account.extras.bit_length()
+        return account
 
     def _advance_contiguous(self) -> None:
         ones = (self.extras ^ (self.extras + 1)).bit_length() - 1  # trailing bits that are set
@@ -252,16 +291,7 @@ class ManagerEntry:
 
     def to_bytes(self) -> bytes:
         """Pack the entry, and keep the bytes in `packed`."""
-        accounts = [
-            [
-                account.incarnation,
-                account.contiguous,
-                account.extras.to_bytes(-(-account.extras.bit_length() // 8), "big"),
-                *_counts_of(account),
-                account.gone,
-            ]
-            for account in self.accounts.values()
-        ]
+        accounts = [account.to_wire() for account in self.accounts.values()]
         self.packed = pack([self.id, self.number, self.closed.to_wire(), accounts, self.key])
         return self.packed
 
@@ -277,15 +307,8 @@ class ManagerEntry:
             raise StampError("a key that is no text")
         closed = SampleAccounting.from_wire(closed)
         entry = cls(str(manager), check_count(number), closed=closed, key=key)
-        for incarnation, contiguous, extras, *counts, gone in accounts:
-            account = IncarnationAccount(
-                check_count(incarnation), check_count(contiguous), int.from_bytes(extras, "big")
-            )
-            for name, value in zip(_COUNTS, counts, strict=True):
-                setattr(account, name, check_count(value))
-            account.gone = bool(gone)
-            # What was granted before is not stored: the manager's report claims it again.
-            account.limit = account.contiguous + account.extras.bit_length()
+        for value in accounts:
+            account = IncarnationAccount.from_wire(value)
             entry.accounts[account.incarnation] = account
         return entry
 

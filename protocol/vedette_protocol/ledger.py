@@ -5,7 +5,7 @@ The gateway calls it in this order::
     ledger = Ledger.from_bytes(stamp, now) if stamp else Ledger(run_id)
     batch = decode_up(frames)
     if not ledger.has_account(batch.manager, batch.incarnation):
-        ledger.mark_alive(batch.manager, batch.incarnation, now)
+        ledger.mark_alive(batch.manager, batch.incarnation, now, has_sent=True)
     if ledger.record_batch(batch, now) == "new":
         ring.append(columns, batch.rows)      # or, where it is invalid, ledger.reject_batch(batch)
     ring.commit(ledger.to_bytes())            # rows and ledger become visible together ...
@@ -35,16 +35,18 @@ from vedette_protocol.errors import (
 )
 from vedette_protocol.ledger_places import LedgerPlaces
 from vedette_protocol.limits import (
+    ARCHIVED_MAX,
     EXTRAS_MAX,
     OLD_ACCOUNTS_MAX,
     RETIRED_MAX,
     ROWS_MAX,
     STAMP_MAX_BYTES,
 )
-from vedette_protocol.messages import Ack, Batch, Report
+from vedette_protocol.messages import OUTBOX, Ack, Batch, Report
 from vedette_protocol.packing import pack, unpack
 
 _FORMAT: Final = 2
+_OUTBOX_FORMAT: Final = 3  # of a ledger that has known a manager with an outbox
 _REPLACED_S: Final = 5.0  # silence after which a replaced incarnation has ended for certain
 
 Verdict: TypeAlias = Literal["new", "duplicate", "beyond"]
@@ -79,6 +81,11 @@ class Ledger:
         self._closed = closed or SampleAccounting()
         self.env_steps = self._closed.env_steps
         self._retired: dict[int, None] = {}  # closed incarnations, oldest first
+        # Closed incarnations of managers with an outbox, oldest first: what is in their files may
+        # come at any time. And their records as bytes, which are written with each commit.
+        self._archived: dict[tuple[str, int], IncarnationAccount] = {}
+        self._archived_bytes: dict[tuple[str, int], bytes] = {}
+        self._outboxes: dict[int, None] = {}  # accounts whose managers have an outbox
 
     @classmethod
     def from_bytes(cls, stamp: bytes | bytearray | memoryview, now: float) -> Ledger:
@@ -91,13 +98,21 @@ class Ledger:
             value = unpack(stamp, STAMP_MAX_BYTES)
             if type(value) is not list or not value:
                 raise StampError(f"expected a list of format {_FORMAT}")
-            if value[0] != _FORMAT:
+            outboxes: list[int] = []
+            archived: list[bytes] = []
+            if value[0] == _OUTBOX_FORMAT:
+                *value, outboxes, archived = value
+            elif value[0] != _FORMAT:
                 raise LedgerFormatError(value[0], _FORMAT)
             _, run_id, next_number, closed, retired, packed = value
             entries = [ManagerEntry.from_bytes(blob) for blob in packed]
             ledger = cls(str(run_id), SampleAccounting.from_wire(closed))
             ledger._next_number = check_count(next_number)
             ledger._retired = dict.fromkeys(map(check_count, retired))
+            ledger._outboxes = dict.fromkeys(map(check_count, outboxes))
+            for record in archived:
+                manager, account = unpack(record, STAMP_MAX_BYTES)
+                ledger._archive(str(manager), IncarnationAccount.from_wire(account))
         except (MalformedError, ValueError, TypeError) as error:
             raise StampError(str(error)) from error
         ledger._entries = {entry.id: entry for entry in entries}
@@ -106,6 +121,7 @@ class Ledger:
             ledger.places.add(entry.key, len(entry.accounts))
             for account in entry.accounts.values():
                 account.last_seen = now
+                account.has_outbox = account.incarnation in ledger._outboxes
         ledger.env_steps = ledger.accounting().env_steps
         return ledger
 
@@ -113,23 +129,37 @@ class Ledger:
         """Pack the ledger for the replay's commit record, in at most `STAMP_MAX_BYTES`."""
         packed = [entry.packed or entry.to_bytes() for entry in self._entries.values()]
         state = [self.run_id, self._next_number, self._closed.to_wire(), list(self._retired)]
-        return pack([_FORMAT, *state, packed])
+        if not self._outboxes and not self._archived:
+            return pack([_FORMAT, *state, packed])
+        kept = [list(self._outboxes), list(self._archived_bytes.values())]
+        return pack([_OUTBOX_FORMAT, *state, packed, *kept])
 
-    def mark_alive(self, manager: str, incarnation: int, now: float, key: str = "") -> None:
+    def mark_alive(
+        self,
+        manager: str,
+        incarnation: int,
+        now: float,
+        key: str = "",
+        *,
+        has_sent: bool = False,
+        ended: bool = False,
+    ) -> None:
         """Mark an incarnation as alive, and open its account if it has none.
 
         Args:
             key: the key of its connection, which `may_use` this manager's id; the id is this key's
                 then.
+            has_sent: it has sent batches before, so that it may have had an account.
+            ended: it is sent from an outbox beside the incarnation that lives.
 
         Raises:
-            RetiredError: its account was closed; its manager must start again.
+            RetiredError: its account was closed, or may have been; its manager must start again.
             LedgerFullError: there is no room for another manager.
         """
         entry = self._entries.get(manager)
         if key and entry is not None and entry.key != key:
             self._hand_over(entry, key)
-        self._mark_alive(manager, incarnation, now, key)
+        self._mark_alive(manager, incarnation, now, key, has_sent=has_sent, ended=ended)
 
     def may_use(self, manager: str, key: str) -> bool:
         """Return True if a connection with this key may speak for a manager.
@@ -208,6 +238,12 @@ class Ledger:
         account = self._find_account(manager, incarnation)
         return account is not None and seq < account.limit and not account.is_settled(seq)
 
+    def settled_below(self, manager: str, incarnation: int) -> int:
+        """Return the number below which all of an incarnation is settled, also of a closed one."""
+        account = self._find_account(manager, incarnation)
+        account = account or self._archived.get((manager, incarnation))
+        return 0 if account is None else account.contiguous
+
     def account(self, manager: str, incarnation: int) -> IncarnationAccount:
         """Return the account of an incarnation.
 
@@ -232,7 +268,7 @@ class Ledger:
         Raises:
             RetiredError, LedgerFullError: as `mark_alive`.
         """
-        entry, account = self._mark_alive(manager, incarnation, now)
+        entry, account = self._mark_alive(manager, incarnation, now, has_sent=True)
         if seq >= account.limit or not account.settle(seq):
             return False
         account.rejected += min(rows, self.batch_rows)
@@ -254,16 +290,29 @@ class Ledger:
         Raises:
             RetiredError, LedgerFullError: as `mark_alive`.
         """
-        entry, account = self._mark_alive(report.manager, report.incarnation, now)
+        entry, account = self._mark_alive(
+            report.manager,
+            report.incarnation,
+            now,
+            has_sent=self.has_sent(report),
+            ended=report.ended,
+        )
         accepted = 0
         if report.run_id == self.run_id:
             account.advance_to(report.base)
             accepted = account.accept_claim(report.limit, claims_max)
             account.on_report(report, self.batch_rows, self.window_batches)
+            if OUTBOX in report.features:
+                account.has_outbox = True
+                self._outboxes[account.incarnation] = None
             self._note_living(entry)
             entry.packed = None
             self._full.clear()  # it may be gone
         return accepted
+
+    def has_sent(self, report: Report) -> bool:
+        """Return True if the sender of a report has sent batches of this run."""
+        return report.run_id == self.run_id and report.sequenced > 0
 
     def count_lost(self, newer: Ledger) -> None:
         """Count what a newer state of this ledger knew to be produced, and whose rows are gone.
@@ -280,6 +329,11 @@ class Ledger:
                 account.gone = later.gone
                 mine.packed = None
                 self._note_living(mine)
+        for (manager, incarnation), later in newer._archived.items():
+            known = self._find_account(manager, incarnation)
+            if known is not None:
+                known.produced = max(known.produced, later.accounting().produced)
+                self._entries[manager].packed = None
 
     def mark_gone(self, manager: str) -> None:
         """Mark a manager as gone, until its next message."""
@@ -322,6 +376,7 @@ class Ledger:
         version: int,
         first_actor: int,
         reason: str = "",
+        safe: int | None = None,
     ) -> Ack:
         """Make the ack for an incarnation. Call it after the commit of what the ack says."""
         account = self._find_account(manager, incarnation) or IncarnationAccount(incarnation)
@@ -340,6 +395,7 @@ class Ledger:
             first_actor=first_actor,
             reason=reason,
             rejected_reason=account.rejected_reason,
+            safe=safe,
         )
 
     def manager_ids(self) -> list[str]:
@@ -370,19 +426,35 @@ class Ledger:
         """
         if manager is not None:
             return self._entries[manager].accounting()
-        return self._closed.plus(part for entry in self._entries.values() for part in entry.parts())
+        archived = [account.counts() for account in self._archived.values()]
+        return self._closed.plus(archived).plus(
+            part for entry in self._entries.values() for part in entry.parts()
+        )
 
     def _find_account(self, manager: str, incarnation: int) -> IncarnationAccount | None:
         entry = self._entries.get(manager)
         return None if entry is None else entry.accounts.get(incarnation)
 
     def _mark_alive(
-        self, manager: str, incarnation: int, now: float, key: str = ""
+        self,
+        manager: str,
+        incarnation: int,
+        now: float,
+        key: str = "",
+        *,
+        has_sent: bool = False,
+        ended: bool = False,
     ) -> tuple[ManagerEntry, IncarnationAccount]:
         entry = self._entries.get(manager)
         account = None if entry is None else entry.accounts.get(incarnation)
         if entry is None or account is None:
-            entry, account = self._open_account(manager, incarnation, key, now)
+            # One that has sent batches had an account. Once closed ones are forgotten, it cannot be
+            # told from one of them, whose batches would be inserted twice.
+            forgets = len(self._retired) >= RETIRED_MAX
+            known = (manager, incarnation) in self._archived
+            if incarnation in self._retired or (has_sent and forgets and not known):
+                raise RetiredError(manager, incarnation, replaced=entry is not None)
+            entry, account = self._open_account(manager, incarnation, key, now, ended=ended)
         account.last_seen = now
         if account.gone:
             account.gone = False
@@ -409,10 +481,8 @@ class Ledger:
             self.living.pop(entry.id, None)
 
     def _open_account(
-        self, manager: str, incarnation: int, key: str, now: float
+        self, manager: str, incarnation: int, key: str, now: float, *, ended: bool
     ) -> tuple[ManagerEntry, IncarnationAccount]:
-        if incarnation in self._retired:
-            raise RetiredError(manager, incarnation, replaced=manager in self._entries)
         while not self.places.has_room(key):
             if self._evict_account(key, now):
                 continue
@@ -429,11 +499,12 @@ class Ledger:
         if entry is None:
             entry = self._entries[manager] = ManagerEntry(manager, self._next_number, key=key)
             self._next_number += 1
-        for older in entry.accounts.values():  # their process has ended
+        for older in [] if ended else entry.accounts.values():  # their process has ended
             older.gone = True
         if len(entry.accounts) > OLD_ACCOUNTS_MAX:
             self._close_account(entry, min(entry.accounts.values(), key=_worth))
-        account = entry.accounts[incarnation] = IncarnationAccount(incarnation)
+        account = self._take_archived(manager, incarnation) or IncarnationAccount(incarnation)
+        entry.accounts[incarnation] = account
         self.places.add(entry.key, 1)
         self._full.clear()
         entry.packed = None
@@ -475,17 +546,44 @@ class Ledger:
     def _close_account(self, entry: ManagerEntry, account: IncarnationAccount) -> None:
         """Drop an account. Its sums are kept, and that it is closed unless it is blank."""
         account.gone = True
-        entry.closed += account.accounting()
+        self._outboxes.pop(account.incarnation, None)
+        if account.has_outbox and not account.is_blank:
+            self._archive(entry.id, account)
+        else:
+            entry.closed += account.accounting()
         del entry.accounts[account.incarnation]
         entry.packed = None
         self.places.add(entry.key, -1)
         self._note_living(entry)
         self._full.clear()
-        if account.is_blank:
-            return
-        self._retired[account.incarnation] = None
+        if not account.is_blank and not account.has_outbox:
+            self._retire(account.incarnation)
+
+    def _retire(self, incarnation: int) -> None:
+        self._retired[incarnation] = None
         if len(self._retired) > RETIRED_MAX:
             del self._retired[next(iter(self._retired))]
+
+    def _archive(self, manager: str, account: IncarnationAccount) -> None:
+        """Keep a closed account as it is. The oldest one is then closed for good."""
+        account.gone = True
+        account.has_outbox = True
+        key = manager, account.incarnation
+        self._archived[key] = account
+        self._archived_bytes[key] = pack([manager, account.to_wire()])
+        if len(self._archived) > ARCHIVED_MAX:
+            oldest = next(iter(self._archived))
+            self._closed += self._archived.pop(oldest).accounting()
+            del self._archived_bytes[oldest]
+            self._retire(oldest[1])
+
+    def _take_archived(self, manager: str, incarnation: int) -> IncarnationAccount | None:
+        """Open a closed account again, as it was."""
+        account = self._archived.pop((manager, incarnation), None)
+        if account is not None:
+            del self._archived_bytes[manager, incarnation]
+            self._outboxes[incarnation] = None
+        return account
 
 
 def _worth(account: IncarnationAccount) -> tuple[bool, float]:

@@ -51,5 +51,7 @@ OLD_ACCOUNTS_MAX: Final = 4
 """Replaced incarnations of one manager of which the ledger keeps the exact set."""
 RETIRED_MAX: Final = 1024
 """Closed incarnations that the ledger remembers."""
+ARCHIVED_MAX: Final = 1024
+"""Closed incarnations of managers with an outbox of which the ledger keeps the exact set."""
 STAMP_MAX_BYTES: Final = 2 << 20
 """Size of a ledger in bytes."""

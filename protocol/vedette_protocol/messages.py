@@ -41,6 +41,7 @@ from vedette_protocol.wire import (
     Hash,
     Id,
     Mean,
+    OptionalCount,
     OptionalId,
     RawPayload,
     Text,
@@ -63,7 +64,11 @@ EVALUATE: Final = "evaluate"
 CONFIRM: Final = "confirm"
 """The feature of a manager that plays the model of its last evaluation again, on fresh episodes."""
 
-FEATURES: Final[tuple[str, ...]] = (EVALUATE,)
+OUTBOX: Final = "outbox"
+"""The feature of a manager that keeps batches in files until they are safe, and of a run whose
+learner says what is safe."""
+
+FEATURES: Final[tuple[str, ...]] = (EVALUATE, OUTBOX)
 """What this side can do beyond version 2. A side uses only what the other one lists, too."""
 
 NO_PLACE: Final = "place"
@@ -165,7 +170,7 @@ class EvaluationReport:
     "samples",
     header="manager incarnation",
     map_max=REPORT_MAX_BYTES,
-    omitted="evaluation delay_s failures",
+    omitted="evaluation delay_s failures ended",
 )
 @dataclass(frozen=True, slots=True)
 class Report:
@@ -183,6 +188,7 @@ class Report:
         evaluation: the one that the newest ack asks for; None: none was begun.
         delay_s: the age of the oldest batch in the window; None: not said.
         failures: of single environments, which were made again; a part of their episodes is lost.
+        ended: nobody numbers batches of this incarnation further: they are sent from an outbox.
     """
 
     manager: Id
@@ -205,6 +211,7 @@ class Report:
     )
     delay_s: Mean = None
     failures: Count = 0
+    ended: bool = False
 
     def check(self) -> None:
         """Refuse counts that contradict one another."""
@@ -272,7 +279,7 @@ class Run:
             raise SchemaError("a model has no shared column")
 
 
-@message("ack", "control", omitted="evaluate evaluate_version evaluate_fresh")
+@message("ack", "control", omitted="evaluate evaluate_version evaluate_fresh safe")
 @dataclass(frozen=True, slots=True)
 class Ack:
     """State of one incarnation at the learner, sent again and again: settled batches and limit.
@@ -291,6 +298,8 @@ class Ack:
         evaluate_version: it plays a model of this version or a newer one.
         evaluate_fresh: other than 0: it plays the model of the evaluation before, which has this
             version, on other episodes than those of any other number.
+        safe: every sequence number below it is safe: settled, and on the learner's disk since its
+            last sync. None: not said.
     """
 
     run_id: OptionalId
@@ -310,6 +319,7 @@ class Ack:
     evaluate: U64 = 0
     evaluate_version: Count = 0
     evaluate_fresh: Count = 0
+    safe: OptionalCount = None
 
     @property
     def beyond(self) -> int:

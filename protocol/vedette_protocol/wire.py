@@ -175,6 +175,13 @@ def _is_json(value: object, depth: int = 0) -> bool:
 
 
 Count: TypeAlias = Annotated[int, integer(0, COUNT_MAX)]
+OptionalCount: TypeAlias = Annotated[
+    int | None,
+    WireType(
+        lambda value: value is None or (type(value) is int and 0 <= value <= COUNT_MAX),
+        f"an integer in [0, {COUNT_MAX}] or nil",
+    ),
+]
 Epoch: TypeAlias = Annotated[int, integer(0, EPOCH_MAX)]
 U64: TypeAlias = Annotated[int, integer(0, U64_MAX)]
 Id: TypeAlias = Annotated[str, _text_type(is_id, "an id")]

@@ -6,6 +6,7 @@ Each imports its benchmark when it runs, and prints lines for people, or one obj
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Callable
 from enum import StrEnum
@@ -23,6 +24,7 @@ from bench.lines import (
     loop_lines,
     manager_lines,
     model_lines,
+    outbox_lines,
     page_lines,
     peer_lines,
     publishing_lines,
@@ -200,6 +202,33 @@ def costs(
 
     figures = WireCosts(*load_of(atari=atari), seconds=seconds, rounds=rounds).run()
     show_figures(figures, as_json=as_json, lines=wire_cost_lines)
+
+
+@app.command()
+def outbox(
+    rounds: Rounds = 3,
+    seconds: Seconds = 4.0,
+    atari: Atari = False,
+    rate: Annotated[
+        float, typer.Option(min=0.1, metavar="N", help="Batches a second of each producer.")
+    ] = math.inf,
+    directory: Directory = None,
+    as_json: AsJson = False,
+) -> None:
+    """Managers with an outbox, by the interval of its syncs, beside managers without."""
+    from bench.outbox import OutboxBench
+    from bench.wire import load_of
+
+    payload, capacity = load_of(atari=atari)
+    bench = OutboxBench(
+        payload,
+        capacity,
+        batches_per_s=rate,
+        directory=directory,
+        seconds=seconds,
+        rounds=rounds,
+    )
+    show_figures(bench.run(), as_json=as_json, lines=outbox_lines)
 
 
 @app.command()

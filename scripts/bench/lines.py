@@ -150,6 +150,26 @@ def wire_cost_lines(figures: dict[str, Any]) -> list[str]:
     return lines
 
 
+def outbox_lines(figures: dict[str, Any]) -> list[str]:
+    """Format the figures of `outbox` for people."""
+    lines = [
+        f"batches of {figures['rows']} transitions, {figures['batch_bytes']:,} bytes; written are "
+        f"{figures['written_bytes_per_transition']:.0f} bytes a transition",
+        "synced every        transitions/s     ratio    µs of a batch, all processes     ratio",
+    ]
+    for kind, rate in figures["transitions_per_s"].items():
+        cost = figures["processor_us_per_batch"][kind]
+        ratio = figures["ratio"].get(kind)
+        cost_ratio = figures["processor_ratio"].get(kind)
+        lines.append(
+            f"{kind:<10}{format_spread(rate, '{:>10,.0f}')}  "
+            f"{format_spread(ratio, '{:.2f}') if ratio else '':<24}"
+            f"{format_spread(cost, '{:>8.1f}')}  "
+            f"{format_spread(cost_ratio, '{:.2f}') if cost_ratio else ''}"
+        )
+    return lines
+
+
 def model_lines(figures: dict[str, Any]) -> list[str]:
     """Format the figures of `models` for people."""
     return [

@@ -1,13 +1,16 @@
 """Managers that send noise: as fast as window and credit allow, or at a rate.
 
-`python -m bench.producer ADDRESS ID ROWS COUNT BATCHES_PER_S [KEYS]`
+`python -m bench.producer ADDRESS ID ROWS COUNT BATCHES_PER_S [KEYS]`, with `VEDETTE_BENCH_OUTBOX`
+set to a folder and `VEDETTE_BENCH_SYNC_S` to seconds: with an outbox.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import secrets
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -22,6 +25,9 @@ from vedette_protocol.frame_sharing import Sharing
 from vedette_protocol.messages import Ack, Run
 from vedette_protocol.schema import Schema
 from vedette_protocol.send_window import Window
+from vedette_services.actors.outbox.files import OutboxFiles
+from vedette_services.actors.outbox.outbox import Outbox
+from vedette_services.actors.outbox.window import OutboxWindow
 from vedette_services.host.processes import die_with_parent
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import ClientKeys
@@ -84,6 +90,7 @@ class Producer:
         rows: int,
         batches_per_s: float,
         keys: ClientKeys | None = None,
+        outbox: Outbox | None = None,
     ) -> None:
         self._manager = manager
         self._rows = rows
@@ -94,7 +101,8 @@ class Producer:
         self._push = samples_push(context, address, keys)
         topics = manager_subscriptions(manager)
         self._control = control_sub(context, address, *topics, keys=keys)
-        self._window: Window | None = None
+        self._outbox = outbox
+        self._window: Window | OutboxWindow | None = None
         self._payloads: list[bytes] = []
         self._turn = 0
         self._reported_at = self._acked_at = 0.0
@@ -115,17 +123,25 @@ class Producer:
             message = decode_control(self._control.recv_multipart()[1:])
             if isinstance(message, Run) and self._window is None:
                 self._payloads = payloads_of(message.schema, self._rows)
-                self._window = Window(
-                    self._manager,
-                    self._incarnation,
-                    message.run_id,
-                    message.schema.hash,
-                    max_batches=_WINDOW_BATCHES,
-                    max_bytes=_WINDOW_BYTES,
-                )
+                self._window = self._make_window(message)
             elif isinstance(message, Ack) and self._window is not None:
-                self._window.on_ack(message, now)
+                if isinstance(self._window, Window):
+                    self._window.on_ack(message, now)
+                else:
+                    self._window.on_ack(message, now, is_current=True)
                 self._acked_at = now
+
+    def _make_window(self, run: Run) -> Window | OutboxWindow:
+        if self._outbox is not None:
+            return self._outbox.begin(run, self._manager, self._incarnation, "block")
+        return Window(
+            self._manager,
+            self._incarnation,
+            run.run_id,
+            run.schema.hash,
+            max_batches=_WINDOW_BATCHES,
+            max_bytes=_WINDOW_BYTES,
+        )
 
     def _produce(self, now: float) -> bool:
         """Send the batches that fit; False if there are none."""
@@ -141,7 +157,7 @@ class Producer:
         self._due_at = now
         while self._due >= 1:
             payload = self._payloads[self._turn % _PAYLOADS]
-            if not window.has_room(len(payload)):
+            if not window.has_room(len(payload)) or window.batches >= _WINDOW_BATCHES:
                 break
             self._turn += 1
             self._due -= 1
@@ -156,6 +172,23 @@ class Producer:
         return bool(batches)
 
 
+def _open_outbox(manager: str) -> Outbox | None:
+    """Open the outbox of a producer, which is one manager, and sync it in a thread."""
+    folder = os.environ.get("VEDETTE_BENCH_OUTBOX")
+    if not folder:
+        return None
+    files = OutboxFiles(Path(folder) / manager, max_bytes=4 << 30)
+    interval_s = float(os.environ["VEDETTE_BENCH_SYNC_S"])
+
+    def sync_often() -> None:
+        while True:
+            time.sleep(interval_s)
+            files.sync()
+
+    threading.Thread(target=sync_often, daemon=True).start()
+    return Outbox(files)
+
+
 def main() -> None:
     """Send to the learner at the address given until this process is ended.
 
@@ -167,8 +200,9 @@ def main() -> None:
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     context.set(zmq.MAX_SOCKETS, 4 * int(count) + 16)
     names = [manager] if int(count) == 1 else [f"{manager}-{n}" for n in range(int(count))]
+    outbox = _open_outbox(manager)
     producers = [
-        Producer(context, Address.parse(address), name, int(rows), float(rate), keys)
+        Producer(context, Address.parse(address), name, int(rows), float(rate), keys, outbox)
         for name in names
     ]
     while math.isinf(float(rate)):

@@ -12,6 +12,8 @@
     │   │   └── NewerRunError          a run has settings that are not known here
     │   ├── KeysError                  key files that are missing, broken, or open to others
     │   ├── RunInUseError              another learner runs in a run directory
+    │   ├── OutboxInUseError           another manager uses an outbox; OutboxFormatError: a later
+    │   │                              release has written it; OutboxSystemError: not on Windows
     │   ├── NotARunError               a folder that holds no run
     │   ├── ImportPermissionError      a run's own configuration imports what nobody has allowed
     │   └── NotInRunError              a run that lacks what was asked of it
@@ -302,6 +304,32 @@ class KeysError(UsageError):
     def __init__(self, place: object, why: str, fix: str = "") -> None:
         super().__init__(f"{place}: {why}" + (f"; {fix}" if fix else ""))
         self.place = place
+
+
+class OutboxInUseError(UsageError):
+    """Another process uses the folder of an outbox."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(
+            f"the outbox {directory} is in use by another manager: give each a folder of its own"
+        )
+
+
+class OutboxFormatError(UsageError):
+    """A file of an outbox is of a format that is not known here."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            f"{path} is of another format than this release writes: start the release that wrote "
+            "it, which sends its samples, or move the file away"
+        )
+
+
+class OutboxSystemError(UsageError):
+    """This system has no calls that an outbox needs."""
+
+    def __init__(self) -> None:
+        super().__init__("an outbox needs Linux or macOS")
 
 
 class NotARunError(UsageError):

@@ -12,6 +12,7 @@ from vedette_protocol.limits import PROTOCOL_VERSION
 from vedette_rl.exported import policy_file
 from vedette_rl.replay import manifest, ring_files
 from vedette_rl.storage import latest_value, state_file
+from vedette_services.actors.outbox import records
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "formats.md"
 
@@ -23,7 +24,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "formats.md"
         ("`replay/ring.json`", f"| {manifest.FORMAT_VERSION} ("),
         ("`replay/*.bin`", f"| `{ring_files._MAGIC.decode()}` ("),
         ("`replay/commits`", f"| `{latest_value.MAGIC.decode()}` ("),
-        ("`replay/commits`", f"the ledger in it has {ledger._FORMAT} |"),
+        ("`replay/commits`", f"the ledger in it has {ledger._FORMAT}, or {ledger._OUTBOX_FORMAT} "),
+        ("an outbox's `*.outbox`", f"| `{records.MAGIC.decode()}` and {records.FORMAT[0]} ("),
         ("policy, `numpy` and", f"| {policy_file.FORMAT_VERSION} ("),
         ("format |", f"| {PROTOCOL_VERSION} ("),
     ],

@@ -98,7 +98,7 @@ class CountingRun:
     def start_manager(
         self,
         name: str,
-        *,
+        *options: str | Path,
         count: int = 1,
         to: Address | str = "",
         run_in: tuple[str, ...] = (),
@@ -115,6 +115,7 @@ class CountingRun:
             count,
             *self._allowed,
             *self._secured,
+            *options,
             run_in=run_in,
             source=source,
         )

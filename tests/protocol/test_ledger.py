@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from wire_examples import REPORT, example_batch
 
-from vedette_protocol.account import SampleAccounting
+from vedette_protocol.account import IncarnationAccount, SampleAccounting
 from vedette_protocol.codec import decode_control, encode
 from vedette_protocol.errors import (
     LedgerFormatError,
@@ -22,6 +22,7 @@ from vedette_protocol.errors import (
 from vedette_protocol.ledger import Ledger
 from vedette_protocol.limits import (
     ACCOUNTS_MAX,
+    ARCHIVED_MAX,
     COUNT_MAX,
     EXTRAS_MAX,
     OLD_ACCOUNTS_MAX,
@@ -29,8 +30,8 @@ from vedette_protocol.limits import (
     STAMP_MAX_BYTES,
     U64_MAX,
 )
-from vedette_protocol.messages import Ack, Batch, Report, ReportedState
-from vedette_protocol.packing import pack
+from vedette_protocol.messages import OUTBOX, Ack, Batch, Report, ReportedState
+from vedette_protocol.packing import pack, unpack
 
 RUN = "run"
 HALVES = [1, 2, b"", *[0.5] * 10, False]  # an account whose counts are none
@@ -429,7 +430,7 @@ def test_bytes_that_are_no_ledger_are_refused(stamp: bytes) -> None:
         Ledger.from_bytes(stamp, 0.0)
 
 
-@pytest.mark.parametrize("written", [1, 3])
+@pytest.mark.parametrize("written", [1, 4])
 def test_a_ledger_of_another_format_says_which(written: int) -> None:
     with pytest.raises(LedgerFormatError) as refused:
         Ledger.from_bytes(pack([written, RUN, 0, [0] * 8, [], []]), 0.0)
@@ -456,6 +457,95 @@ def test_a_manager_that_keeps_restarting_takes_no_more_room() -> None:
     with pytest.raises(RetiredError, match="two managers use the same id"):
         insert(ledger, batch(0, incarnation=3 * RETIRED_MAX - OLD_ACCOUNTS_MAX - 3))
     assert not ledger.is_new("m", 3 * RETIRED_MAX - OLD_ACCOUNTS_MAX - 3, 0)
+
+
+def test_a_manager_whose_closed_account_is_forgotten_is_refused_and_not_counted_anew() -> None:
+    """Its batch was inserted, the ack was lost, and it was silent while many others came."""
+    ledger = Ledger(RUN)
+    ledger.places.limit = 10
+    insert(ledger, batch(0))
+    ledger.mark_gone("m")
+    for number in range(RETIRED_MAX + 11):
+        insert(ledger, batch(0, manager=f"m{number}", incarnation=100 + number), now=float(number))
+        ledger.mark_gone(f"m{number}")
+    assert "m" not in ledger.manager_ids()
+    late = 5000.0
+    holds = replace(report(10, window_rows=10), sequenced=1, limit=64)
+    with pytest.raises(RetiredError, match="start the manager again"):
+        ledger.on_report(holds, late, claims_max=64)
+    with pytest.raises(RetiredError):
+        ledger.mark_alive("m", 7, late, has_sent=True)
+    assert not ledger.has_account("m", 7)
+    new = replace(report(0, incarnation=8), sequenced=0)
+    ledger.on_report(new, late)
+    ledger.account("m", 8).grant(1)
+    assert insert(ledger, batch(0, incarnation=8), now=late) == "new"
+
+
+def outbox_report(incarnation: int, *, sequenced: int, ended: bool = True) -> Report:
+    counts = report(10 * sequenced, window_rows=10 * sequenced, incarnation=incarnation)
+    return replace(counts, sequenced=sequenced, features=(OUTBOX,), ended=ended)
+
+
+def store_of_outbox(ledger: Ledger, incarnation: int, seq: int) -> str:
+    """A report of an outbox and a batch of it: whether the batch is new."""
+    ledger.on_report(outbox_report(incarnation, sequenced=2), 0.0)
+    ledger.account("m", incarnation).grant(8)
+    return ledger.record_batch(batch(seq, incarnation=incarnation), 0.0)
+
+
+def restarted(ledger: Ledger) -> Ledger:
+    return Ledger.from_bytes(ledger.to_bytes(), 0.0)
+
+
+def test_a_closed_account_of_an_outbox_is_opened_again_as_it_was() -> None:
+    """Its disk was put back from an older copy, or it was silent while others needed its place."""
+    ledger = Ledger(RUN)
+    for incarnation in range(20):
+        assert store_of_outbox(ledger, incarnation, 0) == "new"
+        ledger = restarted(ledger)
+    assert not ledger.has_account("m", 3)
+    assert ledger.settled_below("m", 3) == 1
+    counts = ledger.accounting()
+    assert (counts.produced, counts.inserted) == (20 * 20, 20 * 10)
+    assert store_of_outbox(ledger, 3, 0) == "duplicate"
+    assert store_of_outbox(ledger, 3, 1) == "new"
+    again = restarted(ledger).accounting()
+    assert (again.produced, again.inserted) == (20 * 20, 20 * 10 + 10)
+
+
+def test_a_closed_account_is_of_its_own_manager_alone() -> None:
+    ledger = Ledger(RUN)
+    for incarnation in range(20):
+        store_of_outbox(ledger, incarnation, 0)
+    ledger.on_report(replace(outbox_report(3, sequenced=2), manager="other"), 0.0)
+    assert ledger.account("other", 3).contiguous == 0
+    for incarnation in range(3, 20):
+        ledger.on_report(
+            replace(outbox_report(incarnation, sequenced=2), manager="other", base=2), 0.0
+        )
+    assert ledger.settled_below("other", 3) == 2
+    assert store_of_outbox(ledger, 3, 0) == "duplicate"
+    assert ledger.settled_below("m", 3) == 1
+
+
+def test_of_the_oldest_closed_accounts_of_outboxes_only_the_sums_are_kept() -> None:
+    ledger = Ledger(RUN)
+    for incarnation in range(ARCHIVED_MAX + 20):
+        store_of_outbox(ledger, incarnation, 0)
+    assert ledger.accounting().inserted == 10 * (ARCHIVED_MAX + 20)
+    with pytest.raises(RetiredError):
+        ledger.on_report(outbox_report(3, sequenced=2), 0.0)
+    assert store_of_outbox(ledger, 100, 0) == "duplicate"
+    assert restarted(ledger).to_bytes() == ledger.to_bytes()
+
+
+def test_a_ledger_has_the_format_of_before_until_a_manager_has_an_outbox() -> None:
+    ledger = Ledger(RUN)
+    insert(ledger, batch(0))
+    assert unpack(ledger.to_bytes(), STAMP_MAX_BYTES)[0] == 2
+    ledger.on_report(outbox_report(8, sequenced=0), 0.0)
+    assert unpack(ledger.to_bytes(), STAMP_MAX_BYTES)[0] == 3
 
 
 def test_a_full_ledger_closes_who_has_been_gone_longest_and_keeps_the_sums() -> None:
@@ -497,6 +587,10 @@ def test_the_largest_ledger_fits_in_its_stamp() -> None:
             ),
             0.0,
         )
+    for place in range(ARCHIVED_MAX):
+        account = IncarnationAccount((1 << 62) + place, 1 << 61, (1 << (EXTRAS_MAX - 1)) - 2)
+        account.produced = account.dropped = account.window_rows = account.sequenced = 1 << 61
+        ledger._archive(f"{place:05d}".rjust(64, "y"), account)
     stamp = ledger.to_bytes()
     assert ACCOUNTS_MAX * 200 < len(stamp) <= STAMP_MAX_BYTES
     assert Ledger.from_bytes(stamp, 0.0).to_bytes() == stamp

@@ -195,6 +195,9 @@ EXAMPLES: dict[str, Message] = {
         ),
     ),
     "report-of-late-samples": replace(REPORT, delay_s=12.5, failures=3),
+    "report-of-an-ended-session": replace(
+        REPORT, features=("outbox",), actors=(), sequenced=43, ended=True
+    ),
     "run": RUN,
     "run-with-evaluations": replace(
         RUN,
@@ -213,6 +216,7 @@ EXAMPLES: dict[str, Message] = {
         evaluate=0x1122334455667788,
         evaluate_version=1500,
     ),
+    "ack-to-an-outbox": replace(ACK, safe=38),
     "ack-without-credit": Ack(
         run_id="",
         epoch=0,

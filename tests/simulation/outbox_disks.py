@@ -22,17 +22,26 @@ class SessionFile:
         rows: those that are held, by number; their order is that of the numbers.
         end: the next number.
         dropped: rows that were deleted and not safe.
+        torn_at: the number of an append that left a part of a record; -1: there is none.
     """
 
     manager: str
     rows: dict[int, Row] = field(default_factory=dict)
     end: int = 0
     dropped: int = 0
+    torn_at: int = -1
 
     @property
     def base(self) -> int:
         """The lowest number that is held."""
         return min(self.rows, default=self.end)
+
+    def read(self) -> None:
+        """Read the file as another process finds it: up to the first record that is not whole."""
+        if self.torn_at >= 0:
+            self.end = self.torn_at
+            self.rows = {number: row for number, row in self.rows.items() if number < self.end}
+            self.torn_at = -1
 
     def copy(self) -> SessionFile:
         return replace(self, rows=dict(self.rows))
@@ -46,11 +55,19 @@ def copy_files(files: Files) -> Files:
 
 
 class OutboxDisk:
-    """The folder of an outbox: a file for each session, oldest first."""
+    """The folder of an outbox: a file for each session, oldest first.
+
+    Args:
+        fails_sync: the next sync fails.
+        tears: the next append fails, and leaves a part of its record.
+    """
 
     def __init__(self) -> None:
         self.files: Files = {}
         self._durable: Files = {}
+        self._given_up: set[Row] = set()  # by a sync that failed: no later one writes them
+        self.fails_sync = False
+        self.tears = False
 
     @property
     def held(self) -> set[Row]:
@@ -63,8 +80,24 @@ class OutboxDisk:
         durable = {row for file in self._durable.values() for row in file.rows.values()}
         return self.held - durable
 
-    def sync(self) -> None:
-        self._durable = copy_files(self.files)
+    def sync(self) -> bool:
+        """Sync what is there; return False if that failed."""
+        if self.fails_sync:
+            self.fails_sync = False
+            self._given_up |= self.unsynced
+            return False
+        self._durable = self._without_given_up(self.files)
+        return True
+
+    def write_again(self) -> None:
+        """Write what a sync has given up, elsewhere in the folder."""
+        self._given_up = set()
+
+    def _without_given_up(self, files: Files) -> Files:
+        left = copy_files(files)
+        for file in left.values():
+            file.rows = {n: row for n, row in file.rows.items() if row not in self._given_up}
+        return left
 
     def lose_power(self, rng: random.Random) -> None:
         """Keep what was synced, a beginning of what was appended since, and of what was deleted
@@ -86,14 +119,15 @@ class OutboxDisk:
                 file.dropped = old.dropped
                 file.rows = dict(sorted({**old.rows, **file.rows}.items()))
             left[session] = file
-        self.files = left
-        self.sync()
+        self.files = self._without_given_up(left)
+        self._given_up = set()
+        self._durable = copy_files(self.files)
 
     def copy(self) -> OutboxDisk:
         """Copy the disk; the copy is synced."""
         disk = OutboxDisk()
         disk.files = copy_files(self.files)
-        disk.sync()
+        disk._durable = copy_files(self.files)
         return disk
 
 
@@ -133,11 +167,18 @@ class ReplayDisk:
         self.synced_rows = len(self.rows)
         self.synced_ledger = self.ledger.copy()
 
-    def lose_power(self, rng: random.Random) -> None:
-        """Go back to the last sync, or keep all."""
-        if rng.random() < 0.8:
+    def lose_power(self, rng: random.Random, *, archive_is_synced: bool) -> None:
+        """Go back to the last sync, or keep all.
+
+        Args:
+            archive_is_synced: what was added to the archive since is kept, too.
+        """
+        if rng.random() < 0.6:
             del self.rows[self.synced_rows :]
             self.ledger = self.synced_ledger.copy()
+        elif not archive_is_synced:
+            known = self.synced_ledger.archive
+            self.ledger.archive = {k: a for k, a in self.ledger.archive.items() if k in known}
         self.sync()
 
     def copy(self) -> ReplayDisk:

@@ -57,8 +57,9 @@ class Account:
         if not of_missing:
             produced = max(produced, self.inserted + self.dropped)
         missing = produced - self.inserted
-        in_flight = 0 if now - self.last_seen > GONE_AFTER else min(missing, self.held)
-        dropped = min(self.dropped, missing - in_flight)
+        dropped = min(self.dropped, missing)
+        held = 0 if now - self.last_seen > GONE_AFTER else self.held
+        in_flight = min(missing - dropped, held)
         return produced, self.inserted, dropped, in_flight, missing - in_flight - dropped
 
     def copy(self) -> Account:
@@ -112,6 +113,12 @@ class Ledger:
             self.accounts[key] = account
         account.last_seen = now
         return account
+
+    def retire(self, key: Key) -> None:
+        """Close an account for good (a mutation)."""
+        account = self.accounts.pop(key, None)
+        if account is not None:
+            self.retired[key] = account
 
     def copy(self) -> Ledger:
         ledger = Ledger(archives=self.archives)

@@ -63,7 +63,8 @@ class Report:
 @dataclass(frozen=True, slots=True)
 class Ack:
     """Args:
-    safe: all below are safe; None: the learner is older and does not say.
+    safe: all below are safe; None: the learner does not say.
+    older: its learner knows no outbox, by its run.
     """
 
     key: Key
@@ -72,6 +73,7 @@ class Ack:
     contiguous: int
     extras: frozenset[int]
     safe: int | None
+    older: bool
 
     @property
     def beyond(self) -> int:
@@ -152,7 +154,9 @@ class Manager:
         ended = list(disk.files)
         if not self.rules.session_ends_with_process and ended:
             self.session = ended[-1]
-        disk.files.setdefault(self.session, SessionFile(manager))
+        for file in disk.files.values():
+            file.read()
+        self._mine = disk.files.setdefault(self.session, SessionFile(manager))
         self.sync()  # what the process before left to the page cache
 
     # What its actors and its disk do
@@ -162,7 +166,7 @@ class Manager:
         if not self._fresh:
             self._fresh.append(self.world.new_row(self.host, outbox=self.outbox))
             if not self.rules.appended_before_sent:
-                file = self.disk.files[self.session]
+                file = self._mine
                 row = self._fresh[0]
                 self.world.on_promised(row, (file.manager, self.session), file.end)
                 self._send(self.session, file, file.end, row)
@@ -175,8 +179,13 @@ class Manager:
             if not self.drops:
                 return
             self._drop_one()
+        file = self._mine
+        if self.disk.tears:
+            self.disk.tears = False
+            if not self.rules.torn_append_is_cut and file.torn_at < 0:
+                file.torn_at = file.end
+            return
         row = self._fresh.popleft()
-        file = self.disk.files[self.session]
         file.rows[file.end] = row
         self.world.on_promised(row, (file.manager, self.session), file.end)
         file.end += 1
@@ -194,9 +203,12 @@ class Manager:
                     return
 
     def sync(self) -> None:
-        if self.rules.synced_in_time:
+        if not self.rules.synced_in_time:
+            return
+        if not self.disk.sync() and self.rules.written_again_after_failed_sync:
+            self.disk.write_again()
             self.disk.sync()
-            self._synced_at = self.world.now
+        self._synced_at = self.world.now
 
     @property
     def must_sync(self) -> bool:
@@ -227,7 +239,7 @@ class Manager:
     def report(self) -> None:
         """Report the session of this process, or an ended one."""
         session = self.world.rng.choice([*self.disk.files, self.session])
-        file = self.disk.files[session]
+        file = self._file(session)
         if not self._may_send(session) or session in self._aside:
             return
         unstored = [n for n in file.rows if not self._is_stored(session, n)]
@@ -258,7 +270,7 @@ class Manager:
         if not mine:
             return
         session = self.world.rng.choice(mine)
-        file = self.disk.files[session]
+        file = self._file(session)
         limit = self._stored[session].contiguous + EXTRAS_MAX
         numbers = [
             number
@@ -273,7 +285,7 @@ class Manager:
 
     def _take_over(self) -> None:
         """Give what ended sessions hold to this process's session (a mutation)."""
-        mine = self.disk.files[self.session]
+        mine = self._mine
         for session in self._ended():
             file = self.disk.files[session]
             for number in [n for n in file.rows if not self._is_stored(session, n)]:
@@ -293,8 +305,12 @@ class Manager:
         return min(self._unstored(session), default=file.end)
 
     def _unstored(self, session: int) -> list[int]:
-        rows = self.disk.files[session].rows
+        rows = self._file(session).rows
         return [number for number in rows if not self._is_stored(session, number)]
+
+    def _file(self, session: int) -> SessionFile:
+        """Return the file of a session; that of one's own may have been deleted by another."""
+        return self._mine if session == self.session else self.disk.files[session]
 
     def _is_stored(self, session: int, number: int) -> bool:
         stored = self._stored.get(session)
@@ -327,7 +343,7 @@ class Manager:
             self._stored = {}
             self._sent_at = {}
         self._learner = learner
-        self._older = ack.safe is None
+        self._older = ack.older if self.rules.older_by_its_run else ack.safe is None
         if not self._older:
             self._aside.clear()
         return True
@@ -341,7 +357,7 @@ class Manager:
         for number in ack.extras:
             stored.settle(number)
         # An older learner's acks say no more; the window of a manager without outbox is in memory.
-        safe = ack.contiguous if ack.safe is None or not self.outbox else ack.safe
+        safe = ack.contiguous if self._older or not self.outbox else ack.safe or 0
         self._safe[session] = max(self._safe.get(session, 0), safe)
 
     def _on_refusal(self, session: int) -> None:
@@ -396,6 +412,7 @@ class Learner:
         self._called_safe: Ledger | None = None  # the ledger of what is called safe
         self._seen: dict[str, dict[int, tuple[int, int]]] = {}  # processes of a manager
         self._asked: set[tuple[int, Key]] = set()  # acks that are due
+        self._answered: set[Key] = set()
         self._origin = origin
         world.on_learner(self.name, host)
         self._begin()
@@ -468,6 +485,8 @@ class Learner:
         ended = report.ended and self.rules.ended_is_no_rival and not self.older
         if not ended and self._is_rival(report):
             self.world.send_down(report.host, Refusal(report.key))
+            if not self.rules.rival_stays_open:
+                self.ledger.retire(report.key)
             return
         account = self._open(report.key)
         account.advance_to(report.base)
@@ -509,13 +528,16 @@ class Learner:
 
     def _ack(self, key: Key) -> Ack:
         account = self.disk.ledger.find(key) or Account()
+        says_safe = not self.older and key in self._answered
+        self._answered.add(key)
         return Ack(
             key,
             self.disk.epoch,
             self.name,
             account.contiguous,
             frozenset(account.extras),
-            None if self.older else self._safe_below(key),
+            self._safe_below(key) if says_safe else None,
+            self.older,
         )
 
     def _safe_below(self, key: Key) -> int:

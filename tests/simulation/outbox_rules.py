@@ -24,6 +24,13 @@ class Rules:
     """Batches are sent under the manager's id of their session, whatever the id is now."""
     synced_in_time: bool = True
     """The file is synced at intervals."""
+    written_again_after_failed_sync: bool = True
+    """What a sync that failed was to write is written again, elsewhere. Taken out: the next sync,
+    which succeeds, is believed."""
+    torn_append_is_cut: bool = True
+    """What an append that failed left behind is cut off before anything is appended behind it."""
+    folder_is_locked: bool = True
+    """A process that finds another one in its folder ends."""
     deleted_when_safe: bool = True
     """A batch is deleted when it is safe. Taken out: when it is stored."""
     base_is_lowest_held: bool = True
@@ -40,7 +47,9 @@ class Rules:
     """Acks of a lower epoch are ignored while a higher one answers."""
     one_session_for_older_learners: bool = True
     """A learner without the feature sees one session at a time, the oldest first."""
-
+    older_by_its_run: bool = True
+    """A learner is older if its run does not list the feature. Taken out: if an ack has no `safe`,
+    which the first ack of a learner has not, as it has read no report yet."""
     refused_is_kept: bool = True
     """A refusal of an ended session deletes nothing: it may have been for the process before."""
 
@@ -48,12 +57,17 @@ class Rules:
 
     ended_is_no_rival: bool = True
     """A report of an ended session does not make its sender a second manager with that id."""
+    rival_stays_open: bool = True
+    """A process that is refused, because another one has its id, loses no account: its session is
+    sent as an ended one. Taken out: its account is closed for good."""
     held_is_replaced: bool = True
     """A report of an ended session says what is held, also where its counts are smaller."""
     dropped_is_of_missing: bool = True
     """`dropped` is a share of what is missing. Taken out: it is added to what was inserted."""
     never_forgotten: bool = True
     """An account of a session that is closed stays known. Taken out: only its sums do."""
+    archive_is_synced: bool = True
+    """An account leaves the stamp when the disk has it in the archive."""
     closed_with_gaps: bool = True
     """A closed account keeps its numbers above a gap."""
     older_learner_refuses_archive: bool = True

@@ -40,6 +40,7 @@ class ManagerHost:
     Args:
         at: the machine of the learner that it is connected to.
         cut_until: its network is away until this step.
+        second: another process on the same outbox, where nothing keeps it from that.
     """
 
     name: int
@@ -49,8 +50,14 @@ class ManagerHost:
     at: int
     disk: OutboxDisk
     process: Manager | None = None
+    second: Manager | None = None
     cut_until: int = 0
     down_until: int = 0
+
+    @property
+    def processes(self) -> list[Manager]:
+        """All that run here."""
+        return [process for process in (self.process, self.second) if process is not None]
 
 
 @dataclass(slots=True)
@@ -134,7 +141,7 @@ class World:
 
     def _draw_kinds(self) -> list[str]:
         kinds = ["kill", "kill", "kill", "power", "cut", "kill_learner", "kill_learner"]
-        kinds += ["power_learner", "wait"]
+        kinds += ["power_learner", "wait", "fail_sync", "tear", "second"]
         if self.older:
             kinds += ["upgrade"]
         else:
@@ -194,6 +201,8 @@ class World:
             if not self._may_be_split:
                 raise BrokenPromiseError(f"rows {gone} were called safe, and are not there")
             self._at_risk |= gone
+            disk = self.learners[self.current].disk
+            self._excuse(gone - set(disk.rows if disk is not None else ()))
         self._ever_safe |= rows
         self._at_risk -= rows
         if host == self.current:
@@ -258,8 +267,9 @@ class World:
         self.now += 1
         self._start_again()
         for host in self.hosts:
-            if host.process is not None and host.process.must_sync:
-                host.process.sync()
+            for process in host.processes:
+                if process.must_sync:
+                    process.sync()
         rng = self.rng
         deliver, produce, append, send, report, tidy, commit, sync, snapshot = self._weights
         what = rng.choices(range(9), (9 * deliver, 4 * produce, 4 * append, 4 * send, 4 * report,
@@ -268,9 +278,10 @@ class World:
             self._deliver()
             return
         if what <= 5:
-            process = rng.choice(self.hosts).process
-            if process is None:
+            host = rng.choice(self.hosts)
+            if not host.processes:
                 return
+            process = rng.choice(host.processes)
             if what == 1:
                 process.produce()
             elif what == 2:
@@ -310,12 +321,12 @@ class World:
                 assert isinstance(message, Batch | Report)
                 learner.on_message(message)
             return
-        manager = self.hosts[to].process
-        if manager is not None:
+        for manager in self.hosts[to].processes:
             assert isinstance(message, Ack | Refusal)
             manager.on_message(message)
             if manager.refused:
                 self._end_manager(self.hosts[to])
+                return
 
     def _start_again(self) -> None:
         for host in self.hosts:
@@ -394,7 +405,22 @@ class World:
         if host.process is not None and not host.outbox:
             self._excuse(host.disk.held)
         host.process = None
+        host.second = None
         host.down_until = self._soon()
+
+    def _fail_second(self) -> None:
+        """Somebody starts a manager once more on the same outbox."""
+        host = self.rng.choice(self.hosts)
+        if not self.rules.folder_is_locked and host.outbox and host.process is not None:
+            host.second = Manager(
+                self, host.name, host.manager, host.disk, outbox=True, drops=host.drops
+            )
+
+    def _fail_fail_sync(self) -> None:
+        self.rng.choice(self.hosts).disk.fails_sync = True
+
+    def _fail_tear(self) -> None:
+        self.rng.choice(self.hosts).disk.tears = True
 
     def _fail_kill(self) -> None:
         self._kill(self.rng.choice(self.hosts))
@@ -467,7 +493,7 @@ class World:
         host.process = None
         host.down_until = self._soon()
         before = set(host.disk.rows)
-        host.disk.lose_power(self.rng)
+        host.disk.lose_power(self.rng, archive_is_synced=self.rules.archive_is_synced)
         self._excuse_stored(before - set(host.disk.rows))
 
     def _fail_copy_replay(self) -> None:
@@ -512,6 +538,10 @@ class World:
         self.snapshot.generations = dict(generations.generations)
         self._at_risk |= before - self.snapshot.rows
         self._put_back = True
+        # The learner's disk was put back a moment before: both disks have lost them.
+        disk = self.learners[self.current].disk
+        if disk is not None:
+            self._excuse(self._at_risk - set(disk.rows))
 
     def _fail_wipe(self) -> None:
         self._damage(SnapshotDirectory())
@@ -597,6 +627,7 @@ class World:
         self._weights[1] = 0.0
         self._weights[6:] = [2.0, 2.0, 3.0]
         for host in self.hosts:
+            host.second = None
             host.cut_until = 0
             host.down_until = min(host.down_until, self.now)
         for learner in self.learners:

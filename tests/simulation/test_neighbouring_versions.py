@@ -89,7 +89,7 @@ def test_a_manager_of_another_release_joins_sends_and_leaves(peer: dict[str, boo
     announced = msgpack.unpackb(bytes(run[2]))
     assert (announced["schema_hash"], announced["model_hash"]) == (SCHEMA.hash, MODEL.hash)
     assert (announced["batch_rows"], announced["batch_env_steps"]) == (ROWS, ROWS)
-    assert announced["features"] == ["evaluate"]
+    assert announced["features"] == ["evaluate", "outbox"]
     state.on_samples(report_frames(**peer), 0.1)
     assert last_ack(state, 0.2)["limit"] > 3
     for seq, reward in enumerate((1.0, float("nan"), 1.0)):

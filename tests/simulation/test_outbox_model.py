@@ -22,6 +22,8 @@ def test_what_is_promised_of_an_outbox_is_kept_whatever_fails(first: int) -> Non
         "deleted_when_safe",
         "stored_is_of_one_learner",
         "one_session_for_older_learners",
+        "older_by_its_run",
+        "rival_stays_open",
         "never_forgotten",
         "snapshot_is_of_one_moment",
         "descent_is_checked",
@@ -62,6 +64,7 @@ def test_the_schedules_have_every_kind_of_fault_and_store_rows() -> None:
         rows += world.rows_stored
     assert {"kill", "power", "roll_back", "clone", "destroy", "take_over", "wipe"} <= kinds
     assert {"power_learner", "roll_back_replay", "roll_back_snapshot", "upgrade"} <= kinds
+    assert {"fail_sync", "tear", "second"} <= kinds
     assert rows > 300
 
 

@@ -61,6 +61,42 @@ Evaluate = Annotated[
         rich_help_panel="As a service",
     ),
 ]
+OutboxFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--outbox",
+        envvar="VEDETTE_OUTBOX",
+        file_okay=False,
+        metavar="DIR",
+        help="Keep samples in this folder until they are safe on the learner's disk: what a killed "
+        "manager has left is sent by the next one. [none: in memory]",
+        rich_help_panel="Outbox",
+    ),
+]
+OutboxMib = Annotated[
+    int,
+    typer.Option(
+        "--outbox-mib",
+        envvar="VEDETTE_OUTBOX_MIB",
+        min=1,
+        metavar="MIB",
+        help="Size of its files at most; then actors wait, or with actors.on_full=drop_oldest the "
+        "oldest samples are dropped.",
+        rich_help_panel="Outbox",
+    ),
+]
+OutboxSyncMs = Annotated[
+    int,
+    typer.Option(
+        "--outbox-sync-ms",
+        envvar="VEDETTE_OUTBOX_SYNC_MS",
+        min=1,
+        metavar="MS",
+        help="Time from one sync of its files to the next: a power failure of this host takes the "
+        "samples of so long.",
+        rich_help_panel="Outbox",
+    ),
+]
 
 
 def actors(
@@ -73,6 +109,9 @@ def actors(
     wait: Wait = 0.0,
     health_file: HealthFile = None,
     evaluate: Evaluate = True,
+    outbox: OutboxFolder = None,
+    outbox_mib: OutboxMib = 4096,
+    outbox_sync_ms: OutboxSyncMs = 100,
     log_format: Format = "text",
     give_up: Annotated[bool, typer.Option(hidden=True)] = False,  # of `vedette run`
 ) -> str:
@@ -91,7 +130,11 @@ def actors(
     manager_id = chosen_id(manager_id)
     shown = client_keys(keys, insecure)
     from vedette_services.actors.manager import run_manager
+    from vedette_services.actors.outbox.settings import OutboxSettings
 
+    kept = None
+    if outbox is not None:
+        kept = OutboxSettings(outbox, outbox_mib << 20, outbox_sync_ms / 1000)
     return run_manager(
         learner,
         count=count or _logged_count(learner),
@@ -102,6 +145,7 @@ def actors(
         wait_s=wait,
         health_file=health_file,
         evaluates=evaluate,
+        outbox=kept,
     )
 
 

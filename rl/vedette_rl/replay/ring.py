@@ -185,10 +185,20 @@ class RingWriter(RowAppender):
             self._syncer.record_end()
         self._held.close()
 
+    def request_sync(self) -> None:
+        """Have what was committed synced soon, beside the writer; where it is not synced while it
+        is written, nothing happens."""
+        self._syncer.request_sync()
+
     def release_memory(self) -> None:
         """Take the columns out of this process's memory: what was written is the file's alone."""
         for file_map in self._maps:
             file_map.madvise(mmap.MADV_DONTNEED)
+
+    @property
+    def synced_stamp(self) -> bytes:
+        """The stamp of the last commit that the disk has, with its rows."""
+        return self._syncer.recorded.stamp
 
     @property
     def _shared_appended(self) -> int:

@@ -174,6 +174,7 @@ class RingSyncer:
     Attributes:
         bound: rows below may be written.
         shared_bound: the same of what they share.
+        recorded: the last commit that the disk has, as `read_synced` would say.
     """
 
     def __init__(
@@ -198,6 +199,7 @@ class RingSyncer:
         self._rate = (0, 0)  # rows, and shared entries, of the last interval
         self._record_lock = threading.Lock()
         self._stopped = threading.Event()
+        self._due = threading.Event()  # a sync is asked for
         self._short = threading.Event()  # the writer comes near the bound
         self._threads: list[threading.Thread] = []
         self._failure: OSError | None = None
@@ -257,6 +259,10 @@ class RingSyncer:
             self._synced = latest
             self._write_record()
 
+    def request_sync(self) -> None:
+        """Have the thread sync now, and not at the end of its interval."""
+        self._due.set()
+
     def extend(self) -> None:
         """Raise the bound, as far as the writer will probably come in a part of an interval."""
         with self._record_lock:
@@ -265,6 +271,7 @@ class RingSyncer:
     def stop(self) -> None:
         """End the threads."""
         self._stopped.set()
+        self._due.set()
         self._short.set()
         for thread in self._threads:
             thread.join(_JOIN_S)
@@ -273,6 +280,7 @@ class RingSyncer:
         """Record that the writer has ended: all that it committed is on the disk."""
         latest = self._latest
         self._record.write(latest, latest.inserted, latest.shared)
+        self.recorded = latest
 
     def close(self) -> None:
         """End the threads and close the files, as they are."""
@@ -312,12 +320,17 @@ class RingSyncer:
             bound - manifest.physical_rows, shared_bound - shared.all_entries if shared else 0
         )
         self._record.write(synced, bound, shared_bound)
+        self.recorded = synced
         # Only now: no row above a bound is written before the disk has that bound.
         self.bound, self.shared_bound = bound, shared_bound
 
     def _sync_often(self, interval_s: float) -> None:
         try:
-            while not self._stopped.wait(interval_s):
+            while True:
+                self._due.wait(interval_s)
+                self._due.clear()
+                if self._stopped.is_set():
+                    return
                 self.sync()
         except OSError as error:
             self._failure = error

@@ -12,6 +12,7 @@ import socket
 import threading
 import time
 from collections.abc import Collection
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -35,6 +36,8 @@ from vedette_services.actors.custom_actor import (
 from vedette_services.actors.faults import refuses_faults
 from vedette_services.actors.manager import Manager, default_manager_id
 from vedette_services.actors.manager_state import DRAIN_S, ManagerState
+from vedette_services.actors.outbox.settings import OutboxSettings
+from vedette_services.actors.outbox.syncing import synced_at_intervals
 from vedette_services.errors import (
     FAILED,
     REFUSED,
@@ -71,7 +74,8 @@ class Actor:
 
     When batches cannot be handed over, because the learner takes none or is away, `on_full` says
     what happens. ``"block"``: `observe` waits for room. A learner that is away is waited for only
-    when the window (`actors.window_batches`, 1024, and `actors.window_bytes`) is full.
+    when the window (`actors.window_batches`, 1024, and `actors.window_bytes`), or the outbox, is
+    full.
     ``"drop_oldest"``: nothing ever waits; once the window is full, or a batch has waited for
     `actors.window_s` (60 s) to be sent, the oldest that was not sent is dropped, and counted. Use
     it where the loop must keep its time.
@@ -95,9 +99,14 @@ class Actor:
             here, may import.
         evaluates: play evaluations where the learner asks for them (`evaluation.where`): some of
             the next episodes are then greedy, by one model, and send no samples.
+        outbox: a folder of this host for batches until they are safe at the learner, or
+            `OutboxSettings` with its bounds. Another process on the same folder sends what a killed
+            one has left. With it a window bounds nothing: the folder's bytes do. None: batches are
+            kept in memory until the learner has stored them.
 
     Raises:
         AddressError, KeysError: what was given is wrong.
+        OutboxInUseError: another process uses the outbox.
     """
 
     def __init__(
@@ -113,6 +122,7 @@ class Actor:
         id: str | None = None,
         allow_import: Collection[str] = (),
         evaluates: bool = False,
+        outbox: str | Path | OutboxSettings | None = None,
     ) -> None:
         given = _given_spaces(observation_space, action_space)
         if envs is not None and (type(envs) is not int or envs < 1):
@@ -134,7 +144,10 @@ class Actor:
         self._stop = StopEvent()
         self._done = threading.Event()
         host = socket.gethostname()
-        manager = default_manager_id(host) if id is None else id
+        kept = OutboxSettings(Path(outbox)) if isinstance(outbox, str | Path) else outbox
+        shown = None if keys is None else ClientKeys.read(Path(keys))
+        files = None if kept is None else kept.open()
+        manager = default_manager_id(host, files) if id is None else id
         self._state = ManagerState(
             Identity(manager, host, learner),
             count=1,
@@ -145,8 +158,11 @@ class Actor:
             custom_loop=True,
             on_full=on_full,
             evaluates=evaluates,
+            outbox=files,
         )
-        shown = None if keys is None else ClientKeys.read(Path(keys))
+        self._synced: AbstractContextManager[None] = nullcontext()
+        if kept is not None and files is not None:
+            self._synced = synced_at_intervals(files, kept.sync_s)
         self._manager = Manager(
             partial(find_learner, learner), manager, self._state, self._host, shown
         )
@@ -299,7 +315,9 @@ class Actor:
     def stats(self) -> dict[str, float]:
         """Counts: environment steps and episodes; the mean return of the last 100; epoch and
         version of the model that acts; and of the window, rows (produced, dropped, settled,
-        rejected), batches, and `delay_s`, the age of the oldest that the learner does not have."""
+        rejected), batches, and `delay_s`, the age of the oldest that the learner does not have.
+        With an outbox also `outbox_bytes` of its files, and `from_before`, the rows that processes
+        before this one have left and that the learner does not have."""
         of_window = self._state.stats(time.monotonic())
         return of_window if self._playing is None else {**self._playing.loop.stats(), **of_window}
 
@@ -325,7 +343,8 @@ class Actor:
     def _manage(self) -> None:
         """The manager's thread."""
         try:
-            self._manager.run(self._stop)
+            with self._synced:
+                self._manager.run(self._stop)
         except Exception as error:  # noqa: BLE001 - raised where the loop is
             self._host.error = self._host.error or error
         finally:

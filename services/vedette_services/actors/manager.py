@@ -9,6 +9,7 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
@@ -43,6 +44,9 @@ from vedette_services.actors.instructions import (
 from vedette_services.actors.learner_lookup import LearnerLookup
 from vedette_services.actors.manager_sockets import ManagerSockets
 from vedette_services.actors.manager_state import ManagerState
+from vedette_services.actors.outbox.files import OutboxFiles
+from vedette_services.actors.outbox.settings import OutboxSettings
+from vedette_services.actors.outbox.syncing import synced_at_intervals
 from vedette_services.errors import (
     FAILED,
     REFUSED,
@@ -232,7 +236,9 @@ class Manager(Generic[A]):
             return
         self._lost = ""
         self._handshake = HandshakeMonitor(address, self._keys)
-        self._manager_sockets = ManagerSockets(self._context, address, self._manager, self._keys)
+        self._manager_sockets = ManagerSockets(
+            self._context, address, self._manager, self._keys, self._state.other_ids
+        )
         self._state.on_opened()
 
     def _wait(self, signals: StopRequest) -> set[Any]:
@@ -455,6 +461,7 @@ def run_manager(
     wait_s: float = 0.0,
     health_file: Path | None = None,
     evaluates: bool = True,
+    outbox: OutboxSettings | None = None,
 ) -> str:
     """Run actors for the learner at `address` until the run is over or a signal comes.
 
@@ -468,6 +475,7 @@ def run_manager(
         wait_s: the longest wait for a learner that does not answer; 0: no limit.
         health_file: touched while the learner acknowledges us; None: none is.
         evaluates: play evaluations for a learner that asks for them.
+        outbox: where batches are kept until they are safe; None: in memory, until they are stored.
 
     Returns:
         Why it ended; it begins with `RUN_OVER` unless a signal came.
@@ -475,12 +483,14 @@ def run_manager(
     Raises:
         RefusedError: the learner refused this manager, or this host the run.
         ServicesError: no actor can play here, or no learner answers.
+        UsageError: the outbox cannot be used.
     """
     where = str(address)
     if not where.startswith("@"):
         Address.parse(where)
     host = socket.gethostname()
-    manager = manager_id or default_manager_id(host)
+    files = None if outbox is None else outbox.open()
+    manager = manager_id or default_manager_id(host, files)
     directory = PrivateDirectory()
 
     def exit_at_once() -> None:
@@ -498,15 +508,17 @@ def run_manager(
         now=time.monotonic(),
         wait_s=wait_s,
         evaluates=evaluates,
+        outbox=files,
     )
     set_log_context(manager=manager)
-    try:
+    with ExitStack() as held:
+        held.callback(directory.remove)
+        if outbox is not None and files is not None:
+            held.enter_context(synced_at_intervals(files, outbox.sync_s))
         log.info("manager %s, for the learner at %s", manager, where)
         find = partial(find_learner, where)
         actors = ActorProcesses(directory.ensure)
         Manager(find, manager, state, actors, keys, health_file, _update_log_context).run(signals)
-    finally:
-        directory.remove()
     return f"{RUN_OVER} ({state.run_over})" if state.run_over else "a signal asked it to stop"
 
 
@@ -516,6 +528,10 @@ def _update_log_context(run: str, epoch: int) -> None:
         set_log_context(run=run, epoch=epoch)
 
 
-def default_manager_id(host: str) -> str:
-    """An id for a manager that was given none: its host, and something of its own."""
-    return f"{host_for_manager_id(host)[:40] or 'host'}-{secrets.token_hex(2)}"
+def default_manager_id(host: str, outbox: OutboxFiles | None = None) -> str:
+    """An id for a manager that was given none: its host, and something of its own.
+
+    With an outbox it is the same at each start: what it holds is of that id.
+    """
+    made = f"{host_for_manager_id(host)[:40] or 'host'}-{secrets.token_hex(2)}"
+    return made if outbox is None else outbox.manager_id(made)

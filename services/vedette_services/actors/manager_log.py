@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from vedette_protocol.messages import Ack
+from vedette_protocol.messages import Ack, Run
 from vedette_protocol.send_window import Window
+from vedette_rl.number_format import format_duration
+from vedette_rl.storage.write_errors import describe_write_error
 from vedette_services.actors.connection import Connection
 from vedette_services.actors.instructions import Instruction, Level, WriteLog
+from vedette_services.actors.outbox.files import OutboxFiles
+from vedette_services.actors.outbox.outbox import Outbox
+from vedette_services.actors.outbox.window import OutboxWindow
 from vedette_services.host.rate_limited_log import RateLimitedLog
 from vedette_services.status.records import SAMPLES_LATE_S
 from vedette_services.status.stop_conditions import ENV_STEPS_REACHED
@@ -28,6 +33,9 @@ class ManagerLog:
         self._repeats = RateLimitedLog(REPEAT_S, changed_s=REPEAT_S / 10)
         self._delays = RateLimitedLog(REPEAT_S)  # the text changes all the time
         self._credit_at = now
+        self._disk_failed = False
+        self._uploads = RateLimitedLog(REPEAT_S)  # the text changes all the time
+        self._upload: tuple[float, int] | None = None  # when it began, and its rows then
         self.address_error = ""
         """Why the learner's address is not known; "" if it is."""
 
@@ -73,7 +81,7 @@ class ManagerLog:
             return []
         return self.log("info", "credit", f"the learner takes no samples now: {ack.reason}", now)
 
-    def log_delay(self, window: Window, now: float) -> list[Instruction]:
+    def log_delay(self, window: Window | OutboxWindow, now: float) -> list[Instruction]:
         """Samples reach the learner late; nobody waits for that where the oldest are dropped."""
         delay_s = window.delay_s(now)
         # Where the oldest are dropped before that, it is said on the way there.
@@ -86,6 +94,70 @@ class ManagerLog:
             "actors make (lower replay.samples_per_insert), or is away"
         )
         return [WriteLog("warning", text)] if self._delays.should_log("delay", "", now) else []
+
+    def log_outbox(self, outbox: Outbox, run: Run) -> list[Instruction]:
+        """What processes before this one have left, as a run begins."""
+        directory = outbox.files.directory
+        done: list[Instruction] = []
+        if rows := outbox.ended_rows:
+            text = f"{directory} holds {rows:,} samples of this run from before: they are sent, too"
+            done.append(WriteLog("info", text))
+        if foreign := outbox.foreign_sessions(run):
+            rows = sum(session.unstored_rows for session in foreign)
+            runs = sorted({session.run_id for session in foreign})
+            text = (
+                f"{directory} holds {rows:,} samples that run {run.run_id} does not take, of run "
+                f"{', '.join(runs[:3])}: they stay until a learner of that run answers, or you "
+                "remove their files"
+            )
+            done.append(WriteLog("warning", text))
+        return done
+
+    def log_upload(self, outbox: Outbox, now: float) -> list[Instruction]:
+        """How much of what processes before this one have left is still to be sent, and how long
+        that will take at the rate so far."""
+        left = outbox.ended_rows
+        if not left:
+            self._upload = None
+            return []
+        if self._upload is None:
+            self._upload = now, left
+        since, rows = self._upload
+        if now - since < REPEAT_S or not self._uploads.should_log("upload", "", now):
+            return []
+        if left >= rows:
+            return [WriteLog("info", f"{left:,} samples from before wait for the learner")]
+        left_s = left * (now - since) / (rows - left)
+        how_long = format_duration(left_s)
+        text = f"{left:,} samples from before are still to be sent: about {how_long}"
+        return [WriteLog("info", text)]
+
+    def log_left(self, outbox: Outbox) -> list[Instruction]:
+        """What stays in the outbox at the end."""
+        own = outbox.own.rows if outbox.own is not None else 0
+        if rows := own + outbox.ended_rows:
+            text = f"{rows:,} samples that the learner does not have stay in the outbox"
+        elif not outbox.is_empty:
+            text = "samples that are not known to be on the learner's disk stay in the outbox"
+        else:
+            return []
+        return [WriteLog("info", text)]
+
+    def log_outbox_state(self, files: OutboxFiles, now: float) -> list[Instruction]:
+        """Whether the disk takes what is to be kept."""
+        failure = files.failure
+        if failure is None:
+            if not self._disk_failed:
+                return []
+            self._disk_failed = False
+            return [WriteLog("info", f"{files.directory}: samples are written again")]
+        self._disk_failed = True
+        why = describe_write_error(failure, files.directory)
+        text = (
+            f"samples cannot be kept in {files.directory}: {why}; they are in memory, and lost "
+            "if this manager is killed"
+        )
+        return self.log("error", "outbox", text, now)
 
     def log_rejected(self, ack: Ack, now: float) -> list[Instruction]:
         """Batches were rejected, and why the last one was."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 
 import zmq
 
 from vedette_protocol.codec import encode
 from vedette_protocol.messages import Batch, Report
+from vedette_protocol.topics import manager_topic
 from vedette_services.actors.model_listener import ModelListener
 from vedette_services.net import sockets
 from vedette_services.net.addresses import Address
@@ -26,14 +28,20 @@ class ManagerSockets:
         address: Address,
         manager: str,
         keys: ClientKeys | None,
+        other_ids: Collection[str] = (),
     ) -> None:
+        """Connect.
+
+        Args:
+            other_ids: acks to these managers are received, too.
+        """
         self._context = context
         self._address = address
         self._manager = manager
         self._keys = keys
         self.samples = sockets.samples_push(context, address, keys, EVENTS)
         self.monitor = self.samples.get_monitor_socket()
-        subscriptions = sockets.manager_subscriptions(manager)
+        subscriptions = [*sockets.manager_subscriptions(manager), *map(manager_topic, other_ids)]
         self.control = sockets.control_sub(context, address, *subscriptions, keys=keys)
         self.models = ModelListener(context, address, manager, keys)
 

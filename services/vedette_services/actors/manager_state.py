@@ -52,6 +52,9 @@ from vedette_services.actors.instructions import (
 )
 from vedette_services.actors.manager_log import ManagerLog
 from vedette_services.actors.model_filter import ModelFilter
+from vedette_services.actors.outbox.files import OutboxFiles
+from vedette_services.actors.outbox.outbox import Outbox
+from vedette_services.actors.outbox.window import OutboxWindow
 from vedette_services.actors.roster import Backoff, Roster
 from vedette_services.actors.run_validation import (
     can_continue,
@@ -89,6 +92,8 @@ class ManagerState:
             and its batches are kept while the learner is away.
         on_full: what the window does when it is full; None: the run's setting.
         evaluates: play evaluations for a learner that asks for them.
+        outbox: the files that batches are kept in until they are safe; None: they are kept in
+            memory until they are stored.
     """
 
     def __init__(
@@ -105,7 +110,9 @@ class ManagerState:
         custom_loop: bool = False,
         on_full: OnFull | None = None,
         evaluates: bool = False,
+        outbox: OutboxFiles | None = None,
     ) -> None:
+        self._outbox = None if outbox is None else Outbox(outbox)
         self._evaluation = EvaluationState(plays=evaluates)
         self._identity = identity
         self._custom_loop = custom_loop
@@ -129,7 +136,7 @@ class ManagerState:
         self._older: Run | None = None
         self._older_since = now
         self._step_timeout_s = 0.0  # of the run
-        self._window: Window | None = None  # of the run
+        self._window: Window | OutboxWindow | None = None  # of the run
         self._first_actor: int | None = None  # its number; None: no ack since the run was announced
         self._report_at = now
         self._leaving = ""  # why, once it is decided
@@ -145,19 +152,36 @@ class ManagerState:
         assert window is not None, "an actor plays a run"
         if window.on_full == "drop_oldest":
             return True
+        if isinstance(window, OutboxWindow):
+            return window.has_room(payload_bytes)
         # No hoard while the learner gives no credit: what waits here only grows older.
         most = max(len(self._roster.actors), self._kept_batches)
         return window.unsent < most and window.has_room(payload_bytes)
 
     def stats(self, now: float) -> dict[str, float]:
-        """Return counts of the window, and its delay in seconds."""
+        """Return counts of the window, and its delay in seconds; with an outbox also the bytes of
+        its files, and the rows that processes before this one have left."""
         window = self._window
-        return {**window.stats(), "delay_s": window.delay_s(now)} if window else {}
+        if window is None:
+            return {}
+        counts = {**window.stats(), "delay_s": window.delay_s(now)}
+        if self._outbox is not None:
+            counts["from_before"] = self._outbox.ended_rows
+            counts["outbox_bytes"] = self._outbox.files.bytes
+        return counts
 
     @property
     def current_run(self) -> tuple[str, int]:
         """The run that is played and its epoch; "" and 0 before the first."""
         return ("", 0) if self._run is None else (self._run.run_id, self._run.epoch)
+
+    @property
+    def other_ids(self) -> set[str]:
+        """The ids, other than this manager's, under which its outbox holds sessions."""
+        if self._outbox is None:
+            return set()
+        sessions = self._outbox.files.sessions
+        return {session.manager for session in sessions} - {self._identity.manager}
 
     # The learner's messages
 
@@ -177,11 +201,24 @@ class ManagerState:
                 why = f"refused by the learner: {message.reason}{self._describe_loss()}"
                 # A place may be free when its service manager starts it again.
                 done.append(Exit(FAILED if message.code == NO_PLACE else REFUSED, why))
-            case Refusal() | Status():
+            case Refusal():
+                done += self._on_other_refusal(message, now)
+            case Status():
                 pass
             case _:
                 assert_never(message)
         return done
+
+    def _on_other_refusal(self, refusal: Refusal, now: float) -> list[Instruction]:
+        """A refusal of a session that has ended: what is left of it stays in its files."""
+        window = None if self._outbox is None else self._outbox.on_refusal(refusal, now)
+        if window is None:
+            return []
+        text = (
+            f"the learner refuses what the outbox holds of a session before this one: "
+            f"{refusal.reason}; its {window.rows:,} samples stay there"
+        )
+        return self._log.log("warning", f"refused {window.incarnation}", text, now)
 
     def _on_run(self, run: Run, now: float) -> list[Instruction]:
         old = self._run
@@ -201,6 +238,8 @@ class ManagerState:
         self._older = None
         if (run.epoch, run.learner) == (old.epoch, old.learner):
             return []
+        if self._outbox is not None:
+            self._outbox.on_run(run)
         if can_continue(run, old):
             self._run = run
             self._played_too = None
@@ -233,7 +272,10 @@ class ManagerState:
             f"the run, which was at {run.epoch}; it was put back from an older copy"
         )
         done: list[Instruction] = [WriteLog("warning", text)]
-        if self._window is not None:
+        if self._outbox is not None:
+            self._outbox.follow_older()
+            self._outbox.on_run(older)
+        elif isinstance(self._window, Window):
             self._window.follow_older()
         if not can_continue(older, run):
             return [*done, *self._play(older, now)]
@@ -273,7 +315,8 @@ class ManagerState:
         if self._window is not None:
             other = self._run is None or run.run_id != self._run.run_id
             why = "another run begins" if other else "the run has other columns now"
-            text = f"{why}: {self._window.rows} samples of the last are dropped"
+            fate = "dropped" if self._outbox is None else "left in the outbox"
+            text = f"{why}: {self._window.rows} samples of the last are {fate}"
             done.append(WriteLog("warning", text))
             self._incarnation = self._new_incarnation()
         elif self._count is None:
@@ -282,6 +325,10 @@ class ManagerState:
             self._incarnation = self._new_incarnation()
         on_full = self._on_full or config.on_full
         done.append(WriteLog("info", f"run {run.run_id}, epoch {run.epoch}: {describe_run(run)}"))
+        if self._outbox is not None:
+            who = self._identity.manager
+            self._window = self._outbox.begin(run, who, self._incarnation, on_full)
+            return [*done, *self._log.log_outbox(self._outbox, run)]
         self._window = Window(
             self._identity.manager,
             self._incarnation,
@@ -308,19 +355,26 @@ class ManagerState:
         self._connection.on_ack(now, announced=current)
         if window is None and not self._leaving:
             return self._log.log_starting(ack, now)
-        if window is None or not announced or ack.incarnation != self._incarnation:
+        if window is None or run is None or not announced:
             return []
+        if ack.incarnation != self._incarnation:
+            return self._on_ack_of_ended(ack, run, now)
         try:
-            freed = window.on_ack(ack, now)
+            if isinstance(window, OutboxWindow):
+                freed = window.on_ack(ack, now, is_current=_is_of(ack, run))
+            else:
+                freed = window.on_ack(ack, now)
         except AckError as error:
-            return self._log.log("error", "ack", str(error), now)
+            told = self._log.log("error", "ack", str(error), now)
+            return [*told, *self._begin_session(run, window, now)]
         # No progress, though there is credit, means a dead socket (`Connection.poll_remake`).
         if freed or not window.batches or ack.reason:
             self._connection.on_progress(now)
         self._first_actor = ack.first_actor
         if self._connection.resend:
             self._connection.resend = False
-            window.resend_all()
+            if isinstance(window, Window):
+                window.resend_all()
         return [
             *self._evaluate(self._evaluation.on_ack(ack) if current else [], now),
             *self._log.log_no_credit(ack, now),
@@ -329,6 +383,40 @@ class ManagerState:
             *self._send_batches(now),
             *self._drained(now),
         ]
+
+    def _begin_session(
+        self, run: Run, window: Window | OutboxWindow, now: float
+    ) -> list[Instruction]:
+        """Begin another session in the outbox: this one was numbered further elsewhere, after this
+        machine was put back or copied with its memory."""
+        if self._outbox is None:
+            return []
+        self._incarnation = self._new_incarnation()
+        who = self._identity.manager
+        self._window = self._outbox.begin(run, who, self._incarnation, window.on_full)
+        text = (
+            "another process has sent more of this manager's session than it has: was this machine "
+            "put back, or copied, with its memory? It begins another session; samples of the last "
+            "whose numbers were used there are lost"
+        )
+        return [WriteLog("error", text), *self.send_report(now)]
+
+    def _on_ack_of_ended(self, ack: Ack, run: Run, now: float) -> list[Instruction]:
+        """An ack of a session in the outbox whose process has ended."""
+        if self._outbox is None:
+            return []
+        before = self._outbox.ended_rows
+        if self._outbox.on_ack(ack, now, is_current=_is_of(ack, run)):
+            self._connection.on_progress(now)
+        # Where the learner sees one session at a time, this manager's own comes last.
+        if self._outbox.shows_one_session and ack.manager == self._identity.manager:
+            self._first_actor = ack.first_actor
+        done = [*self._start_due_actors(now), *self._send_batches(now)]
+        if before and not self._outbox.ended_rows:
+            done.append(
+                WriteLog("info", "the learner has what processes before this one have left")
+            )
+        return done
 
     def _on_stop(self, stop: Stop, now: float) -> list[Instruction]:
         run = self._run
@@ -351,7 +439,7 @@ class ManagerState:
         """The sockets are new. Their connection may be made before anybody watches for it, so that
         sending is tried from now on."""
         self._log.address_error = ""
-        self._connection.on_new_sockets()
+        self._on_new_connection()
 
     def on_unknown_address(self, why: str) -> None:
         """The learner's address cannot be determined now: the log says so while this lasts."""
@@ -359,9 +447,14 @@ class ManagerState:
 
     def on_connected(self, now: float) -> list[Instruction]:
         """The samples' connection is made: what went before it may be lost."""
-        self._connection.on_new_sockets()
+        self._on_new_connection()
         self._connection.connected = True
         return self.send_report(now)
+
+    def _on_new_connection(self) -> None:
+        self._connection.on_new_sockets()
+        if self._outbox is not None:
+            self._outbox.on_new_sockets()
 
     def on_disconnected(self) -> None:
         """The samples' connection is gone."""
@@ -482,7 +575,7 @@ class ManagerState:
     def on_tick(self, now: float) -> list[Instruction]:
         """Several times a second, after everything that has come was handled."""
         self._roster.on_tick(now)
-        if self._custom_loop and self._window is not None:
+        if self._custom_loop and isinstance(self._window, Window):
             kept = max(self._connection.kept_share(now), self._evaluation.kept_share)
             self._kept_batches = int(self._window.max_batches * kept)
         done = [*self._stop_waiting(now), *self._remake(now)]
@@ -490,6 +583,7 @@ class ManagerState:
         done += [InspectActor(actor.index) for actor in hung]
         done += self._ask_for_model(now)
         done += self._start_due_actors(now)
+        done += self._tend_outbox(now)
         if self._window is not None:
             self._window.drop_old(now)
             if self._connection.up:
@@ -500,6 +594,15 @@ class ManagerState:
         if now >= self._report_at + (REPORT_EVERY_S if answered else REPORT_UNANSWERED_S):
             done += self.send_report(now)
         return [*done, *self._drained(now)]
+
+    def _tend_outbox(self, now: float) -> list[Instruction]:
+        if self._outbox is None:
+            return []
+        files = self._outbox.files
+        files.poll(now)
+        if self._connection.up:
+            self._outbox.resend_stalled(now)
+        return [*self._log.log_outbox_state(files, now), *self._log.log_upload(self._outbox, now)]
 
     def _remake(self, now: float) -> list[Instruction]:
         holds = self._window is not None and self._window.batches > 0
@@ -520,6 +623,8 @@ class ManagerState:
 
     def _describe_loss(self) -> str:
         held = 0 if self._window is None else self._window.rows
+        if self._outbox is not None:
+            return f"; {held} samples stay in the outbox" if held else ""
         return f"; {held} samples are lost" if held else ""
 
     def _ask_for_model(self, now: float) -> list[Instruction]:
@@ -551,11 +656,15 @@ class ManagerState:
         if not self._leaving or self._done:
             return []
         held = 0 if self._window is None else self._window.batches
-        if (self._roster.alive_actors or held) and now < self._leave_by:
+        # Nothing makes it safe later: the run is over.
+        unsafe = bool(self.run_over) and self._outbox is not None and not self._outbox.is_empty
+        if (self._roster.alive_actors or held or unsafe) and now < self._leave_by:
             return []
         self._done = True
         done: list[Instruction] = [KillActor(actor.index) for actor in self._roster.alive_actors]
-        if self._window is not None and held:
+        if self._outbox is not None:
+            done += self._log.log_left(self._outbox)
+        elif isinstance(self._window, Window) and held:
             rows = self._window.rows
             self._window.drop_unsent()
             text = f"{rows} samples are lost: the learner did not take them within {DRAIN_S:g} s"
@@ -567,7 +676,7 @@ class ManagerState:
         learner would only see this manager fall silent."""
         self._done = True
         self._roster.mark_all_failed(why)
-        if self._window is not None:
+        if isinstance(self._window, Window):
             self._window.drop_unsent()
         return [*self.send_report(now), Exit(code, why)]
 
@@ -575,14 +684,19 @@ class ManagerState:
 
     def on_unsent(self, batches: Sequence[Batch]) -> None:
         """The socket did not take these: they wait for the next turn."""
-        if self._window is not None:
+        if self._outbox is not None:
+            self._outbox.put_back(batches)
+        elif self._window is not None:
             self._window.put_back(batches)
 
     def _send_batches(self, now: float) -> list[Instruction]:
         """Send what the learner gave credit for."""
-        if self._window is None or not self._connection.can_send:
+        if self._outbox is not None:
+            batches = self._outbox.next_batches(now) if self._connection.up else []
+        elif self._window is None or not self._connection.can_send:
             return []
-        batches = self._window.next_batches(now)
+        else:
+            batches = self._window.next_batches(now)
         return [SendBatches(batches)] if batches else []
 
     def send_report(self, now: float) -> list[Instruction]:
@@ -600,7 +714,12 @@ class ManagerState:
                 delay_s=round(self._window.delay_s(now), 3) or None,
                 failures=self._roster.failures,
             )
-            return [SendReport(self._evaluation.complete(counted))]
+            if self._outbox is None:
+                return [SendReport(self._evaluation.complete(counted))]
+            ended = self._outbox.ended_reports(self._identity.host, now, actors)
+            if self._outbox.may_report_own(now):
+                return [*map(SendReport, ended), SendReport(self._evaluation.complete(counted))]
+            return [SendReport(each) for each in ended]
         who = self._identity
         counts = (0, 0, 0, 0, 0, 0)
         nothing = Report(
@@ -615,3 +734,8 @@ class ManagerState:
         if isinstance(error, VersionError):
             return [Exit(REFUSED, f"the learner at {self._identity.learner}: {error}")]
         return self._log.log("warning", "garbage", f"refused a control message: {error}", now)
+
+
+def _is_of(ack: Ack, run: Run) -> bool:
+    """Return whether an ack is of the start of the learner that has announced this run."""
+    return (ack.epoch, ack.learner) == (run.epoch, run.learner)

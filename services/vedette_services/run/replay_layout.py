@@ -34,7 +34,7 @@ from vedette_rl.core.columns import (
     VERSION,
 )
 from vedette_rl.envs.spaces import ElementBounds, Spaces, column_bounds, transition_dtype
-from vedette_rl.errors import RowColumnError
+from vedette_rl.errors import ReplayTornError, RowColumnError
 from vedette_rl.replay.commits import COMMITS, last_commit
 from vedette_rl.replay.config import INTERVENTIONS
 from vedette_rl.replay.frame_ring import open_writer
@@ -297,12 +297,20 @@ def saved_replay_directory(config: Mapping[str, Any], out: Path) -> Path:
     return Path(named) if isinstance(named, str) and named != NONE else out / "replay"
 
 
+def _was_committed(replay: Path) -> bool:
+    """Return whether a replay has a commit, also one that a power failure has torn: it is recovered
+    later in the start."""
+    try:
+        return (replay / COMMITS).exists() and bool(last_commit(replay).stamp)
+    except ReplayTornError:
+        return True
+
+
 def make_counted_replay(config: RunConfig, run: RunDirectory, layout: ReplayLayout) -> None:
     """Make the replay that goes on with the counts of an erased one, unless it was made."""
     identity = run.identity()
     place = replay_directory(config, run.root)
-    made = (place / COMMITS).exists() and last_commit(place).stamp
-    if made or not any(identity.counted.counts()):
+    if not any(identity.counted.counts()) or _was_committed(place):
         return
     ring = open_writer(
         place,

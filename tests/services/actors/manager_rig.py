@@ -21,6 +21,7 @@ from vedette_services.actors.instructions import (
     WriteLog,
 )
 from vedette_services.actors.manager_state import ManagerState
+from vedette_services.actors.outbox.files import OutboxFiles
 
 SCHEMA = Schema((Column("reward", "f4"),))
 MODEL = Schema((Column("w", "f4", (3,)),))
@@ -42,8 +43,15 @@ def logged_text(instructions: Iterable[Instruction]) -> str:
 class Rig:
     """A state, and shorthand for what happens to it."""
 
-    def __init__(self, count: int | None = 2, wait_s: float = 0.0, **actors: Any) -> None:
-        self.incarnations = iter(range(100, 200))
+    def __init__(
+        self,
+        count: int | None = 2,
+        wait_s: float = 0.0,
+        outbox: OutboxFiles | None = None,
+        first_incarnation: int = 100,
+        **actors: Any,
+    ) -> None:
+        self.incarnations = iter(range(first_incarnation, first_incarnation + 100))
         self.state = ManagerState(
             Identity("m1", "host", "far:5555"),
             count=count,
@@ -53,6 +61,7 @@ class Rig:
             now=0.0,
             wait_s=wait_s,
             evaluates=True,
+            outbox=outbox,
         )
         self.run = replace(RUN, actors={**RUN.actors, **actors})
         self.now = 0.0

@@ -12,7 +12,7 @@ from vedette_protocol import topics
 from vedette_protocol.codec import encode
 from vedette_protocol.errors import LedgerFullError, RetiredError
 from vedette_protocol.ledger import Ledger
-from vedette_protocol.messages import NO_PLACE, Batch, Buffer, Refusal, Report
+from vedette_protocol.messages import NO_PLACE, OUTBOX, Batch, Buffer, Refusal, Report
 from vedette_services.host.rate_limited_log import RateLimitedLog
 from vedette_services.status.status import Refused
 from vedette_services.status.stop_conditions import ENV_STEPS_REACHED
@@ -82,7 +82,8 @@ class Admission:
             f"two managers use the id {first.manager}: {first.host} and {later.host}; the one that "
             f"came later, on {later.host}, is refused: start it with another id (--id)"
         )
-        self._ledger.retire(later.manager, later.incarnation)
+        if OUTBOX not in later.features:  # its files come back, as those of an ended one
+            self._ledger.retire(later.manager, later.incarnation)
         self._rivals[later.incarnation] = why
         if len(self._rivals) > _RIVALS_MAX:
             del self._rivals[next(iter(self._rivals))]

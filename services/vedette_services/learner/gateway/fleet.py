@@ -69,6 +69,9 @@ class Fleet:
             inserted: rows of this incarnation in the replay until now.
         """
         member = self._members.get(report.manager)
+        if report.ended and member is not None:  # it says nothing of the process that sends it
+            member.seen = now
+            return False
         claims = _update_claims(member.claims if member else [], report, now)
         if member is not None and claims and claims[-1].report is not report:
             member.claims = claims

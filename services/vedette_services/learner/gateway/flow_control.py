@@ -106,12 +106,14 @@ class CreditGrants:
         budget: Budget,
         managers: int,
         *,
+        sessions: int = 1,
         draining: bool = False,
     ) -> None:
         """Raise the limit of an account, if it may be raised.
 
         Args:
             managers: number of those that share the budget.
+            sessions: accounts among which its manager's share is divided.
             draining: it sends what it holds, and its window bounds that: the budget does not count.
         """
         self.update(incarnation, account)
@@ -121,6 +123,7 @@ class CreditGrants:
         if draining:
             share = left = max(1, self._most // max(1, managers))
         if share:
+            share = max(1, share // sessions)
             account.grant(max(min(share, have + left), 1))
             self.update(incarnation, account)
 

@@ -198,6 +198,7 @@ class Gateway:
         sockets.set_model_queue(self._publisher.queue_chunks)
         for frames in self._publisher.next_messages():
             send_now(sockets.models, frames)
+        self._state.safe.on_synced(self._ring.synced_stamp)
         for message in self._state.acks_due(now, self._ring.inserted):
             send_now(sockets.control, message)
         if now >= self._next_tick:
@@ -381,6 +382,8 @@ class Gateway:
             if now >= announced_at + _ANNOUNCE_EVERY_S:
                 announced_at = now
                 self._announce_stop(reason, final=final)
+                if final and self._state.safe.is_asked_for:
+                    self._ring.request_sync()  # managers wait until all that they sent is safe
             self._run_once()
         if final:
             self._state.end_run()

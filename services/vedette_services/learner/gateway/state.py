@@ -37,6 +37,7 @@ from vedette_services.learner.gateway.flow_control import (
 from vedette_services.learner.gateway.intake import Block, Intake
 from vedette_services.learner.gateway.lag import LagMeter
 from vedette_services.learner.gateway.rejection_watch import RejectionWatch
+from vedette_services.learner.gateway.safe_batches import SafeBatches
 from vedette_services.run.ring_stamp import pack_stamp, read_stamp
 from vedette_services.status.rate_meter import RateMeter
 from vedette_services.status.records import GONE_AFTER_S, GatewayStatus
@@ -140,6 +141,8 @@ class GatewayState:
         self._behind = 0  # the epoch in which managers were seen to be ahead of this run
         size = batch_bytes or self._intake.full_bytes
         self._grants = CreditGrants(limiter, FlightLimits(), size, rows_per_batch)
+        self.safe = SafeBatches(run_id, now)
+        """What managers with an outbox may delete."""
         self._ack_scheduler = AckScheduler(window, size, self.ledger.living)
         self._run: Run | None = None
         self._over: Stop | None = None  # the end of the run
@@ -211,7 +214,7 @@ class GatewayState:
             verdict = self.ledger.record_batch(batch, now)
         except KeyError:
             self._validate_held(now)  # its account may take the place of one whose batches are held
-            self.ledger.mark_alive(manager, batch.incarnation, now, key)
+            self.ledger.mark_alive(manager, batch.incarnation, now, key, has_sent=True)
             verdict = self.ledger.record_batch(batch, now)
         if self.position.epoch > self._behind and self._is_ahead(batch):
             self._log_behind(batch)
@@ -324,14 +327,18 @@ class GatewayState:
     def _on_report(self, report: Report, now: float, key: str) -> None:
         manager = report.manager
         was_living = manager in self.ledger.living
-        self.ledger.mark_alive(manager, report.incarnation, now, key)  # refused if there is no room
+        has_sent = self.ledger.has_sent(report)
+        self.ledger.mark_alive(
+            manager, report.incarnation, now, key, has_sent=has_sent, ended=report.ended
+        )
         self._grants.claims_left -= self.ledger.on_report(report, now, self._grants.claims_left)
         self.dirty = True
+        self.safe.on_report(report)
         inserted = self.ledger.account(manager, report.incarnation).inserted
         new = self.fleet.on_report(report, now, inserted) or not was_living
         if rivals := self.fleet.pop_rivals(manager):
             self.admission.refuse_rival(*rivals, now)
-        if self.evaluations.on_report(report, now, key):
+        if not report.ended and self.evaluations.on_report(report, now, key):
             self._ack_scheduler.expedite(manager)
         if report.state == "gone":
             self.actor_numbers.release(manager)
@@ -439,9 +446,10 @@ class GatewayState:
         self._ack_scheduler.on_sent(due, self._grants.share(budget, len(living)), now)
         for manager in due:
             topic = topics.manager_topic(manager)
+            alive = living[manager].alive_incarnations()
             messages += [
-                [topic, *encode(self._ack(manager, incarnation, budget))]
-                for incarnation in living[manager].alive_incarnations()
+                [topic, *encode(self._ack(manager, incarnation, budget, len(alive)))]
+                for incarnation in alive
             ]
         return messages
 
@@ -452,14 +460,19 @@ class GatewayState:
                 if not account.gone:
                     self._grants.update((manager, account.incarnation), account)
 
-    def _ack(self, manager: str, incarnation: int, budget: Budget) -> Ack:
-        """Make an ack, and grant what the budget allows to a manager that has reported here."""
+    def _ack(self, manager: str, incarnation: int, budget: Budget, sessions: int) -> Ack:
+        """Make an ack, and grant what the budget allows to a manager that has reported here.
+
+        Args:
+            sessions: incarnations of this manager that send side by side.
+        """
         if self.fleet.knows(manager):  # else it may hold a limit of an earlier gateway
             self._grants.grant(
                 (manager, incarnation),
                 self.ledger.account(manager, incarnation),
                 budget,
                 len(self.ledger.living),
+                sessions=sessions,
                 draining=self.fleet.is_draining(manager),
             )
         asked = self.evaluations.request_for(manager, incarnation)
@@ -471,6 +484,7 @@ class GatewayState:
             version=self.position.version,
             first_actor=self.actor_numbers.assign(manager, self.fleet.actors(manager)),
             reason=budget.reason,
+            safe=self.safe.below(manager, incarnation),
         )
         if not asked.number:
             return ack
@@ -491,7 +505,9 @@ class GatewayState:
 
     def tick(self, now: float) -> None:
         """Mark silent managers as gone; call a few times a second."""
-        self._grants.retain(self.ledger.alive_incarnations())
+        alive = self.ledger.alive_incarnations()
+        self._grants.retain(alive)
+        self.safe.retain(alive)
         # The ledger knows more than the fleet: managers of an earlier gateway, and incarnations
         # that seemed to live again by a late message.
         silent = self.ledger.mark_silent(now - GONE_AFTER_S)

@@ -13,6 +13,7 @@ from test_gateway_state import RUN_ID, acks, batch_frames, gateway, report_frame
 
 from vedette.local.daemons import free_port
 from vedette_protocol.codec import decode_control, encode
+from vedette_protocol.limits import RETIRED_MAX
 from vedette_protocol.messages import ActorReport, Refusal, Report
 from vedette_rl.replay.ring import RingWriter
 from vedette_rl.replay.rows import MemoryRing
@@ -78,6 +79,26 @@ def test_a_manager_whose_place_was_needed_while_it_was_silent_is_told_so() -> No
     [refusal] = refusals(state, 21.0)
     assert (refusal.manager, refusal.incarnation) == ("a", 5)
     assert "was silent while other managers needed its place" in refusal.reason
+
+
+def test_a_batch_is_not_stored_twice_however_many_managers_came_while_its_own_was_silent() -> None:
+    """Its ack was lost. A thousand starts later nobody knows its incarnation any more."""
+    state = gateway(admitted=(), max_managers=2)
+    join(state, "robot", 1.0)
+    now = 2.0
+    for number in range(RETIRED_MAX + 3):
+        now += 2 * GONE_AFTER_S
+        state.tick(now)
+        join(state, f"spot-{number}", now, incarnation=100 + number)
+    assert "robot" not in state.ledger.manager_ids()
+    inserted = state.accounting().inserted
+    state.acks_due(now, 0)
+    state.on_samples(report_frames(manager="robot", sequenced=1, limit=64), now)
+    state.on_samples(batch_frames(0, manager="robot"), now)
+    assert state.blocks(now) == []
+    assert state.accounting().inserted == inserted
+    refused = refusals(state, now + 1.0)
+    assert {(each.manager, each.code) for each in refused} == {("robot", "place")}
 
 
 def test_300_managers_of_one_key_are_all_served_and_another_key_finds_a_place() -> None:

@@ -37,6 +37,15 @@ def test_the_budget_is_shared_equally() -> None:
     assert [account.limit for account in accounts] == [3, 3, 3]
 
 
+def test_sessions_of_one_manager_share_its_part() -> None:
+    made = grants()
+    accounts = [IncarnationAccount(n) for n in range(3)]
+    for number, account in enumerate(accounts[:2]):
+        made.grant(("m", number), account, Budget(12), 2, sessions=2)
+    made.grant(("other", 2), accounts[2], Budget(12), 2)
+    assert [account.limit for account in accounts] == [3, 3, 6]
+
+
 def test_a_limit_grows_with_what_is_settled_and_is_never_taken_back() -> None:
     made = grants()
     account = IncarnationAccount(1)

@@ -1,0 +1,53 @@
+"""The batches that are safe: settled in the ledger of the last commit that the disk has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from vedette_protocol.ledger import Ledger
+from vedette_protocol.messages import OUTBOX, Report
+from vedette_services.run.ring_stamp import read_stamp
+
+
+class SafeBatches:
+    """Says to managers with an outbox what they may delete. Others are not told.
+
+    Args:
+        run_id: the run of the stamps.
+        now: of the start.
+    """
+
+    def __init__(self, run_id: str, now: float) -> None:
+        self._run_id = run_id
+        self._now = now
+        self._stamp = b""  # of the last commit that the disk has
+        self._ledger: Ledger | None = None  # of that stamp; None: not read yet
+        self._outboxes: set[tuple[str, int]] = set()
+
+    def on_synced(self, stamp: bytes) -> None:
+        """Note the stamp of the last commit whose rows, too, are on the disk."""
+        if stamp is not self._stamp:
+            self._stamp = stamp
+            self._ledger = None
+
+    def on_report(self, report: Report) -> None:
+        """Note who has an outbox."""
+        if OUTBOX in report.features:
+            self._outboxes.add((report.manager, report.incarnation))
+
+    @property
+    def is_asked_for(self) -> bool:
+        """True while a manager with an outbox is here."""
+        return bool(self._outboxes)
+
+    def retain(self, living: Iterable[tuple[str, int]]) -> None:
+        """Forget everybody else."""
+        self._outboxes.intersection_update(living)
+
+    def below(self, manager: str, incarnation: int) -> int | None:
+        """Return the sequence number below which all of an incarnation is safe; None: not said."""
+        if (manager, incarnation) not in self._outboxes:
+            return None
+        if self._ledger is None:
+            self._ledger, _ = read_stamp(self._run_id, self._stamp, self._now)
+        return self._ledger.settled_below(manager, incarnation)

@@ -1,0 +1,127 @@
+"""Managers with an outbox: incarnations that have ended, and what is safe. Frames, no socket."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from test_gateway_state import batch_frames, gateway, report_frames
+
+from vedette_protocol.codec import decode_control
+from vedette_protocol.limits import RETIRED_MAX
+from vedette_protocol.messages import OUTBOX, Ack
+from vedette_services.learner.gateway.fleet import BOTH_ALIVE_S
+from vedette_services.learner.gateway.state import GatewayState
+
+OF_OUTBOX: dict[str, Any] = {"features": (OUTBOX,)}
+ENDED: dict[str, Any] = {**OF_OUTBOX, "ended": True, "actors": ()}
+
+
+def store(state: GatewayState, seq: int, incarnation: int, now: float, base: int = 0) -> None:
+    state.on_samples(batch_frames(seq, incarnation=incarnation, base=base), now)
+    state.blocks(now)
+
+
+def acks(state: GatewayState, now: float) -> list[Ack]:
+    messages = [decode_control([bytes(f) for f in m[1:]]) for m in state.acks_due(now, 0)]
+    return [message for message in messages if isinstance(message, Ack)]
+
+
+def test_an_ended_incarnation_is_stored_beside_the_one_that_lives() -> None:
+    state = gateway(admitted=())
+    now = 0.0
+    while now < 3 * BOTH_ALIVE_S:
+        now += 0.5
+        state.on_samples(report_frames(incarnation=6, **OF_OUTBOX), now)
+        state.on_samples(report_frames(incarnation=5, **ENDED), now)
+        limits = {ack.incarnation: ack.limit for ack in acks(state, now)}
+    assert state.admission.rivals == 0
+    assert min(limits[5], limits[6]) > 0
+    [member] = state.fleet.status(now)
+    assert (member.incarnation, len(member.actors)) == (6, 2)
+    store(state, 0, 5, now)
+    store(state, 0, 6, now)
+    assert state.accounting().inserted == 8
+
+
+def test_an_ended_incarnation_leaves_the_account_of_the_living_one_open() -> None:
+    state = gateway(admitted=())
+    state.on_samples(report_frames(incarnation=6, **OF_OUTBOX), 1.0)
+    state.on_samples(report_frames(incarnation=5, **ENDED), 1.1)
+    assert not state.ledger.account("m", 6).gone
+
+
+def test_safe_is_what_the_last_sync_has_and_is_told_to_outboxes_alone() -> None:
+    state = gateway(admitted=())
+    state.on_samples(report_frames(**OF_OUTBOX), 1.0)
+    state.on_samples(report_frames(manager="other"), 1.0)
+    acks(state, 1.0)
+    store(state, 0, 5, 1.1)
+    first = {ack.manager: ack.safe for ack in acks(state, 2.0)}
+    assert first == {"m": 0, "other": None}
+    state.safe.on_synced(state.stamp())
+    store(state, 1, 5, 2.1)
+    [later] = [ack for ack in acks(state, 3.0) if ack.manager == "m"]
+    assert (later.contiguous, later.safe) == (2, 1)
+
+
+def test_a_second_process_with_an_outbox_that_is_refused_sends_its_rows_after_all() -> None:
+    """It is refused for its id, and comes back with another one and its old files."""
+    state = gateway(admitted=())
+    now = 0.0
+    while not state.admission.rivals:
+        now += 0.5
+        for incarnation in (5, 6):
+            state.on_samples(report_frames(incarnation=incarnation, **OF_OUTBOX), now)
+        acks(state, now)
+    store(state, 0, 6, now)
+    now += 60.0
+    state.on_samples(report_frames(incarnation=6, sequenced=2, **ENDED), now)
+    acks(state, now)
+    store(state, 0, 6, now)
+    store(state, 1, 6, now)
+    assert (state.accounting().inserted, state.accounting().duplicates) == (8, 4)
+    assert state.admission.rivals == 1
+
+
+def test_files_that_lost_their_tail_hold_what_they_say() -> None:
+    state = gateway(admitted=())
+    state.on_samples(report_frames(produced=36, window_rows=36, sequenced=9, **OF_OUTBOX), 1.0)
+    acks(state, 1.0)
+    for seq in range(3):
+        store(state, seq, 5, 1.1)
+    less: dict[str, Any] = {"produced": 24, "window_rows": 12, "sequenced": 6}
+    state.on_samples(report_frames(**less, **ENDED), 2.0)
+    counts = state.accounting()
+    assert (counts.produced, counts.inserted, counts.in_flight, counts.lost) == (36, 12, 12, 12)
+
+
+def test_a_dropped_batch_that_was_stored_after_all_counts_once() -> None:
+    state = gateway(admitted=())
+    state.on_samples(report_frames(produced=8, window_rows=8, sequenced=2, **OF_OUTBOX), 1.0)
+    acks(state, 1.0)
+    dropped: dict[str, Any] = {"produced": 8, "dropped": 8, "window_rows": 0, "sequenced": 2}
+    state.on_samples(report_frames(**dropped, **OF_OUTBOX), 2.0)
+    store(state, 0, 5, 2.1)
+    counts = state.accounting()
+    assert (counts.produced, counts.inserted, counts.dropped, counts.lost) == (8, 4, 4, 0)
+
+
+@pytest.mark.parametrize("sent", [0, 1])
+def test_what_a_ledger_may_have_forgotten_is_refused_and_a_new_incarnation_is_not(
+    sent: int,
+) -> None:
+    state = gateway(admitted=(), max_managers=2)
+    now = 1.0
+    for number in range(RETIRED_MAX + 3):
+        now += 20.0
+        state.tick(now)
+        state.on_samples(report_frames(manager=f"m{number}", incarnation=100 + number), now)
+        acks(state, now)
+        state.on_samples(batch_frames(0, manager=f"m{number}", incarnation=100 + number), now)
+        state.blocks(now)
+    now += 20.0
+    state.tick(now)
+    holds: dict[str, Any] = {"produced": 4, "window_rows": 4, "sequenced": sent}
+    state.on_samples(report_frames(**holds, **OF_OUTBOX), now)
+    assert state.ledger.has_account("m", 5) is (sent == 0)
