@@ -3,6 +3,7 @@ process: where cores are shared, two threads of torch wait for one another ten t
 compute."""
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +12,10 @@ from hypothesis import HealthCheck, settings
 from vedette_rl import module_search
 
 os.environ["OMP_NUM_THREADS"] = "1"  # read when torch is imported; children inherit it
+
+# What a shell starts with `&` ignores Ctrl-C, and so would the programs that tests stop by it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("loaded", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("loaded")
