@@ -13,9 +13,11 @@ from vedette_rl import module_search
 
 os.environ["OMP_NUM_THREADS"] = "1"  # read when torch is imported; children inherit it
 
-# What a shell starts with `&` ignores Ctrl-C, and so would the programs that tests stop by it.
+# What a shell starts with `&` ignores these, and so would the programs that tests stop by them.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGQUIT) is signal.SIG_IGN:
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 settings.register_profile("loaded", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("loaded")
