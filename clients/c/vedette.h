@@ -22,7 +22,7 @@
 
 /* The release of this header; vedette_version tells that of the library. */
 #define VEDETTE_VERSION_MAJOR 0
-#define VEDETTE_VERSION_MINOR 2
+#define VEDETTE_VERSION_MINOR 3
 #define VEDETTE_VERSION_PATCH 0
 #define VEDETTE_VERSION (VEDETTE_VERSION_MAJOR * 10000 + VEDETTE_VERSION_MINOR * 100 + VEDETTE_VERSION_PATCH)
 
