@@ -10,8 +10,8 @@ from typing import Any
 
 from daemons import ROOT, environment
 
-PREVIOUS = "9a998dc292863ab4b95071a14f056ebdda59266a"
-"""The commit whose peers work together with ours: that of the last release, once one is tagged."""
+PREVIOUS = "097495ab191d60af58d2d98a0dd519f213e05459"
+"""The commit of the last release, 0.3.0, whose peers work together with ours."""
 
 PACKAGES = ("app", "protocol", "rl", "services")
 
