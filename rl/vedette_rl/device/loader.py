@@ -219,7 +219,10 @@ class CpuLoader:
             }
         return DeviceBatch(
             self._batch,
-            None if sample.weights is None else torch.from_numpy(sample.weights).to(self._device),
+            # A copy: torch's own memory is aligned, as the columns are.
+            None
+            if sample.weights is None
+            else torch.from_numpy(sample.weights).to(self._device, copy=True),
             sample.indices,
             sample.columns.get(VERSION),
             _draws_sources_only(self._replay),

@@ -38,6 +38,7 @@ def layout_space(config: RunConfig, layout: ReplayLayout) -> ReplaySpace:
         config.replay.capacity,
         prioritized=config.replay.prioritized,
         guard=layout.guard,
+        keep=layout.keep,
         shared=layout.shared,
     )
 

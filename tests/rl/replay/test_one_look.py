@@ -252,15 +252,26 @@ def test_a_draw_that_is_dropped_for_doubt_is_as_if_it_had_not_been(case: Case) -
         dropped, expected = doubting.sample(200), sure.sample(200)
 
 
+@pytest.mark.parametrize("keep", [0, 700])
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_the_writer_leaves_alone_what_readers_take_as_whole(kind: Kind, tmp_path: Path) -> None:
+def test_the_writer_leaves_alone_what_readers_take_as_whole(
+    kind: Kind, keep: int, tmp_path: Path
+) -> None:
     """Whatever is appended, also where nothing of it is committed yet, and frames are the limit."""
     guard = 1200
     rng = np.random.default_rng(0)
-    shared = kind.shared and replace(kind.shared, capacity=300, guard=guard)
+    shared = kind.shared and replace(kind.shared, capacity=300, guard=guard, keep=keep)
     writer = open_writer(
-        tmp_path, kind.row, 300, run_id="counting", guard=guard, batch_rows=90, shared=shared
+        tmp_path,
+        kind.row,
+        300,
+        run_id="counting",
+        guard=guard,
+        batch_rows=90,
+        keep=keep,
+        shared=shared,
     )
+    assert writer.room == guard * 3 // 4 if shared is None else writer.room > 90
     reader = open_reader(tmp_path, batch_rows=90)
     kept = 0
     for _ in range(200):
@@ -275,9 +286,9 @@ def test_the_writer_leaves_alone_what_readers_take_as_whole(kind: Kind, tmp_path
         kind.assert_rows(columns, numbers)
         kept = max(kept, oldest - first)
         writer.commit(kind.stamp(writer.inserted + writer.pending))
-    assert writer.keep == guard // 4
+    assert writer.keep == guard // 4 + keep
     assert writer.inserted > 4 * (300 + guard)
-    assert kept >= 200
+    assert kept >= 200 + keep
     writer.close()
 
 
@@ -350,3 +361,19 @@ def test_a_first_priority_that_was_read_too_late_is_in_doubt() -> None:
     replay.add_new_rows()
     assert not replay.is_whole(newest)
     assert replay.is_whole(newest)  # what was read then is no part of the next draw
+
+
+@pytest.mark.parametrize("case", DRAWN_IN_MEMORY.values(), ids=DRAWN_IN_MEMORY)
+def test_what_networks_compute_from_begins_at_a_multiple_of_64_bytes(case: Case) -> None:
+    """In numpy's own memory that is so by chance, and products of matrices may depend on it."""
+    begins = set()
+    for size in range(7, 40):
+        rings = [MemoryRing(case.kind.row, CAPACITY) for _ in range(case.sources)]
+        for ring in rings:
+            ring.append(case.kind.batch(0, 90), 90)
+            ring.commit()
+        loaded = CpuLoader(replay_of(case, rings)[0], size, torch.device("cpu")).load()
+        begins |= {tensor.data_ptr() % 64 for tensor in loaded.batch.values()}
+        if loaded.weights is not None:
+            begins.add(loaded.weights.data_ptr() % 64)
+    assert begins == {0}
