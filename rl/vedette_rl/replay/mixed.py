@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 from vedette_rl.core.columns import SOURCE, Columns, empty_columns
 from vedette_rl.core.learning import Sample, State
 from vedette_rl.errors import EmptyReplayError, ReplayOverrunError
+from vedette_rl.replay.config import ACTORS
 from vedette_rl.replay.prioritized import (
     PrioritizedReplay,
     importance_weights,
@@ -97,9 +98,10 @@ class MixedReplay:
             else source
             for source in others
         ]
-        self._sources = (Source("actors", actors, 1.0, grows=True), *named)
+        self._sources = (Source(ACTORS, actors, 1.0, grows=True), *named)
         self._scheduled = any(source.schedule is not None for source in others)
         self._growing_replays = [source.replay for source in self._sources if source.grows]
+        self._doubted: list[tuple[int, ...]] = []  # the looks of this draw that were in doubt
         self._sources_only = False
         self._has_looked = False
         self._draws = 0
@@ -162,6 +164,20 @@ class MixedReplay:
             replay.live = replay.rows.look()
 
     @property
+    def growing(self) -> dict[str, Rows]:
+        """The rows that a look asks, by the name of their source."""
+        return {source.name: source.replay.rows for source in self._sources if source.grows}
+
+    def drawn_looks(self) -> list[tuple[int, ...]]:
+        """As `DrawnRows.drawn_looks` has it."""
+        looks = [*self._doubted, self._seen()]
+        self._doubted.clear()
+        return looks
+
+    def _seen(self) -> tuple[int, ...]:
+        return tuple([replay.live[1] for replay in self._growing_replays])
+
+    @property
     def actors_are_ready(self) -> bool:
         """True once the look has as many rows of actors as are drawn from."""
         # Not the size: where frames are stored once it may fall, and they would leave again.
@@ -199,6 +215,7 @@ class MixedReplay:
                 self._batches += 1
                 self._count_draws(self._draws + 1)
                 return sample
+            self._doubted.append(self._seen())
             self._take_back(batch_size)
         raise ReplayOverrunError(self.actors.rows.capacity, LOOKS_MAX)
 

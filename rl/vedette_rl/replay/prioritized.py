@@ -95,7 +95,7 @@ class PrioritizedReplay(DrawnRows):
             numbers, masses = self.draw_into(columns, batch_size)
             if self.is_whole(numbers):
                 break
-            self.take_back(batch_size)
+            self.drop_look(batch_size)
         else:
             raise ReplayOverrunError(self.rows.capacity, LOOKS_MAX)
         # N and the sum of masses cancel out of ``(N P)**-beta`` over its largest

@@ -96,7 +96,8 @@ class RunDirectory:
 
     ::
 
-        config.toml  checkpoints/  best/  best-before/  replay/  tensorboard/  log/  summary.json
+        config.toml  checkpoints/  best/  best-before/  replay/  journal/  tensorboard/  log/
+        summary.json
         run.json     the run's id and epoch; made first, so that the folder is known as a run's
         learner.json where its learner listens, while one does
         lock         held by the learner that runs here; contains its process id
@@ -114,6 +115,7 @@ class RunDirectory:
         self.best = root / "best"
         self.best_before = root / "best-before"
         self.replay = root / "replay"
+        self.journal = root / "journal"
         self.tensorboard = root / "tensorboard"
         self.log = root / "log"
         self.summary_file = root / "summary.json"

@@ -41,6 +41,7 @@ _WRITTEN = {
     "best": _STATE,
     "best-before": _STATE,
     "replay": "",  # `is_replay_file` knows
+    "journal": r"\d+-\d+|[0-9a-f]{32}\.toml",
     "tensorboard": r"events\.out\.tfevents\.[^/]+",
     "live": r"[^/]+\.(map|heartbeat)|learner\.json|ranks\.[^/]+",
     "source": "",

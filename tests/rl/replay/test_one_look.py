@@ -377,3 +377,19 @@ def test_what_networks_compute_from_begins_at_a_multiple_of_64_bytes(case: Case)
         if loaded.weights is not None:
             begins.add(loaded.weights.data_ptr() % 64)
     assert begins == {0}
+
+
+@pytest.mark.parametrize("case", DRAWN_IN_MEMORY.values(), ids=DRAWN_IN_MEMORY)
+def test_a_sample_says_once_what_its_looks_saw(case: Case) -> None:
+    rings = [Overtaking(counting_rows.DTYPE, CAPACITY, guard=40) for _ in range(case.sources)]
+    for ring in rings:
+        counting_rows.insert(ring, CAPACITY)
+    replay, _ = replay_of(case, rings)
+    assert [*replay.growing] == ["actors", "other"][: case.sources]
+    rings[0].bursts = (150, 210)
+    others = (CAPACITY,) * (case.sources - 1)
+    replay.sample(200)
+    seen = (CAPACITY, CAPACITY + 150, CAPACITY + 360)
+    assert replay.drawn_looks() == [(rows, *others) for rows in seen]
+    replay.sample(200)
+    assert replay.drawn_looks() == [(CAPACITY + 360, *others)]

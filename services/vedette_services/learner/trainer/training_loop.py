@@ -127,6 +127,7 @@ class TrainingLoop:
         errors: TD errors that the loop before had not set yet.
         errors_delay: optimization steps from one to that before whose draw its TD errors are set,
             whenever they arrive: `DEVICE_ERRORS_DELAY` on a device. With a batch ahead one more.
+        note_draw: called when a batch was drawn.
         make_room: returns the loader to go on with where the device has no memory for a step;
             called with the device's words. None: the error goes on.
     """
@@ -148,6 +149,7 @@ class TrainingLoop:
         mark: Callable[[], Event] = Reached,
         errors: Mapping[str, Any] = MappingProxyType({}),
         errors_delay: int = 1,
+        note_draw: Callable[[], None] = lambda: None,
         make_room: Callable[[str], DeviceLoader] | None = None,
         tick_s: float = TICK_S,
         clock: Callable[[], float] = time.monotonic,
@@ -164,6 +166,7 @@ class TrainingLoop:
         self._idle = idle
         self._mark = mark
         self._errors_delay = errors_delay
+        self._note_draw = note_draw
         self._make_room = make_room
         self._tick_s = tick_s
         self._offline = offline
@@ -278,9 +281,13 @@ class TrainingLoop:
 
     def _load(self, step: int) -> DeviceBatch:
         """Bring the batch of a step, which is drawn unless it was drawn ahead."""
-        if not self._is_ahead:
+        is_ahead = self._is_ahead
+        if not is_ahead:
             self._set_errors(step - self._draw_delay)
-        return self._loader.load()
+        loaded = self._loader.load()
+        if not is_ahead:
+            self._note_draw()
+        return loaded
 
     def _draw_ahead(self, step: int, loaded: DeviceBatch) -> None:
         """Draw the batch behind that of a step, where the loader can and the draw need not wait.
@@ -296,6 +303,7 @@ class TrainingLoop:
             return
         self._set_errors(step + 1 - self._draw_delay)
         loader.draw_ahead()
+        self._note_draw()
 
     def _counted(self, loaded: DeviceBatch) -> int:
         """The rows of a batch that count for the limiter, which has no part in others' rows."""
