@@ -31,6 +31,7 @@ from vedette.cli.learner import learner
 from vedette.cli.list import list_names
 from vedette.cli.push import push
 from vedette.cli.report import report
+from vedette.cli.rerun import rerun
 from vedette.cli.run import run
 from vedette.cli.runs import runs
 from vedette.cli.status import status
@@ -74,7 +75,13 @@ _COMMANDS: Mapping[str, Mapping[str, Callable[..., Any]]] = {
         "sweep": sweep,
         "stop": stop,
     },
-    "Look at runs": {"runs": runs, "status": status, "report": report, "dashboard": dashboard},
+    "Look at runs": {
+        "runs": runs,
+        "status": status,
+        "report": report,
+        "dashboard": dashboard,
+        "rerun": rerun,
+    },
     "Use a policy": {"eval": evaluate, "export": export, "collect": collect, "push": push},
     "Set up": {
         "init": init,

@@ -172,6 +172,12 @@ class RingLoader:
             assert isinstance(replay, DrawnRows)
             replay.use_rows(ring)
 
+    def follow_each_look(self) -> None:
+        """Have the copy follow at each look, however soon it is."""
+        copy = self._ring
+        for ring in copy.rings if isinstance(copy, DeviceRings) else (copy,):
+            ring.follow_s = 0.0
+
     def give_up_copy(self) -> None:
         """Have the replay draw from its own rows again, and free the memory of the copy; this
         loader is not used any more."""

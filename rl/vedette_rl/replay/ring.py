@@ -28,7 +28,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
@@ -236,6 +236,12 @@ class RingWriter(RowAppender):
         self._syncer.on_commit(CommitPoint(inserted, self._shared_appended, self.stamp))
 
 
+class Cursor(Protocol):
+    """Has the rows inserted at 0."""
+
+    def __getitem__(self, at: int, /) -> int: ...
+
+
 class RingReader(Rows):
     """The reading end: `Rows` of a replay that another process writes.
 
@@ -255,12 +261,12 @@ class RingReader(Rows):
         mapped = ring_files.map_columns(self.directory, self.manifest, writable=False)
         self.columns: Columns = mapped.columns
         self.shared = mapped.shared
-        self._cursor = ring_files.map_cursor(self.directory, self.manifest, writable=False)
+        self._cursor: Cursor = ring_files.map_cursor(self.directory, self.manifest, writable=False)
         self.floor = ring_files.read_floor(self.directory)
         branch = ring_files.read_branch(self.directory)
         self.branch = self.manifest.uid + branch.id.hex()
-        self._branch_before = self.manifest.uid + branch.before.hex()
-        self._branch_begin = branch.begin
+        self.branch_before = self.manifest.uid + branch.before.hex()
+        self.branch_begin = branch.begin
         self._fence = MemoryFence()
 
     @property
@@ -271,10 +277,9 @@ class RingReader(Rows):
         self._fence()
         return inserted
 
-    def has_rows_of(self, branch: str, seen: int) -> bool:
-        if branch == self._branch_before and seen <= self._branch_begin:
-            return True
-        return super().has_rows_of(branch, seen)
+    def use_cursor(self, cursor: Cursor) -> None:
+        """Ask another cursor than the writer's from now on."""
+        self._cursor = cursor
 
 
 class MarkedRows:

@@ -37,6 +37,7 @@ class Rows:
         keep: rows before the live ones that the writer leaves alone, too.
         branch: differs from that of rows of which another has the same number; "" where that is not
             known.
+        branch_before, branch_begin: the branch before, whose rows below that number are these.
     """
 
     columns: Columns
@@ -44,6 +45,8 @@ class Rows:
     floor = 0
     keep = 0
     branch = ""
+    branch_before = ""
+    branch_begin = 0
 
     @property
     def inserted(self) -> int:
@@ -76,6 +79,8 @@ class Rows:
 
     def has_rows_of(self, branch: str, seen: int) -> bool:
         """True if the first `seen` rows of a branch are these; those that are there, at least."""
+        if branch == self.branch_before != "" and seen <= self.branch_begin:
+            return True
         return branch == self.branch != "" and seen <= self.inserted
 
     @property

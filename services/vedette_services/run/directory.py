@@ -10,7 +10,7 @@ import re
 import secrets
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -346,6 +346,22 @@ class RunDirectory:
         with file:
             # Shared, so that two checks at once both succeed.
             return self._wait_for_lock(file.fileno(), wait_s, shared=True)
+
+    @contextlib.contextmanager
+    def hold_free(self) -> Iterator[None]:
+        """Keep learners from starting here meanwhile; nothing changes.
+
+        Raises:
+            RunInUseError: one runs.
+        """
+        try:
+            file = open_regular(self._lock_file)
+        except OSError:  # a copy without it
+            yield
+            return
+        with file:
+            self._wait_for_lock(file.fileno(), _CHECK_WAIT_S, shared=True)
+            yield
 
     def lock(self, stop: Stop = _never) -> None:
         """Take the lock for this process until it ends, and claim the run; waits for a predecessor

@@ -75,12 +75,15 @@ class Ring:
     Args:
         name: of its source.
         branch: of its rows (`vedette_rl.replay.rows.Rows`).
+        branch_before, branch_begin: the branch before, whose rows below that number are these.
         floor: rows below are gone.
         inserted: rows inserted.
     """
 
     name: str
     branch: str
+    branch_before: str
+    branch_begin: int
     floor: int
     inserted: int
 

@@ -180,7 +180,7 @@ def test_a_step_is_a_function_of_the_rows_that_its_looks_saw(case: Case, tmp_pat
         replay, loader = replay_of(case, readers)
         cursors = [Growing(case.kind, writer, rng) for writer in writers]
         for reader, cursor in zip(readers, cursors, strict=True):
-            reader._cursor = cursor  # type: ignore[assignment]  # in the map's place
+            reader.use_cursor(cursor)
         first = []
         for _ in range(STEPS):
             waits = int(rng.integers(1, 3))
@@ -189,13 +189,13 @@ def test_a_step_is_a_function_of_the_rows_that_its_looks_saw(case: Case, tmp_pat
 
         readers = [open_reader(place, batch_rows=BATCH_ROWS) for place in places]
         for reader, rows in zip(readers, begin, strict=True):
-            reader._cursor = [rows]  # type: ignore[assignment]  # in the map's place
+            reader.use_cursor([rows])
         replay, loader = replay_of(case, readers)
 
         def set_cursors(looks: list[tuple[int, ...]]) -> Iterator[None]:
             for look in looks:
                 for reader, inserted in zip(readers, look, strict=True):
-                    reader._cursor = [inserted]  # type: ignore[assignment]  # in the map's place
+                    reader.use_cursor([inserted])
                 yield
 
         for number, step in enumerate(first):

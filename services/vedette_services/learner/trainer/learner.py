@@ -254,12 +254,8 @@ class Learner:
         for warning in checkpoint.skipped:
             log.warning("%s", warning)
         self._checkpoints.put_aside_after(int(checkpoint.path.name))
-        self.replay.set_state(checkpoint.state["replay"])
-        # None of these before version 0.3.
-        restore_process(checkpoint.state.get("torch", {}), self._device)
+        self._errors = restore_replay(checkpoint.state, self.replay, self._device)
         self.has_saved_priorities = getattr(self.replay, "goes_on", False)
-        if self.has_saved_priorities:
-            self._errors = checkpoint.state.get("errors", {})
         log.info("resuming run %s at optimization step %d", self.run_id, self.agent.opt_steps)
         meta = checkpoint.meta
         self._resumed = self.agent.opt_steps, int(meta["epoch"])
@@ -437,13 +433,7 @@ class Learner:
             self._record_curves(math.inf, self._over_all_starts(learning), gateway, evaluator)
             self._peers.end_production()
             gateway, evaluator = self._peers.read_status(fresh=True)
-        pending: Callable[[], State] = getattr(agent, "pending_state", agent.get_state)
-        state = {
-            "agent": pending(),
-            "replay": self.replay.get_state(),
-            "errors": errors,
-            "torch": process_state(self._device),
-        }
+        state = learner_state(agent, self.replay, errors, self._device)
         if self._journal is not None and not self._journal.is_writing and learning.phase != "done":
             self._journal.begin(agent.opt_steps, self._epoch)
         meta: dict[str, Any] = {
@@ -532,6 +522,31 @@ class Learner:
         )
 
 
+def learner_state(agent: Agent, replay: ReplayBuffer, errors: State, device: torch.device) -> State:
+    """All that a start goes on with; copies of a device are begun.
+
+    Args:
+        errors: TD errors that the loop has not set.
+    """
+    pending: Callable[[], State] = getattr(agent, "pending_state", agent.get_state)
+    return {
+        "agent": pending(),
+        "replay": replay.get_state(),
+        "errors": errors,
+        "torch": process_state(device),
+    }
+
+
+def restore_replay(state: State, replay: ReplayBuffer, device: torch.device) -> State:
+    """Have a replay and the process's generators go on from a state; return the TD errors that the
+    loop before had not set: none where the replay has other rows."""
+    replay.set_state(state["replay"])
+    # None of these before version 0.3.
+    restore_process(state.get("torch", {}), device)
+    errors: State = state.get("errors", {})
+    return errors if getattr(replay, "goes_on", False) else {}
+
+
 def growing_rings(replay: ReplayBuffer) -> tuple[Ring, ...]:
     """The rings of a replay that a look asks, as they are now; none where draws see other rows than
     the look's, as those of a replay of one's own may, or rows that no other process can read."""
@@ -539,7 +554,15 @@ def growing_rings(replay: ReplayBuffer) -> tuple[Ring, ...]:
         return ()
     assert isinstance(replay, (DrawnRows, MixedReplay))
     rings = [
-        Ring(name, rows.branch, rows.floor, rows.inserted) for name, rows in replay.growing.items()
+        Ring(
+            name,
+            branch=rows.branch,
+            branch_before=rows.branch_before,
+            branch_begin=rows.branch_begin,
+            floor=rows.floor,
+            inserted=rows.inserted,
+        )
+        for name, rows in replay.growing.items()
     ]
     return tuple(rings) if all(ring.branch for ring in rings) else ()
 

@@ -25,7 +25,7 @@ from vedette_services.run.journal import (
     read_part,
 )
 
-RINGS = (Ring("actors", "ab", 0, 100),)
+RINGS = (Ring("actors", "ab", "", 0, 0, 100),)
 HASHES = StateHashes(bytes(16), bytes(range(16)))
 
 
