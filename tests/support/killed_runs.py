@@ -51,7 +51,7 @@ def config_of(agent: str, steps: int = 300, **replay: Any) -> RunConfig:
         "env": {"id": "CartPole-v1"},
         "agent": {"name": agent, "hidden_sizes": [16, 16], "batch_size": 16},
         "actors": {"n_buffer": 16},
-        "replay": {"samples_per_insert": 8.0, "beta_steps": 500, **replay},
+        "replay": {"samples_per_insert": 2.0, "beta_steps": 500, **replay},
         "learner": {
             "warmup_period": 64,
             "save_interval": 20,

@@ -42,6 +42,7 @@ from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_services.config.import_permission import check_run_imports
 from vedette_services.config.loading import read_config, read_toml
 from vedette_services.config.run_config import RunConfig
+from vedette_services.errors import RunInUseError
 from vedette_services.learner.trainer.computation import describe_machine, describe_software
 from vedette_services.learner.trainer.learner import (
     build_learning_agent,
@@ -62,6 +63,7 @@ from vedette_services.run.spans import (
     NotExecutableError,
     Segment,
     Span,
+    describe_ranks,
     find_chain,
     find_span,
     read_parts,
@@ -163,8 +165,7 @@ class Rerun:
         self._held = held
         config = self._config_of(parts[-1])
         if config.learner.ranks > 1:
-            why = "ranks other than 0 choose rows by their own view when rows are overwritten"
-            raise NotExecutableError(run.root, f"learner.ranks is {config.learner.ranks}: {why}")
+            raise NotExecutableError(run.root, describe_ranks(config.learner.ranks))
         self._hold_replay(config)
         self.span: Span = find_span(run, parts, self._open_rings(config))
 
@@ -181,13 +182,16 @@ class Rerun:
 
         Raises:
             NotARunError: there is none.
-            RunInUseError: a learner runs on it.
-            NotExecutableError: nothing of it can be executed again.
+            NotExecutableError: a learner runs on it, or nothing of it can be executed again.
         """
         run = RunDirectory(directory)
         run.identity()
         with ExitStack() as held:
-            held.enter_context(run.hold_free())
+            try:
+                held.enter_context(run.hold_free())
+            except RunInUseError as error:
+                why = f"a learner runs here ({error.holder}): stop it, or execute a copy"
+                raise NotExecutableError(directory, why) from error
             parts = read_parts(run)
             try:
                 chain = find_chain(parts, epoch)

@@ -15,10 +15,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from vedette_rl.import_by_name import is_import_name
 from vedette_rl.replay.ring import RingReader
 from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_rl.storage.regular_files import read_json
 from vedette_rl.storage.state_file import META_FILE
+from vedette_services.config.loading import read_toml
 from vedette_services.errors import UsageError
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.journal import (
@@ -121,9 +123,22 @@ def describe_no_journal(run: RunDirectory) -> str:
     """Why a run has no journal, as far as that is known."""
     if run.identity().in_process:
         return "the replay of a run --in-process was in memory and is gone"
+    table = read_toml(run.config_file) if run.config_file.exists() else {}
+    learner = table.get("learner", {})
+    if learner.get("journal") is False:
+        return "it has no journal: it was run with learner.journal=false"
+    if (ranks := learner.get("ranks", 1)) > 1:
+        return describe_ranks(ranks)
+    if is_import_name(name := table.get("replay", {}).get("name", "")):
+        return f"replay.name {name}: a replay of your own may read rows that no look has seen"
+    return "it has no journal: it was run by a loop of your own, or by a release before 0.3"
+
+
+def describe_ranks(count: int) -> str:
+    """Why a run of several ranks cannot be executed again."""
     return (
-        "it has no journal: it was run with learner.journal=false, by a loop of your own, with a "
-        "replay of your own, by several ranks, or by a release before it"
+        f"learner.ranks is {count}: ranks other than 0 choose rows by their own view when rows are "
+        "overwritten"
     )
 
 
@@ -149,8 +164,8 @@ def _part_before(parts: Sequence[Part], part: Part) -> Part | None:
     for other in reversed(parts):
         if other is part or other.header.epoch != part.header.written_by:
             continue
-        if other.header.step < step <= other.last_step and step in other.saved:
-            return other
+        if other.header.step <= step <= other.last_step and step in other.saved:
+            return other  # a start of a run that was over has no step of its own, and saves it
     return None
 
 
