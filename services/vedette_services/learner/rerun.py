@@ -153,21 +153,31 @@ class Rerun:
     """A run that is executed again; no learner can start on it meanwhile.
 
     Args:
-        parts: of its journal, those that lead to the last one.
+        parts: of its journal.
+        epoch: whose steps; None: the last one's.
         allow_import: packages that it may import, whoever has begun the run.
     """
 
     def __init__(
-        self, run: RunDirectory, parts: list[Part], allow_import: Collection[str], held: ExitStack
+        self,
+        run: RunDirectory,
+        parts: list[Part],
+        epoch: int | None,
+        allow_import: Collection[str],
+        held: ExitStack,
     ) -> None:
         self._run = run
         self._allow_import = allow_import
         self._held = held
-        config = self._config_of(parts[-1])
+        try:
+            chain = find_chain(parts, epoch)
+        except ValueError as error:
+            raise NotExecutableError(run.root, str(error)) from error
+        config = self._config_of(chain[-1])
         if config.learner.ranks > 1:
             raise NotExecutableError(run.root, describe_ranks(config.learner.ranks))
         self._hold_replay(config)
-        self.span: Span = find_span(run, parts, self._open_rings(config))
+        self.span: Span = find_span(run, chain, self._open_rings(config), parts)
 
     @classmethod
     @contextmanager
@@ -192,12 +202,7 @@ class Rerun:
             except RunInUseError as error:
                 why = f"a learner runs here ({error.holder}): stop it, or execute a copy"
                 raise NotExecutableError(directory, why) from error
-            parts = read_parts(run)
-            try:
-                chain = find_chain(parts, epoch)
-            except ValueError as error:
-                raise NotExecutableError(directory, str(error)) from error
-            yield cls(run, chain, allow_import, held)
+            yield cls(run, read_parts(run), epoch, allow_import, held)
 
     def execute(
         self,

@@ -173,11 +173,13 @@ def find_span(
     run: RunDirectory,
     chain: Sequence[Part],
     rings: Mapping[str, RingReader],
+    parts: Sequence[Part] = (),
 ) -> Span:
     """The span of a chain of parts.
 
     Args:
         rings: those that grow, by the names of their sources.
+        parts: all of the journal, by which is said why the chain begins no earlier.
 
     Raises:
         NotExecutableError: nothing of it can be executed again.
@@ -204,7 +206,7 @@ def find_span(
     if not why and starts[0] > chain[0].header.step:
         why = _describe_no_state(run, chain)
     if not why and chain[0].header.written_by is not None:
-        why = f"no part of the journal leads to the checkpoint of step {chain[0].header.step:,}"
+        why = _describe_gap(chain[0], parts)
     begins = [each for each in whole if each.end > starts[0]]
     first = Segment(begins[0].part, max(begins[0].begin, starts[0]), begins[0].end)
     return Span((first, *begins[1:]), starts, why)
@@ -249,6 +251,19 @@ def _looks_without_rows(seen: NDArray[np.int64], floor: int, reader: RingReader)
 def _oldest(reader: RingReader) -> int:
     """The oldest row that is there, with its frames."""
     return max(reader.floor, reader.doubtful_below(reader.inserted), 0)
+
+
+def _describe_gap(first: Part, parts: Sequence[Part]) -> str:
+    """Why no part leads to the checkpoint that one begins at."""
+    step = first.header.step
+    for other in reversed(parts):
+        if other.header.epoch == first.header.written_by and other.last_step < step:
+            reason = "it was cut off" if other.end is None else other.end.reason
+            return (
+                f"the part before ends at step {other.last_step:,}: {reason}; the journal goes on "
+                f"at the checkpoint of step {step:,}"
+            )
+    return f"no part of the journal leads to the checkpoint of step {step:,}"
 
 
 def _states(run: RunDirectory, segments: Sequence[Segment]) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from killed_runs import KilledRun, config_of  # of tests/support
+from killed_runs import KilledRun, checkpoint_steps, config_of  # of tests/support
 from mutation import FunctionMutation  # of tests/support
 
 from vedette_rl.replay import ring_files
@@ -24,7 +24,18 @@ from vedette_services.learner.trainer import learner as learner_module
 from vedette_services.learner.trainer.training_loop import TrainingLoop
 from vedette_services.run import directory
 from vedette_services.run.directory import RunDirectory
-from vedette_services.run.journal import Kind, list_parts, make_block, read_part
+from vedette_services.run.journal import (
+    End,
+    Kind,
+    Look,
+    PartWriter,
+    draws_block,
+    end_block,
+    list_parts,
+    make_block,
+    read_part,
+    saved_block,
+)
 from vedette_services.run.spans import NotExecutableError
 
 OVERWRITTEN = {"capacity": 200, "keep": 100_000}
@@ -307,3 +318,56 @@ def test_another_machine_is_named_in_the_answer(run: Path) -> None:
     lines = [*execute(run).lines()]
     assert lines[0].startswith("equal: ")
     assert any(line.startswith("  processor: a Z80 then, ") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ("[learner]\njournal = false\n", "it was run with learner.journal=false"),
+        ("[learner]\nranks = 2\n", "learner.ranks is 2: ranks other than 0"),
+        ('[replay]\nname = "my:Replay"\n', "replay.name my:Replay: a replay of your own may read"),
+    ],
+)
+def test_a_run_without_a_journal_is_refused_with_its_setting(
+    table: str, said: str, run: Path
+) -> None:
+    without_journal(run)
+    (run / "config.toml").write_text(table)
+    with pytest.raises(NotExecutableError, match=said):
+        Rerun.open(run).__enter__()
+
+
+def test_a_run_in_one_process_is_refused(tmp_path: Path) -> None:
+    in_process = RunDirectory(tmp_path / "run")
+    in_process.make()
+    in_process.ensure_id(in_process=True)
+    with pytest.raises(NotExecutableError, match="--in-process was in memory and is gone"):
+        Rerun.open(tmp_path / "run").__enter__()
+
+
+def test_a_part_that_ended_early_is_named_with_its_reason(tmp_path: Path) -> None:
+    """As after a step for which a device had no memory: the next part begins at a checkpoint."""
+    KilledRun(tmp_path, config_of("dqn"), random.Random(0)).train(kills=0)
+    (whole,) = list_parts(tmp_path / "journal")
+    part = read_part(whole)
+    state = min(step for step in checkpoint_steps(tmp_path) if step < 300)
+    rows = int(part.looks[state - 1, 0])
+    whole.unlink()
+    ended = PartWriter.create(whole.parent, part.header)
+    looks = [Look((rows,)) for (rows,) in part.looks[:9].tolist()]
+    ended.write(draws_block(1, looks, (0,)) + end_block(End(8, "no memory on cuda:0")))
+    ended.close()
+    rings = (replace(part.header.rings[0], inserted=rows),)
+    header = replace(part.header, step=state, written_by=1, rings=rings)
+    goes_on = PartWriter.create(whole.parent, header)
+    looks = [Look((rows,)) for (rows,) in part.looks[state:].tolist()]
+    goes_on.write(draws_block(state + 1, looks, (rows,)))
+    goes_on.write(b"".join(saved_block(*item) for item in part.saved.items()))
+    goes_on.close()
+    with Rerun.open(tmp_path) as again:
+        assert (again.span.begin, again.span.end) == (state, 300)
+        assert again.span.why_not_earlier == (
+            "the part before ends at step 8: no memory on cuda:0; the journal goes on at the "
+            f"checkpoint of step {state}"
+        )
+        assert again.execute(again.span.cut(None, None)).equal
