@@ -1,13 +1,15 @@
 """Runs whose processes are killed at random, and which are then executed again, bit by bit.
 
 ``scripts/reruns 100`` trains as many short runs: DQN, SAC, TD3, by priority, of two sources, each
-with one to three kills with `kill -9` of the trainer, the gateway or the whole learner at random
-moments. Each run is executed again from its first step on: each state that was saved and each
-record of scalars must have the same hash.
+with kills with `kill -9` at random moments. By default a run is a trainer and a writer of rows,
+without what has no part in learning, and takes some seconds; with ``--daemons`` it is a learner
+with its actors, of which trainer, gateway or all are killed. Each run is executed again from its
+first step on: each state that was saved and each record of scalars must have the same hash.
 """
 
 from __future__ import annotations
 
+import logging
 import random
 import signal
 import sys
@@ -15,11 +17,13 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+import killed_runs  # of tests/support
 import numpy as np
 from daemons import Daemon, Daemons, free_address, kill_child, wait_for
+from killed_runs import KilledRun
 from trial import Trial, parser_of
 
-from vedette_services.learner.rerun import Rerun, Result
+from vedette_services.learner.rerun import Rerun
 from vedette_services.status.records import StatusRecordReader, TrainerStatus
 
 STEPS = 700
@@ -78,7 +82,7 @@ def write_demonstrations(path: Path) -> Path:
     return path
 
 
-class KilledRun:
+class KilledLearner:
     """A learner and a manager with one actor."""
 
     def __init__(self, house: Daemons, case: Case, seed: int) -> None:
@@ -134,29 +138,38 @@ def kills_of(rng: random.Random) -> list[tuple[int, str]]:
     return [(at, rng.choice(VICTIMS)) for at in moments]
 
 
-def train_and_execute(place: Path, case: Case, seed: int) -> tuple[list[tuple[int, str]], Result]:
-    """A run that is killed, executed again from its first step to its last."""
-    place.mkdir()
+def train_daemons(place: Path, name: str, seed: int) -> list[tuple[int, str]]:
+    """A learner with actors that is killed; returns when, and what of it."""
     kills = kills_of(random.Random(seed))
+    place.mkdir()
     with Daemons(place) as house:
         try:
-            KilledRun(house, case, seed).train(kills)
+            KilledLearner(house, CASES[name], seed).train(kills)
         except AssertionError:
             print(house.post_mortem())
             raise
-    with Rerun.open(place / "run") as again:
-        assert (again.span.begin, again.span.end) == (0, STEPS), f"{again.span}"
-        return kills, again.execute(again.span.cut(None, None))
+    return kills
 
 
-def execute_many(trial: Trial, count: int, first_seed: int) -> None:
-    """Runs of all kinds in turn."""
+def train_forks(place: Path, name: str, seed: int) -> list[tuple[str, int]]:
+    """A trainer and a writer that are killed; returns what, and the newest checkpoint then."""
+    run = KilledRun(place / "run", killed_runs.CASES[name], random.Random(seed))
+    run.train(kills=1 + seed % 4)
+    return run.kills
+
+
+def execute_many(trial: Trial, count: int, first_seed: int, *, daemons: bool) -> None:
+    """Train and execute runs of all kinds in turn."""
     equal = 0
-    names = [*CASES]
+    names = [*CASES] if daemons else [*killed_runs.CASES]
     for seed in range(first_seed, first_seed + count):
         name = names[seed % len(names)]
+        place = trial.place / str(seed)
         began = time.monotonic()
-        kills, result = train_and_execute(trial.place / str(seed), CASES[name], seed)
+        kills = train_daemons(place, name, seed) if daemons else train_forks(place, name, seed)
+        with Rerun.open(place / "run") as again:
+            trial.check(again.span.begin == 0, f"seed {seed}, {name}: {again.span}")
+            result = again.execute(again.span.cut(None, None))
         said = "; ".join(result.lines())
         trial.say(f"{seed} {name}, {kills}: {said} ({time.monotonic() - began:.0f} s)")
         trial.check(result.equal, f"seed {seed}, {name}: {said}")
@@ -169,9 +182,11 @@ def main() -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     parser = parser_of("reruns", __doc__)
     parser.add_argument("count", nargs="?", type=int, default=10, help="how many runs [10]")
+    parser.add_argument("--daemons", action="store_true", help="whole learners, with actors")
     asked = parser.parse_args()
+    logging.disable(logging.WARNING)  # of starts without a checkpoint
     with Trial("reruns", asked.out) as trial:
-        execute_many(trial, asked.count, asked.seed)
+        execute_many(trial, asked.count, asked.seed, daemons=asked.daemons)
         return trial.verdict()
 
 

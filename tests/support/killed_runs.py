@@ -65,6 +65,20 @@ def config_of(agent: str, steps: int = 300, **replay: Any) -> RunConfig:
     return configured(table=table)
 
 
+OVERWRITTEN = {"capacity": 200, "keep": 100_000}
+CASES = {
+    "dqn": config_of("dqn"),
+    "sac": config_of("sac", **OVERWRITTEN),
+    "td3": config_of("td3"),
+    "by priority": config_of("dqn", prioritized=True, **OVERWRITTEN),
+    "two sources": config_of("dqn", sources={"demos": {"data": "x.npz", "share": 0.3}}),
+    "two sources by priority": config_of(
+        "dqn", prioritized=True, sources={"demos": {"data": "x.npz", "share": 0.3}}
+    ),
+}
+"""Kinds of runs, some of which keep rows that can no longer be drawn."""
+
+
 @dataclass
 class KilledRun:
     """A run in a directory, whose processes are started here.
@@ -87,7 +101,7 @@ class KilledRun:
         self.layout = replay_layout(self.config, self.spaces)
         for name in self.config.replay.sources:
             self._fill_source(name)
-        self.starts: list[tuple[str, int]] = []
+        self.kills: list[tuple[str, int]] = []
 
     def train(self, kills: int) -> None:
         """Train to the end; some of the processes are killed before."""
@@ -104,7 +118,7 @@ class KilledRun:
                 trainer = _fork(self._train)
             if victims != "trainer":
                 writer = _fork(self._write)
-            self.starts.append((victims, self.newest))
+            self.kills.append((victims, self.newest))
         while os.waitpid(trainer, os.WNOHANG) == (0, 0):
             assert time.monotonic() < deadline, "it has not ended"
             time.sleep(0.01)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from killed_runs import KilledRun, checkpoint_steps, config_of  # of tests/support
+from killed_runs import CASES, KilledRun, checkpoint_steps, config_of  # of tests/support
 from mutation import FunctionMutation  # of tests/support
 
 from vedette_rl.replay import ring_files
@@ -37,18 +37,6 @@ from vedette_services.run.journal import (
     saved_block,
 )
 from vedette_services.run.spans import NotExecutableError
-
-OVERWRITTEN = {"capacity": 200, "keep": 100_000}
-CASES = {
-    "dqn": config_of("dqn"),
-    "sac": config_of("sac", **OVERWRITTEN),
-    "td3": config_of("td3"),
-    "by priority": config_of("dqn", prioritized=True, **OVERWRITTEN),
-    "two sources": config_of("dqn", sources={"demos": {"data": "x.npz", "share": 0.3}}),
-    "two sources by priority": config_of(
-        "dqn", prioritized=True, sources={"demos": {"data": "x.npz", "share": 0.3}}
-    ),
-}
 
 
 def execute(root: Path, begin: int | None = None, end: int | None = None) -> Result:
