@@ -6,6 +6,7 @@ processes are forks of this one, so that a start takes no time.
 
 from __future__ import annotations
 
+import mmap
 import os
 import random
 import signal
@@ -102,14 +103,18 @@ class KilledRun:
         for name in self.config.replay.sources:
             self._fill_source(name)
         self.kills: list[tuple[str, int]] = []
+        self._steps = mmap.mmap(-1, 8)  # that the trainer has done
 
     def train(self, kills: int) -> None:
         """Train to the end; some of the processes are killed before."""
         writer = _fork(self._write)
         trainer = _fork(self._train)
         deadline = time.monotonic() + ENDS_WITHIN_S
-        for _ in range(kills):
-            self._let_train(trainer, self.rng.random() * 0.4)
+        steps = self.config.stop.max_opts
+        for at in sorted(self.rng.sample(range(1, steps * 9 // 10), kills)):
+            while self._done < at and _runs(trainer):
+                assert time.monotonic() < deadline, "it does not train"
+                time.sleep(0.0005)
             victims = self.rng.choice(("trainer", "gateway", "learner"))
             if victims != "trainer":
                 _kill(writer)
@@ -118,7 +123,7 @@ class KilledRun:
                 trainer = _fork(self._train)
             if victims != "trainer":
                 writer = _fork(self._write)
-            self.kills.append((victims, self.newest))
+            self.kills.append((victims, at))
         while os.waitpid(trainer, os.WNOHANG) == (0, 0):
             assert time.monotonic() < deadline, "it has not ended"
             time.sleep(0.01)
@@ -130,14 +135,9 @@ class KilledRun:
     def newest(self) -> int:
         return self.run.newest_checkpoint() or 0
 
-    def _let_train(self, trainer: int, seconds: float) -> None:
-        """Let it do some steps, and be killed at any moment of one."""
-        before = self.newest
-        deadline = time.monotonic() + ENDS_WITHIN_S
-        while self.newest <= before and _runs(trainer) and self.rng.random() < 0.995:
-            assert time.monotonic() < deadline, "it does not train"
-            time.sleep(0.002)
-        time.sleep(seconds * 0.1)
+    @property
+    def _done(self) -> int:
+        return int.from_bytes(self._steps[:], "little")
 
     def _write(self) -> None:
         """Insert rows for ever, at any pace."""
@@ -177,7 +177,7 @@ class KilledRun:
             lasting=True,
         )
         limiter = make_run_limiter(self.config)
-        learner.close(learner.train(_Alone(), limiter))
+        learner.close(learner.train(_Alone(self._steps), limiter, tick_s=0.0))
 
     def _fill_source(self, name: str) -> None:
         rows = 400
@@ -194,12 +194,16 @@ class KilledRun:
 
 
 class _Alone:
-    """The peers of a trainer, of which there are none."""
+    """The peers of a trainer, of which there are none; says how far it is."""
+
+    def __init__(self, steps: mmap.mmap) -> None:
+        self._steps = steps
 
     def read_status(self, *, fresh: bool = False) -> tuple[GatewayStatus, Eval]:
         return GatewayStatus(), Eval()
 
-    def publish_status(self, status: TrainerStatus) -> None: ...
+    def publish_status(self, status: TrainerStatus) -> None:
+        self._steps[:] = status.opt_steps.to_bytes(8, "little")
 
     def mark_turn(self) -> None: ...
 

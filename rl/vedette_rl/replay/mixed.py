@@ -138,6 +138,16 @@ class MixedReplay:
         """The rows of each source."""
         return [source.replay.rows for source in self._sources]
 
+    @property
+    def replays(self) -> list[UniformReplay | PrioritizedReplay]:
+        """The replay of each source, which draws its rows."""
+        return [source.replay for source in self._sources]
+
+    @property
+    def names(self) -> list[str]:
+        """The name of each source."""
+        return [source.name for source in self._sources]
+
     def use_copies(self, copies: Sequence[Rows]) -> None:
         """Draw from copies of the sources' rows from now on, or from these again.
 

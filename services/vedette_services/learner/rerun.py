@@ -27,7 +27,7 @@ import torch
 from vedette_rl.core import Agent, ReplayBuffer, State
 from vedette_rl.device import host_copy
 from vedette_rl.device.host_copy import mark_work, settled
-from vedette_rl.device.loader import RingLoader, make_loader
+from vedette_rl.device.loader import DeviceLoader, RingLoader, make_loader
 from vedette_rl.envs.stored_spaces import spaces_from_json
 from vedette_rl.errors import ReplayFormatError
 from vedette_rl.replay import ring_files
@@ -48,6 +48,7 @@ from vedette_services.learner.trainer.learner import (
     build_learning_agent,
     growing_rings,
     hash_saved,
+    journaled_scalars,
     learner_state,
     make_replay,
     matrix_precision,
@@ -278,11 +279,11 @@ class Rerun:
         comparison = _Comparison(
             part, replay, device, result, watch, compares=config == saved_config
         )
-        watch.begin(agent, replay, config)
+        watch.begin(agent, replay, loader, config)
         loop = TrainingLoop(
             agent,
             replay,
-            watch.watched(loader, agent),
+            loader,
             Limiter(0.0, min_size=1, error_buffer=0.0, batch_size=config.agent.batch_size),
             config.learner,
             comparison,
@@ -352,12 +353,10 @@ class Rerun:
 class Watch:
     """Sees each step of an execution; this one looks at none."""
 
-    def begin(self, agent: Agent, replay: ReplayBuffer, config: RunConfig) -> None:
+    def begin(
+        self, agent: Agent, replay: ReplayBuffer, loader: DeviceLoader, config: RunConfig
+    ) -> None:
         """A segment begins."""
-
-    def watched(self, loader: Any, agent: Agent) -> Any:  # a DeviceLoader
-        """The loader that the loop is given."""
-        return loader
 
     def record(self, record: Mapping[str, float], opt_steps: int) -> None:
         """Scalars were recorded."""
@@ -411,12 +410,11 @@ class _Comparison:
 
     def record(self, record: dict[str, float], opt_steps: int) -> None:
         self._watch.record(record, opt_steps)
-        if not self._compares or not all(name.startswith("train/") for name in record):
-            return
+        scalars = journaled_scalars(record)
         expected = self._part.scalars.get(opt_steps)
-        if expected is None:
+        if not self._compares or not scalars or expected is None:
             return
-        if hash_scalars(record) == expected:
+        if hash_scalars(scalars) == expected:
             self._result.scalars += 1
             self._equal = max(self._equal, opt_steps)
         else:

@@ -458,8 +458,8 @@ class Learner:
 
     def record(self, record: dict[str, float], opt_steps: int) -> None:
         self._recorder.store(record)
-        if self._journal is not None and all(name.startswith("train/") for name in record):
-            self._journal.add_scalars(opt_steps, record)
+        if self._journal is not None and (scalars := journaled_scalars(record)):
+            self._journal.add_scalars(opt_steps, scalars)
         left_out = int(record.get(f"train/{LEFT_OUT}", 0.0))
         if self._left_out.count(opt_steps, left_out):
             largest = describe_largest(self._rows, self.run_id, opt_steps)
@@ -545,6 +545,17 @@ def restore_replay(state: State, replay: ReplayBuffer, device: torch.device) -> 
     restore_process(state.get("torch", {}), device)
     errors: State = state.get("errors", {})
     return errors if getattr(replay, "goes_on", False) else {}
+
+
+def journaled_scalars(record: Mapping[str, float]) -> dict[str, float]:
+    """Of a record, what follows from the state: the agent's own scalars, without the one that
+    counts since the start."""
+    own = {name: value for name, value in record.items() if name.startswith(_OWN)}
+    own.pop(f"{_OWN}{LEFT_OUT}", None)
+    return own
+
+
+_OWN = "train/"
 
 
 def growing_rings(replay: ReplayBuffer) -> tuple[Ring, ...]:
