@@ -37,6 +37,7 @@ from vedette_rl.replay.prioritized import (
     PrioritizedReplay,
     importance_weights,
     join_priorities,
+    priorities_of,
 )
 from vedette_rl.replay.ring import join_rings
 from vedette_rl.replay.rows import Rows, ring_places
@@ -312,11 +313,7 @@ class MixedReplay:
                 columns[name].take(self._places, 0, to, "clip")  # clip: see `Rows.gather`
 
     def update_priority(self, indices: NDArray[Any], td_errors: NDArray[Any]) -> None:
-        """Set the absolute TD errors ``(B,)`` of rows drawn before, each in its own source.
-
-        Raises:
-            ValueError: an error is not finite.
-        """
+        """Set the absolute TD errors ``(B,)`` of rows drawn before, each in its own source."""
         if self._trees is None or not len(indices):
             return
         # Mostly it is the sample drawn last, whose places are known.
@@ -324,8 +321,7 @@ class MixedReplay:
         places = drawn.places
         slices = drawn.slices
         config = self.actors.config
-        priorities = np.abs(td_errors, dtype=np.float64)
-        priorities += config.priority_epsilon
+        priorities = priorities_of(td_errors, config.priority_epsilon)
         masses = priorities**config.alpha
         dead = []
         for number, rows in slices:

@@ -205,6 +205,11 @@ class Rerun:
                 raise NotExecutableError(directory, why) from error
             yield cls(run, read_parts(run), epoch, allow_import, held)
 
+    @property
+    def run_id(self) -> str:
+        """The run's id."""
+        return self._run.identity().run_id
+
     def execute(
         self,
         segments: tuple[Segment, ...],
