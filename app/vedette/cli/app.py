@@ -37,6 +37,7 @@ from vedette.cli.runs import runs
 from vedette.cli.status import status
 from vedette.cli.stop import stop
 from vedette.cli.sweep import sweep
+from vedette.cli.verify import verify
 from vedette.words_of_others import instead_of_command, instead_of_option
 from vedette_rl.errors import InputError
 from vedette_rl.module_search import add_search_folder
@@ -81,6 +82,7 @@ _COMMANDS: Mapping[str, Mapping[str, Callable[..., Any]]] = {
         "report": report,
         "dashboard": dashboard,
         "rerun": rerun,
+        "verify": verify,
     },
     "Use a policy": {"eval": evaluate, "export": export, "collect": collect, "push": push},
     "Set up": {

@@ -56,6 +56,7 @@ from vedette_services.learner.trainer.learner import (
     restore_replay,
 )
 from vedette_services.learner.trainer.training_loop import DEVICE_ERRORS_DELAY, TrainingLoop
+from vedette_services.run.certificate import Certificate
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.journal import Part, Ring, config_file, hash_scalars
 from vedette_services.run.replay_layout import replay_directory
@@ -98,6 +99,7 @@ class Result:
         begin, end: the state that it began at, and its last step.
         states, scalars: hashes that are equal.
         difference: None: none is another one.
+        weights: the hash of the agent's state, by step, of the states that are equal.
         changes: what results may depend on and is another than then: a line each.
         last: the state at the end.
     """
@@ -107,6 +109,7 @@ class Result:
     states: int = 0
     scalars: int = 0
     difference: Difference | None = None
+    weights: dict[int, str] = field(default_factory=dict)
     changes: tuple[str, ...] = ()
     last: State = field(default_factory=dict)
 
@@ -231,6 +234,39 @@ class Rerun:
                 break
         result.last = state
         return result
+
+    def certify(self, segments: tuple[Segment, ...], result: Result) -> Certificate:
+        """The certificate of an execution of these segments."""
+        rows: dict[str, tuple[int, int]] = {}
+        rings = self._open_rings(self._config_of(segments[-1].part))
+        for segment in segments:
+            part = segment.part
+            looks = part.looks[part.looks_until(segment.begin) : part.looks_until(segment.end)]
+            for ring, seen in zip(part.header.rings, looks.T.tolist(), strict=True):
+                if seen:
+                    oldest = max(ring.floor, seen[0] - rings[ring.name].capacity)
+                    before = rows.get(ring.name, (oldest, 0))
+                    rows[ring.name] = min(oldest, before[0]), max(seen[-1], before[1])
+        last = segments[-1].part.header
+        device = resolve_device(self._config_of(segments[-1].part).learner.device)
+        difference = ""
+        if (found := result.difference) is not None:
+            difference = f"different at step {found.step:,} ({found.what})"
+        return Certificate(
+            run=self.run_id,
+            equal=result.equal,
+            first=result.begin,
+            last=result.end if result.difference is None else result.difference.step,
+            states=result.states,
+            scalars=result.scalars,
+            weights=result.weights,
+            rows=rows,
+            configs=tuple(dict.fromkeys(each.part.header.config for each in segments)),
+            then={**last.machine, **last.versions},
+            now={**describe_machine(device), **describe_software()},
+            changes=result.changes,
+            difference=difference,
+        )
 
     def _first_state(self, segment: Segment) -> State:
         """The state of a checkpoint; empty where there is none before the first step."""
@@ -410,6 +446,7 @@ class _Comparison:
             self._differ(agent.opt_steps, OTHERS)
         elif agent.opt_steps != self._last_saved:  # the last step of all may be saved twice
             self._last_saved = agent.opt_steps
+            self._result.weights[agent.opt_steps] = found.agent.hex()
             self._result.states += 1
             self._equal = max(self._equal, agent.opt_steps)
 

@@ -31,6 +31,7 @@ FILES = (
     "mlflow.json",
     "wandb.json",
     "notes.json",
+    "certificate.json",
 )
 """The files of a run that `--fresh --force` erases, beside its folders and its configuration.
 Another run takes `lock`, `claim`, `learner.json` and `log/` over, and replaces `run.json`."""
