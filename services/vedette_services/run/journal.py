@@ -25,7 +25,7 @@ import os
 import re
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import IntEnum
 from pathlib import Path
@@ -186,6 +186,11 @@ class Part:
         last = self.header.step + int(np.count_nonzero(~self.dropped))
         return last if self.end is None else min(last, self.end.step)
 
+    def is_behind(self, is_gone: Callable[[Sequence[int]], bool]) -> bool:
+        """True where the last draw, and so any, saw rows that are gone."""
+        last = self.looks[-1].tolist() if len(self.looks) else None
+        return is_gone(last or [ring.inserted for ring in self.header.rings])
+
     def looks_until(self, step: int) -> int:
         """The number of looks of the steps up to this one, at most `last_step`."""
         draws = step - self.header.step
@@ -234,6 +239,11 @@ class PartWriter:
             os.truncate(self._file, self._end)
             raise
         self._end += len(blocks)
+
+    @property
+    def size(self) -> int:
+        """Bytes written."""
+        return self._end
 
     def sync(self) -> None:
         """Have the disk have what was written."""

@@ -8,7 +8,7 @@ state that is there whose draws lie in rows that the replay still has.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -154,6 +154,9 @@ def find_chain(parts: Sequence[Part], epoch: int | None = None) -> list[Part]:
         raise ValueError(f"epoch {epoch} has no part of the journal; there are those of {have}")
     chain = [last[-1]]
     while (before := _part_before(parts, chain[0])) is not None:
+        step = chain[0].header.step
+        if step in chain[0].saved:  # of a part that goes on with a long one
+            before = replace(before, saved={step: chain[0].saved[step], **before.saved})
         chain.insert(0, before)
     return chain
 
@@ -162,9 +165,11 @@ def _part_before(parts: Sequence[Part], part: Part) -> Part | None:
     """The part in which the state is saved that this one begins at."""
     step = part.header.step
     for other in reversed(parts):
-        if other is part or other.header.epoch != part.header.written_by:
+        is_earlier = (other.header.epoch, other.header.step) < (part.header.epoch, step)
+        if not is_earlier or other.header.epoch != part.header.written_by:
             continue
-        if other.header.step <= step <= other.last_step and step in other.saved:
+        goes_on = other.header.epoch == part.header.epoch and other.end is None
+        if other.header.step <= step <= other.last_step and (goes_on or step in other.saved):
             return other  # a start of a run that was over has no step of its own, and saves it
     return None
 

@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from vedette_services.config import RunConfig
 from vedette_services.errors import RunInUseError
 from vedette_services.learner.rerun import AGENT, OTHERS, SCALARS, Rerun, Result
 from vedette_services.learner.trainer import learner as learner_module
+from vedette_services.learner.trainer.journal_writer import JournalWriter
 from vedette_services.learner.trainer.training_loop import TrainingLoop
 from vedette_services.run import directory
 from vedette_services.run.directory import RunDirectory
@@ -359,3 +361,19 @@ def test_a_part_that_ended_early_is_named_with_its_reason(tmp_path: Path) -> Non
             f"checkpoint of step {state}"
         )
         assert again.execute(again.span.cut(None, None)).equal
+
+
+def test_a_journal_of_several_parts_of_one_start_is_executed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as short_parts:
+        short = partial(JournalWriter, long_bytes=1200, every_s=0.001)
+        short_parts.setattr(learner_module, "JournalWriter", short)
+        run = KilledRun(tmp_path, config_of("dqn", prioritized=True), random.Random(0))
+        run.train(kills=1)
+    assert len(list_parts(tmp_path / "journal")) > 3
+    with Rerun.open(tmp_path) as again:
+        assert len(again.span.segments) > 3
+        assert (again.span.begin, again.span.end) == (0, 300)
+        result = again.execute(again.span.cut(None, None))
+    assert result.equal, list(result.lines())

@@ -3,7 +3,8 @@ a second.
 
 A checkpoint is named only after the part up to its step is synced (`JournalWriter.save`). The
 reverse does not hold: what cannot be written ends the part, is said once, and delays no checkpoint;
-a new part begins at the next checkpoint.
+a new part begins at the next checkpoint. So it does where a part has become long: then those before
+are removed whose rows the replay has no longer, by which nothing can be executed any more.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from vedette_rl.storage.write_errors import describe_write_error
 from vedette_services.run.journal import (
     End,
     Header,
+    JournalFormatError,
     Look,
     PartWriter,
     Ring,
@@ -26,6 +28,8 @@ from vedette_services.run.journal import (
     draws_block,
     end_block,
     hash_scalars,
+    list_parts,
+    read_part,
     saved_block,
     scalars_block,
 )
@@ -33,6 +37,7 @@ from vedette_services.run.journal import (
 log = logging.getLogger("vedette.trainer")
 
 _EVERY_S = 1.0
+_LONG_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +74,7 @@ class JournalWriter:
         rings: those that grow, as they were opened.
         describe: makes the header of a part; called by the thread, once.
         is_short: true while the disk has no room for more than checkpoints.
+        is_gone: true where a draw cannot be done again that saw these rows of each ring.
     """
 
     def __init__(
@@ -78,12 +84,17 @@ class JournalWriter:
         describe: Callable[[], Header],
         *,
         is_short: Callable[[], bool] = lambda: False,
+        is_gone: Callable[[Sequence[int]], bool] = lambda seen: False,
+        long_bytes: int = _LONG_BYTES,
         every_s: float = _EVERY_S,
     ) -> None:
         self._folder = folder
         self._rings = rings
         self._describe = describe
         self._is_short = is_short
+        self._is_gone = is_gone
+        self._long_bytes = long_bytes
+        self._is_long = False
         self._header: Header | None = None
         self._queue: deque[list[tuple[int, ...]] | _Begin | _Scalars | End] = deque()
         self._writes = threading.Lock()
@@ -104,6 +115,11 @@ class JournalWriter:
         """False where no part goes on: it was ended, or the disk has refused it."""
         return self._is_writing and not self._failed
 
+    @property
+    def is_due(self) -> bool:
+        """True where a part is to begin at the next checkpoint: none goes on, or a long one."""
+        return self._is_long or not self.is_writing
+
     def begin(self, step: int, written_by: int | None) -> None:
         """Begin a part.
 
@@ -112,6 +128,7 @@ class JournalWriter:
             written_by: the epoch that writes the checkpoint; None: there is none.
         """
         self._failed = False
+        self._is_long = False
         self._is_writing = True
         self._queue.append(_Begin(step, written_by, self._rings))
 
@@ -183,6 +200,7 @@ class JournalWriter:
             self._step += draws
 
     def _begin_part(self, begin: _Begin) -> None:
+        goes_on = self._part is not None
         self._close_part()
         inserted = self._before or tuple(ring.inserted for ring in begin.rings)
         self._before = inserted
@@ -199,8 +217,21 @@ class JournalWriter:
                 self._header, step=begin.step, written_by=begin.written_by, rings=tuple(rings)
             )
             self._part = PartWriter.create(self._folder, header)
+            if goes_on:
+                self._remove_useless()
         except OSError as error:
             self._give_up(describe_write_error(error, self._folder))
+
+    def _remove_useless(self) -> None:
+        """Remove the parts before, oldest first, as long as no draw in one can be done again."""
+        for path in list_parts(self._folder):
+            try:
+                part = read_part(path)
+                if path == (self._part and self._part.path) or not part.is_behind(self._is_gone):
+                    return
+            except JournalFormatError:
+                pass  # of a start that was killed at its begin
+            path.unlink()
 
     def _write_block(self, block: bytes) -> None:
         self._do(lambda part: part.write(block))
@@ -211,6 +242,7 @@ class JournalWriter:
             return
         try:
             act(self._part)
+            self._is_long = self._part.size > self._long_bytes
         except OSError as error:
             self._give_up(describe_write_error(error, self._folder))
 

@@ -9,7 +9,7 @@ import gc
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -278,12 +278,22 @@ class Learner:
             self._rings,
             partial(self._describe_part, run, spaces),
             is_short=lambda: self._room.is_short,
+            is_gone=self._are_rows_gone,
         )
         if self._resumed is not None:
             journal.begin(*self._resumed)
         elif not config.learner.init_from:  # else the first part begins at the first checkpoint
             journal.begin(0, None)
         return journal
+
+    def _are_rows_gone(self, seen: Sequence[int]) -> bool:
+        """True where rows of a draw that saw so many of each ring are no longer in the replay."""
+        assert isinstance(self.replay, (DrawnRows, MixedReplay)), "as it has rings"
+        rings = [rows.original for rows in self.replay.growing.values()]
+        return any(
+            max(ring.floor, rows - ring.capacity) < ring.doubtful_below(ring.inserted)
+            for ring, rows in zip(rings, seen, strict=True)
+        )
 
     def _describe_part(self, run: RunDirectory, spaces: Spaces) -> Header:
         """The header of this start's parts but for where one begins."""
@@ -434,7 +444,7 @@ class Learner:
             self._peers.end_production()
             gateway, evaluator = self._peers.read_status(fresh=True)
         state = learner_state(agent, self.replay, errors, self._device)
-        if self._journal is not None and not self._journal.is_writing and learning.phase != "done":
+        if self._journal is not None and self._journal.is_due and learning.phase != "done":
             self._journal.begin(agent.opt_steps, self._epoch)
         meta: dict[str, Any] = {
             "run_id": self.run_id,

@@ -6,9 +6,11 @@ import errno
 import logging
 import os
 import threading
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from vedette_rl.storage.checkpoints import Checkpoints
@@ -24,6 +26,7 @@ from vedette_services.run.journal import (
     list_parts,
     read_part,
 )
+from vedette_services.run.spans import find_chain
 
 RINGS = (Ring("actors", "ab", "", 0, 0, 100),)
 HASHES = StateHashes(bytes(16), bytes(range(16)))
@@ -200,3 +203,36 @@ def test_no_half_block_is_left_where_a_write_fails(
         part.write(b"123456")
     assert part.path.read_bytes() == before
     part.close()
+
+
+def test_a_long_part_goes_on_in_another_and_those_whose_rows_are_gone_are_removed(
+    tmp_path: Path,
+) -> None:
+    gone_below = 0
+    writer = writer_of(
+        tmp_path, long_bytes=3000, is_gone=lambda seen: seen[0] < gone_below, every_s=3600.0
+    )
+    writer.begin(0, None)
+    rng = np.random.default_rng(0)
+    rows = np.cumsum(rng.integers(0, 1000, 6000))
+    begins = [0]
+    for step in range(1, 6001):
+        writer.add_draw([(100 + int(rows[step - 1]),)])
+        if step % 500 == 0:
+            if writer.is_due:
+                begins.append(step)
+                gone_below = int(rows[step - 1]) - 600_000
+                writer.begin(step, 4)
+            writer.save(step, HASHES)
+    writer.close()
+    assert len(begins) >= 3
+    parts = [read_part(path) for path in list_parts(tmp_path)]
+    assert len(parts) < len(begins), "the oldest are removed"
+    assert parts[0].looks[-1, 0] >= gone_below
+    assert [part.header.step for part in parts] == begins[-len(parts) :]
+    for before, after in pairwise(parts):
+        assert before.last_step == after.header.step
+        assert before.looks[-1].tolist() == [after.header.rings[0].inserted]
+    chain = find_chain(parts)
+    assert [part.header.step for part in chain] == begins[-len(parts) :]
+    assert all(after.header.step in before.saved for before, after in pairwise(chain))
