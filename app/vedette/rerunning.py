@@ -4,18 +4,46 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from vedette_services.learner.bisect import DrawnRow, FoundStep
+from vedette_services.learner.rerun import Watch
 from vedette_services.run.spans import Span
 
 _ROWS = 10
 """Rows of a batch that are printed."""
 
+_SAID_EVERY_S = 5.0
+
 _STEPS = 12
 """Steps of two curves that are printed."""
+
+
+class Progress(Watch):
+    """Says every few seconds how far an execution is.
+
+    Args:
+        last: its last step.
+        say: takes a line.
+    """
+
+    def __init__(
+        self, last: int, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._last = last
+        self._say = say
+        self._clock = clock
+        self._next = clock() + _SAID_EVERY_S
+
+    def ends(self, opt_steps: int) -> bool:
+        now = self._clock()
+        if now >= self._next:
+            self._next = now + _SAID_EVERY_S
+            self._say(f"step {opt_steps:,} of {self._last:,}")
+        return False
 
 
 def describe_span(span: Span) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,7 +25,7 @@ FAULTS = "Find a fault, or try a change"
 First = Annotated[
     int | None,
     typer.Option(
-        "--from", min=0, metavar="STEP", help="Begin at the newest state there. [the first]"
+        "--from", min=0, metavar="STEP", help="Begin at the newest state up to it. [the first]"
     ),
 ]
 Until = Annotated[
@@ -95,7 +96,7 @@ def rerun(
     vedette rerun runs/cart --bisect nan --batch batch.npz
     vedette rerun runs/cart --from 20000 --with agent.learning_rate=1e-4
     """
-    from vedette.rerunning import as_text, describe_span, span_json
+    from vedette.rerunning import Progress, as_text, describe_span, span_json
     from vedette_services.errors import FAILED, UsageError
     from vedette_services.learner.rerun import Rerun
 
@@ -121,7 +122,8 @@ def rerun(
             _execute_changed(again, segments, changes, curves, as_json=as_json)
             return
         began = time.monotonic()
-        result = again.execute(segments)
+        progress = Progress(segments[-1].end, partial(say, err=True))
+        result = again.execute(segments, progress)
     seconds = time.monotonic() - began
     done = f"steps {result.begin:,} to {result.end:,} in {seconds:.1f} s"
     _say([done, *result.lines()], as_text(result.to_json()), as_json=as_json)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -24,6 +25,7 @@ def verify(
     \b
     vedette verify runs/cart                     runs/cart/certificate.json; the report quotes it
     """
+    from vedette.rerunning import Progress
     from vedette_services.errors import FAILED
     from vedette_services.learner.rerun import Rerun
     from vedette_services.run.certificate import CERTIFICATE_FILE
@@ -31,7 +33,7 @@ def verify(
     place = run / CERTIFICATE_FILE if out is None else out
     with Rerun.open(run, allow_import=allow_import or ()) as again:
         segments = again.span.cut(None, None)
-        result = again.execute(segments)
+        result = again.execute(segments, Progress(segments[-1].end, partial(say, err=True)))
         certificate = again.certify(segments, result)
         why_not_earlier = again.span.why_not_earlier
     certificate.write(place)

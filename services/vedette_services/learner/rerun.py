@@ -336,7 +336,6 @@ class Rerun:
             errors=errors,
             errors_delay=DEVICE_ERRORS_DELAY if host_copy.is_asynchronous(device) else 1,
             note_draw=playback.next_draw,
-            tick_s=0.0,
         )
         with matrix_precision(config.learner, device):
             loop.run()

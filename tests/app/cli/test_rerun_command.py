@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from killed_runs import KilledRun, config_of  # of tests/support
 
+from vedette.rerunning import Progress
 from vedette_services.run.journal import StateHashes, list_parts, saved_block
 
 Run = Callable[..., tuple[int, str]]
@@ -123,3 +124,11 @@ def test_another_setting_is_executed_on_the_same_data_beside_the_old_one(
     # the same setting as then changes nothing
     vedette("rerun", trained, "--with", "agent.learning_rate=0.1", "--curves", "again.csv")
     assert (tmp_path / "again.csv").read_text() == (tmp_path / "curves.csv").read_text()
+
+
+def test_a_long_execution_says_how_far_it_is() -> None:
+    said: list[str] = []
+    now = iter([0.0, 1.0, 6.0, 7.0, 12.0])
+    progress = Progress(9000, said.append, lambda: next(now))
+    assert [progress.ends(step) for step in (10, 2000, 2500, 4000)] == [False] * 4
+    assert said == ["step 2,000 of 9,000", "step 4,000 of 9,000"]
