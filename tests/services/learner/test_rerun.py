@@ -19,6 +19,7 @@ from vedette_rl.replay import ring_files
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_rl.replay.uniform import DrawnRows
 from vedette_services.config import RunConfig
+from vedette_services.config.saving import config_text
 from vedette_services.errors import RunInUseError
 from vedette_services.learner.rerun import AGENT, OTHERS, SCALARS, Rerun, Result
 from vedette_services.learner.trainer import learner as learner_module
@@ -377,3 +378,19 @@ def test_a_journal_of_several_parts_of_one_start_is_executed(
         assert (again.span.begin, again.span.end) == (0, 300)
         result = again.execute(again.span.cut(None, None))
     assert result.equal, list(result.lines())
+
+
+def test_a_run_that_began_with_other_weights_is_executed_from_its_first_checkpoint(
+    trained: Path, tmp_path: Path
+) -> None:
+    """Before it there is no state of its own."""
+    config = config_of("dqn", prioritized=True)
+    learner = config.learner.model_copy(update={"init_from": str(trained)})
+    (trained / "config.toml").write_text(config_text(config))
+    run = KilledRun(tmp_path, config.model_copy(update={"learner": learner}), random.Random(0))
+    run.train(kills=0)
+    (path,) = list_parts(tmp_path / "journal")
+    assert read_part(path).header.written_by == 1
+    with Rerun.open(tmp_path) as again:
+        assert again.span.begin > 0
+        assert again.execute(again.span.cut(None, None)).equal

@@ -42,11 +42,10 @@ _LONG_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class _Begin:
-    """A part begins at this step; where rings are None, with the rows of the last look."""
+    """A part begins at this step."""
 
     step: int
     written_by: int | None
-    rings: tuple[Ring, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +98,7 @@ class JournalWriter:
         self._queue: deque[list[tuple[int, ...]] | _Begin | _Scalars | End] = deque()
         self._writes = threading.Lock()
         self._part: PartWriter | None = None
-        self._before: tuple[int, ...] = ()  # the rows that the last look of the part saw
+        self._before = tuple([ring.inserted for ring in rings])  # the rows that the last look saw
         self._step = 0  # of the last draw that was taken from the queue
         self._failed = False
         self._said = False
@@ -130,7 +129,7 @@ class JournalWriter:
         self._failed = False
         self._is_long = False
         self._is_writing = True
-        self._queue.append(_Begin(step, written_by, self._rings))
+        self._queue.append(_Begin(step, written_by))
 
     def add_draw(self, looks: list[tuple[int, ...]]) -> None:
         """Add the draw of the next step: the rows that its looks saw, all but the last of which
@@ -194,22 +193,23 @@ class JournalWriter:
             self._give_up("the disk is short, and checkpoints come first")
 
     def _write_draws(self, looks: list[Look], draws: int) -> None:
-        if looks:
+        if not looks:
+            return
+        if self._part is not None:
             self._write_block(draws_block(self._step + 1, looks, self._before))
-            self._before = looks[-1].seen
-            self._step += draws
+        self._before = looks[-1].seen
+        self._step += draws
 
     def _begin_part(self, begin: _Begin) -> None:
         goes_on = self._part is not None
         self._close_part()
-        inserted = self._before or tuple(ring.inserted for ring in begin.rings)
-        self._before = inserted
         self._step = begin.step
         if self._is_short():
             self._failed = True
             return
         rings = [
-            replace(ring, inserted=rows) for ring, rows in zip(begin.rings, inserted, strict=True)
+            replace(ring, inserted=rows)
+            for ring, rows in zip(self._rings, self._before, strict=True)
         ]
         try:
             self._header = self._header or self._describe()

@@ -236,3 +236,19 @@ def test_a_long_part_goes_on_in_another_and_those_whose_rows_are_gone_are_remove
     chain = find_chain(parts)
     assert [part.header.step for part in chain] == begins[-len(parts) :]
     assert all(after.header.step in before.saved for before, after in pairwise(chain))
+
+
+def test_draws_before_the_first_part_are_in_none(tmp_path: Path) -> None:
+    """As of a run that begins with other weights: it has no state before its first checkpoint."""
+    writer = writer_of(tmp_path)
+    assert writer.is_due
+    for step in range(1, 4):
+        writer.add_draw([(100 + step,)])
+    writer.save(3, HASHES)
+    writer.begin(3, 4)
+    writer.add_draw([(120,)])
+    writer.close()
+    (path,) = list_parts(tmp_path)
+    part = read_part(path)
+    assert (part.header.step, part.header.rings[0].inserted) == (3, 103)
+    assert part.looks.tolist() == [[120]]
