@@ -62,6 +62,9 @@ CASES = {
     "td3": Case("Pendulum-v1", "td3", OVERWRITTEN),
     "by priority": Case("CartPole-v1", "dqn", (*BY_PRIORITY, *OVERWRITTEN)),
     "two sources": Case("CartPole-v1", "dqn", BY_PRIORITY, demonstrations=True),
+    "observations stored once": Case(
+        "CartPole-v1", "dqn", ("replay.frame_storage=once", *OVERWRITTEN)
+    ),
 }
 
 

@@ -23,6 +23,7 @@ import numpy as np
 from configurations import configured
 
 from vedette_rl.core import ModelInfo
+from vedette_rl.core.columns import INTERVENED
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.replay.frame_ring import open_writer
 from vedette_rl.storage.checkpoints import Checkpoints
@@ -33,7 +34,7 @@ from vedette_services.learner.trainer.process import open_replay
 from vedette_services.net.addresses import Address
 from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.replay_layout import make_run_limiter, replay_directory, replay_layout
-from vedette_services.run.sources import source_directory
+from vedette_services.run.sources import open_interventions, source_directory
 from vedette_services.status.records import EndedEvaluations, GatewayStatus, TrainerStatus
 from vedette_services.status.status import Eval
 
@@ -76,6 +77,9 @@ CASES = {
     "two sources by priority": config_of(
         "dqn", prioritized=True, sources={"demos": {"data": "x.npz", "share": 0.3}}
     ),
+    "two sources that grow": config_of(
+        "dqn", prioritized=True, sources={"interventions": {"share": 0.4}}
+    ),
 }
 """Kinds of runs, some of which keep rows that can no longer be drawn."""
 
@@ -100,8 +104,9 @@ class KilledRun:
         self.run_id = self.run.ensure_id()
         self.spaces = DISCRETE if self.config.agent.name in ("dqn", "iqn") else CONTINUOUS
         self.layout = replay_layout(self.config, self.spaces)
-        for name in self.config.replay.sources:
-            self._fill_source(name)
+        for name, source in self.config.replay.sources.items():
+            if source.data:
+                self._fill_source(name)
         self.kills: list[tuple[str, int]] = []
         self._steps = mmap.mmap(-1, 8)  # that the trainer has done
 
@@ -153,14 +158,18 @@ class KilledRun:
             recovers=False,
         )
         pool = self.rows(self.spaces, POOL, 1)
-        rng = random.Random(os.getpid())
+        marked = open_interventions(self.config, self.root, self.run_id, self.spaces, ring)
         size = self.config.actors.n_buffer
+        marks = {} if marked is None else {INTERVENED: np.arange(size) % 5 == 0}
+        rng = random.Random(os.getpid())
         while True:
             for _ in range(rng.randint(0, 3)):
                 first = (ring.inserted + ring.pending) % (POOL - size)
                 part = {name: column[first : first + size] for name, column in pool.items()}
-                ring.append({"version": 0, "manager": 0, "actor": 0, **part}, size)
+                ring.append({"version": 0, "manager": 0, "actor": 0, **part, **marks}, size)
             ring.commit()
+            if marked is not None:
+                marked.follow()
             time.sleep(rng.random() * 0.004)
 
     def _train(self) -> None:

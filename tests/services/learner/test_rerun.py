@@ -53,6 +53,8 @@ def test_a_killed_run_is_executed_again_bit_by_bit(config: RunConfig, tmp_path: 
     run.train(kills=3)
     with Rerun.open(tmp_path) as again:
         assert (again.span.begin, again.span.end) == (0, config.stop.max_opts)
+        rings = again.span.segments[-1].part.header.rings
+        assert len(rings) == 1 + ("interventions" in config.replay.sources)
         result = again.execute(again.span.cut(None, None))
     assert result.equal, list(result.lines())
     assert not result.changes
