@@ -10,16 +10,18 @@ first step on: each state that was saved and each record of scalars must have th
 from __future__ import annotations
 
 import logging
+import os
 import random
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 import killed_runs  # of tests/support
 import numpy as np
-from daemons import Daemon, Daemons, free_address, kill_child, wait_for
+from daemons import Daemon, Daemons, free_address, wait_for
 from killed_runs import KilledRun
 from trial import Trial, parser_of
 
@@ -120,9 +122,20 @@ class KilledLearner:
                 self._learner.kill9()
                 self._learner = self._start()
             else:
-                kill_child(self._learner, victim)
+                self._kill(victim)
         code = self._learner.wait(ENDS_WITHIN_S)
         assert code == 0, f"the learner ended with {code}"
+
+    def _kill(self, role: str) -> None:
+        """Kill one of its processes, which is started again unless the run ends meanwhile."""
+        victims = self._learner.children(role)
+        for pid in victims:
+            with suppress(ProcessLookupError):  # it has just ended
+                os.kill(pid, signal.SIGKILL)
+        wait_for(
+            lambda: not self._learner.running or {*self._learner.children(role)} - {*victims},
+            f"new {role}",
+        )
 
     def _is_beyond(self, step: int) -> bool:
         board = self.directory / "live" / "learning.map"
