@@ -1,6 +1,6 @@
 """Whole runs with one broken reward, and without: the tables of docs/decisions/broken-samples.md.
 
-    .venv/bin/python scripts/broken_samples.py [--opts 2500] [--learning-rate 1e-3] [--seed 0]
+    .venv/bin/python scripts/broken_samples.py [--opts 6000] [--learning-rate 1e-3] [--seeds 5]
 
 Every run is one process in lock step, so the same machine prints the same numbers again. A step of
 an optimizer is counted as scaled or left out by what `vedette_rl.networks.adam` decides of it.
@@ -9,7 +9,6 @@ an optimizer is counted as scaled or left out by what `vedette_rl.networks.adam`
 from __future__ import annotations
 
 import argparse
-import math
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -77,7 +76,7 @@ def counted_steps(*, limited: bool) -> Iterator[Counted]:
         typical = float(adam._typical)
         found.steps += 1
         found.left_out += not norm < 1e18
-        found.scaled += math.isfinite(norm) and float(adam._limit) < norm < 1e18
+        found.scaled += float(adam._limit) < norm < 1e18
         if typical and norm < 1e18:
             found.largest = max(found.largest, norm / typical)
 
@@ -103,21 +102,23 @@ class Given:
     Args:
         opts: optimization steps of a run.
         rate: learning rate of SAC and TD3.
-        seed: of every run.
+        seeds: runs of each cell; their seeds are 0, 1, ...
         agents: those that are trained.
         out: the folder of the runs.
     """
 
     opts: int
     rate: float
-    seed: int
+    seeds: int
     agents: list[str]
     out: Path
 
 
-def play(given: Given, agent: str, reward: float, *, limited: bool = True) -> tuple[float, Counted]:
+def play(
+    given: Given, agent: str, reward: float, seed: int, *, limited: bool = True
+) -> tuple[float, Counted]:
     """Train, and return the mean return of ten episodes of the last model, and what was counted."""
-    out = given.out / f"{agent}-{reward:g}{'' if limited else '-no-limit'}"
+    out = given.out / f"{agent}-{reward:g}-{seed}{'' if limited else '-no-limit'}"
     with counted_steps(limited=limited) as found:
         result = vedette.train(
             preset="none",
@@ -146,7 +147,7 @@ def play(given: Given, agent: str, reward: float, *, limited: bool = True) -> tu
             learner={"warmup_period": 500, "eval_interval": given.opts, "recorders": []},
             evaluation={"episodes": 10},
             stop={"max_opts": given.opts},
-            seed=given.seed,
+            seed=seed,
         )
     mean = result.summary.eval.return_mean
     assert mean is not None, "the last model of a run is evaluated"
@@ -155,19 +156,20 @@ def play(given: Given, agent: str, reward: float, *, limited: bool = True) -> tu
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--opts", type=int, default=2500, help="optimization steps of a run")
+    options.add_argument("--opts", type=int, default=6000, help="optimization steps of a run")
     options.add_argument("--learning-rate", type=float, default=1e-3, help="of SAC and TD3")
-    options.add_argument("--seed", type=int, default=0)
+    options.add_argument("--seeds", type=int, default=5, help="runs of each cell")
     options.add_argument("--agent", choices=list(RATES), action="append", help="[all]")
     asked = options.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         agents = asked.agent or list(RATES)
-        print_table(Given(asked.opts, asked.learning_rate, asked.seed, agents, Path(folder)))
+        print_table(Given(asked.opts, asked.learning_rate, asked.seeds, agents, Path(folder)))
 
 
 def print_table(given: Given) -> None:
     """Run all, and print a row for each reward."""
-    print(f"{given}\nreturn of 10 episodes; steps scaled, steps left out\n")
+    print(given)
+    print("mean return of the seeds' last models, their returns; steps scaled, left out\n")
     print("| reward of the row | " + " | ".join(agent.upper() for agent in given.agents) + " |")
     print("|---|" + "---|" * len(given.agents))
     limited = [(reward, True) for reward in REWARDS]
@@ -176,10 +178,16 @@ def print_table(given: Given) -> None:
     for reward, is_limited in (*limited, *unlimited):
         cells = []
         for agent in given.agents:
-            mean, found = play(given, agent, reward, limited=is_limited)
-            cells.append(f"{mean:.0f}; {found.scaled}, {found.left_out}")
+            runs = [
+                play(given, agent, reward, seed, limited=is_limited) for seed in range(given.seeds)
+            ]
+            returns = [f"{mean:.0f}" for mean, _ in runs]
+            scaled = sum(found.scaled for _, found in runs)
+            left_out = sum(found.left_out for _, found in runs)
+            mean = sum(mean for mean, _ in runs) / len(runs)
+            cells.append(f"{mean:.0f} ({', '.join(returns)}); {scaled}, {left_out}")
             if not reward:
-                largest.append(f"{agent.upper()} {found.largest:.1f}")
+                largest.append(f"{agent.upper()} {max(found.largest for _, found in runs):.1f}")
         name = f"{reward:g}" if reward else "none"
         name += "" if is_limited else ", no limit"
         print(f"| {name} | " + " | ".join(cells) + " |", flush=True)

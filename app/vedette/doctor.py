@@ -38,6 +38,7 @@ from vedette_services.errors import (
     AddressError,
     RefusedError,
     RunImportRefusedError,
+    environment_fix,
     foreign_error_message,
 )
 from vedette_services.host.system import vedette_version
@@ -53,6 +54,7 @@ from vedette_services.status.status import Status
 
 if TYPE_CHECKING:  # loaded when an environment is built
     from vedette_rl.envs.config import EnvConfig
+    from vedette_rl.envs.make import TrialPlay
     from vedette_services.host.step_cost import Stepping
 
 PORTS = ("samples", "control", "models")
@@ -387,7 +389,7 @@ def examine_environment(
         count: actors that this host would start.
     """
     from vedette_rl.envs.config import EnvConfig
-    from vedette_rl.envs.make import probe_environment
+    from vedette_rl.envs.make import try_environment
     from vedette_services.actors.actor import check_schema
     from vedette_services.actors.run_validation import names_no_environment, validate_run
     from vedette_services.config.peer_settings import read_peer_settings
@@ -407,10 +409,14 @@ def examine_environment(
                 return
             validate_run(run, allow_import)  # refuses an import that is not allowed
             config = read_peer_settings(EnvConfig, run.env)
-        spaces = probe_environment(config)
-        yield ok("environment", f"{config.id} can be built and stepped here")
+        trial = try_environment(
+            config, steps=0 if _may_be_robot(run) else _TRIAL_STEPS, seconds=_TRIAL_S
+        )
+        yield ok(
+            "environment", f"{config.id} can be built and stepped here{_describe_trial(trial)}"
+        )
         if run is not None:
-            check_schema(spaces, run.schema)
+            check_schema(trial.spaces, run.schema)
             yield ok("spec", f"rows here are those of the run (schema {run.schema.hash})")
         yield from _speed(config, run, count)
     except RunImportRefusedError as error:
@@ -419,11 +425,39 @@ def examine_environment(
         yield refused("spec", str(error))
     except RlError as error:  # it says the fix, as in `vedette run`
         fix = "install it on this host" if _is_not_installed(error) else ""
-        yield fail("environment", " ".join(str(error).split()), fix)
+        yield fail("environment", " ".join(f"{error}{_notes(error)}".split()), fix)
     except Exception as error:  # noqa: BLE001 - an environment may raise anything
-        yield fail(
-            "environment", f"it raises {foreign_error_message(error)}", "fix the environment"
-        )
+        fix = environment_fix(error) or "fix the environment"
+        why = f"it raises {foreign_error_message(error)}{_notes(error)}"
+        yield fail("environment", why, fix)
+
+
+_TRIAL_STEPS = 1000
+_TRIAL_S = 1.0
+
+
+def _may_be_robot(run: Run | None) -> bool:
+    """Return True for the one environment of a run, which must not be tried out."""
+    from vedette_services.config.parts import ActorsConfig
+    from vedette_services.config.peer_settings import read_peer_settings
+
+    if run is None:
+        return False
+    actors = read_peer_settings(ActorsConfig, run.actors)
+    return actors.count * actors.envs_per_actor <= 1
+
+
+def _describe_trial(trial: TrialPlay) -> str:
+    """Say how much was looked at."""
+    if trial.steps == 1:
+        return " (one step was looked at)"
+    ends = "1 end" if trial.episodes == 1 else f"{trial.episodes:,} ends"
+    return f": {trial.steps:,} random steps with {ends} of episodes were looked at"
+
+
+def _notes(error: BaseException) -> str:
+    """Format what was noted about an error, such as the step in which it came."""
+    return "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
 
 
 def _is_not_installed(error: RlError) -> bool:
@@ -440,9 +474,7 @@ def _speed(env: EnvConfig, run: Run | None, count: int) -> Iterator[Finding]:
     from vedette_services.config.probing import EnvironmentProbe
 
     actors = ActorsConfig() if run is None else read_peer_settings(ActorsConfig, run.actors)
-    if run is not None and actors.count * actors.envs_per_actor <= 1:
-        return  # it may be a robot, which must not be tried out
-    if env.is_declared or env.is_vector_form:
+    if _may_be_robot(run) or env.is_declared or env.is_vector_form:
         return
     with EnvironmentProbe() as probe:
         cost = probe.step_cost(env)

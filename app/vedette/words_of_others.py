@@ -9,6 +9,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 
+from vedette_rl.settings.words_of_others import NOT_SUPPORTED, ON_POLICY_AGENTS
+
 _COMMANDS_BY_OURS = {
     "run": "train fit start learn",
     "runs": "ls ps experiments",
@@ -91,14 +93,15 @@ def instead_of_option(option: str, options: Sequence[str]) -> str:
     return ""
 
 
-_ON_POLICY = "on-policy agents are not supported; there are DQN, IQN, SAC and TD3"
 _FLEET = "actors=vedette.ActorsConfig(count=..., envs_per_actor=...) says how many environments"
 _CALLBACKS = (
     "settings stand in its place: learner.eval_interval, learner.save_interval, stop.target_return"
 )
 
 _NAMES_BY_INSTEAD = {
-    _ON_POLICY: "PPO A2C A3C TRPO APPO IMPALA VPG MaskablePPO RecurrentPPO",
+    f"on-policy agents {NOT_SUPPORTED}; there are DQN, IQN, SAC and TD3": " ".join(
+        ON_POLICY_AGENTS
+    ),
     "vedette.TD3, its successor": "DDPG",
     "vedette.SAC with n_quantiles=25, dropped_quantiles=2 and n_critics=5": "TQC",
     "vedette.SAC, whose critics are CrossQ's by default": "CrossQ",

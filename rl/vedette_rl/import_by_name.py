@@ -17,6 +17,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from vedette_rl.errors import UnknownNameError
 from vedette_rl.module_search import open_search_folders
+from vedette_rl.script_guard import move_out
 
 IMPORT_NAME = r"[A-Za-z_][\w.]*:[A-Za-z_]\w*"
 """The regular expression of such a name."""
@@ -125,8 +126,16 @@ def import_by_name(key: str, name: str) -> Any:  # whatever its author made it
     except ModuleNotFoundError as error:
         raise UnknownNameError(key, name, describe_import_failure(module_name, error)) from error
     if not hasattr(module, attribute):
-        raise UnknownNameError(key, name, f"module {module_name!r} has no {attribute!r}")
+        why = f"module {module_name!r} has no {attribute!r}"
+        left_out = move_out_of(module, attribute)
+        raise UnknownNameError(key, name, f"{why}: {left_out}" if left_out else why)
     return getattr(module, attribute)
+
+
+def move_out_of(module: Any, attribute: str) -> str:
+    """Return the fix for what a module defines only where it runs as a script; "" for any other."""
+    file = getattr(module, "__file__", None)
+    return move_out(file, attribute) if file is not None and file.endswith(".py") else ""
 
 
 def describe_import_failure(module: str, error: ModuleNotFoundError) -> str:

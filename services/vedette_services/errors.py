@@ -87,6 +87,11 @@ _FILE_FIXES: dict[int | None, str] = {
     errno.ENFILE: "raise the host's limit of open files (fs.file-max)",
 }
 
+_ADDRESS_TAKEN = (
+    "each environment needs an address of its own, such as a free port (env.kwargs); one that can "
+    "exist only once here takes actors.count=1 actors.envs_per_actor=1 learner.eval_interval=0"
+)
+
 LIMIT_SIGNALS = {
     number: limit
     for name, limit in (
@@ -648,10 +653,48 @@ def error_message(error: Exception | SystemExit) -> str:
         why = describe_write_error(error, Path(os.fsdecode(error.filename or ".")))
         said = printable(f"{where}{why}" + (f"; {fix}" if fix else ""), None)
         at = user_code_location(error)  # as of a simulator's socket
-        return f"{type(error).__name__}: {said} ({at})" if at else said
-    if is_self_explanatory(error):
+        if not at:
+            return said
+        said = f"{type(error).__name__}: {said} ({at})"
+    elif is_self_explanatory(error):
         return printable(str(error), None)
-    return foreign_error_message(error)
+    else:
+        said = foreign_error_message(error)
+    fix = environment_fix(error)
+    return f"{said}; {fix}" if fix else said
+
+
+_NO_DISPLAY = (
+    "there is no display here: start the command by `xvfb-run -a`, or have it draw without one "
+    "(MUJOCO_GL=egl, PYGLET_HEADLESS=1, SDL_VIDEODRIVER=dummy)"
+)
+_OF_NO_DISPLAY = (
+    "nosuchdisplay",
+    "no available video device",
+    "no display name and no $display",
+    "display environment variable is missing",
+    "could not open display",
+    "cannot open display",
+)
+
+
+def _lacks_display(error: BaseException) -> bool:
+    """True for what pyglet, SDL, GLFW and Tk say on a host without a display."""
+    text = f"{type(error).__name__}: {error}".lower()
+    return any(word in text for word in _OF_NO_DISPLAY)
+
+
+def environment_fix(error: BaseException) -> str:
+    """The fix for what a user's environment raises, by the error behind it: an address that is
+    taken, a display that is not there. "" for any other."""
+    behind: BaseException | None = error
+    while behind is not None:
+        if _lacks_display(behind):
+            return _NO_DISPLAY
+        if isinstance(behind, OSError) and behind.errno == errno.EADDRINUSE:
+            return _ADDRESS_TAKEN
+        behind = behind.__cause__ or behind.__context__
+    return ""
 
 
 def foreign_error_message(error: BaseException) -> str:

@@ -418,7 +418,11 @@ def test_a_wrong_setting_of_a_part_is_a_line_that_names_it(make: Any, said: str)
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("PPO", "on-policy agents are not supported; there are DQN, IQN, SAC and TD3"),
+        (
+            "PPO",
+            "on-policy agents are not supported, because actors play older models; there are DQN, "
+            "IQN, SAC and TD3",
+        ),
         ("load", "there is vedette.load_policy"),
         ("trian", "did you mean vedette.train?"),
     ],

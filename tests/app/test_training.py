@@ -39,6 +39,21 @@ def test_training_is_one_call(ran: list[RunConfig], tmp_path: Path) -> None:
     assert result.run == tmp_path / "run"
 
 
+@pytest.mark.parametrize("is_over", [False, True])
+def test_a_result_names_the_folder_and_not_the_link_to_it(
+    ran: list[RunConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_over: bool
+) -> None:
+    """The link may lead elsewhere later; the run stays."""
+    monkeypatch.setattr(training, "describe_already_done", lambda *_, **__: "x" * is_over)
+    link = tmp_path / "newest"
+    link.symlink_to(tmp_path / "run")
+    (tmp_path / "run").mkdir()
+    result = train(env="CartPole-v1", agent="dqn", stop={"max_opts": 10}, out=link)
+    assert len(ran) == (not is_over)
+    assert result.run == tmp_path / "run"
+    assert result.summary["exit_reason"] == ("" if is_over else "max_opts")
+
+
 def test_training_takes_a_whole_configuration(ran: list[RunConfig], tmp_path: Path) -> None:
     config = RunConfig.model_validate({"env": {"id": "CartPole-v1"}, "agent": {"name": "dqn"}})
     train(config, out=str(tmp_path / "run"))

@@ -90,6 +90,7 @@ def test_an_environment_is_measured_without_a_learner(
     assert left.value.code == 0
     built, speed = capsys.readouterr().out.splitlines()
     assert built.startswith("ok    environment ")
+    assert re.search(r": [\d,]+ random steps with [\d,]+ ends? of episodes were looked at$", built)
     rates = re.search(
         r"^ok    speed .* at most ([\d,]+) steps/s of an actor, ([\d,]+) of the 4 that", speed
     )
@@ -116,6 +117,7 @@ def test_the_one_environment_of_a_run_is_built_and_not_measured() -> None:
     run = run_of({"id": "vedette_rl.testing:Synthetic"}, {"count": 1, "envs_per_actor": 1})
     findings = list(examine_environment(run, None, ("vedette_rl",), 3))
     assert [finding.check for finding in findings] == ["environment", "spec"]
+    assert findings[0].message.endswith("can be built and stepped here (one step was looked at)")
 
 
 class FourValues(Synthetic):
@@ -132,6 +134,18 @@ class OtherShape(Synthetic):
         return np.zeros(3, np.float32), *super().step(action)[1:]
 
 
+class FailsLater(Synthetic):
+    """It raises in the 30th step."""
+
+    played = 0
+
+    def step(self, action: Any) -> Any:
+        self.played += 1
+        if self.played == 30:
+            raise RuntimeError("simulator lost")
+        return super().step(action)
+
+
 class NoEnvironment:
     """It is no `gymnasium.Env`."""
 
@@ -140,7 +154,8 @@ class NoEnvironment:
 @pytest.mark.parametrize(
     ("env", "fix"),
     [
-        (f"{__name__}:FourValues", "fix the environment"),
+        (f"{__name__}:FourValues", ""),
+        (f"{__name__}:FailsLater", "fix the environment"),
         (f"{__name__}:OtherShape", ""),
         (f"{__name__}:NoEnvironment", ""),
         (f"{__name__}:Missing", ""),

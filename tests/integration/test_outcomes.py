@@ -262,7 +262,7 @@ def test_a_second_signal_leaves_at_once(daemons: Daemons) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2])
 def test_sigterm_to_every_process_of_a_learner_writes_the_checkpoint(
     daemons: Daemons, number: signal.Signals
 ) -> None:

@@ -40,11 +40,19 @@ class Checkout:
         (root / ".gitignore").write_text("dist\n")
         self._bin = root.parent / "bin"
         self._bin.mkdir()
+        self.pyenv = root.parent / "pyenv"
         for minor in range(11, 15):
             self._program(self._bin / f"python3.{minor}", PYTHON)
         self.git("init", "-q")
         self.git("add", "-A")
         self.commit("all")
+
+    def hide_python(self, minor: int) -> None:
+        """Have pyenv's stand-in for a Python that is not chosen, and that Python in its place."""
+        self._program(self._bin / f"python3.{minor}", "#!/bin/sh\nexit 127\n")
+        place = self.pyenv / "versions" / f"3.{minor}.1" / "bin" / "python"
+        place.parent.mkdir(parents=True)
+        self._program(place, PYTHON)
 
     def _program(self, path: Path, text: str) -> None:
         path.write_text(text)
@@ -65,6 +73,7 @@ class Checkout:
         addresses = dict.fromkeys(("GIT_AUTHOR_EMAIL", "GIT_COMMITTER_EMAIL"), "e@example.org")
         path = f"{self._bin}:{os.environ['PATH']}"
         variables = {**os.environ, **names, **addresses, "PATH": path, "LOG": str(self.log)}
+        variables["PYENV_ROOT"] = str(self.pyenv)
         return subprocess.run(
             [self.root / "scripts" / "release", *words],
             env=variables | environment,
@@ -97,6 +106,16 @@ def test_a_release_has_its_version_everywhere_its_changelog_and_its_tag(checkout
     assert cut.splitlines()[1:5] == ["", "### Added", "", "- A thing."]
     played = [line.split()[0] for line in checkout.log.read_text().splitlines()]
     assert played == ["--version", "run", "eval"] * 4  # on each Python
+
+
+def test_the_wheel_is_tried_on_a_python_that_pyenv_has_and_has_not_chosen(
+    checkout: Checkout,
+) -> None:
+    checkout.hide_python(12)
+    done = checkout.release("--wheel")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert len(checkout.log.read_text().splitlines()) == 3 * 4
 
 
 def test_a_wheel_that_fails_is_not_released(checkout: Checkout) -> None:

@@ -1,9 +1,18 @@
 """Errors of `vedette_rl` where a start meets them."""
 
+import errno
+import socket
+
 import pytest
 
 from vedette_rl.errors import DataSetError, NoImageError, RlError, UnknownNameError
-from vedette_services.errors import ConfigError, SettingError, config_errors, custom_part_errors
+from vedette_services.errors import (
+    ConfigError,
+    SettingError,
+    config_errors,
+    custom_part_errors,
+    error_message,
+)
 
 
 def line_of(error: RlError, key: str = "", fix: str = "") -> ConfigError:
@@ -59,3 +68,25 @@ def test_an_error_that_a_custom_part_meets_in_ours_says_enough() -> None:
     with pytest.raises(UnknownNameError) as raised, custom_part_errors("agent.network", "mine:Net"):
         raise error
     assert raised.value is error
+
+
+@pytest.mark.parametrize("chained", [False, True])
+def test_an_environment_whose_address_is_in_use_is_told_how_each_gets_its_own(
+    chained: bool,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as first:
+        try:
+            try:
+                socket.create_server(first.getsockname()).close()
+            except OSError as error:
+                if not chained:
+                    raise
+                raise RuntimeError("no simulator") from error
+        except (OSError, RuntimeError) as error:
+            said = error_message(error)
+    assert "address of its own, such as a free port (env.kwargs)" in said
+    assert "actors.count=1 actors.envs_per_actor=1 learner.eval_interval=0" in said
+
+
+def test_another_error_of_the_system_says_nothing_of_addresses() -> None:
+    assert "address" not in error_message(OSError(errno.ECONNREFUSED, "Connection refused"))

@@ -31,7 +31,9 @@ def config(
 ) -> None:
     """Show the configuration that a run would have. It starts nothing.
 
-    Without --all it shows what a first run needs and what you set; a run of it has these values.
+    It refuses what a run refuses before it makes the environment: unknown names, and settings that
+    contradict each other. Without --all it shows what a first run needs and what you set; a run of
+    it has these values.
 
     \b
     vedette config --env Pendulum-v1                       what a first run needs, with the preset
@@ -45,13 +47,16 @@ def config(
         typer.echo(json.dumps(config_schema(), indent=2))
         return
     from vedette_services.config.printing import complete_text, first_text
+    from vedette_services.config.probing import EnvironmentProbe
+    from vedette_services.host.output import answer_alone
+    from vedette_services.run.checks import check_names_and_settings
 
-    loaded = load_from_arguments(arguments, env, agent, settings)
-    if every:
-        text = complete_text(loaded.config, loaded.comment)
-    else:
-        text = first_text(loaded.config, loaded.comment, loaded.given)
-    typer.echo(text, nl=False)
-
-
-# Names that commands and configurations know
+    with answer_alone() as answer:
+        with EnvironmentProbe() as probe:
+            loaded = load_from_arguments(arguments, env, agent, settings, probe=probe)
+            check_names_and_settings(loaded.config, probe)
+        if every:
+            text = complete_text(loaded.config, loaded.comment)
+        else:
+            text = first_text(loaded.config, loaded.comment, loaded.given)
+        typer.echo(text, file=answer, nl=False)

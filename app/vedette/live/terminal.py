@@ -22,7 +22,7 @@ _LET_GO_S = 1.0
 _SHOW_CURSOR = b"\x1b[?25h"
 _LEAVE_WHOLE = b"\x1b[?1049l"
 _SUSPEND = "SIGTSTP"
-_ENDS = ("SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1")
+_ENDS = ("SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
 
 
 class TerminalSession:

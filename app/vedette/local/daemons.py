@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from vedette.live import View
+from vedette.local.log_files import LogFiles
 from vedette_services.config import RunConfig
 from vedette_services.config.imported_names import imported_names, package_of
 from vedette_services.config.settings import ENVIRONMENT
@@ -134,6 +135,7 @@ class LocalRun:
         self._view = view
         self._command = command
         self._logs = plan.out / "log"
+        self._log_files = LogFiles(view.print_line)
         self.address = Address("127.0.0.1", free_port())
         self._children: dict[str, Child] = {}
         self._exit_reports: dict[str, ExitReportReader] = {}
@@ -201,6 +203,7 @@ class LocalRun:
                 break
             self._show(ask(ASK_EVERY_S))
             self._print_deaths()
+            self._log_files.check(self._log(name) for name in self._children)
             if deadline is None:
                 self._restart_manager()
         return self._close(learner.returncode, stopped=bool(stop))
@@ -278,6 +281,7 @@ class LocalRun:
         environment = {**dict.fromkeys(READ_ALREADY, ""), "PYTHONUNBUFFERED": "1"}
         environment[COMMAND] = os.environ.get(COMMAND) or command_line()
         argv = self._command(*arguments)
+        self._logs.mkdir(exist_ok=True)  # somebody may have removed it
         report = ExitReportReader()
         environment.update(report.environment)
         self._children[name] = spawn(

@@ -76,10 +76,11 @@ from vedette_services.status.assembly import assemble_status
 from vedette_services.status.records import EndedEvaluations, GatewayStatus, TrainerStatus
 from vedette_services.status.status import Eval, Status
 from vedette_services.status.stop_conditions import (
-    STOPPED_EVALUATION,
-    abandoned_evaluation,
-    late_evaluation,
+    STOPPED,
+    given_up_at,
+    late_end,
     missing_evaluation,
+    unfinished_evaluation,
 )
 
 log = logging.getLogger("vedette.in_process")
@@ -376,23 +377,30 @@ class InProcessRun:
         if self.is_stopped() or exit_reason == "target_return":
             return
         model = self.agent.model_info()
-        if self.config.learner.eval_interval > 0 and self._evaluation.is_newer(model.version):
+        evaluation = self._evaluation
+        is_due = evaluation.is_newer(model.version) or evaluation.cut_confirmation
+        if self.config.learner.eval_interval > 0 and is_due:
             self._unevaluated = self._evaluate_last(model)
             if self._unevaluated:
                 log.warning("%s", self._unevaluated)
 
     def _evaluate_last(self, model: ModelInfo) -> str:
-        """Evaluate the last model, unless one was given up; return why it has no evaluation."""
-        if self._gave_up:
-            return abandoned_evaluation(self.config.stop.max_seconds)
-        timeout_s = self.config.evaluation.end_timeout_s
-        self._evaluate_until = self._wall_clock() + timeout_s
-        self._evaluate(model)
-        if not self._evaluation.is_newer(model.version):
+        """Evaluate the last model, unless one was given up; return why it has no evaluation, or was
+        not confirmed."""
+        evaluation = self._evaluation
+        if not self._gave_up:
+            self._evaluate_until = self._wall_clock() + self.config.evaluation.end_timeout_s
+            self._evaluate(model)
+            how = late_end(self.config.evaluation.end_timeout_s)
+            if self._wall_clock() < self._evaluate_until:
+                how = STOPPED if self._stop else ""
+        else:
+            how = given_up_at(self.config.stop.max_seconds)
+        if not evaluation.is_newer(model.version) and not evaluation.cut_confirmation:
             return ""
-        if self._wall_clock() >= self._evaluate_until:
-            return late_evaluation(timeout_s)
-        return STOPPED_EVALUATION if self._stop else missing_evaluation()
+        if not how:
+            return missing_evaluation()
+        return unfinished_evaluation(how, confirming=evaluation.cut_confirmation)
 
     def _evaluate(self, model: ModelInfo) -> None:
         self._trainer = replace(self._trainer, opt_steps=model.version)

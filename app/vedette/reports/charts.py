@@ -104,8 +104,7 @@ def _ends(configurations: Sequence[Configuration]) -> Iterator[dict[str, Any]]:
     """What is marked at the end of each run's curves, and its result."""
     for place, each in enumerate(configurations):
         for run in each.runs:
-            state = "solved" if run.solved else run.state
-            yield {"name": run.name, "config": place, "state": state, "result": run.last_return}
+            yield {"name": run.name, "config": place, "state": run.state, "result": run.last_return}
 
 
 def _settings(configurations: Sequence[Configuration]) -> dict[str, list[str]]:

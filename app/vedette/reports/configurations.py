@@ -21,6 +21,7 @@ from vedette.reports.statistics import (
     resample_curves,
 )
 from vedette_rl.number_format import format_decimal
+from vedette_services.config.settings import dotted_items
 
 _OF_A_SEED = ("seed", "preset", "replay.directory", "stop.")
 """Keys, and beginnings of keys, in which runs of one configuration may differ."""
@@ -67,7 +68,7 @@ class Configuration:
             "env_steps_to_target": self._estimate(to_target),
             "reached": self._count_seeds(steps is not None for steps in to_target),
             "solved": self._count_seeds(run.solved for run in runs),
-            "ended": dict(Counter(run.state for run in runs)),
+            "ended": dict(Counter(_end_reason(run) for run in runs)),
             "seed_values": self.seeds,
             "directories": [str(run.directory) for run in runs],
         }
@@ -135,6 +136,11 @@ def _mean_over(run: RunRecord, grid: Floats) -> float | None:
     return area if np.isfinite(area) else None
 
 
+def _end_reason(run: RunRecord) -> str:
+    """Why a run ended, as its records have it."""
+    return "running" if run.running else run.exit_reason or "killed"
+
+
 OUTCOME_HEADS = (
     *("configuration", "seeds", "last evaluation", "best evaluation", "mean over the curve"),
     *("reached the target", "solved", "env steps to the target", "ended"),
@@ -150,21 +156,20 @@ OUTCOME_NOTE = (
 def outcome_rows(configurations: Sequence[Configuration]) -> list[list[str]]:
     """Return the statistics below `OUTCOME_HEADS` as texts, a row for each configuration."""
     pairs = zip(configurations, statistics_of(configurations), strict=True)
-    return [
-        _outcome_cells(each, any(run.target is not None for run in configuration.runs))
-        for configuration, each in pairs
-    ]
+    return [_outcome_cells(each, configuration.runs) for configuration, each in pairs]
 
 
-def _outcome_cells(outcome: dict[str, Any], has_target: bool) -> list[str]:
+def _outcome_cells(outcome: dict[str, Any], records: Sequence[RunRecord]) -> list[str]:
     seeds, runs = outcome["seeds"], outcome["runs"]
+    has_target = any(run.target is not None for run in records)
+    states = Counter(run.state for run in records)
     return [
         outcome["name"],
         f"{seeds} of {runs} runs" if runs != seeds else str(seeds),
         *(_estimate_text(outcome[name]) for name in ("eval_last", "eval_best", "eval_area")),
         *(f"{outcome[name]} of {seeds}" if has_target else "–" for name in ("reached", "solved")),
         _estimate_text(outcome["env_steps_to_target"], 0),
-        ", ".join(f"{count} {state}" for state, count in outcome["ended"].items()),
+        ", ".join(f"{count} {state}" for state, count in states.items()),
     ]
 
 
@@ -206,13 +211,11 @@ def _sort_key(value: str) -> tuple[bool, float, str]:
         return True, 0.0, value
 
 
-def flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+def flatten(table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield every dotted key with its value, in the form that ``--set`` takes."""
-    for name, value in table.items():
-        if isinstance(value, Mapping):
-            yield from flatten(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", _setting(value)
+    for key, value in dotted_items(table):
+        if not isinstance(value, Mapping):
+            yield key, _setting(value)
 
 
 def _setting(value: object) -> str:

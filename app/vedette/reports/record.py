@@ -30,9 +30,16 @@ from vedette_services.run.overview import is_running
 from vedette_services.run.provenance import last_failure, read_provenance
 from vedette_services.status.schema import is_against_opt_steps
 from vedette_services.status.status import Status
-from vedette_services.status.stop_conditions import FAILED_REASON, describe_exit, is_solved
+from vedette_services.status.stop_conditions import (
+    FAILED_REASON,
+    describe_exit,
+    describe_outcome,
+    is_solved,
+)
 
 EVALUATION = "eval/mean_reward"
+RECORDED = "recorded"
+"""The `exit_reason` of a curve of another program."""
 READ_BYTES = 128 << 20
 """Of larger records parts at even distances are read, and the page says so."""
 BASELINE_COLUMNS = ("label", "seed", "env_steps", "opt_steps", "wall_s", "return_mean")
@@ -113,8 +120,13 @@ class RunRecord:
 
     @property
     def state(self) -> str:
-        """The way in which it ended, or that it runs."""
-        return "running" if self.running else self.exit_reason or "killed"
+        """How it ended, or that it runs, in the word of `vedette runs`; ``recorded`` for a curve of
+        another program."""
+        if self.running:
+            return "running"
+        if self.exit_reason == RECORDED:
+            return RECORDED
+        return describe_outcome(replace(self.summary, exit_reason=self.exit_reason)) or "killed"
 
     @property
     def last_return(self) -> float | None:
@@ -246,7 +258,7 @@ def read_baseline(file: Path, env: str | None, target: float | None = None) -> l
     for (label, seed), table in rows.items():
         env_steps, opt_steps, times, returns = np.array(sorted(table)).T
         curves = {EVALUATION: returns, "eval/version": opt_steps}
-        summary = Status(exit_reason="recorded", env_steps=int(env_steps[-1]), seconds=times[-1])
+        summary = Status(exit_reason=RECORDED, env_steps=int(env_steps[-1]), seconds=times[-1])
         by_name = {n: Curve(env_steps.astype(np.int64), times, y) for n, y in curves.items()}
         stop = {} if target is None else {"target_return": target}
         config = {"baseline": label, "seed": seed, "env": {"id": env}, "stop": stop}

@@ -4,9 +4,7 @@ let plots = [];
 const input = (id) => document.getElementById(id);
 const titles = { env: "env steps", opt: "optimization steps", s: "wall time, seconds" };
 const symbols = ["circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "x", "star"];
-const ends = { solved: ["star", 13], target_return: ["circle", 8], max_env_steps: ["circle", 8], max_opts: ["circle", 8],
-  max_seconds: ["circle", 8], loop_ended: ["circle", 8], recorded: ["circle", 8], interrupted: ["square", 8],
-  running: null };
+const ends = { solved: ["star", 13], done: ["circle", 8], recorded: ["circle", 8], stopped: ["square", 8], running: null };
 const killed = ["x", 9];
 const listed = 16; // lines whose values are shown at once
 const escaped = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;");

@@ -31,7 +31,7 @@ from vedette_services.run.outcome import read_summary
 from vedette_services.run.provenance import COMMAND, command_line
 from vedette_services.run.start import Start
 from vedette_services.status.status import Status
-from vedette_services.status.stop_conditions import describe_missed_target
+from vedette_services.status.stop_conditions import describe_missed_target, describe_outcome
 from vedette_services.status.text import status_line
 
 LINE_EVERY_S = 10.0
@@ -242,10 +242,10 @@ def describe_result(trial: Trial) -> str:
         return "stopped before it had begun"
     best = format_number(summary.eval.best_return_mean, 1)
     steps = format_number(summary.env_steps)
-    reason = summary.exit_reason or "interrupted"
+    outcome = describe_outcome(summary) or "stopped"
     missed = describe_missed_target(summary) if summary.exit_reason else ""
     end = f"; {missed}" if missed else ""
-    return f"{reason} after {steps} env steps, best evaluation {best}{end}"
+    return f"{outcome} after {steps} env steps, best evaluation {best}{end}"
 
 
 def _slug(trial: Trial) -> str:

@@ -13,14 +13,12 @@ from vedette_rl.agents.kind import AgentKind, policy_kind
 from vedette_rl.core.acting import Policy
 from vedette_rl.errors import UnknownAgentError, UnknownNameError
 from vedette_rl.import_by_name import import_by_name
+from vedette_rl.settings.words_of_others import NOT_SUPPORTED, ON_POLICY_AGENTS
 
 BUILT_IN: dict[str, AgentKind[Any]] = {
     kind.name: kind for kind in (dqn.KIND, iqn.KIND, sac.KIND, td3.KIND)
 }
 """The agents that come with Vedette. Any: each has a configuration of its own class."""
-
-
-_ON_POLICY = frozenset({"ppo", "appo", "a2c", "a3c", "trpo", "vpg", "reinforce", "impala"})
 
 
 def agent_kind(name: str) -> AgentKind[Any]:
@@ -49,7 +47,7 @@ def agent_kind(name: str) -> AgentKind[Any]:
 
 def _explain_unknown(name: str) -> str:
     """Say why there is no such agent, or which one is probably meant; "" if nothing is known."""
-    if name.lower() in _ON_POLICY:
-        return "on-policy agents are not supported, because actors play older models"
+    if name.lower() in map(str.lower, ON_POLICY_AGENTS):
+        return f"on-policy agents {NOT_SUPPORTED}"
     near = difflib.get_close_matches(name.lower(), BUILT_IN, n=1, cutoff=0.6)
     return f"did you mean {near[0]}?" if near else ""

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vedette_rl.datasets.foreign_formats import refuse_foreign_format
 from vedette_rl.datasets.torn_data import reading_data
 from vedette_rl.errors import DataSetError
 
@@ -49,12 +50,13 @@ def read_column_file(path: Path) -> dict[str, NDArray[Any]]:
     """Return the columns of an ``.npz`` or HDF5 file by name, those in groups as ``GROUP/NAME``.
 
     Raises:
-        DataSetError: it is torn, or a column holds Python objects.
+        DataSetError: it is torn, of another format, or a column holds Python objects.
     """
     with reading_data(str(path)):
         if is_hdf5(path):
             require_h5py(str(path))
             return _read_hdf5(path)
+        refuse_foreign_format(path)
         with zipfile.ZipFile(path) as file:
             entries = [entry for entry in file.infolist() if entry.filename.endswith(".npy")]
             return {

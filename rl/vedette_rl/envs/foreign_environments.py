@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 import sys
 from typing import Any
+
+from vedette_rl.envs.current_api import takes_seed
 
 _GYM = (
     "it is one of the package gym, which Gymnasium has replaced: name a function that returns "
@@ -47,16 +48,8 @@ def explain_foreign(kind: type[Any]) -> str:
     elif "pettingzoo" in packages:
         why = _PARALLEL
     else:
-        why = _PLAIN if _takes_seed(kind) else _OLD
+        why = _PLAIN if takes_seed(kind) else _OLD
     return f"; {why}"
-
-
-def _takes_seed(kind: type[Any]) -> bool:
-    try:
-        parameters = inspect.signature(kind.reset).parameters.values()
-    except (TypeError, ValueError):  # of a compiled class
-        return True
-    return any(each.name == "seed" or each.kind is each.VAR_KEYWORD for each in parameters)
 
 
 def is_registered_with_gym(name: str) -> bool:

@@ -474,9 +474,18 @@ def _read_reward(env: gym.Env[Any, Any], value: Any) -> float:
     is_list = isinstance(value, list | tuple)
     reward = np.array(None) if is_list else _given_array(env, "reward", value)
     if reward.dtype.kind not in _NUMBERS or reward.size != 1:
-        fault = f"reward={_short(value)}, which is not one number: give float(...) of it"
-        raise _step_fault(env, fault)
+        fix = "give float(...) of it"
+        if reward.dtype.kind in _NUMBERS and reward.size:
+            fix = _how_to_weigh(env)
+        raise _step_fault(env, f"reward={_short(value)}, which is not one number: {fix}")
     return float(reward.item())
+
+
+def _how_to_weigh(env: gym.Env[Any, Any]) -> str:
+    """Say how several rewards become one."""
+    if type(env.unwrapped).__module__.partition(".")[0] == "mo_gymnasium":
+        return """add them up by 'env.wrappers=["mo_gymnasium.wrappers:LinearReward"]'"""
+    return "give one, or weigh them in a wrapper of yours, in env.wrappers"
 
 
 def read_vector_rewards(name: str, rewards: Any, count: int) -> NDArray[Any]:

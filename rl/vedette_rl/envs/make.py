@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import copy
 import re
+import time
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -15,8 +16,10 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.wrappers import FrameStackObservation
 
+from vedette_rl.envs.action_masks import find_action_mask
 from vedette_rl.envs.call_places import call_places
 from vedette_rl.envs.config import EnvConfig, WrapperConfig
+from vedette_rl.envs.current_api import check_calls
 from vedette_rl.envs.description import EnvDescription, describe_environment
 from vedette_rl.envs.executed_actions import convert_executed_actions
 from vedette_rl.envs.foreign_environments import explain_made
@@ -40,7 +43,14 @@ from vedette_rl.envs.native_vector_env import (
 from vedette_rl.envs.process_guard import ProcessGuard
 from vedette_rl.envs.registry import AllowImport, find_spec, import_environment_module, install_hint
 from vedette_rl.envs.slow_calls import SlowCall
-from vedette_rl.envs.spaces import Spaces, agent_spaces, declared_spaces
+from vedette_rl.envs.spaces import (
+    RESET_CHANGED,
+    STEP_CHANGED,
+    KnownSpaces,
+    Spaces,
+    agent_spaces,
+    declared_spaces,
+)
 from vedette_rl.envs.vector_env import (
     Env,
     EnvGroup,
@@ -79,7 +89,7 @@ def make_env(
             operator typed it).
         render_mode: as Gymnasium has it, e.g. ``rgb_array``; None renders nothing.
         check: keep Gymnasium's checks of call order and types, which cost more than a small
-            environment's step.
+            environment's step, and refuse what gym's old API gives (`check_calls`).
         guard: calls it, and is to call what is made; None: one of its own.
 
     Raises:
@@ -130,6 +140,8 @@ def _make_env(
         if render_mode is not None and _can_be_made(config, allow_import):
             raise CannotRenderError(config.id, "its constructor takes no render_mode") from e
         raise UnknownEnvironmentError(config.id, _explain_arguments(str(e))) from e
+    if check:
+        check_calls(env, config.id)
     for wrapper in config.wrappers:
         env = _wrap(env, wrapper, config, allow_import)
     env = convert_executed_actions(env)
@@ -326,30 +338,110 @@ def examine_environment(env: Env, config: EnvConfig) -> Spaces:
         env: made by `make_env` with Gymnasium's checks, which warn.
 
     Raises:
-        SpaceLayoutError: transitions of its spaces have no columns, or it gives observations of
-            another shape than its space, or a value that its dtype cannot hold.
+        SpaceLayoutError: transitions of its spaces have no columns, or it changes them, or it gives
+            observations of another shape than its space, or a value that its dtype cannot hold.
         EnvironmentFaultError: the reward is not one number, or it or an observation is not finite:
             no learner would take it.
         CustomNetworkError: a network of its `FrozenEncoder` has random weights.
     """
     _refuse_random_weights(env)
-    spaces = described_spaces(describe_environment(env), config)
+    description = describe_environment(env)
+    spaces = described_spaces(description, config)
     places = call_places(env)
     layout = ObservationLayout(env.observation_space, places)
+    known = KnownSpaces(copy.deepcopy(description))  # it may change them in place
     env.action_space.seed(0)
     with np.errstate(over="ignore"):  # what float32 cannot hold is found below
-        first, _ = env.reset(seed=0)
+        first, info = env.reset(seed=0)
+        known.check(env, RESET_CHANGED)
         _check_finite(config, "reset()", layout.encode(first, origin="reset()"), places)
         first = copy.deepcopy(first)  # the environment may write it again
-        obs, reward, terminated, truncated, _ = env.step(env.action_space.sample())
-        read_flags(env, (terminated,), (truncated,))
-        (number,) = read_rewards(env, (reward,))
-        stored = layout.encode(obs, origin="step()")
-        _check_finite(config, "step()", {**stored, "reward": np.float32(number)}, places)
+        obs, _ = _checked_step(env, config, layout, places)
+        known.check(env, STEP_CHANGED)
         _warn_of_outside_bounds(layout, first, obs)
+        if env.render_mode == "human":
+            warnings.warn(
+                "render_mode=human draws every step of training, in each copy of the environment "
+                "and at its frame rate: leave env.kwargs.render_mode out",
+                stacklevel=2,
+            )
+        if mask := find_action_mask(env, info):
+            warnings.warn(
+                f"{mask} says which actions are allowed, and is no mask here: agents choose among "
+                "all. Have the environment, or a wrapper in env.wrappers, answer others by a cost",
+                stacklevel=2,
+            )
         if text := rounded_away(layout, first, obs):
             warnings.warn(text, stacklevel=2)
     return spaces
+
+
+@dataclass(frozen=True, slots=True)
+class TrialPlay:
+    """What was played of an environment to see whether it fails, and its spaces."""
+
+    spaces: Spaces
+    steps: int
+    episodes: int
+
+
+def try_environment(config: EnvConfig, *, steps: int, seconds: float) -> TrialPlay:
+    """Make an environment and play random actions in it; close it again.
+
+    Args:
+        steps, seconds: it ends at the first of the two.
+
+    Raises:
+        as `probe_environment`, in any step of it; whatever the environment raises. A note names the
+        step.
+    """
+    guard = ProcessGuard()
+    env = make_env(config, check=True, guard=guard)
+    try:
+        with SlowCall("reset and stepped"):
+            spaces = guard.call(examine_environment, env, config)
+        return guard.call(_play_trial, env, config, spaces, steps, time.monotonic() + seconds)
+    finally:
+        guard.call(env.close)
+
+
+def _play_trial(
+    env: Env, config: EnvConfig, spaces: Spaces, most: int, deadline: float
+) -> TrialPlay:
+    places = call_places(env)
+    layout = ObservationLayout(env.observation_space, places)
+    steps = 1  # when it was examined
+    episodes = 0
+    ended = True
+    with np.errstate(over="ignore"):
+        while steps < most and time.monotonic() < deadline:
+            try:
+                if ended:
+                    first, _ = env.reset()
+                    _check_finite(config, "reset()", layout.encode(first, origin="reset()"), places)
+                _, ended = _checked_step(env, config, layout, places)
+            except Exception as error:
+                error.add_note(f"in step {steps + 1:,} of random actions")
+                raise
+            steps += 1
+            episodes += ended
+    return TrialPlay(spaces, steps, episodes)
+
+
+def _checked_step(
+    env: Env, config: EnvConfig, layout: ObservationLayout, places: Mapping[str, str]
+) -> tuple[Any, bool]:
+    """Take a random action; return the observation, and whether the episode ended.
+
+    Raises:
+        SpaceLayoutError, EnvironmentFaultError: as `examine_environment`.
+    """
+    obs, reward, terminated, truncated, _ = env.step(env.action_space.sample())
+    read_flags(env, (terminated,), (truncated,))
+    (number,) = read_rewards(env, (reward,))
+    stored = layout.encode(obs, origin="step()")
+    _check_finite(config, "step()", {**stored, "reward": np.float32(number)}, places)
+    return obs, bool(terminated or truncated)
 
 
 def _warn_of_outside_bounds(layout: ObservationLayout, first: Any, following: Any) -> None:
@@ -445,16 +537,11 @@ def _check_finite(
 def _wrap(
     env: Env, wrapper: WrapperConfig, config: EnvConfig, allow_import: AllowImport | None
 ) -> Env:
-    module_name, _, attribute = wrapper.name.partition(":")
-    asked = None if is_known_wrapper(wrapper.name) else allow_import
-    module = import_environment_module(module_name, config, asked)
     for inner in find_import_names(wrapper.kwargs):
         inner_module = inner.partition(":")[0]
         if allow_import is not None and not allow_import(inner_module):
             raise ImportNotAllowedError(inner_module, config.id)
-    wrapper_type = getattr(module, attribute, None)
-    if not (isinstance(wrapper_type, type) and issubclass(wrapper_type, gym.Wrapper)):
-        raise UnknownEnvironmentError(config.id, f"{wrapper.name!r} is no gymnasium.Wrapper")
+    wrapper_type = _find_wrapper(wrapper, config, allow_import)
     stacks = wrapper_type is FrameStackObservation
     try:
         return wrapper_type(_Copied(env) if stacks else env, **wrapper.kwargs)
@@ -462,6 +549,35 @@ def _wrap(
         raise UnknownEnvironmentError(config.id, install_hint(e)) from e
     except TypeError as e:
         raise UnknownEnvironmentError(config.id, f"wrapper {wrapper.name!r}: {e}") from e
+
+
+def _find_wrapper(
+    wrapper: WrapperConfig, config: EnvConfig, allow_import: AllowImport | None
+) -> type[gym.Wrapper[Any, Any, Any, Any]]:
+    """Import the class of a wrapper.
+
+    Raises:
+        UnknownEnvironmentError: there is none of that name.
+        ImportNotAllowedError: `allow_import` refused.
+    """
+    module_name, _, attribute = wrapper.name.partition(":")
+    asked = None if is_known_wrapper(wrapper.name) else allow_import
+    module = import_environment_module(module_name, config, asked)
+    wrapper_type = getattr(module, attribute, None)
+    if not (isinstance(wrapper_type, type) and issubclass(wrapper_type, gym.Wrapper)):
+        raise UnknownEnvironmentError(config.id, f"{wrapper.name!r} is no gymnasium.Wrapper")
+    return wrapper_type
+
+
+def find_environment(config: EnvConfig) -> None:
+    """Import the environment and the wrappers that a configuration names; none is made.
+
+    Raises:
+        UnknownEnvironmentError: nothing of that name can be imported here.
+    """
+    find_spec(config)
+    for wrapper in config.wrappers:
+        _find_wrapper(wrapper, config, None)
 
 
 def count_stacked_frames(env: EnvDescription, config: EnvConfig) -> int:

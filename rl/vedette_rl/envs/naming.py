@@ -7,7 +7,6 @@ file, as other processes import it: ``train:MyEnv`` in ``train.py``.
 
 from __future__ import annotations
 
-import ast
 import functools
 import inspect
 import json
@@ -23,6 +22,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from vedette_rl.envs.registry import is_environment_maker
 from vedette_rl.errors import UnknownNameError
+from vedette_rl.script_guard import is_guarded, move_out
 
 Settings = dict[str, Any]
 """Keys of the configuration's part `env`."""
@@ -142,6 +142,8 @@ def _main_module(name: str, *, shared: bool) -> str:
         raise UnknownNameError("env", name, why)
     else:
         return "__main__"
+    if shared and file is not None and (why := move_out(file, name)):
+        raise UnknownNameError("env", name, why)
     if shared and file is not None and (line := _unguarded_line(file)):
         why = (
             f"line {line} of {Path(file).name} would train again in each process that imports it "
@@ -161,13 +163,7 @@ def _unguarded_line(file: str) -> int:
         frame = frame.f_back
     if frame is None or frame.f_code.co_filename != file:
         return 0  # a debugger or another program runs it
-    line = frame.f_lineno
-    for node in ast.walk(ast.parse(Path(file).read_bytes())):
-        if isinstance(node, ast.If) and node.lineno <= line <= (node.end_lineno or node.lineno):
-            names = {name.id for name in ast.walk(node.test) if isinstance(name, ast.Name)}
-            if "__name__" in names:
-                return 0
-    return line
+    return 0 if is_guarded(file, frame.f_lineno) else frame.f_lineno
 
 
 def _is_found_as(module: str, file: str) -> bool:

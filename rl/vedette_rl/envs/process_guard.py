@@ -1,8 +1,8 @@
 """Keeps what environments do to their process from everything else in it.
 
 An environment may change the working directory, replace the standard streams, configure logging,
-take over signals, or set defaults of torch and numpy. In a process that also learns, writes files
-or waits for Ctrl-C, all that would reach what is not its own.
+take over signals, set a umask, or set defaults of torch and numpy. In a process that also learns,
+writes files or waits for Ctrl-C, all that would reach what is not its own.
 
 ::
 
@@ -15,21 +15,24 @@ or waits for Ctrl-C, all that would reach what is not its own.
 from __future__ import annotations
 
 import contextvars
+import gc
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 LOOK_EVERY_S = 1.0
-"""Loggers and handlers of signals are looked at after an environment was made, and so often
-afterwards: that costs as much as a small environment's step."""
+"""Loggers, handlers of signals and `_Settings` are looked at after an environment was made, and so
+often afterwards: that costs as much as a small environment's step."""
 
 OUR_LOGGERS = "vedette"
 
@@ -61,9 +64,9 @@ class ProcessState(NamedTuple):
 class ProcessGuard:
     """Calls code of environments, which share a process of their own as far as they can see.
 
-    Directory, streams, logging, and the defaults of torch and numpy are theirs while they run and
-    ours otherwise. Handlers of stop signals, and our loggers, are always ours. Calls are not
-    nested. One guard is used by one thread.
+    Directory, streams, logging, umask, limits of Python, and the defaults of torch and numpy are
+    theirs while they run and ours otherwise. Handlers of stop signals, and our loggers, are always
+    ours. Calls are not nested. One guard is used by one thread.
 
     Most of that is one for all threads: while a call runs, other threads are in the environment's
     folder, too. They use absolute paths.
@@ -72,7 +75,7 @@ class ProcessGuard:
     def __init__(self) -> None:
         self._run = contextvars.copy_context().run  # numpy's error state is in the context
         self._theirs: ProcessState | None = None
-        self._their_log: _RootLog | None = None
+        self._their_settings: _Settings | None = None
         self._directory = _current_directory()
         self._torch = _find_torch()
         self._look_at = 0.0
@@ -90,7 +93,7 @@ class ProcessGuard:
         """Call a function of an environment, or one that calls it."""
         if time.monotonic() >= self._look_at:
             return self._call_and_look(function, args, kwargs)
-        if self._theirs is not None or self._their_log is not None:
+        if self._theirs is not None or self._their_settings is not None:
             return self._call_in_theirs(function, args, kwargs)
         # Once for each step of a vector: nothing is called that need not be.
         torch = self._torch
@@ -134,7 +137,6 @@ class ProcessGuard:
             return self._call_in_theirs(function, args, kwargs)
         finally:
             loggers.restore()
-            self._restore_root_log(loggers.root)
             for number, handler in zip(_SIGNALS, handlers, strict=False):
                 _handle(number, handler)  # always: C code may have taken it
             self._torch = _find_torch()
@@ -144,16 +146,16 @@ class ProcessGuard:
     ) -> T:
         """Call a function with what environments have set before."""
         ours = _read_state(self._directory)
-        root = _RootLog.read()
+        settings = _Settings.read()
         if self._theirs is not None:
             _set_state(ours, self._theirs)
-        if self._their_log is not None:
-            self._their_log.set()
+        if self._their_settings is not None:
+            self._their_settings.set()
         try:
             return self._run(function, *args, **kwargs)
         finally:
             self._leave(ours)
-            self._restore_root_log(root)
+            self._restore_settings(settings)
 
     def _leave(self, ours: ProcessState) -> None:
         """Set what is ours again, and keep what is theirs."""
@@ -161,9 +163,9 @@ class ProcessGuard:
         self._theirs = None if theirs == ours else theirs
         _set_state(theirs, ours)
 
-    def _restore_root_log(self, ours: _RootLog) -> None:
-        theirs = _RootLog.read()
-        self._their_log = None if theirs == ours else theirs
+    def _restore_settings(self, ours: _Settings) -> None:
+        theirs = _Settings.read()
+        self._their_settings = None if theirs == ours else theirs
         if theirs != ours:
             ours.set()
 
@@ -217,26 +219,54 @@ def _handle(number: int, handler: Any) -> None:
         signal.siginterrupt(number, False)
 
 
-class _RootLog(NamedTuple):
-    """How the root logger is set."""
+class _Settings(NamedTuple):
+    """What is looked at after an environment was made, and now and then.
+
+    Args:
+        level, handlers: the root logger's.
+        umask: of files that are made.
+        recursion_limit: Python's.
+        collects: garbage is collected.
+        socket_timeout_s: of new sockets; None: they wait.
+    """
 
     level: int
     handlers: tuple[logging.Handler, ...]
+    umask: int
+    recursion_limit: int
+    collects: bool
+    socket_timeout_s: float | None
 
     @classmethod
-    def read(cls) -> _RootLog:
-        return cls(logging.root.level, tuple(logging.root.handlers))
+    def read(cls) -> _Settings:
+        umask = os.umask(0o077)  # it cannot be read alone; what another thread makes now is ours
+        os.umask(umask)
+        return cls(
+            logging.root.level,
+            tuple(logging.root.handlers),
+            umask,
+            sys.getrecursionlimit(),
+            gc.isenabled(),
+            socket.getdefaulttimeout(),
+        )
 
     def set(self) -> None:
         logging.root.setLevel(self.level)
         logging.root.handlers[:] = self.handlers
+        os.umask(self.umask)
+        with suppress(RecursionError):  # more calls are open here than it allows
+            sys.setrecursionlimit(self.recursion_limit)
+        if self.collects:
+            gc.enable()
+        else:
+            gc.disable()
+        socket.setdefaulttimeout(self.socket_timeout_s)
 
 
 class _OurLoggers:
-    """Our loggers as they are set now, and the root's."""
+    """Our loggers as they are set now."""
 
     def __init__(self) -> None:
-        self.root = _RootLog.read()
         self._found = [
             (logger, logger.disabled, logger.level, logger.propagate, tuple(logger.handlers))
             for name, logger in logging.root.manager.loggerDict.items()

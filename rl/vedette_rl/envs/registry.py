@@ -22,8 +22,13 @@ from vedette_rl.envs.foreign_environments import (
     explain_foreign,
     is_registered_with_gym,
 )
+from vedette_rl.envs.known_packages import package_hint, submodule_hint
 from vedette_rl.errors import ImportNotAllowedError, UnknownEnvironmentError
-from vedette_rl.import_by_name import describe_import_failure, import_named_module
+from vedette_rl.import_by_name import (
+    describe_import_failure,
+    import_named_module,
+    move_out_of,
+)
 
 AllowImport = Callable[[str], bool]
 """Decides if a module of this dotted name may be imported for the author of a configuration."""
@@ -116,10 +121,14 @@ def _describe_module(config: EnvConfig, module: Any, before: frozenset[str]) -> 
         f"module {config.module!r} registers no environment {config.name!r} and has no class or "
         "function of that name"
     )
+    if left_out := move_out_of(module, config.name):
+        return f"{why}: {left_out}"
     if ids := _registered_by(module, before):
         nearest = sorted(ids, key=lambda env_id: (-_likeness(env_id, config.name), env_id))
         more = f" and {len(ids) - _MOST_IDS:,} more" if len(ids) > _MOST_IDS else ""
         why += f"; it registers {', '.join(nearest[:_MOST_IDS])}{more}"
+    elif inside := submodule_hint(module, config.name):
+        return f"{why}{inside}"
     defined = [
         name
         for name, value in vars(module).items()
@@ -187,7 +196,10 @@ def install_hint(error: Exception) -> str:
 
 
 def _nearest(name: str) -> str:
-    """A hint with the nearest registered names, whatever their version and namespace."""
+    """A hint with the package that is known for such a name, or the nearest registered names,
+    whatever their version and namespace."""
+    if named := package_hint(name):
+        return f"no such environment is registered; {named}"
     known = set(gym.registry)
     for namespace in _REGISTERED_BY:
         with contextlib.suppress(ImportError):

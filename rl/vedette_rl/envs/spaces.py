@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import gymnasium as gym
 import numpy as np
@@ -318,6 +318,57 @@ def differing_part(one: Spaces, other: Spaces) -> Literal["", "action", "observa
     if _action_layout(one.action) != _action_layout(other.action):
         return "action"
     return "" if _layout(one.observation) == _layout(other.observation) else "observation"
+
+
+RESET_CHANGED = "reset() has changed it, which was"
+STEP_CHANGED = "step() has changed it, which was"
+INSTANCES_DIFFER = "the first instance has"
+
+
+class HasSpaces(Protocol):
+    """An environment, or the description of one."""
+
+    @property
+    def observation_space(self) -> gym.Space[Any]: ...
+    @property
+    def action_space(self) -> gym.Space[Any]: ...
+
+
+class KnownSpaces:
+    """The spaces of an environment, by which others are refused: those of another instance, and
+    those that it changes itself. An agent has one space.
+
+    Args:
+        env: its spaces are kept, not copied.
+    """
+
+    def __init__(self, env: HasSpaces) -> None:
+        self._spaces = Spaces(env.observation_space, env.action_space)
+        self._last = env.action_space
+
+    def check(self, env: HasSpaces, how: str) -> None:
+        """Check that an environment has these spaces.
+
+        Args:
+            how: where another one comes from, as the error says it: `RESET_CHANGED`, e.g.
+
+        Raises:
+            SpaceLayoutError: it has others; bounds of observations in a Box may differ.
+        """
+        self._last = env.action_space
+        now = Spaces(env.observation_space, env.action_space)
+        if part := differing_part(self._spaces, now):
+            why = (
+                f"{how} {getattr(self._spaces, part)}; an agent has one space: declare one "
+                "that holds all of them, in the constructor"
+            )
+            raise SpaceLayoutError(part, getattr(now, part), why)
+
+    def check_replaced(self, env: HasSpaces, how: str) -> None:
+        """As `check`, where its space of actions is another object than when it was last seen: no
+        more is looked at in every reset. Observations of another shape are found as they come."""
+        if env.action_space is not self._last:
+            self.check(env, how)
 
 
 def _layout(space: gym.Space[Any]) -> list[tuple[Any, ...]]:

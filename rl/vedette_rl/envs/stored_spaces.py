@@ -112,6 +112,8 @@ def _dtype_from_json(text: Text) -> Any:  # the argument, where there is one
 
 def _bounds_to_json(bounds: NDArray[Any]) -> Any:  # a number or text, or a list of them
     """One number where all are the same: an image's bounds are as large as the image."""
+    if bounds.dtype.kind == "f":
+        bounds = bounds.astype(np.float64)  # a long double's item() is no float of Python
     if bounds.size and (bounds == bounds.flat[0]).all():
         return _number(bounds.flat[0].item())
     return [_number(bound.item()) for bound in bounds.flat]

@@ -31,9 +31,10 @@ from vedette_rl.envs.layout import (
     read_rewards,
 )
 from vedette_rl.envs.process_guard import ProcessGuard
+from vedette_rl.envs.shared_arrays import copied, share_memory
 from vedette_rl.envs.slow_calls import SlowCall
-from vedette_rl.envs.spaces import agent_spaces
-from vedette_rl.errors import RlError
+from vedette_rl.envs.spaces import INSTANCES_DIFFER, RESET_CHANGED, KnownSpaces, agent_spaces
+from vedette_rl.errors import RlError, SpaceLayoutError
 
 Env = gym.Env[Any, Any]
 
@@ -312,15 +313,43 @@ class _LocalEnvs(EnvGroup):
         self, envs: Sequence[Env], make: Callable[[], Env] | None, guard: ProcessGuard | None
     ) -> None:
         super().__init__(describe_environment(envs[0]), len(envs))
+        self._known = [KnownSpaces(envs[0]) for _ in envs]
+        for i in range(1, len(envs)):
+            self._check_alike(i, envs[i])
         self.layout.places = call_places(envs[0])
         self.envs = list(envs)
         self._make = make
         self._guard = guard or ProcessGuard()
         self._flagged = False  # a flag may be set
+        self._shares = False
+        """They give one array: what each gave is copied before the next is called."""
+        self._was_stepped = len(envs) == 1
+        """It is known whether their steps give one array."""
 
     @property
     def can_replace(self) -> bool:
         return self._make is not None
+
+    def _check_alike(self, i: int, env: Env) -> None:
+        """Check that an environment that was made has the spaces of the first.
+
+        Raises:
+            SpaceLayoutError: it has others.
+        """
+        try:
+            self._known[i].check(env, INSTANCES_DIFFER)
+        except SpaceLayoutError as error:
+            self._note(error, i, env)
+            raise
+
+    def _check_spaces(self, which: Sequence[int]) -> None:
+        """Check that resets have not changed the spaces.
+
+        Raises:
+            SpaceLayoutError: one has.
+        """
+        for i in which:
+            self._known[i].check_replaced(self.envs[i], RESET_CHANGED)
 
     def attribute(self, name: str) -> Any:
         return self.envs[0].get_wrapper_attr(name)
@@ -383,6 +412,18 @@ class _LocalEnvs(EnvGroup):
         return ended
 
 
+def _arrays_of(result: Any) -> Any:
+    """What an environment returned without its info, which may hold anything."""
+    return result[:-1] if isinstance(result, tuple) else None
+
+
+def _copied_result(result: Any) -> Any:
+    """What an environment returned, with copies of its arrays; its info is the same."""
+    if not isinstance(result, tuple) or not result:
+        return result  # what is wrong with it is found where it is read
+    return (*copied(result[:-1]), result[-1])
+
+
 class SerialEnvs(_LocalEnvs):
     """Steps environments one after another.
 
@@ -406,6 +447,7 @@ class SerialEnvs(_LocalEnvs):
         self.failures = []
         with SlowCall("reset"):
             begun = self._guard.call(self._reset_each, which, seeds)
+        self._check_spaces(which)
         for row, first in zip(rows, begun, strict=True):
             if first is not None:
                 self.layout.write(obs, row, first[0], origin="reset()")
@@ -416,7 +458,8 @@ class SerialEnvs(_LocalEnvs):
         begun: list[tuple[Any, Any] | None] = []
         for i, seed in zip(which, seeds, strict=True):
             try:
-                begun.append(self.envs[i].reset(seed=seed))
+                # All may be written into one array. Episodes are long, and a copy is short.
+                begun.append(_copied_result(self.envs[i].reset(seed=seed)))
             except Exception as error:  # noqa: BLE001 - an environment may raise anything
                 self._fail(i, error)
                 begun.append(None)
@@ -426,10 +469,23 @@ class SerialEnvs(_LocalEnvs):
         chosen = range(len(self)) if which is None else which
         if self.failures:
             self.failures = []
-        results = self._guard.call(self._step_each, actions, chosen)
+        alone = self._was_stepped and not self._shares
+        step = self._step_each if alone else self._step_and_copy_each
+        results = self._guard.call(step, actions, chosen)
         if self.failures:
             return self._write_sound(results, obs, chosen)
         return self._write(results, obs)
+
+    def _step_and_copy_each(self, actions: NDArray[Any], chosen: Sequence[int]) -> list[Any]:
+        given: list[Any] = []
+        results: list[Any] = []
+        for k, i in enumerate(chosen):
+            given += self._step_each(actions[k : k + 1], (i,))
+            results.append(_copied_result(given[-1]))
+        if len(chosen) > 1 and not self._was_stepped:
+            self._was_stepped = True
+            self._shares = share_memory([_arrays_of(result) for result in given])
+        return results
 
     def _step_each(self, actions: NDArray[Any], chosen: Sequence[int]) -> list[Any]:
         results: list[Any] = []
@@ -448,6 +504,7 @@ class SerialEnvs(_LocalEnvs):
             self._guard.call(self.envs[i].close)
         with SlowCall("made"):
             env = self._guard.make(self._make)
+        self._check_alike(i, env)
         self.envs[i] = env
         self._steps[i] = env.step
 
@@ -557,7 +614,8 @@ class ThreadedEnvs(_LocalEnvs):
             for i, seed in zip(which, seeds, strict=True)
         ]
         with SlowCall("reset"):
-            begun = self._guard.call(self._run, calls, keeps=True)
+            begun = self._guard.call(self._begin_each, calls)
+        self._check_spaces(which)
         for row, first in zip(rows, begun, strict=True):
             if first is not None:
                 self.layout.write(obs, row, first[0], origin="reset()")
@@ -566,16 +624,51 @@ class ThreadedEnvs(_LocalEnvs):
         self.failures = []
         chosen = range(len(self)) if which is None else which
         calls = [(i, partial(self.envs[i].step, a)) for i, a in zip(chosen, actions, strict=True)]
-        results = self._guard.call(self._run, calls, keeps=True)
+        results = self._guard.call(self._step_each, calls)
         if self.failures:
             return self._write_sound(results, obs, chosen)
         return self._write(results, obs)
+
+    def _begin_each(self, calls: Sequence[Call]) -> list[Any]:
+        """Reset side by side; once more in turn where that has shown that they give one array."""
+        if not self._shares:
+            begun = self._run(calls, keeps=True)
+            if not share_memory([_arrays_of(first) for first in begun]):
+                return begun
+            self._shares = True
+            self.failures = []
+        return self._run_in_turn(calls)
+
+    def _step_each(self, calls: Sequence[Call]) -> list[Any]:
+        """Step side by side, or in turn where resets have shown that they give one array.
+
+        Raises:
+            SpaceLayoutError: their steps alone do: what was written over is not known.
+        """
+        if self._shares:
+            return self._run_in_turn(calls)
+        results = self._run(calls, keeps=True)
+        if len(calls) > 1 and not self._was_stepped:
+            self._was_stepped = True
+            if share_memory([_arrays_of(result) for result in results]):
+                why = (
+                    "step() gives one array in all instances, which write over each other's: give "
+                    "a copy, or set env.stepping=serial"
+                )
+                raise SpaceLayoutError("observation", self.description.observation_space, why)
+        return results
+
+    def _run_in_turn(self, calls: Sequence[Call]) -> list[Any]:
+        """Call one after another, each in its thread, and copy what it gave."""
+        return [_copied_result(self._run([call], keeps=True)[0]) for call in calls]
 
     def replace(self, i: int) -> None:
         assert self._make is not None, "it was made by it"
         with suppress(Exception):  # it is broken
             self._guard.call(self._run, [(i, self.envs[i].close)])
-        self.envs[i] = self._make_one(self._guard, i, self._make)
+        env = self._make_one(self._guard, i, self._make)
+        self._check_alike(i, env)
+        self.envs[i] = env
 
     def close(self) -> None:
         """Close the environments, all of them, and end their threads.

@@ -28,10 +28,11 @@ are near the end of float32 or beyond it, and parameters of which they are infin
 good."""
 
 _OUTLIER, _ALWAYS = 30.0, 10.0
-"""A gradient's norm counts as so many typical ones at most, and one up to the second number counts
-as it is. A good sample with a large reward moves the weights as far as before, for Adam divides by
-the moments; a broken one leaves moments behind with which all others still learn. The second number
-is for rewards that are 0 until they are not: eps would swallow a multiple of tiny norms."""
+"""A gradient whose norm is more than so many typical ones, and more than the second number, is an
+outlier: the further it is beyond this limit, the smaller it counts, from the limit itself down to
+one typical norm. So a good sample with a large reward is learned from, and a broken one, however
+often it is drawn, moves the weights no more than others do. The second number is for rewards that
+are 0 until they are not: eps would swallow a multiple of tiny norms."""
 
 _NORM_INTERVAL = 10
 """Steps from one look at the norm to the next."""
@@ -44,9 +45,10 @@ class VectorAdam:
     """Adam with the gradient's norm clipped first.
 
     One broken sample, which is drawn again and again, must not end what others teach. So a gradient
-    is scaled down to `_OUTLIER` typical norms; the typical norm is that which half of the steps
-    exceed, however large they are. And one that is not finite, or larger than `_NORM_MAX`, moves
-    nothing, neither parameters nor moments. Such steps are counted in `left_out`.
+    beyond the limit of `_OUTLIER` typical norms is scaled down to limit^2 / norm, and not below one
+    typical norm, which is that which half of the steps exceed, however large they are. And one that
+    is not finite, or larger than `_NORM_MAX`, moves nothing, neither parameters nor moments. Such
+    steps are counted in `left_out`.
 
     ::
 
@@ -93,7 +95,8 @@ class VectorAdam:
         # The smallest and the largest norm of the first steps, which nothing limits yet.
         self._lowest = torch.full((), math.inf, device=device)
         self._highest = torch.zeros((), device=device)
-        self._limit = torch.full((), max_grad_norm or math.inf, device=device)
+        self._largest = torch.full((), max_grad_norm or math.inf, device=device)  # norm of a step
+        self._limit = torch.full((), math.inf, device=device)  # beyond it a norm is an outlier
         # A CPU has the norm at once: most steps are then known to need neither clip nor check.
         self._on_host = device.type == "cpu" and not host_copy.is_asynchronous(device)
         self._as_it_is = 0.0
@@ -135,7 +138,9 @@ class VectorAdam:
             # not the other way round: what is no number is not below it either
             leaves_out = torch.where(self._square < _NORM_MAX**2, self._no, self._yes)
             self.left_out += leaves_out
-            clip = (self._square.sqrt() / self._limit).clamp_(min=1.0)
+            norm = self._square.sqrt()
+            share = (self._limit / norm).clamp_(min=1.0 / _OUTLIER, max=1.0)
+            clip = (norm / (share * self._limit).minimum(self._largest)).clamp_(min=1.0)
         if self._schedule is not None:
             # on the device, so that nothing waits and a captured step computes it again
             self._opt_steps += self._interval
@@ -186,17 +191,17 @@ class VectorAdam:
         self._set_limit()
 
     def _set_limit(self) -> None:
-        """The norm beyond which a gradient is scaled down."""
-        given = self._max_grad_norm or math.inf
-        limit = (_OUTLIER * self._typical).clamp(min=_ALWAYS).clamp(max=given)
-        self._limit.copy_(torch.where(self._typical > 0.0, limit, given))
+        """The norm beyond which a gradient is an outlier."""
+        limit = (_OUTLIER * self._typical).clamp(min=_ALWAYS)
+        self._limit.copy_(torch.where(self._typical > 0.0, limit, math.inf))
         self._set_as_it_is()
 
     def _set_as_it_is(self) -> None:
         """On a CPU, the square of a norm below which a gradient counts as it is, whatever the
         rounding of its root."""
         if self._on_host:
-            self._as_it_is = min(0.99 * self._limit.item(), 0.99 * _NORM_MAX) ** 2
+            largest = min(self._limit.item(), self._max_grad_norm or math.inf, _NORM_MAX)
+            self._as_it_is = (0.99 * largest) ** 2
 
     @torch.no_grad()
     def _flush_negligible(self) -> None:

@@ -135,7 +135,8 @@ def check_budget(
             f"disk in {directory}",
             f"{format_bytes(need.total_bytes)}{others}",
             format_bytes(free_disk + taken),
-            f"{smaller(room)}, or name a larger disk as replay.directory",
+            f"{smaller(room)}, {_make_room(directory, taken, need.total_bytes + more)}or name a "
+            "larger disk as replay.directory",
         )
     if need.total_bytes > free_memory and (must_fit_memory or in_memory):
         raise ReplayBudgetError(
@@ -146,6 +147,18 @@ def check_budget(
         )
     free = f"{format_bytes(free_memory)} of memory, {format_bytes(free_disk)} in {directory}"
     return f"{need}; free: {free}"
+
+
+def _make_room(directory: Path, taken: int, need: int) -> str:
+    """Say how much of a disk others hold, where without them there would be room; else ""."""
+    disk = shutil.disk_usage(_nearest_existing(directory))
+    others = disk.used - taken
+    if need > disk.total or others < need - (disk.free + taken):
+        return ""
+    return (
+        f"make room there (other files hold {format_bytes(others)} of its "
+        f"{format_bytes(disk.total)}), "
+    )
 
 
 def available_memory(root: Path = ROOT) -> int:

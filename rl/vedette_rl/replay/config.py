@@ -22,6 +22,10 @@ class SourceConfig(SettingsPart):
     """A source of samples beside the actors."""
 
     place = "replay.sources"
+    synonyms: ClassVar[Mapping[str, str]] = {
+        "data": "path file dataset data_set dataset_id dataset_path offline_data uri",
+        "share": "ratio fraction weight sample_ratio",
+    }
 
     data: str = ""
     """what is read once, before the run starts: ``minari:ID``, the folder of a Minari data set or

@@ -110,6 +110,8 @@ def nearest(key: str, known: KnownKeys, *, spelling: bool = True) -> str:
         return namesakes[0]
     if last.lower() in known.synonyms:
         return known.synonyms[last.lower()]
+    if there := _synonym_there(key, known):
+        return there
     if namesakes:
         return namesakes[0]
     if not spelling:
@@ -120,6 +122,18 @@ def nearest(key: str, known: KnownKeys, *, spelling: bool = True) -> str:
     spelled = {**known.synonyms, **by_last}
     close = difflib.get_close_matches(last, list(spelled), n=1, cutoff=0.75)
     return spelled[close[0]] if close else ""
+
+
+def _synonym_there(key: str, known: KnownKeys) -> str:
+    """Our key for a word that has its meaning only below a name that the user gave: of
+    ``replay.sources.demos.path`` ``replay.sources.demos.data``. "" for none."""
+    parts = key.split(".")
+    for place in range(len(parts) - 1):
+        name = parts[place]
+        word = ".".join([*parts[:place], "NAME", *parts[place + 1 :]]).lower()
+        if ours := known.synonyms.get(word.replace(".name.", ".NAME.")):
+            return ours.replace(".NAME.", f".{name}.")
+    return ""
 
 
 def _depth_and_name(key: str) -> tuple[int, str]:

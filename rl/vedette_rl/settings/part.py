@@ -235,15 +235,22 @@ def known_keys(part: type[BaseModel], prefix: str = "") -> KnownKeys:
 
 
 def _synonyms_of(part: type[BaseModel], prefix: str) -> Iterator[tuple[str, str]]:
-    """Words of other libraries, each with our key."""
+    """Words of other libraries, each with our key; those for what has a name of its own with the
+    place, ``replay.sources.NAME.path``."""
     for cls in reversed(part.__mro__):
         synonyms: Mapping[str, str] = vars(cls).get("synonyms", {})
         for name, words in synonyms.items():
             yield from ((word, _join(prefix, name)) for word in words.split())
     for name, field in part.model_fields.items():
         inner = _model_in(field.annotation)
-        if inner is not None and not is_named(field.annotation):
-            yield from _synonyms_of(inner, _join(prefix, name))
+        if inner is None:
+            continue
+        key = _join(prefix, name)
+        if not is_named(field.annotation):
+            yield from _synonyms_of(inner, key)
+            continue
+        for word, ours in _synonyms_of(inner, f"{key}.NAME"):  # there only
+            yield f"{key}.NAME.{word}", ours
 
 
 def _join(prefix: str, name: str) -> str:

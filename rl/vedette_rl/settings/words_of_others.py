@@ -8,7 +8,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 _ENDS = "a run ends by stop.max_env_steps, stop.max_seconds or stop.target_return"
-_ON_POLICY = "it belongs to on-policy agents, which are not supported"
+NOT_SUPPORTED = "are not supported, because actors play older models"
+"""Of on-policy agents."""
+ON_POLICY_AGENTS = [
+    "PPO",
+    "A2C",
+    "A3C",
+    "TRPO",
+    "APPO",
+    "IMPALA",
+    "VPG",
+    "REINFORCE",
+    "MaskablePPO",
+    "RecurrentPPO",
+]
+_ON_POLICY = f"it belongs to on-policy agents, which {NOT_SUPPORTED}"
 _ALWAYS = "leave it out: it is always so"
 
 _WORDS_BY_INSTEAD: Mapping[str, str] = {

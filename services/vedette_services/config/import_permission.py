@@ -217,8 +217,11 @@ def _module_folder(package: str) -> str:
     if package == "__main__":
         return _SESSION
     spec = find_named_module(package)
-    if spec is None:  # it was made and not loaded, or is not here
-        return _SESSION if package in sys.modules else _NOT_FOUND
+    if spec is None:  # it was made and not loaded, is the script that runs, or is not here
+        if (module := sys.modules.get(package)) is None:
+            return _NOT_FOUND
+        file = getattr(module, "__file__", None)
+        return _SESSION if file is None else str(Path(file).resolve().parent)
     # A package without __init__.py may be in several folders.
     found = list(spec.submodule_search_locations or filter(None, [spec.origin]))
     if not spec.has_location and spec.submodule_search_locations is None:  # built into Python

@@ -49,6 +49,7 @@ from vedette_services.config.settings import (
     Layer,
     Table,
     add_sources,
+    dotted_items,
     environment_settings,
     explain_errors,
     merge_tables,
@@ -163,7 +164,9 @@ def load_config(
     given = functools.reduce(merge_tables, (layer.table for layer in layers))
     try:
         if saved is None:
-            return replace(_with_preset(given, fit, probe), given=tuple(_dotted(given)))
+            return replace(
+                _with_preset(given, fit, probe), given=tuple(key for key, _ in dotted_items(given))
+            )
         layers.insert(0, Layer(str(saved), _read_saved(saved)))
         given = expand_plugin_names(given)
         merged = merge_tables(layers[0].table, given)
@@ -175,15 +178,6 @@ def load_config(
             check_release(saved, errors)
         raise_errors(errors)
         raise
-
-
-def _dotted(table: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """Yield the keys of a nested table as dotted names."""
-    for name, value in table.items():
-        if isinstance(value, Mapping) and value:
-            yield from _dotted(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}"
 
 
 def read_config(path: Path, *, allow_import: Collection[str] | None = None) -> RunConfig:

@@ -107,6 +107,17 @@ class EnvironmentProbe:
             raise facts
         return facts
 
+    def check_names(self, env: EnvConfig) -> None:
+        """Import what the configuration of an environment names, and make nothing.
+
+        Raises: as `facts`, of what cannot be imported.
+        """
+        made = _as_made(env)
+        if made.model_dump_json() in self._facts:
+            self.facts(env)
+        elif made.wrappers or not _is_known_here(made):
+            self._open_session(made).ask({"do": "find"})
+
     def known(self) -> dict[str, Any]:
         """What was found out about environments, as JSON, for the probe of another process."""
         return {
@@ -160,15 +171,9 @@ class EnvironmentProbe:
 
     def _examine(self, made: EnvConfig) -> EnvironmentFacts:
         """Make an environment, and keep it open; the one that was open is gone before."""
-        if self._open is not None:
-            self.close()
-        if self._process is None:
-            self._process = self._start(self._say)
-        self._process.open(made)
-        self._session = self._process
-        self._open = made
+        session = self._open_session(made)
         try:
-            answer = _examined(self._session, made)
+            answer = _examined(session, made)
         except EnvironmentNotFoundError:
             if not _is_known_here(made):
                 raise
@@ -177,6 +182,17 @@ class EnvironmentProbe:
             self._open = made
             answer = _examined(self._session, made)
         return _facts_from_json(answer)
+
+    def _open_session(self, made: EnvConfig) -> ProbeSession:
+        """Name the environment that a process is asked about; the one before is gone."""
+        if self._open is not None:
+            self.close()
+        if self._process is None:
+            self._process = self._start(self._say)
+        self._process.open(made)
+        self._session = self._process
+        self._open = made
+        return self._process
 
     def close(self) -> None:
         """Close the environment that is open; its process is gone."""

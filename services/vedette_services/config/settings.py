@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import shlex
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -155,3 +155,13 @@ def explain_errors(
     """Pydantic's complaints about `part` as our own errors; the arguments are those of
     `vedette_rl.settings.part.explain`."""
     return [SettingError(*wrong) for wrong in explain(error, part, prefix, known)]
+
+
+def dotted_items(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values of a nested table with their keys as dotted names; a table within it that
+    is empty is a value."""
+    for name, value in table.items():
+        if isinstance(value, Mapping) and value:
+            yield from dotted_items(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value

@@ -8,8 +8,8 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
@@ -17,11 +17,16 @@ import numpy as np
 
 from vedette_rl.envs.altering_wrappers import altering_wrappers
 from vedette_rl.envs.config import EnvConfig
-from vedette_rl.envs.make import examine_environment, make_env, vector_of_one
+from vedette_rl.envs.make import (
+    examine_environment,
+    find_environment,
+    make_env,
+    vector_of_one,
+)
 from vedette_rl.envs.registry import find_episode_bound, find_spec, step_limit
 from vedette_rl.envs.stored_spaces import spaces_to_json
 from vedette_rl.envs.vector_env import Env
-from vedette_rl.errors import RlError, UnknownEnvironmentError
+from vedette_rl.errors import UnknownEnvironmentError
 from vedette_rl.steps.registry import make_step_processor, prepare_steps
 from vedette_services.errors import (
     ConfigError,
@@ -29,6 +34,7 @@ from vedette_services.errors import (
     UsageError,
     config_errors,
     custom_part_errors,
+    environment_fix,
     foreign_error_message,
 )
 from vedette_services.host.probe_process import EnvironmentNotFoundError, Json
@@ -81,6 +87,8 @@ class LocalSession:
 
     def ask(self, command: Json) -> Json:
         match command["do"]:
+            case "find":
+                return self._find()
             case "examine":
                 return self._examine()
             case "measure":
@@ -95,9 +103,18 @@ class LocalSession:
             self._env.close()
         self._env = None
 
+    def _find(self) -> Json:
+        """Import what the configuration names; nothing is made."""
+        self._on_stage("imported")
+        with _environment_errors(self._config.id):
+            find_environment(self._config)
+        return {}
+
     def _examine(self) -> Json:
-        env_id = self._config.id
-        with config_errors("env.id"), warnings.catch_warnings(record=True) as warned:
+        with (
+            _environment_errors(self._config.id),
+            warnings.catch_warnings(record=True) as warned,
+        ):
             warnings.simplefilter("always")
             try:
                 self._on_stage("made")
@@ -105,20 +122,10 @@ class LocalSession:
                 self._on_stage("reset and stepped")
                 spaces = examine_environment(env, self._config)
                 bound = find_episode_bound(env)
-            except UnknownEnvironmentError as e:
-                raise EnvironmentNotFoundError("env.id", str(e)) from e
-            except (RlError, UsageError):  # the latter of a module that must not be imported
-                raise
-            except (Exception, SystemExit) as e:
-                why = foreign_error_message(e)
-                fix = "fix the environment; VEDETTE_TRACEBACK=1 shows where"
-                if _lacks_options(e):
-                    fix = "its reset() needs options: set env.reset_options.KEY=VALUE"
-                raise SettingError(
-                    "env.id", f"{env_id} fails when it is made, reset and stepped: {why}", fix
-                ) from e
             finally:
-                self.warnings += dict.fromkeys(str(warning.message) for warning in warned)
+                # Of a line of code: importing C libraries warns of what SWIG has made of them.
+                texts = (str(w.message) for w in warned if not w.filename.startswith("<frozen"))
+                self.warnings += dict.fromkeys(texts)
         return {
             "spaces": spaces_to_json(spaces),
             "episode_bound": bound,
@@ -156,6 +163,32 @@ class LocalSession:
             )
             prepare_steps(processor, vector_of_one(self._env, self._config, seed), seed)
         return {}
+
+
+@contextmanager
+def _environment_errors(env_id: str) -> Iterator[None]:
+    """Raise what an environment raises as an error of the key that names it.
+
+    Raises:
+        EnvironmentNotFoundError: nothing of that name is known here.
+        SettingError: it fails.
+    """
+    try:
+        with config_errors("env.id"):
+            try:
+                yield
+            except UnknownEnvironmentError as e:
+                raise EnvironmentNotFoundError("env.id", str(e)) from e
+    except UsageError:  # of ours, one of a module that must not be imported too
+        raise
+    except (Exception, SystemExit) as e:
+        why = foreign_error_message(e)
+        fix = environment_fix(e) or "fix the environment; VEDETTE_TRACEBACK=1 shows where"
+        if _lacks_options(e):
+            fix = "its reset() needs options: set env.reset_options.KEY=VALUE"
+        raise SettingError(
+            "env.id", f"{env_id} fails when it is made, reset and stepped: {why}", fix
+        ) from e
 
 
 def _lacks_options(error: BaseException) -> bool:

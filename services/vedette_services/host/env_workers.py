@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import Pipe
@@ -37,7 +37,9 @@ from vedette_rl.envs.layout import (
 )
 from vedette_rl.envs.make import make_env
 from vedette_rl.envs.slow_calls import SlowCall
+from vedette_rl.envs.spaces import INSTANCES_DIFFER, RESET_CHANGED, KnownSpaces
 from vedette_rl.envs.vector_env import Env, EnvGroup
+from vedette_rl.errors import SpaceLayoutError
 from vedette_services.errors import FAILED, EnvironmentProcessError, describe_exit, error_message
 from vedette_services.host.memory_kills import MemoryKills
 from vedette_services.host.process_end import end_if_longer, end_now, run_to_end
@@ -131,6 +133,8 @@ class ProcessEnvs(EnvGroup):
                 answers = self._collect(range(count), _MADE)
             description = EnvDescription.from_json(json.loads(answers[0]))
             super().__init__(description, count)
+            self._known = KnownSpaces(description)
+            self._check_alike(answers)
             self._shared = _Shared.of(description, count, self._memory)
         except BaseException:
             self._end()
@@ -151,9 +155,25 @@ class ProcessEnvs(EnvGroup):
         self.keeps_failures = False
         try:
             with SlowCall("made"):
-                self._collect([i], _MADE)
+                self._check_alike(self._collect([i], _MADE))
         finally:
             self.keeps_failures = keeps
+
+    def _check_alike(self, answers: Mapping[int, bytes]) -> None:
+        """Check that environments that were made have the spaces of the first.
+
+        Args:
+            answers: their descriptions, by their numbers.
+
+        Raises:
+            SpaceLayoutError: one has others.
+        """
+        for i, answer in answers.items():
+            try:
+                self._known.check(EnvDescription.from_json(json.loads(answer)), INSTANCES_DIFFER)
+            except SpaceLayoutError as error:
+                self._note(error, i)
+                raise
 
     def _start(self, i: int) -> tuple[Connection, subprocess.Popen[bytes]]:
         """Start the process of an environment, which begins to make it."""
@@ -326,6 +346,7 @@ class _Worker:
         self._i = i
         self._env = env
         self._about = describe_environment(self._env)
+        self._known = KnownSpaces(self._about)
         self._shared = _Shared.of(self._about, count, memory)
         self._layout = ObservationLayout(self._env.observation_space, call_places(env))
         self.checks = False
@@ -346,6 +367,7 @@ class _Worker:
                 seed = json.loads(command.removeprefix(_RESET))
                 obs = self._env.reset(seed=seed)[0]
                 self.checks = True
+                self._known.check_replaced(self._env, RESET_CHANGED)
                 self._layout.write(self._shared.obs, self._i, obs, origin="reset()")
             self.checks = False
             _answer(self._pipe, _DONE)

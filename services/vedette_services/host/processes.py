@@ -203,13 +203,17 @@ SECOND_REQUEST_S = 1.0
 terminal and from `timeout`, or from a service manager that signals every process of a group."""
 
 
-def stop_signals() -> list[signal.Signals]:
-    """SIGTERM, Ctrl-C, SIGHUP, which the end of a terminal or of an ssh session sends, and SIGUSR1,
-    by which batch systems warn a job of its end (Slurm's ``--signal=USR1@60``).
+_WARNINGS = (signal.SIGUSR1, signal.SIGUSR2)
 
-    Without the last two where they are ignored, as ``nohup`` has SIGHUP.
+
+def stop_signals() -> list[signal.Signals]:
+    """SIGTERM, Ctrl-C, SIGHUP, which the end of a terminal or of an ssh session sends, and SIGUSR1
+    and SIGUSR2, by which batch systems warn a job of its end (Slurm's ``--signal=USR1@60``;
+    submitit's is USR2).
+
+    Without the last three where they are ignored, as ``nohup`` has SIGHUP.
     """
-    unless_ignored = (signal.SIGHUP, signal.SIGUSR1)
+    unless_ignored = (signal.SIGHUP, *_WARNINGS)
     heeded = [n for n in unless_ignored if signal.getsignal(n) != signal.SIG_IGN]
     return [signal.SIGTERM, signal.SIGINT, *heeded]
 
@@ -220,7 +224,7 @@ def was_stopped(status: int | None) -> bool:
     Args:
         status: from `Popen.returncode`.
     """
-    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, *_WARNINGS)
     return status is not None and -status in numbers
 
 
@@ -238,8 +242,8 @@ def _leave_terminal() -> None:
 class StopSignals:
     """Stop signals as state: the first asks to stop, a later second one leaves at once.
 
-    SIGUSR1 asks, too, and is no first or second one: the batch system that sends it as a warning
-    sends SIGTERM when the time is over, and the checkpoint may still be written then.
+    SIGUSR1 and SIGUSR2 ask, too, and are no first or second one: the batch system that warns by
+    them sends SIGTERM when the time is over, and the checkpoint may still be written then.
 
     In a child of a daemon of ours no second one counts: its parent decides, and kills it.
 
@@ -266,7 +270,7 @@ class StopSignals:
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGHUP:
             _leave_terminal()
-        if number == signal.SIGUSR1:
+        if number in _WARNINGS:
             self._ask()
         else:
             self.request()

@@ -72,7 +72,8 @@ def reset_inherited_signals() -> None:
     if hasattr(signal, "SIGCHLD"):
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     if hasattr(signal, "pthread_sigmask"):
-        stops = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1}
+        warnings = {signal.SIGUSR1, signal.SIGUSR2}
+        stops = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, *warnings}
         signal.pthread_sigmask(signal.SIG_UNBLOCK, stops)
 
 

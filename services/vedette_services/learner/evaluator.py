@@ -24,6 +24,7 @@ from vedette_services.errors import (
     RunMovedError,
     SettingError,
     describe_with_notes,
+    environment_fix,
     foreign_error_message,
 )
 from vedette_services.host.env_workers import ProcessEnvs
@@ -383,6 +384,8 @@ class ModelEvaluation:
         self._interval = config.learner.eval_interval
         self._config = config
         self._confirmation: tuple[Confirmation, int, ModelInfo] | None = None
+        self.cut_confirmation = False
+        """True after a confirmation that was cancelled."""
         self._fresh = 0  # fresh evaluations of this start
         settings = config.evaluation
         self._results = EvaluationResults(run_id, best, settings.seed, check=check, ended=ended)
@@ -496,6 +499,7 @@ class ModelEvaluation:
             )
         except (EvaluationCancelledError, EnvironmentFaultError) as error:
             log.warning("version %d is not confirmed: %s", model.version, error)
+            self.cut_confirmation = isinstance(error, EvaluationCancelledError)
             self._end_confirmation(confirmation, epoch, model)
             return
         confirmation.add(found.return_mean, found.episodes)
@@ -527,11 +531,12 @@ class ModelEvaluation:
             raise  # it says which process; one that was killed is made again
         except Exception as error:
             why = f"evaluations cannot make {self._config.env.id}: {foreign_error_message(error)}"
+            own = "give each a port of its own (env.kwargs); " if environment_fix(error) else ""
             raise SettingError(
                 "evaluation.where",
                 why,
-                "where it exists once, set learner.eval_interval=0, or have actors of a host that "
-                "has another one play (evaluation.where=actors)",
+                f"{own}where it exists once, set learner.eval_interval=0, or have actors of a host "
+                "that has another one play (evaluation.where=actors)",
             ) from error
 
     def close(self) -> None:

@@ -562,15 +562,30 @@ def _last_status(run: RunDirectory) -> TrainerStatus:
     return replace(last, opt_steps=max(last.opt_steps, read_summary(run.root).opt_steps or 0))
 
 
+def _on_host(name: str, value: Any) -> Any:  # of any array library
+    """An array as it is, or a tensor's."""
+    if not hasattr(value, "detach"):
+        return value
+    tensor = value.detach().cpu()
+    try:
+        return tensor.numpy()
+    except (TypeError, RuntimeError) as error:
+        raise ArgumentError(
+            f"publish: {name!r} is a tensor of {tensor.dtype}, {tensor.layout}, which numpy does "
+            "not have: publish a dense one of float32, by .to_dense() or .float()"
+        ) from error
+
+
 def _copied(arrays: Mapping[str, Any], order: Sequence[str] = ()) -> dict[str, NDArray[Any]]:
     """Copy arrays, and tensors of any device.
 
     Args:
         order: the names in the order that is wanted; names that are not there come last.
+
+    Raises:
+        ArgumentError: numpy has no such array: of bfloat16, quantized or sparse ones, e.g.
+        NestedArraysError: as `flatten_arrays`.
     """
-    host = {
-        name: value.detach().cpu().numpy() if hasattr(value, "detach") else value
-        for name, value in flatten_arrays(arrays).items()
-    }
+    host = {name: _on_host(name, value) for name, value in flatten_arrays(arrays).items()}
     wanted = {name: host[name] for name in order if name in host}
     return {name: np.array(value, order="C") for name, value in {**wanted, **host}.items()}

@@ -536,13 +536,9 @@ class Supervisor:
                 self._turns.mark_turn()
                 self._publish_status()
                 if stop:
-                    why = stop_conditions.STOPPED_EVALUATION
+                    why = self._unfinished_evaluation(stop_conditions.STOPPED)
                 elif time.monotonic() >= deadline:
-                    why = (
-                        stop_conditions.late_confirmation(timeout_s)
-                        if self._records.read().eval.confirming
-                        else stop_conditions.late_evaluation(timeout_s)
-                    )
+                    why = self._unfinished_evaluation(stop_conditions.late_end(timeout_s))
             why = why or self._missing_evaluation()
         if why:
             log.warning("%s", why)
@@ -550,6 +546,12 @@ class Supervisor:
         if stop and self._spec.config.evaluates_on_actors:
             self._stops["gateway"].set()  # it waits for a manager that plays
         return why
+
+    def _unfinished_evaluation(self, how: str) -> str:
+        """Return the sentence about the evaluation, or the confirmation, that is played."""
+        reported = self._records.ingest.read().confirms
+        confirming = reported or bool(self._records.read().eval.confirming)
+        return stop_conditions.unfinished_evaluation(how, confirming=confirming)
 
     def _missing_evaluation(self) -> str:
         """Return why the last model has no evaluation though no evaluator plays any more."""
@@ -559,6 +561,9 @@ class Supervisor:
         if not due or status.eval.version == learning.opt_steps:
             return ""
         by_managers = self._spec.config.evaluates_on_actors
+        if self._records.ingest.read().confirms:  # the gateway was the first to end
+            timeout_s = self._spec.config.evaluation.end_timeout_s
+            return self._unfinished_evaluation(stop_conditions.late_end(timeout_s))
         evaluator = self._children.get("evaluator")
         cause = evaluator.exit_report.read() if evaluator and not by_managers else ""
         return stop_conditions.missing_evaluation(by_managers=by_managers, cause=cause)

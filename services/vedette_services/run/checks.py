@@ -16,6 +16,7 @@ from vedette_rl.core import Policy, TdErrorPolicy
 from vedette_rl.envs.altering_wrappers import describe_altering, in_evaluations
 from vedette_rl.envs.spaces import Spaces, check_declared, transition_dtype
 from vedette_rl.import_by_name import import_by_name, is_import_name
+from vedette_rl.networks.threads import load_torch_single_threaded
 from vedette_rl.number_format import format_bytes
 from vedette_rl.replay.budget import (
     OtherSpace,
@@ -131,8 +132,21 @@ def check_settings(config: RunConfig) -> None:
         make_run_limiter(config)
 
 
+def check_names_and_settings(config: RunConfig, probe: EnvironmentProbe) -> None:
+    """Refuse what a start refuses before it looks at its folder, its host and its environment.
+
+    Raises:
+        ConfigError: names the keys and the fixes, as the start does.
+    """
+    check_settings(config)
+    with config_errors():
+        check_import_names(config)
+    if not config.env.is_declared:
+        probe.check_names(config.env)
+
+
 def check_import_names(config: RunConfig) -> None:
-    """Refuse import names that cannot be imported here.
+    """Refuse import names that cannot be imported here; the environment's are its probe's matter.
 
     Raises:
         UnknownNameError: names the first.
@@ -142,9 +156,17 @@ def check_import_names(config: RunConfig) -> None:
         if check := getattr(recorder, "check_environment", None):
             check(os.environ)
     step_processor(config.actors.step_processor)
-    kind = getattr(getattr(config.agent, "exploration", None), "kind", "")
-    if is_import_name(kind):
-        import_by_name("agent.exploration.kind", kind)
+    network = getattr(config.agent, "network", "")
+    if isinstance(network, str) and is_import_name(network):
+        load_torch_single_threaded()  # the user's module imports torch
+    named = {
+        "agent.exploration.kind": getattr(getattr(config.agent, "exploration", None), "kind", ""),
+        "agent.network": network,
+        "replay.name": config.replay.name,
+    }
+    for key, name in named.items():
+        if isinstance(name, str) and is_import_name(name):
+            import_by_name(key, name)
 
 
 def check_out(out: Path) -> None:

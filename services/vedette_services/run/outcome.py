@@ -108,10 +108,12 @@ def describe_wait(out: Path) -> str:
 
 
 def _is_same_start(left: Status, received: Status | None, since: float) -> bool:
-    """Return True if both are of the same start."""
+    """Return True if both are of the same start, and the one that it left is no older: on a full
+    disk a summary of its begin may stay there."""
     if received is None:
         return (left.time_s or 0.0) >= since
-    return (left.run_id, left.epoch) == (received.run_id, received.epoch)
+    is_older = (left.opt_steps or 0) < (received.opt_steps or 0)
+    return (left.run_id, left.epoch) == (received.run_id, received.epoch) and not is_older
 
 
 def _read_status_records(out: Path) -> Status:

@@ -123,6 +123,7 @@ class GatewayStatus:
         unusable: why the run is to end: most samples are rejected; "" while it goes on.
         rivals: two managers that use one id, within the last minute; "" if there are none.
         evaluating: the evaluation that a manager plays, as text; "" if none does.
+        confirms: it is fresh episodes of a model at the target, or was when the run ended.
         source_sizes: rows of the named sources that grow.
         misplaced: the run's directory or the replay is not where it was; "" if both are.
     """
@@ -142,6 +143,7 @@ class GatewayStatus:
     rivals: str = ""
     env_steps: int = 0
     evaluating: str = ""
+    confirms: bool = False
     source_sizes: dict[str, int] = field(default_factory=dict)
     misplaced: str = ""
 

@@ -137,26 +137,29 @@ def ended_status(status: Status, reason: str, unevaluated: str) -> Status:
     return replace(status, exit_reason=reason, unevaluated=unevaluated, eval=evaluation)
 
 
-def late_evaluation(timeout_s: float) -> str:
-    """Return the sentence about a last evaluation that the end of the run no longer waits for."""
-    why = f"the last evaluation did not end within evaluation.end_timeout_s = {timeout_s:g} s"
-    return f"{why}: {_PLAY_LAST}"
+def unfinished_evaluation(how: str, *, confirming: bool) -> str:
+    """Return the sentence about what the end of a run did not wait for.
+
+    Args:
+        how: `STOPPED`, or what `late_end` and `given_up_at` return.
+        confirming: it is the fresh episodes of an evaluation at the target.
+    """
+    of = "confirmation of an evaluation at the target" if confirming else "last evaluation"
+    return f"the {of} {how}: {_PLAY_LAST}"
 
 
-def late_confirmation(timeout_s: float) -> str:
-    """Return the sentence about fresh episodes that the end of the run no longer waits for."""
-    why = "an evaluation at the target was not confirmed in time"
-    return f"{why} (evaluation.end_timeout_s = {timeout_s:g} s): {_PLAY_LAST}"
+STOPPED = "was stopped"
+"""How an evaluation ended that the user did not wait for."""
 
 
-def abandoned_evaluation(max_seconds: float) -> str:
-    """Return the sentence about an evaluation that was given up because the run's time was over."""
-    why = f"an evaluation was given up at stop.max_seconds = {max_seconds:g} s"
-    return f"{why}, and no other was begun: {_PLAY_LAST}"
+def late_end(timeout_s: float) -> str:
+    """Return how an evaluation ended that the end of the run no longer waits for."""
+    return f"did not end within evaluation.end_timeout_s = {timeout_s:g} s"
 
 
-STOPPED_EVALUATION = "the last evaluation was stopped"
-"""The sentence about a last evaluation that the user did not wait for."""
+def given_up_at(max_seconds: float) -> str:
+    """Return how an evaluation ended when the time of the run was over."""
+    return f"was given up at stop.max_seconds = {max_seconds:g} s"
 
 
 def missing_evaluation(*, by_managers: bool = False, cause: str = "") -> str:

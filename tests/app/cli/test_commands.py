@@ -37,6 +37,14 @@ def test_nothing_at_all_shows_the_commands(vedette: Run) -> None:
     assert "status" in text
 
 
+def test_the_package_is_the_command_where_that_is_not_on_the_path() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "vedette", "list", "nonsense"], capture_output=True, text=True
+    )
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("vedette: ")
+
+
 @pytest.mark.parametrize("given", [["--out", ""], ["--out="]])
 def test_an_option_of_nothing_is_refused(vedette: Run, given: list[str]) -> None:
     status, text = vedette("run", *given, "--env", "CartPole-v1")

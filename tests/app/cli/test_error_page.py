@@ -88,8 +88,9 @@ ENVIRONMENTS = [
     ),
     (
         "run --env broken_envs:BrokenOldStep-v0 --agent dqn",
-        "env.id: broken_envs:BrokenOldStep-v0 fails when it is made, reset and stepped: "
-        f"ValueError: not enough values to unpack (expected 5, got 4); {FIXED}",
+        "env.id: environment broken_envs:BrokenOldStep-v0: step() gives four values, as in gym's "
+        "old API: return obs, reward, terminated, truncated, info; truncated is true where a limit "
+        "has cut the episode (OldStep.step, broken_envs.py:35)",
     ),
     (
         "run --env broken_envs:BrokenWrongShape-v0 --agent dqn",
@@ -576,9 +577,9 @@ def test_an_atari_game_without_atari_is_named(vedette: Run) -> None:
 def test_what_gymnasium_warns_of_is_a_line_without_colours(
     vedette: Run, caplog: pytest.LogCaptureFixture, place: Path
 ) -> None:
-    vedette("run", "--env", "broken_envs:BrokenOldStep-v0", "--agent", "dqn")
+    vedette("run", "--env", "broken_envs:BrokenWrongShape-v0", "--agent", "dqn")
     told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert len(told) == 1
-    assert told[0].startswith("environment broken_envs:BrokenOldStep-v0: Core environment is")
+    assert told[0].startswith("environment broken_envs:BrokenWrongShape-v0: The obs returned")
     assert "\x1b" not in told[0]
     assert not (place / "runs").exists()

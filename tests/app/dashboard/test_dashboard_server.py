@@ -449,6 +449,8 @@ def test_the_videos_of_a_run_are_shown_and_nothing_else_is_served(tmp_path: Path
         key = path.rpartition("/")[2]
         for name in ("config.toml", "videos/huge.mp4", "../two/config.toml", "", "videos"):
             assert served.get(f"/video?run={key}&name={name}").status == 404
-        assert served.get("/video?run=nothing&name=best.gif").status == 404
+        for unknown in ("nothing", "", "../one", str(run)):
+            answer = served.get(f"/video?run={unknown}&name=best.gif")
+            assert (answer.status, "no such video" in answer.text) == (404, True)
         (run / "videos" / "later.mp4").write_bytes(b"mp4")
         assert "later.mp4" in served.get(path).text

@@ -105,6 +105,12 @@ def test_silence_is_said_and_the_last_status_stays(
     assert record.summary.opt_steps == 100
 
 
+def test_of_a_learner_on_another_host_no_videos_are_served(opened: Open) -> None:
+    with serving(Dashboard(opened(fleet_status(1, 1)))) as served:
+        for key in ("learner", "nothing", ""):
+            assert served.get(f"/video?run={key}&name=best.gif").status == 404
+
+
 def test_a_learner_that_is_not_there_yet_is_waited_for(opened: Open) -> None:
     source = opened(None, fleet_status(1, 1))
     with serving(Dashboard(source)) as served:
@@ -122,7 +128,7 @@ def test_the_end_is_said_after_the_learner_has_gone(opened: Open) -> None:
     source.ask()
     source.ask()
     record = source.record("learner")
-    assert record.state == "target_return"
+    assert record.state == "solved"
     said = "It is solved: the target return is reached, confirmed on 100 fresh episodes."
     assert record.notes == (said,)
 

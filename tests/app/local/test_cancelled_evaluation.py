@@ -94,7 +94,28 @@ def test_a_stop_request_ends_the_last_evaluation(tmp_path: Path) -> None:
     _, summary = trained(config, tmp_path, stop=stop)
     assert LongEvaluation.steps == 30
     assert said_at_the_end(tmp_path) == [summary["exit_reason"]] == ["max_opts"]
-    assert summary["unevaluated"] == "the last evaluation was stopped"
+    assert summary["unevaluated"].startswith("the last evaluation was stopped: ")
+
+
+@pytest.mark.parametrize("how", ["was stopped", "did not end within evaluation.end_timeout_s = 40"])
+def test_a_confirmation_that_the_end_cuts_off_is_said_as_one(
+    tmp_path: Path, clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Nothing was said: its model counted as evaluated."""
+    stop = StopSignals(signals=())
+    learner = {"warmup_period": 64, "eval_interval": 1000}
+    ends = {"max_opts": 30, "target_return": 1.0}
+    config = long_config(learner=learner, stop=ends, evaluation={"end_timeout_s": 40.0})
+    fresh = config.evaluation.fresh_seed(1)
+    monkeypatch.setitem(globals(), "EVALUATION_SEEDS", (fresh, fresh + 1))
+    late = lambda: setattr(clock, "now", 50.0)  # noqa: E731
+    LongEvaluation.at_step = {30: stop.request if how == "was stopped" else late}
+    _, summary = trained(config, tmp_path, stop=stop, clock=clock.monotonic)
+    assert summary["exit_reason"] == "max_opts"
+    assert LongEvaluation.steps == 30
+    assert summary["unevaluated"].startswith(
+        f"the confirmation of an evaluation at the target {how}"
+    )
 
 
 def test_no_evaluation_is_begun_after_a_stop_request(

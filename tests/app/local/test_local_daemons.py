@@ -1,4 +1,5 @@
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -99,6 +100,27 @@ def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 def silent(timeout_s: float) -> None:
     time.sleep(0.01)
+
+
+def test_a_log_that_is_removed_is_said(fakes: Any, tmp_path: Path) -> None:
+    view = Hearing()
+    logs = tmp_path / "run" / "log"
+
+    def ask(timeout_s: float) -> None:
+        if not view.heard[1:] and (logs / "actors.log").exists():
+            shutil.rmtree(logs)
+        if len(view.heard) == 3:
+            (tmp_path / "end").touch()
+        silent(timeout_s)
+
+    wait = "[time.sleep(0.01) for _ in iter(pids.with_name('end').exists, True)]"
+    with fakes(wait, "time.sleep(60)", view=view) as run:
+        run.watch(ask, None)
+    gone = [
+        f"{logs / name}.log is gone: what is written to it is lost"
+        for name in ("learner", "actors")
+    ]
+    assert view.heard[1:] == gone
 
 
 def test_a_run_ends_with_its_learner_and_the_actors_are_seen_off(

@@ -19,6 +19,7 @@ from vedette.reports import (
 from vedette.reports.configurations import group_runs
 from vedette.reports.record import BASELINE_COLUMNS, read_record
 from vedette_services.errors import SettingError
+from vedette_services.run.overview import read_overview
 
 
 @pytest.fixture
@@ -72,6 +73,25 @@ def test_the_statistics_of_seeds_are_those_computed_by_hand(tmp_path: Path) -> N
     assert found["env_steps"] == pytest.approx((500 + 100 + 200) / 3)
     assert found["env_steps_to_target"]["iqm"] == 150.0
     assert found["ended"] == {"max_opts": 1, "target_return": 2}
+
+
+def test_the_page_and_vedette_runs_have_one_word_for_an_end(tmp_path: Path) -> None:
+    """The page said "target_return" in the column beside "solved", and "interrupted"."""
+    ends = {
+        "a": {"exit_reason": "target_return", "eval": {"reached_episodes": 100}},
+        "b": {"exit_reason": "target_return", "eval": {}},  # by luck, before 0.3
+        "c": {"exit_reason": "max_env_steps"},
+        "d": {"exit_reason": "interrupted"},
+        "e": {"exit_reason": "failed"},
+        "f": {"exit_reason": ""},
+    }
+    for seed, (name, end) in enumerate(ends.items()):
+        write_summary(make_run(tmp_path / name, seed=seed), best=0.0, **end)
+    (found,) = group_runs([read_record(tmp_path / name) for name in ends])
+    words = [read_overview(tmp_path / name).state for name in ends]
+    assert [run.state for run in found.runs] == words
+    assert words == ["solved", "done", "done", "stopped", "failed", "killed"]
+    assert outcome_rows([found])[0][-1] == "1 solved, 2 done, 1 stopped, 1 failed, 1 killed"
 
 
 def test_one_seed_that_ran_twice_is_one_seed_without_an_interval(tmp_path: Path) -> None:

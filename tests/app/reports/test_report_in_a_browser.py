@@ -294,3 +294,26 @@ def test_on_paper_charts_are_as_wide_as_it_and_tables_are_whole(
     assert found["tables"]
     assert abs(found["empty"]) <= 1
     assert found["tools"] == 0
+
+
+@pytest.mark.parametrize("width", [390, 700, 1200])
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_the_whole_table_is_read_beside_the_names_of_its_rows(
+    browser: Browser, page: Path, width: int, dark: bool
+) -> None:
+    """Its last columns were out of sight at 700 px, and its first ones once it was scrolled."""
+    browser.open(page, width=width, dark=dark)
+    seen = browser.run(
+        "const box = document.querySelector('#head .short'); box.focus(); box.scrollLeft = 1e4;"
+        "const name = box.querySelector('th[scope=row]');"
+        "const cells = [...box.querySelectorAll('tr')].map(row => row.lastElementChild);"
+        "const {left, right} = box.getBoundingClientRect();"
+        "const at = name.getBoundingClientRect();"
+        "return {focused: document.activeElement === box, page: document.body.scrollWidth,"
+        " last: cells.every(cell => cell.getBoundingClientRect().right <= right + 1),"
+        " name: at.left >= left - 1 && at.right < right - 100,"
+        " covers: getComputedStyle(name).backgroundColor}"
+    )
+    background = "rgb(22, 24, 27)" if dark else "rgb(255, 255, 255)"
+    assert seen.pop("page") <= width
+    assert seen == {"focused": True, "last": True, "name": True, "covers": background}

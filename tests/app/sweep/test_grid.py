@@ -147,7 +147,7 @@ def test_the_end_of_a_seed_says_that_an_evaluation_was_not_confirmed(tmp_path: P
     summary = json.dumps({**ended, "stop": {"target_return": 475.0}})
     (tmp_path / "summary.json").write_text(summary)
     assert describe_result(Trial("seed-0", configure({}, None), tmp_path)) == (
-        "max_env_steps after 50 env steps, best evaluation 319.5; not solved: an evaluation of "
+        "done after 50 env steps, best evaluation 319.5; not solved: an evaluation of "
         "495.5 is at the target return of 475, and was not confirmed on fresh episodes"
     )
 

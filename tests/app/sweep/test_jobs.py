@@ -72,7 +72,7 @@ def test_every_run_is_run_with_its_own_configuration(fakes: Any, tmp_path: Path)
     heard: list[str] = []
     outcomes = fakes("", say=heard.append).run()
     assert [outcome.message for outcome in outcomes] == [
-        "max_opts after 7 env steps, best evaluation 3.0"
+        "done after 7 env steps, best evaluation 3.0"
     ] * 3
     assert exit_status(outcomes) == 0
     given = [read_config(tmp_path / f"out/sweep/seed-{k}.toml").seed for k in range(3)]
@@ -118,7 +118,7 @@ def test_what_is_over_is_not_run_again_unless_begun_anew(fakes: Any, tmp_path: P
     summary = {"exit_reason": "max_opts", "opt_steps": 5, "env_steps": 9}
     (done / "summary.json").write_text(json.dumps(summary))
     outcomes = fakes("").run()
-    assert outcomes[1].message == "over already: max_opts after 9 env steps, best evaluation -"
+    assert outcomes[1].message == "over already: done after 9 env steps, best evaluation -"
     assert not list((tmp_path / "pids").glob("seed-1-*"))
     fakes("(out / 'given').write_text(' '.join(sys.argv[1:]))", start=Start.of(fresh=True)).run()
     assert (done / "given").read_text().endswith("--fresh --force")
@@ -130,7 +130,7 @@ def test_a_request_to_stop_ends_all_within_seconds(fakes: Any) -> None:
     outcomes = fakes("time.sleep(60)", jobs=2, say=heard.append).run(_After(1.5))
     assert time.monotonic() - began < 15
     assert [outcome.status for outcome in outcomes] == [0, 0, 0]
-    assert "interrupted after 7 env steps" in outcomes[0].message
+    assert "stopped after 7 env steps" in outcomes[0].message
     assert outcomes[2].message == "has not begun"
     assert sum("stopping: 2 running" in line for line in heard) == 1
 

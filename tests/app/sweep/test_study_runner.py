@@ -145,7 +145,7 @@ def test_a_trial_that_falls_behind_is_stopped_early(study: Make) -> None:
     assert runner.run() == 0
     assert time.monotonic() - began < 20
     assert states(runner) == ["COMPLETE"] * 6 + ["PRUNED"]
-    assert any("trial-0006: stopped early: interrupted after 60" in line for line in said)
+    assert any("trial-0006: stopped early: stopped after 60" in line for line in said)
 
 
 def test_trials_that_were_stopped_early_are_behind_those_with_a_result(study: Make) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import logging.config
 import os
 import signal
+import socket
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -17,7 +19,7 @@ import pytest
 import torch
 
 from vedette_rl.envs import process_guard
-from vedette_rl.envs.process_guard import ProcessGuard
+from vedette_rl.envs.process_guard import ProcessGuard, _Settings
 
 
 class Manners:
@@ -210,3 +212,52 @@ def benchmark_s() -> Callable[[], float]:
         return min(times)
 
     return measure
+
+
+def limits() -> tuple[int, int, bool, float | None]:
+    umask = os.umask(0o077)
+    os.umask(umask)
+    return umask, sys.getrecursionlimit(), gc.isenabled(), socket.getdefaulttimeout()
+
+
+def test_files_limits_and_sockets_of_the_process_are_not_an_environments(tmp_path: Path) -> None:
+    """As simulators set them that are to be alone: new files that nobody may read, no garbage
+    collector, sockets that do not wait. A run in one process wrote its results so."""
+    ours = limits()
+
+    def make() -> object:
+        os.umask(0o777)
+        sys.setrecursionlimit(900)
+        gc.disable()
+        socket.setdefaulttimeout(0.001)
+        return object()
+
+    theirs = (0o777, 900, False, 0.001)
+    guard = ProcessGuard()
+    try:
+        guard.make(make)
+        assert limits() == ours
+        (tmp_path / "result").touch()
+        assert (tmp_path / "result").stat().st_mode & 0o600 == 0o600
+        assert guard.call(limits) == theirs
+        assert limits() == ours
+        guard.call(os.umask, 0o027)  # no look at it is due
+        assert limits() == ours
+        assert guard.call(limits) == (0o027, *theirs[1:])
+    finally:
+        _Settings.read()._replace(
+            umask=ours[0], recursion_limit=ours[1], collects=ours[2], socket_timeout_s=ours[3]
+        ).set()
+
+
+def test_a_recursion_limit_below_what_runs_is_no_error() -> None:
+    def deep(levels: int) -> object:
+        if levels:
+            return deep(levels - 1)
+        return guard.call(len, "four")
+
+    guard = ProcessGuard()
+    ours = sys.getrecursionlimit()
+    guard.make(sys.setrecursionlimit, 300)
+    assert deep(400) == 4
+    assert sys.getrecursionlimit() == ours

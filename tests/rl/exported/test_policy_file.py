@@ -191,6 +191,7 @@ def test_safetensors_has_the_arrays_by_their_names(tmp_path: Path) -> None:
         gym.spaces.MultiDiscrete([[2, 3], [4, 5]], start=[[1, 0], [0, 2]]),
         gym.spaces.Box(np.array([0, -np.inf]), np.array([1, 5.5]), dtype=np.float64),
         gym.spaces.Box(-(2**40), 2**40, (3,), np.int64),
+        gym.spaces.Box(np.array([-1.5, -np.inf]), np.array([1, 5.5]), dtype=np.longdouble),
         gym.spaces.Dict(),
     ],
     ids=str,

@@ -1,6 +1,8 @@
 """The budget: what a replay needs, and what is counted as free."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -88,11 +90,27 @@ def test_too_little_disk_is_refused_with_need_have_and_fix(tmp_path: Path) -> No
         check_budget(ReplaySpace(10**18, 0, 10), tmp_path, root=machine(tmp_path))
 
 
+def disk(*, total: int, free: int) -> Any:
+    return SimpleNamespace(total=total, used=total - free, free=free)
+
+
+@pytest.mark.parametrize(("need", "is_of_others"), [(GB, True), (11 * GB, False)])
+def test_a_disk_that_others_fill_is_to_be_emptied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, need: int, is_of_others: bool
+) -> None:
+    """The capacity alone was blamed."""
+    monkeypatch.setattr("shutil.disk_usage", lambda _: disk(total=10 * GB, free=GB // 2))
+    with pytest.raises(ReplayBudgetError, match=r"500 MB is free") as raised:
+        check_budget(ReplaySpace(need, 0, 10), tmp_path, root=machine(tmp_path))
+    said = "lower replay.capacity, make room there (other files hold 9.5 GB of its 10 GB), or name"
+    assert (said in str(raised.value)) is is_of_others
+
+
 def test_what_its_own_files_take_is_not_asked_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     RingWriter.open(tmp_path / "replay", DTYPE, 1000, run_id="run").close()
-    monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 1_000_000})())
+    monkeypatch.setattr("shutil.disk_usage", lambda _: disk(total=1_000_000, free=1_000_000))
     need = replay_space(DTYPE, 1000, prioritized=False)
     check_budget(need, tmp_path / "replay", root=machine(tmp_path))
     with pytest.raises(ReplayBudgetError, match="of disk"):

@@ -6,6 +6,7 @@ import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -120,6 +121,21 @@ def test_what_this_user_has_begun_needs_no_permission_in_any_directory(
 
 
 @pytest.mark.usefixtures("state")
+@pytest.mark.usefixtures("state")
+def test_a_run_of_the_script_that_runs_is_known_to_later_commands(
+    module: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A script is loaded as the main program: its module has no specification."""
+    script = ModuleType("__main__")
+    script.__file__ = str(module("project"))
+    script.__spec__ = None
+    monkeypatch.setitem(sys.modules, "guest_of_tests", script)
+    record_begun(a_run())
+    monkeypatch.delitem(sys.modules, "guest_of_tests")
+    forget(monkeypatch)
+    check_run_imports(RUN, a_run(), ())
+
+
 def test_other_arguments_are_another_call(module: Callable[[str], Path]) -> None:
     module()
     record_begun(a_run(env={"kwargs": {"binary": "sim"}}))

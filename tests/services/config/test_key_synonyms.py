@@ -38,6 +38,8 @@ def refusal(*settings: str, agent: str = "dqn") -> str:
         ("sync_interval", "learner.sync_interval"),
         ("agent.lerning_rate", "agent.learning_rate"),
         ("agent.gama", "agent.discount"),
+        ("replay.sources.demos.path", "replay.sources.demos.data"),
+        ("replay.sources.demos.ratio", "replay.sources.demos.share"),
     ],
 )
 def test_words_of_others_and_slips_are_understood(typed: str, meant: str) -> None:
@@ -69,7 +71,7 @@ def test_a_number_of_episodes_is_answered_with_what_ends_a_run(typed: str) -> No
 
 def test_words_of_on_policy_agents_are_said_to_be_such() -> None:
     assert refusal("agent.clip_range=0.2").endswith(
-        "it belongs to on-policy agents, which are not supported"
+        "it belongs to on-policy agents, which are not supported, because actors play older models"
     )
 
 
@@ -126,5 +128,5 @@ def test_each_word_of_others_stands_once_and_leads_to_a_key() -> None:
     tables = [vars(kind).get("synonyms", {}) for kind in (RunConfig, *set(parts_of(SettingsPart)))]
     words = Counter(word for table in tables for value in table.values() for word in value.split())
     assert [word for word, times in words.items() if times > 1] == []
-    assert set(words) == set(every_key().synonyms)
+    assert set(words) == {word.rpartition(".")[2] for word in every_key().synonyms}
     assert set(every_key().synonyms.values()) <= set(every_key().keys)

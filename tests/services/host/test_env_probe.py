@@ -7,6 +7,7 @@ import socket
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -43,12 +44,18 @@ class Noted(gym.Env[Any, Any]):
                 sys.exit("no licence")
             case "raise":
                 raise RuntimeError("no licence")
+            case "window":
+                raise RuntimeError("No available video device")
             case "thread":
                 threading.Thread(target=lambda: time.sleep(600)).start()
             case "chdir":
                 os.chdir("/")
             case "print":
                 os.write(1, b"banner\n")
+            case "warn":
+                kind, line = DeprecationWarning, "<frozen importlib._bootstrap>"
+                warnings.warn_explicit("builtin type SwigPyObject", kind, line, 241)
+                warnings.warn("a map is missing", stacklevel=1)
             case "slow":
                 time.sleep(1.0)
 
@@ -130,6 +137,7 @@ def test_a_slow_step_is_measured_beside_one_more(tmp_path: Path, probe: Environm
     ("does", "told"),
     [
         ("raise", "fails when it is made, reset and stepped: RuntimeError: no licence"),
+        ("window", "there is no display here: start the command by `xvfb-run -a`"),
         ("sys.exit", "fails when it is made, reset and stepped: "),
         ("exit", "exit status 3 when it was made, reset and stepped; it said last: no licence ser"),
     ],
@@ -164,6 +172,15 @@ def test_what_is_waited_for_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         probe.facts(config_of(does="slow"))
     assert heard
     assert heard[0].startswith(f"waiting for {__name__}:Noted to be made (")
+
+
+def test_its_warnings_are_told_and_those_of_importing_c_libraries_are_not(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with EnvironmentProbe(start=ProbeProcess) as probe:
+        probe.facts(config_of(does="warn"))
+    assert "Noted: a map is missing" in caplog.text
+    assert "Swig" not in caplog.text
 
 
 def test_one_that_is_not_made_in_time_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:

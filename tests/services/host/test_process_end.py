@@ -99,7 +99,7 @@ def test_what_a_parent_ignores_or_blocks_is_undone() -> None:
     done, _ = ended("""
         import os, signal
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-        stops = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1}
+        stops = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2}
         signal.pthread_sigmask(signal.SIG_BLOCK, stops)
         def main():
             killed = subprocess.Popen(["sleep", "60"])

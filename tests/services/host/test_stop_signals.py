@@ -72,7 +72,7 @@ def test_only_the_parent_ends_a_child_at_once(
 
 @pytest.fixture
 def handlers() -> Iterator[None]:
-    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
     before = {number: signal.getsignal(number) for number in numbers}
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
     yield
@@ -82,7 +82,7 @@ def handlers() -> Iterator[None]:
 
 def test_a_process_that_obeys_its_parent_survives_stop_signals(handlers: None) -> None:
     ignore_stop_signals()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
         os.kill(os.getpid(), number)
 
 
@@ -95,7 +95,9 @@ def test_programs_that_it_starts_can_be_terminated(handlers: None) -> None:
     assert program.wait(10.0) == -signal.SIGTERM
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2]
+)
 def test_a_signal_asks_to_stop(handlers: None, number: signal.Signals) -> None:
     stop = StopSignals(leave=lambda: None)
     os.kill(os.getpid(), number)
@@ -106,7 +108,7 @@ def test_a_batch_systems_warning_is_no_first_signal(
     handlers: None, clock: Clock, left: list[str]
 ) -> None:
     stop = StopSignals(leave=lambda: left.append("left"))
-    for number in (signal.SIGUSR1, signal.SIGUSR1, signal.SIGTERM):
+    for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM):
         clock.now += 60.0
         os.kill(os.getpid(), number)
     assert stop
@@ -116,7 +118,9 @@ def test_a_batch_systems_warning_is_no_first_signal(
     assert left == ["left"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2]
+)
 def test_what_only_ends_between_two_parts_is_interrupted_by_every_stop_signal(
     handlers: None, number: signal.Signals
 ) -> None:
@@ -157,7 +161,7 @@ def test_what_is_printed_after_the_end_of_a_terminal_is_discarded(
     assert (tmp_path / "saved").read_text() == "saved"
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1"])
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2"])
 def test_a_process_that_a_stop_signal_has_ended_was_stopped(name: str) -> None:
     assert was_stopped(-signal.Signals[name])
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from starts import lines_of_start, plan  # of tests/support
 
 import vedette
@@ -218,6 +219,11 @@ def test_a_batch_of_no_number_of_rows_is_refused(tmp_path: Path, batch_size: Any
         (None, "a mapping of names to arrays, not NoneType"),
         ({}, "a mapping of names to arrays, not an empty one"),
         ({"weights": np.zeros(5, np.float32)}, "cannot act on these arrays: ValueError: matmul"),
+        (
+            {"a": {"w": torch.ones(2).bfloat16()}},
+            r"'a/w' is .* torch\.bfloat16.*float\(\)",
+        ),
+        ({"w": torch.eye(2).to_sparse()}, r"'w' is .*torch\.sparse_coo.*to_dense\(\)"),
     ],
 )
 def test_what_the_policy_cannot_act_on_is_refused(tmp_path: Path, arrays: Any, said: str) -> None:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -296,7 +297,8 @@ def test_the_end_says_why_the_last_model_has_no_evaluation(
         ("", "the last evaluation did not end within evaluation.end_timeout_s = 0 s"),
         (
             "version 9 is at the target",
-            "an evaluation at the target was not confirmed in time (evaluation.end_timeout_s = 0",
+            "the confirmation of an evaluation at the target did not end within "
+            "evaluation.end_timeout_s = 0 s",
         ),
     ],
 )
@@ -305,14 +307,49 @@ def test_the_end_says_what_its_time_did_not_suffice_for(
 ) -> None:
     run = RunDirectory(tmp_path)
     run.make()
-    settings = CONFIG.evaluation.model_copy(update={"end_timeout_s": 0.0})
-    config = CONFIG.model_copy(update={"evaluation": settings})
-    supervisor = Supervisor(
-        LearnerSpec(run, run.ensure_id(), config, SPACES, Address()), None, on_loaded=lambda: None
-    )
-    done = TrainerStatus(epoch=1, phase="done", opt_steps=9, exit_reason="max_opts")
-    StatusRecordWriter(run.learning_map, TrainerStatus).write(done)
+    supervisor = supervisor_at_the_end(run, end_timeout_s=0.0)
     StatusRecordWriter(run.evaluation_map, Eval).write(Eval(version=9, confirming=confirming))
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as evaluator:
         said = supervisor._wait_for_evaluation(evaluator, StopSignals(signals=()))
     assert said.startswith(why)
+
+
+@pytest.mark.parametrize("reported", [True, False], ids=["by a manager", "by the learner"])
+def test_a_stop_during_a_confirmation_is_said_as_one(tmp_path: Path, reported: bool) -> None:
+    """ "the last evaluation was stopped", it said, though that had ended, at the target."""
+    run = RunDirectory(tmp_path)
+    run.make()
+    supervisor = supervisor_at_the_end(run, end_timeout_s=60.0)
+    if reported:
+        StatusRecordWriter(run.ingest_map, GatewayStatus).write(GatewayStatus(confirms=True))
+    else:
+        hit = Eval(version=9, confirming="version 9 is at the target")
+        StatusRecordWriter(run.evaluation_map, Eval).write(hit)
+    stop = StopSignals(signals=())
+    stop.request()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as evaluator:
+        said = supervisor._wait_for_evaluation(evaluator, stop)
+    assert said.startswith("the confirmation of an evaluation at the target was stopped: ")
+
+
+def test_a_gateway_that_ends_first_leaves_the_confirmation_to_be_said(tmp_path: Path) -> None:
+    """It named a missing second environment instead."""
+    run = RunDirectory(tmp_path)
+    run.make()
+    supervisor = supervisor_at_the_end(run, where="actors", end_timeout_s=7.0)
+    StatusRecordWriter(run.ingest_map, GatewayStatus).write(GatewayStatus(confirms=True))
+    assert supervisor._missing_evaluation().startswith(
+        "the confirmation of an evaluation at the target did not end within "
+        "evaluation.end_timeout_s = 7 s: "
+    )
+
+
+def supervisor_at_the_end(run: RunDirectory, **evaluation: Any) -> Supervisor:
+    """A supervisor whose trainer has ended at `stop.max_opts`."""
+    settings = CONFIG.evaluation.model_copy(update=evaluation)
+    config = CONFIG.model_copy(update={"evaluation": settings})
+    spec = LearnerSpec(run, run.ensure_id(), config, SPACES, Address())
+    supervisor = Supervisor(spec, None, on_loaded=lambda: None)
+    done = TrainerStatus(epoch=1, phase="done", opt_steps=9, exit_reason="max_opts")
+    StatusRecordWriter(run.learning_map, TrainerStatus).write(replace(done, evaluates=True))
+    return supervisor

@@ -30,8 +30,9 @@ from vedette_services.run.directory import RunDirectory
 from vedette_services.run.finding import is_run
 from vedette_services.run.prepare import erase_run
 from vedette_services.run.replay_layout import replay_directory, ring_dtype
-from vedette_services.run.resume import NEW_REPLAY
+from vedette_services.run.resume import NEW_REPLAY, describe_too_few_steps
 from vedette_services.run.ring_stamp import ActorNumbers, pack_stamp, read_stamp
+from vedette_services.run.start import Start
 
 SMALL = ("replay.capacity=2000", "agent.hidden_sizes=[8,8]")
 
@@ -392,6 +393,27 @@ def test_a_start_whose_steps_end_before_its_warm_up_says_so(
     assert all(f" leaves {left} environment steps" in line for line in said)
 
 
+@pytest.mark.parametrize(
+    ("setting", "start", "is_said"),
+    [
+        ("seed=0", Start(), False),  # its replay has samples
+        ("seed=0", Start.of(new_replay=True), True),
+        ("seed=0", Start.of(fresh=True), True),
+        ("stop.max_env_steps=0", Start.of(new_replay=True), False),  # it goes on
+        ('replay.sources.demo.data="demo.npz"', Start.of(new_replay=True), False),
+        ("actors.step_processor=her", Start.of(new_replay=True), False),  # rows are not steps
+    ],
+)
+def test_a_warm_up_is_judged_where_its_samples_are_steps_of_actors_alone(
+    tmp_path: Path, setting: str, start: Start, is_said: bool
+) -> None:
+    make_run(tmp_path, config_of())
+    config = config_of("stop.max_env_steps=400", "learner.warmup_period=1000", setting)
+    said = describe_too_few_steps(config, tmp_path, start)
+    assert said.startswith("nothing will be learned: ") == is_said
+    assert bool(said) == is_said
+
+
 @pytest.mark.parametrize("part", ["checkpoints", "replay", "live", "log"])
 def test_a_file_in_a_folders_place_is_refused_by_its_name(tmp_path: Path, part: str) -> None:
     place = make_run(tmp_path, config_of()).root / part
@@ -512,7 +534,7 @@ def test_maps_that_do_not_fit_beside_the_replay_are_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def free(count: int) -> None:
-        usage = type("Usage", (), {"free": count, "total": 1 << 40})
+        usage = type("Usage", (), {"free": count, "total": 1 << 40, "used": (1 << 40) - count})
         monkeypatch.setattr("shutil.disk_usage", lambda _: usage())
 
     config = config_of("replay.capacity=2000")

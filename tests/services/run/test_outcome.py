@@ -65,6 +65,13 @@ def test_figures_of_another_start_are_not_passed_off(tmp_path: Path, other: dict
     assert of(tmp_path, stopped=True) == replace(HEARD, exit_reason="interrupted")
 
 
+def test_a_summary_of_the_begin_of_a_start_is_not_its_end(tmp_path: Path) -> None:
+    """A full disk took no other, but in its place that the start had failed: the end of a run of
+    24,884 steps said that it was stopped before the training began."""
+    summary(tmp_path, ENDED, exit_reason="failed", phase="starting", opt_steps=0)
+    assert of(tmp_path) == HEARD
+
+
 def test_where_no_summary_could_be_written_the_boards_tell(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
     run.make()

@@ -232,8 +232,7 @@ class ActorEvaluations:
     def stop(self) -> None:
         """Ask for nothing any more: the learner ends."""
         self._interval = 0
-        self._asked = None
-        self._confirmation = None
+        self._asked = None  # a confirmation that is cut off stays: the end says it
 
     def tick(self, now: float, present: Collection[str]) -> str:
         """Give up on a manager that is gone or stands still, and ask the next.
@@ -288,6 +287,12 @@ class ActorEvaluations:
         """Return True if no manager can play: none for `NO_EVALUATOR_S`, or all failed twice."""
         failed = self._failures >= _FAILURES_EACH * max(1, len(self._playing()))
         return self._asked is None and (failed or now - self._evaluator_at > NO_EVALUATOR_S)
+
+    @property
+    def confirms(self) -> bool:
+        """True while a model at the target is to be confirmed, and after a `stop` that cut that
+        off."""
+        return self._confirmation is not None
 
     @property
     def state(self) -> str:

@@ -566,4 +566,5 @@ class GatewayState:
             rejecting=self.rejecting,
             unusable=self.unusable,
             evaluating=self.evaluations.state,
+            confirms=self.evaluations.confirms,
         )

@@ -204,7 +204,7 @@ def run_ranks(spec: LearnerSpec, epoch: int) -> None:
     here["PYTHONSAFEPATH"] = "1"  # as `python_module` starts a process
     # A signal that no process sends: how a run ends is the supervisor's matter. Versions before 2.9
     # do not ask for it, and end without a last checkpoint at Ctrl-C.
-    os.environ |= {"PET_SIGNALS_TO_HANDLE": "SIGUSR2", "OMP_NUM_THREADS": threads, **here}
+    os.environ |= {"PET_SIGNALS_TO_HANDLE": "SIGVTALRM", "OMP_NUM_THREADS": threads, **here}
     try:
         torchrun(
             [

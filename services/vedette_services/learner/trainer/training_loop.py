@@ -27,6 +27,7 @@ from vedette_rl.replay.mixed import MixedReplay
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_services.config.parts import LearnerConfig
 from vedette_services.errors import ServicesError
+from vedette_services.status.rate_meter import RecentValues
 from vedette_services.status.records import TrainerStatus
 from vedette_services.status.status import Lag, Rates, Time
 
@@ -176,7 +177,7 @@ class TrainingLoop:
         self._cost = _Times()
         self._next_tick = 0.0
         self._began: float | None = None
-        self._recent: deque[tuple[float, _Times]] = deque()  # of `RECENT_S`, one a second
+        self._recent = RecentValues[_Times](RECENT_S, every_s=1.0)
         self._lag = (0.0, 0.0, 0.0)  # mean, p95, max: of the rows drawn for the last record
         self._record: dict[str, float] = dict(learning.record)
         self._given: deque[Event] = deque()  # the ends of the newest steps
@@ -250,7 +251,7 @@ class TrainingLoop:
         began = self._clock()
         if self._began is None:
             self._began = began
-            self._recent.append((began, replace(self._times)))
+            self._recent.add(replace(self._times), began)
         step = self._agent.opt_steps + 1
         full = ""
         try:
@@ -444,13 +445,8 @@ class TrainingLoop:
     def _measure_recent(self, now: float) -> tuple[float, _Times]:
         """Return how long the last seconds of training are, and the times spent in them."""
         times = self._times
-        recent = self._recent
-        if now - recent[-1][0] >= 1.0:
-            recent.append((now, replace(times)))
-        while len(recent) > 2 and now - recent[1][0] >= RECENT_S:
-            recent.popleft()
-        then, before = recent[0]
-        return now - then, _Times(
+        span, before = self._recent.add(replace(times), now)
+        return span, _Times(
             times.opt_s - before.opt_s,
             times.sample_s - before.sample_s,
             times.wait_s - before.wait_s,

@@ -528,3 +528,14 @@ def test_the_last_model_of_a_run_is_evaluated_and_not_confirmed() -> None:
     finished = bench.state.pop_finished()
     assert finished is not None
     assert (finished.evaluation.return_mean, finished.evaluation.reached_return_mean) == (5.5, None)
+
+
+def test_a_confirmation_is_known_as_one_also_when_the_end_has_cut_it_off() -> None:
+    bench = confirming_bench()
+    assert not bench.state.confirms
+    bench.answer(features=CONFIRMS["features"], **HIT)
+    assert bench.state.confirms
+    bench.state.stop()
+    bench.tick()
+    assert bench.state.confirms
+    assert bench.state.pop_finished() is None
