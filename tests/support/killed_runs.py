@@ -26,6 +26,7 @@ from vedette_rl.core import ModelInfo
 from vedette_rl.core.columns import INTERVENED
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.replay.frame_ring import open_writer
+from vedette_rl.replay.ring import RingWriter
 from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_rl.testing.inputs import sampled_transitions
 from vedette_services.config import RunConfig
@@ -144,9 +145,21 @@ class KilledRun:
     def _done(self) -> int:
         return int.from_bytes(self._steps[:], "little")
 
-    def _write(self) -> None:
-        """Insert rows for ever, at any pace."""
-        ring = open_writer(
+    def insert_until_oldest(self, row: int) -> None:
+        """Insert rows until the oldest that is left alone is this one."""
+        ring = self._open_ring()
+        left = row + ring.capacity + ring.keep - ring.inserted
+        columns = {"version": 0, "manager": 0, "actor": 0, **self.rows(self.spaces, POOL, 2)}
+        while left > 0:
+            count = min(left, ring.room, POOL)
+            part = {n: c[:count] if isinstance(c, np.ndarray) else c for n, c in columns.items()}
+            ring.append(part, count)
+            ring.commit(ring.stamp)
+            left -= count
+        ring.close()
+
+    def _open_ring(self) -> RingWriter:
+        return open_writer(
             replay_directory(self.config, self.root),
             self.layout.stored,
             self.config.replay.capacity,
@@ -157,6 +170,10 @@ class KilledRun:
             shared=self.layout.shared,
             recovers=False,
         )
+
+    def _write(self) -> None:
+        """Insert rows for ever, at any pace."""
+        ring = self._open_ring()
         pool = self.rows(self.spaces, POOL, 1)
         marked = open_interventions(self.config, self.root, self.run_id, self.spaces, ring)
         size = self.config.actors.n_buffer

@@ -12,7 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from killed_runs import CASES, KilledRun, checkpoint_steps, config_of  # of tests/support
+from killed_runs import (
+    CASES,
+    OVERWRITTEN,
+    KilledRun,
+    checkpoint_steps,
+    config_of,
+)  # of tests/support
 from mutation import FunctionMutation  # of tests/support
 
 from vedette_rl.replay import ring_files
@@ -247,12 +253,15 @@ def test_no_learner_starts_meanwhile_and_nothing_changes(
 
 
 def test_rows_that_are_gone_are_named_with_what_keeps_them(tmp_path: Path) -> None:
-    config = config_of("dqn", capacity=200, keep=1200, prioritized=True)
-    KilledRun(tmp_path, config, random.Random(4)).train(kills=0)
-    inserted = ring_files.read_inserted(tmp_path / "replay")
+    run = KilledRun(tmp_path, config_of("dqn", prioritized=True, **OVERWRITTEN), random.Random(4))
+    run.train(kills=0)
+    state = min(step for step in checkpoint_steps(tmp_path) if step < 300)
+    (part,) = [read_part(path) for path in list_parts(tmp_path / "journal")]
+    wanted = int(part.looks[state - 1, 0]) - 200  # the oldest row, from then on
+    run.insert_until_oldest(wanted)
     with Rerun.open(tmp_path) as again:
         span = again.span
-        assert span.begin > 0
+        assert span.begin == state
         found = re.search(
             r"step ([\d,]+) needs row ([\d,]+) of replay actors, and the oldest there is ([\d,]+); "
             "a larger replay.keep keeps more",
@@ -260,11 +269,14 @@ def test_rows_that_are_gone_are_named_with_what_keeps_them(tmp_path: Path) -> No
         )
         assert found
         step, needs, oldest = (int(number.replace(",", "")) for number in found.groups())
-        assert needs < oldest <= inserted - 200
+        assert needs < oldest == wanted
         assert step <= span.begin
         with pytest.raises(ValueError, match=r"steps 0 to 300 are not within the span.*needs row"):
             span.cut(0, None)
         assert again.execute(span.cut(None, None)).equal
+    run.insert_until_oldest(int(part.looks[-1, 0]))
+    with pytest.raises(NotExecutableError, match=r"a larger replay\.keep keeps more"):
+        Rerun.open(tmp_path).__enter__()
 
 
 def test_steps_that_a_later_start_has_done_again_are_executed_by_their_epoch(
