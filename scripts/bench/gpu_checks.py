@@ -183,6 +183,7 @@ def check_copies(device: torch.device, *, quick: bool) -> dict[str, Any]:
         found = [by_ring.load().batch]
         if by_pinned is not None:
             found.append(by_pinned.load().batch)
+            by_pinned.draw_ahead()
         vector += 1.0
         models.append((n + 1.0, snapshot(vector, BufferPool())))
         for batch in found:

@@ -31,11 +31,13 @@ from vedette.cli.learner import learner
 from vedette.cli.list import list_names
 from vedette.cli.push import push
 from vedette.cli.report import report
+from vedette.cli.rerun import rerun
 from vedette.cli.run import run
 from vedette.cli.runs import runs
 from vedette.cli.status import status
 from vedette.cli.stop import stop
 from vedette.cli.sweep import sweep
+from vedette.cli.verify import verify
 from vedette.words_of_others import instead_of_command, instead_of_option
 from vedette_rl.errors import InputError
 from vedette_rl.module_search import add_search_folder
@@ -74,7 +76,14 @@ _COMMANDS: Mapping[str, Mapping[str, Callable[..., Any]]] = {
         "sweep": sweep,
         "stop": stop,
     },
-    "Look at runs": {"runs": runs, "status": status, "report": report, "dashboard": dashboard},
+    "Look at runs": {
+        "runs": runs,
+        "status": status,
+        "report": report,
+        "dashboard": dashboard,
+        "rerun": rerun,
+        "verify": verify,
+    },
     "Use a policy": {"eval": evaluate, "export": export, "collect": collect, "push": push},
     "Set up": {
         "init": init,

@@ -16,11 +16,13 @@ from typing import Any
 
 import numpy as np
 
+from vedette_protocol.foreign_text import printable
 from vedette_rl.number_format import format_time
 from vedette_rl.recording.reading import Curve, CurveReader, Floats
 from vedette_services.config.loading import read_toml
 from vedette_services.errors import NotARunError, SettingError
 from vedette_services.run.active_time import run_seconds, start_spans
+from vedette_services.run.certificate import CERTIFICATE_FILE, Certificate
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import RunEvent, read_events
 from vedette_services.run.outcome import read_summary
@@ -215,7 +217,8 @@ def read_record(directory: Path, curves_of: CurveReader | None = None) -> RunRec
         notes.append("summary.json holds no summary")
     recorded = (curves_of or CurveReader(directory, bytes_max=READ_BYTES)).read()
     notes += recorded.damage
-    events, provenance = _events(run, notes), _provenance(run, notes)
+    events = _events(run, notes)
+    provenance = (*_provenance(run, notes), *_certificate(run, summary))
     running = is_running(run)
     curves = {name: _finite(curve) for name, curve in recorded.curves.items()}
     if broken := [n for n, c in curves.items() if c.values.size < recorded.curves[n].values.size]:
@@ -298,6 +301,17 @@ def _provenance(run: RunDirectory, notes: list[str]) -> tuple[tuple[str, str], .
         notes.append("provenance.json is damaged")
         return ()
     return tuple((name, text) for name, _, text in (line.partition(": ") for line in lines))
+
+
+def _certificate(run: RunDirectory, summary: Status) -> Iterator[tuple[str, str]]:
+    """Yield what `vedette verify` has found; nothing where its certificate is of another run."""
+    found = Certificate.read(run.root / CERTIFICATE_FILE)
+    try:
+        mine = found is not None and found.run == run.identity().run_id
+    except (NotARunError, SettingError):
+        mine = False
+    if found is not None and mine:
+        yield "executed again", printable(found.describe(summary.opt_steps), None)
 
 
 def _state(record: RunRecord) -> Iterator[str]:

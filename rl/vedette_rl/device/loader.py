@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
@@ -65,6 +65,20 @@ class DeviceLoader(Protocol):
 
     def load(self) -> DeviceBatch:
         """The next batch."""
+        ...
+
+
+@runtime_checkable
+class LoaderAhead(DeviceLoader, Protocol):
+    """A loader that can draw the next batch while the device works on this one."""
+
+    @property
+    def is_ahead(self) -> bool:
+        """True if the batch of the next `load` is drawn already."""
+        ...
+
+    def draw_ahead(self) -> None:
+        """Draw the batch of the next `load` now."""
         ...
 
 
@@ -161,6 +175,12 @@ class RingLoader:
             assert isinstance(replay, DrawnRows)
             replay.use_rows(ring)
 
+    def follow_each_look(self) -> None:
+        """Have the copy follow at each look, however soon it is."""
+        copy = self._ring
+        for ring in copy.rings if isinstance(copy, DeviceRings) else (copy,):
+            ring.follow_s = 0.0
+
     def give_up_copy(self) -> None:
         """Have the replay draw from its own rows again, and free the memory of the copy; this
         loader is not used any more."""
@@ -215,7 +235,10 @@ class CpuLoader:
             }
         return DeviceBatch(
             self._batch,
-            None if sample.weights is None else torch.from_numpy(sample.weights).to(self._device),
+            # A copy: torch's own memory is aligned, as the columns are.
+            None
+            if sample.weights is None
+            else torch.from_numpy(sample.weights).to(self._device, copy=True),
             sample.indices,
             _versions(sample.columns),
             _draws_sources_only(self._replay),
@@ -376,7 +399,7 @@ class _Slot(NamedTuple):
 
 
 class PinnedLoader:
-    """One batch ahead: gathered into pinned memory and copied without blocking.
+    """Gathers into pinned memory and copies without blocking: a batch ahead, where it is asked to.
 
     There are two buffers in the host's memory and two on the device, which are used in turn. The
     copy to one of them waits, on the device, for the step that read it.
@@ -398,10 +421,18 @@ class PinnedLoader:
         self._turn = 0
         self._ahead: _Slot | None = None
 
+    @property
+    def is_ahead(self) -> bool:
+        return self._ahead is not None
+
+    def draw_ahead(self) -> None:
+        assert self._ahead is None, "one batch is ahead, no more"
+        self._ahead = self._fetch()
+
     def load(self) -> DeviceBatch:
         slot = self._ahead or self._fetch()
+        self._ahead = None
         self._stream.hand_over(slot.copied)
-        self._ahead = self._fetch()
         batch = dict(slot.copies)
         weights = batch.pop(_WEIGHTS, None)
         return DeviceBatch(batch, weights, slot.indices, slot.versions, slot.sources_only)

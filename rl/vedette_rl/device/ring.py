@@ -114,6 +114,8 @@ class DeviceRing(Rows):
         self._followed = self._frames_followed = 0
         self._torn = 0  # rows below were not copied in time, if ever
         self._next_follow = -np.inf
+        self.follow_s = FOLLOW_S
+        """Seconds from one copy of new rows to the next."""
         self._gathered: _Gathered | None = None
         self._windows: _GatheredWindows | None = None
 
@@ -168,7 +170,7 @@ class DeviceRing(Rows):
         # A copy without a live row does not wait.
         if max(oldest + 1, least) <= inserted and now < self._next_follow:
             return
-        self._next_follow = now + FOLLOW_S
+        self._next_follow = now + self.follow_s
         for _ in range(_FOLLOWS_MAX):
             oldest, inserted = self._rows.live()
             if inserted == self._followed:

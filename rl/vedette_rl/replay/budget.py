@@ -70,6 +70,7 @@ def replay_space(
     prioritized: bool,
     sequences: bool = False,
     guard: int | None = None,
+    keep: int = 0,
     shared: SharedSpec | None = None,
 ) -> ReplaySpace:
     """The space of a replay of this capacity: on disk and, for fast draws, in memory."""
@@ -78,12 +79,12 @@ def replay_space(
     guard = default_guard(capacity, row_dtype.itemsize) if guard is None else guard
     pages = PAGE_BYTES * (len(row_dtype.fields) + 2)
     rows_bytes = (
-        row_bytes * (capacity + guard)
+        row_bytes * (capacity + guard + keep)
         + pages
         + latest_value_file_bytes(COMMIT_MAX_BYTES, COMMIT_SLOTS)
         + synced_file_bytes()
     )
-    rings = [(capacity + guard, guard, len(row_dtype.fields))]
+    rings = [(capacity + guard + keep, guard, len(row_dtype.fields))]
     if shared is not None:
         rings.append((shared.all_entries, shared.guard, len(shared.columns)))
         rows_bytes += shared.total_bytes + PAGE_BYTES * len(shared.columns)

@@ -67,6 +67,11 @@ class ReplayConfig(SettingsPart):
 
     capacity: int = Field(default=100_000, ge=1)
     """rows that can be drawn; the oldest make room for the newest."""
+    keep: int = Field(default=0, ge=0)
+    """rows that stay before those that can be drawn, beside the quarter of its guard that any
+    replay keeps: further back is what `vedette rerun` can execute again. For one interval of
+    checkpoints it takes `learner.save_interval` times `agent.batch_size` divided by
+    `replay.samples_per_insert`. A replay has what it was made with."""
     directory: str | None = None
     """where the columns lie; None: ``replay/`` in the run's directory. A tmpfs is quick and is
     lost at a reboot, a disk is large."""

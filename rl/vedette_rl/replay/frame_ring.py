@@ -73,7 +73,7 @@ class FrameRows(Rows):
         self.frames_capacity = shared.capacity
         self.physical_frames = shared.all_entries
         largest = None if batch_rows is None else batch_rows * self.places_per_row
-        self.frames_keep = kept_of_guard(shared.guard, largest)
+        self.frames_keep = shared.keep + kept_of_guard(shared.guard, largest)
 
     @property
     def places_per_row(self) -> int:
@@ -145,7 +145,7 @@ class FrameAppender(FrameRows, RowAppender):
     def _use(self, frames: Columns, shared: SharedSpec, batch_rows: int | None) -> None:
         """Begin behind the last committed row's frames."""
         self.use_frames(frames, shared, batch_rows)
-        self._frames_at_once = shared.guard - self.frames_keep
+        self._frames_at_once = shared.guard + shared.keep - self.frames_keep
         last = self.columns[FRAME_SPANS][(self.inserted - 1) % self._physical_rows, 1]
         self.frames_inserted = self._frames_appended = int(last) if self.inserted else 0
 
@@ -301,6 +301,7 @@ def open_writer(
     run_id: str,
     guard: int | None = None,
     batch_rows: int | None = None,
+    keep: int = 0,
     shared: SharedSpec | None = None,
     sync_interval_s: float = 0.0,
     recovers: bool = True,
@@ -314,6 +315,7 @@ def open_writer(
         run_id=run_id,
         guard=guard,
         batch_rows=batch_rows,
+        keep=keep,
         shared=shared,
         sync_interval_s=sync_interval_s,
         recovers=recovers,

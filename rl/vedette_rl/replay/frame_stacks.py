@@ -173,7 +173,13 @@ def stored_row(row: np.dtype[Any], frames: FrameStack) -> np.dtype[Any]:
 
 
 def make_frame_ring_spec(
-    frames: FrameStack, capacity: int, *, guard: int, extra_frames: int, rows_per_batch: int
+    frames: FrameStack,
+    capacity: int,
+    *,
+    guard: int,
+    extra_frames: int,
+    rows_per_batch: int,
+    keep: int = 0,
 ) -> SharedSpec:
     """The ring of frames beside the rows of a replay.
 
@@ -187,6 +193,7 @@ def make_frame_ring_spec(
         extra_frames: frames that a batch has beyond one a row: what a stack and n steps need
             more, of each environment of an actor.
         rows_per_batch: the rows of a full batch.
+        keep: rows before those that can be drawn that are left alone.
     """
     # No batch has more frames than places, whatever its environments show.
     largest = rows_per_batch * frames.places_per_row
@@ -198,7 +205,7 @@ def make_frame_ring_spec(
         ColumnSpec(name, part.dtype.str, part.shape)
         for name, part in frames.columns(FRAMES).items()
     )
-    return SharedSpec(columns, kept, max(largest, guard))
+    return SharedSpec(columns, kept, max(largest, guard), math.ceil(keep * share))
 
 
 def _replaced(row: np.dtype[Any], places: np.dtype[Any], frames: FrameStack) -> np.dtype[Any]:

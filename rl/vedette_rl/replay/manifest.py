@@ -44,16 +44,18 @@ class SharedSpec:
         columns: the columns of an entry; their names are not those of the rows' columns.
         capacity: entries that are kept.
         guard: entries that may be appended before a commit.
+        keep: entries before those of the capacity that are left alone, too.
     """
 
     columns: tuple[ColumnSpec, ...]
     capacity: int
     guard: int
+    keep: int = 0
 
     @property
     def all_entries(self) -> int:
         """Entries that there is place for, those of the guard too."""
-        return self.capacity + self.guard
+        return self.capacity + self.guard + self.keep
 
     @property
     def row_dtype(self) -> np.dtype[Any]:
@@ -77,6 +79,7 @@ class Manifest:
         guard: rows that may be appended before a commit; stored beside the capacity.
         columns: the columns in order.
         shared: the columns that rows share; None: nothing.
+        keep: rows before those that can be drawn that are left alone, too.
     """
 
     uid: str
@@ -85,10 +88,11 @@ class Manifest:
     guard: int
     columns: tuple[ColumnSpec, ...]
     shared: SharedSpec | None = None
+    keep: int = 0
 
     @property
     def physical_rows(self) -> int:
-        return self.capacity + self.guard
+        return self.capacity + self.guard + self.keep
 
     @property
     def total_bytes(self) -> int:
@@ -111,15 +115,24 @@ def column_specs(dtype: np.dtype[Any]) -> tuple[ColumnSpec, ...]:
 
 
 def new_manifest(
-    dtype: np.dtype[Any], capacity: int, guard: int, run_id: str, shared: SharedSpec | None = None
+    dtype: np.dtype[Any],
+    capacity: int,
+    guard: int,
+    run_id: str,
+    shared: SharedSpec | None = None,
+    keep: int = 0,
 ) -> Manifest:
     """A manifest for a replay that does not exist yet."""
-    return Manifest(secrets.token_hex(16), run_id, capacity, guard, column_specs(dtype), shared)
+    uid = secrets.token_hex(16)
+    return Manifest(uid, run_id, capacity, guard, column_specs(dtype), shared, keep)
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
     """Write ``ring.json``: the replay exists from then on."""
     content = {"format": FORMAT, "version": FORMAT_VERSION, **asdict(manifest)}
+    for ring in filter(None, (content, content["shared"])):
+        if not ring["keep"]:  # version 0.2 does not know it
+            del ring["keep"]
     replace_file(directory / MANIFEST, json.dumps(content, indent=1), durable=True)
 
 
@@ -156,10 +169,10 @@ def _manifest(content: dict[str, Any]) -> Manifest:
     shared = _shared(content.pop("shared"))
     manifest = Manifest(columns=columns, shared=shared, **content)
     for ring in (manifest, shared) if shared else (manifest,):
-        if not (type(ring.capacity) is type(ring.guard) is int):
-            raise ValueError("capacity and guard are no numbers")
-        if ring.capacity < 1 or ring.guard < 1 or not ring.columns:
-            raise ValueError(f"capacity {ring.capacity}, guard {ring.guard}")
+        if not (type(ring.capacity) is type(ring.guard) is type(ring.keep) is int):
+            raise ValueError("capacity, guard and keep are no numbers")
+        if ring.capacity < 1 or ring.guard < 1 or ring.keep < 0 or not ring.columns:
+            raise ValueError(f"capacity {ring.capacity}, guard {ring.guard}, keep {ring.keep}")
     bytes.fromhex(manifest.uid)
     return manifest
 
@@ -168,7 +181,8 @@ def _shared(content: dict[str, Any] | None) -> SharedSpec | None:
     if content is None:
         return None
     capacity, guard = content.pop("capacity"), content.pop("guard")
-    return SharedSpec(_checked_columns(content.pop("columns")), capacity, guard)
+    columns = _checked_columns(content.pop("columns"))
+    return SharedSpec(columns, capacity, guard, content.pop("keep", 0))
 
 
 def _checked_columns(columns: list[dict[str, Any]]) -> tuple[ColumnSpec, ...]:

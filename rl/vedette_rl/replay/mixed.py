@@ -32,10 +32,12 @@ from numpy.typing import NDArray
 from vedette_rl.core.columns import SOURCE, Columns, empty_columns
 from vedette_rl.core.learning import Sample, State
 from vedette_rl.errors import EmptyReplayError, ReplayOverrunError
+from vedette_rl.replay.config import ACTORS
 from vedette_rl.replay.prioritized import (
     PrioritizedReplay,
     importance_weights,
     join_priorities,
+    priorities_of,
 )
 from vedette_rl.replay.ring import join_rings
 from vedette_rl.replay.rows import Rows, ring_places
@@ -97,9 +99,10 @@ class MixedReplay:
             else source
             for source in others
         ]
-        self._sources = (Source("actors", actors, 1.0, grows=True), *named)
+        self._sources = (Source(ACTORS, actors, 1.0, grows=True), *named)
         self._scheduled = any(source.schedule is not None for source in others)
         self._growing_replays = [source.replay for source in self._sources if source.grows]
+        self._doubted: list[tuple[int, ...]] = []  # the looks of this draw that were in doubt
         self._sources_only = False
         self._has_looked = False
         self._draws = 0
@@ -139,6 +142,16 @@ class MixedReplay:
         """The rows of each source."""
         return [source.replay.rows for source in self._sources]
 
+    @property
+    def replays(self) -> list[UniformReplay | PrioritizedReplay]:
+        """The replay of each source, which draws its rows."""
+        return [source.replay for source in self._sources]
+
+    @property
+    def names(self) -> list[str]:
+        """The name of each source."""
+        return [source.name for source in self._sources]
+
     def use_copies(self, copies: Sequence[Rows]) -> None:
         """Draw from copies of the sources' rows from now on, or from these again.
 
@@ -163,6 +176,20 @@ class MixedReplay:
     def _look(self) -> None:
         for replay in self._growing_replays:
             replay.see()
+
+    @property
+    def growing(self) -> dict[str, Rows]:
+        """The rows that a look asks, by the name of their source."""
+        return {source.name: source.replay.rows for source in self._sources if source.grows}
+
+    def drawn_looks(self) -> list[tuple[int, ...]]:
+        """As `DrawnRows.drawn_looks` has it."""
+        looks = [*self._doubted, self._seen()]
+        self._doubted.clear()
+        return looks
+
+    def _seen(self) -> tuple[int, ...]:
+        return tuple([replay.live[1] for replay in self._growing_replays])
 
     @property
     def actors_are_ready(self) -> bool:
@@ -202,6 +229,7 @@ class MixedReplay:
                 self._batches += 1
                 self._count_draws(self._draws + 1)
                 return sample
+            self._doubted.append(self._seen())
             self._take_back(batch_size)
         raise ReplayOverrunError(self.actors.rows.capacity, LOOKS_MAX)
 
@@ -288,11 +316,7 @@ class MixedReplay:
                 columns[name].take(self._places, 0, to, "clip")  # clip: see `Rows.gather`
 
     def update_priority(self, indices: NDArray[Any], td_errors: NDArray[Any]) -> None:
-        """Set the absolute TD errors ``(B,)`` of rows drawn before, each in its own source.
-
-        Raises:
-            ValueError: an error is not finite.
-        """
+        """Set the absolute TD errors ``(B,)`` of rows drawn before, each in its own source."""
         if self._trees is None or not len(indices):
             return
         # Mostly it is the sample drawn last, whose places are known.
@@ -300,8 +324,7 @@ class MixedReplay:
         places = drawn.places
         slices = drawn.slices
         config = self.actors.config
-        priorities = np.abs(td_errors, dtype=np.float64)
-        priorities += config.priority_epsilon
+        priorities = priorities_of(td_errors, config.priority_epsilon)
         masses = priorities**config.alpha
         dead = []
         for number, rows in slices:

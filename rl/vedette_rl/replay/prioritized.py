@@ -95,7 +95,7 @@ class PrioritizedReplay(DrawnRows):
             numbers, masses = self.draw_into(columns, batch_size)
             if self.is_whole(numbers):
                 break
-            self.take_back(batch_size)
+            self.drop_look(batch_size)
         else:
             raise ReplayOverrunError(self.rows.capacity, LOOKS_MAX)
         # N and the sum of masses cancel out of ``(N P)**-beta`` over its largest
@@ -148,14 +148,8 @@ class PrioritizedReplay(DrawnRows):
         return seen - max(self._dropped, seen - self.rows.capacity)
 
     def update_priority(self, indices: NDArray[Any], td_errors: NDArray[Any]) -> None:
-        """Set the |TD errors| ``(B,)`` of rows drawn before; overwritten ones are skipped.
-
-        One that is not finite, or whose square would not be in float32, is of a row from which
-        nothing can be learned, and counts as 0: it would spoil every later draw.
-        """
-        priorities = np.abs(td_errors, dtype=np.float64)
-        priorities[~(priorities < _TD_ERROR_MAX)] = 0.0
-        priorities += self.config.priority_epsilon
+        """Set the |TD errors| ``(B,)`` of rows drawn before; overwritten ones are skipped."""
+        priorities = priorities_of(td_errors, self.config.priority_epsilon)
         if not len(priorities):
             return
         self.raise_max_priority(float(priorities.max()))
@@ -290,6 +284,18 @@ class PrioritizedReplay(DrawnRows):
         split = int(places.searchsorted(behind))
         places += seen - behind - self.rows.capacity
         places[:split] += self.rows.capacity
+
+
+def priorities_of(td_errors: NDArray[Any], epsilon: float) -> NDArray[np.float64]:
+    """The priorities of TD errors ``(B,)``.
+
+    One that is not finite, or whose square would not be in float32, is of a row from which nothing
+    can be learned, and counts as 0: it would spoil every later draw.
+    """
+    priorities: NDArray[np.float64] = np.abs(td_errors, dtype=np.float64)
+    priorities[~(priorities < _TD_ERROR_MAX)] = 0.0
+    priorities += epsilon
+    return priorities
 
 
 def importance_weights(relative: NDArray[np.float64], beta: float) -> NDArray[np.float32]:

@@ -28,7 +28,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
@@ -84,7 +84,7 @@ class RingWriter(RowAppender):
         mapped = ring_files.map_columns(directory, manifest, writable=True)
         inserted = commits.last.inserted
         self.stamp = commits.last.stamp
-        super().__init__(mapped.columns, manifest.capacity, inserted, batch_rows)
+        super().__init__(mapped.columns, manifest.capacity, inserted, batch_rows, manifest.keep)
         self.manifest = manifest
         self.shared = mapped.shared
         self._directory = directory
@@ -107,6 +107,7 @@ class RingWriter(RowAppender):
         run_id: str,
         guard: int | None = None,
         batch_rows: int | None = None,
+        keep: int = 0,
         shared: SharedSpec | None = None,
         sync_interval_s: float = 0.0,
         recovers: bool = True,
@@ -124,6 +125,7 @@ class RingWriter(RowAppender):
                 `default_guard` for a new one.
             batch_rows: the most rows that are appended at once, as the readers are told: what the
                 guard has room for beyond them is in part left alone (`kept_of_guard`).
+            keep: rows before those that can be drawn that are left alone, beside the guard's.
             shared: the columns that its rows share (`vedette_rl.replay.frame_ring`). A replay keeps
                 as many entries as it was made with.
             sync_interval_s: seconds between two syncs; 0: only when it is closed.
@@ -137,7 +139,7 @@ class RingWriter(RowAppender):
         """
         directory = Path(directory)
         guard_rows = guard or default_guard(capacity, row_dtype.itemsize)
-        asked = new_manifest(row_dtype, capacity, guard_rows, run_id, shared)
+        asked = new_manifest(row_dtype, capacity, guard_rows, run_id, shared, keep)
         with ExitStack() as held:
             held.callback(os.close, _prepare(directory))
             if not (directory / MANIFEST).exists():
@@ -244,6 +246,12 @@ class RingWriter(RowAppender):
         self._syncer.on_commit(CommitPoint(inserted, self._shared_appended, self.stamp))
 
 
+class Cursor(Protocol):
+    """Has the rows inserted at 0."""
+
+    def __getitem__(self, at: int, /) -> int: ...
+
+
 class RingReader(Rows):
     """The reading end: `Rows` of a replay that another process writes.
 
@@ -259,16 +267,16 @@ class RingReader(Rows):
         self.directory = Path(directory)
         self.manifest = read_manifest(self.directory)
         self.capacity = self.manifest.capacity
-        self.keep = kept_of_guard(self.manifest.guard, batch_rows)
+        self.keep = self.manifest.keep + kept_of_guard(self.manifest.guard, batch_rows)
         mapped = ring_files.map_columns(self.directory, self.manifest, writable=False)
         self.columns: Columns = mapped.columns
         self.shared = mapped.shared
-        self._cursor = ring_files.map_cursor(self.directory, self.manifest, writable=False)
+        self._cursor: Cursor = ring_files.map_cursor(self.directory, self.manifest, writable=False)
         self.floor = ring_files.read_floor(self.directory)
         branch = ring_files.read_branch(self.directory)
         self.branch = self.manifest.uid + branch.id.hex()
-        self._branch_before = self.manifest.uid + branch.before.hex()
-        self._branch_begin = branch.begin
+        self.branch_before = self.manifest.uid + branch.before.hex()
+        self.branch_begin = branch.begin
         self._fence = MemoryFence()
 
     @property
@@ -279,10 +287,9 @@ class RingReader(Rows):
         self._fence()
         return inserted
 
-    def has_rows_of(self, branch: str, seen: int) -> bool:
-        if branch == self._branch_before and seen <= self._branch_begin:
-            return True
-        return super().has_rows_of(branch, seen)
+    def use_cursor(self, cursor: Cursor) -> None:
+        """Ask another cursor than the writer's from now on."""
+        self._cursor = cursor
 
 
 class MarkedRows:
@@ -359,6 +366,7 @@ def check_ring(
     *,
     run_id: str,
     guard: int | None = None,
+    keep: int = 0,
     shared: SharedSpec | None = None,
 ) -> bytes:
     """Check that `RingWriter.open` would take the replay in a directory, and change nothing.
@@ -366,7 +374,8 @@ def check_ring(
     It checks the heads of the files and reads no rows: as quick for any size.
 
     Args:
-        directory, row_dtype, capacity, run_id, guard, shared: as `RingWriter.open` takes them.
+        directory, row_dtype, capacity, run_id, guard, keep, shared: as `RingWriter.open` takes
+            them.
 
     Returns:
         the stamp of the last commit, or of the one that the replay will be recovered to; empty
@@ -378,9 +387,8 @@ def check_ring(
     if not check_replay_directory(directory):
         return b""
     manifest = read_manifest(directory)
-    _compare(
-        directory, new_manifest(row_dtype, capacity, guard or 1, run_id, shared), manifest, guard
-    )
+    asked = new_manifest(row_dtype, capacity, guard or 1, run_id, shared, keep)
+    _compare(directory, asked, manifest, guard)
     ring_files.check_files(directory, manifest)
     recovery = find_recovery_at_rest(directory, manifest)
     return recovery.commit.stamp if recovery else last_commit(directory).stamp
@@ -479,6 +487,12 @@ def _compare(directory: Path, asked: Manifest, stored: Manifest, guard: int | No
             f"the replay in {directory} has a capacity of {stored.capacity}, not {asked.capacity}: "
             f"set replay.capacity={stored.capacity}, or {BEGIN_EMPTY}",
             key="replay.capacity",
+        )
+    if stored.keep != asked.keep:
+        raise ReplayFormatError(
+            f"the replay in {directory} keeps {stored.keep} rows beyond those of its guard, not "
+            f"{asked.keep}: set replay.keep={stored.keep}, or {BEGIN_EMPTY}",
+            key="replay.keep",
         )
     if guard is not None and stored.guard < guard:
         raise ReplayFormatError(

@@ -4,9 +4,9 @@ Rows are numbered from the beginning of the run. Row ``i`` lies at place ``i % p
 ``physical_rows = capacity + guard``. The live rows, those that may be drawn, are the last
 `capacity` of the rows inserted, but for those that a recovery found gone. At most ``guard - keep``
 rows are appended between two commits, so they overwrite none that is live, and none of the `keep`
-rows before them. A reader that reads `inserted` again after it has copied rows knows which of them
-the writer may have begun to overwrite (`Rows.doubtful_below`): with some rows kept, none was live
-a short while before.
+rows before them. A replay may be made with room for more of these than its guard has. A reader that
+reads `inserted` again after it has copied rows knows which of them the writer may have begun to
+overwrite (`Rows.doubtful_below`): with some rows kept, none was live a short while before.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ class Rows:
         keep: rows before the live ones that the writer leaves alone, too.
         branch: differs from that of rows of which another has the same number; "" where that is not
             known.
+        branch_before, branch_begin: the branch before, whose rows below that number are these.
     """
 
     columns: Columns
@@ -44,6 +45,8 @@ class Rows:
     floor = 0
     keep = 0
     branch = ""
+    branch_before = ""
+    branch_begin = 0
 
     @property
     def inserted(self) -> int:
@@ -79,6 +82,8 @@ class Rows:
 
     def has_rows_of(self, branch: str, seen: int) -> bool:
         """True if the first `seen` rows of a branch are these; those that are there, at least."""
+        if branch == self.branch_before != "" and seen <= self.branch_begin:
+            return True
         return branch == self.branch != "" and seen <= self.inserted
 
     @property
@@ -118,21 +123,28 @@ class RowAppender(Rows):
     """Writes rows beyond those inserted, and counts them.
 
     Args:
-        columns: each ``(capacity + guard, *shape)``, written in place.
+        columns: each ``(capacity + guard + keep, *shape)``, written in place.
         capacity: rows that stay live.
         inserted: rows inserted so far.
         batch_rows: the most rows that are appended at once, for `kept_of_guard`.
+        keep: of the columns' entries, those that are there for rows that are left alone.
     """
 
     def __init__(
-        self, columns: Columns, capacity: int, inserted: int = 0, batch_rows: int | None = None
+        self,
+        columns: Columns,
+        capacity: int,
+        inserted: int = 0,
+        batch_rows: int | None = None,
+        keep: int = 0,
     ) -> None:
         self.columns = columns
         self.capacity = capacity
         self._physical_rows = len(next(iter(columns.values())))
-        guard = self._physical_rows - capacity
-        self.keep = kept_of_guard(guard, batch_rows)
-        self._allowed = self._allowed_at_once = guard - self.keep
+        guard = self._physical_rows - capacity - keep
+        kept = kept_of_guard(guard, batch_rows)
+        self.keep = keep + kept
+        self._allowed = self._allowed_at_once = guard - kept
         self._shape(0)
         self._inserted = inserted
         self._pending = 0

@@ -11,7 +11,7 @@ from vedette_rl.core.columns import Columns, empty_columns
 from vedette_rl.core.learning import ReplayBuffer, Sample, State, check_first_sample
 from vedette_rl.errors import EmptyReplayError, ReplayOverrunError, UnknownNameError
 from vedette_rl.import_by_name import import_by_name
-from vedette_rl.replay.config import ReplayConfig
+from vedette_rl.replay.config import ACTORS, ReplayConfig
 from vedette_rl.replay.rows import Rows, ring_places
 
 LOOKS_MAX = 64
@@ -43,6 +43,7 @@ class DrawnRows:
         self.live = rows.live()
         """The rows that draws see: [oldest, inserted) of the last look."""
         self._has_looked = False
+        self._doubted: list[tuple[int, ...]] = []  # the looks of this draw that were in doubt
 
     def __len__(self) -> int:
         return self.rows.size
@@ -72,6 +73,18 @@ class DrawnRows:
     def see(self) -> None:
         """Take the look that `look` and `begin_draw` ask for."""
         self.live = self.rows.look()
+
+    @property
+    def growing(self) -> dict[str, Rows]:
+        """The rows that a look asks, by the name of their source."""
+        return {ACTORS: self.rows}
+
+    def drawn_looks(self) -> list[tuple[int, ...]]:
+        """What the last sample saw, once: the rows inserted of each of `growing`. The last look is
+        that of the batch; those before were dropped, as rows were in doubt."""
+        looks = [*self._doubted, (self.live[1],)]
+        self._doubted.clear()
+        return looks
 
     def sample(self, batch_size: int) -> Sample:
         """Draw `batch_size` rows with replacement. The next call overwrites the columns.
@@ -128,6 +141,11 @@ class DrawnRows:
         oldest, seen = self.live
         below = self.rows.doubtful_below(seen)
         return below <= oldest or below <= int(numbers.min(initial=seen + code)) - code
+
+    def drop_look(self, count: int) -> None:
+        """Note that the last look was in doubt, and have the generator go back behind it."""
+        self._doubted.append((self.live[1],))
+        self.take_back(count)
 
     def take_back(self, count: int) -> None:
         """Have the generator give the last `count` random numbers again."""
@@ -188,7 +206,7 @@ class UniformReplay(DrawnRows):
             numbers = self.draw_into(columns, batch_size)
             if self.is_whole(numbers):
                 return Sample(columns, numbers)
-            self.take_back(batch_size)
+            self.drop_look(batch_size)
         raise ReplayOverrunError(self.rows.capacity, LOOKS_MAX)
 
     def draw_into(self, columns: Columns, count: int) -> NDArray[np.int64]:

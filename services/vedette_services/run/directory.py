@@ -10,7 +10,7 @@ import re
 import secrets
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -96,7 +96,8 @@ class RunDirectory:
 
     ::
 
-        config.toml  checkpoints/  best/  best-before/  replay/  tensorboard/  log/  summary.json
+        config.toml  checkpoints/  best/  best-before/  replay/  journal/  tensorboard/  log/
+        summary.json
         run.json     the run's id and epoch; made first, so that the folder is known as a run's
         learner.json where its learner listens, while one does
         lock         held by the learner that runs here; contains its process id
@@ -114,6 +115,7 @@ class RunDirectory:
         self.best = root / "best"
         self.best_before = root / "best-before"
         self.replay = root / "replay"
+        self.journal = root / "journal"
         self.tensorboard = root / "tensorboard"
         self.log = root / "log"
         self.summary_file = root / "summary.json"
@@ -344,6 +346,22 @@ class RunDirectory:
         with file:
             # Shared, so that two checks at once both succeed.
             return self._wait_for_lock(file.fileno(), wait_s, shared=True)
+
+    @contextlib.contextmanager
+    def hold_free(self) -> Iterator[None]:
+        """Keep learners from starting here meanwhile; nothing changes.
+
+        Raises:
+            RunInUseError: one runs.
+        """
+        try:
+            file = open_regular(self._lock_file)
+        except OSError:  # a copy without it
+            yield
+            return
+        with file:
+            self._wait_for_lock(file.fileno(), _CHECK_WAIT_S, shared=True)
+            yield
 
     def lock(self, stop: Stop = _never) -> None:
         """Take the lock for this process until it ends, and claim the run; waits for a predecessor

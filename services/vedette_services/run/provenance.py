@@ -204,14 +204,14 @@ def last_failure(run: RunDirectory) -> str | None:
 
 def describe_start(config: RunConfig) -> Start:
     """Describe a start of this process, now and here."""
-    commit, dirty = _git_state(Path.cwd())
+    commit, dirty = git_state(Path.cwd())
     return Start(
         time.time(),
         command=os.environ.get(COMMAND) or command_line(),
         directory=str(Path.cwd()),
         commit=commit,
         dirty=dirty,
-        versions=_versions(),
+        versions=package_versions(),
         seeds={"run": config.seed, "evaluation": config.evaluation.seed},
         host=socket.gethostname(),
         platform=platform.platform(),
@@ -247,7 +247,7 @@ def _write(run: RunDirectory, starts: list[Start]) -> None:
         log.warning("%s not written: %s", run.provenance_file.name, why)
 
 
-def _git_state(directory: Path) -> tuple[str, bool]:
+def git_state(directory: Path) -> tuple[str, bool]:
     """Return the commit of a directory's repository, and True if tracked files differ from it."""
     commit = _ask_git(directory, "rev-parse", "HEAD")
     changed = commit and _ask_git(directory, "status", "--porcelain", "--untracked-files=no")
@@ -266,7 +266,8 @@ def _ask_git(directory: Path, *arguments: str) -> str:
     return found.stdout.strip() if found.returncode == 0 else ""
 
 
-def _versions() -> dict[str, str]:
+def package_versions() -> dict[str, str]:
+    """Return the versions of Vedette, Python, what it learns with, and torch's CUDA."""
     found = {"vedette": vedette_version(), "python": platform.python_version()}
     for package in _PACKAGES:
         try:

@@ -84,6 +84,7 @@ class ReplayLayout:
         shared: the ring's frames; None: observations are stored whole.
         batch_bytes: size of a usual full batch; the number of its frames depends on its episodes.
         batch_rows: the rows of a full batch.
+        keep: rows before those that can be drawn that are left alone, beside those of the guard.
     """
 
     schema: Schema
@@ -92,6 +93,7 @@ class ReplayLayout:
     shared: SharedSpec | None
     batch_bytes: int
     batch_rows: int
+    keep: int
 
 
 def replay_layout(config: RunConfig, spaces: Spaces) -> ReplayLayout:
@@ -108,19 +110,26 @@ def replay_layout(config: RunConfig, spaces: Spaces) -> ReplayLayout:
     frames = _frames(config, spaces)
     schema = batch_schema(row, bounds, frames)
     capacity = config.replay.capacity
+    keep = config.replay.keep
     plain = ring_dtype(row, epoch=has_sequence_keys(schema))
     if frames is None:
         # A batch must fit between two commits.
         guard = rows if rows > default_guard(capacity, plain.itemsize) else None
-        return ReplayLayout(schema, plain, guard, None, schema.payload_bytes(rows), rows)
+        return ReplayLayout(schema, plain, guard, None, schema.payload_bytes(rows), rows, keep)
     stored = stored_row(plain, frames)
     extra_frames = extra_frames_per_batch(config, frames.stack)
     guard = max(rows, default_guard(capacity, stored.itemsize + frames.frame_bytes))
     shared = make_frame_ring_spec(
-        frames, capacity, guard=guard, extra_frames=extra_frames, rows_per_batch=rows
+        frames,
+        capacity,
+        guard=guard,
+        extra_frames=extra_frames,
+        rows_per_batch=rows,
+        keep=keep,
     )
     entries = min(rows + extra_frames, rows * frames.places_per_row)
-    return ReplayLayout(schema, stored, guard, shared, schema.payload_bytes(rows, entries), rows)
+    batch_bytes = schema.payload_bytes(rows, entries)
+    return ReplayLayout(schema, stored, guard, shared, batch_bytes, rows, keep)
 
 
 def check_rows(
@@ -318,6 +327,7 @@ def make_counted_replay(config: RunConfig, run: RunDirectory, layout: ReplayLayo
         config.replay.capacity,
         run_id=identity.run_id,
         guard=layout.guard,
+        keep=layout.keep,
         shared=layout.shared,
     )
     ring.commit(pack_stamp(Ledger(identity.run_id, identity.counted), ActorNumbers()))

@@ -39,6 +39,7 @@ def layout_space(config: RunConfig, layout: ReplayLayout) -> ReplaySpace:
         prioritized=config.replay.prioritized,
         sequences=bool(config.replay.sequence),
         guard=layout.guard,
+        keep=layout.keep,
         shared=layout.shared,
     )
 

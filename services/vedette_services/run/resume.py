@@ -360,6 +360,7 @@ def _check_replay(config: RunConfig, directory: Path, run_id: str, layout: Repla
         config.replay.capacity,
         run_id=run_id,
         guard=layout.guard,
+        keep=layout.keep,
         shared=layout.shared,
     )
     try:

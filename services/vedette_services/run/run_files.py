@@ -31,6 +31,7 @@ FILES = (
     "mlflow.json",
     "wandb.json",
     "notes.json",
+    "certificate.json",
 )
 """The files of a run that `--fresh --force` erases, beside its folders and its configuration.
 Another run takes `lock`, `claim`, `learner.json` and `log/` over, and replaces `run.json`."""
@@ -41,6 +42,7 @@ _WRITTEN = {
     "best": _STATE,
     "best-before": _STATE,
     "replay": "",  # `is_replay_file` knows
+    "journal": r"\d+-\d+|[0-9a-f]{32}\.toml",
     "tensorboard": r"events\.out\.tfevents\.[^/]+",
     "live": r"[^/]+\.(map|heartbeat)|learner\.json|ranks\.[^/]+",
     "source": "",

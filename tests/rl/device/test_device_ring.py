@@ -25,6 +25,7 @@ from vedette_rl.device.loader import (
     CpuLoader,
     DeviceBatch,
     DeviceLoader,
+    LoaderAhead,
     PinnedLoader,
     RankLoader,
     RingLoader,
@@ -470,9 +471,11 @@ def pinned_loader(replay: Any, batch_size: int) -> PinnedLoader:
 
 
 def loaded_by(cuda: StrictCuda, loader: DeviceLoader) -> DeviceBatch:
-    """The next batch, which the GPU has then."""
+    """The next batch, which the GPU has then; the one behind it is drawn, where it can be."""
     with cuda:
         batch = loader.load()
+        if isinstance(loader, LoaderAhead):
+            loader.draw_ahead()
     cuda.synchronize()
     return batch
 
@@ -538,6 +541,7 @@ def test_memory_that_copies_use_is_not_written_before_they_are_done(
     with cuda:
         for _ in range(6):
             batch = loader.load()
+            loader.draw_ahead()
             for tensor in batch.batch.values():
                 seen += tensor.sum()
         cuda.check()

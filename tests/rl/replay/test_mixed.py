@@ -440,3 +440,16 @@ def test_rows_are_whole_while_actors_insert(
     for _ in range(3000):
         assert_own_rows(replay.sample(64), (0, 7000))
     assert replay.inserted > 5000
+
+
+@pytest.mark.parametrize("error", [np.nan, np.inf, 1e38])
+def test_an_error_that_no_gradient_has_counts_as_none_in_any_source(error: float) -> None:
+    """As `PrioritizedReplay` has it; it ended the training."""
+    replay = mixed(memory(50), memory(50, 1000), config=BY_PRIORITY)
+    indices = replay.sample(20).indices
+    replay.update_priority(indices, np.full(20, error, np.float32))
+    for part in replay.replays:
+        assert isinstance(part, PrioritizedReplay)
+        assert np.isfinite(part.tree.leaves).all()
+        assert part.stats()["max_priority"] == 1.0
+    replay.sample(20)

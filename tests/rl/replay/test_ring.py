@@ -146,6 +146,22 @@ def test_a_refusal_lets_go_of_the_lock(tmp_path: Path) -> None:
     open_ring(tmp_path)
 
 
+def test_rows_kept_as_another_setting_asks_are_refused_with_the_fix(tmp_path: Path) -> None:
+    open_ring(tmp_path, keep=30).close()
+    with pytest.raises(ReplayFormatError, match=r"keeps 30 rows .*, not 0: set replay.keep=30, or"):
+        open_ring(tmp_path)
+    again = open_ring(tmp_path, keep=30)
+    assert len(again.columns["reward"]) == again.capacity + again.manifest.guard + 30
+    again.close()
+
+
+def test_a_replay_that_keeps_no_more_is_one_that_version_0_2_reads(tmp_path: Path) -> None:
+    open_ring(tmp_path / "usual").close()
+    open_ring(tmp_path / "more", keep=1).close()
+    assert "keep" not in json.loads((tmp_path / "usual" / "ring.json").read_text())
+    assert json.loads((tmp_path / "more" / "ring.json").read_text())["keep"] == 1
+
+
 def test_another_capacity_is_refused(tmp_path: Path) -> None:
     open_ring(tmp_path).close()
     with pytest.raises(ReplayFormatError, match=r"capacity of 100, not 200: set replay.capacity="):

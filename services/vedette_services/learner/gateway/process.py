@@ -425,6 +425,7 @@ def _open_ring(spec: LearnerSpec, layout: ReplayLayout) -> RingWriter:
         run_id=spec.run_id,
         guard=layout.guard,
         batch_rows=layout.batch_rows,
+        keep=layout.keep,
         shared=layout.shared,
         sync_interval_s=spec.config.replay.sync_interval_s,
         recovers=False,  # the trainer may have it mapped; the supervisor has recovered it

@@ -139,6 +139,7 @@ class CheckpointWriter:
 
     Args:
         check: raises where the run is lost; one that was moved may come back.
+        note: called with the steps and the state before it gets its name on the disk.
     """
 
     def __init__(
@@ -146,10 +147,12 @@ class CheckpointWriter:
         checkpoints: Checkpoints,
         *,
         check: Callable[[], None] = lambda: None,
+        note: Callable[[int, State], None] = lambda opt_steps, state: None,
         retry_s: float = _RETRY_S,
     ) -> None:
         self._checkpoints = checkpoints
         self._check = check
+        self._note = note
         self._why = ""  # the latest state is not on the disk; "" if it is
         self._failures = 0  # in a row
         self._newest = _newest(checkpoints)
@@ -193,6 +196,7 @@ class CheckpointWriter:
             state = settled(job.state)
             refuse_diverged(job.opt_steps, state.get("agent"))
             self._check()
+            self._note(job.opt_steps, state)
             self._checkpoints.save(job.opt_steps, state, job.meta, self._throttle)
         except (CheckpointError, RunMovedError) as error:
             if not self._why:

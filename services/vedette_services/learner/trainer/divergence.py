@@ -65,7 +65,7 @@ def describe_largest(rows: Rows | None, run_id: str, opt_steps: int) -> str:
     """Name the largest values that can be drawn, each with its column, manager and age; "" where
     they are not known."""
     found = [] if rows is None else find_largest_values(rows)[:_NAMED]
-    names = _manager_names(rows, run_id) if found else {}
+    names = manager_names(rows, run_id) if found else {}
     return ", ".join(_describe(one, names, opt_steps) for one in found)
 
 
@@ -103,7 +103,7 @@ def _describe(one: LargestValue, names: dict[int, str], opt_steps: int) -> str:
     return f"{one.column} {one.value:.4g}" + (f" ({', '.join(made)})" if made else "")
 
 
-def _manager_names(rows: Rows | None, run_id: str) -> dict[int, str]:
+def manager_names(rows: Rows | None, run_id: str) -> dict[int, str]:
     """The managers' ids by their numbers in the replay; of those that are forgotten, none."""
     stamp = b""
     if isinstance(rows, RingReader):

@@ -9,7 +9,7 @@ import gc
 import logging
 import math
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -29,6 +29,7 @@ from vedette_rl.device.host_copy import mark_work
 from vedette_rl.device.loader import DeviceLoader, RankLoader, RingLoader, make_loader
 from vedette_rl.device.ranks import ranks, require_same
 from vedette_rl.envs.spaces import Spaces, describe_spaces
+from vedette_rl.envs.stored_spaces import spaces_to_json
 from vedette_rl.errors import DivergedError
 from vedette_rl.import_by_name import is_import_name
 from vedette_rl.networks.seeding import process_state, restore_process, seed_process
@@ -41,21 +42,25 @@ from vedette_rl.replay.mixed import MixedReplay, Source
 from vedette_rl.replay.mixed_sequences import MixedSequences
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_rl.replay.rows import Rows
-from vedette_rl.replay.uniform import UniformReplay, make_custom_replay
+from vedette_rl.replay.uniform import DrawnRows, UniformReplay, make_custom_replay
 from vedette_rl.storage.checkpoints import Checkpoints
+from vedette_rl.storage.state_hash import hash_state
 from vedette_services.config.parts import LearnerConfig
 from vedette_services.config.run_config import RunConfig
+from vedette_services.config.saving import config_text
 from vedette_services.errors import DeviceMemoryError, UsageError
 from vedette_services.host.system import keep_freed_memory
 from vedette_services.learner.disk_room import DiskRoom
 from vedette_services.learner.host_load import GpuMemory, GpuShare, LoadMeter
 from vedette_services.learner.trainer.background import CheckpointWriter
+from vedette_services.learner.trainer.computation import describe_machine, describe_software
 from vedette_services.learner.trainer.divergence import (
     LeftOutSteps,
     actor_rows,
     describe_largest,
     explain_divergence,
 )
+from vedette_services.learner.trainer.journal_writer import JournalWriter
 from vedette_services.learner.trainer.record_pace import RecordPace
 from vedette_services.learner.trainer.run_recorder import (
     CurveRecorder,
@@ -71,6 +76,7 @@ from vedette_services.learner.trainer.training_loop import (
 from vedette_services.run.active_time import read_active_seconds
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.initial_weights import WeightsSource
+from vedette_services.run.journal import Header, Ring, StateHashes, keep_config
 from vedette_services.run.limiter_record import remaining_draws
 from vedette_services.run.resume import load_checkpoint
 from vedette_services.run.sources import with_shares
@@ -189,6 +195,7 @@ class Learner:
         self.agent = build_learning_agent(config, spaces, epoch, device)
         self.replay = open_replay()
         self._rows = actor_rows(self.replay)  # before a device has a copy
+        self._rings = growing_rings(self.replay)
         self.earlier = EarlierStarts()
         self._checkpoints = Checkpoints(run.checkpoints, keep=config.learner.keep_checkpoints)
         self._checkpoints.remove_leftovers()
@@ -196,6 +203,9 @@ class Learner:
         self._errors: State = {}  # TD errors that the last loop had not set
         self.has_saved_priorities = False
         """The checkpoint that it goes on from has the priorities of these rows."""
+        self._resumed: tuple[int, int] | None = (
+            None  # the checkpoint's step, the epoch that wrote it
+        )
         sampled = self._resume()
         require_same(self.agent.opt_steps)
         self._left_out = LeftOutSteps(self.agent.opt_steps)
@@ -223,7 +233,10 @@ class Learner:
             if source.return_mean is not None
         }:
             self._recorder.write(returns, self.agent.opt_steps)
-        self._checkpoint_writer = CheckpointWriter(self._checkpoints, check=run.check_held)
+        self._journal = self._open_journal(run, spaces)
+        self._checkpoint_writer = CheckpointWriter(
+            self._checkpoints, check=run.check_held, note=self._note_saved
+        )
         self._peers: Peers
 
     def _resume(self) -> int:
@@ -243,14 +256,11 @@ class Learner:
         for warning in checkpoint.skipped:
             log.warning("%s", warning)
         self._checkpoints.put_aside_after(int(checkpoint.path.name))
-        self.replay.set_state(checkpoint.state["replay"])
-        # None of these before version 0.3.
-        restore_process(checkpoint.state.get("torch", {}), self._device)
+        self._errors = restore_replay(checkpoint.state, self.replay, self._device)
         self.has_saved_priorities = getattr(self.replay, "goes_on", False)
-        if self.has_saved_priorities:
-            self._errors = checkpoint.state.get("errors", {})
         log.info("resuming run %s at optimization step %d", self.run_id, self.agent.opt_steps)
         meta = checkpoint.meta
+        self._resumed = self.agent.opt_steps, int(meta["epoch"])
         self._init = meta.get("init", {})
         if self._lasting:
             return remaining_draws(meta, self.replay.inserted, self._origin)
@@ -259,6 +269,66 @@ class Learner:
             **(meta["accounting"] if "accounting" in meta else meta["books"])
         )
         return 0
+
+    def _open_journal(self, run: RunDirectory, spaces: Spaces) -> JournalWriter | None:
+        """Begin the journal of this start; None where nothing could be executed again by it."""
+        config = self.config
+        if not (config.learner.journal and self._lasting and ranks().count == 1 and self._rings):
+            return None
+        journal = JournalWriter(
+            run.journal,
+            self._rings,
+            partial(self._describe_part, run, spaces),
+            is_short=lambda: self._room.is_short,
+            is_gone=self._are_rows_gone,
+        )
+        if self._resumed is not None:
+            journal.begin(*self._resumed)
+        elif not config.learner.init_from:  # else the first part begins at the first checkpoint
+            journal.begin(0, None)
+        return journal
+
+    def _are_rows_gone(self, seen: Sequence[int]) -> bool:
+        """True where rows of a draw that saw so many of each ring are no longer in the replay."""
+        assert isinstance(self.replay, (DrawnRows, MixedReplay)), "as it has rings"
+        rings = [rows.original for rows in self.replay.growing.values()]
+        return any(
+            max(ring.floor, rows - ring.capacity) < ring.doubtful_below(ring.inserted)
+            for ring, rows in zip(rings, seen, strict=True)
+        )
+
+    def _describe_part(self, run: RunDirectory, spaces: Spaces) -> Header:
+        """The header of this start's parts but for where one begins."""
+        config = self.config
+        return Header(
+            run=self.run_id,
+            epoch=self._epoch,
+            step=0,
+            written_by=None,
+            rings=(),
+            config=keep_config(run.journal, config_text(config)),
+            spaces=spaces_to_json(spaces),
+            errors_delay=self._errors_delay,
+            loader=type(self._loader).__name__,
+            captured=config.learner.captured_step and host_copy.is_asynchronous(self._device),
+            compiled=config.learner.compile,
+            machine=describe_machine(self._device),
+            versions=describe_software(),
+        )
+
+    @property
+    def _errors_delay(self) -> int:
+        return DEVICE_ERRORS_DELAY if host_copy.is_asynchronous(self._device) else 1
+
+    def _note_draw(self) -> None:
+        if self._journal is not None:
+            assert isinstance(self.replay, (DrawnRows, MixedReplay)), "as it has rings"
+            self._journal.add_draw(self.replay.drawn_looks())
+
+    def _note_saved(self, opt_steps: int, state: State) -> None:
+        """Have the journal be on the disk before a checkpoint has its name."""
+        if self._journal is not None:
+            self._journal.save(opt_steps, hash_saved(state))
 
     def train(
         self,
@@ -270,7 +340,6 @@ class Learner:
     ) -> TrainerStatus:
         """Train to the end of the run; returns the last status, for `close`."""
         self._peers = peers
-        is_asynchronous = host_copy.is_asynchronous(self._device)
         loop = TrainingLoop(
             self.agent,
             self.replay,
@@ -285,7 +354,8 @@ class Learner:
             idle=idle,
             mark=partial(mark_work, self._device),
             errors=self._errors,
-            errors_delay=DEVICE_ERRORS_DELAY if is_asynchronous else 1,
+            errors_delay=self._errors_delay,
+            note_draw=self._note_draw,
             make_room=self._make_room,
             tick_s=tick_s,
             clock=self._clock,
@@ -299,6 +369,7 @@ class Learner:
         except BaseException:
             self._flush_now()
             self._recorder.close()  # what was recorded until now stays
+            self._end_journal("an error")
             raise
 
     def _make_room(self, error: str) -> DeviceLoader:
@@ -309,6 +380,8 @@ class Learner:
             DeviceMemoryError: there is nothing left to give up.
         """
         what = ". ".join(error.split(". ")[:2])  # how much it was asked for, too
+        if self._journal is not None and self._journal.is_writing:
+            self._journal.end(self.agent.opt_steps, f"no memory on {self._device}: {what}")
         if isinstance(self._loader, RingLoader):
             log.warning(
                 "%s: %s: the copy of the replay in its memory is given up, and every batch is "
@@ -341,6 +414,7 @@ class Learner:
         with self._explained():
             # On a slow disk this takes long, and rightly.
             unsaved = self._checkpoint_writer.close(_LAST_SAVE_S, self._peers.mark_turn)
+        self._end_journal(last.exit_reason)
         last = replace(self._over_all_starts(last), unsaved=unsaved)
         if last.unsaved:
             log.warning("the last checkpoint is not written: %s", last.unsaved)
@@ -353,6 +427,13 @@ class Learner:
         self._recorder.close()
         return last
 
+    def _end_journal(self, reason: str) -> None:
+        if self._journal is None:
+            return
+        if self._journal.is_writing:
+            self._journal.end(self.agent.opt_steps, reason)
+        self._journal.close()
+
     # The training loop's callbacks
 
     def publish(self, agent: Agent) -> None:
@@ -364,13 +445,9 @@ class Learner:
             self._record_curves(math.inf, self._over_all_starts(learning), gateway, evaluator)
             self._peers.end_production()
             gateway, evaluator = self._peers.read_status(fresh=True)
-        pending: Callable[[], State] = getattr(agent, "pending_state", agent.get_state)
-        state = {
-            "agent": pending(),
-            "replay": self.replay.get_state(),
-            "errors": errors,
-            "torch": process_state(self._device),
-        }
+        state = learner_state(agent, self.replay, errors, self._device)
+        if self._journal is not None and self._journal.is_due and learning.phase != "done":
+            self._journal.begin(agent.opt_steps, self._epoch)
         meta: dict[str, Any] = {
             "run_id": self.run_id,
             "epoch": self._epoch,
@@ -393,6 +470,8 @@ class Learner:
 
     def record(self, record: dict[str, float], opt_steps: int) -> None:
         self._recorder.store(record)
+        if self._journal is not None and (scalars := journaled_scalars(record)):
+            self._journal.add_scalars(opt_steps, scalars)
         left_out = int(record.get(f"train/{LEFT_OUT}", 0.0))
         if self._left_out.count(opt_steps, left_out):
             largest = describe_largest(self._rows, self.run_id, opt_steps)
@@ -453,6 +532,68 @@ class Learner:
             disk=self._room.measure(self._clock()),
             host=self._load.measure(self._clock()),
         )
+
+
+def learner_state(agent: Agent, replay: ReplayBuffer, errors: State, device: torch.device) -> State:
+    """All that a start goes on with; copies of a device are begun.
+
+    Args:
+        errors: TD errors that the loop has not set.
+    """
+    pending: Callable[[], State] = getattr(agent, "pending_state", agent.get_state)
+    return {
+        "agent": pending(),
+        "replay": replay.get_state(),
+        "errors": errors,
+        "torch": process_state(device),
+    }
+
+
+def restore_replay(state: State, replay: ReplayBuffer, device: torch.device) -> State:
+    """Have a replay and the process's generators go on from a state; return the TD errors that the
+    loop before had not set: none where the replay has other rows."""
+    replay.set_state(state["replay"])
+    # None of these before version 0.3.
+    restore_process(state.get("torch", {}), device)
+    errors: State = state.get("errors", {})
+    return errors if getattr(replay, "goes_on", False) else {}
+
+
+def journaled_scalars(record: Mapping[str, float]) -> dict[str, float]:
+    """Of a record, what follows from the state: the agent's own scalars, without the one that
+    counts since the start."""
+    own = {name: value for name, value in record.items() if name.startswith(_OWN)}
+    own.pop(f"{_OWN}{LEFT_OUT}", None)
+    return own
+
+
+_OWN = "train/"
+
+
+def growing_rings(replay: ReplayBuffer) -> tuple[Ring, ...]:
+    """The rings of a replay that a look asks, as they are now; none where draws see other rows than
+    the look's, as those of a replay of one's own may, or rows that no other process can read."""
+    if type(replay) not in (UniformReplay, PrioritizedReplay, MixedReplay):
+        return ()
+    assert isinstance(replay, (DrawnRows, MixedReplay))
+    rings = [
+        Ring(
+            name,
+            branch=rows.branch,
+            branch_before=rows.branch_before,
+            branch_begin=rows.branch_begin,
+            floor=rows.floor,
+            inserted=rows.inserted,
+        )
+        for name, rows in replay.growing.items()
+    ]
+    return tuple(rings) if all(ring.branch for ring in rings) else ()
+
+
+def hash_saved(state: State) -> StateHashes:
+    """The hashes of a learner's state: of its agent, and of all else."""
+    others = {name: part for name, part in state.items() if name != "agent"}
+    return StateHashes(hash_state(state["agent"]), hash_state(others))
 
 
 def _gpu_memory(device: torch.device) -> GpuMemory | None:

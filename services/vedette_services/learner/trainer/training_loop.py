@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from vedette_rl.core import Agent, OptResult, ReplayBuffer
 from vedette_rl.core.learning import State, draw_wait_reason, look_at
 from vedette_rl.device.host_copy import Event, HostCopy, Pending, Reached, read_later
-from vedette_rl.device.loader import DeviceBatch, DeviceLoader
+from vedette_rl.device.loader import DeviceBatch, DeviceLoader, LoaderAhead
 from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.mixed import MixedReplay
 from vedette_rl.replay.prioritized import PrioritizedReplay
@@ -128,7 +128,8 @@ class TrainingLoop:
         mark: returns the event of the end of all work that the device was given until now.
         errors: TD errors that the loop before had not set yet.
         errors_delay: optimization steps from one to that before whose draw its TD errors are set,
-            whenever they arrive: `DEVICE_ERRORS_DELAY` on a device.
+            whenever they arrive: `DEVICE_ERRORS_DELAY` on a device. With a batch ahead one more.
+        note_draw: called when a batch was drawn.
         make_room: returns the loader to go on with where the device has no memory for a step;
             called with the device's words. None: the error goes on.
     """
@@ -150,13 +151,14 @@ class TrainingLoop:
         mark: Callable[[], Event] = Reached,
         errors: Mapping[str, Any] = MappingProxyType({}),
         errors_delay: int = 1,
+        note_draw: Callable[[], None] = lambda: None,
         make_room: Callable[[str], DeviceLoader] | None = None,
         tick_s: float = TICK_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._agent = agent
         self._replay = replay
-        self._loader = loader
+        self._use_loader(loader)
         self._limiter = limiter
         self._config = config
         self._callbacks = callbacks
@@ -166,6 +168,7 @@ class TrainingLoop:
         self._idle = idle
         self._mark = mark
         self._errors_delay = errors_delay
+        self._note_draw = note_draw
         self._make_room = make_room
         self._tick_s = tick_s
         self._offline = offline
@@ -192,42 +195,57 @@ class TrainingLoop:
         self._callbacks.publish(self._agent)
         reason = "max_opts" if self._is_last() else self._tick("starting", "")
         while not reason:
-            if waits := self._wait_reason():
+            waits = "" if self._is_ahead else self._wait_reason(self._agent.opt_steps + 1)
+            if waits:
                 reason = self._wait(waits)
                 continue
-            if not self._opt():
+            if not self._opt(may_draw_ahead=True):
                 continue
-            opt_steps = self._agent.opt_steps
-            self._at_intervals(opt_steps)
             if self._is_last():
                 reason = "max_opts"
             elif self._clock() >= self._next_tick:
                 reason = self._tick("training", "")
+        while self._is_ahead:  # no state has a batch ahead: the next start would never train on it
+            self._opt(may_draw_ahead=False)
         return self._finish(reason)
 
     def _is_last(self) -> bool:
         return 0 < self._max_opts <= self._agent.opt_steps
 
-    def _wait_reason(self) -> str:
-        """The reason why the next step waits; "" where it need not. On sources alone none does.
+    def _use_loader(self, loader: DeviceLoader) -> None:
+        self._loader = loader
+        self._loader_ahead = loader if isinstance(loader, LoaderAhead) else None
 
-        It asks what the step is to see: the step sees no row that has come since.
+    @property
+    def _is_ahead(self) -> bool:
+        """True if the batch of the next step is drawn already."""
+        return self._loader_ahead is not None and self._loader_ahead.is_ahead
+
+    def _wait_reason(self, step: int, in_hand: int = 0) -> str:
+        """The reason why the draw of a step waits; "" where it need not. On sources alone none
+        does.
+
+        It asks what the draw is to see: the draw sees no row that has come since.
+
+        Args:
+            step: the step that the batch is for.
+            in_hand: samples that are drawn for the step before, which is not done yet.
         """
         replay = self._replay
         inserted = look_at(replay)
         limited = ""
-        if not self._chooses_sources_only():
-            limited = self._limiter.sample_wait_reason(inserted, self._sampled)
+        if not self._chooses_sources_only(step):
+            limited = self._limiter.sample_wait_reason(inserted, self._sampled + in_hand)
         lacking = "" if limited else draw_wait_reason(replay)
         self._needs_samples = bool(lacking)
         return limited or lacking
 
-    def _chooses_sources_only(self) -> bool:
-        """Decide whether the next step is on the named sources alone."""
+    def _chooses_sources_only(self, step: int) -> bool:
+        """Decide whether a step is on the named sources alone."""
         replay = self._replay
         if not isinstance(replay, MixedReplay):
             return False
-        pretrains = self._agent.opt_steps < self._config.pretrain_opts
+        pretrains = step <= self._config.pretrain_opts
         return replay.choose_sources(pretrains=pretrains, offline=self._offline)
 
     def _wait(self, waits: str) -> str:
@@ -238,19 +256,22 @@ class TrainingLoop:
         self._times.wait_s += now - before
         return self._tick("waiting", waits) if now >= self._next_tick else ""
 
-    def _opt(self) -> bool:
-        """Do one optimization step and time it; False where the device had no memory for it."""
+    def _opt(self, *, may_draw_ahead: bool) -> bool:
+        """Do one optimization step, what is due behind it, and time it; False where the device had
+        no memory for it."""
         began = self._clock()
         if self._began is None:
             self._began = began
             self._recent.add(replace(self._times), began)
-        self._set_errors(self._agent.opt_steps + 1 - self._errors_delay)
+        step = self._agent.opt_steps + 1
         full = ""
         try:
-            loaded = self._loader.load()
+            loaded = self._load(step)
+            if may_draw_ahead:
+                self._draw_ahead(step, loaded)
             sampled = self._clock()
             self._wait_for_device()
-            record = is_recorded(self._config, self._agent.opt_steps + 1)
+            record = is_recorded(self._config, step)
             result = self._agent.opt(loaded.batch, loaded.weights, record=record)
         except torch.OutOfMemoryError as error:
             if self._make_room is None:
@@ -258,17 +279,53 @@ class TrainingLoop:
             full = str(error)
         if full:  # out here: an error that is handled holds the step's tensors
             assert self._make_room is not None
-            self._loader = self._make_room(full)
+            self._use_loader(self._make_room(full))
             return False
         self._given.append(self._mark())
         self._learn_from(loaded, result)
         done = self._clock()
-        if not loaded.sources_only:
-            self._sampled += self._samples_per_opt  # for the limiter, which has no part in others
+        self._sampled += self._counted(loaded)
         self._times.sample_s += sampled - began
         self._times.opt_s += done - sampled
         self._times.opts += 1
+        self._at_intervals(self._agent.opt_steps)
         return True
+
+    def _load(self, step: int) -> DeviceBatch:
+        """Bring the batch of a step, which is drawn unless it was drawn ahead."""
+        is_ahead = self._is_ahead
+        if not is_ahead:
+            self._set_errors(step - self._draw_delay)
+        loaded = self._loader.load()
+        if not is_ahead:
+            self._note_draw()
+        return loaded
+
+    def _draw_ahead(self, step: int, loaded: DeviceBatch) -> None:
+        """Draw the batch behind that of a step, where the loader can and the draw need not wait.
+
+        Never in a step that saves, or that is the last: no state has a batch ahead.
+        """
+        loader = self._loader_ahead
+        if loader is None:
+            return
+        if step == self._max_opts or _is_saved(self._config.save_interval, step):
+            return
+        if self._wait_reason(step + 1, self._counted(loaded)):
+            return
+        self._set_errors(step + 1 - self._draw_delay)
+        loader.draw_ahead()
+        self._note_draw()
+
+    def _counted(self, loaded: DeviceBatch) -> int:
+        """The samples of a batch that count for the limiter, which has no part in others' rows."""
+        return 0 if loaded.sources_only else self._samples_per_opt
+
+    @property
+    def _draw_delay(self) -> int:
+        """Steps from a draw to the one whose TD errors are the newest that it sees. One more with a
+        loader that draws ahead, also where it does not: a draw is the same then."""
+        return self._errors_delay + (self._loader_ahead is not None)
 
     def _wait_for_device(self) -> None:
         """Wait until one more step may be given; those of a CPU are done."""

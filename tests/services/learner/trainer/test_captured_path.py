@@ -17,7 +17,14 @@ from vedette_rl.agents.iqn.agent import IqnAgent
 from vedette_rl.agents.iqn.config import IqnConfig
 from vedette_rl.core import Agent, State, empty_columns
 from vedette_rl.device import host_copy
-from vedette_rl.device.loader import CpuLoader, DeviceLoader, PinnedLoader, RingLoader, SideStream
+from vedette_rl.device.loader import (
+    CpuLoader,
+    DeviceLoader,
+    LoaderAhead,
+    PinnedLoader,
+    RingLoader,
+    SideStream,
+)
 from vedette_rl.device.ring import DeviceRing
 from vedette_rl.envs.spaces import Spaces, transition_dtype
 from vedette_rl.replay.config import ReplayConfig
@@ -137,6 +144,8 @@ def learns_as_on_a_cpu(
         else:
             loader = PinnedLoader(replay, BATCH, SideStream(CPU))
         loader.load()  # what is made once
+        if isinstance(loader, LoaderAhead):
+            loader.draw_ahead()
         torch.cuda.set_sync_debug_mode("default")
         kept = train(agent, replay, no_waits(loader), steps)
         cuda.check()
@@ -162,16 +171,20 @@ def learns_as_on_a_cpu(
 
 def no_waits(loader: Any) -> Any:
     """The loader; loading waits for no operation of the device."""
-    load = loader.load
 
-    def loads() -> Any:
-        torch.cuda.set_sync_debug_mode("error")
-        try:
-            return load()
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
+    def without_waits(call: Callable[[], Any]) -> Callable[[], Any]:
+        def calls() -> Any:
+            torch.cuda.set_sync_debug_mode("error")
+            try:
+                return call()
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
 
-    loader.load = loads
+        return calls
+
+    loader.load = without_waits(loader.load)
+    if isinstance(loader, LoaderAhead):
+        loader.draw_ahead = without_waits(loader.draw_ahead)  # type: ignore[method-assign]
     return loader
 
 

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,20 @@ import numpy as np
 import pytest
 import torch
 from every_agent import AGENTS, spaces_for  # of tests/support
+from mutation import FunctionMutation  # of tests/support
+from numpy.typing import NDArray
 from starts import spec_of  # of tests/support
 
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Agent, ModelInfo, ReplayBuffer
-from vedette_rl.device.host_copy import settled
-from vedette_rl.device.loader import make_loader
+from vedette_rl.device.host_copy import Event, Reached, settled
+from vedette_rl.device.loader import (
+    DeviceLoader,
+    PinnedLoader,
+    SideStream,
+    Tensors,
+    make_loader,
+)
 from vedette_rl.envs.spaces import transition_dtype
 from vedette_rl.errors import CheckpointError
 from vedette_rl.replay.prioritized import PrioritizedReplay
@@ -50,11 +59,23 @@ def config_of(agent: str, *, prioritized: bool) -> RunConfig:
     )
 
 
+LoadBy = Callable[[ReplayBuffer, int, torch.device], DeviceLoader]
+
+
 class Half:
     """One learner's half: its agent and its replay, and what the loop calls."""
 
-    def __init__(self, root: Path, config: RunConfig, *, errors_delay: int = 1) -> None:
+    def __init__(
+        self,
+        root: Path,
+        config: RunConfig,
+        *,
+        errors_delay: int = 1,
+        load_by: LoadBy = make_loader,
+    ) -> None:
         self.root = root
+        self.load_by = load_by
+        self.ends_at = 0
         self.config = config
         self.learning = TrainerStatus()
         self.errors: dict[str, Any] = {}
@@ -80,7 +101,7 @@ class Half:
         loop = TrainingLoop(
             self.agent,
             self.replay,
-            make_loader(self.replay, 32, device),
+            self.load_by(self.replay, 32, device),
             make_run_limiter(self.config),
             self.config.learner,
             self,
@@ -89,6 +110,7 @@ class Half:
             samples_per_opt=32,
             errors=self.errors,
             errors_delay=self.errors_delay,
+            tick_s=0.0,
         )
         self.learning = loop.run()
 
@@ -99,7 +121,7 @@ class Half:
     def flush(self, opt_steps: int) -> None: ...
 
     def tick(self, learning: TrainerStatus) -> str:
-        return ""
+        return "interrupted" if 0 < self.ends_at <= learning.opt_steps else ""
 
     def save(self, agent: Agent, learning: TrainerStatus, errors: dict[str, Any]) -> None:
         state = {"agent": agent.get_state(), "replay": self.replay.get_state(), "errors": errors}
@@ -170,6 +192,89 @@ def test_a_resume_at_any_step_goes_on_with_the_errors_under_way(
         assert_same(whole.agent.get_state(), again.agent.get_state(), str(step))
         assert_same(whole.replay.get_state(), again.replay.get_state(), str(step))
         assert_same(whole.errors, again.errors, str(step))
+
+
+class HostStream(SideStream):
+    """Copies at once, to the host's own memory."""
+
+    def __init__(self) -> None: ...
+
+    def pin(self, array: NDArray[Any]) -> torch.Tensor:
+        return torch.from_numpy(array.copy())
+
+    def room(self, pinned: torch.Tensor) -> torch.Tensor:
+        return torch.empty_like(pinned)
+
+    def copy(self, pinned: Tensors, copies: Tensors) -> Event:
+        for name, tensor in pinned.items():
+            copies[name].copy_(tensor)
+        return Reached()
+
+    def hand_over(self, copied: Event) -> None: ...
+
+
+def load_ahead(replay: ReplayBuffer, batch_size: int, device: torch.device) -> DeviceLoader:
+    """Pinned memory's loader, which draws a batch ahead."""
+    return PinnedLoader(replay, batch_size, HostStream())
+
+
+def goes_on_with_a_batch_ahead(root: Path) -> None:
+    """Resume at every save, and stop at every step."""
+    config = config_of("dqn", prioritized=True)
+    every_third = config.learner.model_copy(update={"save_interval": 3})
+    config = config.model_copy(update={"learner": every_third})
+    fill(root / "run", "dqn")
+    whole = Half(root / "run", config, load_by=load_ahead, errors_delay=4)
+    whole.train(31)
+    assert whole.agent.opt_steps == 31
+    beyond = set()
+    for step in range(1, 31, 2):
+        place = root / str(step)
+        shutil.copytree(root / "run" / "replay", place / "replay")
+        saved = step - step % 3
+        if saved:
+            here = root / "run" / "checkpoints" / str(saved)
+            shutil.copytree(here, place / "checkpoints" / str(saved))
+        stopped = Half(place, config, load_by=load_ahead, errors_delay=4)
+        if saved:
+            stopped.resume()
+        stopped.ends_at = step
+        stopped.train(31)
+        beyond.add(stopped.agent.opt_steps - step)
+        again = Half(place, config, load_by=load_ahead, errors_delay=4)
+        again.resume()
+        again.train(31)
+        assert_same(whole.agent.get_state(), again.agent.get_state(), str(step))
+        assert_same(whole.replay.get_state(), again.replay.get_state(), str(step))
+        assert_same(whole.errors, again.errors, str(step))
+    assert beyond == {0, 1}, "the batch that is ahead, where there is one"
+
+
+def test_no_state_has_a_batch_ahead(tmp_path: Path) -> None:
+    goes_on_with_a_batch_ahead(tmp_path)
+
+
+F = FunctionMutation
+FAULTS_OF_A_BATCH_AHEAD = {
+    "fetched in a step that saves": F(
+        TrainingLoop, "_draw_ahead", "or _is_saved(self._config.save_interval, step)", ""
+    ),
+    "fetched in the last step": F(TrainingLoop, "_draw_ahead", "step == self._max_opts or ", ""),
+    "dropped at a stop": F(TrainingLoop, "run", "self._opt(may_draw_ahead=False)", "break"),
+    "drawn by the errors of another step": F(
+        TrainingLoop, "_draw_ahead", "step + 1 - self._draw_delay", "step - self._draw_delay"
+    ),
+    "not drawn by itself": F(TrainingLoop, "_draw_ahead", "loader.draw_ahead()"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS_OF_A_BATCH_AHEAD)
+def test_a_fault_of_a_batch_ahead_is_found(
+    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    FAULTS_OF_A_BATCH_AHEAD[fault].install(monkeypatch)
+    with pytest.raises(AssertionError):
+        goes_on_with_a_batch_ahead(tmp_path)
 
 
 class NoPeers:

@@ -487,7 +487,7 @@ def test_the_shares_of_the_time_are_of_the_last_seconds_of_training(
 
     monkeypatch.setattr(loop, "_clock", lambda: now)
     monkeypatch.setattr(loop, "_idle", idle)
-    monkeypatch.setattr(loop, "_wait_reason", lambda: "samples" if waits > 0 else "")
+    monkeypatch.setattr(loop, "_wait_reason", lambda *_: "samples" if waits > 0 else "")
     monkeypatch.setattr(agent, "opt", opt)
     monkeypatch.setattr(around, "tick", tick)
     loop.run()

@@ -1,0 +1,46 @@
+"""``vedette verify``: executes a run's learning again, and writes a certificate."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vedette.cli.options import AllowImport, RunArgument
+from vedette.cli.output import say
+
+
+def verify(
+    run: RunArgument,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="The certificate. [RUN/certificate.json]"),
+    ] = None,
+    allow_import: AllowImport = None,
+) -> None:
+    """Execute a run's learning again and write a certificate. All of it that `rerun` can execute.
+
+    \b
+    vedette verify runs/cart                     runs/cart/certificate.json; the report quotes it
+    """
+    from vedette.rerunning import Progress
+    from vedette_services.errors import FAILED
+    from vedette_services.learner.rerun import Rerun
+    from vedette_services.run.certificate import CERTIFICATE_FILE
+
+    place = run / CERTIFICATE_FILE if out is None else out
+    with Rerun.open(run, allow_import=allow_import or ()) as again:
+        segments = again.span.cut(None, None)
+        result = again.execute(segments, Progress(segments[-1].end, partial(say, err=True)))
+        certificate = again.certify(segments, result)
+        why_not_earlier = again.span.why_not_earlier
+    certificate.write(place)
+    for line in result.lines():
+        say(line)
+    if why_not_earlier:
+        say(f"steps before {result.begin:,} are not covered: {why_not_earlier}")
+    say(f"{place}: {certificate.describe()}")
+    if not certificate.equal:
+        raise typer.Exit(FAILED)

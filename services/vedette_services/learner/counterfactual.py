@@ -1,0 +1,76 @@
+"""The same data under another setting: a run's learning as it would have gone on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from vedette_services.config.loading import config_from_table
+from vedette_services.config.run_config import RunConfig
+from vedette_services.config.saving import config_table
+from vedette_services.config.settings import merge_tables, settings_table
+from vedette_services.errors import SettingError
+from vedette_services.learner.rerun import Watch
+
+_PARTS = ("agent", "learner", "replay")
+_GIVEN = frozenset(
+    {
+        "agent.name",
+        "learner.device",
+        "learner.ranks",
+        "replay.capacity",
+        "replay.directory",
+        "replay.frame_storage",
+        "replay.keep",
+        "replay.name",
+        "replay.samples_per_insert",
+        "replay.sources",
+        "replay.sync_interval_s",
+    }
+)
+"""Settings by which rows were made, or came to be drawn: what is executed again has them."""
+
+
+class Change:
+    """Settings that are another one than then.
+
+    Args:
+        settings: ``KEY=VALUE`` each; none: only what is recorded changes.
+        record_interval: optimization steps from one record to the next, if that is less than then.
+
+    Raises:
+        SettingError: a key has no part in what a trainer does with the rows that it draws.
+    """
+
+    def __init__(self, settings: Iterable[str], record_interval: int) -> None:
+        self._record_interval = record_interval
+        self._table = settings_table(settings)
+        for part, keys in self._table.items():
+            for key in keys if isinstance(keys, Mapping) else ("",):
+                name = f"{part}.{key}".rstrip(".")
+                if part not in _PARTS or name in _GIVEN:
+                    why = "the rows were made, and came to be drawn, by it"
+                    raise SettingError(f"--with {name}", why, "change what learns from them")
+
+    def __call__(self, config: RunConfig) -> RunConfig:
+        """The configuration with the change."""
+        changed = config_from_table(merge_tables(config_table(config), self._table))
+        interval = changed.learner.record_agent_info_interval or self._record_interval
+        record = {"record_agent_info_interval": min(interval, self._record_interval)}
+        learner = changed.learner.model_copy(update=record)
+        return changed.model_copy(update={"learner": learner})
+
+
+class Curves(Watch):
+    """Keeps what an execution records.
+
+    Attributes:
+        scalars: by optimization step.
+    """
+
+    def __init__(self) -> None:
+        self.scalars: dict[int, dict[str, float]] = {}
+
+    def record(self, record: Mapping[str, float], opt_steps: int) -> None:
+        own = {name.removeprefix("train/"): value for name, value in record.items()}
+        if all(name.startswith("train/") for name in record):
+            self.scalars[opt_steps] = own

@@ -1,0 +1,308 @@
+"""What of a run can be executed again: its span, by journal, checkpoints and the replay's rows.
+
+A span is a chain of parts of the journal: from the newest back to the checkpoint that it begins at,
+to the part of the epoch that wrote it, if that reaches so far, and so on. It begins at the oldest
+state that is there whose draws lie in rows that the replay still has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vedette_rl.import_by_name import is_import_name
+from vedette_rl.replay.ring import RingReader
+from vedette_rl.storage.checkpoints import Checkpoints
+from vedette_rl.storage.regular_files import read_json
+from vedette_rl.storage.state_file import META_FILE
+from vedette_services.config.loading import read_toml
+from vedette_services.errors import UsageError
+from vedette_services.run.directory import RunDirectory
+from vedette_services.run.journal import (
+    CONTRACT,
+    JournalFormatError,
+    Part,
+    list_parts,
+    read_part,
+)
+
+
+class NotExecutableError(UsageError):
+    """Something of a run cannot be executed again; says why."""
+
+    def __init__(self, directory: Path, why: str) -> None:
+        super().__init__(f"{directory}: {why}")
+        self.why = why
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Steps of one part that are executed.
+
+    Args:
+        begin: the step of the state that it begins at.
+        end: its last step.
+    """
+
+    part: Part
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What can be executed again.
+
+    Args:
+        segments: of the parts, oldest first; each begins where the one before ends.
+        starts: the steps at which a state is there: of checkpoints, and 0 where the first part
+            begins with none.
+        why_not_earlier: why it begins no earlier; "" where it begins with the run.
+    """
+
+    segments: tuple[Segment, ...]
+    starts: tuple[int, ...]
+    why_not_earlier: str = ""
+
+    @property
+    def begin(self) -> int:
+        """The first state."""
+        return self.starts[0]
+
+    @property
+    def end(self) -> int:
+        """The last step."""
+        return self.segments[-1].end
+
+    def cut(self, begin: int | None, end: int | None) -> tuple[Segment, ...]:
+        """The segments from the newest state at or before a step to another step.
+
+        Raises:
+            ValueError: they are not within the span.
+        """
+        last = self.end if end is None else end
+        first = self.begin if begin is None else begin
+        if not self.begin <= first < last <= self.end:
+            raise ValueError(
+                f"steps {first:,} to {last:,} are not within the span, {self.begin:,} to "
+                f"{self.end:,}" + (f": {self.why_not_earlier}" if first < self.begin else "")
+            )
+        start = max(step for step in self.starts if step <= first)
+        return tuple(
+            Segment(each.part, max(each.begin, start), min(each.end, last))
+            for each in self.segments
+            if each.end > start and each.begin < last
+        )
+
+
+def read_parts(run: RunDirectory) -> list[Part]:
+    """The parts of a run's journal that can be read, by epoch and step.
+
+    Raises:
+        NotExecutableError: there is none.
+    """
+    parts = []
+    unreadable = []
+    for path in list_parts(run.journal):
+        try:
+            parts.append(read_part(path))
+        except JournalFormatError as error:  # a kill at its begin
+            unreadable.append(str(error))
+    if not parts:
+        why = unreadable[0] if unreadable else describe_no_journal(run)
+        raise NotExecutableError(run.root, why)
+    return parts
+
+
+def describe_no_journal(run: RunDirectory) -> str:
+    """Why a run has no journal, as far as that is known."""
+    if run.identity().in_process:
+        return "the replay of a run --in-process was in memory and is gone"
+    table = read_toml(run.config_file) if run.config_file.exists() else {}
+    learner = table.get("learner", {})
+    if learner.get("journal") is False:
+        return "it has no journal: it was run with learner.journal=false"
+    if (ranks := learner.get("ranks", 1)) > 1:
+        return describe_ranks(ranks)
+    if is_import_name(name := table.get("replay", {}).get("name", "")):
+        return f"replay.name {name}: a replay of your own may read rows that no look has seen"
+    return "it has no journal: it was run by a loop of your own, or by a release before 0.3"
+
+
+def describe_ranks(count: int) -> str:
+    """Why a run of several ranks cannot be executed again."""
+    return (
+        f"learner.ranks is {count}: ranks other than 0 choose rows by their own view when rows are "
+        "overwritten"
+    )
+
+
+def find_chain(parts: Sequence[Part], epoch: int | None = None) -> list[Part]:
+    """The parts that lead to the newest one, or to the last of an epoch; oldest first.
+
+    Raises:
+        ValueError: there is no part of that epoch.
+    """
+    last = [part for part in parts if epoch in (None, part.header.epoch)]
+    if not last:
+        have = ", ".join(str(one) for one in sorted({part.header.epoch for part in parts}))
+        raise ValueError(f"epoch {epoch} has no part of the journal; there are those of {have}")
+    chain = [last[-1]]
+    while (before := _part_before(parts, chain[0])) is not None:
+        step = chain[0].header.step
+        if step in chain[0].saved:  # of a part that goes on with a long one
+            before = replace(before, saved={step: chain[0].saved[step], **before.saved})
+        chain.insert(0, before)
+    return chain
+
+
+def _part_before(parts: Sequence[Part], part: Part) -> Part | None:
+    """The part in which the state is saved that this one begins at."""
+    step = part.header.step
+    for other in reversed(parts):
+        is_earlier = (other.header.epoch, other.header.step) < (part.header.epoch, step)
+        if not is_earlier or other.header.epoch != part.header.written_by:
+            continue
+        goes_on = other.header.epoch == part.header.epoch and other.end is None
+        if other.header.step <= step <= other.last_step and (goes_on or step in other.saved):
+            return other  # a start of a run that was over has no step of its own, and saves it
+    return None
+
+
+def find_span(
+    run: RunDirectory,
+    chain: Sequence[Part],
+    rings: Mapping[str, RingReader],
+    parts: Sequence[Part] = (),
+) -> Span:
+    """The span of a chain of parts.
+
+    Args:
+        rings: those that grow, by the names of their sources.
+        parts: all of the journal, by which is said why the chain begins no earlier.
+
+    Raises:
+        NotExecutableError: nothing of it can be executed again.
+    """
+    whole: list[Segment] = []
+    ends = [after.header.step for _, after in pairwise(chain)] + [chain[-1].last_step]
+    why = ""
+    for part, end in reversed(list(zip(chain, ends, strict=True))):
+        if part.header.contract != CONTRACT:
+            release = part.header.versions.get("vedette", "?")
+            why = (
+                f"its journal is of contract {part.header.contract}, and this release executes "
+                f"{CONTRACT}: use Vedette {release}"
+            )
+            break
+        begin, why = _first_executable(part, end, rings)
+        if begin < end:
+            whole.insert(0, Segment(part, begin, end))
+        if why:
+            break
+    starts = _states(run, whole)
+    if not whole or not starts or starts[0] >= ends[-1]:
+        raise NotExecutableError(run.root, why or _describe_no_state(run, chain))
+    if not why and starts[0] > chain[0].header.step:
+        why = _describe_no_state(run, chain)
+    if not why and chain[0].header.written_by is not None:
+        why = _describe_gap(chain[0], parts)
+    begins = [each for each in whole if each.end > starts[0]]
+    first = Segment(begins[0].part, max(begins[0].begin, starts[0]), begins[0].end)
+    return Span((first, *begins[1:]), starts, why)
+
+
+def _first_executable(part: Part, end: int, rings: Mapping[str, RingReader]) -> tuple[int, str]:
+    """The first step of a part behind which all draws up to `end` lie in rows that are there, and
+    why there is none before; "" where that is its begin."""
+    header = part.header
+    begin, why = header.step, ""
+    count = part.looks_until(end)
+    steps = header.step + np.cumsum(~part.dropped[:count]) - ~part.dropped[:count]
+    for number, ring in enumerate(header.rings):
+        reader = rings.get(ring.name)
+        if reader is None:
+            return end, f"replay {ring.name} is not there"
+        seen = part.looks[:count, number]
+        if count and not reader.has_rows_of(ring.branch, int(seen[-1])):
+            reason = "(lost power, or --new-replay)"
+            return end, (
+                f"replay {ring.name} has used its row numbers again since {reason}: nothing before "
+                f"step {end:,} can be executed"
+            )
+        gone = _looks_without_rows(seen, ring.floor, reader)
+        if gone and int(steps[gone - 1]) + 1 > begin:
+            begin = int(steps[gone - 1]) + 1
+            needs = max(ring.floor, int(seen[gone - 1]) - reader.capacity)
+            why = (
+                f"step {begin:,} needs row {needs:,} of replay {ring.name}, and the oldest there "
+                f"is {_oldest(reader):,}; a larger replay.keep keeps more"
+            )
+    return min(begin, end), why
+
+
+def _looks_without_rows(seen: NDArray[np.int64], floor: int, reader: RingReader) -> int:
+    """The number of looks, from the first on, some of whose rows are gone."""
+    oldest = _oldest(reader)
+    needs = np.maximum(seen - reader.capacity, floor)
+    return int(np.searchsorted(needs, oldest)) if oldest > floor else 0
+
+
+def _oldest(reader: RingReader) -> int:
+    """The oldest row that is there, with its frames."""
+    return max(reader.floor, reader.doubtful_below(reader.inserted), 0)
+
+
+def _describe_gap(first: Part, parts: Sequence[Part]) -> str:
+    """Why no part leads to the checkpoint that one begins at."""
+    step = first.header.step
+    for other in reversed(parts):
+        if other.header.epoch == first.header.written_by and other.last_step < step:
+            reason = "it was cut off" if other.end is None else other.end.reason
+            return (
+                f"the part before ends at step {other.last_step:,}: {reason}; the journal goes on "
+                f"at the checkpoint of step {step:,}"
+            )
+    return f"no part of the journal leads to the checkpoint of step {step:,}"
+
+
+def _states(run: RunDirectory, segments: Sequence[Segment]) -> tuple[int, ...]:
+    """The steps within the segments at which a state is there, in order."""
+    found = set[int]()
+    epochs = _checkpoint_epochs(run)
+    for each in segments:
+        header = each.part.header
+        wrote = dict.fromkeys(each.part.saved, header.epoch) | {header.step: header.written_by}
+        if header.written_by is None:
+            epochs[0] = None  # it follows from configuration and seed
+        found |= {
+            step
+            for step, epoch in wrote.items()
+            if step in epochs and epochs[step] == epoch and each.begin <= step < each.end
+        }
+    return tuple(sorted(found))
+
+
+def _checkpoint_epochs(run: RunDirectory) -> dict[int, int | None]:
+    """The epochs that have written the checkpoints that are there, by step."""
+    found: dict[int, int | None] = {}
+    for path in Checkpoints(run.checkpoints, keep=1).list():
+        try:
+            found[int(path.name)] = int(read_json(path / META_FILE)["epoch"])
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # a copy for people: it may have been removed
+    return found
+
+
+def _describe_no_state(run: RunDirectory, chain: Sequence[Part]) -> str:
+    kept = ", ".join(path.name for path in Checkpoints(run.checkpoints, keep=1).list())
+    first = chain[0].header.step
+    return (
+        f"its journal begins at step {first:,}, and of the states since there are the checkpoints "
+        f"{kept or 'none'}: a larger learner.keep_checkpoints keeps more"
+    )

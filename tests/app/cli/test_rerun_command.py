@@ -1,0 +1,134 @@
+"""`vedette rerun`: what it says, and its exit status."""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from killed_runs import KilledRun, config_of  # of tests/support
+
+from vedette.rerunning import Progress
+from vedette_services.run.journal import StateHashes, list_parts, saved_block
+
+Run = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("trained") / "run"
+    KilledRun(root, config_of("dqn", steps=120), random.Random(0)).train(kills=1)
+    return root
+
+
+def test_equal_is_said_with_what_was_compared(vedette: Run, trained: Path) -> None:
+    status, said = vedette("rerun", trained)
+    assert status == 0
+    assert "steps 0 to 120 in " in said
+    assert "\nequal: " in said
+    assert " states and 12 records of scalars" in said
+    status, said = vedette("rerun", trained, "--json")
+    assert status == 0
+    found = json.loads(said)
+    assert (found["equal"], found["first"], found["last"], found["scalars"]) == (True, 0, 120, 12)
+
+
+def test_a_difference_is_said_with_its_step_and_fails(
+    vedette: Run, trained: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(trained, tmp_path / "run")
+    with list_parts(tmp_path / "run" / "journal")[-1].open("ab") as part:  # a later block counts
+        part.write(saved_block(120, StateHashes(bytes(16), bytes(16))))
+    status, said = vedette("rerun", "run")
+    assert status == 1
+    assert "different: the agent, at step 120; until step 1" in said
+    status, said = vedette("rerun", "run", "--json")
+    assert json.loads(said)["difference"]["step"] == 120
+
+
+def test_the_span_is_said(vedette: Run, trained: Path) -> None:
+    status, said = vedette("rerun", trained, "--span")
+    assert status == 0
+    assert said.startswith("steps 0 to 120 can be executed again\nfrom the states of the steps 0")
+    status, said = vedette("rerun", trained, "--span", "--json")
+    found = json.loads(said)
+    assert (found["first"], found["last"], found["why_not_earlier"]) == (0, 120, "")
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (["--from", "500"], "steps 500 to 120 are not within the span, 0 to 120"),
+        (["--until", "500"], "steps 0 to 500 are not within the span, 0 to 120"),
+        (["--batch", "b.npz"], "--batch goes with --bisect"),
+        (["--curves", "c.csv"], "--curves goes with --with"),
+        (["--bisect", "nan", "--with", "agent.learning_rate=1"], "--bisect goes with no --with"),
+        (["--bisect", "loss"], "--bisect loss: write nan, or a scalar with a limit"),
+        (["--with", "env.id=X"], "--with env.id: the rows were made, and came to be drawn, by it"),
+        (["--with", "agent.learning_rat=1"], "did you mean agent.learning_rate?"),
+        (["--epoch", "9"], "epoch 9 has no part of the journal; there are those of "),
+    ],
+)
+def test_what_cannot_be_asked_is_refused(
+    vedette: Run, trained: Path, asked: list[str], said: str
+) -> None:
+    status, line = vedette("rerun", trained, *asked)
+    assert status == 2
+    assert said in line
+    assert line.count("\n") == 1
+
+
+def test_no_run_is_refused(vedette: Run, tmp_path: Path) -> None:
+    status, said = vedette("rerun", tmp_path)
+    assert status == 2
+    assert "run.json" in said
+
+
+def test_the_first_step_beyond_a_limit_is_said_with_its_rows(
+    vedette: Run, trained: Path, tmp_path: Path
+) -> None:
+    status, said = vedette("rerun", trained, "--bisect", "loss > 0", "--batch", "batch.npz")
+    assert status == 0
+    assert said.startswith("step 1: loss is ")
+    assert "actors" in said
+    assert "the batch in batch.npz" in said
+    with np.load(tmp_path / "batch.npz") as batch:
+        assert len(batch["indices"]) == len(batch["obs"]) == 16
+    status, said = vedette("rerun", trained, "--bisect", "loss > 1e9")
+    assert (status, said) == (1, "no step from 1 to 120 has loss > 1e9\n")
+    status, said = vedette("rerun", trained, "--bisect", "loss > 0", "--from", "100", "--json")
+    found = json.loads(said)
+    assert found["step"] > 1
+    assert {"number", "manager", "actor", "version", "age"} <= found["rows"][0].keys()
+
+
+def test_another_setting_is_executed_on_the_same_data_beside_the_old_one(
+    vedette: Run, trained: Path, tmp_path: Path
+) -> None:
+    status, said = vedette(
+        "rerun", trained, "--with", "agent.learning_rate=0.1", "--curves", "curves.csv"
+    )
+    assert status == 0
+    assert "with agent.learning_rate=0.1" in said
+    with (tmp_path / "curves.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [int(row["step"]) for row in rows] == list(range(1, 121))
+    first, last = rows[0], rows[-1]
+    assert first["loss"] == first["loss changed"], "the first batch is the same"
+    assert last["loss"] != last["loss changed"]
+    # the same setting as then changes nothing
+    vedette("rerun", trained, "--with", "agent.learning_rate=0.1", "--curves", "again.csv")
+    assert (tmp_path / "again.csv").read_text() == (tmp_path / "curves.csv").read_text()
+
+
+def test_a_long_execution_says_how_far_it_is() -> None:
+    said: list[str] = []
+    now = iter([0.0, 1.0, 6.0, 7.0, 12.0])
+    progress = Progress(9000, said.append, lambda: next(now))
+    assert [progress.ends(step) for step in (10, 2000, 2500, 4000)] == [False] * 4
+    assert said == ["step 2,000 of 9,000", "step 4,000 of 9,000"]

@@ -1,0 +1,90 @@
+"""`vedette verify`: its certificate, and what the report says of it."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from killed_runs import KilledRun, config_of  # of tests/support
+
+from vedette.reports.record import read_record
+from vedette_rl.storage.checkpoints import Checkpoints
+from vedette_rl.storage.state_hash import hash_state
+from vedette_services.run.certificate import Certificate
+from vedette_services.run.directory import RunDirectory
+from vedette_services.run.journal import StateHashes, list_parts, saved_block
+
+Run = Callable[..., tuple[int, str]]
+STEPS = 120
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("trained") / "run"
+    config = config_of("dqn", steps=STEPS, capacity=300, keep=100_000)
+    KilledRun(root, config, random.Random(0)).train(kills=1)
+    return root
+
+
+@pytest.fixture
+def run(trained: Path, tmp_path: Path) -> Path:
+    shutil.copytree(trained, tmp_path / "run")
+    return tmp_path / "run"
+
+
+def said_by_report(run: Path) -> str:
+    return dict(read_record(run).provenance).get("executed again", "")
+
+
+def test_a_certificate_names_what_was_equal_and_the_report_quotes_it(
+    vedette: Run, run: Path
+) -> None:
+    assert said_by_report(run) == ""
+    status, said = vedette("verify", "run")
+    assert status == 0
+    assert f"certificate.json: steps 0 to {STEPS} were executed again" in said
+    found = Certificate.read(run / "certificate.json")
+    assert found is not None
+    assert found.equal
+    assert found.run == RunDirectory(run).identity().run_id
+    saved = Checkpoints(run / "checkpoints", keep=1).read(str(STEPS))
+    assert saved is not None
+    assert found.weights[STEPS] == hash_state(saved.state["agent"]).hex()
+    (first, end) = found.rows["actors"]
+    assert first == 0
+    assert end > 300
+    assert found.then["torch"] == found.now["torch"]
+    assert "all bits of " in said_by_report(run)
+    assert said_by_report(run).endswith("are equal")
+
+
+def test_a_difference_is_certified_as_one(vedette: Run, run: Path) -> None:
+    """So that no earlier certificate says something else."""
+    vedette("verify", "run")
+    with list_parts(run / "journal")[-1].open("ab") as part:
+        part.write(saved_block(STEPS, StateHashes(bytes(16), bytes(16))))
+    status, said = vedette("verify", "run")
+    assert status == 1
+    assert f"different at step {STEPS} (the agent)" in said
+    assert "different at step" in said_by_report(run)
+
+
+def test_a_certificate_of_another_run_or_of_fewer_steps_is_no_claim(
+    vedette: Run, run: Path
+) -> None:
+    vedette("verify", "run", "--out", "elsewhere.json")
+    assert said_by_report(run) == ""
+    content = json.loads(Path("elsewhere.json").read_text())
+    (run / "certificate.json").write_text(json.dumps({**content, "run": "another"}))
+    assert said_by_report(run) == ""
+    (run / "certificate.json").write_text(json.dumps({**content, "format": 2}))
+    assert said_by_report(run) == ""
+    (run / "certificate.json").write_text("{")
+    assert said_by_report(run) == ""
+    (run / "certificate.json").write_text(json.dumps({**content, "last": 100}))
+    (run / "summary.json").write_text(json.dumps({"opt_steps": STEPS}))
+    assert said_by_report(run).endswith(f"; it has {STEPS} steps now")

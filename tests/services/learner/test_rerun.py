@@ -1,0 +1,410 @@
+"""A run's learning is executed again, bit by bit, whatever was killed meanwhile."""
+
+from __future__ import annotations
+
+import random
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from killed_runs import (
+    CASES,
+    OVERWRITTEN,
+    KilledRun,
+    checkpoint_steps,
+    config_of,
+)  # of tests/support
+from mutation import FunctionMutation  # of tests/support
+
+from vedette_rl.replay import ring_files
+from vedette_rl.replay.prioritized import PrioritizedReplay
+from vedette_rl.replay.uniform import DrawnRows
+from vedette_services.config import RunConfig
+from vedette_services.config.saving import config_text
+from vedette_services.errors import RunInUseError
+from vedette_services.learner.rerun import AGENT, OTHERS, SCALARS, Rerun, Result
+from vedette_services.learner.trainer import learner as learner_module
+from vedette_services.learner.trainer.journal_writer import JournalWriter
+from vedette_services.learner.trainer.training_loop import TrainingLoop
+from vedette_services.run import directory
+from vedette_services.run.directory import RunDirectory
+from vedette_services.run.journal import (
+    End,
+    Kind,
+    Look,
+    PartWriter,
+    draws_block,
+    end_block,
+    list_parts,
+    make_block,
+    read_part,
+    saved_block,
+)
+from vedette_services.run.spans import NotExecutableError
+
+
+def execute(root: Path, begin: int | None = None, end: int | None = None) -> Result:
+    with Rerun.open(root) as again:
+        return again.execute(again.span.cut(begin, end))
+
+
+@pytest.mark.parametrize("config", CASES.values(), ids=CASES)
+def test_a_killed_run_is_executed_again_bit_by_bit(config: RunConfig, tmp_path: Path) -> None:
+    run = KilledRun(tmp_path, config, random.Random(1))
+    run.train(kills=3)
+    with Rerun.open(tmp_path) as again:
+        assert (again.span.begin, again.span.end) == (0, config.stop.max_opts)
+        rings = again.span.segments[-1].part.header.rings
+        assert len(rings) == 1 + ("interventions" in config.replay.sources)
+        result = again.execute(again.span.cut(None, None))
+    assert result.equal, list(result.lines())
+    assert not result.changes
+    assert result.states > 0
+    assert result.scalars == config.stop.max_opts // 10
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run by priority, with starts in the middle."""
+    root = tmp_path_factory.mktemp("trained") / "run"
+    config = config_of("dqn", prioritized=True, capacity=200, keep=100_000)
+    KilledRun(root, config, random.Random(4)).train(kills=2)
+    return root
+
+
+@pytest.fixture
+def run(trained: Path, tmp_path: Path) -> Path:
+    """A copy of it."""
+    shutil.copytree(trained, tmp_path / "run")
+    return tmp_path / "run"
+
+
+F = FunctionMutation
+FAULTS_OF_A_TRAINER: dict[str, tuple[FunctionMutation, str]] = {
+    "a draw sees a newer cursor": (
+        F(DrawnRows, "drawn_looks", "(self.live[1],)", "(self.live[1] - 16,)"),
+        "",
+    ),
+    "errors are set a draw late": (
+        F(TrainingLoop, "_load", "step - self._draw_delay", "step - self._draw_delay - 1"),
+        "",
+    ),
+    "the generator is not restored": (
+        F(PrioritizedReplay, "set_state", 'self.rng.bit_generator.state = state["rng"]'),
+        "",
+    ),
+    "errors under way are lost": (
+        F(
+            learner_module,
+            "restore_replay",
+            'return errors if getattr(replay, "goes_on", False) else {}',
+            "return {}",
+        ),
+        "",
+    ),
+    "priorities of lost steps are kept": (
+        F(PrioritizedReplay, "_set_priorities", 'self._head[_SEEN] = state["seen"]', "pass"),
+        "",
+    ),
+    "torch's generators are not restored": (
+        F(learner_module, "restore_replay", 'restore_process(state.get("torch", {}), device)'),
+        OTHERS,
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS_OF_A_TRAINER)
+def test_a_fault_of_the_trainer_is_found(
+    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is there while the run is trained, and not when it is executed again."""
+    mutation, what = FAULTS_OF_A_TRAINER[fault]
+    config = config_of("dqn", prioritized=True)
+    with monkeypatch.context() as faulty:
+        mutation.install(faulty)
+        run = KilledRun(tmp_path, config, random.Random(0))
+        run.train(kills=0)
+        stop = config.stop.model_copy(update={"max_opts": 400})
+        run.config = config.model_copy(update={"stop": stop})
+        run.train(kills=0)
+    result = execute(tmp_path)
+    assert result.difference is not None
+    assert not result.equal
+    assert what in ("", result.difference.what)
+
+
+def test_the_schedule_of_beta_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = KilledRun(tmp_path, config_of("dqn", prioritized=True), random.Random(0))
+    run.train(kills=0)
+    beta = PrioritizedReplay.beta.fget
+    assert beta is not None
+
+    def beta_of_the_next(replay: PrioritizedReplay) -> float:
+        replay.draws += 1
+        try:
+            return float(beta(replay))
+        finally:
+            replay.draws -= 1
+
+    monkeypatch.setattr(PrioritizedReplay, "beta", property(beta_of_the_next))
+    result = execute(tmp_path)
+    assert result.difference is not None
+    assert result.difference.what in (AGENT, SCALARS)
+    assert result.difference.after == 0
+
+
+# What cannot be executed
+
+
+def with_header(path: Path, **changed: Any) -> None:
+    """Change the header of a part."""
+    header = read_part(path).header
+    old = make_block(Kind.HEADER, header.to_json())
+    data = path.read_bytes()
+    assert data.startswith(old)
+    new = make_block(Kind.HEADER, replace(header, **changed).to_json())
+    path.write_bytes(new + data[len(old) :])
+
+
+def of_another_contract(run: Path) -> None:
+    with_header(list_parts(run / "journal")[-1], contract=2, versions={"vedette": "0.5.0"})
+
+
+def with_ranks(run: Path) -> None:
+    (config,) = (run / "journal").glob("*.toml")
+    text = config.read_text()
+    assert "ranks = 1\n" in text
+    config.write_text(text.replace("ranks = 1\n", "ranks = 4\n"))
+
+
+def without_journal(run: Path) -> None:
+    shutil.rmtree(run / "journal")
+
+
+def with_a_new_branch(run: Path) -> None:
+    inserted = ring_files.read_inserted(run / "replay")
+    ring_files.write_cursor(run / "replay", inserted // 2, 0, new_branch=True)
+
+
+def without_states(run: Path) -> None:
+    for part in list_parts(run / "journal")[:-1]:
+        part.unlink()
+    with_header(list_parts(run / "journal")[-1], step=1)
+    shutil.rmtree(run / "checkpoints")
+
+
+def without_its_configuration(run: Path) -> None:
+    (config,) = (run / "journal").glob("*.toml")
+    config.unlink()
+
+
+REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
+    "no journal": (without_journal, "it has no journal: it was run by a loop of your own, or by"),
+    "another contract": (
+        of_another_contract,
+        "its journal is of contract 2, and this release executes 1: use Vedette 0.5.0",
+    ),
+    "ranks": (with_ranks, "learner.ranks is 4: ranks other than 0 choose rows by their own view"),
+    "another branch": (
+        with_a_new_branch,
+        r"replay actors has used its row numbers again since \(lost power, or --new-replay\): "
+        r"nothing before step 300 can",
+    ),
+    "no configuration": (without_its_configuration, r"\.toml is missing"),
+}
+
+
+@pytest.mark.parametrize("why", REFUSED)
+def test_what_is_not_covered_is_refused_with_the_reason(why: str, run: Path) -> None:
+    change, said = REFUSED[why]
+    change(run)
+    with pytest.raises(NotExecutableError, match=said) as refused, Rerun.open(run):
+        raise AssertionError("it is not opened")
+    assert refused.value.exit_status == 2
+    assert "\n" not in str(refused.value)
+
+
+def test_a_run_whose_learner_runs_is_refused(run: Path) -> None:
+    learner = RunDirectory(run)
+    learner.lock()
+    try:
+        with pytest.raises(NotExecutableError, match=r"a learner runs here .*: stop it, or"):
+            Rerun.open(run).__enter__()
+    finally:
+        learner.unlock()
+
+
+def test_no_learner_starts_meanwhile_and_nothing_changes(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (run / "lock").touch()
+    before = {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
+    with Rerun.open(run) as again:
+        monkeypatch.setattr(directory, "_LOCK_WAIT_S", 0.0)
+        with pytest.raises(RunInUseError):
+            RunDirectory(run).lock()
+        again.execute(again.span.cut(None, None))
+    assert {file: file.read_bytes() for file in run.rglob("*") if file.is_file()} == before
+
+
+def test_rows_that_are_gone_are_named_with_what_keeps_them(tmp_path: Path) -> None:
+    run = KilledRun(tmp_path, config_of("dqn", prioritized=True, **OVERWRITTEN), random.Random(4))
+    run.train(kills=0)
+    state = min(step for step in checkpoint_steps(tmp_path) if step < 300)
+    (part,) = [read_part(path) for path in list_parts(tmp_path / "journal")]
+    wanted = int(part.looks[state - 1, 0]) - 200  # the oldest row, from then on
+    run.insert_until_oldest(wanted)
+    with Rerun.open(tmp_path) as again:
+        span = again.span
+        assert span.begin == state
+        found = re.search(
+            r"step ([\d,]+) needs row ([\d,]+) of replay actors, and the oldest there is ([\d,]+); "
+            "a larger replay.keep keeps more",
+            span.why_not_earlier,
+        )
+        assert found
+        step, needs, oldest = (int(number.replace(",", "")) for number in found.groups())
+        assert needs < oldest == wanted
+        assert step <= span.begin
+        with pytest.raises(ValueError, match=r"steps 0 to 300 are not within the span.*needs row"):
+            span.cut(0, None)
+        assert again.execute(span.cut(None, None)).equal
+    run.insert_until_oldest(int(part.looks[-1, 0]))
+    with pytest.raises(NotExecutableError, match=r"a larger replay\.keep keeps more"):
+        Rerun.open(tmp_path).__enter__()
+
+
+def test_steps_that_a_later_start_has_done_again_are_executed_by_their_epoch(
+    tmp_path: Path,
+) -> None:
+    run = KilledRun(tmp_path, config_of("dqn"), random.Random(0))
+    run.train(kills=0)
+    for path in (tmp_path / "checkpoints").iterdir():
+        shutil.rmtree(path)
+    run.train(kills=0)
+    with Rerun.open(tmp_path) as last:
+        assert [each.part.header.name for each in last.span.segments] == ["2-0"]
+        assert last.execute(last.span.cut(None, None)).equal
+    with Rerun.open(tmp_path, epoch=1) as first:
+        assert [each.part.header.name for each in first.span.segments] == ["1-0"]
+        assert first.execute(first.span.cut(None, None)).equal
+    with pytest.raises(NotExecutableError, match=r"epoch 3 has no part .* those of 1, 2"):
+        Rerun.open(tmp_path, epoch=3).__enter__()
+
+
+def test_a_start_of_a_run_that_is_over_changes_nothing(tmp_path: Path) -> None:
+    run = KilledRun(tmp_path, config_of("dqn"), random.Random(0))
+    for _ in range(3):
+        run.train(kills=0)
+    assert [path.name for path in list_parts(tmp_path / "journal")] == ["1-0", "2-300", "3-300"]
+    with Rerun.open(tmp_path) as again:
+        assert (again.span.begin, again.span.end) == (0, 300)
+        assert again.execute(again.span.cut(None, None)).equal
+
+
+def test_any_state_that_is_there_is_a_begin(run: Path) -> None:
+    with Rerun.open(run) as again:
+        assert len(again.span.starts) >= 2
+        for start in again.span.starts:
+            result = again.execute(again.span.cut(start, None))
+            assert (result.begin, result.end) == (start, 300)
+            assert result.equal
+
+
+def test_another_machine_is_named_in_the_answer(run: Path) -> None:
+    for part in list_parts(run / "journal"):
+        machine = {**read_part(part).header.machine, "processor": "a Z80"}
+        with_header(part, machine=machine)
+    lines = [*execute(run).lines()]
+    assert lines[0].startswith("equal: ")
+    assert any(line.startswith("  processor: a Z80 then, ") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ("[learner]\njournal = false\n", "it was run with learner.journal=false"),
+        ("[learner]\nranks = 2\n", "learner.ranks is 2: ranks other than 0"),
+        ('[replay]\nname = "my:Replay"\n', "replay.name my:Replay: a replay of your own may read"),
+    ],
+)
+def test_a_run_without_a_journal_is_refused_with_its_setting(
+    table: str, said: str, run: Path
+) -> None:
+    without_journal(run)
+    (run / "config.toml").write_text(table)
+    with pytest.raises(NotExecutableError, match=said):
+        Rerun.open(run).__enter__()
+
+
+def test_a_run_in_one_process_is_refused(tmp_path: Path) -> None:
+    in_process = RunDirectory(tmp_path / "run")
+    in_process.make()
+    in_process.ensure_id(in_process=True)
+    with pytest.raises(NotExecutableError, match="--in-process was in memory and is gone"):
+        Rerun.open(tmp_path / "run").__enter__()
+
+
+def test_a_part_that_ended_early_is_named_with_its_reason(tmp_path: Path) -> None:
+    """As after a step for which a device had no memory: the next part begins at a checkpoint."""
+    KilledRun(tmp_path, config_of("dqn"), random.Random(0)).train(kills=0)
+    (whole,) = list_parts(tmp_path / "journal")
+    part = read_part(whole)
+    state = min(step for step in checkpoint_steps(tmp_path) if step < 300)
+    rows = int(part.looks[state - 1, 0])
+    whole.unlink()
+    ended = PartWriter.create(whole.parent, part.header)
+    looks = [Look((rows,)) for (rows,) in part.looks[:9].tolist()]
+    ended.write(draws_block(1, looks, (0,)) + end_block(End(8, "no memory on cuda:0")))
+    ended.close()
+    rings = (replace(part.header.rings[0], inserted=rows),)
+    header = replace(part.header, step=state, written_by=1, rings=rings)
+    goes_on = PartWriter.create(whole.parent, header)
+    looks = [Look((rows,)) for (rows,) in part.looks[state:].tolist()]
+    goes_on.write(draws_block(state + 1, looks, (rows,)))
+    goes_on.write(b"".join(saved_block(*item) for item in part.saved.items()))
+    goes_on.close()
+    with Rerun.open(tmp_path) as again:
+        assert (again.span.begin, again.span.end) == (state, 300)
+        assert again.span.why_not_earlier == (
+            "the part before ends at step 8: no memory on cuda:0; the journal goes on at the "
+            f"checkpoint of step {state}"
+        )
+        assert again.execute(again.span.cut(None, None)).equal
+
+
+def test_a_journal_of_several_parts_of_one_start_is_executed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as short_parts:
+        short = partial(JournalWriter, long_bytes=1200, every_s=0.001)
+        short_parts.setattr(learner_module, "JournalWriter", short)
+        run = KilledRun(tmp_path, config_of("dqn", prioritized=True), random.Random(0))
+        run.train(kills=1)
+    assert len(list_parts(tmp_path / "journal")) > 3
+    with Rerun.open(tmp_path) as again:
+        assert len(again.span.segments) > 3
+        assert (again.span.begin, again.span.end) == (0, 300)
+        result = again.execute(again.span.cut(None, None))
+    assert result.equal, list(result.lines())
+
+
+def test_a_run_that_began_with_other_weights_is_executed_from_its_first_checkpoint(
+    trained: Path, tmp_path: Path
+) -> None:
+    """Before it there is no state of its own."""
+    config = config_of("dqn", prioritized=True)
+    learner = config.learner.model_copy(update={"init_from": str(trained)})
+    (trained / "config.toml").write_text(config_text(config))
+    run = KilledRun(tmp_path, config.model_copy(update={"learner": learner}), random.Random(0))
+    run.train(kills=0)
+    (path,) = list_parts(tmp_path / "journal")
+    assert read_part(path).header.written_by == 1
+    with Rerun.open(tmp_path) as again:
+        assert again.span.begin > 0
+        assert again.execute(again.span.cut(None, None)).equal
