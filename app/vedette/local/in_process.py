@@ -63,7 +63,6 @@ from vedette_services.run.prepare import prepare_start
 from vedette_services.run.provenance import record_provenance
 from vedette_services.run.replay_layout import (
     ReplayLayout,
-    first_columns,
     make_run_limiter,
     replay_layout,
 )
@@ -245,11 +244,7 @@ class InProcessRun:
             self._epoch,
             spaces=spaces,
             open_replay=lambda: make_replay(
-                config,
-                self.ring,
-                self._epoch,
-                sources=sources,
-                first=first_columns(config, spaces),
+                config, spaces, self.ring, self._epoch, sources=sources
             ),
             lasting=False,
             sources=describe_sources(config, run.root),

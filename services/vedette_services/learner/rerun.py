@@ -28,6 +28,7 @@ from vedette_rl.core import Agent, ReplayBuffer, State
 from vedette_rl.device import host_copy
 from vedette_rl.device.host_copy import mark_work, settled
 from vedette_rl.device.loader import DeviceLoader, RingLoader, make_loader
+from vedette_rl.envs.spaces import Spaces
 from vedette_rl.envs.stored_spaces import spaces_from_json
 from vedette_rl.errors import ReplayFormatError
 from vedette_rl.replay import ring_files
@@ -58,7 +59,7 @@ from vedette_services.learner.trainer.learner import (
 from vedette_services.learner.trainer.training_loop import DEVICE_ERRORS_DELAY, TrainingLoop
 from vedette_services.run.certificate import Certificate
 from vedette_services.run.directory import RunDirectory
-from vedette_services.run.journal import Part, Ring, config_file, hash_scalars
+from vedette_services.run.journal import Header, Part, config_file, hash_scalars
 from vedette_services.run.replay_layout import replay_directory
 from vedette_services.run.sources import open_sources, source_directory
 from vedette_services.run.spans import (
@@ -292,7 +293,8 @@ class Rerun:
         saved_config = self._config_of(part)
         config = changed(saved_config)
         device = resolve_device(config.learner.device)
-        agent = build_learning_agent(config, spaces_from_json(header.spaces), header.epoch, device)
+        spaces = spaces_from_json(header.spaces)
+        agent = build_learning_agent(config, spaces, header.epoch, device)
         first = part.looks_until(segment.begin)
         until = part.looks_until(segment.end)
         opened = np.array([ring.inserted for ring in header.rings], np.int64)
@@ -300,7 +302,7 @@ class Rerun:
             opened = part.looks[first - 1]
         assert not part.dropped[first:until].any(), "the rows of a look that was dropped are gone"
         playback = Playback(opened, part.looks[first:until])
-        replay = self._open_replay(config, header.rings, header.epoch, playback)
+        replay = self._open_replay(config, spaces, header, playback)
         errors: State = {}
         if state:
             agent.set_state(state["agent"])
@@ -342,11 +344,11 @@ class Rerun:
         return comparison.last
 
     def _open_replay(
-        self, config: RunConfig, rings: tuple[Ring, ...], epoch: int, playback: Playback
+        self, config: RunConfig, spaces: Spaces, header: Header, playback: Playback
     ) -> ReplayBuffer:
         """The replay, whose rings are as large as the looks say."""
         opened = self._open_rings(config)
-        for number, ring in enumerate(rings):
+        for number, ring in enumerate(header.rings):
             reader = opened[ring.name]
             reader.branch = ring.branch
             reader.branch_before = ring.branch_before
@@ -355,8 +357,8 @@ class Rerun:
             playback.take_over(reader, number)
         actors = opened.pop(ACTORS)
         sources = {name: (rows, None) for name, rows in opened.items()}
-        replay = make_replay(config, actors, epoch, None, sources)
-        if [ring.name for ring in growing_rings(replay)] != [ring.name for ring in rings]:
+        replay = make_replay(config, spaces, actors, header.epoch, None, sources)
+        if [ring.name for ring in growing_rings(replay)] != [ring.name for ring in header.rings]:
             raise NotExecutableError(self._run.root, "its replay has other sources than then")
         return replay
 

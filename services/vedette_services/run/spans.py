@@ -131,7 +131,7 @@ def describe_no_journal(run: RunDirectory) -> str:
         return describe_ranks(ranks)
     if is_import_name(name := table.get("replay", {}).get("name", "")):
         return f"replay.name {name}: a replay of your own may read rows that no look has seen"
-    return "it has no journal: it was run by a loop of your own, or by a release before 0.3"
+    return "it has no journal: it was run by a loop of your own, or by release 0.3.0 or before"
 
 
 def describe_ranks(count: int) -> str:

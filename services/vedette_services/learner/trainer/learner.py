@@ -78,6 +78,7 @@ from vedette_services.run.directory import RunDirectory
 from vedette_services.run.initial_weights import WeightsSource
 from vedette_services.run.journal import Header, Ring, StateHashes, keep_config
 from vedette_services.run.limiter_record import remaining_draws
+from vedette_services.run.replay_layout import first_columns
 from vedette_services.run.resume import load_checkpoint
 from vedette_services.run.sources import with_shares
 from vedette_services.status.records import EndedEvaluations, GatewayStatus, TrainerStatus
@@ -570,10 +571,21 @@ def journaled_scalars(record: Mapping[str, float]) -> dict[str, float]:
 _OWN = "train/"
 
 
+_LOOKING = (
+    UniformReplay,
+    PrioritizedReplay,
+    MixedReplay,
+    UniformSequences,
+    PrioritizedSequences,
+    MixedSequences,
+)
+"""Replays whose draws see the rows of a look and no others."""
+
+
 def growing_rings(replay: ReplayBuffer) -> tuple[Ring, ...]:
     """The rings of a replay that a look asks, as they are now; none where draws see other rows than
     the look's, as those of a replay of one's own may, or rows that no other process can read."""
-    if type(replay) not in (UniformReplay, PrioritizedReplay, MixedReplay):
+    if type(replay) not in _LOOKING:
         return ()
     assert isinstance(replay, (DrawnRows, MixedReplay))
     rings = [
@@ -643,21 +655,20 @@ def load_initial_weights(config: LearnerConfig, agent: Agent) -> dict[str, Any]:
 
 def make_replay(
     config: RunConfig,
+    spaces: Spaces,
     rows: Rows,
     epoch: int,
     priorities: NDArray[np.float64] | None = None,
     sources: Mapping[str, tuple[Rows, NDArray[np.float64] | None]] = MappingProxyType({}),
-    *,
-    first: Collection[str] = (),
 ) -> ReplayBuffer:
     """Make the replay that a learner draws from.
 
     Args:
+        spaces: of the run's environment.
         rows: the rows that hold its samples.
         epoch: gives every start other draws, where no checkpoint says how to continue.
         priorities: the memory of prioritized sampling; None: new memory.
         sources: the rows of the named sources, and the memory of their priorities.
-        first: the columns of which a sequence has the first row's value alone.
 
     Raises:
         UnknownNameError: `replay.name` names nothing that draws.
@@ -665,6 +676,7 @@ def make_replay(
     rng = np.random.default_rng([config.seed, epoch])
     if is_import_name(config.replay.name):
         return make_custom_replay(config.replay, rows, rng)
+    first = first_columns(config, spaces)
     actors = _drawn(config.replay, rows, rng, priorities, first)
     if not sources:
         return actors

@@ -54,7 +54,7 @@ from vedette_services.learner.trainer.learner import (
 from vedette_services.learner.trainer.training_loop import is_recorded
 from vedette_services.run.directory import LearnerSpec
 from vedette_services.run.model_map import ModelMapWriter
-from vedette_services.run.replay_layout import first_columns, make_run_limiter, replay_directory
+from vedette_services.run.replay_layout import make_run_limiter, replay_directory
 from vedette_services.run.resume import load_checkpoint
 from vedette_services.run.sources import describe_sources, open_sources, source_directory
 from vedette_services.status.records import (
@@ -294,8 +294,7 @@ def open_replay(spec: LearnerSpec, epoch: int, *, in_files: bool = False) -> Rep
         for name, rows in open_sources(spec.config, spec.run.root).items()
     }
     priorities = _priorities(spec, ring, in_files=in_files)
-    first = first_columns(spec.config, spec.spaces)
-    return make_replay(spec.config, ring, epoch, priorities, sources, first=first)
+    return make_replay(spec.config, spec.spaces, ring, epoch, priorities, sources)
 
 
 def _ring_directories(spec: LearnerSpec) -> list[Path]:
