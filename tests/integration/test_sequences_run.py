@@ -48,6 +48,11 @@ class MemoryRun:
         words = ("actors", *joins, "--allow-import", "gru_agent")
         return self._daemons.start("a", *words, run_in=self._run_in)
 
+    def start_rerun(self) -> Daemon:
+        """Execute the run's learning again."""
+        words = ("rerun", self.out, "--allow-import", "gru_agent")
+        return self._daemons.start("rerun", *words, run_in=self._run_in)
+
     @property
     def summary(self) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(Path(self.out / "summary.json").read_text())
@@ -73,6 +78,10 @@ def test_an_agent_learns_to_remember_though_its_learner_is_killed(daemons: Daemo
     assert balances(summary["samples"])
     assert summary["samples"]["lost"] == summary["samples"]["rejected"] == 0
     assert summary["limiter"]["samples_per_insert"] == pytest.approx(RATIO, rel=0.2)
+
+    again = run.start_rerun()
+    assert again.wait(START_S) == 0
+    assert "equal: " in again.log, "over the kill"
 
     learner = run.start_learner("replay.sequence=4", "replay.burn_in=0", "stop.max_opts=1")
     assert learner.wait(START_S) == 0
