@@ -34,6 +34,7 @@ class ManagerLog:
         self._delays = RateLimitedLog(REPEAT_S)  # the text changes all the time
         self._credit_at = now
         self._disk_failed = False
+        self._damages = RateLimitedLog(REPEAT_S)
         self._uploads = RateLimitedLog(REPEAT_S)  # the text changes all the time
         self._upload: tuple[float, int] | None = None  # when it began, and its rows then
         self.address_error = ""
@@ -144,20 +145,24 @@ class ManagerLog:
         return [WriteLog("info", text)]
 
     def log_outbox_state(self, files: OutboxFiles, now: float) -> list[Instruction]:
-        """Whether the disk takes what is to be kept."""
+        """What could not be read, and whether the disk takes what is to be kept."""
+        for damage in files.damages:
+            self._damages.add("outbox", damage)
+        files.damages.clear()
+        done: list[Instruction] = [WriteLog("error", line) for line in self._damages.due_lines(now)]
         failure = files.failure
         if failure is None:
             if not self._disk_failed:
-                return []
+                return done
             self._disk_failed = False
-            return [WriteLog("info", f"{files.directory}: samples are written again")]
+            return [*done, WriteLog("info", f"{files.directory}: samples are written again")]
         self._disk_failed = True
         why = describe_write_error(failure, files.directory)
         text = (
             f"samples cannot be kept in {files.directory}: {why}; they are in memory, and lost "
             "if this manager is killed"
         )
-        return self.log("error", "outbox", text, now)
+        return [*done, *self.log("error", "outbox", text, now)]
 
     def log_rejected(self, ack: Ack, now: float) -> list[Instruction]:
         """Batches were rejected, and why the last one was."""

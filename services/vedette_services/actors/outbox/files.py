@@ -36,6 +36,7 @@ from typing import Final
 
 from vedette_protocol.packing import Buffer
 from vedette_protocol.topics import is_id
+from vedette_rl.number_format import format_bytes
 from vedette_rl.storage.atomic_files import replace_file, sync_directory
 from vedette_rl.storage.system import lock_file, open_file, sync_mapped_file
 from vedette_services.actors.outbox.records import (
@@ -51,6 +52,7 @@ from vedette_services.actors.outbox.records import (
 from vedette_services.errors import OutboxFormatError, OutboxInUseError, OutboxSystemError
 
 _SUFFIX: Final = ".outbox"
+_DAMAGED: Final = ".damaged"
 _NAME: Final = re.compile(r"[0-9]{8}-[0-9a-f]{16}-[0-9]{6}\.outbox")
 _LOCK: Final = "lock"
 _MANAGER: Final = "manager"
@@ -163,6 +165,8 @@ class OutboxFiles:
         """Sessions with a file, oldest first."""
         self.bytes = 0
         """Bytes of all files."""
+        self.damages: list[str] = []
+        """What could not be read of the files, a line each: whoever logs them takes them out."""
         self.bytes_in_memory_alone = 0
         self._memory_bytes_max = memory_bytes
         self._segment_bytes = min(_SEGMENT_BYTES, max(1, max_bytes // _SEGMENTS_LEAST))
@@ -391,6 +395,14 @@ class OutboxFiles:
         if not batch.stored:
             session.dropped += batch.numbers.rows
         self._release(session, batch)
+
+    def give_up_unreadable(self, session: Session, batch: HeldBatch, error: OSError) -> None:
+        """Give up a batch that `read` could not read: it is counted as dropped."""
+        self.damages.append(
+            f"{self.directory}: {batch.numbers.rows:,} samples cannot be read and are dropped: "
+            f"{error.strerror or error}"
+        )
+        self.drop(session, batch)
 
     def make_room(self, payload_bytes: int, sessions: Iterable[Session]) -> int:
         """Drop the oldest segments of these sessions until there is room, if that is possible.
@@ -635,14 +647,32 @@ class OutboxFiles:
                 self._unlink(session, segment)
             self._forget_empty(session)
 
+    def _put_away(self, path: Path, data: bytes) -> None:
+        """Delete a file whose making was cut off; keep one that had samples by another name."""
+        if len(data) <= _HEADER_BYTES or not data.strip(b"\0"):
+            path.unlink()
+            return
+        kept = path.with_suffix(_DAMAGED)
+        path.replace(kept)
+        self.damages.append(
+            f"{path} does not begin as a file of an outbox: its samples "
+            f"({format_bytes(len(data))}) are not sent, and it is now {kept.name}"
+        )
+
     def _read_segment(self, path: Path, found: dict[tuple[int, int], Session]) -> None:
         data = path.read_bytes()
         if is_foreign(data):
             raise OutboxFormatError(path)
-        header, records, _ = read_segment(data)
-        if header is None:  # its making was cut off: nothing is in it
-            path.unlink()
+        header, records, whole_bytes = read_segment(data)
+        if header is None:
+            self._put_away(path, data)
             return
+        if whole_bytes < len(data):
+            left_out = format_bytes(len(data) - whole_bytes)
+            self.damages.append(
+                f"{path} is not whole: the samples from byte {whole_bytes:,} to its end "
+                f"({left_out}) are left out"
+            )
         order = int(path.name.partition("-")[0])
         session = found.get((order, header.session))  # files of another host may lie here, too
         if session is None:

@@ -179,8 +179,7 @@ class OutboxWindow:
         try:
             payload = self._files.read(self.session, held)
         except OSError as error:
-            self._files.failure = error
-            self._files.drop(self.session, held)
+            self._files.give_up_unreadable(self.session, held, error)
             return
         self.resent += seq < self._sent_end
         self._sent_at[seq] = now

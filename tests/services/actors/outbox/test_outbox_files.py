@@ -87,6 +87,9 @@ def test_a_record_that_is_not_whole_ends_the_file(tmp_path: Path, missing: int) 
     [session] = again.sessions
     assert batches(again, session) == numbers(2)
     assert session.end == 2
+    [damage] = again.damages
+    assert f"{path} is not whole: the samples from byte" in damage
+    assert "are left out" in damage
 
 
 @pytest.mark.parametrize("at", [8, 40, 90, 140])
@@ -113,7 +116,27 @@ def test_a_file_whose_making_was_cut_off_is_nothing(tmp_path: Path) -> None:
         path.write_bytes(left)
         again = open_files(tmp_path)
         assert again.sessions == []
+        assert again.damages == []
+        assert not path.exists()
         kill(again)
+
+
+def test_a_file_whose_beginning_is_damaged_is_kept_and_named(tmp_path: Path) -> None:
+    files = open_files(tmp_path)
+    append(files, begin(files), 10)
+    kill(files)
+    [path] = tmp_path.glob("*.outbox")
+    data = bytearray(path.read_bytes())
+    data[20] ^= 1
+    path.write_bytes(data)
+    again = open_files(tmp_path)
+    assert again.sessions == []
+    [kept] = tmp_path.glob("*.damaged")
+    assert kept.read_bytes() == data
+    assert not path.exists()
+    [damage] = again.damages
+    assert f"{path} does not begin as a file of an outbox: its samples" in damage
+    assert f"it is now {kept.name}" in damage
 
 
 def test_a_file_of_a_later_release_is_left_alone(tmp_path: Path) -> None:

@@ -364,3 +364,18 @@ def test_acks_of_other_managers_are_not_ours(host: Host) -> None:
     ack = Ack("r1", 1, 77, "other", 100, 1, 0, 0, 0, 9, 0, 0, safe=1)
     host.rig.state.on_control(ack, 1.0)
     assert host.held[100] == [0]
+
+
+def test_samples_that_are_damaged_on_the_disk_are_named_and_counted_as_dropped(host: Host) -> None:
+    host.start().batch()
+    host.kill()
+    rig = host.start()
+    [path] = host.directory.glob("*.outbox")
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    assert sent(host.ack(100)) == []
+    text = logged_text(rig.state.on_tick(1.0))
+    assert f"{host.directory}: 4 samples cannot be read and are dropped" in text
+    assert "samples cannot be kept" not in text
+    assert host.held == {200: []}
