@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vedette_protocol.messages import Ack, Run
 from vedette_protocol.send_window import Window
-from vedette_rl.number_format import format_duration
+from vedette_rl.number_format import format_bytes, format_duration
 from vedette_rl.storage.write_errors import describe_write_error
 from vedette_services.actors.connection import Connection
 from vedette_services.actors.instructions import Instruction, Level, WriteLog
@@ -35,6 +35,7 @@ class ManagerLog:
         self._credit_at = now
         self._disk_failed = False
         self._damages = RateLimitedLog(REPEAT_S)
+        self._full = RateLimitedLog(REPEAT_S)
         self._uploads = RateLimitedLog(REPEAT_S)  # the text changes all the time
         self._upload: tuple[float, int] | None = None  # when it began, and its rows then
         self.address_error = ""
@@ -113,6 +114,23 @@ class ManagerLog:
             )
             done.append(WriteLog("warning", text))
         return done
+
+    def log_outbox_full(self, outbox: Outbox, run: Run, now: float) -> list[Instruction]:
+        """Actors wait for room."""
+        if not self._full.should_log("full", "", now):
+            return []
+        files = outbox.files
+        text = (
+            f"the outbox {files.directory} is full: actors wait for room in its "
+            f"{format_bytes(files.max_bytes)}"
+        )
+        if foreign := sum(session.bytes for session in outbox.foreign_sessions(run)):
+            text += (
+                f", of which other runs take {format_bytes(foreign)}: remove their files, or start "
+                "this manager with a larger --outbox-mib"
+            )
+            return [WriteLog("warning", text)]
+        return [WriteLog("info", text)]
 
     def log_upload(self, outbox: Outbox, now: float) -> list[Instruction]:
         """How much of what processes before this one have left is still to be sent, and how long

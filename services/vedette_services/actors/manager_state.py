@@ -513,6 +513,12 @@ class ManagerState:
         )
         return self._send_batches(now)
 
+    def on_no_room(self, now: float) -> list[Instruction]:
+        """A batch waits at its actor: `has_room_for` says so."""
+        if self._outbox is None or self._run is None:
+            return []  # the learner says why a window is full
+        return self._log.log_outbox_full(self._outbox, self._run, now)
+
     def _is_played(self, run: Run) -> bool:
         """Return whether what actors of `run` made belongs to the run that is played now. Asked for
         every batch, and a comparison takes as long as all else that is done with one."""

@@ -70,12 +70,14 @@ class SegmentFile:
         size: of what is whole in it.
         descriptor: to append; -1: nobody appends any more.
         live: the numbers whose newest record is in it, and that are held.
+        is_deleted: by this process.
     """
 
     path: Path
     size: int
     descriptor: int = -1
     live: set[int] = field(default_factory=set)
+    is_deleted: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -133,6 +135,11 @@ class Session:
     segments: list[SegmentFile] = field(default_factory=list)
     current: SegmentFile | None = None
     next_segment: int = 0
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of its files."""
+        return sum(segment.size for segment in self.segments)
 
     def forget(self, seq: int) -> None:
         """Hold a number no longer."""
@@ -307,8 +314,10 @@ class OutboxFiles:
                 if self._sync_failure is not None:
                     return  # another sync would succeed without what that one has given up
                 try:
-                    descriptors.extend(os.dup(segment.descriptor) for segment in self._dirty)
-                except OSError as error:  # no descriptor is left
+                    for segment in self._dirty:
+                        _check_place(segment)
+                        descriptors.append(os.dup(segment.descriptor))
+                except OSError as error:  # it was taken away, or no descriptor is left
                     failure = error
                 self._dirty.clear()
                 taken = self._unsynced
@@ -505,8 +514,8 @@ class OutboxFiles:
         )
         name = f"{session.order:08d}-{session.incarnation:016x}-{session.next_segment:06d}{_SUFFIX}"
         path = self.directory / name
+        session.next_segment += 1  # also where a file of this name was put there
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
-        session.next_segment += 1
         try:
             if os.write(descriptor, header) != len(header):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
@@ -522,11 +531,15 @@ class OutboxFiles:
         return segment
 
     def _cut(self, session: Session, segment: SegmentFile) -> None:
-        """Cut off what a write that failed has left; where that fails, end the segment."""
+        """Cut off what a write that failed has left; where that fails, end the segment. One of
+        which all is safe is deleted: it may be what has filled the disk."""
         try:
             os.ftruncate(segment.descriptor, segment.size)
         except OSError:
             self._end_segment(session)
+        else:
+            if not segment.live:
+                self._end_segment(session)
 
     def _end_segment(self, session: Session) -> None:
         """Append no more to the current segment."""
@@ -578,6 +591,7 @@ class OutboxFiles:
             os.close(self._reading[1])
             self._reading = None
         try:
+            segment.is_deleted = True
             segment.path.unlink(missing_ok=True)
         except OSError as error:
             self.failure = error  # its batches are safe, or given up; a later start reads them
@@ -698,3 +712,14 @@ class OutboxFiles:
             session.end = max(session.end, numbers.seq + 1)
             session.produced = max(session.produced, numbers.produced)
             session.dropped = max(session.dropped, numbers.dropped)
+
+
+def _check_place(segment: SegmentFile) -> None:
+    """Raise `OSError` if somebody has removed, renamed or replaced a file that is written to: no
+    later process would find what is in it."""
+    try:
+        is_there = os.path.samestat(segment.path.stat(), os.fstat(segment.descriptor))
+    except FileNotFoundError:
+        is_there = False
+    if not is_there and not segment.is_deleted:
+        raise OSError(errno.ENOENT, "the file was taken away", str(segment.path))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -284,6 +285,64 @@ def test_what_a_failed_sync_was_to_write_is_written_again(
     again = open_files(tmp_path)
     [found] = again.sessions
     assert batches(again, found) == numbers(5)
+
+
+@pytest.mark.parametrize("how", ["removed", "renamed", "put back"])
+def test_what_was_in_a_folder_that_is_taken_away_is_written_again(tmp_path: Path, how: str) -> None:
+    folder = tmp_path / "outbox"
+    files = open_files(folder)
+    session = begin(files)
+    append(files, session)
+    files.sync()
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    append(files, session)
+    if how == "removed":
+        shutil.rmtree(folder)
+    else:
+        folder.rename(tmp_path / "elsewhere")
+    if how == "put back":
+        shutil.copytree(copy, folder)
+    files.sync()
+    files.poll(1.0)
+    if how != "put back":
+        assert isinstance(files.failure, FileNotFoundError)
+        folder.mkdir()
+        files.poll(3.0)
+    assert files.failure is None
+    files.sync()
+    kill(files)
+    [found] = open_files(folder).sessions
+    assert 1 in found.held
+
+
+def test_a_file_that_is_deleted_as_safe_is_not_taken_away(tmp_path: Path) -> None:
+    files = open_files(tmp_path, max_bytes=8000)  # segments of 1,000 bytes
+    session = begin(files)
+    append(files, session, 10)
+    files.free_below(session, 10)
+    files.sync()
+    files.poll(1.0)
+    assert files.failure is None
+
+
+def test_a_full_disk_is_freed_of_what_is_safe(tmp_path: Path, disk: FailingDisk) -> None:
+    files = open_files(tmp_path)
+    session = begin(files)
+    append(files, session)
+    files.sync()
+    disk.writes = lambda size: 0
+    append(files, session)
+    assert files.failure is not None
+    assert len(list(tmp_path.glob("*.outbox"))) == 1
+    files.free_below(session, 1)
+    append(files, session)
+    files.poll(2.0)
+    files.sync()
+    assert list(tmp_path.glob("*.outbox")) == []
+    disk.writes = None
+    files.poll(4.0)
+    assert files.failure is None
 
 
 def test_a_sync_after_one_that_failed_is_not_believed(tmp_path: Path, disk: FailingDisk) -> None:

@@ -316,6 +316,29 @@ def test_a_full_outbox_makes_actors_wait(tmp_path: Path) -> None:
     assert rig.state.has_room_for(16)
 
 
+def test_the_log_says_that_actors_wait_for_room_and_who_takes_it(tmp_path: Path) -> None:
+    def start(files: OutboxFiles, run_id: str, first: int) -> Rig:
+        rig = Rig(outbox=files, first_incarnation=first)
+        rig.state.on_connected(0.0)
+        rig.state.on_control(replace(NEWER, run_id=run_id, actors=rig.run.actors), 0.0)
+        rig.run = replace(NEWER, run_id=run_id)
+        return rig
+
+    files = OutboxFiles(tmp_path, max_bytes=3000)
+    rig = start(files, "r1", 100)
+    while rig.state.has_room_for(16):
+        rig.batch()
+    text = logged_text(rig.state.on_no_room(1.0))
+    assert f"the outbox {tmp_path} is full: actors wait for room in its 3 kB" in text
+    assert "other runs" not in text
+    assert rig.state.on_no_room(2.0) == []  # it is said now and then
+    files.close()
+    rig = start(OutboxFiles(tmp_path, max_bytes=3000), "r2", 200)
+    text = logged_text(rig.state.on_no_room(1.0))
+    assert ", of which other runs take" in text
+    assert "remove their files, or start this manager with a larger --outbox-mib" in text
+
+
 def test_a_full_outbox_drops_the_oldest_where_it_is_to(tmp_path: Path) -> None:
     files = OutboxFiles(tmp_path, max_bytes=2000)
     rig = Rig(outbox=files, on_full="drop_oldest")
