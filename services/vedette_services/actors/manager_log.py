@@ -34,7 +34,7 @@ class ManagerLog:
         self._delays = RateLimitedLog(REPEAT_S)  # the text changes all the time
         self._credit_at = now
         self._disk_failed = False
-        self._damages = RateLimitedLog(REPEAT_S)
+        self._faults = RateLimitedLog(REPEAT_S)
         self._full = RateLimitedLog(REPEAT_S)
         self._uploads = RateLimitedLog(REPEAT_S)  # the text changes all the time
         self._upload: tuple[float, int] | None = None  # when it began, and its rows then
@@ -115,11 +115,20 @@ class ManagerLog:
             done.append(WriteLog("warning", text))
         return done
 
-    def log_outbox_full(self, outbox: Outbox, run: Run, now: float) -> list[Instruction]:
-        """Actors wait for room."""
+    def log_outbox_full(
+        self, outbox: Outbox, run: Run, payload_bytes: int, now: float
+    ) -> list[Instruction]:
+        """Actors wait for room for a batch."""
         if not self._full.should_log("full", "", now):
             return []
         files = outbox.files
+        if payload_bytes >= files.max_bytes:
+            text = (
+                f"a batch of {format_bytes(payload_bytes)} is larger than the outbox "
+                f"{files.directory}, which has {format_bytes(files.max_bytes)}: start this manager "
+                "with a larger --outbox-mib, or lower actors.n_buffer"
+            )
+            return [WriteLog("warning", text)]
         text = (
             f"the outbox {files.directory} is full: actors wait for room in its "
             f"{format_bytes(files.max_bytes)}"
@@ -163,11 +172,11 @@ class ManagerLog:
         return [WriteLog("info", text)]
 
     def log_outbox_state(self, files: OutboxFiles, now: float) -> list[Instruction]:
-        """What could not be read, and whether the disk takes what is to be kept."""
-        for damage in files.damages:
-            self._damages.add("outbox", damage)
-        files.damages.clear()
-        done: list[Instruction] = [WriteLog("error", line) for line in self._damages.due_lines(now)]
+        """What could not be read or deleted, and whether the disk takes what is to be kept."""
+        for fault in files.faults:
+            self._faults.add("outbox", fault)
+        files.faults.clear()
+        done: list[Instruction] = [WriteLog("error", line) for line in self._faults.due_lines(now)]
         failure = files.failure
         if failure is None:
             if not self._disk_failed:

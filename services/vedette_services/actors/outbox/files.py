@@ -172,8 +172,8 @@ class OutboxFiles:
         """Sessions with a file, oldest first."""
         self.bytes = 0
         """Bytes of all files."""
-        self.damages: list[str] = []
-        """What could not be read of the files, a line each: whoever logs them takes them out."""
+        self.faults: list[str] = []
+        """What could not be read or deleted, a line each: whoever logs them takes them out."""
         self.bytes_in_memory_alone = 0
         self._memory_bytes_max = memory_bytes
         self._segment_bytes = min(_SEGMENT_BYTES, max(1, max_bytes // _SEGMENTS_LEAST))
@@ -407,7 +407,7 @@ class OutboxFiles:
 
     def give_up_unreadable(self, session: Session, batch: HeldBatch, error: OSError) -> None:
         """Give up a batch that `read` could not read: it is counted as dropped."""
-        self.damages.append(
+        self.faults.append(
             f"{self.directory}: {batch.numbers.rows:,} samples cannot be read and are dropped: "
             f"{error.strerror or error}"
         )
@@ -594,7 +594,10 @@ class OutboxFiles:
             segment.is_deleted = True
             segment.path.unlink(missing_ok=True)
         except OSError as error:
-            self.failure = error  # its batches are safe, or given up; a later start reads them
+            self.faults.append(
+                f"{segment.path} cannot be deleted: {error.strerror or error}; nothing of it is "
+                "needed, and it takes room"
+            )
 
     def _forget_empty(self, session: Session) -> None:
         is_empty = session.ended and not session.held and not session.segments
@@ -668,7 +671,7 @@ class OutboxFiles:
             return
         kept = path.with_suffix(_DAMAGED)
         path.replace(kept)
-        self.damages.append(
+        self.faults.append(
             f"{path} does not begin as a file of an outbox: its samples "
             f"({format_bytes(len(data))}) are not sent, and it is now {kept.name}"
         )
@@ -683,7 +686,7 @@ class OutboxFiles:
             return
         if whole_bytes < len(data):
             left_out = format_bytes(len(data) - whole_bytes)
-            self.damages.append(
+            self.faults.append(
                 f"{path} is not whole: the samples from byte {whole_bytes:,} to its end "
                 f"({left_out}) are left out"
             )

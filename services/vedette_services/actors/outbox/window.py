@@ -92,6 +92,11 @@ class OutboxWindow:
         return self.session.unstored_batches
 
     @property
+    def unsent(self) -> int:
+        """Number of batches that are to be sent."""
+        return max(0, self.session.end - self._next) + len(self._again)
+
+    @property
     def rows(self) -> int:
         """Number of rows that are not stored."""
         return self.session.unstored_rows

@@ -88,9 +88,9 @@ def test_a_record_that_is_not_whole_ends_the_file(tmp_path: Path, missing: int) 
     [session] = again.sessions
     assert batches(again, session) == numbers(2)
     assert session.end == 2
-    [damage] = again.damages
-    assert f"{path} is not whole: the samples from byte" in damage
-    assert "are left out" in damage
+    [fault] = again.faults
+    assert f"{path} is not whole: the samples from byte" in fault
+    assert "are left out" in fault
 
 
 @pytest.mark.parametrize("at", [8, 40, 90, 140])
@@ -117,7 +117,7 @@ def test_a_file_whose_making_was_cut_off_is_nothing(tmp_path: Path) -> None:
         path.write_bytes(left)
         again = open_files(tmp_path)
         assert again.sessions == []
-        assert again.damages == []
+        assert again.faults == []
         assert not path.exists()
         kill(again)
 
@@ -135,9 +135,9 @@ def test_a_file_whose_beginning_is_damaged_is_kept_and_named(tmp_path: Path) -> 
     [kept] = tmp_path.glob("*.damaged")
     assert kept.read_bytes() == data
     assert not path.exists()
-    [damage] = again.damages
-    assert f"{path} does not begin as a file of an outbox: its samples" in damage
-    assert f"it is now {kept.name}" in damage
+    [fault] = again.faults
+    assert f"{path} does not begin as a file of an outbox: its samples" in fault
+    assert f"it is now {kept.name}" in fault
 
 
 def test_a_file_of_a_later_release_is_left_alone(tmp_path: Path) -> None:
@@ -324,6 +324,23 @@ def test_a_file_that_is_deleted_as_safe_is_not_taken_away(tmp_path: Path) -> Non
     files.sync()
     files.poll(1.0)
     assert files.failure is None
+
+
+def test_a_file_that_cannot_be_deleted_is_named_and_samples_are_kept_as_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unlink(path: Path, missing_ok: bool = False) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), str(path))
+
+    files = open_files(tmp_path, max_bytes=8000)  # segments of 1,000 bytes
+    session = begin(files)
+    append(files, session, 10)
+    monkeypatch.setattr(Path, "unlink", unlink)
+    files.free_below(session, 6)
+    assert files.failure is None
+    assert (
+        f"{tmp_path}/00000001-0000000000000007-000000.outbox cannot be deleted" in files.faults[0]
+    )
 
 
 def test_a_full_disk_is_freed_of_what_is_safe(tmp_path: Path, disk: FailingDisk) -> None:

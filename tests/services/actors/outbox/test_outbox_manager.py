@@ -326,17 +326,40 @@ def test_the_log_says_that_actors_wait_for_room_and_who_takes_it(tmp_path: Path)
 
     files = OutboxFiles(tmp_path, max_bytes=3000)
     rig = start(files, "r1", 100)
+    rig.state.on_disconnected()
     while rig.state.has_room_for(16):
         rig.batch()
-    text = logged_text(rig.state.on_no_room(1.0))
+    text = logged_text(rig.state.on_no_room(16, 1.0))
     assert f"the outbox {tmp_path} is full: actors wait for room in its 3 kB" in text
     assert "other runs" not in text
-    assert rig.state.on_no_room(2.0) == []  # it is said now and then
+    assert rig.state.on_no_room(16, 2.0) == []  # it is said now and then
     files.close()
     rig = start(OutboxFiles(tmp_path, max_bytes=3000), "r2", 200)
-    text = logged_text(rig.state.on_no_room(1.0))
+    text = logged_text(rig.state.on_no_room(16, 1.0))
     assert ", of which other runs take" in text
     assert "remove their files, or start this manager with a larger --outbox-mib" in text
+
+
+def test_a_batch_that_no_outbox_of_this_size_takes_is_named(tmp_path: Path) -> None:
+    rig = Rig(outbox=OutboxFiles(tmp_path, max_bytes=3000))
+    rig.state.on_control(NEWER, 0.0)
+    text = logged_text(rig.state.on_no_room(5000, 1.0))
+    assert "a batch of 5 kB is larger than the outbox" in text
+    assert "with a larger --outbox-mib, or lower actors.n_buffer" in text
+
+
+def test_actors_wait_for_credit_while_the_learner_answers_and_not_while_it_is_away(
+    host: Host,
+) -> None:
+    rig = host.start()
+    host.ack(100)
+    host.ack(100, limit=0)
+    while rig.state.has_room_for(16):
+        rig.batch()
+        assert len(host.held[100]) < 100, "what waits grows older"
+    assert rig.state.on_no_room(16, 1.0) == []
+    rig.state.on_disconnected()
+    assert rig.state.has_room_for(16)
 
 
 def test_a_full_outbox_drops_the_oldest_where_it_is_to(tmp_path: Path) -> None:
