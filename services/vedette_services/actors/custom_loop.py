@@ -144,7 +144,10 @@ class Actor:
         self._stop = StopEvent()
         self._done = threading.Event()
         host = socket.gethostname()
-        kept = OutboxSettings(Path(outbox)) if isinstance(outbox, str | Path) else outbox
+        if outbox is None or isinstance(outbox, OutboxSettings):
+            kept = outbox
+        else:
+            kept = OutboxSettings(outbox)
         shown = None if keys is None else ClientKeys.read(Path(keys))
         files = None if kept is None else kept.open()
         manager = default_manager_id(host, files) if id is None else id
