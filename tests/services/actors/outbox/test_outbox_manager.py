@@ -348,6 +348,17 @@ def test_a_batch_that_no_outbox_of_this_size_takes_is_named(tmp_path: Path) -> N
     assert "with a larger --outbox-mib, or lower actors.n_buffer" in text
 
 
+def test_new_samples_that_are_dropped_for_want_of_room_are_named(tmp_path: Path) -> None:
+    rig = Rig(outbox=OutboxFiles(tmp_path, max_bytes=500), on_full="drop_oldest")
+    rig.run = replace(NEWER, actors=rig.run.actors)
+    rig.state.on_control(rig.run, 0.0)
+    rig.state.on_connected(0.0)
+    rig.batch()
+    text = logged_text(rig.state.on_tick(1.0))
+    assert "new samples are dropped: a batch of 16 B has no room in 500 B" in text
+    assert "a larger --outbox-mib, or remove the files of other runs" in text
+
+
 def test_actors_wait_for_credit_while_the_learner_answers_and_not_while_it_is_away(
     host: Host,
 ) -> None:
