@@ -8,8 +8,8 @@ from operator import attrgetter
 from typing import Any, Final
 
 from vedette_protocol.errors import StampError
-from vedette_protocol.limits import COUNT_MAX, EXTRAS_MAX, STAMP_MAX_BYTES
-from vedette_protocol.messages import Report
+from vedette_protocol.limits import COUNT_MAX, EXTRAS_MAX, OUTBOX_BATCHES_MAX, STAMP_MAX_BYTES
+from vedette_protocol.messages import OUTBOX, Report
 from vedette_protocol.packing import pack, unpack
 
 _COUNTS: Final = (
@@ -175,7 +175,7 @@ class IncarnationAccount:
         """Copy the counts of a report, unless it is older than the last one.
 
         Args:
-            rows_max, window_batches: the largest believable batch and window.
+            rows_max, window_batches: the largest believable batch and window; an outbox is larger.
         """
         produced = self.produced
         smaller = report.produced < produced or report.dropped < self.dropped
@@ -187,9 +187,9 @@ class IncarnationAccount:
         self.sequenced = max(report.sequenced, self.sequenced)
         self.base = max(report.base, self.base)
         self.dropped = max(report.dropped, self.dropped)
-        self.window_rows = min(
-            report.window_rows, rows_max * min(report.window_batches, window_batches)
-        )
+        # Files hold more than a window does.
+        most = OUTBOX_BATCHES_MAX if OUTBOX in report.features else window_batches
+        self.window_rows = min(report.window_rows, rows_max * min(report.window_batches, most))
         sent = rows_max * min(report.sequenced, self.limit)  # no number above was granted
         self.produced = min(report.produced, self.dropped + self.window_rows + sent)
         if report.ended:

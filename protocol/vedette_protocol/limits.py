@@ -53,5 +53,7 @@ RETIRED_MAX: Final = 1024
 """Closed incarnations that the ledger remembers."""
 ARCHIVED_MAX: Final = 1024
 """Closed incarnations of managers with an outbox of which the ledger keeps the exact set."""
+OUTBOX_BATCHES_MAX: Final = 1 << 32
+"""Batches that an outbox is believed to hold."""
 STAMP_MAX_BYTES: Final = 2 << 20
 """Size of a ledger in bytes."""

@@ -225,6 +225,18 @@ def test_claims_that_sequence_numbers_do_not_make_possible_are_not_believed() ->
     assert accounting.env_steps == 0
 
 
+def test_what_an_outbox_holds_beyond_a_window_is_not_lost() -> None:
+    ledger = Ledger(RUN)
+    ledger.batch_rows = 10
+    ledger.window_batches = 8
+    held = replace(report(5000, window_rows=5000), window_batches=500, features=(OUTBOX,))
+    ledger.on_report(held, 0.0)
+    assert ledger.accounting() == SampleAccounting(produced=5000, in_flight=5000)
+    later = replace(report(6000, window_rows=4000, dropped=2000), window_batches=400)
+    ledger.on_report(replace(later, features=(OUTBOX,)), 1.0)
+    assert ledger.accounting() == SampleAccounting(produced=6000, dropped=2000, in_flight=4000)
+
+
 def test_incarnations_and_managers_have_sets_of_their_own() -> None:
     ledger = Ledger(RUN)
     for manager, incarnation in (("m", 7), ("m", 8), ("n", 7)):

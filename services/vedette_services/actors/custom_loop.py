@@ -131,6 +131,10 @@ class Actor:
             raise ValueError(f"on_full={on_full!r}: it is one of {', '.join(get_args(OnFull))}")
         if id is not None and not is_id(id):
             raise ValueError(f"id={id!r}: an id is 1 to 64 of A-Z a-z 0-9 . _ -")
+        if outbox is None or isinstance(outbox, OutboxSettings):
+            kept = outbox
+        else:
+            kept = OutboxSettings(outbox)
         if not learner.startswith("@"):
             Address.parse(learner)
         self._learner = learner
@@ -144,7 +148,6 @@ class Actor:
         self._stop = StopEvent()
         self._done = threading.Event()
         host = socket.gethostname()
-        kept = OutboxSettings(Path(outbox)) if isinstance(outbox, str | Path) else outbox
         shown = None if keys is None else ClientKeys.read(Path(keys))
         files = None if kept is None else kept.open()
         manager = default_manager_id(host, files) if id is None else id

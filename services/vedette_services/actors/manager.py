@@ -331,6 +331,8 @@ class Manager(Generic[A]):
                 self._execute_all(self._state.on_batch(actor.index, actor.run, batch, now))
                 # Where there is room for few, an actor that was served comes last: all play.
                 self._actors[actor.index] = self._actors.pop(actor.index)
+            if actor.handover.ready_batches:
+                self._execute_all(self._state.on_no_room(actor.handover.next_bytes, now))
         except HandoverError as error:
             extra = {"actor": actor.index}
             log.error("actor %d is killed: %s", actor.index, error, extra=extra)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vedette_protocol.messages import Ack, Run
 from vedette_protocol.send_window import Window
-from vedette_rl.number_format import format_duration
+from vedette_rl.number_format import format_bytes, format_duration
 from vedette_rl.storage.write_errors import describe_write_error
 from vedette_services.actors.connection import Connection
 from vedette_services.actors.instructions import Instruction, Level, WriteLog
@@ -34,6 +34,8 @@ class ManagerLog:
         self._delays = RateLimitedLog(REPEAT_S)  # the text changes all the time
         self._credit_at = now
         self._disk_failed = False
+        self._faults = RateLimitedLog(REPEAT_S)
+        self._full = RateLimitedLog(REPEAT_S)
         self._uploads = RateLimitedLog(REPEAT_S)  # the text changes all the time
         self._upload: tuple[float, int] | None = None  # when it began, and its rows then
         self.address_error = ""
@@ -113,6 +115,32 @@ class ManagerLog:
             done.append(WriteLog("warning", text))
         return done
 
+    def log_outbox_full(
+        self, outbox: Outbox, run: Run, payload_bytes: int, now: float
+    ) -> list[Instruction]:
+        """Actors wait for room for a batch."""
+        if not self._full.should_log("full", "", now):
+            return []
+        files = outbox.files
+        if payload_bytes >= files.max_bytes:
+            text = (
+                f"a batch of {format_bytes(payload_bytes)} is larger than the outbox "
+                f"{files.directory}, which has {format_bytes(files.max_bytes)}: start this manager "
+                "with a larger --outbox-mib, or lower actors.n_buffer"
+            )
+            return [WriteLog("warning", text)]
+        text = (
+            f"the outbox {files.directory} is full: actors wait for room in its "
+            f"{format_bytes(files.max_bytes)}"
+        )
+        if foreign := sum(session.bytes for session in outbox.foreign_sessions(run)):
+            text += (
+                f", of which other runs take {format_bytes(foreign)}: remove their files, or start "
+                "this manager with a larger --outbox-mib"
+            )
+            return [WriteLog("warning", text)]
+        return [WriteLog("info", text)]
+
     def log_upload(self, outbox: Outbox, now: float) -> list[Instruction]:
         """How much of what processes before this one have left is still to be sent, and how long
         that will take at the rate so far."""
@@ -144,20 +172,24 @@ class ManagerLog:
         return [WriteLog("info", text)]
 
     def log_outbox_state(self, files: OutboxFiles, now: float) -> list[Instruction]:
-        """Whether the disk takes what is to be kept."""
+        """What could not be read or deleted, and whether the disk takes what is to be kept."""
+        for fault in files.faults:
+            self._faults.add("outbox", fault)
+        files.faults.clear()
+        done: list[Instruction] = [WriteLog("error", line) for line in self._faults.due_lines(now)]
         failure = files.failure
         if failure is None:
             if not self._disk_failed:
-                return []
+                return done
             self._disk_failed = False
-            return [WriteLog("info", f"{files.directory}: samples are written again")]
+            return [*done, WriteLog("info", f"{files.directory}: samples are written again")]
         self._disk_failed = True
         why = describe_write_error(failure, files.directory)
         text = (
             f"samples cannot be kept in {files.directory}: {why}; they are in memory, and lost "
             "if this manager is killed"
         )
-        return self.log("error", "outbox", text, now)
+        return [*done, *self.log("error", "outbox", text, now)]
 
     def log_rejected(self, ack: Ack, now: float) -> list[Instruction]:
         """Batches were rejected, and why the last one was."""

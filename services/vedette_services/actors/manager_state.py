@@ -152,7 +152,8 @@ class ManagerState:
         assert window is not None, "an actor plays a run"
         if window.on_full == "drop_oldest":
             return True
-        if isinstance(window, OutboxWindow):
+        is_away = self._connection.silent or not self._connection.up
+        if isinstance(window, OutboxWindow) and (is_away or self._custom_loop):
             return window.has_room(payload_bytes)
         # No hoard while the learner gives no credit: what waits here only grows older.
         most = max(len(self._roster.actors), self._kept_batches)
@@ -512,6 +513,14 @@ class ManagerState:
             now,
         )
         return self._send_batches(now)
+
+    def on_no_room(self, payload_bytes: int, now: float) -> list[Instruction]:
+        """A batch of this size waits at its actor: `has_room_for` says so."""
+        if self._outbox is None or self._run is None:
+            return []  # the learner says why a window is full
+        if self._outbox.files.has_room(payload_bytes):
+            return []  # it waits for the learner's credit
+        return self._log.log_outbox_full(self._outbox, self._run, payload_bytes, now)
 
     def _is_played(self, run: Run) -> bool:
         """Return whether what actors of `run` made belongs to the run that is played now. Asked for

@@ -36,6 +36,7 @@ from typing import Final
 
 from vedette_protocol.packing import Buffer
 from vedette_protocol.topics import is_id
+from vedette_rl.number_format import format_bytes
 from vedette_rl.storage.atomic_files import replace_file, sync_directory
 from vedette_rl.storage.system import lock_file, open_file, sync_mapped_file
 from vedette_services.actors.outbox.records import (
@@ -51,6 +52,7 @@ from vedette_services.actors.outbox.records import (
 from vedette_services.errors import OutboxFormatError, OutboxInUseError, OutboxSystemError
 
 _SUFFIX: Final = ".outbox"
+_DAMAGED: Final = ".damaged"
 _NAME: Final = re.compile(r"[0-9]{8}-[0-9a-f]{16}-[0-9]{6}\.outbox")
 _LOCK: Final = "lock"
 _MANAGER: Final = "manager"
@@ -68,12 +70,14 @@ class SegmentFile:
         size: of what is whole in it.
         descriptor: to append; -1: nobody appends any more.
         live: the numbers whose newest record is in it, and that are held.
+        is_deleted: by this process.
     """
 
     path: Path
     size: int
     descriptor: int = -1
     live: set[int] = field(default_factory=set)
+    is_deleted: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -132,6 +136,11 @@ class Session:
     current: SegmentFile | None = None
     next_segment: int = 0
 
+    @property
+    def bytes(self) -> int:
+        """Bytes of its files."""
+        return sum(segment.size for segment in self.segments)
+
     def forget(self, seq: int) -> None:
         """Hold a number no longer."""
         del self.held[seq]
@@ -163,6 +172,8 @@ class OutboxFiles:
         """Sessions with a file, oldest first."""
         self.bytes = 0
         """Bytes of all files."""
+        self.faults: list[str] = []
+        """What could not be read or deleted, a line each: whoever logs them takes them out."""
         self.bytes_in_memory_alone = 0
         self._memory_bytes_max = memory_bytes
         self._segment_bytes = min(_SEGMENT_BYTES, max(1, max_bytes // _SEGMENTS_LEAST))
@@ -303,8 +314,10 @@ class OutboxFiles:
                 if self._sync_failure is not None:
                     return  # another sync would succeed without what that one has given up
                 try:
-                    descriptors.extend(os.dup(segment.descriptor) for segment in self._dirty)
-                except OSError as error:  # no descriptor is left
+                    for segment in self._dirty:
+                        _check_place(segment)
+                        descriptors.append(os.dup(segment.descriptor))
+                except OSError as error:  # it was taken away, or no descriptor is left
                     failure = error
                 self._dirty.clear()
                 taken = self._unsynced
@@ -391,6 +404,14 @@ class OutboxFiles:
         if not batch.stored:
             session.dropped += batch.numbers.rows
         self._release(session, batch)
+
+    def give_up_unreadable(self, session: Session, batch: HeldBatch, error: OSError) -> None:
+        """Give up a batch that `read` could not read: it is counted as dropped."""
+        self.faults.append(
+            f"{self.directory}: {batch.numbers.rows:,} samples cannot be read and are dropped: "
+            f"{error.strerror or error}"
+        )
+        self.drop(session, batch)
 
     def make_room(self, payload_bytes: int, sessions: Iterable[Session]) -> int:
         """Drop the oldest segments of these sessions until there is room, if that is possible.
@@ -493,8 +514,8 @@ class OutboxFiles:
         )
         name = f"{session.order:08d}-{session.incarnation:016x}-{session.next_segment:06d}{_SUFFIX}"
         path = self.directory / name
+        session.next_segment += 1  # also where a file of this name was put there
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
-        session.next_segment += 1
         try:
             if os.write(descriptor, header) != len(header):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
@@ -510,11 +531,15 @@ class OutboxFiles:
         return segment
 
     def _cut(self, session: Session, segment: SegmentFile) -> None:
-        """Cut off what a write that failed has left; where that fails, end the segment."""
+        """Cut off what a write that failed has left; where that fails, end the segment. One of
+        which all is safe is deleted: it may be what has filled the disk."""
         try:
             os.ftruncate(segment.descriptor, segment.size)
         except OSError:
             self._end_segment(session)
+        else:
+            if not segment.live:
+                self._end_segment(session)
 
     def _end_segment(self, session: Session) -> None:
         """Append no more to the current segment."""
@@ -566,9 +591,13 @@ class OutboxFiles:
             os.close(self._reading[1])
             self._reading = None
         try:
+            segment.is_deleted = True
             segment.path.unlink(missing_ok=True)
         except OSError as error:
-            self.failure = error  # its batches are safe, or given up; a later start reads them
+            self.faults.append(
+                f"{segment.path} cannot be deleted: {error.strerror or error}; nothing of it is "
+                "needed, and it takes room"
+            )
 
     def _forget_empty(self, session: Session) -> None:
         is_empty = session.ended and not session.held and not session.segments
@@ -635,14 +664,32 @@ class OutboxFiles:
                 self._unlink(session, segment)
             self._forget_empty(session)
 
+    def _put_away(self, path: Path, data: bytes) -> None:
+        """Delete a file whose making was cut off; keep one that had samples by another name."""
+        if len(data) <= _HEADER_BYTES or not data.strip(b"\0"):
+            path.unlink()
+            return
+        kept = path.with_suffix(_DAMAGED)
+        path.replace(kept)
+        self.faults.append(
+            f"{path} does not begin as a file of an outbox: its samples "
+            f"({format_bytes(len(data))}) are not sent, and it is now {kept.name}"
+        )
+
     def _read_segment(self, path: Path, found: dict[tuple[int, int], Session]) -> None:
         data = path.read_bytes()
         if is_foreign(data):
             raise OutboxFormatError(path)
-        header, records, _ = read_segment(data)
-        if header is None:  # its making was cut off: nothing is in it
-            path.unlink()
+        header, records, whole_bytes = read_segment(data)
+        if header is None:
+            self._put_away(path, data)
             return
+        if whole_bytes < len(data):
+            left_out = format_bytes(len(data) - whole_bytes)
+            self.faults.append(
+                f"{path} is not whole: the samples from byte {whole_bytes:,} to its end "
+                f"({left_out}) are left out"
+            )
         order = int(path.name.partition("-")[0])
         session = found.get((order, header.session))  # files of another host may lie here, too
         if session is None:
@@ -668,3 +715,14 @@ class OutboxFiles:
             session.end = max(session.end, numbers.seq + 1)
             session.produced = max(session.produced, numbers.produced)
             session.dropped = max(session.dropped, numbers.dropped)
+
+
+def _check_place(segment: SegmentFile) -> None:
+    """Raise `OSError` if somebody has removed, renamed or replaced a file that is written to: no
+    later process would find what is in it."""
+    try:
+        is_there = os.path.samestat(segment.path.stat(), os.fstat(segment.descriptor))
+    except FileNotFoundError:
+        is_there = False
+    if not is_there and not segment.is_deleted:
+        raise OSError(errno.ENOENT, "the file was taken away", str(segment.path))

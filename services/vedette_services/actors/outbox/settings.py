@@ -26,14 +26,17 @@ class OutboxSettings:
         sync_s: from one sync to the next: what a power failure of this host may take.
 
     Raises:
-        ArgumentError: a bound is too small.
+        ArgumentError: a bound is too small, or `directory` is no path.
     """
 
-    directory: Path
+    directory: str | Path
     max_bytes: int = 4 * GIB
     sync_s: float = 0.1
 
     def __post_init__(self) -> None:
+        given: object = self.directory
+        if not isinstance(given, str | Path) or given == "":
+            raise ArgumentError(f"outbox: it is the path of a folder, not {given!r}")
         if self.max_bytes < BYTES_LEAST:
             raise ArgumentError(
                 f"an outbox of {self.max_bytes} bytes: it has at least {BYTES_LEAST}"
@@ -49,4 +52,4 @@ class OutboxSettings:
         Raises:
             OutboxInUseError, OutboxFormatError, OutboxSystemError, OSError: as `OutboxFiles`.
         """
-        return OutboxFiles(self.directory, max_bytes=self.max_bytes)
+        return OutboxFiles(Path(self.directory), max_bytes=self.max_bytes)

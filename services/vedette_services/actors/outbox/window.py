@@ -22,6 +22,7 @@ from vedette_protocol.messages import (
     ReportedState,
 )
 from vedette_protocol.send_window import STALL_S, OnFull
+from vedette_rl.number_format import format_bytes
 from vedette_services.actors.outbox.files import HeldBatch, OutboxFiles, Session
 
 
@@ -92,6 +93,11 @@ class OutboxWindow:
         return self.session.unstored_batches
 
     @property
+    def unsent(self) -> int:
+        """Number of batches that are to be sent."""
+        return max(0, self.session.end - self._next) + len(self._again)
+
+    @property
     def rows(self) -> int:
         """Number of rows that are not stored."""
         return self.session.unstored_rows
@@ -136,6 +142,13 @@ class OutboxWindow:
             if not self._files.has_room(len(payload)):  # others' files take the room
                 self.session.produced += rows
                 self.session.dropped += rows
+                files = self._files
+                size, most = format_bytes(len(payload)), format_bytes(files.max_bytes)
+                files.faults.append(
+                    f"{files.directory}: new samples are dropped: a batch of {size} has no room in "
+                    f"{most}, whatever is dropped of this run: start this manager with a larger "
+                    "--outbox-mib, or remove the files of other runs"
+                )
                 return dropped + rows
         steps = rows if env_steps is None else env_steps
         batch = self._files.append(self.session, actor, epoch, version, rows, steps, payload)
@@ -179,8 +192,7 @@ class OutboxWindow:
         try:
             payload = self._files.read(self.session, held)
         except OSError as error:
-            self._files.failure = error
-            self._files.drop(self.session, held)
+            self._files.give_up_unreadable(self.session, held, error)
             return
         self.resent += seq < self._sent_end
         self._sent_at[seq] = now

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -87,6 +88,9 @@ def test_a_record_that_is_not_whole_ends_the_file(tmp_path: Path, missing: int) 
     [session] = again.sessions
     assert batches(again, session) == numbers(2)
     assert session.end == 2
+    [fault] = again.faults
+    assert f"{path} is not whole: the samples from byte" in fault
+    assert "are left out" in fault
 
 
 @pytest.mark.parametrize("at", [8, 40, 90, 140])
@@ -113,7 +117,27 @@ def test_a_file_whose_making_was_cut_off_is_nothing(tmp_path: Path) -> None:
         path.write_bytes(left)
         again = open_files(tmp_path)
         assert again.sessions == []
+        assert again.faults == []
+        assert not path.exists()
         kill(again)
+
+
+def test_a_file_whose_beginning_is_damaged_is_kept_and_named(tmp_path: Path) -> None:
+    files = open_files(tmp_path)
+    append(files, begin(files), 10)
+    kill(files)
+    [path] = tmp_path.glob("*.outbox")
+    data = bytearray(path.read_bytes())
+    data[20] ^= 1
+    path.write_bytes(data)
+    again = open_files(tmp_path)
+    assert again.sessions == []
+    [kept] = tmp_path.glob("*.damaged")
+    assert kept.read_bytes() == data
+    assert not path.exists()
+    [fault] = again.faults
+    assert f"{path} does not begin as a file of an outbox: its samples" in fault
+    assert f"it is now {kept.name}" in fault
 
 
 def test_a_file_of_a_later_release_is_left_alone(tmp_path: Path) -> None:
@@ -261,6 +285,81 @@ def test_what_a_failed_sync_was_to_write_is_written_again(
     again = open_files(tmp_path)
     [found] = again.sessions
     assert batches(again, found) == numbers(5)
+
+
+@pytest.mark.parametrize("how", ["removed", "renamed", "put back"])
+def test_what_was_in_a_folder_that_is_taken_away_is_written_again(tmp_path: Path, how: str) -> None:
+    folder = tmp_path / "outbox"
+    files = open_files(folder)
+    session = begin(files)
+    append(files, session)
+    files.sync()
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    append(files, session)
+    if how == "removed":
+        shutil.rmtree(folder)
+    else:
+        folder.rename(tmp_path / "elsewhere")
+    if how == "put back":
+        shutil.copytree(copy, folder)
+    files.sync()
+    files.poll(1.0)
+    if how != "put back":
+        assert isinstance(files.failure, FileNotFoundError)
+        folder.mkdir()
+        files.poll(3.0)
+    assert files.failure is None
+    files.sync()
+    kill(files)
+    [found] = open_files(folder).sessions
+    assert 1 in found.held
+
+
+def test_a_file_that_is_deleted_as_safe_is_not_taken_away(tmp_path: Path) -> None:
+    files = open_files(tmp_path, max_bytes=8000)  # segments of 1,000 bytes
+    session = begin(files)
+    append(files, session, 10)
+    files.free_below(session, 10)
+    files.sync()
+    files.poll(1.0)
+    assert files.failure is None
+
+
+def test_a_file_that_cannot_be_deleted_is_named_and_samples_are_kept_as_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unlink(path: Path, missing_ok: bool = False) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), str(path))
+
+    files = open_files(tmp_path, max_bytes=8000)  # segments of 1,000 bytes
+    session = begin(files)
+    append(files, session, 10)
+    monkeypatch.setattr(Path, "unlink", unlink)
+    files.free_below(session, 6)
+    assert files.failure is None
+    assert (
+        f"{tmp_path}/00000001-0000000000000007-000000.outbox cannot be deleted" in files.faults[0]
+    )
+
+
+def test_a_full_disk_is_freed_of_what_is_safe(tmp_path: Path, disk: FailingDisk) -> None:
+    files = open_files(tmp_path)
+    session = begin(files)
+    append(files, session)
+    files.sync()
+    disk.writes = lambda size: 0
+    append(files, session)
+    assert files.failure is not None
+    assert len(list(tmp_path.glob("*.outbox"))) == 1
+    files.free_below(session, 1)
+    append(files, session)
+    files.poll(2.0)
+    files.sync()
+    assert list(tmp_path.glob("*.outbox")) == []
+    disk.writes = None
+    files.poll(4.0)
+    assert files.failure is None
 
 
 def test_a_sync_after_one_that_failed_is_not_believed(tmp_path: Path, disk: FailingDisk) -> None:

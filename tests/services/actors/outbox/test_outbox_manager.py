@@ -316,6 +316,63 @@ def test_a_full_outbox_makes_actors_wait(tmp_path: Path) -> None:
     assert rig.state.has_room_for(16)
 
 
+def test_the_log_says_that_actors_wait_for_room_and_who_takes_it(tmp_path: Path) -> None:
+    def start(files: OutboxFiles, run_id: str, first: int) -> Rig:
+        rig = Rig(outbox=files, first_incarnation=first)
+        rig.state.on_connected(0.0)
+        rig.state.on_control(replace(NEWER, run_id=run_id, actors=rig.run.actors), 0.0)
+        rig.run = replace(NEWER, run_id=run_id)
+        return rig
+
+    files = OutboxFiles(tmp_path, max_bytes=3000)
+    rig = start(files, "r1", 100)
+    rig.state.on_disconnected()
+    while rig.state.has_room_for(16):
+        rig.batch()
+    text = logged_text(rig.state.on_no_room(16, 1.0))
+    assert f"the outbox {tmp_path} is full: actors wait for room in its 3 kB" in text
+    assert "other runs" not in text
+    assert rig.state.on_no_room(16, 2.0) == []  # it is said now and then
+    files.close()
+    rig = start(OutboxFiles(tmp_path, max_bytes=3000), "r2", 200)
+    text = logged_text(rig.state.on_no_room(16, 1.0))
+    assert ", of which other runs take" in text
+    assert "remove their files, or start this manager with a larger --outbox-mib" in text
+
+
+def test_a_batch_that_no_outbox_of_this_size_takes_is_named(tmp_path: Path) -> None:
+    rig = Rig(outbox=OutboxFiles(tmp_path, max_bytes=3000))
+    rig.state.on_control(NEWER, 0.0)
+    text = logged_text(rig.state.on_no_room(5000, 1.0))
+    assert "a batch of 5 kB is larger than the outbox" in text
+    assert "with a larger --outbox-mib, or lower actors.n_buffer" in text
+
+
+def test_new_samples_that_are_dropped_for_want_of_room_are_named(tmp_path: Path) -> None:
+    rig = Rig(outbox=OutboxFiles(tmp_path, max_bytes=500), on_full="drop_oldest")
+    rig.run = replace(NEWER, actors=rig.run.actors)
+    rig.state.on_control(rig.run, 0.0)
+    rig.state.on_connected(0.0)
+    rig.batch()
+    text = logged_text(rig.state.on_tick(1.0))
+    assert "new samples are dropped: a batch of 16 B has no room in 500 B" in text
+    assert "a larger --outbox-mib, or remove the files of other runs" in text
+
+
+def test_actors_wait_for_credit_while_the_learner_answers_and_not_while_it_is_away(
+    host: Host,
+) -> None:
+    rig = host.start()
+    host.ack(100)
+    host.ack(100, limit=0)
+    while rig.state.has_room_for(16):
+        rig.batch()
+        assert len(host.held[100]) < 100, "what waits grows older"
+    assert rig.state.on_no_room(16, 1.0) == []
+    rig.state.on_disconnected()
+    assert rig.state.has_room_for(16)
+
+
 def test_a_full_outbox_drops_the_oldest_where_it_is_to(tmp_path: Path) -> None:
     files = OutboxFiles(tmp_path, max_bytes=2000)
     rig = Rig(outbox=files, on_full="drop_oldest")
@@ -364,3 +421,18 @@ def test_acks_of_other_managers_are_not_ours(host: Host) -> None:
     ack = Ack("r1", 1, 77, "other", 100, 1, 0, 0, 0, 9, 0, 0, safe=1)
     host.rig.state.on_control(ack, 1.0)
     assert host.held[100] == [0]
+
+
+def test_samples_that_are_damaged_on_the_disk_are_named_and_counted_as_dropped(host: Host) -> None:
+    host.start().batch()
+    host.kill()
+    rig = host.start()
+    [path] = host.directory.glob("*.outbox")
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    assert sent(host.ack(100)) == []
+    text = logged_text(rig.state.on_tick(1.0))
+    assert f"{host.directory}: 4 samples cannot be read and are dropped" in text
+    assert "samples cannot be kept" not in text
+    assert host.held == {200: []}
