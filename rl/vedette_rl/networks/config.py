@@ -78,12 +78,6 @@ class NetworkConfig(AgentConfig):
 class MemoryConfig(NetworkConfig):
     """A network that may have a recurrent core between its encoder and its layers."""
 
-    synonyms: ClassVar[Mapping[str, str]] = {
-        "memory": "recurrent use_lstm lstm gru rnn recurrent_policy",
-        "memory_size": "lstm_hidden_size rnn_hidden_size gru_size lstm_size rnn_size "
-        "lstm_cell_size hidden_state_size",
-    }
-
     memory: Annotated[Literal["none", "gru"], IN_WEIGHTS, IN_SAMPLES, LATER_KEY] = "none"
     """``gru`` remembers what was seen since the episode began, by a recurrent core between the
     encoder and the layers (Cho et al. 2014). It learns from sequences (`replay.sequence`), each
