@@ -71,11 +71,11 @@ class BoundNetwork:
     ::
 
         bound.bind(memory)
-        ... = bound(obs)        # as often as an action needs it: the core is computed once
-        memory = bound.memory
+        ... = bound(obs)                # as often as an action needs it: the core is computed once
+        memory = bound.remember(obs)
 
     Attributes:
-        memory: ``(E, H)``, after the observation once there was a call, before it until then.
+        memory: ``(E, H)``, before the observation, and after it once that was computed.
     """
 
     def __init__(self, network: RecurrentActingNetwork) -> None:
@@ -95,7 +95,11 @@ class BoundNetwork:
 
     def __call__(self, obs: Columns, *inputs: NDArray[Any]) -> NDArray[np.float32]:
         """The output; see `ActingNetwork`."""
+        return self._network.output(self.remember(obs), *inputs)
+
+    def remember(self, obs: Columns) -> NDArray[np.float32]:
+        """The memory ``(E, H)`` after the observation."""
         if not self._remembers:
             self.memory = self._network.remember(obs, self.memory)
             self._remembers = True
-        return self._network.output(self.memory, *inputs)
+        return self.memory

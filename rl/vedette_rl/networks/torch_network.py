@@ -371,11 +371,13 @@ class ObsNormalizer:
         """The columns of ``obs`` or ``next_obs``, renamed to ``obs...`` and normalised; those of
         ``obs`` are counted first."""
         obs = select_part(batch, part)
-        if not self._means:
-            return obs
         if part == "obs":
             self.update(obs)
-        return normalize_columns(obs, self._means, self._scales)
+        return self.normalize(obs)
+
+    def normalize(self, obs: Obs) -> Obs:
+        """The same columns, normalised; sequences of them, too."""
+        return normalize_columns(obs, self._means, self._scales) if self._means else obs
 
     def arrays(self) -> dict[str, NDArray[np.float32]]:
         """The part of the model that acting needs. Copies."""

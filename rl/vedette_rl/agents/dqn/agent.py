@@ -100,4 +100,6 @@ class DqnAgent(ValueAgent):
         """`q_learning_target`, of rescaled values where the network's are."""
         if not self._config.value_rescaling:
             return q_learning_target(r_t, discount_t, v_t)
-        return rescale(torch, q_learning_target(r_t, discount_t, restore(torch, v_t)))
+        returns = q_learning_target(r_t, discount_t, restore(torch, v_t))
+        target: torch.Tensor = rescale(torch, returns)
+        return target

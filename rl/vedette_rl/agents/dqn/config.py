@@ -15,13 +15,14 @@ from vedette_rl.core.agent_config import (
     PositiveFloat,
     PositiveFraction,
 )
-from vedette_rl.networks.config import NetworkConfig
+from vedette_rl.import_by_name import is_import_name
+from vedette_rl.networks.config import MemoryConfig
 from vedette_rl.settings.for_peers import LEARNER_ONLY
 from vedette_rl.settings.later_keys import LATER_KEY
 from vedette_rl.settings.stored import IN_SAMPLES_SUMS, IN_WEIGHTS
 
 
-class DqnConfig(NetworkConfig):
+class DqnConfig(MemoryConfig):
     """Deep Q-learning (Mnih et al. 2015), with its usual options.
 
     The defaults are for vectors and small fleets; Atari's are in the preset ``dqn-ALE``.
@@ -74,6 +75,21 @@ class DqnConfig(NetworkConfig):
     """how far the actions in `replay.sources` are imitated."""
     exploration: ExplorationConfig = ExplorationConfig()
     """how actors explore."""
+
+    @model_validator(mode="after")
+    def _can_remember(self) -> Self:
+        if not self.core_size:
+            return self
+        refused = {
+            "munchausen.alpha=0": self.munchausen.alpha > 0,
+            "imitation.loss=none": self.imitation.loss != "none",
+            "network=auto": is_import_name(self.network),
+        }
+        if wrong := [setting for setting, is_set in refused.items() if is_set]:
+            raise ValueError(
+                f"memory is {self.memory}, which is not built beside it: set {', '.join(wrong)}"
+            )
+        return self
 
     @model_validator(mode="after")
     def _one_target(self) -> Self:

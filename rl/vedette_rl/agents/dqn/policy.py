@@ -57,6 +57,10 @@ class DqnPolicy(ValuePolicy):
 
 def build_agent(config: DqnConfig, spaces: Spaces, *, device: str, seed: int) -> Agent:
     """The half that learns."""
+    if config.core_size:
+        from vedette_rl.agents.dqn.recurrent import RecurrentDqnAgent
+
+        return RecurrentDqnAgent(config, spaces, device=device, seed=seed)
     from vedette_rl.agents.dqn.agent import DqnAgent
 
     return DqnAgent(config, spaces, device=device, seed=seed)
