@@ -70,8 +70,9 @@ class BoundNetwork:
 
     ::
 
+        bound = BoundNetwork(network)
         bound.bind(memory)
-        ... = bound(obs)                # as often as an action needs it: the core is computed once
+        output = bound(obs)             # as often as an action needs it: the core is computed once
         memory = bound.remember(obs)
 
     Attributes:

@@ -1,10 +1,11 @@
 """The sizes and arrays of a recurrent core, a GRU between an encoder and the layers. No torch.
 
-The state ``h`` is the output. With features ``x`` (Cho et al. 2014, in the form of
-`torch.nn.GRU`)::
+The state h is the output. With features x (Cho et al. 2014, in the form of `torch.nn.GRU`):
 
-    r = sigmoid(W_ir x + b_ir + W_hr h + b_hr)        z = sigmoid(W_iz x + b_iz + W_hz h + b_hz)
-    n = tanh(W_in x + b_in + r (W_hn h + b_hn))       h' = (1 - z) n + z h
+* r = sigmoid(W_ir x + b_ir + W_hr h + b_hr)
+* z = sigmoid(W_iz x + b_iz + W_hz h + b_hz)
+* n = tanh(W_in x + b_in + r (W_hn h + b_hn))
+* h' = (1 - z) n + z h
 
 h is 0 where an episode begins. Names and layout of the arrays are torch's: the rows of r, z and n
 lie one below the other.
