@@ -1,4 +1,4 @@
-"""Real daemons whose agent, of a user's own, learns from sequences what it must remember."""
+"""Real daemons whose agent, of a user's own or DQN, learns from sequences what it must remember."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ SETTINGS = (
 class MemoryRun:
     """A learner and a manager that play the example of the documentation."""
 
-    def __init__(self, daemons: Daemons) -> None:
+    def __init__(self, daemons: Daemons, agent: str = "gru_agent:Gru") -> None:
         self._daemons = daemons
+        self._agent = agent
         self.out = daemons.place / "run"
         self.address = free_address()
         examples = ROOT / "docs" / "examples"
@@ -39,7 +40,7 @@ class MemoryRun:
 
     def start_learner(self, *settings: str) -> Daemon:
         of_run = ("--out", self.out, "--bind", self.address, "--insecure")
-        plays = ("--env", "gru_agent:RepeatFirst", "--agent", "gru_agent:Gru")
+        plays = ("--env", "gru_agent:RepeatFirst", "--agent", self._agent)
         words = ("learner", *plays, *of_run, *SETTINGS, *settings)
         return self._daemons.start("learner", *words, run_in=self._run_in)
 
@@ -48,10 +49,11 @@ class MemoryRun:
         words = ("actors", *joins, "--allow-import", "gru_agent")
         return self._daemons.start("a", *words, run_in=self._run_in)
 
-    def start_rerun(self) -> Daemon:
-        """Execute the run's learning again."""
-        words = ("rerun", self.out, "--allow-import", "gru_agent")
-        return self._daemons.start("rerun", *words, run_in=self._run_in)
+    def command(self, *words: object) -> Daemon:
+        """Start a command that reads the run."""
+        name = f"command{len(self._daemons.started)}"
+        allowed = ("--allow-import", "gru_agent")
+        return self._daemons.start(name, *words, *allowed, run_in=self._run_in)
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -79,7 +81,7 @@ def test_an_agent_learns_to_remember_though_its_learner_is_killed(daemons: Daemo
     assert summary["samples"]["lost"] == summary["samples"]["rejected"] == 0
     assert summary["limiter"]["samples_per_insert"] == pytest.approx(RATIO, rel=0.2)
 
-    again = run.start_rerun()
+    again = run.command("rerun", run.out)
     assert again.wait(START_S) == 0
     assert "equal: " in again.log, "over the kill"
 
@@ -110,3 +112,43 @@ def test_actors_play_on_until_the_first_sequence_is_whole(daemons: Daemons) -> N
     assert learner.wait(START_S) == 0
     assert manager.wait(START_S) == 0
     assert run.summary["opt_steps"] == 1
+
+
+@pytest.mark.timeout(300)
+def test_dqn_with_memory_solves_what_it_cannot_without(daemons: Daemons) -> None:
+    """The learner is killed in between; the exported policy is played by another process."""
+    run = MemoryRun(daemons, "dqn")
+    of_agent = (
+        "env.kwargs.steps=10",
+        "replay.sequence=8",
+        "agent.memory=gru",
+        "agent.memory_size=32",
+        "agent.hidden_sizes=[32]",
+    )
+    learner = run.start_learner(*of_agent, "learner.eval_interval=0", "learner.save_interval=50")
+    manager = run.start_manager()
+    wait_until(lambda: run.opt_steps() > 60, "optimization steps")
+    learner.kill9()
+    ends = ("learner.eval_interval=200", "stop.target_return=1.0", "stop.max_opts=4000")
+    learner = run.start_learner(*of_agent, *ends)
+    assert learner.wait(START_S) == 0
+    assert manager.wait(START_S) == 0
+    summary = run.summary
+    assert summary["exit_reason"] == "target_return", "a policy without memory returns 0.5"
+    assert balances(summary["samples"])
+    assert summary["samples"]["rejected"] == 0
+
+    again = run.command("rerun", run.out)
+    assert again.wait(START_S) == 0
+    assert "equal: " in again.log, "over the kill"
+
+    policy = run.out.parent / "policy.npz"
+    exported = run.command("export", run.out, "--format", "numpy", "--out", policy)
+    assert exported.wait(START_S) == 0
+    for played in (run.out, policy):
+        evaluated = run.command("eval", played, "--episodes", 40, "--json")
+        assert evaluated.wait(START_S) == 0
+        assert '"return_mean": 1.0' in evaluated.log
+    onnx = run.command("export", run.out, "--format", "onnx", "--out", run.out.parent / "p.onnx")
+    assert onnx.wait(START_S) != 0
+    assert "graphs of policies with memory (agent.memory) are not built" in onnx.log

@@ -130,6 +130,13 @@ class ValuePolicy(NetworkPolicy):
         v_t = np.maximum.reduceat(q_t_BA, offsets, axis=1).mean(axis=1)
         discount_t = self._discount ** transitions["n_steps"].astype(np.float32)
         discount_t[transitions["terminated"]] = 0.0
-        target = transitions["reward"] + discount_t * v_t
+        target = self.bootstrap(transitions["reward"], discount_t, v_t)
         errors: NDArray[np.float32] = np.abs(target - q_tm1)
         return errors.astype(np.float32, copy=False)
+
+    def bootstrap(
+        self, r_t: NDArray[Any], discount_t: NDArray[Any], v_t: NDArray[Any]
+    ) -> NDArray[Any]:
+        """The target ``(B,)``: ``r + discount v'``."""
+        target: NDArray[Any] = r_t + discount_t * v_t
+        return target

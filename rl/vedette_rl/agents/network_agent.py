@@ -7,9 +7,10 @@ graph.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeGuard, TypeVar
 
 import gymnasium as gym
 import numpy as np
@@ -18,10 +19,18 @@ from numpy.typing import NDArray
 from vedette_rl.agents.actions import BoxActions, DiscreteActions
 from vedette_rl.agents.kind import AgentKind, BuildAgent
 from vedette_rl.agents.network_policy import NetworkPolicy
+from vedette_rl.agents.recurrent_policy import RecurrentPolicy, memory_column
+from vedette_rl.core.acting import Policy
+from vedette_rl.core.columns import RowColumn
 from vedette_rl.core.learning import Agent, ModelInfo
 from vedette_rl.envs.spaces import Spaces
+from vedette_rl.errors import ExportError
 from vedette_rl.import_by_name import import_by_name, is_import_name
-from vedette_rl.networks.acting_network import ActingNetwork
+from vedette_rl.networks.acting_network import (
+    ActingNetwork,
+    BoundNetwork,
+    RecurrentActingNetwork,
+)
 from vedette_rl.networks.config import NetworkConfig
 from vedette_rl.networks.layers import (
     LayersFactory,
@@ -29,8 +38,19 @@ from vedette_rl.networks.layers import (
     layer_sizes,
     normalized_columns,
 )
-from vedette_rl.networks.numpy_nets import NormalizedNetwork, NumpyNetwork
-from vedette_rl.networks.observation import CustomInput, choose_input, count_features
+from vedette_rl.networks.numpy_nets import (
+    NormalizedNetwork,
+    NumpyNetwork,
+    RecurrentNormalizedNetwork,
+    RecurrentNumpyNetwork,
+)
+from vedette_rl.networks.observation import (
+    BuiltInInput,
+    CustomInput,
+    NetworkInput,
+    choose_input,
+    count_features,
+)
 from vedette_rl.networks.threads import load_torch_single_threaded
 
 if TYPE_CHECKING:  # it imports torch
@@ -86,13 +106,30 @@ class _Builder(Generic[C]):
         ranks: NDArray[np.floating[Any]],
         seed: int,
         images_in_numpy: bool = False,
-    ) -> NetworkPolicy:
+    ) -> Policy:
         self.check(config, spaces)
-        size = self._action_size(config, spaces)
-        network = acting_network(config, spaces.observation, self.layers, size, images_in_numpy)
-        return self.policy(network, config, spaces, ranks=ranks, seed=seed)
+        of_network = (
+            config,
+            spaces.observation,
+            self.layers,
+            self._action_size(config, spaces),
+            images_in_numpy,
+        )
+        if not config.core_size:
+            network = acting_network(*of_network)
+            return self.policy(network, config, spaces, ranks=ranks, seed=seed)
+        bound = BoundNetwork(recurrent_acting_network(*of_network))
+        policy = self.policy(bound, config, spaces, ranks=ranks, seed=seed)
+        return RecurrentPolicy(policy, bound)
+
+    def columns(self, config: C, spaces: Spaces) -> Sequence[RowColumn]:
+        return (memory_column(config.core_size),) if config.core_size else ()
 
     def build_graph(self, config: C, spaces: Spaces, model: ModelInfo) -> PolicyGraph:
+        if config.core_size:
+            raise ExportError(
+                "onnx", "graphs of policies with memory (agent.memory) are not built: numpy has it"
+            )
         from vedette_rl.agents.policy_graph import PolicyGraph
         from vedette_rl.networks.torch_network import (
             NormalizedModule,
@@ -113,7 +150,7 @@ class _Builder(Generic[C]):
         observation = spaces.observation
         seen = choose_input(config, observation)
         head = self.policy.describe(config, spaces)
-        if head is None or isinstance(seen, CustomInput):
+        if head is None or isinstance(seen, CustomInput) or config.core_size:
             return None
         sizes = layer_sizes(config, seen, count_features(seen))
         layers = self.layers(config, sizes, self._action_size(config, spaces))
@@ -149,6 +186,7 @@ def network_agent(
         builder.check,
         partial(builder.build_policy, images_in_numpy=True),
         builder.build_graph,
+        builder.columns,
         describe=builder.describe,
     )
 
@@ -162,13 +200,41 @@ def acting_network(
 ) -> ActingNetwork:
     """The network that acts: in torch on images and for custom networks, else in numpy."""
     seen = choose_input(config, observation)
-    if isinstance(seen, tuple) or (images_in_numpy and not isinstance(seen, CustomInput)):
+    if _acts_in_numpy(seen, images_in_numpy):
         return _normalized(config, observation, NumpyNetwork(config, seen, layers, size))
     load_torch_single_threaded()
     from vedette_rl.networks.torch_network import TorchActingNetwork, build_network
 
     network = TorchActingNetwork(build_network(config, observation, layers, size))
     return _normalized(config, observation, network)
+
+
+def recurrent_acting_network(
+    config: NetworkConfig,
+    observation: gym.Space[Any],
+    layers: LayersFactory,
+    size: int,
+    images_in_numpy: bool,
+) -> RecurrentActingNetwork:
+    """The network with a recurrent core that acts; as `acting_network`."""
+    seen = choose_input(config, observation)
+    network: RecurrentActingNetwork
+    if _acts_in_numpy(seen, images_in_numpy):
+        network = RecurrentNumpyNetwork(config, seen, layers, size)
+    else:
+        load_torch_single_threaded()
+        from vedette_rl.networks.torch_network import (
+            RecurrentNetwork,
+            RecurrentTorchActingNetwork,
+        )
+
+        network = RecurrentTorchActingNetwork(RecurrentNetwork(config, seen, layers, size))
+    columns = normalized_columns(config, observation)
+    return RecurrentNormalizedNetwork(network, columns) if columns.columns else network
+
+
+def _acts_in_numpy(seen: NetworkInput, images_in_numpy: bool) -> TypeGuard[BuiltInInput]:
+    return isinstance(seen, tuple) or (images_in_numpy and not isinstance(seen, CustomInput))
 
 
 def _normalized(

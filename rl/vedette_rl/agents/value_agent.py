@@ -10,6 +10,7 @@ from torch import nn
 
 from vedette_rl.agents.captured_step import LEFT_OUT, Due, SteppedAgent, StepResult
 from vedette_rl.agents.discounts import Discounts
+from vedette_rl.core.columns import BURNED, select_part
 from vedette_rl.core.learning import ModelInfo, State
 from vedette_rl.device.host_copy import PendingArrays, settled
 from vedette_rl.networks.adam import VectorAdam
@@ -18,7 +19,7 @@ from vedette_rl.networks.layers import NormalizedColumns
 from vedette_rl.networks.observation import NetworkInput, PixelShift
 from vedette_rl.networks.parameter_vector import ParameterVector
 from vedette_rl.networks.seeding import build_seeded, restore_generator
-from vedette_rl.networks.torch_network import ObsNormalizer
+from vedette_rl.networks.torch_network import ObsNormalizer, window_rows
 from vedette_rl.settings.stored import ScheduleConfig
 
 
@@ -108,6 +109,16 @@ class ValueAgent(SteppedAgent):
         """The columns of ``obs`` or ``next_obs``, renamed to ``obs...``, as the networks take them:
         images shifted, numbers normalised; the running statistics count those of ``obs``."""
         return self._shift(self._normalizer.observations(batch, part))
+
+    def window_observations(self, batch: Mapping[str, torch.Tensor]) -> Obs:
+        """The columns ``obs...`` of sequences ``(B, L + 1, ...)``, as `observations` has them.
+
+        The images of a sequence are shifted alike. The statistics count the first row of each that
+        is learned from: as many rows a step as sequences, and no padding.
+        """
+        firsts = window_rows(select_part(batch, "obs"), batch[BURNED], 1)
+        self._normalizer.update(firsts)
+        return self._shift(self._normalizer.normalize(select_part(batch, "obs")))
 
     def due(self, *, record: bool) -> Due:
         """Return the parts that are due in the next step; see `SteppedAgent`."""

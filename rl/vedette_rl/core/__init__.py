@@ -21,6 +21,7 @@ from vedette_rl.core.learning import (
     Recorder,
     ReplayBuffer,
     Sample,
+    SequenceAgent,
     State,
 )
 
@@ -37,6 +38,7 @@ __all__ = [
     "ReplayBuffer",
     "RowColumn",
     "Sample",
+    "SequenceAgent",
     "State",
     "Step",
     "StepProcessor",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 from pydantic import ConfigDict, Field, PositiveInt, model_validator
@@ -21,6 +22,19 @@ PositiveFraction = Annotated[float, Field(gt=0.0, le=1.0)]
 PositiveFloat = Annotated[float, Field(gt=0.0, le=1e9)]
 NonNegativeFloat = Annotated[float, Field(ge=0.0, le=1e9)]
 LearningRate = Annotated[float, Field(gt=0.0, le=1e3)]
+
+
+@dataclass(frozen=True, slots=True)
+class UsualSequence:
+    """The sequences that an agent learns from where nothing is set.
+
+    Args:
+        steps: `replay.sequence`.
+        burn_in: `replay.burn_in`.
+    """
+
+    steps: int = 40
+    burn_in: int = 20
 
 
 class AgentConfig(SettingsPart):
@@ -54,6 +68,11 @@ class AgentConfig(SettingsPart):
     learns_sequences: ClassVar[bool] = False
     """True of an agent that learns from sequences, which `replay.sequence` has drawn: its own class
     says so."""
+
+    @property
+    def usual_sequence(self) -> UsualSequence | None:
+        """The sequences that are drawn where `replay.sequence` is not set; None: single samples."""
+        return None
 
     name: Annotated[str, IN_WEIGHTS]
     """the registry's name of the agent, or ``module:Name``."""

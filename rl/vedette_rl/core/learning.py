@@ -73,6 +73,16 @@ class StaticBatch(dict[str, "torch.Tensor"]):
 
 
 @runtime_checkable
+class SequenceAgent(Protocol):
+    """An `Agent` that is told once, before its first step, how long its burn-in can be."""
+
+    def expect_burn_in(self, rows: int) -> None:
+        """Take sequences whose burn-in is `rows` at most (`replay.burn_in`): all batches have
+        ``L = rows + T`` steps."""
+        ...
+
+
+@runtime_checkable
 class Agent(Protocol):
     """Learns from batches. The module's docstring shows the loop that calls it."""
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from vedette_rl.core.agent_config import AgentConfig
+from vedette_rl.core.agent_config import AgentConfig, UsualSequence
 from vedette_rl.import_by_name import choice_or_import
 from vedette_rl.settings.for_peers import LEARNER_ONLY
 from vedette_rl.settings.later_keys import LATER_KEY
-from vedette_rl.settings.stored import IN_WEIGHTS
+from vedette_rl.settings.stored import IN_SAMPLES, IN_WEIGHTS
 
 Width = Annotated[int, Field(ge=1, le=16_384)]  # two such layers: 1.1 GB of weights
 Widths = Annotated[tuple[Width, ...], Field(max_length=64)]
@@ -31,6 +31,11 @@ class NetworkConfig(AgentConfig):
     custom_network_is_whole: ClassVar[bool] = False
     lone_image_is_normalized: ClassVar[bool] = False
     """True: an image that is the whole observation has features of `image_features` too."""
+
+    @property
+    def core_size(self) -> int:
+        """H, the numbers of the recurrent core's state; 0 where there is none."""
+        return 0
 
     network: Annotated[str, choice_or_import("auto", "mlp", "cnn"), IN_WEIGHTS] = "auto"
     """``auto`` takes uint8 images through convolutions, and everything else flattened: of a
@@ -68,3 +73,54 @@ class NetworkConfig(AgentConfig):
     """scale each number of the observation by the running mean and deviation of the batches that
     are learned from, clipped to +-10; pixels, categories and bits stay as they are. The statistics
     travel, are saved and are exported with the weights."""
+
+
+class MemoryConfig(NetworkConfig):
+    """A network that may have a recurrent core between its encoder and its layers."""
+
+    synonyms: ClassVar[Mapping[str, str]] = {
+        "memory": "recurrent use_lstm lstm gru rnn recurrent_policy",
+        "memory_size": "lstm_hidden_size rnn_hidden_size gru_size lstm_size rnn_size "
+        "lstm_cell_size hidden_state_size",
+    }
+
+    memory: Annotated[Literal["none", "gru"], IN_WEIGHTS, IN_SAMPLES, LATER_KEY] = "none"
+    """``gru`` remembers what was seen since the episode began, by a recurrent core between the
+    encoder and the layers (Cho et al. 2014). It learns from sequences (`replay.sequence`), each
+    from the memory that the actor had at its first step, which `replay.burn_in` renews (R2D2,
+    Kapturowski et al. 2019)."""
+    memory_size: Annotated[Width, IN_WEIGHTS, IN_SAMPLES, LATER_KEY] = 128
+    """numbers that are remembered (512: R2D2). Each sample holds them as it began."""
+
+    @property
+    def core_size(self) -> int:
+        """See `NetworkConfig.core_size`."""
+        return self.memory_size if self.memory == "gru" else 0
+
+    @property
+    def learns_sequences(self) -> bool:  # type: ignore[override]  # of a class, but for this one
+        """See `AgentConfig.learns_sequences`."""
+        return self.core_size > 0
+
+    @property
+    def usual_sequence(self) -> UsualSequence | None:
+        """See `AgentConfig.usual_sequence`."""
+        return UsualSequence() if self.core_size else None
+
+    @classmethod
+    def fitting_defaults(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Fewer sequences than there would be samples in a batch."""
+        return {"batch_size": _SEQUENCES} if given["memory"] == "gru" else {}
+
+    @property
+    def usual_samples_per_insert(self) -> float:
+        """As without memory, of a batch of as many sequences as are usual."""
+        usual = super().usual_samples_per_insert
+        if not self.core_size:
+            return usual
+        without: int = type(self).model_fields["batch_size"].default
+        return usual * without / _SEQUENCES
+
+
+_SEQUENCES = 32
+"""Sequences of a batch where nothing is set."""

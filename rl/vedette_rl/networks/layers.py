@@ -183,9 +183,10 @@ LayersFactory = Callable[[Any, tuple[int, ...], int], Layers]
 
 
 def layer_sizes(config: NetworkConfig, seen: NetworkInput, count: int) -> tuple[int, ...]:
-    """The sizes ``(features, *hidden)`` behind an encoder of `count` features."""
+    """The sizes ``(features, *hidden)`` behind an encoder of `count` features, or behind a
+    recurrent core."""
     hidden = config.cnn_hidden_sizes if isinstance(seen, Image) else config.hidden_sizes
-    return (count, *hidden)
+    return (config.core_size or count, *hidden)
 
 
 @dataclass(frozen=True, slots=True)

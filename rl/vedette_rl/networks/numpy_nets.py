@@ -21,8 +21,13 @@ from numpy.typing import NDArray
 from vedette_rl.core.columns import Columns
 from vedette_rl.core.learning import ModelInfo
 from vedette_rl.errors import ModelMismatchError
-from vedette_rl.networks.acting_network import ActingNetwork
+from vedette_rl.networks.acting_network import (
+    ActingNetwork,
+    RecurrentActingNetwork,
+    SyncedNetwork,
+)
 from vedette_rl.networks.config import NetworkConfig
+from vedette_rl.networks.core import GruSizes, NumpyGru
 from vedette_rl.networks.layers import (
     MEAN,
     SCALE,
@@ -47,8 +52,8 @@ Encode = Callable[[Mapping[str, NDArray[Any]]], NDArray[np.float32]]
 """From an observation's columns to features ``(B, F)``."""
 
 
-class NumpyNetwork:
-    """A network in numpy that only acts, on the arrays of the last model it was given.
+class _NumpyParts:
+    """An encoder and layers in numpy, and what may be between them.
 
     Args:
         config: the configuration with its layers' sizes.
@@ -77,23 +82,64 @@ class NumpyNetwork:
         self._net = SimpleNamespace(**{k: v.astype(np.float32) for k, v in constants})
 
     def sync_model(self, model: ModelInfo) -> None:
-        """Use these weights; see `ActingNetwork`."""
+        """Use these weights; see `SyncedNetwork`."""
         check_arrays(self.shapes, model.arrays)
         for name, mlp in self._layers.mlps.items():
             setattr(self._net, name, NumpyMlp(model.arrays, name, mlp))
         self._encode = numpy_encoder(self._seen, model.arrays)
 
+    def features(self, obs: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
+        """The encoder's features ``(B, F)`` of columns ``obs...``.
+
+        Raises:
+            ModelMismatchError: there is no model yet.
+        """
+        if self._encode is None:
+            check_arrays(self.shapes, {})  # raises: it has no model to act on
+            raise AssertionError("a network has arrays")
+        return self._encode(obs)
+
+    def output(self, x: NDArray[np.float32], *inputs: NDArray[Any]) -> NDArray[np.float32]:
+        """The output of the layers."""
+        output: NDArray[np.float32] = self._layers.forward(np, self._net, x, *inputs)
+        return output
+
+
+class NumpyNetwork(_NumpyParts):
+    """An `ActingNetwork` in numpy; see `_NumpyParts`."""
+
     def __call__(
         self, obs: Mapping[str, NDArray[Any]], *inputs: NDArray[Any]
     ) -> NDArray[np.float32]:
         """The output for columns ``obs...``."""
-        if self._encode is None:
-            check_arrays(self.shapes, {})  # raises: it has no model to act on
-            raise AssertionError("a network has arrays")
-        output: NDArray[np.float32] = self._layers.forward(
-            np, self._net, self._encode(obs), *inputs
-        )
-        return output
+        return self.output(self.features(obs), *inputs)
+
+
+class RecurrentNumpyNetwork(_NumpyParts):
+    """A `RecurrentActingNetwork` in numpy; see `_NumpyParts`.
+
+    Args:
+        config: its `core_size` is H.
+    """
+
+    def __init__(
+        self, config: NetworkConfig, seen: BuiltInInput, layers: LayersFactory, size: int
+    ) -> None:
+        super().__init__(config, seen, layers, size)
+        self.memory_size = config.core_size
+        self.shapes |= GruSizes(count_features(seen), config.core_size).shapes
+
+    def sync_model(self, model: ModelInfo) -> None:
+        """Use these weights; see `SyncedNetwork`."""
+        super().sync_model(model)
+        self._core = NumpyGru(model.arrays)
+
+    def remember(
+        self, obs: Mapping[str, NDArray[Any]], memory: NDArray[np.float32]
+    ) -> NDArray[np.float32]:
+        """The memory after these observations; see `RecurrentActingNetwork`."""
+        features = self.features(obs)
+        return self._core(features, memory)
 
 
 class NumpyMlp:
@@ -139,7 +185,7 @@ class NumpyMlp:
         return np.maximum(x, 0.0, out=x)
 
 
-class NormalizedNetwork:
+class _Normalized:
     """A network that acts, behind a model's running statistics of the observation.
 
     Args:
@@ -150,25 +196,54 @@ class NormalizedNetwork:
         shapes: of the model's arrays.
     """
 
-    def __init__(self, network: ActingNetwork, columns: NormalizedColumns) -> None:
-        self._network = network
+    def __init__(self, network: SyncedNetwork, columns: NormalizedColumns) -> None:
+        self._synced = network
         self._columns = columns
         self.shapes: Shapes = {**network.shapes, **columns.shapes}
         self._mean: dict[str, NDArray[np.float32]] = {}
         self._scale: dict[str, NDArray[np.float32]] = {}
 
     def sync_model(self, model: ModelInfo) -> None:
-        """Use these weights and statistics; see `ActingNetwork`."""
+        """Use these weights and statistics; see `SyncedNetwork`."""
         shapes = self._columns.shapes
         statistics = {name: array for name, array in model.arrays.items() if name in shapes}
         check_arrays(shapes, statistics)
         rest = {name: array for name, array in model.arrays.items() if name not in shapes}
-        self._network.sync_model(replace(model, arrays=rest))
+        self._synced.sync_model(replace(model, arrays=rest))
         self._mean, self._scale = (self._columns.split(statistics[name]) for name in (MEAN, SCALE))
+
+    def normalize(self, obs: Columns) -> Columns:
+        """The columns ``obs...`` as the network takes them."""
+        return normalize_columns(obs, self._mean, self._scale)
+
+
+class NormalizedNetwork(_Normalized):
+    """An `ActingNetwork` behind statistics; see `_Normalized`."""
+
+    def __init__(self, network: ActingNetwork, columns: NormalizedColumns) -> None:
+        super().__init__(network, columns)
+        self._network = network
 
     def __call__(self, obs: Columns, *inputs: NDArray[Any]) -> NDArray[np.float32]:
         """The output for columns ``obs...``."""
-        return self._network(normalize_columns(obs, self._mean, self._scale), *inputs)
+        return self._network(self.normalize(obs), *inputs)
+
+
+class RecurrentNormalizedNetwork(_Normalized):
+    """A `RecurrentActingNetwork` behind statistics; see `_Normalized`."""
+
+    def __init__(self, network: RecurrentActingNetwork, columns: NormalizedColumns) -> None:
+        super().__init__(network, columns)
+        self._network = network
+        self.memory_size = network.memory_size
+
+    def remember(self, obs: Columns, memory: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The memory after these observations; see `RecurrentActingNetwork`."""
+        return self._network.remember(self.normalize(obs), memory)
+
+    def output(self, memory: NDArray[np.float32], *inputs: NDArray[Any]) -> NDArray[np.float32]:
+        """The output for a memory; see `RecurrentActingNetwork`."""
+        return self._network.output(memory, *inputs)
 
 
 def mlp_shapes(name: str, sizes: MlpSizes) -> Shapes:

@@ -5,7 +5,7 @@ Shapes: B rows, F features, D action dimensions, K critics.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -163,8 +163,8 @@ class EnsembleMlp(_TorchSteps, nn.Module):
         return torch.baddbmm(bias, x, weight)
 
 
-class TorchNetwork(nn.Module):
-    """An encoder and the layers behind it.
+class TorchParts(nn.Module):
+    """An encoder and layers, and what may be between them.
 
     Args:
         config: the layers' sizes.
@@ -178,16 +178,101 @@ class TorchNetwork(nn.Module):
     ) -> None:
         super().__init__()
         self.encoder = build_encoder(seen)
+        if config.core_size:
+            self.core = nn.GRU(self.encoder.features, config.core_size, batch_first=True)
         self._layers = layers(config, layer_sizes(config, seen, self.encoder.features), size)
         for name, mlp in self._layers.mlps.items():
             self.add_module(name, Mlp(mlp))
         for name, constant in self._layers.constants(torch).items():
             self.register_buffer(name, constant, persistent=False)
 
+    def output(self, x: torch.Tensor, *inputs: torch.Tensor) -> torch.Tensor:
+        """The output of the layers."""
+        output: torch.Tensor = self._layers.forward(torch, self, x, *inputs)
+        return output
+
+
+class TorchNetwork(TorchParts):
+    """A network without memory; see `TorchParts`."""
+
     def forward(self, obs: Obs, *inputs: torch.Tensor) -> torch.Tensor:
         """The output for columns ``obs...``."""
-        output: torch.Tensor = self._layers.forward(torch, self, self.encoder(obs), *inputs)
-        return output
+        return self.output(self.encoder(obs), *inputs)
+
+
+class RecurrentNetwork(TorchParts):
+    """A network with a recurrent core, on windows of B sequences; see `TorchParts`.
+
+    Learning goes through `forward`, which may be compiled or compute in bfloat16; acting through
+    `remember` and `output`. The core computes in float32 always: its errors would add up.
+    """
+
+    def forward(
+        self,
+        obs: Obs,
+        memory_BH: torch.Tensor,
+        burned_B: torch.Tensor,
+        burn_in: int,
+        steps: int,
+        *inputs: torch.Tensor,
+    ) -> torch.Tensor:
+        """The output ``(B (T + 1), ...)`` at each window's positions ``burned .. burned + T``.
+
+        The memory before the first of them is that of the window's first row, brought to the
+        present weights by the rows in between, without a gradient (burn-in, Kapturowski et al.
+        2019, section 3). What lies behind the window's last row is computed on padding.
+
+        Args:
+            obs: columns ``(B, L + 1, ...)``.
+            memory_BH: before the observation at position 0.
+            burned_B: rows of burn-in, int64, at most `burn_in`.
+            burn_in: N.
+            steps: T.
+            inputs: further inputs of the layers, of B (T + 1) rows.
+        """
+        if burn_in:
+            memory_BH = self._burn(obs, memory_BH, burned_B, burn_in)
+        x_BSF = self._features(window_rows(obs, burned_B, steps + 1), len(memory_BH))
+        return self.output(self._run(x_BSF, memory_BH).flatten(0, 1), *inputs)
+
+    def remember(self, obs: Obs, memory_BH: torch.Tensor) -> torch.Tensor:
+        """The memory ``(B, H)`` after single observations ``(B, ...)``."""
+        return self._run(self.encoder(obs).unsqueeze(1), memory_BH).squeeze(1)
+
+    @torch.no_grad()
+    def _burn(
+        self, obs: Obs, memory_BH: torch.Tensor, burned_B: torch.Tensor, burn_in: int
+    ) -> torch.Tensor:
+        rows = {name: column[:, :burn_in].flatten(0, 1) for name, column in obs.items()}
+        y_BNH = self._run(self._features(rows, len(memory_BH)), memory_BH)
+        last_B1H = (burned_B - 1).clamp(min=0).view(-1, 1, 1).expand(-1, 1, y_BNH.shape[2])
+        burned_BH = y_BNH.gather(1, last_B1H).squeeze(1)
+        return torch.where(burned_B.unsqueeze(1) > 0, burned_BH, memory_BH)
+
+    def _features(self, rows: Obs, sequences: int) -> torch.Tensor:
+        """``(B, S, F)`` of columns ``(B S, ...)``."""
+        x_RF: torch.Tensor = self.encoder(rows)
+        return x_RF.view(sequences, -1, x_RF.shape[1])
+
+    def _run(self, x_BSF: torch.Tensor, memory_BH: torch.Tensor) -> torch.Tensor:
+        """The memory ``(B, S, H)`` after each position."""
+        with torch.autocast(x_BSF.device.type, enabled=False):
+            y_BSH: torch.Tensor
+            y_BSH, _ = self.core(x_BSF.float(), memory_BH.unsqueeze(0).contiguous())
+        return y_BSH
+
+
+def window_rows(columns: Obs, first_B: torch.Tensor, count: int) -> dict[str, torch.Tensor]:
+    """So many positions of columns ``(B, P, ...)``, from each sequence's first one on, without the
+    axis of sequences: ``(B count, ...)``. The last position stands for those behind it."""
+    rows: dict[str, torch.Tensor] = {}
+    for name, column in columns.items():
+        sequences, positions = column.shape[:2]
+        each = torch.arange(count, device=column.device)
+        at_BS = (first_B.unsqueeze(1) + each).clamp_(max=positions - 1)
+        at_BS += torch.arange(sequences, device=column.device).unsqueeze(1) * positions
+        rows[name] = column.flatten(0, 1).index_select(0, at_BS.flatten())
+    return rows
 
 
 def build_network(
@@ -204,7 +289,8 @@ def build_network(
     seen = choose_input(config, observation)
     if isinstance(seen, CustomInput) and config.custom_network_is_whole:
         return CustomQNetwork(seen.name, seen.observation, size)
-    return TorchNetwork(config, seen, layers, size)
+    kind = RecurrentNetwork if config.core_size else TorchNetwork
+    return kind(config, seen, layers, size)
 
 
 def compute_in_bfloat16(network: nn.Module) -> None:
@@ -285,11 +371,13 @@ class ObsNormalizer:
         """The columns of ``obs`` or ``next_obs``, renamed to ``obs...`` and normalised; those of
         ``obs`` are counted first."""
         obs = select_part(batch, part)
-        if not self._means:
-            return obs
         if part == "obs":
             self.update(obs)
-        return normalize_columns(obs, self._means, self._scales)
+        return self.normalize(obs)
+
+    def normalize(self, obs: Obs) -> Obs:
+        """The same columns, normalised; sequences of them, too."""
+        return normalize_columns(obs, self._means, self._scales) if self._means else obs
 
     def arrays(self) -> dict[str, NDArray[np.float32]]:
         """The part of the model that acting needs. Copies."""
@@ -374,7 +462,7 @@ class NormalizedModule(nn.Module):
         return output
 
 
-class TorchActingNetwork:
+class _TorchActing:
     """A network on the CPU that only acts, on the arrays of the last model it was given.
 
     It is in evaluation mode, exploring or not: dropout helps learning, and a policy does without.
@@ -387,18 +475,49 @@ class TorchActingNetwork:
         self._synced = False
 
     def sync_model(self, model: ModelInfo) -> None:
-        """Use these weights; see `vedette_rl.networks.acting_network.ActingNetwork`."""
+        """Use these weights; see `vedette_rl.networks.acting_network.SyncedNetwork`."""
         check_arrays(self.shapes, model.arrays)
         for name, parameter in self._parameters.items():
             parameter.copy_(torch.tensor(model.arrays[name]))
         self._synced = True
 
-    def __call__(self, obs: Columns, *inputs: NDArray[Any]) -> NDArray[np.float32]:
-        """The output for columns ``obs...``."""
+    def _apply(
+        self, function: Callable[..., torch.Tensor], *given: Columns | NDArray[Any]
+    ) -> NDArray[np.float32]:
+        """The array that a function of tensors gives for columns and arrays."""
         if not self._synced:
             check_arrays(self.shapes, {})  # raises: it has no model to act on
         with torch.inference_mode():
-            columns = {name: torch.as_tensor(column) for name, column in obs.items()}
-            output = self._network(columns, *(torch.as_tensor(array) for array in inputs))
-        array: NDArray[np.float32] = output.numpy()
+            array: NDArray[np.float32] = function(*map(_tensors, given)).numpy()
         return array
+
+
+def _tensors(given: Columns | NDArray[Any]) -> Any:  # a tensor, or several by name
+    if isinstance(given, Mapping):
+        return {name: torch.as_tensor(column) for name, column in given.items()}
+    return torch.as_tensor(given)
+
+
+class TorchActingNetwork(_TorchActing):
+    """An `ActingNetwork` in torch; see `_TorchActing`."""
+
+    def __call__(self, obs: Columns, *inputs: NDArray[Any]) -> NDArray[np.float32]:
+        """The output for columns ``obs...``."""
+        return self._apply(self._network, obs, *inputs)
+
+
+class RecurrentTorchActingNetwork(_TorchActing):
+    """A `RecurrentActingNetwork` in torch; see `_TorchActing`."""
+
+    def __init__(self, network: RecurrentNetwork) -> None:
+        super().__init__(network)
+        self._recurrent = network
+        self.memory_size = network.core.hidden_size
+
+    def remember(self, obs: Columns, memory: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The memory after these observations; see `RecurrentActingNetwork`."""
+        return self._apply(self._recurrent.remember, obs, memory)
+
+    def output(self, memory: NDArray[np.float32], *inputs: NDArray[Any]) -> NDArray[np.float32]:
+        """The output for a memory; see `RecurrentActingNetwork`."""
+        return self._apply(self._recurrent.output, memory, *inputs)

@@ -105,11 +105,11 @@ class ReplayConfig(SettingsPart):
     learn from sequences; 0: single samples are drawn. Sequences begin at any step, end where their
     episode does, and go across no step that is lost. Each step is stored and sent once, however
     many sequences have it. Samples are then single steps whatever `agent.n_step` is, and a sequence
-    counts as so many samples."""
+    counts as so many samples. With `agent.memory` 40 where it is not set."""
     burn_in: int = Field(default=0, ge=0, le=SEQUENCE_MAX)
     """environment steps before those of a sequence, from which nothing is learned: they bring a
     recurrent state up to date (R2D2, Kapturowski et al. 2019: 40 before 80). Fewer where the
-    episode began later, or steps are gone."""
+    episode began later, or steps are gone. With `agent.memory` 20 where it is not set."""
     frame_storage: Literal["auto", "once", "plain"] = "auto"
     """``auto`` stores and sends once what transitions share, where observations are stacks of uint8
     images or have 4 KiB and more: of stacks each frame, of other observations each whole one, which
@@ -177,10 +177,15 @@ class ReplayConfig(SettingsPart):
                 "set prioritized=true, or initial_priorities=max"
             )
         if self.sequence:
-            self._can_be_drawn_as_sequences()
+            self.check_sequences()
         return self
 
-    def _can_be_drawn_as_sequences(self) -> None:
+    def check_sequences(self) -> None:
+        """Refuse settings with which no sequences can be drawn.
+
+        Raises:
+            ValueError: names them.
+        """
         rows = self.burn_in + self.sequence
         if self.capacity < rows:
             raise ValueError(

@@ -107,8 +107,8 @@ class SequenceIndex:
 
     ::
 
-        index = SequenceIndex(rows, steps=80, burn_in=40)
-        while (changes := index.follow(*rows.live())) is None:
+        index = SequenceIndex(ring, steps=80, burn_in=40)
+        while (changes := index.follow(*ring.live())) is None:
             pass
         windows = index.expand(changes.completed[:64])
 

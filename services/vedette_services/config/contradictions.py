@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vedette_rl.import_by_name import is_import_name
+from vedette_rl.networks.config import MemoryConfig
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import SettingError
 
@@ -76,7 +77,14 @@ def _rank_contradictions(config: RunConfig) -> Iterator[SettingError]:
 
 
 def refused_sequences(config: RunConfig) -> Iterator[SettingError]:
-    """Yield the error of sequences for an agent that learns from single samples."""
+    """Yield the errors of sequences for an agent that learns from single samples, and of single
+    samples for one that learns from sequences."""
     if config.replay.sequence and not config.agent.learns_sequences:
         why = f"agent {config.agent.name!r} learns from single samples, and not from sequences"
-        yield SettingError("replay.sequence", why, "set 0, or an agent that learns from them")
+        has_memory = isinstance(config.agent, MemoryConfig)
+        other = "agent.memory=gru" if has_memory else "an agent that learns from them"
+        yield SettingError("replay.sequence", why, f"set 0, or {other}")
+    usual = config.agent.usual_sequence
+    if usual is not None and not config.replay.sequence:
+        why = f"is 0, and agent {config.agent.name!r} with memory learns from sequences"
+        yield SettingError("replay.sequence", why, f"set {usual.steps}, or agent.memory=none")

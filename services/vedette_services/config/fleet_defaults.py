@@ -41,9 +41,8 @@ class FleetSize:
     @classmethod
     def of(cls, config: RunConfig) -> FleetSize:
         """The fleet of a configuration."""
-        rate = config.replay.samples_per_insert
-        usual = config.agent.env_steps_per_opt * max(1, config.replay.sequence)
-        per_opt = config.samples_per_opt / rate if rate else usual
+        rate = config.replay.samples_per_insert or config.agent.usual_samples_per_insert
+        per_opt = config.samples_per_opt / rate if rate else math.inf
         return cls(max(1, config.actors.count), config.actors.envs_per_actor, per_opt)
 
     @property

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, field_validator, model_validator
 
 from vedette_rl.agents.registry import BUILT_IN, agent_kind
 from vedette_rl.core.agent_config import AgentConfig
@@ -51,6 +51,21 @@ class RunConfig(BaseModel):
     """how evaluations are done."""
     stop: StopConfig = StopConfig()
     """when the run is over."""
+
+    @model_validator(mode="after")
+    def _fit_sequences(self) -> Self:
+        """Draw the sequences that the agent learns from, where no others are set."""
+        usual = self.agent.usual_sequence
+        given = self.replay.model_fields_set
+        if usual is None or {"sequence", "burn_in"} <= given:
+            return self
+        fitting = {"sequence": usual.steps, "burn_in": usual.burn_in}
+        update = {name: value for name, value in fitting.items() if name not in given}
+        replay = self.replay.model_copy(update=update)
+        if replay.sequence:
+            replay.check_sequences()
+            self.__dict__["replay"] = replay  # the class is frozen
+        return self
 
     @property
     def evaluates_on_actors(self) -> bool:

@@ -14,7 +14,7 @@ from vedette_rl.agents.exploration import ExplorationConfig
 from vedette_rl.agents.sac.config import SacConfig
 from vedette_rl.core.agent_config import AgentConfig
 from vedette_rl.import_by_name import is_import_name
-from vedette_rl.networks.config import NetworkConfig
+from vedette_rl.networks.config import MemoryConfig, NetworkConfig
 from vedette_rl.networks.layers import float_parts
 from vedette_rl.networks.observation import (
     CustomInput,
@@ -114,6 +114,8 @@ _EXPLORATION = {
 def _unused_by_agent(agent: AgentConfig) -> Unused:
     if agent.schedule.kind == "constant":
         yield "agent.schedule.total_opts agent.schedule.final", "agent.schedule.kind is constant"
+    if isinstance(agent, MemoryConfig) and not agent.core_size:
+        yield "agent.memory_size", f"agent.memory is {agent.memory}"
     exploration = getattr(agent, "exploration", None)
     if isinstance(exploration, ExplorationConfig) and not is_import_name(exploration.kind):
         kind = exploration.kind

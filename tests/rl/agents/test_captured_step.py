@@ -57,6 +57,18 @@ SAC = (
         "schedule": SCHEDULE,
     },
 )
+RECURRENT_DQN = (
+    "dqn",
+    Spaces(VECTOR, gym.spaces.Discrete(3)),
+    {
+        "memory": "gru",
+        "memory_size": 6,
+        "n_step": 2,
+        "value_rescaling": True,
+        "normalize_observations": True,
+        "target_update_interval": 7,
+    },
+)
 PLAIN_SAC = ("sac", Spaces(VECTOR, BOX), {})
 TD3 = ("td3", Spaces(VECTOR, BOX), {})
 PIXEL_SAC = ("sac", Spaces(PIXELS, BOX), {"image_features": 8, "convolutions": "small"})
@@ -137,6 +149,31 @@ def test_a_thousand_replayed_steps_are_those_of_python(
 ) -> None:
     compare(cuda, case, 1000, make_batch)
     assert cuda.replayed > 940
+
+
+def sequences(spaces: Spaces, rows: int, seed: int) -> dict[str, torch.Tensor]:
+    """A random batch of sequences of 5 steps behind up to 2 of burn-in."""
+    rng = np.random.default_rng(seed)
+    burned = rng.integers(0, 3, rows)
+    length = rng.integers(1, 6, rows)
+    place = np.arange(7)
+    behind = place - burned[:, None]
+    columns = {
+        "obs": rng.uniform(-1, 1, (rows, 8, 4)).astype(np.float32),
+        "action": rng.integers(0, 3, (rows, 7)),
+        "reward": rng.normal(size=(rows, 7)).astype(np.float32),
+        "terminated": (behind >= length[:, None] - 1) & (rng.random(rows) < 0.5)[:, None],
+        "memory": rng.uniform(-1, 1, (rows, 6)).astype(np.float32),
+        "burned": burned,
+        "length": length,
+        "learned": (behind >= 0) & (behind < length[:, None]),
+    }
+    return {name: torch.from_numpy(column) for name, column in columns.items()}
+
+
+def test_steps_on_sequences_are_replayed_too(cuda: StrictCuda) -> None:
+    compare(cuda, RECURRENT_DQN, 24, sequences)
+    assert cuda.replayed >= 10
 
 
 def test_shifted_images_are_replayed_too(cuda: StrictCuda, make_batch: Any) -> None:

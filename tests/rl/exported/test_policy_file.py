@@ -276,3 +276,25 @@ def test_a_policy_of_a_newer_release_is_refused_as_such(
     path.write_bytes(npz(header=np.frombuffer(json.dumps(header).encode(), np.uint8)))
     with pytest.raises(PolicyFileError, match=said):
         load_policy(path)
+
+
+@pytest.mark.parametrize("form", ["numpy", "safetensors"])
+def test_a_policy_with_memory_remembers_as_the_original(form: str, tmp_path: Path) -> None:
+    kind = agent_kind("dqn")
+    config = kind.config(memory="gru", memory_size=8, hidden_sizes=(16,))
+    spaces = Spaces(VECTOR, gym.spaces.Discrete(5))
+    model = kind.build_agent(config, spaces, device="cpu", seed=0).model_info()
+    found = PolicyFile(config, spaces, model)
+    loaded = load_policy(written(tmp_path / "policy", found, form))
+    expected = kind.build_policy(config, spaces, ranks=np.zeros(1), seed=0)
+    expected.sync_model(model)
+    rng = np.random.default_rng(0)
+    forgetful = []
+    for step in range(50):
+        obs = {"obs": rng.uniform(-1, 1, (6, 4)).astype(np.float32)}
+        begins = rng.random(6) < (1.0 if step == 0 else 0.1)
+        acted = loaded.act(obs, explore=False, begins=begins)
+        np.testing.assert_array_equal(acted, expected.act(obs, explore=False, begins=begins))
+        fresh = load_policy(tmp_path / "policy")
+        forgetful.append((fresh.act(obs, explore=False) != acted).any())
+    assert any(forgetful), "what was seen before makes no difference"

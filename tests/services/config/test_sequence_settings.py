@@ -10,7 +10,7 @@ from configurations import configured
 from vedette_rl.core.agent_config import AgentConfig
 from vedette_rl.replay.config import ReplayConfig
 from vedette_services.config.changes import changed_settings
-from vedette_services.config.fleet_defaults import choose_for_fleet
+from vedette_services.config.fleet_defaults import FleetSize, choose_for_fleet
 from vedette_services.config.parts import ActorsConfig, LearnerConfig
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import ManySettingsError, SettingError
@@ -42,6 +42,11 @@ def run_of(
     )
 
 
+def dqn(*settings: str) -> RunConfig:
+    """DQN's own defaults, without a preset's."""
+    return configured("preset=none", *settings, env="CartPole-v1", agent="dqn")
+
+
 def refused(config: RunConfig, *, learns: bool = True) -> list[str]:
     try:
         check_settings(config, learns=learns)
@@ -57,9 +62,10 @@ def test_an_agent_that_learns_from_single_samples_refuses_sequences(agent: str) 
     env = "CartPole-v1" if agent in ("dqn", "iqn") else "Pendulum-v1"
     config = configured("replay.sequence=8", env=env, agent=agent)
     (line,) = refused(config)
+    other = "agent.memory=gru" if agent == "dqn" else "an agent that learns from them"
     assert line == (
         f"replay.sequence: agent {agent!r} learns from single samples, and not from sequences; "
-        "set 0, or an agent that learns from them"
+        f"set 0, or {other}"
     )
     assert refused(config, learns=False) == []  # a training loop of the user's draws them
 
@@ -141,3 +147,52 @@ def test_steps_of_a_return_are_in_no_sample_of_sequences() -> None:
 
     assert stored(SEQUENCES) == frozenset()
     assert stored(ReplayConfig()) == {"samples"}
+
+
+def test_an_agent_with_memory_draws_sequences_where_none_are_set() -> None:
+    config = dqn("agent.memory=gru")
+    assert (config.replay.sequence, config.replay.burn_in) == (40, 20)
+    assert config.agent.batch_size == 32
+    assert refused(config) == []
+    given = dqn("agent.memory=gru", "replay.sequence=8")
+    assert (given.replay.sequence, given.replay.burn_in) == (8, 20)
+    without = dqn()
+    assert (without.replay.sequence, without.replay.burn_in) == (0, 0)
+    assert without.agent.batch_size == 128
+
+
+def test_an_agent_with_memory_draws_as_many_rows_for_each_as_one_without() -> None:
+    """32 sequences of 40 rows every 20 environment steps: 64 for each, DQN's own."""
+    config, without = dqn("agent.memory=gru"), dqn()
+    assert config.replay.samples_per_insert == without.replay.samples_per_insert == 64.0
+    assert FleetSize.of(config).env_steps_per_opt == 20.0
+
+
+def test_an_agent_with_memory_refuses_single_samples() -> None:
+    single = dqn("agent.memory=gru", "replay.sequence=0")
+    (line,) = refused(single)
+    assert line == (
+        "replay.sequence: is 0, and agent 'dqn' with memory learns from sequences; "
+        "set 40, or agent.memory=none"
+    )
+
+
+@pytest.mark.parametrize(
+    ("setting", "why"),
+    [
+        ("replay.capacity=50", "sequences have up to 60 steps"),
+        ("replay.initial_priorities=actor", "actors know no priorities of sequences"),
+    ],
+)
+def test_sequences_that_nobody_set_are_refused_as_others_are(setting: str, why: str) -> None:
+    of_run = ["agent.memory=gru", "replay.prioritized=true", setting]
+    with pytest.raises((SettingError, ManySettingsError), match=why):
+        dqn(*of_run)
+
+
+def test_memory_is_stored_in_weights_and_samples() -> None:
+    plain = dqn()
+    memory = dqn("agent.memory=gru", "agent.memory_size=64")
+    stored = {change.key: change.stored_in for change in changed_settings(plain, memory)}
+    assert set(stored["agent.memory"]) == set(stored["agent.memory_size"]) == {"weights", "samples"}
+    assert set(stored["replay.sequence"]) == {"samples"}

@@ -14,6 +14,7 @@ from vedette_rl.agents.imitation import Imitation, cross_entropy, margin_loss
 from vedette_rl.agents.losses import td_loss
 from vedette_rl.agents.munchausen import Munchausen
 from vedette_rl.agents.value_agent import ValueAgent
+from vedette_rl.agents.value_rescaling import rescale, restore
 from vedette_rl.core.learning import State
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.networks.encoder import Obs
@@ -91,4 +92,14 @@ class DqnAgent(ValueAgent):
             return q_learning_target(r_t, discount_t, v_t)
         q_t_selector_BA = self.online(next_obs) if self._config.double else q_t_BA
         v_t = self._heads.of(q_t_BA, self._heads.best(q_t_selector_BA))
-        return q_learning_target(batch["reward"], discount_t, v_t)
+        return self.bootstrap(batch["reward"], discount_t, v_t)
+
+    def bootstrap(
+        self, r_t: torch.Tensor, discount_t: torch.Tensor, v_t: torch.Tensor
+    ) -> torch.Tensor:
+        """`q_learning_target`, of rescaled values where the network's are."""
+        if not self._config.value_rescaling:
+            return q_learning_target(r_t, discount_t, v_t)
+        returns = q_learning_target(r_t, discount_t, restore(torch, v_t))
+        target: torch.Tensor = rescale(torch, returns)
+        return target

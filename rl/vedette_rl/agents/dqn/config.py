@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, model_validator
 
 from vedette_rl.agents.config import EnvSteps, ImitationConfig, MunchausenConfig
 from vedette_rl.agents.exploration import ExplorationConfig
@@ -15,19 +15,23 @@ from vedette_rl.core.agent_config import (
     PositiveFloat,
     PositiveFraction,
 )
-from vedette_rl.networks.config import NetworkConfig
+from vedette_rl.import_by_name import is_import_name
+from vedette_rl.networks.config import MemoryConfig
 from vedette_rl.settings.for_peers import LEARNER_ONLY
+from vedette_rl.settings.later_keys import LATER_KEY
 from vedette_rl.settings.stored import IN_SAMPLES_SUMS, IN_WEIGHTS
 
 
-class DqnConfig(NetworkConfig):
+class DqnConfig(MemoryConfig):
     """Deep Q-learning (Mnih et al. 2015), with its usual options.
 
     The defaults are for vectors and small fleets; Atari's are in the preset ``dqn-ALE``.
     """
 
     synonyms: ClassVar[Mapping[str, str]] = {
-        "dueling": "dueling_dqn use_dueling is_dueling dueling_network"
+        "dueling": "dueling_dqn use_dueling is_dueling dueling_network",
+        "value_rescaling": "rescale_values value_function_rescaling transformed_values "
+        "use_h_function value_transform",
     }
     env_steps_per_opt: ClassVar[float] = 2.0
     custom_network_is_whole: ClassVar[bool] = True
@@ -49,6 +53,10 @@ class DqnConfig(NetworkConfig):
     Hasselt et al. 2016). False is the paper's DQN."""
     munchausen: Annotated[MunchausenConfig, LEARNER_ONLY] = MunchausenConfig()
     """the target of Munchausen DQN, which chooses no action: `double` is then without effect."""
+    value_rescaling: Annotated[bool, IN_WEIGHTS, LATER_KEY] = False
+    """learn h(q) in the place of q, sign(q) (sqrt(abs(q) + 1) - 1) + q / 1,000, so that returns of
+    all sizes can be learned alike (R2D2, Kapturowski et al. 2019). Losses, errors and the recorded
+    values are of h(q); which action is best stays the same."""
     dueling: Annotated[bool, IN_WEIGHTS] = False
     """separate streams for the state's value and the actions' advantages (Wang et al. 2016,
     equation 9). The last hidden layer is in each stream, as in that paper."""
@@ -67,3 +75,27 @@ class DqnConfig(NetworkConfig):
     """how far the actions in `replay.sources` are imitated."""
     exploration: ExplorationConfig = ExplorationConfig()
     """how actors explore."""
+
+    @model_validator(mode="after")
+    def _can_remember(self) -> Self:
+        if not self.core_size:
+            return self
+        refused = {
+            "munchausen.alpha=0": self.munchausen.alpha > 0,
+            "imitation.loss=none": self.imitation.loss != "none",
+            "network=auto": is_import_name(self.network),
+        }
+        if wrong := [setting for setting, is_set in refused.items() if is_set]:
+            raise ValueError(
+                f"memory is {self.memory}, which is not built beside it: set {', '.join(wrong)}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _one_target(self) -> Self:
+        if self.value_rescaling and self.munchausen.alpha:
+            raise ValueError(
+                "value_rescaling is true, and the log-probabilities of Munchausen's target are of "
+                "values as they are: set value_rescaling=false, or munchausen.alpha=0"
+            )
+        return self
