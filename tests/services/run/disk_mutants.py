@@ -146,8 +146,9 @@ MUTATIONS = {
     ),
     "the writer goes beyond a bound that is not on the disk": Mutation(
         _SYNCING,
-        "        self._record.write(synced, bound, shared_bound)\n        # Only",
-        "        # Only",
+        "        self._record.write(synced, bound, shared_bound)\n"
+        "        self.recorded = synced\n        # Only",
+        "        self.recorded = synced\n        # Only",
     ),
     "the last sync's checksums are overwritten": Mutation(
         _CHECKSUMS,
