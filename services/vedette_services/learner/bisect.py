@@ -68,9 +68,9 @@ class Condition:
             return cls(text)
         found = _EXPRESSION.fullmatch(text)
         try:
-            if found is None:
+            if found is None or math.isnan(limit := float(found[3])):  # nothing compares with nan
                 raise ValueError
-            return cls(text, found[1], _COMPARISONS[found[2]], float(found[3]))
+            return cls(text, found[1], _COMPARISONS[found[2]], limit)
         except ValueError:
             raise UsageError(
                 f"--bisect {text}: write nan, or a scalar with a limit, such as 'loss > 1e3'"

@@ -130,7 +130,7 @@ def describe_no_journal(run: RunDirectory) -> str:
     if (ranks := learner.get("ranks", 1)) > 1:
         return describe_ranks(ranks)
     if is_import_name(name := table.get("replay", {}).get("name", "")):
-        return f"replay.name {name}: a replay of your own may read rows that no look has seen"
+        return describe_own_replay(name)
     return "it has no journal: it was run by a loop of your own, or by release 0.3.0 or before"
 
 
@@ -140,6 +140,11 @@ def describe_ranks(count: int) -> str:
         f"learner.ranks is {count}: ranks other than 0 choose rows by their own view when rows are "
         "overwritten"
     )
+
+
+def describe_own_replay(name: str) -> str:
+    """Why a run with a replay of the user's own cannot be executed again."""
+    return f"replay.name {name}: a replay of your own may read rows that no look has seen"
 
 
 def find_chain(parts: Sequence[Part], epoch: int | None = None) -> list[Part]:

@@ -70,7 +70,11 @@ def test_the_span_is_said(vedette: Run, trained: Path) -> None:
         (["--bisect", "nan", "--with", "agent.learning_rate=1"], "--bisect goes with no --with"),
         (["--bisect", "loss"], "--bisect loss: write nan, or a scalar with a limit"),
         (["--with", "env.id=X"], "--with env.id: the rows were made, and came to be drawn, by it"),
+        (["--bisect", "loss == nan"], "--bisect loss == nan: write nan, or a scalar with a limit"),
+        (["--with", "agent.n_step=2"], "--with agent.n_step: the rows were made, and came to be"),
+        (["--with", "replay.sequence=4"], "--with replay.sequence: the rows were made, and came"),
         (["--with", "agent.learning_rat=1"], "did you mean agent.learning_rate?"),
+        (["--with", "agnt.learning_rate=1"], "agnt"),
         (["--epoch", "9"], "epoch 9 has no part of the journal; there are those of "),
     ],
 )

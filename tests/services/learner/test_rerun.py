@@ -26,7 +26,7 @@ from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_rl.replay.uniform import DrawnRows
 from vedette_services.config import RunConfig
 from vedette_services.config.saving import config_text
-from vedette_services.errors import RunInUseError
+from vedette_services.errors import ImportPermissionError, RunInUseError
 from vedette_services.learner.rerun import AGENT, OTHERS, SCALARS, Rerun, Result
 from vedette_services.learner.trainer import learner as learner_module
 from vedette_services.learner.trainer.journal_writer import JournalWriter
@@ -40,6 +40,7 @@ from vedette_services.run.journal import (
     PartWriter,
     draws_block,
     end_block,
+    keep_config,
     list_parts,
     make_block,
     read_part,
@@ -175,11 +176,24 @@ def of_another_contract(run: Path) -> None:
     with_header(list_parts(run / "journal")[-1], contract=2, versions={"vedette": "0.5.0"})
 
 
-def with_ranks(run: Path) -> None:
+def with_config(run: Path, old: str, new: str) -> None:
+    """Change the configuration, and the parts so that they name it."""
     (config,) = (run / "journal").glob("*.toml")
     text = config.read_text()
-    assert "ranks = 1\n" in text
-    config.write_text(text.replace("ranks = 1\n", "ranks = 4\n"))
+    assert old in text
+    name = keep_config(run / "journal", text.replace(old, new))
+    for part in list_parts(run / "journal"):
+        with_header(part, config=name)
+
+
+def with_ranks(run: Path) -> None:
+    with_config(run, "ranks = 1\n", "ranks = 4\n")
+
+
+def with_a_changed_configuration(run: Path) -> None:
+    (config,) = (run / "journal").glob("*.toml")
+    with config.open("a") as file:
+        file.write("# no change of a value\n")
 
 
 def without_journal(run: Path) -> None:
@@ -215,6 +229,10 @@ REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
         r"replay actors has used its row numbers again since \(lost power, or --new-replay\): "
         r"nothing before step 300 can",
     ),
+    "a changed configuration": (
+        with_a_changed_configuration,
+        r"\.toml has been changed since the run wrote it",
+    ),
     "no configuration": (without_its_configuration, r"\.toml is missing"),
 }
 
@@ -227,6 +245,32 @@ def test_what_is_not_covered_is_refused_with_the_reason(why: str, run: Path) -> 
         raise AssertionError("it is not opened")
     assert refused.value.exit_status == 2
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('name = "dqn"', 'name = "stranger:Thing"'),
+        ('network = "auto"', 'network = "stranger:Thing"'),
+        ('step_processor = "n_step"', 'step_processor = "stranger:Thing"'),
+        ('name = "auto"', 'name = "stranger:Thing"'),
+    ],
+    ids=["agent", "network", "step processor", "replay"],
+)
+def test_nothing_that_a_strangers_run_names_is_imported(
+    old: str, new: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "stranger.py").write_text("raise SystemExit('it is executed')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with_config(run, old, new)
+    with pytest.raises(ImportPermissionError, match="--allow-import stranger"):
+        execute(run)
+
+
+def test_a_replay_of_the_users_own_is_refused_where_there_is_a_journal(run: Path) -> None:
+    with_config(run, 'name = "auto"', 'name = "mine:Replay"')
+    with pytest.raises(NotExecutableError, match=r"replay\.name mine:Replay: a replay of your own"):
+        Rerun.open(run, allow_import=["mine"]).__enter__()
 
 
 def test_a_run_whose_learner_runs_is_refused(run: Path) -> None:
