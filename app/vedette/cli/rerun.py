@@ -126,7 +126,10 @@ def rerun(
         result = again.execute(segments, progress)
     seconds = time.monotonic() - began
     done = f"steps {result.begin:,} to {result.end:,} in {seconds:.1f} s"
-    _say([done, *result.lines()], as_text(result.to_json()), as_json=as_json)
+    lines = [done, *result.lines()]
+    if until is None and (why := again.span.why_not_later):
+        lines.append(f"steps behind {again.span.end:,} are not covered: {why}")
+    _say(lines, as_text(result.to_json()), as_json=as_json)
     if not result.equal:
         raise typer.Exit(FAILED)
 

@@ -30,7 +30,7 @@ from vedette_rl.device.host_copy import mark_work, settled
 from vedette_rl.device.loader import DeviceLoader, RingLoader, make_loader
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.envs.stored_spaces import spaces_from_json
-from vedette_rl.errors import ReplayFormatError
+from vedette_rl.errors import CheckpointError, ReplayFormatError
 from vedette_rl.import_by_name import is_import_name
 from vedette_rl.replay import ring_files
 from vedette_rl.replay.config import ACTORS
@@ -211,7 +211,11 @@ class Rerun:
             except RunInUseError as error:
                 why = f"a learner runs here ({error.holder}): stop it, or execute a copy"
                 raise NotExecutableError(directory, why) from error
-            yield cls(run, read_parts(run), epoch, allow_import, held)
+            try:
+                again = cls(run, read_parts(run), epoch, allow_import, held)
+            except ReplayFormatError as error:
+                raise NotExecutableError(directory, str(error)) from error
+            yield again
 
     @property
     def run_id(self) -> str:
@@ -277,7 +281,10 @@ class Rerun:
         """The state of a checkpoint; empty where there is none before the first step."""
         if segment.begin == segment.part.header.step and segment.part.header.written_by is None:
             return {}
-        found = Checkpoints(self._run.checkpoints, keep=1).read(str(segment.begin))
+        try:
+            found = Checkpoints(self._run.checkpoints, keep=1).read(str(segment.begin))
+        except CheckpointError as error:
+            raise NotExecutableError(self._run.root, str(error)) from error
         if found is None:
             why = f"the checkpoint of step {segment.begin:,} is gone"
             raise NotExecutableError(self._run.root, why)

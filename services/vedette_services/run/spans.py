@@ -63,11 +63,13 @@ class Span:
         starts: the steps at which a state is there: of checkpoints, and 0 where the first part
             begins with none.
         why_not_earlier: why it begins no earlier; "" where it begins with the run.
+        why_not_later: why it ends before the newest checkpoint of the run; "" where it does not.
     """
 
     segments: tuple[Segment, ...]
     starts: tuple[int, ...]
     why_not_earlier: str = ""
+    why_not_later: str = ""
 
     @property
     def begin(self) -> int:
@@ -189,7 +191,8 @@ def find_span(
 
     Args:
         rings: those that grow, by the names of their sources.
-        parts: all of the journal, by which is said why the chain begins no earlier.
+        parts: all of the journal, by which is said why the chain begins no earlier, or ends before
+            the run.
 
     Raises:
         NotExecutableError: nothing of it can be executed again.
@@ -219,7 +222,9 @@ def find_span(
         why = _describe_gap(chain[0], parts)
     begins = [each for each in whole if each.end > starts[0]]
     first = Segment(begins[0].part, max(begins[0].begin, starts[0]), begins[0].end)
-    return Span((first, *begins[1:]), starts, why)
+    is_newest = bool(parts) and chain[-1] is parts[-1]
+    why_not_later = _describe_rest(run, chain[-1]) if is_newest else ""
+    return Span((first, *begins[1:]), starts, why, why_not_later)
 
 
 def _first_executable(part: Part, end: int, rings: Mapping[str, RingReader]) -> tuple[int, str]:
@@ -235,6 +240,11 @@ def _first_executable(part: Part, end: int, rings: Mapping[str, RingReader]) -> 
             return end, f"replay {ring.name} is not there"
         seen = part.looks[:count, number]
         if count and not reader.has_rows_of(ring.branch, int(seen[-1])):
+            if reader.branch == ring.branch:
+                return end, (
+                    f"replay {ring.name} has {reader.inserted:,} rows, and step {end:,} saw "
+                    f"{int(seen[-1]):,}: this copy of the run is of different times; copy it again"
+                )
             reason = "(lost power, or --new-replay)"
             return end, (
                 f"replay {ring.name} has used its row numbers again since {reason}: nothing before "
@@ -274,6 +284,22 @@ def _describe_gap(first: Part, parts: Sequence[Part]) -> str:
                 f"at the checkpoint of step {step:,}"
             )
     return f"no part of the journal leads to the checkpoint of step {step:,}"
+
+
+def _describe_rest(run: RunDirectory, last: Part) -> str:
+    """Why the newest part ends before the newest checkpoint; "" where it does not."""
+    later = [
+        step
+        for step, epoch in _checkpoint_epochs(run).items()
+        if epoch is not None and epoch >= last.header.epoch and step > last.last_step
+    ]
+    if not later:
+        return ""
+    reason = "its file was cut off" if last.end is None else last.end.reason
+    return (
+        f"the journal ends at step {last.last_step:,} ({reason}), and there is a checkpoint of "
+        f"step {max(later):,}"
+    )
 
 
 def _states(run: RunDirectory, segments: Sequence[Segment]) -> tuple[int, ...]:

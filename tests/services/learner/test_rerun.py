@@ -217,6 +217,16 @@ def without_its_configuration(run: Path) -> None:
     config.unlink()
 
 
+def with_fewer_rows(run: Path) -> None:
+    """As where the replay was copied first, and the learner went on."""
+    inserted = ring_files.read_inserted(run / "replay")
+    ring_files.write_cursor(run / "replay", inserted // 2, 0, new_branch=False)
+
+
+def without_a_column(run: Path) -> None:
+    next((run / "replay").glob("*-reward.bin")).unlink()
+
+
 REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
     "no journal": (without_journal, "it has no journal: it was run by a loop of your own, or by"),
     "another contract": (
@@ -233,6 +243,11 @@ REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
         with_a_changed_configuration,
         r"\.toml has been changed since the run wrote it",
     ),
+    "a copy of different times": (
+        with_fewer_rows,
+        r"replay actors has [\d,]+ rows, and step 300 saw [\d,]+: this copy of the run is of different",
+    ),
+    "no rewards": (without_a_column, r"reward\.bin is missing"),
     "no configuration": (without_its_configuration, r"\.toml is missing"),
 }
 
@@ -349,6 +364,15 @@ def test_a_start_of_a_run_that_is_over_changes_nothing(tmp_path: Path) -> None:
     with Rerun.open(tmp_path) as again:
         assert (again.span.begin, again.span.end) == (0, 300)
         assert again.execute(again.span.cut(None, None)).equal
+
+
+def test_a_state_that_is_damaged_is_refused(run: Path) -> None:
+    with Rerun.open(run) as again:
+        state = max(again.span.starts)
+        assert state > 0
+        (run / "checkpoints" / str(state) / "state.safetensors").write_bytes(b"torn")
+        with pytest.raises(NotExecutableError, match=f"checkpoints/{state}"):
+            again.execute(again.span.cut(state, None))
 
 
 def test_any_state_that_is_there_is_a_begin(run: Path) -> None:
