@@ -245,7 +245,7 @@ REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "a copy of different times": (
         with_fewer_rows,
-        r"replay actors has [\d,]+ rows, and step 300 saw [\d,]+: this copy of the run is of different",
+        r"replay actors has [\d,]+ rows, and step 300 saw [\d,]+: this copy of the run is",
     ),
     "no rewards": (without_a_column, r"reward\.bin is missing"),
     "no configuration": (without_its_configuration, r"\.toml is missing"),
