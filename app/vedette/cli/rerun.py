@@ -107,6 +107,9 @@ def rerun(
     ):
         if given:
             raise UsageError(f"{option} goes with {needs}")
+    for option, file in (("--batch", batch), ("--curves", curves)):
+        if file is not None and not file.parent.is_dir():
+            raise UsageError(f"{option} {file}: there is no folder {file.parent}")
     with Rerun.open(run, epoch=epoch, allow_import=allow_import or ()) as again:
         if span:
             _say(describe_span(again.span), as_text(span_json(again.span)), as_json=as_json)
