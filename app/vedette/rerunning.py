@@ -52,6 +52,8 @@ def describe_span(span: Span) -> Iterator[str]:
     yield f"from the states of the steps {', '.join(f'{step:,}' for step in span.starts)}"
     if span.why_not_earlier:
         yield f"none before: {span.why_not_earlier}"
+    if span.why_not_later:
+        yield f"none behind: {span.why_not_later}"
 
 
 def span_json(span: Span) -> dict[str, Any]:
@@ -61,6 +63,7 @@ def span_json(span: Span) -> dict[str, Any]:
         "last": span.end,
         "states": span.starts,
         "why_not_earlier": span.why_not_earlier,
+        "why_not_later": span.why_not_later,
     }
 
 

@@ -107,6 +107,9 @@ def rerun(
     ):
         if given:
             raise UsageError(f"{option} goes with {needs}")
+    for option, file in (("--batch", batch), ("--curves", curves)):
+        if file is not None and not file.parent.is_dir():
+            raise UsageError(f"{option} {file}: there is no folder {file.parent}")
     with Rerun.open(run, epoch=epoch, allow_import=allow_import or ()) as again:
         if span:
             _say(describe_span(again.span), as_text(span_json(again.span)), as_json=as_json)
@@ -126,7 +129,10 @@ def rerun(
         result = again.execute(segments, progress)
     seconds = time.monotonic() - began
     done = f"steps {result.begin:,} to {result.end:,} in {seconds:.1f} s"
-    _say([done, *result.lines()], as_text(result.to_json()), as_json=as_json)
+    lines = [done, *result.lines()]
+    if until is None and (why := again.span.why_not_later):
+        lines.append(f"steps behind {again.span.end:,} are not covered: {why}")
+    _say(lines, as_text(result.to_json()), as_json=as_json)
     if not result.equal:
         raise typer.Exit(FAILED)
 

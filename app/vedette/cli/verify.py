@@ -35,12 +35,14 @@ def verify(
         segments = again.span.cut(None, None)
         result = again.execute(segments, Progress(segments[-1].end, partial(say, err=True)))
         certificate = again.certify(segments, result)
-        why_not_earlier = again.span.why_not_earlier
+        span = again.span
     certificate.write(place)
     for line in result.lines():
         say(line)
-    if why_not_earlier:
-        say(f"steps before {result.begin:,} are not covered: {why_not_earlier}")
+    if span.why_not_earlier:
+        say(f"steps before {result.begin:,} are not covered: {span.why_not_earlier}")
+    if span.why_not_later:
+        say(f"steps behind {span.end:,} are not covered: {span.why_not_later}")
     say(f"{place}: {certificate.describe()}")
     if not certificate.equal:
         raise typer.Exit(FAILED)

@@ -28,6 +28,7 @@ from vedette_rl.replay.config import ACTORS
 from vedette_rl.replay.mixed import NUMBER_BITS, MixedReplay
 from vedette_rl.replay.rows import Rows
 from vedette_rl.replay.uniform import DrawnRows
+from vedette_rl.storage.atomic_files import replacing
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import UsageError
 from vedette_services.learner.rerun import Watch
@@ -68,9 +69,9 @@ class Condition:
             return cls(text)
         found = _EXPRESSION.fullmatch(text)
         try:
-            if found is None:
+            if found is None or math.isnan(limit := float(found[3])):  # nothing compares with nan
                 raise ValueError
-            return cls(text, found[1], _COMPARISONS[found[2]], float(found[3]))
+            return cls(text, found[1], _COMPARISONS[found[2]], limit)
         except ValueError:
             raise UsageError(
                 f"--bisect {text}: write nan, or a scalar with a limit, such as 'loss > 1e3'"
@@ -146,8 +147,12 @@ class FoundStep(NamedTuple):
         return sorted(self.rows, key=key)[:count]
 
     def write(self, path: Path) -> None:
-        """Write the batch to an ``.npz`` file."""
-        with path.open("wb") as file:
+        """Write the batch to an ``.npz`` file.
+
+        Raises:
+            OSError: naming the file; of a full disk, too, which is left without half of it.
+        """
+        with replacing(path) as aside, aside.open("wb") as file:
             named: dict[str, Any] = {n.replace("/", "."): array for n, array in self.batch.items()}
             np.savez(file, **named)
 

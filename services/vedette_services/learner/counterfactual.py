@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from vedette_services.config.changes import changed_settings
 from vedette_services.config.loading import config_from_table
 from vedette_services.config.run_config import RunConfig
 from vedette_services.config.saving import config_table
@@ -47,17 +48,29 @@ class Change:
         for part, keys in self._table.items():
             for key in keys if isinstance(keys, Mapping) else ("",):
                 name = f"{part}.{key}".rstrip(".")
-                if part not in _PARTS or name in _GIVEN:
-                    why = "the rows were made, and came to be drawn, by it"
-                    raise SettingError(f"--with {name}", why, "change what learns from them")
+                is_elsewhere = part in RunConfig.model_fields and part not in _PARTS
+                if is_elsewhere or name in _GIVEN:
+                    raise _given(name)
 
     def __call__(self, config: RunConfig) -> RunConfig:
-        """The configuration with the change."""
+        """The configuration with the change.
+
+        Raises:
+            SettingError: the stored rows depend on one of its settings.
+        """
         changed = config_from_table(merge_tables(config_table(config), self._table))
+        for setting in changed_settings(config, changed):
+            if "samples" in setting.stored_in:
+                raise _given(setting.key)
         interval = changed.learner.record_agent_info_interval or self._record_interval
         record = {"record_agent_info_interval": min(interval, self._record_interval)}
         learner = changed.learner.model_copy(update=record)
         return changed.model_copy(update={"learner": learner})
+
+
+def _given(key: str) -> SettingError:
+    why = "the rows were made, and came to be drawn, by it"
+    return SettingError(f"--with {key}", why, "change what learns from them")
 
 
 class Curves(Watch):

@@ -30,7 +30,8 @@ from vedette_rl.device.host_copy import mark_work, settled
 from vedette_rl.device.loader import DeviceLoader, RingLoader, make_loader
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.envs.stored_spaces import spaces_from_json
-from vedette_rl.errors import ReplayFormatError
+from vedette_rl.errors import CheckpointError, ReplayFormatError
+from vedette_rl.import_by_name import is_import_name
 from vedette_rl.replay import ring_files
 from vedette_rl.replay.config import ACTORS
 from vedette_rl.replay.frame_ring import open_reader
@@ -59,13 +60,14 @@ from vedette_services.learner.trainer.learner import (
 from vedette_services.learner.trainer.training_loop import DEVICE_ERRORS_DELAY, TrainingLoop
 from vedette_services.run.certificate import Certificate
 from vedette_services.run.directory import RunDirectory
-from vedette_services.run.journal import Header, Part, config_file, hash_scalars
+from vedette_services.run.journal import Header, Part, config_file, hash_config, hash_scalars
 from vedette_services.run.replay_layout import replay_directory
 from vedette_services.run.sources import open_sources, source_directory
 from vedette_services.run.spans import (
     NotExecutableError,
     Segment,
     Span,
+    describe_own_replay,
     describe_ranks,
     find_chain,
     find_span,
@@ -75,6 +77,10 @@ from vedette_services.status.records import TrainerStatus
 
 AGENT, OTHERS, SCALARS = "the agent", "draws, priorities or generators", "recorded scalars"
 """What may differ, in the order in which it is compared."""
+
+_IMPORTED = ("agent", "actors", "replay")
+"""The tables of which something is imported here: actors' step processor says which columns there
+are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,8 +185,6 @@ class Rerun:
         except ValueError as error:
             raise NotExecutableError(run.root, str(error)) from error
         config = self._config_of(chain[-1])
-        if config.learner.ranks > 1:
-            raise NotExecutableError(run.root, describe_ranks(config.learner.ranks))
         self._hold_replay(config)
         self.span: Span = find_span(run, chain, self._open_rings(config), parts)
 
@@ -207,7 +211,11 @@ class Rerun:
             except RunInUseError as error:
                 why = f"a learner runs here ({error.holder}): stop it, or execute a copy"
                 raise NotExecutableError(directory, why) from error
-            yield cls(run, read_parts(run), epoch, allow_import, held)
+            try:
+                again = cls(run, read_parts(run), epoch, allow_import, held)
+            except ReplayFormatError as error:
+                raise NotExecutableError(directory, str(error)) from error
+            yield again
 
     @property
     def run_id(self) -> str:
@@ -273,7 +281,10 @@ class Rerun:
         """The state of a checkpoint; empty where there is none before the first step."""
         if segment.begin == segment.part.header.step and segment.part.header.written_by is None:
             return {}
-        found = Checkpoints(self._run.checkpoints, keep=1).read(str(segment.begin))
+        try:
+            found = Checkpoints(self._run.checkpoints, keep=1).read(str(segment.begin))
+        except CheckpointError as error:
+            raise NotExecutableError(self._run.root, str(error)) from error
         if found is None:
             why = f"the checkpoint of step {segment.begin:,} is gone"
             raise NotExecutableError(self._run.root, why)
@@ -385,11 +396,19 @@ class Rerun:
                 raise NotExecutableError(root, why)
 
     def _config_of(self, part: Part) -> RunConfig:
+        root = self._run.root
         path = config_file(self._run.journal, part.header.config)
         if not path.exists():
-            raise NotExecutableError(self._run.root, f"{path} is missing")
-        check_run_imports(self._run.root, read_toml(path), self._allow_import, parts=("agent",))
-        return read_config(path, allow_import=self._allow_import)
+            raise NotExecutableError(root, f"{path} is missing")
+        if hash_config(path.read_bytes()) != part.header.config:
+            raise NotExecutableError(root, f"{path} has been changed since the run wrote it")
+        check_run_imports(root, read_toml(path), self._allow_import, parts=_IMPORTED)
+        config = read_config(path, allow_import=self._allow_import)
+        if config.learner.ranks > 1:
+            raise NotExecutableError(root, describe_ranks(config.learner.ranks))
+        if is_import_name(config.replay.name):
+            raise NotExecutableError(root, describe_own_replay(config.replay.name))
+        return config
 
 
 class Watch:

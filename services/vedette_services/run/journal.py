@@ -430,11 +430,16 @@ def keep_config(folder: Path, text: str) -> str:
     if not folder.is_dir():
         folder.mkdir(exist_ok=True)
         sync_directory(folder.parent)
-    name = hashlib.blake2b(text.encode(), digest_size=HASH_BYTES).hexdigest()
+    name = hash_config(text.encode())
     path = config_file(folder, name)
     if not path.exists():
         replace_file(path, text, durable=True)
     return name
+
+
+def hash_config(text: bytes) -> str:
+    """The hash that names a configuration."""
+    return hashlib.blake2b(text, digest_size=HASH_BYTES).hexdigest()
 
 
 def config_file(folder: Path, name: str) -> Path:

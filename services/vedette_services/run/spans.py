@@ -63,11 +63,13 @@ class Span:
         starts: the steps at which a state is there: of checkpoints, and 0 where the first part
             begins with none.
         why_not_earlier: why it begins no earlier; "" where it begins with the run.
+        why_not_later: why it ends before the newest checkpoint of the run; "" where it does not.
     """
 
     segments: tuple[Segment, ...]
     starts: tuple[int, ...]
     why_not_earlier: str = ""
+    why_not_later: str = ""
 
     @property
     def begin(self) -> int:
@@ -130,7 +132,7 @@ def describe_no_journal(run: RunDirectory) -> str:
     if (ranks := learner.get("ranks", 1)) > 1:
         return describe_ranks(ranks)
     if is_import_name(name := table.get("replay", {}).get("name", "")):
-        return f"replay.name {name}: a replay of your own may read rows that no look has seen"
+        return describe_own_replay(name)
     return "it has no journal: it was run by a loop of your own, or by release 0.3.0 or before"
 
 
@@ -140,6 +142,11 @@ def describe_ranks(count: int) -> str:
         f"learner.ranks is {count}: ranks other than 0 choose rows by their own view when rows are "
         "overwritten"
     )
+
+
+def describe_own_replay(name: str) -> str:
+    """Why a run with a replay of the user's own cannot be executed again."""
+    return f"replay.name {name}: a replay of your own may read rows that no look has seen"
 
 
 def find_chain(parts: Sequence[Part], epoch: int | None = None) -> list[Part]:
@@ -184,7 +191,8 @@ def find_span(
 
     Args:
         rings: those that grow, by the names of their sources.
-        parts: all of the journal, by which is said why the chain begins no earlier.
+        parts: all of the journal, by which is said why the chain begins no earlier, or ends before
+            the run.
 
     Raises:
         NotExecutableError: nothing of it can be executed again.
@@ -214,7 +222,9 @@ def find_span(
         why = _describe_gap(chain[0], parts)
     begins = [each for each in whole if each.end > starts[0]]
     first = Segment(begins[0].part, max(begins[0].begin, starts[0]), begins[0].end)
-    return Span((first, *begins[1:]), starts, why)
+    is_newest = bool(parts) and chain[-1] is parts[-1]
+    why_not_later = _describe_rest(run, chain[-1]) if is_newest else ""
+    return Span((first, *begins[1:]), starts, why, why_not_later)
 
 
 def _first_executable(part: Part, end: int, rings: Mapping[str, RingReader]) -> tuple[int, str]:
@@ -230,6 +240,11 @@ def _first_executable(part: Part, end: int, rings: Mapping[str, RingReader]) -> 
             return end, f"replay {ring.name} is not there"
         seen = part.looks[:count, number]
         if count and not reader.has_rows_of(ring.branch, int(seen[-1])):
+            if reader.branch == ring.branch:
+                return end, (
+                    f"replay {ring.name} has {reader.inserted:,} rows, and step {end:,} saw "
+                    f"{int(seen[-1]):,}: this copy of the run is of different times; copy it again"
+                )
             reason = "(lost power, or --new-replay)"
             return end, (
                 f"replay {ring.name} has used its row numbers again since {reason}: nothing before "
@@ -269,6 +284,22 @@ def _describe_gap(first: Part, parts: Sequence[Part]) -> str:
                 f"at the checkpoint of step {step:,}"
             )
     return f"no part of the journal leads to the checkpoint of step {step:,}"
+
+
+def _describe_rest(run: RunDirectory, last: Part) -> str:
+    """Why the newest part ends before the newest checkpoint; "" where it does not."""
+    later = [
+        step
+        for step, epoch in _checkpoint_epochs(run).items()
+        if epoch is not None and epoch >= last.header.epoch and step > last.last_step
+    ]
+    if not later:
+        return ""
+    reason = "its file was cut off" if last.end is None else last.end.reason
+    return (
+        f"the journal ends at step {last.last_step:,} ({reason}), and there is a checkpoint of "
+        f"step {max(later):,}"
+    )
 
 
 def _states(run: RunDirectory, segments: Sequence[Segment]) -> tuple[int, ...]:

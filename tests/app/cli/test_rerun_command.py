@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
+import os
 import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pytest
@@ -70,7 +73,13 @@ def test_the_span_is_said(vedette: Run, trained: Path) -> None:
         (["--bisect", "nan", "--with", "agent.learning_rate=1"], "--bisect goes with no --with"),
         (["--bisect", "loss"], "--bisect loss: write nan, or a scalar with a limit"),
         (["--with", "env.id=X"], "--with env.id: the rows were made, and came to be drawn, by it"),
+        (["--bisect", "loss == nan"], "--bisect loss == nan: write nan, or a scalar with a limit"),
+        (["--with", "agent.n_step=2"], "--with agent.n_step: the rows were made, and came to be"),
+        (["--with", "replay.sequence=4"], "--with replay.sequence: the rows were made, and came"),
         (["--with", "agent.learning_rat=1"], "did you mean agent.learning_rate?"),
+        (["--with", "agnt.learning_rate=1"], "agnt"),
+        (["--bisect", "nan", "--batch", "no/b.npz"], "--batch no/b.npz: there is no folder no"),
+        (["--with", "seed=1", "--curves", "no/c.csv"], "--curves no/c.csv: there is no folder no"),
         (["--epoch", "9"], "epoch 9 has no part of the journal; there are those of "),
     ],
 )
@@ -105,6 +114,21 @@ def test_the_first_step_beyond_a_limit_is_said_with_its_rows(
     found = json.loads(said)
     assert found["step"] > 1
     assert {"number", "manager", "actor", "version", "age"} <= found["rows"][0].keys()
+
+
+def test_a_batch_that_cannot_be_written_leaves_no_half(
+    vedette: Run, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write_some(file: BinaryIO, **arrays: object) -> None:
+        file.write(b"some")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(np, "savez", write_some)
+    (tmp_path / "batch.npz").write_bytes(b"of an earlier search")
+    status, said = vedette("rerun", trained, "--bisect", "loss > 0", "--batch", "batch.npz")
+    assert status == 1
+    assert "batch.npz: No space left on device" in said
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"of an earlier search"]
 
 
 def test_another_setting_is_executed_on_the_same_data_beside_the_old_one(

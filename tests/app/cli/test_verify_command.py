@@ -16,7 +16,14 @@ from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_rl.storage.state_hash import hash_state
 from vedette_services.run.certificate import Certificate
 from vedette_services.run.directory import RunDirectory
-from vedette_services.run.journal import StateHashes, list_parts, saved_block
+from vedette_services.run.journal import (
+    Kind,
+    StateHashes,
+    list_parts,
+    make_block,
+    read_part,
+    saved_block,
+)
 
 Run = Callable[..., tuple[int, str]]
 STEPS = 120
@@ -60,6 +67,23 @@ def test_a_certificate_names_what_was_equal_and_the_report_quotes_it(
     assert found.then["torch"] == found.now["torch"]
     assert "all bits of " in said_by_report(run)
     assert said_by_report(run).endswith("are equal")
+
+
+def test_what_the_journal_lacks_of_the_run_is_said(vedette: Run, run: Path) -> None:
+    last = list_parts(run / "journal")[-1]
+    header = len(make_block(Kind.HEADER, read_part(last).header.to_json()))
+    whole = last.read_bytes()
+    last.write_bytes(whole[: header + (len(whole) - header) // 2])
+    ends = read_part(last).last_step
+    assert 0 < ends < STEPS
+    why = f"the journal ends at step {ends} (its file was cut off), and there is a checkpoint of "
+    why += f"step {STEPS}\n"
+    for command in ("verify", "rerun"):
+        status, said = vedette(command, "run")
+        assert status == 0
+        assert f"steps behind {ends} are not covered: {why}" in said
+    assert f"none behind: {why}" in vedette("rerun", "run", "--span")[1]
+    assert "not covered" not in vedette("rerun", "run", "--until", ends)[1]
 
 
 def test_a_difference_is_certified_as_one(vedette: Run, run: Path) -> None:

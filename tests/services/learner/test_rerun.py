@@ -26,7 +26,7 @@ from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_rl.replay.uniform import DrawnRows
 from vedette_services.config import RunConfig
 from vedette_services.config.saving import config_text
-from vedette_services.errors import RunInUseError
+from vedette_services.errors import ImportPermissionError, RunInUseError
 from vedette_services.learner.rerun import AGENT, OTHERS, SCALARS, Rerun, Result
 from vedette_services.learner.trainer import learner as learner_module
 from vedette_services.learner.trainer.journal_writer import JournalWriter
@@ -40,6 +40,7 @@ from vedette_services.run.journal import (
     PartWriter,
     draws_block,
     end_block,
+    keep_config,
     list_parts,
     make_block,
     read_part,
@@ -175,11 +176,24 @@ def of_another_contract(run: Path) -> None:
     with_header(list_parts(run / "journal")[-1], contract=2, versions={"vedette": "0.5.0"})
 
 
-def with_ranks(run: Path) -> None:
+def with_config(run: Path, old: str, new: str) -> None:
+    """Change the configuration, and the parts so that they name it."""
     (config,) = (run / "journal").glob("*.toml")
     text = config.read_text()
-    assert "ranks = 1\n" in text
-    config.write_text(text.replace("ranks = 1\n", "ranks = 4\n"))
+    assert old in text
+    name = keep_config(run / "journal", text.replace(old, new))
+    for part in list_parts(run / "journal"):
+        with_header(part, config=name)
+
+
+def with_ranks(run: Path) -> None:
+    with_config(run, "ranks = 1\n", "ranks = 4\n")
+
+
+def with_a_changed_configuration(run: Path) -> None:
+    (config,) = (run / "journal").glob("*.toml")
+    with config.open("a") as file:
+        file.write("# no change of a value\n")
 
 
 def without_journal(run: Path) -> None:
@@ -203,6 +217,16 @@ def without_its_configuration(run: Path) -> None:
     config.unlink()
 
 
+def with_fewer_rows(run: Path) -> None:
+    """As where the replay was copied first, and the learner went on."""
+    inserted = ring_files.read_inserted(run / "replay")
+    ring_files.write_cursor(run / "replay", inserted // 2, 0, new_branch=False)
+
+
+def without_a_column(run: Path) -> None:
+    next((run / "replay").glob("*-reward.bin")).unlink()
+
+
 REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
     "no journal": (without_journal, "it has no journal: it was run by a loop of your own, or by"),
     "another contract": (
@@ -215,6 +239,15 @@ REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
         r"replay actors has used its row numbers again since \(lost power, or --new-replay\): "
         r"nothing before step 300 can",
     ),
+    "a changed configuration": (
+        with_a_changed_configuration,
+        r"\.toml has been changed since the run wrote it",
+    ),
+    "a copy of different times": (
+        with_fewer_rows,
+        r"replay actors has [\d,]+ rows, and step 300 saw [\d,]+: this copy of the run is",
+    ),
+    "no rewards": (without_a_column, r"reward\.bin is missing"),
     "no configuration": (without_its_configuration, r"\.toml is missing"),
 }
 
@@ -227,6 +260,32 @@ def test_what_is_not_covered_is_refused_with_the_reason(why: str, run: Path) -> 
         raise AssertionError("it is not opened")
     assert refused.value.exit_status == 2
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('name = "dqn"', 'name = "stranger:Thing"'),
+        ('network = "auto"', 'network = "stranger:Thing"'),
+        ('step_processor = "n_step"', 'step_processor = "stranger:Thing"'),
+        ('name = "auto"', 'name = "stranger:Thing"'),
+    ],
+    ids=["agent", "network", "step processor", "replay"],
+)
+def test_nothing_that_a_strangers_run_names_is_imported(
+    old: str, new: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "stranger.py").write_text("raise SystemExit('it is executed')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with_config(run, old, new)
+    with pytest.raises(ImportPermissionError, match="--allow-import stranger"):
+        execute(run)
+
+
+def test_a_replay_of_the_users_own_is_refused_where_there_is_a_journal(run: Path) -> None:
+    with_config(run, 'name = "auto"', 'name = "mine:Replay"')
+    with pytest.raises(NotExecutableError, match=r"replay\.name mine:Replay: a replay of your own"):
+        Rerun.open(run, allow_import=["mine"]).__enter__()
 
 
 def test_a_run_whose_learner_runs_is_refused(run: Path) -> None:
@@ -305,6 +364,15 @@ def test_a_start_of_a_run_that_is_over_changes_nothing(tmp_path: Path) -> None:
     with Rerun.open(tmp_path) as again:
         assert (again.span.begin, again.span.end) == (0, 300)
         assert again.execute(again.span.cut(None, None)).equal
+
+
+def test_a_state_that_is_damaged_is_refused(run: Path) -> None:
+    with Rerun.open(run) as again:
+        state = max(again.span.starts)
+        assert state > 0
+        (run / "checkpoints" / str(state) / "state.safetensors").write_bytes(b"torn")
+        with pytest.raises(NotExecutableError, match=f"checkpoints/{state}"):
+            again.execute(again.span.cut(state, None))
 
 
 def test_any_state_that_is_there_is_a_begin(run: Path) -> None:
