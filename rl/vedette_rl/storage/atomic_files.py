@@ -30,8 +30,11 @@ def replacing(path: Path) -> Iterator[Path]:
     A directory replaces nothing but an empty one.
 
     Raises:
-        OSError: naming `path`, where the failure is not that of another file.
+        OSError: naming `path`, where the failure is not that of another file; or `path` is a device
+            or a pipe, such as /dev/null, in whose place there would be a file.
     """
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise OSError(errno.EINVAL, "it is a device or a pipe, and would be replaced", str(path))
     aside = path.with_name(f".{path.name}.{os.getpid()}.new")
     _remove(aside)  # of a killed process that had our number
     try:

@@ -50,6 +50,15 @@ def test_an_exception_leaves_the_old_content_and_nothing_beside_it(tmp_path: Pat
     assert names(tmp_path) == {"a.txt"}
 
 
+def test_a_pipe_or_a_device_is_not_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(OSError, match="is a device or a pipe"):
+        replace_file(pipe, "x")
+    assert pipe.is_fifo()
+    assert list(tmp_path.iterdir()) == [pipe]
+
+
 def test_a_full_disk_names_the_file_that_was_to_be_written(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     with pytest.raises(OSError, match="No space left") as caught, replacing(path):
