@@ -317,7 +317,6 @@ vedette.train(env=gym.spec("CartPole-v1"))
 vedette.train(env=gym.make("CartPole-v1"))
 
 vedette.train(envv="CartPole-v1")
-vedette.train(stop={"max_opts": 3})
 vedette.train(seed="x")
 vedette.SAC(lerning_rate=3e-4)
 vedette.DQN(batch_size="many")
@@ -328,7 +327,6 @@ result.sumary
 
 WRONG = {
     'vedette.train(envv="CartPole-v1")': "envv",
-    'vedette.train(stop={"max_opts": 3})': "stop",
     'vedette.train(seed="x")': "seed",
     "vedette.SAC(lerning_rate=3e-4)": "lerning_rate",
     'vedette.DQN(batch_size="many")': "batch_size",
