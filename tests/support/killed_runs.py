@@ -21,8 +21,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from configurations import configured
+from no_peers import NoPeers
 
-from vedette_rl.core import ModelInfo
 from vedette_rl.core.columns import INTERVENED
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.replay.frame_ring import open_writer
@@ -36,8 +36,7 @@ from vedette_services.net.addresses import Address
 from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.replay_layout import make_run_limiter, replay_directory, replay_layout
 from vedette_services.run.sources import open_interventions, source_directory
-from vedette_services.status.records import EndedEvaluations, GatewayStatus, TrainerStatus
-from vedette_services.status.status import Eval
+from vedette_services.status.records import TrainerStatus
 
 POOL = 4096
 ENDS_WITHIN_S = 120.0
@@ -203,7 +202,7 @@ class KilledRun:
             lasting=True,
         )
         limiter = make_run_limiter(self.config)
-        learner.close(learner.train(_Alone(self._steps), limiter, tick_s=0.0))
+        learner.close(learner.train(_Counted(self._steps), limiter, tick_s=0.0))
 
     def _fill_source(self, name: str) -> None:
         rows = 400
@@ -219,31 +218,14 @@ class KilledRun:
         ring.close()
 
 
-class _Alone:
-    """The peers of a trainer, of which there are none; says how far it is."""
+class _Counted(NoPeers):
+    """Says how far the trainer is."""
 
     def __init__(self, steps: mmap.mmap) -> None:
         self._steps = steps
 
-    def read_status(self, *, fresh: bool = False) -> tuple[GatewayStatus, Eval]:
-        return GatewayStatus(), Eval()
-
     def publish_status(self, status: TrainerStatus) -> None:
         self._steps[:] = status.opt_steps.to_bytes(8, "little")
-
-    def mark_turn(self) -> None: ...
-
-    def publish_model(self, model: ModelInfo) -> None: ...
-
-    def end_production(self) -> None: ...
-
-    def end_evaluation(self, exit_reason: str) -> None: ...
-
-    def read_ended_evaluations(self) -> EndedEvaluations:
-        return EndedEvaluations()
-
-    def is_stopped(self) -> bool:
-        return False
 
 
 def checkpoint_steps(root: Path) -> list[int]:

@@ -11,6 +11,7 @@ import pytest
 import torch
 from every_agent import AGENTS, spaces_for  # of tests/support
 from mutation import FunctionMutation  # of tests/support
+from no_peers import NoPeers
 from numpy.typing import NDArray
 from starts import spec_of  # of tests/support
 
@@ -275,29 +276,6 @@ def test_a_fault_of_a_batch_ahead_is_found(
     FAULTS_OF_A_BATCH_AHEAD[fault].install(monkeypatch)
     with pytest.raises(AssertionError):
         goes_on_with_a_batch_ahead(tmp_path)
-
-
-class NoPeers:
-    """The other parts of a run, of which there are none."""
-
-    def read_status(self, *, fresh: bool = False) -> tuple[GatewayStatus, Eval]:
-        return GatewayStatus(), Eval()
-
-    def publish_status(self, status: TrainerStatus) -> None: ...
-
-    def mark_turn(self) -> None: ...
-
-    def publish_model(self, model: ModelInfo) -> None: ...
-
-    def end_production(self) -> None: ...
-
-    def end_evaluation(self, exit_reason: str) -> None: ...
-
-    def read_ended_evaluations(self) -> EndedEvaluations:
-        return EndedEvaluations()
-
-    def is_stopped(self) -> bool:
-        return False
 
 
 def test_torchs_own_generator_goes_on_where_the_checkpoint_was_made(tmp_path: Path) -> None:
