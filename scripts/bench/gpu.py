@@ -9,6 +9,7 @@ Parts in the order of their value, each in a process of its own that is ended at
   trainer's loop, eager and captured, with and without a copy of the replay on the device, beside a
   captured loop by hand; memory, and bytes that cross to the device.
 * ``ingest-*``: the same while samples come in.
+* ``dqn-atari-512-tf32``, ``dqn-atari-512-bfloat16``: the same in other precisions.
 * ``sac-paper-256``, ``dqn-atari-32``, ``dqn-atari-512-prioritized``: further speeds.
 * ``learn-hopper``, ``learn-pong``: learning, in pieces that resume.
 

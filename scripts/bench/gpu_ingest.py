@@ -56,6 +56,7 @@ class Case:
             (50,000 frames a second, four a sample).
         prioritized: whether batches are drawn by TD error.
         paper: SAC as in its paper, not by default.
+        precision: `learner.precision`.
     """
 
     env: str
@@ -66,6 +67,7 @@ class Case:
     ingest_rows_per_s: float
     prioritized: bool = False
     paper: bool = False
+    precision: str = "float32"
 
     def config(self, *, quick: bool) -> RunConfig:
         """Its run, of one-step transitions, else as by default. Quick: small batches and replay."""
@@ -86,6 +88,7 @@ class Case:
                 f"replay.capacity={capacity}",
                 f"replay.prioritized={self.prioritized}".lower(),
                 "replay.samples_per_insert=0",
+                f"learner.precision={self.precision}",
                 "learner.sync_interval=50",
                 "learner.eval_interval=0",
                 "learner.save_interval=0",
@@ -95,10 +98,16 @@ class Case:
 
 CASES = {
     "sac-hopper-256": Case("Hopper-v5", "sac", _HOPPER, 256, 1_000_000, 200_000),
-    "sac-paper-256": Case("Hopper-v5", "sac", _HOPPER, 256, 1_000_000, 200_000, paper=True),
     "dqn-cartpole-256": Case("CartPole-v1", "dqn", _CART_POLE, 256, 1_000_000, 200_000),
-    "dqn-atari-32": Case("ALE/Pong-v5", "dqn", _ATARI, 32, 100_000, 12_500),
     "dqn-atari-512": Case("ALE/Pong-v5", "dqn", _ATARI, 512, 100_000, 12_500),
+    "dqn-atari-512-tf32": Case(
+        "ALE/Pong-v5", "dqn", _ATARI, 512, 100_000, 12_500, precision="tf32"
+    ),
+    "dqn-atari-512-bfloat16": Case(
+        "ALE/Pong-v5", "dqn", _ATARI, 512, 100_000, 12_500, precision="bfloat16"
+    ),
+    "sac-paper-256": Case("Hopper-v5", "sac", _HOPPER, 256, 1_000_000, 200_000, paper=True),
+    "dqn-atari-32": Case("ALE/Pong-v5", "dqn", _ATARI, 32, 100_000, 12_500),
     "dqn-atari-512-prioritized": Case("ALE/Pong-v5", "dqn", _ATARI, 512, 100_000, 12_500, True),
 }
 

@@ -19,6 +19,7 @@ from torch import nn
 from torch.nn import functional
 
 from bench.gpu_ingest import Case
+from vedette_rl.networks.torch_network import compute_in_bfloat16
 
 _WARM = 5
 
@@ -29,6 +30,9 @@ def handwritten_step(case: Case, batch_size: int, device: torch.device) -> Calla
         torch.manual_seed(0)
         kind = {"dqn": Dqn, "sac": Sac if case.paper else CrossQ}[case.agent]
         loop = kind(case, batch_size, device)
+    if case.precision == "bfloat16":
+        for network in loop.networks:
+            compute_in_bfloat16(network)
     steps = [partial(loop.step, learns=n == 0) for n in range(loop.delay)]  # of the policy, too
     if device.type != "cuda":
         return _in_turn(steps)
@@ -43,8 +47,15 @@ def handwritten_step(case: Case, batch_size: int, device: torch.device) -> Calla
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             step()
-        replays.append(graph.replay)
+        replays.append(partial(_replay, graph, loop))
     return _in_turn([replays[min(n, 1)] for n in range(loop.delay)])
+
+
+def _replay(graph: torch.cuda.CUDAGraph, loop: object) -> None:
+    """Replay a graph of a loop, which has to live as long: a graph does not keep the memory that it
+    reads."""
+    del loop
+    graph.replay()
 
 
 def _in_turn(steps: list[Callable[[], object]]) -> Callable[[], object]:
@@ -97,6 +108,7 @@ class Dqn:
         actions = int(case.spaces.action.n)  # a Discrete's
         self.q = (Pixels(actions) if len(shape) == 3 else mlp(*shape, 256, 256, actions)).to(device)
         self.target = copy.deepcopy(self.q)
+        self.networks = (self.q, self.target)
         self.adam = adam([self.q], 1e-4, device)
         self.obs, self.next_obs = (
             torch.randint(0, 256, (batch_size, *shape), dtype=torch.uint8, device=device)
@@ -131,6 +143,7 @@ class Sac:
         critics = [self.critic(obs_size + self.size) for _ in range(2)]
         self.q = nn.ModuleList(critics).to(device)
         self.target = copy.deepcopy(self.q)
+        self.networks = (self.pi, *self.q, *self.target)
         self.log_alpha = nn.ParameterList([torch.zeros((), device=device)])
         self.adams = [adam([module], 3e-4, device) for module in (self.q, self.pi, self.log_alpha)]
         self.obs, self.next_obs = torch.randn(2, batch_size, obs_size, device=device)

@@ -42,7 +42,7 @@ from vedette_services.run.replay_layout import make_run_limiter
 from vedette_services.status.records import TrainerStatus
 
 FILL_S = 120.0
-SECONDS, ROUNDS, PART = 1.5, 5, 0.2
+SECONDS, ROUNDS, PART = 1.0, 5, 0.2
 """Of a window; rounds beside the one that warms up; share of a window that a part is given."""
 QUICK_SECONDS = 0.03
 QUICK_ROUNDS = 1

@@ -215,6 +215,7 @@ def _waits_of(work: Callable[[], None]) -> list[str]:
     mode = torch.cuda.get_sync_debug_mode()
     with warnings.catch_warnings():
         warnings.filterwarnings("always", message=f".*{_WAIT_WARNING}")
+        warnings.filterwarnings("ignore", message="Synchronization debug mode is a prototype")
         show = warnings.showwarning
 
         def hear(
