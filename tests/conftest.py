@@ -5,6 +5,7 @@ compute."""
 import os
 import signal
 from collections.abc import Iterator
+from types import FunctionType
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -21,6 +22,11 @@ if signal.getsignal(signal.SIGQUIT) is signal.SIG_IGN:
 
 settings.register_profile("loaded", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("loaded")
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Functions by name: without their address a test is called the same in every process."""
+    return val.__name__ if isinstance(val, FunctionType) else None
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -34,9 +34,9 @@ from vedette_rl.core import Agent, State
 from vedette_rl.device.host_copy import mark_work
 from vedette_rl.device.loader import make_loader
 from vedette_rl.replay.frame_ring import open_reader
-from vedette_rl.replay.prioritized import PrioritizedReplay, open_priorities
+from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_rl.replay.uniform import UniformReplay
-from vedette_services.learner.trainer.learner import matrix_precision, prepare_steps
+from vedette_services.learner.trainer.learner import configured_arithmetic, prepare_steps
 from vedette_services.learner.trainer.training_loop import TrainingLoop
 from vedette_services.run.replay_layout import make_run_limiter
 from vedette_services.status.records import TrainerStatus
@@ -113,7 +113,7 @@ class Side:
         ring = open_reader(directory)
         rng = np.random.default_rng(0)
         self.replay: Any = (
-            PrioritizedReplay(ring, rng, config.replay, memory=open_priorities(ring))
+            PrioritizedReplay(ring, rng, config.replay)  # its own: other sides' are other ones
             if case.prioritized
             else UniformReplay(ring, rng)
         )
@@ -231,7 +231,7 @@ def measure(case: Case, name: str, device: torch.device, *, quick: bool) -> dict
     with (
         imitate_trainer(),
         ingest_process(name, quick=quick) as (directory, _),
-        matrix_precision(config.learner, device),
+        configured_arithmetic(config.learner, device),
     ):
         sides = {
             side: Side(case, directory, device, captured=captured, copied=copied, quick=quick)
@@ -280,7 +280,7 @@ def measure_with_ingest(
     with (
         imitate_trainer(),
         ingest_process(name, quick=quick) as (directory, ingest),
-        matrix_precision(config.learner, device),
+        configured_arithmetic(config.learner, device),
     ):
         side = Side(case, directory, device, captured=True, copied=True, quick=quick)
         rounds = []

@@ -135,7 +135,9 @@ def _markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def _number(value: Any, unit: float = 1.0) -> str:
     if value is None:
         return "-"
-    return value if isinstance(value, str) else f"{value / unit:,.4g}"
+    if isinstance(value, str):
+        return value
+    return f"{value / unit:,.0f}" if abs(value / unit) >= 1000 else f"{value / unit:.4g}"
 
 
 def _median(figure: Mapping[str, Any]) -> str:

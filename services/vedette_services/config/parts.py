@@ -126,6 +126,7 @@ class LearnerConfig(SettingsPart):
         "flush_record_interval": "log_interval log_freq log_every",
         "device": "cuda gpu accelerator",
         "precision": "amp mixed_precision use_amp bf16 tf32 autocast",
+        "deterministic": "cudnn_deterministic torch_deterministic deterministic_torch",
         "compile": "torch_compile compile_model",
         "captured_step": "cudagraphs cuda_graphs cudagraph capture",
         "copy_replay": "buffer_device replay_device storage_device device_replay",
@@ -176,6 +177,10 @@ class LearnerConfig(SettingsPart):
     float32. ``tf32`` multiplies matrices and convolves in TF32 on an NVIDIA GPU, ``float32`` does
     not (torch by itself convolves so), ``bfloat16`` computes the networks under torch's
     autocast."""
+    deterministic: bool = True
+    """convolve on an NVIDIA GPU so that the same steps give the same bits, as `vedette rerun` needs
+    it. In float32 that takes longer (a step on Atari's pictures 20 to 35 % on an H200), in ``tf32``
+    and ``bfloat16`` it does not."""
     model_dtype: Literal["float32", "float16"] = "float32"
     """numbers of the weights in the models that are sent to other processes and hosts: ``float16``
     is half of the bytes; actors compute in float32. Checkpoints, evaluations on the learner and

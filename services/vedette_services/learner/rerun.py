@@ -48,12 +48,12 @@ from vedette_services.errors import RunInUseError
 from vedette_services.learner.trainer.computation import describe_machine, describe_software
 from vedette_services.learner.trainer.learner import (
     build_learning_agent,
+    configured_arithmetic,
     growing_rings,
     hash_saved,
     journaled_scalars,
     learner_state,
     make_replay,
-    matrix_precision,
     resolve_device,
     restore_replay,
 )
@@ -143,7 +143,8 @@ class Result:
         elif self.difference is not None:
             yield (
                 "machine and versions are those of then: code, a custom network, or a file of the "
-                "run has changed, or the computation is not deterministic (a GPU's may not be)"
+                "run has changed, or the computation is not deterministic (on a GPU: "
+                "learner.deterministic=false, or additions in any order in a custom network)"
             )
 
     def to_json(self) -> dict[str, Any]:
@@ -350,7 +351,7 @@ class Rerun:
             errors_delay=DEVICE_ERRORS_DELAY if host_copy.is_asynchronous(device) else 1,
             note_draw=playback.next_draw,
         )
-        with matrix_precision(config.learner, device):
+        with configured_arithmetic(config.learner, device):
             loop.run()
         return comparison.last
 

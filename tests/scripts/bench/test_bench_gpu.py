@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import copy
+import gc
 import json
 import os
 import subprocess
 import sys
+import weakref
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import torch
 
-from bench import gpu, gpu_checks, gpu_parts
+from bench import gpu, gpu_checks, gpu_loops, gpu_parts
+from bench.gpu_ingest import CASES
 from bench.gpu_table import page_table, table
 from vedette_rl.agents.dqn.agent import DqnAgent
 from vedette_rl.agents.registry import BUILT_IN
@@ -61,6 +66,34 @@ def test_missing_packages_are_named_in_one_line(tmp_path: Path) -> None:
     for name in ("gymnasium", "numpy", "pydantic", "torch"):
         assert name in refused.stderr
     assert "vedette_rl" not in refused.stderr  # the checkout brings it
+
+
+def test_a_graphed_loop_by_hand_lives_as_long_as_its_graphs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A graph reads the memory of its loop, and does not keep it."""
+    made: list[weakref.ref[Loop]] = []
+
+    class Loop:
+        delay = 1
+
+        def __init__(self, *_: object) -> None:
+            made.append(weakref.ref(self))
+
+        def step(self, *, learns: bool) -> None: ...
+
+    for name in ("Stream", "CUDAGraph", "current_stream"):
+        monkeypatch.setattr(torch.cuda, name, Mock())
+    for name in ("stream", "graph"):
+        monkeypatch.setattr(torch.cuda, name, nullcontext)
+    monkeypatch.setattr(gpu_loops, "Dqn", Loop)
+    replay = gpu_loops.handwritten_step(CASES["dqn-cartpole-256"], 8, torch.device("cuda"))
+    gc.collect()
+    assert made[0]() is not None
+    replay()
+    del replay
+    gc.collect()
+    assert made[0]() is None
 
 
 def test_the_hour_is_in_the_order_of_its_value() -> None:
@@ -193,7 +226,7 @@ def test_the_table_for_the_page_is_written_from_the_file() -> None:
         "| sac | **fails** | inf | 0.001 | 4 |",
         "1,234 (1,000 to 1,500)",
         "3,072",
-        "2,048 | 9e+04",
+        "2,048 | 90,000",
         "| hopper | best return 2,900 after 30,000 steps (goes on) |",
         "| check-iqn | no end after 120 s |",
     ):

@@ -90,6 +90,13 @@ class Fleet:
             self._forget_one(report.manager)
         return new
 
+    def has_left(self, report: Report) -> bool:
+        """Return True if this incarnation of a manager has said that it leaves."""
+        member = self._members.get(report.manager)
+        if member is None or member.report.incarnation != report.incarnation:
+            return False
+        return member.report.state == "gone"
+
     def pop_rivals(self, manager: str) -> tuple[Report, Report] | None:
         """Return reports of two live processes with this id, the later one's last; it is forgotten.
 

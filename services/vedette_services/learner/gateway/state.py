@@ -335,6 +335,7 @@ class GatewayState:
         self.dirty = True
         self.safe.on_report(report)
         inserted = self.ledger.account(manager, report.incarnation).inserted
+        had_left = self.fleet.has_left(report)  # a last report is sent again until it is answered
         new = self.fleet.on_report(report, now, inserted) or not was_living
         if rivals := self.fleet.pop_rivals(manager):
             self.admission.refuse_rival(*rivals, now)
@@ -343,7 +344,8 @@ class GatewayState:
         if report.state == "gone":
             self.actor_numbers.release(manager)
             why = next((f": {actor.error}" for actor in report.actors if actor.error), "")
-            self.log_lines.add("warning" if why else "info", f"manager {manager} has left{why}")
+            if not had_left:
+                self.log_lines.add("warning" if why else "info", f"manager {manager} has left{why}")
         elif new:
             self._ack_scheduler.expedite_joiner(manager)
             count = len(report.actors)

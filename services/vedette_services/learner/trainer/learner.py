@@ -362,7 +362,7 @@ class Learner:
             clock=self._clock,
         )
         try:
-            with matrix_precision(self.config.learner, self._device), self._explained():
+            with configured_arithmetic(self.config.learner, self._device), self._explained():
                 last = loop.run()
             if isinstance(self._loader, RankLoader):
                 self._loader.end()
@@ -755,20 +755,25 @@ def _has_copy(loader: DeviceLoader) -> bool:
 
 
 @contextmanager
-def matrix_precision(config: LearnerConfig, device: torch.device) -> Iterator[None]:
+def configured_arithmetic(config: LearnerConfig, device: torch.device) -> Iterator[None]:
     """Multiply matrices of float32, and convolve, as configured meanwhile: torch's settings are the
-    process's. By default it rounds what convolutions take to TF32, under the name of float32."""
+    process's. By default it rounds what convolutions take to TF32, under the name of float32, and
+    takes the fastest of them, whose bits may differ from one time to the next."""
+    cudnn = torch.backends.cudnn
     matrices = torch.get_float32_matmul_precision()
-    convolutions = torch.backends.cudnn.allow_tf32
+    convolutions = cudnn.allow_tf32
+    deterministic = cudnn.deterministic
     if device.type == "cuda":
         rounds = config.precision == "tf32"
         torch.set_float32_matmul_precision("high" if rounds else "highest")
-        torch.backends.cudnn.allow_tf32 = rounds
+        cudnn.allow_tf32 = rounds
+        cudnn.deterministic = config.deterministic
     try:
         yield
     finally:
         torch.set_float32_matmul_precision(matrices)
-        torch.backends.cudnn.allow_tf32 = convolutions
+        cudnn.allow_tf32 = convolutions
+        cudnn.deterministic = deterministic
 
 
 def resolve_device(name: str) -> torch.device:

@@ -46,9 +46,9 @@ from vedette_services.learner.trainer.background import SWITCH_S, BackgroundPubl
 from vedette_services.learner.trainer.learner import (
     Learner,
     build_learning_agent,
+    configured_arithmetic,
     load_initial_weights,
     make_replay,
-    matrix_precision,
     resolve_device,
 )
 from vedette_services.learner.trainer.training_loop import is_recorded
@@ -266,7 +266,7 @@ def follow(spec: LearnerSpec, epoch: int) -> None:
     settings = config.learner
     batch_size = config.agent.batch_size
     loader = RankLoader(replay, batch_size, device, copy_replay=settings.copy_replay)
-    with matrix_precision(settings, device):
+    with configured_arithmetic(settings, device):
         while (loaded := loader.follow()) is not None:
             record = is_recorded(settings, agent.opt_steps + 1)
             agent.opt(loaded.batch, loaded.weights, record=record)

@@ -19,7 +19,7 @@ from vedette_services.config.parts import LearnerConfig
 from vedette_services.learner.trainer import learner as learner_module
 from vedette_services.learner.trainer.learner import (
     build_learning_agent,
-    matrix_precision,
+    configured_arithmetic,
     prepare_steps,
 )
 
@@ -75,31 +75,38 @@ def test_on_a_cpu_other_precisions_change_nothing(precision: str) -> None:
         assert torch.equal(errors, others)
 
 
-def precisions() -> tuple[str, bool]:
-    """Of products of matrices, and whether convolutions are rounded to TF32."""
-    return torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+def arithmetic() -> tuple[str, bool, bool]:
+    """The precision of products of matrices, whether convolutions are rounded to TF32, and whether
+    they give the same bits each time."""
+    cudnn = torch.backends.cudnn
+    return torch.get_float32_matmul_precision(), cudnn.allow_tf32, cudnn.deterministic
 
 
 @pytest.mark.parametrize("ends", [True, False])
 @pytest.mark.parametrize(
-    ("precision", "meanwhile"),
-    [("float32", ("highest", False)), ("tf32", ("high", True)), ("bfloat16", ("highest", False))],
+    ("asked", "meanwhile"),
+    [
+        (LearnerConfig(), ("highest", False, True)),
+        (LearnerConfig(precision="tf32"), ("high", True, True)),
+        (LearnerConfig(precision="bfloat16"), ("highest", False, True)),
+        (LearnerConfig(deterministic=False), ("highest", False, False)),
+    ],
+    ids=["by default", "tf32", "bfloat16", "not deterministic"],
 )
 def test_matrices_and_convolutions_are_as_configured_while_a_gpu_learns_and_not_beyond(
-    precision: str, meanwhile: tuple[str, bool], ends: bool
+    asked: LearnerConfig, meanwhile: tuple[str, bool, bool], ends: bool
 ) -> None:
-    asked = LearnerConfig(precision=precision)
-    before = precisions()
+    before = arithmetic()
     with (
         nullcontext() if ends else pytest.raises(OSError, match="end"),
-        matrix_precision(asked, torch.device("cuda")),
+        configured_arithmetic(asked, torch.device("cuda")),
     ):
-        assert precisions() == meanwhile
+        assert arithmetic() == meanwhile
         if not ends:
             raise OSError("an early end")
-    assert precisions() == before
-    with matrix_precision(asked, CPU):
-        assert precisions() == before
+    assert arithmetic() == before
+    with configured_arithmetic(asked, CPU):
+        assert arithmetic() == before
 
 
 @pytest.mark.parametrize(("device", "made_current"), [("cuda:1", [1]), ("cuda", []), ("cpu", [])])
