@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from vedette_rl.storage.atomic_files import replacing
 from vedette_services.learner.bisect import DrawnRow, FoundStep
 from vedette_services.learner.rerun import Watch
 from vedette_services.run.spans import Span
@@ -127,7 +128,7 @@ def describe_curves(then: Curve, now: Curve) -> Iterator[str]:
 def write_curves(path: Path, then: Curve, now: Curve) -> None:
     """Write both curves to a CSV file: ``step``, and each scalar as it was and with the change."""
     names = sorted({name for curve in (then, now) for record in curve.values() for name in record})
-    with path.open("w", newline="") as file:
+    with replacing(path) as new, new.open("w", newline="") as file:
         rows = csv.writer(file)
         rows.writerow(["step", *[f"{name}{of}" for name in names for of in ("", " changed")]])
         for step in sorted({*then, *now}):

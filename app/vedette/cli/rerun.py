@@ -192,6 +192,8 @@ def _execute_changed(
         f"steps {segments[0].begin:,} to {segments[-1].end:,} with {', '.join(changes)}",
         *describe_curves(then.scalars, now.scalars),
     ]
+    if as_text({"": then.scalars}) == as_text({"": now.scalars}):
+        lines.append("no recorded scalar differs: the change has no effect on these steps")
     if curves is not None:
         write_curves(curves, then.scalars, now.scalars)
         lines.append(f"both curves in {curves}")

@@ -34,8 +34,12 @@ _GIVEN_ON = frozenset({"kwargs", "reset_options"})
 """Tables whose values are given to code of the user as they are, so that `NONE` is a text there."""
 
 
-def settings_table(settings: Iterable[str]) -> Table:
+def settings_table(settings: Iterable[str], option: str = "--set") -> Table:
     """One nested table of many settings; a later one of the same key wins.
+
+    Args:
+        settings: ``KEY=VALUE`` each.
+        option: what they were given by, for errors.
 
     Raises:
         UsageError: a text is no ``KEY=VALUE``.
@@ -47,7 +51,7 @@ def settings_table(settings: Iterable[str]) -> Table:
         key, equals, value = text.partition("=")
         path = key.strip().split(".")
         if not equals or not all(path):
-            raise UsageError(f"--set {text}: write KEY=VALUE, such as learner.sync_interval=100")
+            raise UsageError(f"{option} {text}: write KEY=VALUE, such as learner.sync_interval=100")
         parsed = parse_value(value.strip())
         if value.strip() in _PYTHON_NONE and _GIVEN_ON.intersection(path[:-1]):
             why = f"{value.strip()} is no value that TOML has, and would be given as a text"

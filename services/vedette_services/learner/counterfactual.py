@@ -9,7 +9,7 @@ from vedette_services.config.loading import config_from_table
 from vedette_services.config.run_config import RunConfig
 from vedette_services.config.saving import config_table
 from vedette_services.config.settings import merge_tables, settings_table
-from vedette_services.errors import SettingError
+from vedette_services.errors import SettingError, UsageError
 from vedette_services.learner.rerun import Watch
 
 _PARTS = ("agent", "learner", "replay")
@@ -39,12 +39,14 @@ class Change:
         record_interval: optimization steps from one record to the next, if that is less than then.
 
     Raises:
+        UsageError: a text is no ``KEY=VALUE``.
         SettingError: a key has no part in what a trainer does with the rows that it draws.
     """
 
     def __init__(self, settings: Iterable[str], record_interval: int) -> None:
         self._record_interval = record_interval
-        self._table = settings_table(settings)
+        self._given = tuple(settings)
+        self._table = settings_table(self._given, "--with")
         for part, keys in self._table.items():
             for key in keys if isinstance(keys, Mapping) else ("",):
                 name = f"{part}.{key}".rstrip(".")
@@ -56,12 +58,20 @@ class Change:
         """The configuration with the change.
 
         Raises:
-            SettingError: the stored rows depend on one of its settings.
+            SettingError: the stored rows, or the saved weights, depend on one of its settings.
+            UsageError: it changes nothing.
         """
         changed = config_from_table(merge_tables(config_table(config), self._table))
-        for setting in changed_settings(config, changed):
+        settings = changed_settings(config, changed)
+        for setting in settings:
             if "samples" in setting.stored_in:
                 raise _given(setting.key)
+            if "weights" in setting.stored_in:
+                why = f"the saved states have weights of {setting.before}"
+                raise SettingError(f"--with {setting.key}", why, "change what learns them")
+        if self._given and not settings:
+            given = ", ".join(self._given)
+            raise UsageError(f"--with {given}: the run has it so: give another value")
         interval = changed.learner.record_agent_info_interval or self._record_interval
         record = {"record_agent_info_interval": min(interval, self._record_interval)}
         learner = changed.learner.model_copy(update=record)

@@ -49,6 +49,7 @@ _SAVED = struct.Struct(f"<Q{HASH_BYTES}s{HASH_BYTES}s")
 _SCALARS = struct.Struct(f"<Q{HASH_BYTES}s")
 _NAME = re.compile(r"(\d+)-(\d+)")
 _BLOCK_MAX_BYTES = 1 << 28
+_LOOKS_MAX_BYTES = 1 << 26  # of a block of looks, expanded
 
 
 class Kind(IntEnum):
@@ -381,7 +382,11 @@ def _read_draws(
 ) -> tuple[int, NDArray[np.int64], NDArray[np.bool_]]:
     """The step of the first look, the rows that the looks saw, and which were dropped."""
     first, count = _DRAWS.unpack_from(content)
-    numbers = _read_varints(zlib.decompress(content[_DRAWS.size :]))
+    inflate = zlib.decompressobj()
+    expanded = inflate.decompress(content[_DRAWS.size :], _LOOKS_MAX_BYTES)
+    if inflate.unconsumed_tail or not inflate.eof:
+        raise ValueError(f"looks of more than {_LOOKS_MAX_BYTES:,} bytes, or cut off")
+    numbers = _read_varints(expanded)
     if not count or len(numbers) != count * len(before):
         raise ValueError(f"{len(numbers)} numbers of {count} looks")
     increases = numbers.reshape(count, len(before))

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vedette_services.run import journal
 from vedette_services.run.journal import (
     End,
     Header,
@@ -141,6 +142,16 @@ def test_blocks_that_do_not_follow_each_other_are_refused(tmp_path: Path) -> Non
     looks = looks_of([(3, 0, False)])
     path = write_part(tmp_path, draws_block(42, looks, (100, 7)))
     with pytest.raises(JournalFormatError, match="step 42 follows step 40"):
+        read_part(path)
+
+
+def test_looks_that_would_fill_the_memory_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "_LOOKS_MAX_BYTES", 100)
+    looks = looks_of([(3, 0, False)] * 51)
+    path = write_part(tmp_path, draws_block(41, looks, (100, 7)))
+    with pytest.raises(JournalFormatError, match="looks of more than 100 bytes"):
         read_part(path)
 
 
