@@ -21,7 +21,11 @@ from vedette.live.progress import Progress, describe_trend, sparkline
 from vedette_rl.number_format import format_clock, format_number, format_short
 from vedette_services.status import text as status_text
 from vedette_services.status.status import Status
-from vedette_services.status.stop_conditions import elapsed_seconds, stop_progress
+from vedette_services.status.stop_conditions import (
+    describe_outcome,
+    elapsed_seconds,
+    stop_progress,
+)
 
 WIDE = 100
 """Columns from which numbers are written out and hosts are shown."""
@@ -50,7 +54,13 @@ _ERRORS = 3
 _CURVE_LEAST = 8  # columns
 _CURVE_LINES = 3
 _NOBODY_S = 15.0
-_PHASES = {"training": "green", "done": "bold green"}
+_PHASES = {
+    "training": "green",
+    "solved": "bold green",
+    "done": "bold green",
+    "stopped": "yellow",
+    "failed": "bold red",
+}
 _SHARES = (
     ("optimizing", "█", "green"),
     ("sampling", "▓", "cyan"),
@@ -154,8 +164,8 @@ class Screen:
         if self.silent_s >= 3.0:
             return Text(f"no answer for {format_clock(self.silent_s)}", style="bold red")
         phase = self.status.phase or "starting"
-        if phase == "done" and self.status.waits:
-            phase = "evaluating"
+        if phase == "done":
+            phase = describe_outcome(self.status) or ("evaluating" if self.status.waits else phase)
         return Text(phase, style=_PHASES.get(phase, "cyan"))
 
     def _returns(self, width: int) -> RenderableType:

@@ -112,7 +112,7 @@ def status_rows(status: Status, *, short: bool = False) -> list[tuple[str, str]]
     if failures := failures_text(status):
         rows["failures"] = failures
     if saved := status.checkpoint.opt_steps:
-        age_s = status.checkpoint.age_s
+        age_s = None if status.exit_reason else status.checkpoint.age_s
         ago = "" if age_s is None else f", {format_clock(age_s)} ago"
         rows["saved"] = f"{number(saved)} optimization steps{ago}"
     for path, declared, value in numbers(status):
@@ -129,7 +129,7 @@ def _steps(status: Status, *, short: bool) -> str:
     per_sec = rates.samples_per_sec
     if per_sec and inserted and status.env_steps:  # hindsight stores several samples of each step
         per_sec *= status.env_steps / inserted
-    each = f", {format_number(rates.samples_per_opt_step, 1)} samples inserted for each"
+    each = f", {format_number(rates.samples_per_opt_step, 1)} samples per step"
     return (
         f"{number(status.env_steps)} environment ({format_rate(per_sec, short=short)}), "
         f"{number(status.opt_steps)} optimization "
@@ -259,7 +259,9 @@ def _replay(status: Status, *, short: bool) -> str:
     replay = status.replay
     size = "-" if replay.bytes is None else format_bytes(replay.bytes)
     drawn = status.limiter.samples_per_insert
-    drawing = f", each drawn {format_number(drawn, 1)} times" if drawn is not None else ""
+    drawing = (
+        f", replay ratio {format_number(drawn, 1)}" if drawn is not None else ""
+    )
     return f"{number(replay.size)} of {number(replay.capacity)} samples ({size} reserved){drawing}"
 
 
