@@ -121,6 +121,20 @@ class MemoryConfig(NetworkConfig):
         without: int = type(self).model_fields["batch_size"].default
         return usual * without / _SEQUENCES
 
+    def refuse_beside_memory(self, refused: Mapping[str, bool]) -> None:
+        """Refuse settings that are not built beside a memory.
+
+        Args:
+            refused: by the setting that helps, True where it is needed.
+
+        Raises:
+            ValueError: there is a memory, and one is needed.
+        """
+        if self.core_size and (wrong := [setting for setting, is_set in refused.items() if is_set]):
+            raise ValueError(
+                f"memory is {self.memory}, which is not built beside it: set {', '.join(wrong)}"
+            )
+
 
 _SEQUENCES = 32
 """Sequences of a batch where nothing is set."""
