@@ -62,10 +62,9 @@ def test_an_agent_that_learns_from_single_samples_refuses_sequences(agent: str) 
     env = "CartPole-v1" if agent in ("dqn", "iqn") else "Pendulum-v1"
     config = configured("replay.sequence=8", env=env, agent=agent)
     (line,) = refused(config)
-    other = "agent.memory=gru" if agent == "dqn" else "an agent that learns from them"
     assert line == (
         f"replay.sequence: agent {agent!r} learns from single samples, and not from sequences; "
-        f"set 0, or {other}"
+        "set 0, or agent.memory=gru"
     )
     assert refused(config, learns=False) == []  # a training loop of the user's draws them
 
@@ -166,6 +165,14 @@ def test_an_agent_with_memory_draws_as_many_rows_for_each_as_one_without() -> No
     config, without = dqn("agent.memory=gru"), dqn()
     assert config.replay.samples_per_insert == without.replay.samples_per_insert == 64.0
     assert FleetSize.of(config).env_steps_per_opt == 20.0
+
+
+@pytest.mark.parametrize(("agent", "env"), [("iqn", "CartPole-v1"), ("sac", "Pendulum-v1")])
+def test_every_agent_has_a_memory_that_draws_sequences(agent: str, env: str) -> None:
+    config = configured("agent.memory=gru", "preset=none", env=env, agent=agent)
+    assert (config.replay.sequence, config.replay.burn_in) == (40, 20)
+    assert config.agent.batch_size == 32
+    assert refused(config) == []
 
 
 def test_an_agent_with_memory_refuses_single_samples() -> None:

@@ -78,13 +78,14 @@ class DqnConfig(MemoryConfig):
 
     @model_validator(mode="after")
     def _can_remember(self) -> Self:
-        self.refuse_beside_memory(
-            {
-                "munchausen.alpha=0": self.munchausen.alpha > 0,
-                "imitation.loss=none": self.imitation.loss != "none",
-                "network=auto": is_import_name(self.network),
-            }
-        )
+        if self.core_size:  # without one, an own agent's `network` may be anything
+            self.refuse_beside_memory(
+                {
+                    "munchausen.alpha=0": self.munchausen.alpha > 0,
+                    "imitation.loss=none": self.imitation.loss != "none",
+                    "network=auto": is_import_name(self.network),
+                }
+            )
         return self
 
     @model_validator(mode="after")
