@@ -92,7 +92,7 @@ def test_what_sequences_do_not_go_together_with_is_refused(config: RunConfig, wh
 
 
 def test_a_batch_of_sequences_may_have_more_samples_than_the_replay() -> None:
-    few = SEQUENCES.model_copy(update={"capacity": 60})
+    few = SEQUENCES.model_copy(update={"capacity": 1000})  # of 64 x 40
     learner = LearnerConfig(warmup_period=10)
     assert refused(run_of(few, Remembering(batch_size=64), learner=learner)) == []
 
@@ -173,6 +173,20 @@ def test_every_agent_has_a_memory_that_draws_sequences(agent: str, env: str) -> 
     assert (config.replay.sequence, config.replay.burn_in) == (40, 20)
     assert config.agent.batch_size == 32
     assert refused(config) == []
+
+
+def test_a_replay_without_room_for_a_sequence_of_each_environment_is_refused() -> None:
+    """Such a run played to its end and learned nothing."""
+    fleet = ["agent.memory=gru", "actors.count=2", "actors.envs_per_actor=16"]
+    small = ["replay.capacity=1000", "learner.warmup_period=500", "preset=none"]
+    (line,) = refused(dqn(*fleet, *small))
+    assert line == (
+        "replay.capacity: 1,000 samples are 31 steps of each of 32 environments (actors.count 2 x "
+        "envs_per_actor 16), and a sequence has 40 (replay.sequence); set at least 1920 to have "
+        "burn-in, too, or lower replay.sequence or the fleet"
+    )
+    assert refused(dqn(*fleet, *small, "replay.sequence=30")) == []
+    assert refused(dqn(*small, "actors.count=2", "actors.envs_per_actor=600")) == []
 
 
 def test_an_agent_with_memory_refuses_single_samples() -> None:
