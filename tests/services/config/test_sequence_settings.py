@@ -9,6 +9,7 @@ from configurations import configured
 
 from vedette_rl.core.agent_config import AgentConfig
 from vedette_rl.replay.config import ReplayConfig
+from vedette_services.config import load_config
 from vedette_services.config.changes import changed_settings
 from vedette_services.config.fleet_defaults import FleetSize, choose_for_fleet
 from vedette_services.config.parts import ActorsConfig, LearnerConfig
@@ -187,6 +188,32 @@ def test_a_replay_without_room_for_a_sequence_of_each_environment_is_refused() -
     )
     assert refused(dqn(*fleet, *small, "replay.sequence=30")) == []
     assert refused(dqn(*small, "actors.count=2", "actors.envs_per_actor=600")) == []
+
+
+def test_a_preset_for_single_samples_does_not_count_sequences() -> None:
+    """Its batch of 256 would be of 256 sequences of 40."""
+    loaded = load_config(
+        env="Pendulum-v1", agent="sac", settings=["agent.memory=gru"], environment={}
+    )
+    config = loaded.config
+    assert config.agent.batch_size == 32
+    assert config.replay.samples_per_insert == 256.0
+    assert config.agent.learning_rate == 1e-3, "the rest is the preset's"
+    (line,) = [line for line in loaded.decided if "preset" in line]
+    assert line == (
+        "the preset sac-Pendulum-v1 is for an agent without memory: its agent.batch_size and "
+        "replay.samples_per_insert are left out"
+    )
+    own = load_config(
+        env="Pendulum-v1",
+        agent="sac",
+        settings=["agent.memory=gru", "agent.batch_size=8"],
+        environment={},
+    )
+    assert own.config.agent.batch_size == 8
+    without = load_config(env="Pendulum-v1", agent="sac", environment={})
+    assert without.config.agent.batch_size == 256
+    assert not without.left_out
 
 
 def test_an_agent_with_memory_refuses_single_samples() -> None:
