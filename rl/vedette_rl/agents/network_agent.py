@@ -31,7 +31,7 @@ from vedette_rl.networks.acting_network import (
     BoundNetwork,
     RecurrentActingNetwork,
 )
-from vedette_rl.networks.config import NetworkConfig
+from vedette_rl.networks.config import MemoryConfig, NetworkConfig
 from vedette_rl.networks.layers import (
     LayersFactory,
     describe_network,
@@ -123,7 +123,9 @@ class _Builder(Generic[C]):
         return RecurrentPolicy(policy, bound)
 
     def columns(self, config: C, spaces: Spaces) -> Sequence[RowColumn]:
-        return (memory_column(config.core_size),) if config.core_size else ()
+        if not isinstance(config, MemoryConfig) or not config.core_size:
+            return ()
+        return (memory_column(config.core_size, config.memory_dtype),)
 
     def build_graph(self, config: C, spaces: Spaces, model: ModelInfo) -> PolicyGraph:
         if config.core_size:

@@ -91,6 +91,9 @@ class MemoryConfig(NetworkConfig):
     Kapturowski et al. 2019)."""
     memory_size: Annotated[Width, IN_WEIGHTS, IN_SAMPLES, LATER_KEY] = 128
     """numbers that are remembered (512: R2D2). Each sample holds them as it began."""
+    memory_dtype: Annotated[Literal["float32", "float16"], IN_SAMPLES, LATER_KEY] = "float32"
+    """how a sample holds them: ``float16`` takes half the room, and rounds them to three digits,
+    which burn-in renews. Acting and learning compute in float32."""
 
     @property
     def core_size(self) -> int:

@@ -420,7 +420,8 @@ def _without_samples(tuned: Table, given: Table) -> tuple[Table, tuple[str, ...]
     memory = _table(given, "agent").get("memory", NONE)
     if memory == NONE or "memory" in _table(tuned, "agent"):
         return tuned, ()
-    left_out = [key for key, _ in dotted_items(tuned) if key in _OF_SAMPLES]
+    own = {key for key, _ in dotted_items(given)}
+    left_out = [key for key, _ in dotted_items(tuned) if key in _OF_SAMPLES and key not in own]
     parts = {
         part: {
             name: value

@@ -115,7 +115,7 @@ def _unused_by_agent(agent: AgentConfig) -> Unused:
     if agent.schedule.kind == "constant":
         yield "agent.schedule.total_opts agent.schedule.final", "agent.schedule.kind is constant"
     if isinstance(agent, MemoryConfig) and not agent.core_size:
-        yield "agent.memory_size", f"agent.memory is {agent.memory}"
+        yield "agent.memory_size agent.memory_dtype", f"agent.memory is {agent.memory}"
     exploration = getattr(agent, "exploration", None)
     if isinstance(exploration, ExplorationConfig) and not is_import_name(exploration.kind):
         kind = exploration.kind

@@ -243,7 +243,8 @@ class RecurrentPair(Pair, RecurrentAgentContract):
 class TestDqnWithMemory(RecurrentPair):
     __test__ = True
     agent = "dqn"
-    options = {**RecurrentPair.options, "dueling": True}  # noqa: RUF012
+    columns = (memory_column(MEMORY_SIZE, "float16"),)
+    options = {**RecurrentPair.options, "dueling": True, "memory_dtype": "float16"}  # noqa: RUF012
 
 
 class TestIqnWithMemory(RecurrentPair):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -236,6 +237,27 @@ def test_sequences_that_nobody_set_are_refused_as_others_are(setting: str, why: 
     of_run = ["agent.memory=gru", "replay.prioritized=true", setting]
     with pytest.raises((SettingError, ManySettingsError), match=why):
         dqn(*of_run)
+
+
+def test_the_kind_of_numbers_of_a_memory_is_stored_in_samples_alone() -> None:
+    before, now = dqn("agent.memory=gru"), dqn("agent.memory=gru", "agent.memory_dtype=float16")
+    (change,) = changed_settings(before, now)
+    assert (change.key, set(change.stored_in)) == ("agent.memory_dtype", {"samples"})
+
+
+def test_r2d2s_settings_are_those_of_the_page(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[3] / "docs/reference/agents.md").read_text("utf-8")
+    (block,) = (b for b in re.findall(r"```toml\n(.*?)```", page, re.S) if "memory_size" in b)
+    path = tmp_path / "r2d2.toml"
+    path.write_text(block)
+    loaded = load_config(path, environment={})
+    config = loaded.config
+    assert loaded.preset == "dqn-ALE/MsPacman-v5"
+    assert config.agent.batch_size == 64
+    assert loaded.left_out == ("replay.samples_per_insert",)
+    assert (config.replay.sequence, config.replay.burn_in) == (80, 40)
+    assert len(config.env.wrappers) == 2, "the preset's"
+    assert refused(config) == []
 
 
 def test_memory_is_stored_in_weights_and_samples() -> None:
