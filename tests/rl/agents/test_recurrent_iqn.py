@@ -49,11 +49,12 @@ def config_of(**settings: Any) -> IqnConfig:
 
 
 def agent_of(config: IqnConfig) -> RecurrentIqnAgent:
-    """An agent whose target network has other weights than the online one."""
+    """An agent whose target network has other weights than the online one, and prefers others."""
     agent = KIND.build_agent(config, SPACES, device="cpu", seed=SEED)
     assert isinstance(agent, RecurrentIqnAgent)
-    other = KIND.build_agent(config, SPACES, device="cpu", seed=2)
-    agent.set_state({**agent.get_state(), "target": other.get_state()["target"]})
+    other = KIND.build_agent(config, SPACES, device="cpu", seed=2).get_state()["target"]
+    other["f.1.bias"] = torch.tensor([0.5, 0.0, 0.0, 0.0])
+    agent.set_state({**agent.get_state(), "target": other})
     agent.expect_burn_in(BURN_IN)
     return agent
 
@@ -83,12 +84,13 @@ def quantile_loss(z: torch.Tensor, taus: torch.Tensor, target: torch.Tensor, kap
 
 def rows_of(
     agent: RecurrentIqnAgent, config: IqnConfig, batch: Batch
-) -> tuple[list[list[Any]], list[list[Any]]]:
-    """Each row's loss, and its error of the means."""
+) -> tuple[list[list[Any]], list[list[Any]], list[list[Any]]]:
+    """Each row's loss, its error of the means, and its predicted mean."""
     online, targets = (memories(network, batch) for network in (agent.online, agent.target))
     of_choice, of_target, of_row = fractions()
     losses: list[list[Any]] = [[], [], []]
     errors: list[list[Any]] = [[], [], []]
+    means: list[list[Any]] = [[], [], []]
     for row in range(3):
         for t in range(LENGTH[row]):
             rewards, m, terminated = return_of(batch, row, t, config.n_step)
@@ -103,7 +105,8 @@ def rows_of(
             z = agent.online.output(online[row][t], of_row[row, t, None])[0, :, taken]
             losses[row].append(quantile_loss(z, of_row[row, t], target, config.kappa))
             errors[row].append(target.mean() - z.mean())
-    return losses, errors
+            means[row].append(z.detach().mean())
+    return losses, errors, means
 
 
 @pytest.mark.parametrize("settings", [{"n_step": 1}, {"n_step": 3, "double": False}])
@@ -112,11 +115,13 @@ def test_a_step_is_that_of_networks_run_row_by_row(settings: dict[str, Any]) -> 
     agent, other = agent_of(config), agent_of(config)
     batch = batch_of(drawn_actions)
     weights = torch.tensor([1.0, 0.5, 0.25])
-    losses, errors = rows_of(other, config, batch)
+    losses, errors, means = rows_of(other, config, batch)
     loss = mean_of(weights, losses)
     loss.backward()
     result = agent.opt(batch, weights, record=True)
     assert result.record["loss"] == pytest.approx(float(loss.detach()), rel=1e-5)
+    q_mean = float(mean_of(torch.ones(3), means))
+    assert result.record["q_mean"] == pytest.approx(q_mean, rel=1e-4, abs=1e-6)
     assert_errors(result.td_errors, errors)
     assert_gradients(agent.online, other.online)
 
