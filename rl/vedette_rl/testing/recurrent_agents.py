@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from vedette_rl.core import Agent, ColumnPolicy, Columns, Policy, act_of
+from vedette_rl.core import Agent, ColumnPolicy, Columns, ModelInfo, Policy, act_of
 from vedette_rl.core.columns import BURNED, LEARNED, LENGTH
 from vedette_rl.core.learning import SequenceAgent
 from vedette_rl.testing.agents import AgentContract
@@ -34,7 +34,6 @@ class RecurrentAgentContract(AgentContract):
             def make_spaces(self) -> Spaces: ...
             def make_agent(self, seed: int) -> Agent: ...
             def make_policy(self, envs: int, seed: int) -> Policy: ...
-            def make_model(self, seed: int) -> ModelInfo: ...
 
     Attributes:
         steps, burn_in: T and N of the batches.
@@ -56,6 +55,10 @@ class RecurrentAgentContract(AgentContract):
     def make_policy(self, envs: int, seed: int) -> Policy:
         """A new policy for a vector of `envs`."""
         raise NotImplementedError
+
+    def make_model(self, seed: int) -> ModelInfo:
+        """A new agent's model, for `PolicyContract`."""
+        return self.make_agent(seed).model_info()
 
     def make_batch(self, seed: int) -> dict[str, torch.Tensor]:
         """A batch of sequences drawn from the spaces."""
