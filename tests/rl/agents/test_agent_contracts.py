@@ -296,6 +296,28 @@ class TestTd3WithMemoryOfItsOwn(RecurrentPair):
     action = gym.spaces.Box(-1, 1, (2,), np.float32)
 
 
+class OwnEncoder(torch.nn.Module):
+    """An encoder in front of a core."""
+
+    def __init__(self, observation: gym.spaces.Box) -> None:
+        super().__init__()
+        self.first = torch.nn.Linear(observation.shape[0], 8)
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.first(obs))
+
+
+class TestSacWithMemoryBehindAnOwnEncoder(RecurrentPair):
+    __test__ = True
+    agent = "sac"
+    options = {  # noqa: RUF012
+        **RecurrentPair.options,
+        "normalize_observations": False,
+        "network": f"{__name__}:OwnEncoder",
+    }
+    action = gym.spaces.Box(-1, 1, (2,), np.float32)
+
+
 class TestSacWithMemoryOfImages(RecurrentPair):
     __test__ = True
     begins_with_the_stored_memory = False  # its running statistics move
