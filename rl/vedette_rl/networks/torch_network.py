@@ -247,7 +247,8 @@ class RecurrentParts(nn.Module):
 
     def remember(self, obs: Obs, memory_BH: torch.Tensor) -> torch.Tensor:
         """The memory ``(B, H)`` after single observations ``(B, ...)``."""
-        return self._run(self.encoder(obs).unsqueeze(1), memory_BH).squeeze(1)
+        of_x, of_h, bias_of_x, bias_of_h = self.core.parameters()
+        return torch.gru_cell(self.encoder(obs), memory_BH, of_x, of_h, bias_of_x, bias_of_h)
 
     @torch.no_grad()
     def _burn(
@@ -499,6 +500,22 @@ def split_statistics(
     }
 
 
+class StatisticsModule(nn.Module):
+    """A model's statistics of the observation, for graphs."""
+
+    def __init__(self, columns: NormalizedColumns, arrays: Mapping[str, NDArray[Any]]) -> None:
+        super().__init__()
+        self._columns = columns
+        empty = np.zeros(0, np.float32)
+        for name, key in (("mean", MEAN), ("scale", SCALE)):
+            self.register_buffer(name, torch.from_numpy(arrays.get(key, empty).copy()))
+
+    def forward(self, obs: Obs) -> dict[str, torch.Tensor]:
+        """The columns ``obs...``, normalised."""
+        mean, scale = (self._columns.split(self.get_buffer(name)) for name in ("mean", "scale"))
+        return normalize_columns(obs, mean, scale)
+
+
 class NormalizedModule(nn.Module):
     """A network behind a model's statistics, for graphs: `NormalizedNetwork` in torch."""
 
@@ -507,16 +524,42 @@ class NormalizedModule(nn.Module):
     ) -> None:
         super().__init__()
         self.network = network
-        self._columns = columns
-        empty = np.zeros(0, np.float32)
-        for name, key in (("mean", MEAN), ("scale", SCALE)):
-            self.register_buffer(name, torch.from_numpy(arrays.get(key, empty).copy()))
+        self._statistics = StatisticsModule(columns, arrays)
 
     def forward(self, obs: Obs, *inputs: torch.Tensor) -> torch.Tensor:
         """The output for columns ``obs...``."""
-        mean, scale = (self._columns.split(self.get_buffer(name)) for name in ("mean", "scale"))
-        output: torch.Tensor = self.network(normalize_columns(obs, mean, scale), *inputs)
+        output: torch.Tensor = self.network(self._statistics(obs), *inputs)
         return output
+
+
+class NormalizedRecurrentModule(nn.Module):
+    """A network with a recurrent core behind a model's statistics, for graphs; see
+    `NormalizedModule`.
+
+    Attributes:
+        memory_size: H.
+    """
+
+    network: RecurrentNetwork
+
+    def __init__(
+        self,
+        network: RecurrentNetwork,
+        columns: NormalizedColumns,
+        arrays: Mapping[str, NDArray[Any]],
+    ) -> None:
+        super().__init__()
+        self.network = network
+        self.memory_size = network.core.hidden_size
+        self._statistics = StatisticsModule(columns, arrays)
+
+    def remember(self, obs: Obs, memory_BH: torch.Tensor) -> torch.Tensor:
+        """The memory after columns ``obs...``."""
+        return self.network.remember(self._statistics(obs), memory_BH)
+
+    def output(self, memory_BH: torch.Tensor, *inputs: torch.Tensor) -> torch.Tensor:
+        """The output for a memory."""
+        return self.network.output(memory_BH, *inputs)
 
 
 class _TorchActing:

@@ -33,7 +33,7 @@ from vedette_rl.agents.sac.recurrent import RecurrentSacAgent
 from vedette_rl.agents.td3.config import Td3Config
 from vedette_rl.agents.td3.recurrent import RecurrentTd3Agent
 from vedette_rl.envs.spaces import Spaces
-from vedette_rl.errors import ExportError, WrongSettingsError
+from vedette_rl.errors import WrongSettingsError
 
 D = 2
 SPACES = Spaces(gym.spaces.Box(-1, 1, (3,), np.float32), gym.spaces.Box(-1, 1, (D,), np.float32))
@@ -279,11 +279,8 @@ def test_what_is_not_built_beside_memory_is_refused(
 
 
 @pytest.mark.parametrize("agent", [*KINDS])
-def test_graphs_and_clients_of_other_languages_have_no_memory(agent: str) -> None:
+def test_clients_of_other_languages_are_not_told_how_to_act(agent: str) -> None:
     config = config_of(agent)
     kind = agent_kind(agent)
     assert kind.describe is not None
     assert kind.describe(config, SPACES) is None
-    assert kind.build_graph is not None
-    with pytest.raises(ExportError, match="memory"):
-        kind.build_graph(config, SPACES, agent_of(config).model_info())

@@ -32,7 +32,7 @@ from vedette_rl.agents.dqn.recurrent import RecurrentDqnAgent
 from vedette_rl.agents.recurrent_policy import RecurrentPolicy
 from vedette_rl.agents.value_rescaling import rescale, restore
 from vedette_rl.envs.spaces import Spaces
-from vedette_rl.errors import ExportError, WrongSettingsError
+from vedette_rl.errors import WrongSettingsError
 
 SPACES = Spaces(gym.spaces.Box(-1, 1, (3,), np.float32), gym.spaces.Discrete(4))
 
@@ -178,10 +178,7 @@ def test_what_is_not_built_beside_memory_is_refused(settings: dict[str, Any], fi
         config_of(**settings)
 
 
-def test_graphs_and_clients_of_other_languages_have_no_memory() -> None:
+def test_clients_of_other_languages_are_not_told_how_to_act() -> None:
     config = config_of()
     assert KIND.describe is not None
     assert KIND.describe(config, SPACES) is None
-    assert KIND.build_graph is not None
-    with pytest.raises(ExportError, match="memory"):
-        KIND.build_graph(config, SPACES, agent_of(config).model_info())

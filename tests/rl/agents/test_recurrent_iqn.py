@@ -31,7 +31,7 @@ from vedette_rl.agents.iqn.policy import KIND
 from vedette_rl.agents.iqn.recurrent import RecurrentIqnAgent
 from vedette_rl.agents.recurrent_policy import RecurrentPolicy
 from vedette_rl.envs.spaces import Spaces
-from vedette_rl.errors import ExportError, WrongSettingsError
+from vedette_rl.errors import WrongSettingsError
 
 SPACES = Spaces(gym.spaces.Box(-1, 1, (3,), np.float32), gym.spaces.Discrete(4))
 K, M, N = 5, 3, 2
@@ -166,10 +166,7 @@ def test_munchausens_target_is_refused_beside_memory() -> None:
         config_of(munchausen=MunchausenConfig(alpha=0.9))
 
 
-def test_graphs_and_clients_of_other_languages_have_no_memory() -> None:
+def test_clients_of_other_languages_are_not_told_how_to_act() -> None:
     config = config_of()
     assert KIND.describe is not None
     assert KIND.describe(config, SPACES) is None
-    assert KIND.build_graph is not None
-    with pytest.raises(ExportError, match="memory"):
-        KIND.build_graph(config, SPACES, agent_of(config).model_info())
