@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from vedette.words_of_others import instead_of_result
-from vedette_rl.core import Evaluation, Policy
+from vedette_rl.core import Evaluation, LoadedPolicy
 from vedette_rl.recording.reading import Curve, read_curves
 from vedette_services.errors import ArgumentError, NotARunError
 from vedette_services.net.addresses import Address
@@ -77,7 +77,7 @@ def evaluate(
 
 def load_policy(
     policy: Place, *, seed: int = 0, allow_import: bool | Collection[str] = False
-) -> Policy:
+) -> LoadedPolicy:
     """Load a policy that was exported as ``numpy`` or ``safetensors``, or pushed; without torch.
 
     Args:
@@ -346,7 +346,7 @@ class Result:
         checkpoint: Checkpoint | None = None,
         seed: int = 0,
         allow_import: Collection[str] = (),
-    ) -> Policy:
+    ) -> LoadedPolicy:
         """Load its policy, whose actions are the environment's own.
 
         Args:

@@ -7,7 +7,7 @@ import torch
 import vedette
 from vedette_rl.agents import AgentConfig, AgentKind
 from vedette_rl.core import ModelInfo, OptResult, RowColumn
-from vedette_rl.networks import ParameterVector, VectorAdam, build_seeded
+from vedette_rl.networks import ParameterVector, VectorAdam, build_seeded, check_arrays
 
 SIZE = 32  # of the memory
 
@@ -111,8 +111,17 @@ class GruPolicy:
         self.actions = int(spaces.action.n)
         self.rng = np.random.default_rng(seed)
         self.memory = np.zeros((0, SIZE), np.float32)
+        self.shapes = {
+            "core.weight_ih_l0": (3 * SIZE, spaces.observation.shape[0]),
+            "core.weight_hh_l0": (3 * SIZE, SIZE),
+            "core.bias_ih_l0": (3 * SIZE,),
+            "core.bias_hh_l0": (3 * SIZE,),
+            "head.weight": (self.actions, SIZE),
+            "head.bias": (self.actions,),
+        }
 
     def sync_model(self, model):
+        check_arrays(self.shapes, model.arrays)
         self.weights = model.arrays
 
     def act(self, obs, *, explore, begins=None):

@@ -16,6 +16,7 @@ from vedette_rl.envs import Spaces
 from vedette_rl.testing import (
     AgentContract,
     PolicyContract,
+    RecurrentAgentContract,
     ReplayBufferContract,
     StepProcessorContract,
     sampled_obs,
@@ -119,6 +120,11 @@ class TestTheAgentWithAColumn(Halves):
         for chosen in (0, 1):
             share = float((action == chosen).mean())
             assert np.exp(log_prob[action == chosen].mean()) == pytest.approx(share, abs=0.02)
+
+
+class TestTheAgentWithMemory(Halves, RecurrentAgentContract):
+    kind = example("gru_agent", "Gru")
+    columns = (RowColumn("memory", shape=(32,), first=True),)
 
 
 class TestTheReplay(ReplayBufferContract):

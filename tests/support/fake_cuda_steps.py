@@ -5,8 +5,9 @@ step that is captured may do, with the place. Found are operations with tensors 
 of the CPU alone, results that the host reads (``.item()``), shapes that depend on data, and copies
 from memory that is not pinned. Fake tensors have shapes and devices, and no numbers.
 
-Not run here, for it needs a GPU: backward passes (a no-op), fused Adam's kernel (a no-op), the
-numbers of generators, autocast to bfloat16, streams and graphs.
+Not run here, for it needs a GPU: backward passes (a no-op), fused Adam's kernel (a no-op), cuDNN's
+recurrent kernel (two products stand for it), the numbers of generators, autocast to bfloat16,
+streams and graphs.
 """
 
 from __future__ import annotations
@@ -53,6 +54,8 @@ THREE = gym.spaces.Discrete(3)
 HEADS = gym.spaces.MultiDiscrete([2, 3])
 SCHEDULE = {"kind": "cosine", "warmup_opts": 10, "total_opts": 40, "final": 0.1}
 MUNCHAUSEN = {"alpha": 0.9}
+MEMORY = {"memory": "gru", "memory_size": 16}
+BURN_IN, STEPS = 3, 5
 
 CASES: dict[str, tuple[str, gym.Space[Any], gym.Space[Any], dict[str, Any]]] = {
     "dqn": ("dqn", VECTOR, THREE, {}),
@@ -104,6 +107,19 @@ CASES: dict[str, tuple[str, gym.Space[Any], gym.Space[Any], dict[str, Any]]] = {
     "sac, parts": ("sac", PARTS, BOX, {}),
     "sac, imitation": ("sac", VECTOR, BOX, {"imitation": {"loss": "cross_entropy"}}),
     "td3": ("td3", VECTOR, BOX, {}),
+    "dqn, memory": ("dqn", VECTOR, THREE, {**MEMORY, "normalize_observations": True}),
+    "dqn, memory, pixels": ("dqn", PIXELS, THREE, {**MEMORY, "value_rescaling": True}),
+    "iqn, memory": ("iqn", VECTOR, HEADS, MEMORY),
+    "sac, memory": ("sac", VECTOR, BOX, MEMORY),
+    "sac, memory, parts": ("sac", PARTS, BOX, {**MEMORY, "n_quantiles": 5, "n_critics": 3}),
+    "sac, memory of its own": (
+        "sac",
+        VECTOR,
+        BOX,
+        {**MEMORY, "shared_encoder": False, "critics_in_target": 1, "n_step": 3},
+    ),
+    "td3, memory": ("td3", VECTOR, BOX, MEMORY),
+    "td3, memory of its own": ("td3", VECTOR, BOX, {**MEMORY, "shared_encoder": False}),
     "td3, pixels, tqc": (
         "td3",
         PIXELS,
@@ -203,12 +219,21 @@ def stand_in(mode: FakeTensorMode) -> None:
                 if parameter is not None:
                     there = parameter.detach().to(device)
                     needs = parameter.requires_grad
-                    part._parameters[name] = torch.nn.Parameter(there, requires_grad=needs)
+                    moved_one = torch.nn.Parameter(there, requires_grad=needs)
+                    setattr(part, name, moved_one)  # a recurrent layer keeps a list of them
             for name, buffer in part._buffers.items():
                 part._buffers[name] = None if buffer is None else buffer.to(device)
         return module
 
+    def core(gru: torch.nn.GRU, x: torch.Tensor, h: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Something of a core's inputs, in the shape of its outputs."""
+        of_x = torch.nn.functional.linear(x, gru.weight_ih_l0, gru.bias_ih_l0)
+        of_h = torch.nn.functional.linear(h, gru.weight_hh_l0, gru.bias_hh_l0)
+        y = (of_x + of_h.transpose(0, 1))[..., : gru.hidden_size]
+        return y, y[:, -1]
+
     from_numpy = torch.from_numpy
+    torch.nn.GRU.forward = core  # type: ignore[assignment]
     torch.Generator = NoGenerator  # type: ignore[assignment,misc]
     for name in ("rand", "randn", "randint"):
         setattr(torch, name, without_generator(getattr(torch, name)))
@@ -243,6 +268,21 @@ def fake_batch(spaces: Spaces, *, sources: bool) -> dict[str, torch.Tensor]:
     }
 
 
+def fake_sequences(spaces: Spaces, memory: int) -> dict[str, torch.Tensor]:
+    """A batch of sequences on the GPU."""
+    longest = BURN_IN + STEPS
+    batch = {}
+    for name, column in fake_batch(spaces, sources=False).items():
+        if not name.startswith("next_obs"):
+            positions = longest + name.startswith("obs")
+            batch[name] = column.unsqueeze(1).repeat(1, positions, *[1] * (column.dim() - 1))
+    for name in ("burned", "length"):
+        batch[name] = torch.zeros(BATCH, dtype=torch.int64, device=GPU)
+    batch["learned"] = torch.zeros(BATCH, longest, dtype=torch.bool, device=GPU)
+    batch["memory"] = torch.zeros(BATCH, memory, device=GPU)
+    return batch
+
+
 def run_case(name: str, combinations: Iterator[tuple[bool, ...]]) -> dict[str, Any]:
     """Run the steps of a case; what was found, and how much was run."""
     agent_name, observation, action, options = CASES[name]
@@ -250,7 +290,11 @@ def run_case(name: str, combinations: Iterator[tuple[bool, ...]]) -> dict[str, A
     kind = agent_kind(agent_name)
     config = kind.config(batch_size=BATCH, **options)
     agent: Any = kind.build_agent(config, spaces, device=str(GPU), seed=0)
-    batch = fake_batch(spaces, sources="imitation" in name)
+    if config.core_size:
+        agent.expect_burn_in(BURN_IN)
+        batch = fake_sequences(spaces, config.core_size)
+    else:
+        batch = fake_batch(spaces, sources="imitation" in name)
     watch = Watch()
     steps = 0
     for policy, target, record, weighted in combinations:

@@ -16,7 +16,7 @@ from torch import nn
 from vedette_rl.agents.actions import BoxActions
 from vedette_rl.agents.captured_step import LEFT_OUT, Due, SteppedAgent, StepResult
 from vedette_rl.agents.config import ActorCriticConfig
-from vedette_rl.agents.critics import Critics
+from vedette_rl.agents.critics import Critics, RecurrentCritics
 from vedette_rl.agents.discounts import Discounts
 from vedette_rl.agents.losses import quantile_huber_loss, td_loss
 from vedette_rl.core.learning import ModelInfo, State
@@ -26,7 +26,7 @@ from vedette_rl.envs.spaces import Spaces
 from vedette_rl.networks.adam import VectorAdam
 from vedette_rl.networks.encoder import Obs, RandomShift
 from vedette_rl.networks.layers import LayersFactory, normalized_columns
-from vedette_rl.networks.observation import choose_input, images_of
+from vedette_rl.networks.observation import NetworkInput, choose_input, images_of
 from vedette_rl.networks.parameter_vector import ParameterVector
 from vedette_rl.networks.seeding import build_seeded, restore_generator
 from vedette_rl.networks.torch_network import ObsNormalizer, build_network
@@ -62,6 +62,16 @@ class Successors(NamedTuple):
     target: Callable[[torch.Tensor], torch.Tensor]
 
 
+def shared_parts(config: ActorCriticConfig, seen: NetworkInput) -> tuple[str, ...]:
+    """The parts of the critics that the policy has a copy of: the encoder of images, and with a
+    recurrent core that, and every encoder."""
+    if not config.shared_encoder:
+        return ()
+    if config.core_size:
+        return ("encoder", "core")
+    return ("encoder",) if images_of(seen) else ()
+
+
 class ActorCritic(SteppedAgent):
     """An `Agent` without its step: a policy, critics, and target critics, equal to them at first.
 
@@ -92,6 +102,7 @@ class ActorCritic(SteppedAgent):
         policy: the parameters of `pi`.
         size: D.
         noise: all random numbers of learning.
+        shared_parts: the parts of `q` that `pi` has a copy of.
     """
 
     def __init__(
@@ -111,12 +122,14 @@ class ActorCritic(SteppedAgent):
         self._half_width = torch.from_numpy(actions.half_width).to(device)
 
         self.build_policy = partial(build_network, config, spaces.observation, layers, size)
-        build_critics = partial(Critics, config, seen, size)
+        build_critics = partial(
+            RecurrentCritics if config.core_size else Critics, config, seen, size
+        )
         self.pi = build_seeded(self.build_policy, seed, device)
         self.q = build_seeded(build_critics, seed + 1, device)
-        self._shares_encoder = config.shared_encoder and bool(images_of(seen))
-        if self._shares_encoder:
-            self.pi.encoder.requires_grad_(False)
+        self.shared_parts = shared_parts(config, seen)
+        for part in self.shared_parts:
+            self.pi.get_submodule(part).requires_grad_(False)
         self.policy = ParameterVector(self.pi, learns=True)
         self._critics = ParameterVector(self.q, learns=True)
         self._policy_adam = self.adam(self.policy, config.learning_rate, config.policy_delay)
@@ -217,6 +230,12 @@ class ActorCritic(SteppedAgent):
         q_tm1_KBN, q_t_KBN = self._critic_values(obs, self.actions_of(batch), successors)
         with torch.no_grad():
             target_BM = successors.target(self.target_values(q_t_KBN))
+        return self.descend_critics(q_tm1_KBN, target_BM, weights)
+
+    def descend_critics(
+        self, q_tm1_KBN: torch.Tensor, target_BM: torch.Tensor, weights: torch.Tensor | None
+    ) -> CriticFit:
+        """Descend the loss of these values of the critics."""
         loss = self._critic_loss(q_tm1_KBN, target_BM, weights)
         self._critics_adam.zero_grad()
         torch.autograd.backward(loss)
@@ -244,13 +263,17 @@ class ActorCritic(SteppedAgent):
 
     def actions_of(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """The actions ``(B, D)`` of a batch in [-1, 1]."""
-        action = batch["action"]
+        return self.to_unit(batch["action"])
+
+    def to_unit(self, action: torch.Tensor) -> torch.Tensor:
+        """Actions ``(B, *shape)`` within their bounds as ``(B, D)`` in [-1, 1]."""
         return (action.reshape(len(action), -1) - self._center) / self._half_width
 
     def _follow_encoder(self) -> None:
-        """Give the policy the critics' encoder, where it has none of its own."""
-        if self._shares_encoder:
-            self.policy.copy_parts(self._critics, "encoder.")
+        """Give the policy the critics' encoder and core, where it has none of its own."""
+        if self.shared_parts:
+            prefixes = tuple(f"{part}." for part in self.shared_parts)
+            self.policy.copy_parts(self._critics, prefixes)
 
     def _critic_loss(
         self, q_tm1_KBN: torch.Tensor, target_BM: torch.Tensor, weights: torch.Tensor | None

@@ -15,7 +15,7 @@ from vedette_rl.core.agent_config import (
     PositiveFloat,
     PositiveFraction,
 )
-from vedette_rl.networks.config import HiddenSizes, NetworkConfig, Widths
+from vedette_rl.networks.config import HiddenSizes, MemoryConfig, Widths
 from vedette_rl.networks.layers import Architecture, CriticArchitecture
 from vedette_rl.settings.for_peers import LEARNER_ONLY
 from vedette_rl.settings.part import SettingsPart
@@ -98,7 +98,7 @@ class MunchausenConfig(SettingsPart):
     """l0: tau log pi(a | s) counts as at least this (-1: the paper's)."""
 
 
-class ActorCriticConfig(NetworkConfig):
+class ActorCriticConfig(MemoryConfig):
     """The keys of agents with a policy and critics; they act in a Box."""
 
     synonyms: ClassVar[Mapping[str, str]] = {
@@ -124,7 +124,8 @@ class ActorCriticConfig(NetworkConfig):
     84: DrQ-v2, arXiv:2107.09645)."""
     shared_encoder: Annotated[bool, IN_WEIGHTS] = True
     """with images: the policy takes the critics' encoder, which the critics' loss alone trains
-    (SAC-AE, arXiv:1910.01741; DrQ-v2). False: it learns its own."""
+    (SAC-AE, arXiv:1910.01741; DrQ-v2); with memory, every encoder and the core. False: it learns
+    its own."""
     policy_architecture: Annotated[Architecture, IN_WEIGHTS] = "mlp"
     """the policy's network: ``mlp``, or as `critic_architecture`."""
     critic_hidden_sizes: Annotated[Widths, IN_WEIGHTS, LEARNER_ONLY] = ()
@@ -161,6 +162,13 @@ class ActorCriticConfig(NetworkConfig):
     """act uniformly at random on an untrained model (version 0), as the authors' code does for its
     first steps; a run that begins with another's weights (`learner.init_from`) does not, unless
     this is set."""
+
+    @model_validator(mode="after")
+    def _can_remember(self) -> Self:
+        # the running statistics of its critics would be of rows that resemble one another
+        wrong = self.critic_architecture == "batch_norm"
+        self.refuse_beside_memory({"critic_architecture=mlp": wrong})
+        return self
 
     @model_validator(mode="after")
     def _possible(self) -> Self:

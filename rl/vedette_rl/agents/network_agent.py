@@ -24,14 +24,13 @@ from vedette_rl.core.acting import Policy
 from vedette_rl.core.columns import RowColumn
 from vedette_rl.core.learning import Agent, ModelInfo
 from vedette_rl.envs.spaces import Spaces
-from vedette_rl.errors import ExportError
 from vedette_rl.import_by_name import import_by_name, is_import_name
 from vedette_rl.networks.acting_network import (
     ActingNetwork,
     BoundNetwork,
     RecurrentActingNetwork,
 )
-from vedette_rl.networks.config import NetworkConfig
+from vedette_rl.networks.config import MemoryConfig, NetworkConfig
 from vedette_rl.networks.layers import (
     LayersFactory,
     describe_network,
@@ -123,28 +122,37 @@ class _Builder(Generic[C]):
         return RecurrentPolicy(policy, bound)
 
     def columns(self, config: C, spaces: Spaces) -> Sequence[RowColumn]:
-        return (memory_column(config.core_size),) if config.core_size else ()
+        if not isinstance(config, MemoryConfig) or not config.core_size:
+            return ()
+        return (memory_column(config.core_size, config.memory_dtype),)
 
     def build_graph(self, config: C, spaces: Spaces, model: ModelInfo) -> PolicyGraph:
-        if config.core_size:
-            raise ExportError(
-                "onnx", "graphs of policies with memory (agent.memory) are not built: numpy has it"
-            )
-        from vedette_rl.agents.policy_graph import PolicyGraph
+        from vedette_rl.agents.policy_graph import PolicyGraph, RecurrentPolicyGraph
         from vedette_rl.networks.torch_network import (
             NormalizedModule,
+            NormalizedRecurrentModule,
+            RecurrentNetwork,
+            RecurrentTorchActingNetwork,
             TorchActingNetwork,
             build_network,
         )
 
-        size = self._action_size(config, spaces)
-        network = build_network(config, spaces.observation, self.layers, size)
-        acting = _normalized(config, spaces.observation, TorchActingNetwork(network))
+        observation = spaces.observation
+        network = build_network(config, observation, self.layers, self._action_size(config, spaces))
+        columns = normalized_columns(config, observation)
+        acting: ActingNetwork
+        if isinstance(network, RecurrentNetwork):
+            acting = BoundNetwork(
+                _remembering(RecurrentTorchActingNetwork(network), config, observation)
+            )
+        else:
+            acting = _normalized(config, observation, TorchActingNetwork(network))
         policy = self.policy(acting, config, spaces, ranks=np.zeros(1), seed=0)
         policy.sync_model(model)
-        columns = normalized_columns(config, spaces.observation)
-        network = NormalizedModule(network, columns, model.arrays)
-        return PolicyGraph(policy, network, spaces.observation)
+        if isinstance(network, RecurrentNetwork):
+            normalized = NormalizedRecurrentModule(network, columns, model.arrays)
+            return RecurrentPolicyGraph(policy, normalized, observation)
+        return PolicyGraph(policy, NormalizedModule(network, columns, model.arrays), observation)
 
     def describe(self, config: C, spaces: Spaces) -> dict[str, Any] | None:
         observation = spaces.observation
@@ -229,6 +237,12 @@ def recurrent_acting_network(
         )
 
         network = RecurrentTorchActingNetwork(RecurrentNetwork(config, seen, layers, size))
+    return _remembering(network, config, observation)
+
+
+def _remembering(
+    network: RecurrentActingNetwork, config: NetworkConfig, observation: gym.Space[Any]
+) -> RecurrentActingNetwork:
     columns = normalized_columns(config, observation)
     return RecurrentNormalizedNetwork(network, columns) if columns.columns else network
 

@@ -19,9 +19,9 @@ MEMORY = "memory"
 """The column of what an actor remembered before a row's observation."""
 
 
-def memory_column(size: int) -> RowColumn:
+def memory_column(size: int, dtype: str = "float32") -> RowColumn:
     """The column of a memory of `size` numbers, of which a drawn sequence has the first row's."""
-    return RowColumn(MEMORY, "float32", (size,), first=True)
+    return RowColumn(MEMORY, dtype, (size,), first=True)
 
 
 class RecurrentPolicy:

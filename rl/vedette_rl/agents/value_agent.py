@@ -10,7 +10,6 @@ from torch import nn
 
 from vedette_rl.agents.captured_step import LEFT_OUT, Due, SteppedAgent, StepResult
 from vedette_rl.agents.discounts import Discounts
-from vedette_rl.core.columns import BURNED, select_part
 from vedette_rl.core.learning import ModelInfo, State
 from vedette_rl.device.host_copy import PendingArrays, settled
 from vedette_rl.networks.adam import VectorAdam
@@ -19,7 +18,7 @@ from vedette_rl.networks.layers import NormalizedColumns
 from vedette_rl.networks.observation import NetworkInput, PixelShift
 from vedette_rl.networks.parameter_vector import ParameterVector
 from vedette_rl.networks.seeding import build_seeded, restore_generator
-from vedette_rl.networks.torch_network import ObsNormalizer, window_rows
+from vedette_rl.networks.torch_network import ObsNormalizer
 from vedette_rl.settings.stored import ScheduleConfig
 
 
@@ -111,14 +110,9 @@ class ValueAgent(SteppedAgent):
         return self._shift(self._normalizer.observations(batch, part))
 
     def window_observations(self, batch: Mapping[str, torch.Tensor]) -> Obs:
-        """The columns ``obs...`` of sequences ``(B, L + 1, ...)``, as `observations` has them.
-
-        The images of a sequence are shifted alike. The statistics count the first row of each that
-        is learned from: as many rows a step as sequences, and no padding.
-        """
-        firsts = window_rows(select_part(batch, "obs"), batch[BURNED], 1)
-        self._normalizer.update(firsts)
-        return self._shift(self._normalizer.normalize(select_part(batch, "obs")))
+        """The columns ``obs...`` of sequences ``(B, L + 1, ...)``, as `observations` has them. The
+        images of a sequence are shifted alike."""
+        return self._shift(self._normalizer.window_observations(batch))
 
     def due(self, *, record: bool) -> Due:
         """Return the parts that are due in the next step; see `SteppedAgent`."""

@@ -49,14 +49,48 @@ class Window(NamedTuple):
         )
 
 
-def steps_of(batch: Batch) -> int:
-    """L: the steps of a batch's sequences, burn-in and padding among them."""
-    return batch[LEARNED].shape[1]
+class WindowLearner:
+    """The part of a `SequenceAgent` that knows how its batches are laid out.
+
+    Attributes:
+        burn_in: N of the batches' sequences; None: not known, and each may have any.
+    """
+
+    burn_in: int | None = None
+
+    def expect_burn_in(self, rows: int) -> None:
+        """See `vedette_rl.core.SequenceAgent`."""
+        self.burn_in = rows
+
+    def spans(self, batch: Batch) -> tuple[int, int]:
+        """N and T: the most rows of burn-in, and the most to learn from."""
+        longest = batch[LEARNED].shape[1]
+        if self.burn_in is None:
+            return longest, longest
+        return self.burn_in, longest - self.burn_in
 
 
-def n_step_targets(
-    window: Window, v: torch.Tensor, n: int, discount: float
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+class NStepTargets(NamedTuple):
+    """The parts of a window's targets; each row has ``returns + discounts values``.
+
+    Args:
+        returns: ``(B, T)``, the sum of rewards.
+        discounts: ``(B, T)``, ``discount**m`` of m rows; 0 where the episode ended.
+        values: ``(B, T, ...)``, of the observation behind the last of the m rows.
+    """
+
+    returns: torch.Tensor
+    discounts: torch.Tensor
+    values: torch.Tensor
+
+    def sums(self) -> torch.Tensor:
+        """The targets ``(R, ...)`` of the rows."""
+        returns, discounts, values = (part.flatten(0, 1) for part in self)
+        dims = (-1, *[1] * (values.dim() - 1))
+        return torch.addcmul(returns.view(dims), discounts.view(dims), values)
+
+
+def n_step_targets(window: Window, v: torch.Tensor, n: int, discount: float) -> NStepTargets:
     """The return of up to n rows, and what it bootstraps from.
 
     A row has the sum of ``discount**k r`` over n rows, or over fewer at the window's end, and the
@@ -64,13 +98,10 @@ def n_step_targets(
     was truncated, or goes on, has its true successor there (Pardo et al. 2018).
 
     Args:
-        v: ``(B, T + 1)``, values of the observations of the window's positions and of the one
-            behind them.
+        v: ``(B, T + 1, ...)``, values of the observations of the window's positions and of the one
+            behind them; or several samples of each.
         n: rows at most, at least 1.
         discount: gamma.
-
-    Returns:
-        ``(B, T)`` each: the sum of rewards; its ``discount**m``, 0 where it ended; and the value.
     """
     steps = window.reward.shape[1]
     rewards = torch.nn.functional.pad(window.reward, (0, n - 1))
@@ -81,10 +112,10 @@ def n_step_targets(
     left = window.lengths.unsqueeze(1) - place  # rows from here to the window's end
     spans = left.clamp(1, n)
     ends = place + spans
-    value = v.gather(1, ends)
+    at = ends.view(*ends.shape, *[1] * (v.dim() - 2)).expand(-1, -1, *v.shape[2:])
     over = window.terminated.gather(1, ends - 1)
     discounts = torch.pow(discount, spans.to(v.dtype)).masked_fill(over, 0.0)
-    return returns, discounts, value
+    return NStepTargets(returns, discounts, v.gather(1, at))
 
 
 def row_weights(learned: torch.Tensor, weights: torch.Tensor | None) -> torch.Tensor:

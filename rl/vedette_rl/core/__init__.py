@@ -6,6 +6,7 @@ Nothing here imports torch: the gateway and slim actors use these names too.
 from vedette_rl.core.acting import (
     ColumnPolicy,
     Evaluation,
+    LoadedPolicy,
     Policy,
     Step,
     StepProcessor,
@@ -30,6 +31,7 @@ __all__ = [
     "ColumnPolicy",
     "Columns",
     "Evaluation",
+    "LoadedPolicy",
     "ModelInfo",
     "OptResult",
     "Policy",

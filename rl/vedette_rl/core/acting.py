@@ -91,6 +91,24 @@ class Policy(Protocol):
         ...
 
 
+@runtime_checkable
+class LoadedPolicy(Policy, Protocol):
+    """A `Policy` that was loaded, which a loop of one's own plays::
+
+        policy.reset()
+        while not over:
+            action = policy.act({"obs": obs[None]}, explore=False)[0]
+            ...
+
+    Its actions are the environment's own.
+    """
+
+    def reset(self) -> None:
+        """Have all episodes begin with the next observations, as ``begins`` does in `act`: a policy
+        with memory forgets what it saw. One without it changes nothing."""
+        ...
+
+
 ActFunction = Callable[..., NDArray[Any]]
 """`Policy.act`."""
 

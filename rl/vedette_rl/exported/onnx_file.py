@@ -2,7 +2,9 @@
 
 Inputs are the observation's columns (``obs``, or ``obs/KEY``), each ``(batch, *shape)`` of its own
 dtype. Outputs: ``action`` ``(batch, *shape)``, the environment's own (a Box's in float32), and
-``q`` ``(batch, actions)`` where the agent has values.
+``q`` ``(batch, actions)`` where the agent has values. A policy with memory has an input ``memory``
+float32 ``(batch, H)``, zeros where an episode begins, and an output ``next_memory``, which is the
+next call's.
 """
 
 from __future__ import annotations
@@ -64,10 +66,7 @@ class _ActionOffsetNetwork(torch.nn.Module):
 
 def _traced(network: PolicyGraph, start: Any) -> Any:  # ONNXProgram, private in torch's stubs
     batch = torch.export.Dim("batch")
-    examples = tuple(
-        torch.from_numpy(np.zeros((_EXAMPLE_ROWS, *leaf.shape), leaf.dtype))
-        for leaf in network.leaves
-    )
+    examples = network.example_inputs(_EXAMPLE_ROWS)
     chatter = logging.getLogger("torch.onnx")
     level = chatter.level
     chatter.setLevel(logging.ERROR)  # it reports packages that it would have used
@@ -76,8 +75,8 @@ def _traced(network: PolicyGraph, start: Any) -> Any:  # ONNXProgram, private in
             warnings.simplefilter("ignore")
             program = torch.onnx.export(
                 _ActionOffsetNetwork(network, start) if np.any(start) else network,
-                examples,
-                input_names=[leaf.name for leaf in network.leaves],
+                tuple(examples.values()),
+                input_names=list(examples),
                 output_names=list(network.outputs),
                 dynamic_shapes={"columns": tuple({0: batch} for _ in examples)},
                 dynamo=True,

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from vedette_rl.agents.registry import agent_kind
-from vedette_rl.core.acting import Policy, act_of
+from vedette_rl.core.acting import LoadedPolicy, Policy, act_of
 from vedette_rl.core.agent_config import AgentConfig
 from vedette_rl.core.columns import Columns
 from vedette_rl.core.exact_cast import InexactCastError, cast_exactly
@@ -87,7 +87,7 @@ class PolicyFile:
         policy.sync_model(self.model)
         return policy
 
-    def make_environment_policy(self, *, seed: int = 0) -> Policy:
+    def make_environment_policy(self, *, seed: int = 0) -> LoadedPolicy:
         """The policy, on its model, giving the environment's own actions."""
         return _EnvironmentPolicy(self.make_policy(seed=seed), self.spaces)
 
@@ -97,7 +97,7 @@ _ACT_ELSEWHERE = ("predict", "get_action", "compute_single_action", "step", "for
 
 
 class _EnvironmentPolicy:
-    """A `Policy` whose actions the environment takes as they are; it checks what it is shown."""
+    """A `LoadedPolicy`: the environment takes its actions as they are. It checks what it sees."""
 
     def __init__(self, policy: Policy, spaces: Spaces) -> None:
         self._policy = policy
@@ -105,6 +105,7 @@ class _EnvironmentPolicy:
         self._form = ActionConverter(spaces.action, 1)
         self._leaves = ObservationLayout(spaces.observation).leaves
         self._columns = ", ".join(f"{leaf.name} {(*leaf.shape,)}" for leaf in self._leaves)
+        self._begins = False
 
     def __repr__(self) -> str:
         return f"{type(self._policy).__name__}({self._columns})"
@@ -112,6 +113,10 @@ class _EnvironmentPolicy:
     def sync_model(self, model: ModelInfo) -> None:
         """Act on this model from now on."""
         self._policy.sync_model(model)
+
+    def reset(self) -> None:
+        """Have all episodes begin with the next observations."""
+        self._begins = True
 
     if not TYPE_CHECKING:  # type checkers know what there is
 
@@ -144,6 +149,9 @@ class _EnvironmentPolicy:
         if explore is None:
             raise TypeError(f"act() needs explore=False, or True with its noise: {self._call}")
         columns = _as_columns(obs, self._leaves)
+        if self._begins:
+            begins = np.ones(len(next(iter(columns.values()))), np.bool_)
+            self._begins = False
         actions = self._act(columns, explore=explore, begins=begins)
         return actions if self._form.is_identity else self._form.to_environment(actions)
 
@@ -186,7 +194,7 @@ def _as_columns(obs: Mapping[str, Any], leaves: Sequence[ObservationColumn]) -> 
     return columns
 
 
-def load_policy(path: str | Path, *, seed: int = 0, allow_import: Allowed = False) -> Policy:
+def load_policy(path: str | Path, *, seed: int = 0, allow_import: Allowed = False) -> LoadedPolicy:
     """The policy that `vedette export` wrote as ``numpy`` or ``safetensors``; its actions are the
     environment's own.
 

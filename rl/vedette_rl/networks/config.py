@@ -91,6 +91,9 @@ class MemoryConfig(NetworkConfig):
     Kapturowski et al. 2019)."""
     memory_size: Annotated[Width, IN_WEIGHTS, IN_SAMPLES, LATER_KEY] = 128
     """numbers that are remembered (512: R2D2). Each sample holds them as it began."""
+    memory_dtype: Annotated[Literal["float32", "float16"], IN_SAMPLES, LATER_KEY] = "float32"
+    """how a sample holds them: ``float16`` takes half the room, and rounds them to three digits,
+    which burn-in renews. Acting and learning compute in float32."""
 
     @property
     def core_size(self) -> int:
@@ -120,6 +123,20 @@ class MemoryConfig(NetworkConfig):
             return usual
         without: int = type(self).model_fields["batch_size"].default
         return usual * without / _SEQUENCES
+
+    def refuse_beside_memory(self, refused: Mapping[str, bool]) -> None:
+        """Refuse settings that are not built beside a memory.
+
+        Args:
+            refused: by the setting that helps, True where it is needed.
+
+        Raises:
+            ValueError: there is a memory, and one is needed.
+        """
+        if self.core_size and (wrong := [setting for setting, is_set in refused.items() if is_set]):
+            raise ValueError(
+                f"memory is {self.memory}, which is not built beside it: set {', '.join(wrong)}"
+            )
 
 
 _SEQUENCES = 32

@@ -119,10 +119,10 @@ class ParameterVector:
         views = self.views(vector)
         return [views[name] for name in self._frozen]
 
-    def copy_parts(self, other: ParameterVector, prefix: str) -> None:
-        """Copy the parameters whose names begin with `prefix`: the first ones of both networks."""
+    def copy_parts(self, other: ParameterVector, prefixes: tuple[str, ...]) -> None:
+        """Copy the parameters whose names begin with these: the first ones of both networks."""
         ours, theirs = (
-            [(name, place) for name, place in vector._places.items() if name.startswith(prefix)]
+            [(name, place) for name, place in vector._places.items() if name.startswith(prefixes)]
             for vector in (self, other)
         )
         assert ours == theirs, "both networks have the same parts at the same places"

@@ -15,13 +15,19 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional
 
-from vedette_rl.core.columns import Columns, select_part
+from vedette_rl.core.columns import BURNED, Columns, select_part
 from vedette_rl.core.learning import ModelInfo, State
 from vedette_rl.device import ranks
 from vedette_rl.device.host_copy import Pending, read_later
 from vedette_rl.errors import ModelMismatchError
 from vedette_rl.networks.config import NetworkConfig
-from vedette_rl.networks.encoder import CustomQNetwork, Obs, build_encoder
+from vedette_rl.networks.encoder import (
+    BuiltInEncoder,
+    CustomEncoder,
+    CustomQNetwork,
+    Obs,
+    build_encoder,
+)
 from vedette_rl.networks.layers import (
     MEAN,
     SCALE,
@@ -200,23 +206,28 @@ class TorchNetwork(TorchParts):
         return self.output(self.encoder(obs), *inputs)
 
 
-class RecurrentNetwork(TorchParts):
-    """A network with a recurrent core, on windows of B sequences; see `TorchParts`.
+class RecurrentParts(nn.Module):
+    """The part of a network with a recurrent core that runs it over windows of B sequences.
 
-    Learning goes through `forward`, which may be compiled or compute in bfloat16; acting through
-    `remember` and `output`. The core computes in float32 always: its errors would add up.
+    The core computes in float32 always: its errors would add up.
+
+    Attributes:
+        encoder: from columns to features.
+        core: from features and a memory to the memory after them.
     """
 
-    def forward(
+    encoder: BuiltInEncoder | CustomEncoder
+    core: nn.GRU
+
+    def windows(
         self,
         obs: Obs,
         memory_BH: torch.Tensor,
         burned_B: torch.Tensor,
         burn_in: int,
         steps: int,
-        *inputs: torch.Tensor,
     ) -> torch.Tensor:
-        """The output ``(B (T + 1), ...)`` at each window's positions ``burned .. burned + T``.
+        """The memory ``(B, T + 1, H)`` after each window's positions ``burned .. burned + T``.
 
         The memory before the first of them is that of the window's first row, brought to the
         present weights by the rows in between, without a gradient (burn-in, Kapturowski et al.
@@ -228,16 +239,16 @@ class RecurrentNetwork(TorchParts):
             burned_B: rows of burn-in, int64, at most `burn_in`.
             burn_in: N.
             steps: T.
-            inputs: further inputs of the layers, of B (T + 1) rows.
         """
         if burn_in:
             memory_BH = self._burn(obs, memory_BH, burned_B, burn_in)
         x_BSF = self._features(window_rows(obs, burned_B, steps + 1), len(memory_BH))
-        return self.output(self._run(x_BSF, memory_BH).flatten(0, 1), *inputs)
+        return self._run(x_BSF, memory_BH)
 
     def remember(self, obs: Obs, memory_BH: torch.Tensor) -> torch.Tensor:
         """The memory ``(B, H)`` after single observations ``(B, ...)``."""
-        return self._run(self.encoder(obs).unsqueeze(1), memory_BH).squeeze(1)
+        of_x, of_h, bias_of_x, bias_of_h = self.core.parameters()
+        return torch.gru_cell(self.encoder(obs), memory_BH, of_x, of_h, bias_of_x, bias_of_h)
 
     @torch.no_grad()
     def _burn(
@@ -260,6 +271,46 @@ class RecurrentNetwork(TorchParts):
             y_BSH: torch.Tensor
             y_BSH, _ = self.core(x_BSF.float(), memory_BH.unsqueeze(0).contiguous())
         return y_BSH
+
+
+class RecurrentNetwork(TorchParts, RecurrentParts):
+    """A network with a recurrent core; see `TorchParts` and `RecurrentParts`.
+
+    Learning goes through `forward`, which may be compiled or compute in bfloat16, or through the
+    parts that `forward_parts` names; acting through `remember` and `output`.
+    """
+
+    def forward(
+        self,
+        obs: Obs,
+        memory_BH: torch.Tensor,
+        burned_B: torch.Tensor,
+        burn_in: int,
+        steps: int,
+        *inputs: torch.Tensor,
+    ) -> torch.Tensor:
+        """The output ``(B (T + 1), ...)`` at the positions of `windows`.
+
+        Args:
+            obs, memory_BH, burned_B, burn_in, steps: as `windows` has them.
+            inputs: further inputs of the layers, of B (T + 1) rows.
+        """
+        y_BSH = self.windows(obs, memory_BH, burned_B, burn_in, steps)
+        return self.output(y_BSH.flatten(0, 1), *inputs)
+
+
+def forward_parts(networks: Sequence[nn.Module]) -> tuple[nn.Module, ...]:
+    """The encoders and perceptrons of networks with a recurrent core.
+
+    An agent that runs the core once for several outputs learns through these, and not through the
+    networks' own `forward`. Encoders without weights are left out.
+    """
+    return tuple(
+        part
+        for network in networks
+        for part in network.children()
+        if not isinstance(part, nn.GRU) and any(True for _ in part.parameters())
+    )
 
 
 def window_rows(columns: Obs, first_B: torch.Tensor, count: int) -> dict[str, torch.Tensor]:
@@ -375,6 +426,13 @@ class ObsNormalizer:
             self.update(obs)
         return self.normalize(obs)
 
+    def window_observations(self, batch: Mapping[str, torch.Tensor]) -> Obs:
+        """The columns ``obs...`` of sequences ``(B, L + 1, ...)``, normalised. Counted is the first
+        row of each that is learned from: as many rows a step as sequences, and no padding."""
+        obs = select_part(batch, "obs")
+        self.update(window_rows(obs, batch[BURNED], 1))
+        return self.normalize(obs)
+
     def normalize(self, obs: Obs) -> Obs:
         """The same columns, normalised; sequences of them, too."""
         return normalize_columns(obs, self._means, self._scales) if self._means else obs
@@ -442,6 +500,22 @@ def split_statistics(
     }
 
 
+class StatisticsModule(nn.Module):
+    """A model's statistics of the observation, for graphs."""
+
+    def __init__(self, columns: NormalizedColumns, arrays: Mapping[str, NDArray[Any]]) -> None:
+        super().__init__()
+        self._columns = columns
+        empty = np.zeros(0, np.float32)
+        for name, key in (("mean", MEAN), ("scale", SCALE)):
+            self.register_buffer(name, torch.from_numpy(arrays.get(key, empty).copy()))
+
+    def forward(self, obs: Obs) -> dict[str, torch.Tensor]:
+        """The columns ``obs...``, normalised."""
+        mean, scale = (self._columns.split(self.get_buffer(name)) for name in ("mean", "scale"))
+        return normalize_columns(obs, mean, scale)
+
+
 class NormalizedModule(nn.Module):
     """A network behind a model's statistics, for graphs: `NormalizedNetwork` in torch."""
 
@@ -450,16 +524,42 @@ class NormalizedModule(nn.Module):
     ) -> None:
         super().__init__()
         self.network = network
-        self._columns = columns
-        empty = np.zeros(0, np.float32)
-        for name, key in (("mean", MEAN), ("scale", SCALE)):
-            self.register_buffer(name, torch.from_numpy(arrays.get(key, empty).copy()))
+        self._statistics = StatisticsModule(columns, arrays)
 
     def forward(self, obs: Obs, *inputs: torch.Tensor) -> torch.Tensor:
         """The output for columns ``obs...``."""
-        mean, scale = (self._columns.split(self.get_buffer(name)) for name in ("mean", "scale"))
-        output: torch.Tensor = self.network(normalize_columns(obs, mean, scale), *inputs)
+        output: torch.Tensor = self.network(self._statistics(obs), *inputs)
         return output
+
+
+class NormalizedRecurrentModule(nn.Module):
+    """A network with a recurrent core behind a model's statistics, for graphs; see
+    `NormalizedModule`.
+
+    Attributes:
+        memory_size: H.
+    """
+
+    network: RecurrentNetwork
+
+    def __init__(
+        self,
+        network: RecurrentNetwork,
+        columns: NormalizedColumns,
+        arrays: Mapping[str, NDArray[Any]],
+    ) -> None:
+        super().__init__()
+        self.network = network
+        self.memory_size = network.core.hidden_size
+        self._statistics = StatisticsModule(columns, arrays)
+
+    def remember(self, obs: Obs, memory_BH: torch.Tensor) -> torch.Tensor:
+        """The memory after columns ``obs...``."""
+        return self.network.remember(self._statistics(obs), memory_BH)
+
+    def output(self, memory_BH: torch.Tensor, *inputs: torch.Tensor) -> torch.Tensor:
+        """The output for a memory."""
+        return self.network.output(memory_BH, *inputs)
 
 
 class _TorchActing:

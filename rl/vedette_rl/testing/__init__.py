@@ -5,7 +5,11 @@ They are mixins of tests, and need no pytest to be imported."""
 import sys
 
 if (pytest := sys.modules.get("pytest")) is not None:  # a failing assertion shows what came
-    pytest.register_assert_rewrite("vedette_rl.testing.agents", "vedette_rl.testing.contracts")
+    pytest.register_assert_rewrite(
+        "vedette_rl.testing.agents",
+        "vedette_rl.testing.contracts",
+        "vedette_rl.testing.recurrent_agents",
+    )
 
 from vedette_rl.testing.agents import AgentContract
 from vedette_rl.testing.contracts import PolicyContract, ReplayBufferContract, StepProcessorContract
@@ -16,14 +20,17 @@ from vedette_rl.testing.inputs import (
     Synthetic,
     VisualReach,
     sampled_obs,
+    sampled_sequences,
     sampled_transitions,
 )
+from vedette_rl.testing.recurrent_agents import RecurrentAgentContract
 
 __all__ = [
     "AgentContract",
     "BitFlip",
     "EnvironmentReport",
     "PolicyContract",
+    "RecurrentAgentContract",
     "ReplayBufferContract",
     "ScriptedEnv",
     "StepProcessorContract",
@@ -31,5 +38,6 @@ __all__ = [
     "VisualReach",
     "check_environment",
     "sampled_obs",
+    "sampled_sequences",
     "sampled_transitions",
 ]

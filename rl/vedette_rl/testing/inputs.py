@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.core import Columns, RowColumn, empty_columns
+from vedette_rl.core.columns import BURNED, LEARNED, LENGTH
 from vedette_rl.envs.layout import ObservationLayout
 from vedette_rl.envs.spaces import Spaces, transition_dtype
 
@@ -280,6 +281,48 @@ def sampled_transitions(
     columns["terminated"][:] = rng.random(rows) < 0.1
     columns["truncated"][:] = rng.random(rows) < 0.1
     columns["n_steps"][:] = 1
+    return columns
+
+
+def sampled_sequences(
+    spaces: Spaces,
+    sequences: int,
+    steps: int,
+    burn_in: int,
+    seed: int,
+    declared: Sequence[RowColumn] = (),
+) -> Columns:
+    """Sequences as a replay draws them (`vedette_rl.replay.drawn_sequences`), of random values.
+
+    Each has 0 to `burn_in` rows of burn-in and 1 to `steps` to learn from; one with fewer than
+    `steps` ends its episode, one way or the other. Behind its end its last row is repeated.
+    """
+    rng = np.random.default_rng([seed, 1])
+    longest = burn_in + steps
+    burned = rng.integers(0, burn_in, sequences, endpoint=True)
+    length = rng.integers(1, steps, sequences, endpoint=True)
+    length[::2] = steps
+    end = (burned + length)[:, np.newaxis]
+    rows = np.arange(sequences)[:, np.newaxis]
+    places = np.arange(longest + 1)
+    single = sampled_transitions(spaces, sequences * (longest + 1), seed, declared)
+    firsts = {column.name for column in declared if column.first}
+    columns: Columns = {}
+    for name, column in single.items():
+        each = column.reshape(sequences, longest + 1, *column.shape[1:])
+        if name in firsts:
+            columns[name] = each[:, 0].copy()
+        elif name == "obs" or name.startswith("obs/"):
+            columns[name] = each[rows, np.minimum(places, end)]
+        elif not name.startswith("next_"):
+            columns[name] = each[rows, np.minimum(places[:-1], end - 1)]
+    ended = (places[:-1] >= end - 1) & (length < steps)[:, np.newaxis]
+    by_termination = rng.random((sequences, 1)) < 0.5
+    columns["terminated"] = ended & by_termination
+    columns["truncated"] = ended & ~by_termination
+    columns[BURNED] = burned
+    columns[LENGTH] = length
+    columns[LEARNED] = (places[:-1] >= burned[:, np.newaxis]) & (places[:-1] < end)
     return columns
 
 

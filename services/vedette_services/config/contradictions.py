@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from vedette_rl.import_by_name import is_import_name
 from vedette_rl.networks.config import MemoryConfig
+from vedette_services.config.fleet_defaults import FleetSize
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import SettingError
 
@@ -53,6 +54,15 @@ def contradictions(config: RunConfig) -> Iterator[SettingError]:
         why += f"{config.actors.step_processor!r} may make other samples of a step"
         fix = "set actors.step_processor=n_step, or replay.sequence=0"
         yield SettingError("replay.sequence", why, fix)
+    fleet = FleetSize.of(config)
+    steps = config.replay.sequence
+    if actors.count and capacity < fleet.environments * steps:
+        each = capacity // fleet.environments
+        why = f"{capacity:,} samples are {each:,} steps of each of {fleet}, and a sequence has "
+        why += f"{steps:,} (replay.sequence)"
+        enough = fleet.environments * (steps + config.replay.burn_in)
+        fix = f"set at least {enough} to have burn-in, too, or lower replay.sequence or the fleet"
+        yield SettingError("replay.capacity", why, fix)
     others = stop.max_opts or stop.max_env_steps or stop.max_seconds
     if stop.target_return is not None and not config.learner.eval_interval and not others:
         yield SettingError(

@@ -81,6 +81,7 @@ class LoadedConfig:
         begins: a line on how actors begin on the weights of another run; "" otherwise.
         choices: the settings that the size of the fleet decided.
         given: the keys that the file, the variable or the command set, as dotted names.
+        left_out: keys of the preset that do not fit what was given.
     """
 
     config: RunConfig
@@ -90,6 +91,7 @@ class LoadedConfig:
     fitted: str = ""
     begins: str = ""
     given: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
 
     @property
     def decided(self) -> list[str]:
@@ -98,7 +100,12 @@ class LoadedConfig:
             "no stop condition is set: it goes on until Ctrl-C; stop.max_env_steps=1e6 ends it"
         )
         for_fleet = describe_choices(self.config, self.choices)
-        known = filter(None, [self.chosen, self.fitted, for_fleet, self.begins])
+        without = ""
+        if self.left_out:
+            keys = " and ".join(self.left_out)
+            why = f"the preset {self.preset} is for an agent without memory"
+            without = f"{why}: its {keys} are left out"
+        known = filter(None, [self.chosen, self.fitted, without, for_fleet, self.begins])
         return [*known, *[endless] * self.config.stop.never]
 
     @property
@@ -389,9 +396,10 @@ def _with_preset(
     base: Table = {"env": {"id": env_id}, "agent": {"name": name}}
     wanted = given.get("preset", "auto")
     tuned = read_preset(str(name), str(env_id)) if wanted == "auto" else None
-    table = merge_tables(merge_tables(tuned or {}, base), given)
+    tuned, left_out = _without_samples(tuned or {}, given)
+    table = merge_tables(merge_tables(tuned, base), given)
     config = config_from_table(table, tries=fit is not None, probe=probe)
-    raise_errors(list(_orphaned_wrapper_settings(config.env, tuned or {}, given)))
+    raise_errors(list(_orphaned_wrapper_settings(config.env, tuned, given)))
     config, fitted = _fitted(
         config, fit, probe
     )  # first: the defaults are for the fleet of this shape
@@ -400,7 +408,29 @@ def _with_preset(
     preset = f"{name}-{env_id}" if tuned else ""
     if tuned:
         config = config.model_copy(update={"preset": f"applied: {preset}"})
-    return LoadedConfig(config, preset, chosen, choices, fitted, begins)
+    return LoadedConfig(config, preset, chosen, choices, fitted, begins, left_out=left_out)
+
+
+_OF_SAMPLES = ("agent.batch_size", "replay.samples_per_insert")
+
+
+def _without_samples(tuned: Table, given: Table) -> tuple[Table, tuple[str, ...]]:
+    """Leave the numbers that count single samples out of a preset for an agent without memory,
+    where memory is given: its batches are of sequences; returns their keys, too."""
+    memory = _table(given, "agent").get("memory", NONE)
+    if memory == NONE or "memory" in _table(tuned, "agent"):
+        return tuned, ()
+    own = {key for key, _ in dotted_items(given)}
+    left_out = [key for key, _ in dotted_items(tuned) if key in _OF_SAMPLES and key not in own]
+    parts = {
+        part: {
+            name: value
+            for name, value in _table(tuned, part).items()
+            if f"{part}.{name}" not in left_out
+        }
+        for part in {key.partition(".")[0] for key in left_out}
+    }
+    return {**tuned, **parts}, tuple(left_out)
 
 
 def _with_saved(

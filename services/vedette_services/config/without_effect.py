@@ -115,7 +115,7 @@ def _unused_by_agent(agent: AgentConfig) -> Unused:
     if agent.schedule.kind == "constant":
         yield "agent.schedule.total_opts agent.schedule.final", "agent.schedule.kind is constant"
     if isinstance(agent, MemoryConfig) and not agent.core_size:
-        yield "agent.memory_size", f"agent.memory is {agent.memory}"
+        yield "agent.memory_size agent.memory_dtype", f"agent.memory is {agent.memory}"
     exploration = getattr(agent, "exploration", None)
     if isinstance(exploration, ExplorationConfig) and not is_import_name(exploration.kind):
         kind = exploration.kind
@@ -148,9 +148,9 @@ def _unused_by_network(agent: NetworkConfig, seen: NetworkInput) -> Unused:
     images = images_of(seen)
     own = isinstance(seen, CustomInput)
     of_parts = "agent.image_features agent.vector_features agent.shared_cnn"
-    of_images = (
-        f"{of_parts} agent.convolutions agent.image_max agent.shared_encoder agent.cnn_hidden_sizes"
-    )
+    of_images = f"{of_parts} agent.convolutions agent.image_max agent.cnn_hidden_sizes"
+    if not agent.core_size:  # a core is shared, whatever it is behind
+        of_images += " agent.shared_encoder"
     if own:
         yield f"{of_images} agent.random_shift", f"agent.network is {agent.network}"
         if agent.custom_network_is_whole:

@@ -12,10 +12,16 @@ import torch
 from every_agent import AGENTS  # of tests/support
 
 from vedette_rl.agents.iqn.policy import IqnPolicy
+from vedette_rl.agents.recurrent_policy import memory_column
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Agent, ModelInfo, Policy
 from vedette_rl.envs.spaces import Spaces
-from vedette_rl.testing import AgentContract, PolicyContract, sampled_obs
+from vedette_rl.testing import (
+    AgentContract,
+    PolicyContract,
+    RecurrentAgentContract,
+    sampled_obs,
+)
 
 VECTOR = gym.spaces.Box(-1, 1, (4,), np.float32)
 PIXELS = gym.spaces.Box(0, 255, (2, 12, 12), np.uint8)
@@ -224,8 +230,105 @@ class TestSacOnCamerasAndJoints(Pair):
     action = gym.spaces.Box(-1, 1, (2,), np.float32)
 
 
+MEMORY_SIZE = 6
+
+
+class RecurrentPair(Pair, RecurrentAgentContract):
+    """The two halves of an agent with memory."""
+
+    columns = (memory_column(MEMORY_SIZE),)
+    options = {**Pair.options, "memory": "gru", "memory_size": MEMORY_SIZE}  # noqa: RUF012
+
+
+class TestDqnWithMemory(RecurrentPair):
+    __test__ = True
+    agent = "dqn"
+    columns = (memory_column(MEMORY_SIZE, "float16"),)
+    options = {**RecurrentPair.options, "dueling": True, "memory_dtype": "float16"}  # noqa: RUF012
+
+
+class TestIqnWithMemory(RecurrentPair):
+    __test__ = True
+    agent = "iqn"
+
+
+class TestIqnWithMemoryOnSeveralDimensions(RecurrentPair):
+    __test__ = True
+    agent = "iqn"
+    action = RAGGED
+    options = {**RecurrentPair.options, "double": False}  # noqa: RUF012
+
+
+class TestSacWithMemory(RecurrentPair):
+    __test__ = True
+    agent = "sac"
+    options = {**RecurrentPair.options, "normalize_observations": False}  # noqa: RUF012
+    action = gym.spaces.Box(np.float32([-2, 0]), np.float32([2, 10]))
+
+
+class TestSacWithMemoryOfItsOwn(RecurrentPair):
+    __test__ = True
+    begins_with_the_stored_memory = False
+    agent = "sac"
+    options = {  # noqa: RUF012
+        **RecurrentPair.options,
+        "shared_encoder": False,
+        "critic_architecture": "layer_norm",
+        "n_critics": 3,
+        "critics_in_target": 2,
+        "n_quantiles": 4,
+        "dropped_quantiles": 1,
+    }
+    action = gym.spaces.Box(-1, 1, (2,), np.float32)
+
+
+class TestTd3WithMemory(RecurrentPair):
+    __test__ = True
+    agent = "td3"
+    action = gym.spaces.Box(np.float32([-2, 0]), np.float32([2, 10]))
+
+
+class TestTd3WithMemoryOfItsOwn(RecurrentPair):
+    __test__ = True
+    begins_with_the_stored_memory = False
+    agent = "td3"
+    options = {**RecurrentPair.options, "shared_encoder": False, "policy_delay": 1}  # noqa: RUF012
+    action = gym.spaces.Box(-1, 1, (2,), np.float32)
+
+
+class OwnEncoder(torch.nn.Module):
+    """An encoder in front of a core."""
+
+    def __init__(self, observation: gym.spaces.Box) -> None:
+        super().__init__()
+        self.first = torch.nn.Linear(observation.shape[0], 8)
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.first(obs))
+
+
+class TestSacWithMemoryBehindAnOwnEncoder(RecurrentPair):
+    __test__ = True
+    agent = "sac"
+    options = {  # noqa: RUF012
+        **RecurrentPair.options,
+        "normalize_observations": False,
+        "network": f"{__name__}:OwnEncoder",
+    }
+    action = gym.spaces.Box(-1, 1, (2,), np.float32)
+
+
+class TestSacWithMemoryOfImages(RecurrentPair):
+    __test__ = True
+    begins_with_the_stored_memory = False  # its running statistics move
+    agent = "sac"
+    observation = ROBOT
+    action = gym.spaces.Box(-1, 1, (2,), np.float32)
+
+
 def test_every_agent_is_held_to_the_contracts() -> None:
-    assert {pair.agent for pair in Pair.__subclasses__()} == {*AGENTS}
+    for pairs in (Pair, RecurrentPair):
+        assert {pair.agent for pair in pairs.__subclasses__() if pair.agent} == {*AGENTS}
 
 
 @pytest.mark.parametrize("agent", AGENTS)

@@ -17,6 +17,7 @@ from strict_cuda import StrictCuda
 
 from vedette_rl.agents.captured_step import CudaCapture, Due, SteppedAgent, StepResult
 from vedette_rl.agents.dqn.agent import DqnAgent
+from vedette_rl.agents.recurrent_policy import memory_column
 from vedette_rl.agents.registry import BUILT_IN, agent_kind
 from vedette_rl.core import empty_columns
 from vedette_rl.core.learning import StaticBatch
@@ -27,6 +28,7 @@ from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_rl.replay.rows import MemoryRing
 from vedette_rl.replay.uniform import UniformReplay
+from vedette_rl.testing import sampled_sequences
 from vedette_rl.testing.contracts import same_state
 
 VECTOR = gym.spaces.Box(-1, 1, (4,), np.float32)
@@ -69,6 +71,20 @@ RECURRENT_DQN = (
         "target_update_interval": 7,
     },
 )
+RECURRENT: list[Case] = [
+    RECURRENT_DQN,
+    (
+        "iqn",
+        Spaces(VECTOR, gym.spaces.MultiDiscrete([2, 3])),
+        {"memory": "gru", "memory_size": 6, "target_update_interval": 4},
+    ),
+    ("sac", Spaces(VECTOR, BOX), {"memory": "gru", "memory_size": 6, "n_step": 2}),
+    (
+        "td3",
+        Spaces(VECTOR, BOX),
+        {"memory": "gru", "memory_size": 6, "shared_encoder": False},
+    ),
+]
 PLAIN_SAC = ("sac", Spaces(VECTOR, BOX), {})
 TD3 = ("td3", Spaces(VECTOR, BOX), {})
 PIXEL_SAC = ("sac", Spaces(PIXELS, BOX), {"image_features": 8, "convolutions": "small"})
@@ -153,26 +169,13 @@ def test_a_thousand_replayed_steps_are_those_of_python(
 
 def sequences(spaces: Spaces, rows: int, seed: int) -> dict[str, torch.Tensor]:
     """A random batch of sequences of 5 steps behind up to 2 of burn-in."""
-    rng = np.random.default_rng(seed)
-    burned = rng.integers(0, 3, rows)
-    length = rng.integers(1, 6, rows)
-    place = np.arange(7)
-    behind = place - burned[:, None]
-    columns = {
-        "obs": rng.uniform(-1, 1, (rows, 8, 4)).astype(np.float32),
-        "action": rng.integers(0, 3, (rows, 7)),
-        "reward": rng.normal(size=(rows, 7)).astype(np.float32),
-        "terminated": (behind >= length[:, None] - 1) & (rng.random(rows) < 0.5)[:, None],
-        "memory": rng.uniform(-1, 1, (rows, 6)).astype(np.float32),
-        "burned": burned,
-        "length": length,
-        "learned": (behind >= 0) & (behind < length[:, None]),
-    }
+    columns = sampled_sequences(spaces, rows, 5, 2, seed, [memory_column(6)])
     return {name: torch.from_numpy(column) for name, column in columns.items()}
 
 
-def test_steps_on_sequences_are_replayed_too(cuda: StrictCuda) -> None:
-    compare(cuda, RECURRENT_DQN, 24, sequences)
+@pytest.mark.parametrize("case", RECURRENT, ids=lambda case: case[0])
+def test_steps_on_sequences_are_replayed_too(case: Case, cuda: StrictCuda) -> None:
+    compare(cuda, case, 24, sequences)
     assert cuda.replayed >= 10
 
 

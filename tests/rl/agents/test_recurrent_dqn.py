@@ -8,6 +8,22 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from hand_made_windows import (  # of tests/support
+    BURN_IN,
+    BURNED,
+    GAMMA,
+    LENGTH,
+    SIZE,
+    STEPS,
+    Batch,
+    assert_errors,
+    assert_gradients,
+    batch_of,
+    mean_of,
+    memories,
+    return_of,
+)
+from numpy.typing import NDArray
 
 from vedette_rl.agents.config import ImitationConfig, MunchausenConfig
 from vedette_rl.agents.dqn.config import DqnConfig
@@ -16,16 +32,9 @@ from vedette_rl.agents.dqn.recurrent import RecurrentDqnAgent
 from vedette_rl.agents.recurrent_policy import RecurrentPolicy
 from vedette_rl.agents.value_rescaling import rescale, restore
 from vedette_rl.envs.spaces import Spaces
-from vedette_rl.errors import ExportError, WrongSettingsError
-
-Batch = dict[str, torch.Tensor]
+from vedette_rl.errors import WrongSettingsError
 
 SPACES = Spaces(gym.spaces.Box(-1, 1, (3,), np.float32), gym.spaces.Discrete(4))
-BURN_IN, STEPS, SIZE, GAMMA = 2, 4, 6, 0.9
-BURNED = [2, 0, 1]
-LENGTH = [4, 2, 3]
-ENDED = [False, True, False]
-"""Of three sequences: one that goes on, one that terminates, and one that was truncated."""
 
 
 def config_of(**settings: Any) -> DqnConfig:
@@ -44,62 +53,30 @@ def agent_of(config: DqnConfig, *, told: bool = True) -> RecurrentDqnAgent:
     return agent
 
 
-def batch_of(padding: float = 0.0) -> Batch:
-    """Three sequences; what lies behind their ends is `padding`."""
-    rng = np.random.default_rng(5)
-    steps = BURN_IN + STEPS
-    batch = {
-        "obs": rng.uniform(-1, 1, (3, steps + 1, 3)).astype(np.float32),
-        "action": rng.integers(0, 4, (3, steps)),
-        "reward": rng.normal(size=(3, steps)).astype(np.float32),
-        "terminated": np.zeros((3, steps), np.bool_),
-        "memory": rng.uniform(-1, 1, (3, SIZE)).astype(np.float32),
-        "burned": np.array(BURNED),
-        "length": np.array(LENGTH),
-        "learned": np.zeros((3, steps), np.bool_),
-    }
-    for row, (burned, length, ended) in enumerate(zip(BURNED, LENGTH, ENDED, strict=True)):
-        end = burned + length
-        batch["learned"][row, burned:end] = True
-        batch["obs"][row, end + 1 :] = padding
-        batch["reward"][row, end:] = padding
-        batch["terminated"][row, end - 1 :] = ended
-    return {name: torch.from_numpy(column) for name, column in batch.items()}
+def drawn_actions(rng: np.random.Generator, shape: tuple[int, int]) -> NDArray[np.int64]:
+    return rng.integers(0, 4, shape)
 
 
 def errors_row_by_row(agent: RecurrentDqnAgent, config: DqnConfig, batch: Batch) -> list[list[Any]]:
     """Each row's ``target - q``, of networks that are run one step at a time."""
     tables = []
     for network in (agent.online, agent.target):
-        table = []
-        for row in range(3):
-            state = batch["memory"][row : row + 1]
-            q = []
-            for position in range(BURNED[row] + LENGTH[row] + 1):
-                remember: Any = network.remember
-                output: Any = network.output
-                state = remember({"obs": batch["obs"][row : row + 1, position]}, state)
-                if position < BURNED[row]:
-                    state = state.detach()
-                else:
-                    q.append(output(state)[0])
-            table.append(q)
-        tables.append(table)
+        output: Any = network.output
+        tables.append([[output(y)[0] for y in row] for row in memories(network, batch)])
     online, targets = tables
     errors = []
     for row in range(3):
         of_row = []
         for t in range(LENGTH[row]):
-            m = min(config.n_step, LENGTH[row] - t)
-            first = BURNED[row] + t
-            target = sum(GAMMA**k * batch["reward"][row, first + k] for k in range(m))
-            if not batch["terminated"][row, first + m - 1]:
+            target, m, terminated = return_of(batch, row, t, config.n_step)
+            if not terminated:
                 best = (online if config.double else targets)[row][t + m].argmax()
                 v = targets[row][t + m][best].detach()
                 target += GAMMA**m * (restore(torch, v) if config.value_rescaling else v)
             if config.value_rescaling:
                 target = rescale(torch, target)
-            of_row.append(target - online[row][t][batch["action"][row, first]])
+            taken = batch["action"][row, BURNED[row] + t]
+            of_row.append(target - online[row][t][taken])
         errors.append(of_row)
     return errors
 
@@ -116,35 +93,22 @@ def errors_row_by_row(agent: RecurrentDqnAgent, config: DqnConfig, batch: Batch)
 def test_a_step_is_that_of_networks_run_row_by_row(settings: dict[str, Any], told: bool) -> None:
     config = config_of(**settings)
     agent, other = agent_of(config, told=told), agent_of(config)
-    batch = batch_of()
+    batch = batch_of(drawn_actions)
     weights = torch.tensor([1.0, 0.5, 0.25])
     errors = errors_row_by_row(other, config, batch)
-    losses = [
-        weight * error**2 for weight, row in zip(weights, errors, strict=True) for error in row
-    ]
-    loss: Any = sum(losses) / len(losses)
+    loss = mean_of(weights, [[error**2 for error in row] for row in errors])
     loss.backward()
     result = agent.opt(batch, weights, record=True)
     assert result.record["loss"] == pytest.approx(float(loss.detach()), rel=1e-5)
-    assert result.td_errors is not None
-    for error, row in zip(result.td_errors, errors, strict=True):
-        sizes = torch.stack(row).detach().abs()
-        assert error.item() == pytest.approx(
-            float(0.9 * sizes.max() + 0.1 * sizes.mean()), rel=1e-4
-        )
-    ours, theirs = (
-        {name: p.grad for name, p in of.online.named_parameters()} for of in (agent, other)
-    )
-    for name, gradient in theirs.items():
-        assert gradient is not None
-        torch.testing.assert_close(ours[name], gradient, rtol=1e-3, atol=1e-6)
+    assert_errors(result.td_errors, errors)
+    assert_gradients(agent.online, other.online)
 
 
 def test_padding_changes_nothing() -> None:
     config = config_of(n_step=3, normalize_observations=True)
     first, second = agent_of(config), agent_of(config)
     results = [
-        agent.opt(batch_of(padding), record=True)
+        agent.opt(batch_of(drawn_actions, padding), record=True)
         for agent, padding in ((first, 0.0), (second, 1e3))
     ]
     assert results[0].td_errors is not None
@@ -158,7 +122,7 @@ def test_padding_changes_nothing() -> None:
 
 def test_the_statistics_count_the_first_row_of_each_window() -> None:
     agent = agent_of(config_of(normalize_observations=True))
-    batch = batch_of()
+    batch = batch_of(drawn_actions)
     agent.opt(batch)
     firsts = np.stack([batch["obs"][row, burned].numpy() for row, burned in enumerate(BURNED)])
     mean = agent.model_info().arrays["normalizer.mean"]
@@ -166,7 +130,7 @@ def test_the_statistics_count_the_first_row_of_each_window() -> None:
 
 
 def test_a_step_depends_on_the_stored_memory() -> None:
-    batch = batch_of()
+    batch = batch_of(drawn_actions)
     first = agent_of(config_of()).opt(batch).td_errors
     second = agent_of(config_of()).opt({**batch, "memory": batch["memory"] * 0}).td_errors
     assert first is not None
@@ -193,10 +157,10 @@ def test_acting_gives_the_choices_of_the_learner() -> None:
 
 def test_it_learns_on_from_its_state() -> None:
     first, second = agent_of(config_of()), agent_of(config_of())
-    first.opt(batch_of())
+    first.opt(batch_of(drawn_actions))
     second.set_state(first.get_state())
     for agent in (first, second):
-        agent.opt(batch_of())
+        agent.opt(batch_of(drawn_actions))
     for name, array in first.model_info().arrays.items():
         np.testing.assert_array_equal(second.model_info().arrays[name], array)
 
@@ -214,10 +178,7 @@ def test_what_is_not_built_beside_memory_is_refused(settings: dict[str, Any], fi
         config_of(**settings)
 
 
-def test_graphs_and_clients_of_other_languages_have_no_memory() -> None:
+def test_clients_of_other_languages_are_not_told_how_to_act() -> None:
     config = config_of()
     assert KIND.describe is not None
     assert KIND.describe(config, SPACES) is None
-    assert KIND.build_graph is not None
-    with pytest.raises(ExportError, match="memory"):
-        KIND.build_graph(config, SPACES, agent_of(config).model_info())

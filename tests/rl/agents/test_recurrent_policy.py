@@ -62,6 +62,20 @@ def test_the_column_is_the_memory_before_the_observation() -> None:
     assert not first.any(), "what was handed out stays"
 
 
+def test_samples_may_hold_the_memory_in_half_the_room() -> None:
+    (declared,) = KIND.columns(config_of(memory_dtype="float16"), SPACES)
+    assert (declared.dtype, declared.shape, declared.first) == ("float16", (SIZE,), True)
+    policy = policy_of(config_of(memory_dtype="float16"), environments=4)
+    policy.act(observations(4, 0), explore=False)
+    policy.act(observations(4, 1), explore=False)
+    ours = policy.acted_columns()["memory"]
+    assert ours.dtype == np.float32, "it acts on what is not rounded"
+    plain = policy_of(config_of(), environments=4)
+    plain.act(observations(4, 0), explore=False)
+    plain.act(observations(4, 1), explore=False)
+    np.testing.assert_array_equal(ours, plain.acted_columns()["memory"])
+
+
 def test_an_episode_that_begins_forgets_the_one_before_and_others_go_on() -> None:
     policy = policy_of(config_of())
     policy.act(observations(3, 0), explore=False, begins=np.ones(3, np.bool_))

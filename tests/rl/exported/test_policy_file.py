@@ -278,16 +278,38 @@ def test_a_policy_of_a_newer_release_is_refused_as_such(
         load_policy(path)
 
 
-@pytest.mark.parametrize("form", ["numpy", "safetensors"])
-def test_a_policy_with_memory_remembers_as_the_original(form: str, tmp_path: Path) -> None:
-    kind = agent_kind("dqn")
-    config = kind.config(memory="gru", memory_size=8, hidden_sizes=(16,))
-    spaces = Spaces(VECTOR, gym.spaces.Discrete(5))
+MEMORIES: dict[str, gym.Space[Any]] = {
+    "dqn": gym.spaces.Discrete(5),
+    "iqn": gym.spaces.Discrete(5),
+    "sac": gym.spaces.Box(np.float32([-2, 0]), np.float32([2, 10])),
+    "td3": gym.spaces.Box(-1, 1, (3,), np.float32),
+}
+
+
+def file_with_memory(agent: str) -> PolicyFile:
+    kind = agent_kind(agent)
+    config = kind.config(memory="gru", memory_size=8, hidden_sizes=(16, 16))
+    spaces = Spaces(VECTOR, MEMORIES[agent])
     model = kind.build_agent(config, spaces, device="cpu", seed=0).model_info()
-    found = PolicyFile(config, spaces, model)
+    rng = np.random.default_rng(0)  # a new network's values are almost the same for all actions
+    steep = {
+        name: array + rng.normal(size=array.shape).astype(np.float32)
+        for name, array in model.arrays.items()
+    }
+    if "normalizer.scale" in steep:
+        steep["normalizer.scale"] = np.abs(steep["normalizer.scale"])
+    return PolicyFile(config, spaces, ModelInfo(1, steep))
+
+
+@pytest.mark.parametrize("form", ["numpy", "safetensors"])
+@pytest.mark.parametrize("agent", MEMORIES)
+def test_a_policy_with_memory_remembers_as_the_original(
+    agent: str, form: str, tmp_path: Path
+) -> None:
+    found = file_with_memory(agent)
     loaded = load_policy(written(tmp_path / "policy", found, form))
-    expected = kind.build_policy(config, spaces, ranks=np.zeros(1), seed=0)
-    expected.sync_model(model)
+    expected = agent_kind(agent).build_policy(found.config, found.spaces, ranks=np.zeros(1), seed=0)
+    expected.sync_model(found.model)
     rng = np.random.default_rng(0)
     forgetful = []
     for step in range(50):
@@ -298,3 +320,24 @@ def test_a_policy_with_memory_remembers_as_the_original(form: str, tmp_path: Pat
         fresh = load_policy(tmp_path / "policy")
         forgetful.append((fresh.act(obs, explore=False) != acted).any())
     assert any(forgetful), "what was seen before makes no difference"
+
+
+def test_a_loaded_policy_forgets_at_a_reset(tmp_path: Path) -> None:
+    policy = load_policy(written(tmp_path / "policy", file_with_memory("sac")))
+    rng = np.random.default_rng(0)
+    first, second = ({"obs": rng.uniform(-1, 1, (3, 4)).astype(np.float32)} for _ in range(2))
+    policy.act(first, explore=False)
+    remembered = policy.act(second, explore=False)
+    policy.reset()
+    policy.act(first, explore=False)
+    np.testing.assert_array_equal(policy.act(second, explore=False), remembered)
+    policy.act(first, explore=False)
+    assert (policy.act(second, explore=False) != remembered).any(), "one episode went on"
+
+
+def test_a_loaded_policy_without_memory_has_a_reset_too() -> None:
+    policy = policy_file("sac").make_environment_policy()
+    obs = observations(policy_file("sac").spaces, 3)
+    acted = policy.act(obs, explore=False)
+    policy.reset()
+    np.testing.assert_array_equal(policy.act(obs, explore=False), acted)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from configurations import configured
 
 from vedette_rl.core.agent_config import AgentConfig
 from vedette_rl.replay.config import ReplayConfig
+from vedette_services.config import load_config
 from vedette_services.config.changes import changed_settings
 from vedette_services.config.fleet_defaults import FleetSize, choose_for_fleet
 from vedette_services.config.parts import ActorsConfig, LearnerConfig
@@ -62,10 +64,9 @@ def test_an_agent_that_learns_from_single_samples_refuses_sequences(agent: str) 
     env = "CartPole-v1" if agent in ("dqn", "iqn") else "Pendulum-v1"
     config = configured("replay.sequence=8", env=env, agent=agent)
     (line,) = refused(config)
-    other = "agent.memory=gru" if agent == "dqn" else "an agent that learns from them"
     assert line == (
         f"replay.sequence: agent {agent!r} learns from single samples, and not from sequences; "
-        f"set 0, or {other}"
+        "set 0, or agent.memory=gru"
     )
     assert refused(config, learns=False) == []  # a training loop of the user's draws them
 
@@ -93,7 +94,7 @@ def test_what_sequences_do_not_go_together_with_is_refused(config: RunConfig, wh
 
 
 def test_a_batch_of_sequences_may_have_more_samples_than_the_replay() -> None:
-    few = SEQUENCES.model_copy(update={"capacity": 60})
+    few = SEQUENCES.model_copy(update={"capacity": 1000})  # of 64 x 40
     learner = LearnerConfig(warmup_period=10)
     assert refused(run_of(few, Remembering(batch_size=64), learner=learner)) == []
 
@@ -168,6 +169,54 @@ def test_an_agent_with_memory_draws_as_many_rows_for_each_as_one_without() -> No
     assert FleetSize.of(config).env_steps_per_opt == 20.0
 
 
+@pytest.mark.parametrize(("agent", "env"), [("iqn", "CartPole-v1"), ("sac", "Pendulum-v1")])
+def test_every_agent_has_a_memory_that_draws_sequences(agent: str, env: str) -> None:
+    config = configured("agent.memory=gru", "preset=none", env=env, agent=agent)
+    assert (config.replay.sequence, config.replay.burn_in) == (40, 20)
+    assert config.agent.batch_size == 32
+    assert refused(config) == []
+
+
+def test_a_replay_without_room_for_a_sequence_of_each_environment_is_refused() -> None:
+    """Such a run played to its end and learned nothing."""
+    fleet = ["agent.memory=gru", "actors.count=2", "actors.envs_per_actor=16"]
+    small = ["replay.capacity=1000", "learner.warmup_period=500", "preset=none"]
+    (line,) = refused(dqn(*fleet, *small))
+    assert line == (
+        "replay.capacity: 1,000 samples are 31 steps of each of 32 environments (actors.count 2 x "
+        "envs_per_actor 16), and a sequence has 40 (replay.sequence); set at least 1920 to have "
+        "burn-in, too, or lower replay.sequence or the fleet"
+    )
+    assert refused(dqn(*fleet, *small, "replay.sequence=30")) == []
+    assert refused(dqn(*small, "actors.count=2", "actors.envs_per_actor=600")) == []
+
+
+def test_a_preset_for_single_samples_does_not_count_sequences() -> None:
+    """Its batch of 256 would be of 256 sequences of 40."""
+    loaded = load_config(
+        env="Pendulum-v1", agent="sac", settings=["agent.memory=gru"], environment={}
+    )
+    config = loaded.config
+    assert config.agent.batch_size == 32
+    assert config.replay.samples_per_insert == 256.0
+    assert config.agent.learning_rate == 1e-3, "the rest is the preset's"
+    (line,) = [line for line in loaded.decided if "preset" in line]
+    assert line == (
+        "the preset sac-Pendulum-v1 is for an agent without memory: its agent.batch_size and "
+        "replay.samples_per_insert are left out"
+    )
+    own = load_config(
+        env="Pendulum-v1",
+        agent="sac",
+        settings=["agent.memory=gru", "agent.batch_size=8"],
+        environment={},
+    )
+    assert own.config.agent.batch_size == 8
+    without = load_config(env="Pendulum-v1", agent="sac", environment={})
+    assert without.config.agent.batch_size == 256
+    assert not without.left_out
+
+
 def test_an_agent_with_memory_refuses_single_samples() -> None:
     single = dqn("agent.memory=gru", "replay.sequence=0")
     (line,) = refused(single)
@@ -188,6 +237,27 @@ def test_sequences_that_nobody_set_are_refused_as_others_are(setting: str, why: 
     of_run = ["agent.memory=gru", "replay.prioritized=true", setting]
     with pytest.raises((SettingError, ManySettingsError), match=why):
         dqn(*of_run)
+
+
+def test_the_kind_of_numbers_of_a_memory_is_stored_in_samples_alone() -> None:
+    before, now = dqn("agent.memory=gru"), dqn("agent.memory=gru", "agent.memory_dtype=float16")
+    (change,) = changed_settings(before, now)
+    assert (change.key, set(change.stored_in)) == ("agent.memory_dtype", {"samples"})
+
+
+def test_r2d2s_settings_are_those_of_the_page(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[3] / "docs/reference/agents.md").read_text("utf-8")
+    (block,) = (b for b in re.findall(r"```toml\n(.*?)```", page, re.S) if "memory_size" in b)
+    path = tmp_path / "r2d2.toml"
+    path.write_text(block)
+    loaded = load_config(path, environment={})
+    config = loaded.config
+    assert loaded.preset == "dqn-ALE/MsPacman-v5"
+    assert config.agent.batch_size == 64
+    assert loaded.left_out == ("replay.samples_per_insert",)
+    assert (config.replay.sequence, config.replay.burn_in) == (80, 40)
+    assert len(config.env.wrappers) == 2, "the preset's"
+    assert refused(config) == []
 
 
 def test_memory_is_stored_in_weights_and_samples() -> None:

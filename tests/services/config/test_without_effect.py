@@ -107,6 +107,14 @@ def test_what_an_image_takes_depends_on_what_is_beside_it() -> None:
     ]
 
 
+def test_a_policy_shares_a_core_without_images_too() -> None:
+    own = "agent.shared_encoder=false"
+    (line,) = unused(own, agent="sac")
+    assert "no part of the observation is an image" in line
+    assert unused(own, "agent.memory=gru", agent="sac") == []
+    assert unused(own, "agent.memory=gru", "agent.network=my_networks:Mine", agent="td3") == []
+
+
 def test_an_own_network_takes_the_place_of_the_settings_of_ours() -> None:
     own = "agent.network=my_networks:Mine"
     (line,) = unused(own, "agent.hidden_sizes=[8]")

@@ -78,16 +78,13 @@ class DqnConfig(MemoryConfig):
 
     @model_validator(mode="after")
     def _can_remember(self) -> Self:
-        if not self.core_size:
-            return self
-        refused = {
-            "munchausen.alpha=0": self.munchausen.alpha > 0,
-            "imitation.loss=none": self.imitation.loss != "none",
-            "network=auto": is_import_name(self.network),
-        }
-        if wrong := [setting for setting, is_set in refused.items() if is_set]:
-            raise ValueError(
-                f"memory is {self.memory}, which is not built beside it: set {', '.join(wrong)}"
+        if self.core_size:  # without one, an own agent's `network` may be anything
+            self.refuse_beside_memory(
+                {
+                    "munchausen.alpha=0": self.munchausen.alpha > 0,
+                    "imitation.loss=none": self.imitation.loss != "none",
+                    "network=auto": is_import_name(self.network),
+                }
             )
         return self
 

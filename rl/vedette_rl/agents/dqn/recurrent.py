@@ -15,15 +15,15 @@ from vedette_rl.agents.losses import td_loss
 from vedette_rl.agents.recurrent_policy import MEMORY
 from vedette_rl.agents.windows import (
     Window,
+    WindowLearner,
     n_step_targets,
     row_weights,
     sequence_errors,
-    steps_of,
 )
 from vedette_rl.core.columns import BURNED
 
 
-class RecurrentDqnAgent(DqnAgent):
+class RecurrentDqnAgent(WindowLearner, DqnAgent):
     """An `Agent` that learns from sequences (Kapturowski et al. 2019, section 2.3; Hausknecht &
     Stone 2015, arXiv:1507.06527).
 
@@ -31,18 +31,9 @@ class RecurrentDqnAgent(DqnAgent):
     rows of burn-in. Each row is learned from by its return of `n_step` rows.
     """
 
-    burn_in: int | None = None
-    """N of the batches' sequences (`SequenceAgent`); None: not known, and each may have any."""
-
-    def expect_burn_in(self, rows: int) -> None:
-        """See `vedette_rl.core.SequenceAgent`."""
-        self.burn_in = rows
-
     def step(self, batch: Batch, weights: torch.Tensor | None, due: Due) -> StepResult:
         """One optimization step. See `SteppedAgent.step`."""
-        longest = steps_of(batch)
-        burn_in = longest if self.burn_in is None else self.burn_in
-        steps = longest if self.burn_in is None else longest - self.burn_in
+        burn_in, steps = self.spans(batch)
         window = Window.of(batch, steps)
         obs = self.window_observations(batch)
         of_windows = (obs, batch[MEMORY].float(), batch[BURNED], burn_in, steps)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, model_validator
 
 from vedette_rl.agents.config import EnvSteps, MunchausenConfig, Quantiles
 from vedette_rl.agents.exploration import ExplorationConfig
@@ -14,12 +14,12 @@ from vedette_rl.core.agent_config import (
     PositiveFloat,
     PositiveFraction,
 )
-from vedette_rl.networks.config import HiddenSizes, NetworkConfig, Width
+from vedette_rl.networks.config import HiddenSizes, MemoryConfig, Width
 from vedette_rl.settings.for_peers import LEARNER_ONLY
 from vedette_rl.settings.stored import IN_SAMPLES_SUMS, IN_WEIGHTS
 
 
-class IqnConfig(NetworkConfig):
+class IqnConfig(MemoryConfig):
     """Implicit quantile networks (Dabney et al. 2018). Section and figure numbers are its own.
 
     The defaults are for vectors and small fleets, the paper's are for Atari.
@@ -68,3 +68,8 @@ class IqnConfig(NetworkConfig):
     """how far an update moves the target network: 1 copies."""
     exploration: ExplorationConfig = ExplorationConfig()
     """how actors explore. Acting is risk-neutral."""
+
+    @model_validator(mode="after")
+    def _can_remember(self) -> Self:
+        self.refuse_beside_memory({"munchausen.alpha=0": self.munchausen.alpha > 0})
+        return self

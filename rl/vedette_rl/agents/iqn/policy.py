@@ -71,6 +71,10 @@ class IqnPolicy(ValuePolicy):
 
 def build_agent(config: IqnConfig, spaces: Spaces, *, device: str, seed: int) -> Agent:
     """The half that learns."""
+    if config.core_size:
+        from vedette_rl.agents.iqn.recurrent import RecurrentIqnAgent
+
+        return RecurrentIqnAgent(config, spaces, device=device, seed=seed)
     from vedette_rl.agents.iqn.agent import IqnAgent
 
     return IqnAgent(config, spaces, device=device, seed=seed)

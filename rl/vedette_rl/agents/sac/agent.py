@@ -74,41 +74,52 @@ class SacAgent(ActorCritic):
     @torch.no_grad()
     def _successors(self, batch: Batch, alpha: torch.Tensor) -> Successors:
         next_obs = self.observations(batch, "next_obs")
-        a_t_BD, log_pi_t = self._act(next_obs)
+        a_t_BD, log_pi_t = self.sample(self.pi(next_obs))
         discount_t = self.discounts(batch["n_steps"], batch["terminated"])
         r_t = self._config.reward_scale * batch["reward"]
         return Successors(
             next_obs, a_t_BD, lambda q_t_BM: soft_target(r_t, discount_t, q_t_BM, log_pi_t, alpha)
         )
 
-    def _act(self, obs: Obs) -> tuple[torch.Tensor, torch.Tensor]:
-        mean_BD, log_std_BD = self._distribution(obs)
+    def sample(self, output_BE: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Actions ``(B, D)`` drawn from the policy, by the output ``(B, 2 D)`` of its network, and
+        their log densities ``(B,)``."""
+        mean_BD, log_std_BD = self._gaussian(output_BE)
         noise_BD = draw_rows(torch.randn, mean_BD.shape, self.noise)
         return squashed_sample(mean_BD, log_std_BD, noise_BD)
 
-    def _distribution(self, obs: Obs) -> tuple[torch.Tensor, torch.Tensor]:
-        mean_BD, log_std_BD = self.pi(obs).chunk(2, dim=1)
+    def _gaussian(self, output_BE: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        mean_BD, log_std_BD = output_BE.chunk(2, dim=1)
         return mean_BD, log_std_BD.clamp(self._config.log_std_min, self._config.log_std_max)
 
     def _improve_policy(
         self, obs: Obs, alpha: torch.Tensor, batch: Batch
     ) -> dict[str, torch.Tensor]:
         """A step of the policy and of alpha; returns the policy's loss and entropy."""
-        a_tm1_BD, log_pi_tm1 = self._act(obs)
+        a_tm1_BD, log_pi_tm1 = self.sample(self.pi(obs))
         loss = policy_loss(self.policy_value(self.q(obs, a_tm1_BD)), log_pi_tm1, alpha)
         if self._imitation.wanted(batch):
-            unlike_B = -log_pi_of(self.actions_of(batch), *self._distribution(obs))
+            unlike_B = -log_pi_of(self.actions_of(batch), *self._gaussian(self.pi(obs)))
             loss = loss + self._imitation.weigh(unlike_B, batch)
-        self.descend_policy(loss)
-        if self._tuned:
-            self._tune_temperature(log_pi_tm1.detach())
-        return {"policy_loss": loss.detach(), "entropy": -log_pi_tm1.detach().mean()}
+        return self.descend_losses(loss, log_pi_tm1)
 
-    def _tune_temperature(self, log_pi_tm1: torch.Tensor) -> None:
-        self._alpha_adam.zero_grad()
-        log_alpha = self._temperature.log_alpha
-        torch.autograd.backward(temperature_loss(log_alpha, log_pi_tm1, self._target_entropy))
-        self._alpha_adam.move()
+    def descend_losses(
+        self, loss: torch.Tensor, log_pi_tm1: torch.Tensor, weights: torch.Tensor | None = None
+    ) -> dict[str, torch.Tensor]:
+        """Descend the policy's loss, and alpha's by these log densities of samples, each times its
+        weight; returns the policy's loss and entropy."""
+        self.descend_policy(loss)
+        log_pi_tm1 = log_pi_tm1.detach()
+        if self._tuned:
+            self._alpha_adam.zero_grad()
+            torch.autograd.backward(
+                temperature_loss(
+                    self._temperature.log_alpha, log_pi_tm1, self._target_entropy, weights
+                )
+            )
+            self._alpha_adam.move()
+        counted = log_pi_tm1 if weights is None else weights * log_pi_tm1
+        return {"policy_loss": loss.detach(), "entropy": -counted.mean()}
 
     def pending_state(self) -> State:
         """All that resume needs; see `ActorCritic.pending_state`."""

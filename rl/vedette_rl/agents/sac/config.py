@@ -42,7 +42,8 @@ class SacConfig(ActorCriticConfig):
     critic_architecture: Annotated[CriticArchitecture, IN_WEIGHTS] = "batch_norm"
     """each critic's network: ``batch_norm`` normalises each layer's input over the batch and does
     without target critics (CrossQ), ``layer_norm`` (DroQ, arXiv:2110.02034, without its dropout),
-    ``residual`` (SimBa, arXiv:2410.09754), or the paper's ``mlp``."""
+    ``residual`` (SimBa, arXiv:2410.09754), or the paper's ``mlp``, which it is with memory where it
+    is not set."""
     policy_delay: PositiveInt = 3
     """optimization steps of the critics to one of the policy (3: CrossQ). 1, the paper's, where it
     is not set and the critics are others than ``batch_norm``."""
@@ -68,11 +69,16 @@ class SacConfig(ActorCriticConfig):
 
     @classmethod
     def fitting_defaults(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """See `AgentConfig`: critics with targets have the step sizes that belong to them."""
-        return {} if given["critic_architecture"] == "batch_norm" else _WITH_TARGETS
+        """See `AgentConfig`: critics with targets have the step sizes that belong to them; and with
+        memory they have targets."""
+        usual = super().fitting_defaults(given)
+        if given["memory"] != "none":
+            return {**usual, **_WITH_TARGETS, "critic_architecture": "mlp"}
+        return usual if given["critic_architecture"] == "batch_norm" else {**usual, **_WITH_TARGETS}
 
     @model_validator(mode="after")
     def _bounds_in_order(self) -> SacConfig:
+        self.refuse_beside_memory({"imitation.loss=none": self.imitation.loss != "none"})
         if self.imitation.loss == "margin":
             raise ValueError(
                 "imitation.loss is 'margin', which is of action values: set cross_entropy"

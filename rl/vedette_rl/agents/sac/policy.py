@@ -49,6 +49,10 @@ class SacPolicy(BoxPolicy[SacConfig]):
 
 def build_agent(config: SacConfig, spaces: Spaces, *, device: str, seed: int) -> Agent:
     """The half that learns."""
+    if config.core_size:
+        from vedette_rl.agents.sac.recurrent import RecurrentSacAgent
+
+        return RecurrentSacAgent(config, spaces, device=device, seed=seed)
     from vedette_rl.agents.sac.agent import SacAgent
 
     return SacAgent(config, spaces, device=device, seed=seed)

@@ -11,7 +11,6 @@ from vedette_rl.agents.td3.network import DeterministicLayers
 from vedette_rl.core.learning import State
 from vedette_rl.device.ranks import draw_rows
 from vedette_rl.envs.spaces import Spaces
-from vedette_rl.networks.encoder import Obs
 from vedette_rl.networks.parameter_vector import ParameterVector
 from vedette_rl.networks.seeding import build_seeded
 
@@ -64,12 +63,12 @@ class Td3Agent(ActorCritic):
         r_t = batch["reward"].unsqueeze(1)
         return Successors(
             next_obs,
-            self._smoothed(next_obs),
+            self.smoothed(self._pi_target(next_obs)),
             lambda q_t_BM: torch.addcmul(r_t, discount_t, q_t_BM),
         )
 
-    def _smoothed(self, next_obs: Obs) -> torch.Tensor:
-        a_t_BD = self._pi_target(next_obs)
+    def smoothed(self, a_t_BD: torch.Tensor) -> torch.Tensor:
+        """The target policy's actions ``(B, D)`` with noise that is drawn now."""
         noise_BD = draw_rows(torch.randn, a_t_BD.shape, self.noise)
         config = self._config
         return smoothed_action(a_t_BD, noise_BD, config.target_noise, config.target_noise_clip)

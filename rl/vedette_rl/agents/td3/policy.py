@@ -46,6 +46,10 @@ class Td3Policy(BoxPolicy[Td3Config]):
 
 def build_agent(config: Td3Config, spaces: Spaces, *, device: str, seed: int) -> Agent:
     """The half that learns."""
+    if config.core_size:
+        from vedette_rl.agents.td3.recurrent import RecurrentTd3Agent
+
+        return RecurrentTd3Agent(config, spaces, device=device, seed=seed)
     from vedette_rl.agents.td3.agent import Td3Agent
 
     return Td3Agent(config, spaces, device=device, seed=seed)

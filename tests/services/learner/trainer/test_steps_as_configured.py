@@ -12,9 +12,11 @@ import pytest
 import torch
 from configurations import configured
 
+from vedette_rl.agents.recurrent_policy import memory_column
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.networks import torch_network
+from vedette_rl.testing import sampled_sequences
 from vedette_services.config.parts import LearnerConfig
 from vedette_services.learner.trainer import learner as learner_module
 from vedette_services.learner.trainer.learner import (
@@ -64,6 +66,48 @@ def test_bfloat16_is_near_float32_and_weights_stay_float32(name: str) -> None:
     for key, array in rounded.model_info().arrays.items():
         assert array.dtype == np.float32
         np.testing.assert_allclose(array, exact.model_info().arrays[key], atol=0.05)
+
+
+def agent_with_memory(name: str, **learner: Any) -> Any:
+    kind = agent_kind(name)
+    config = kind.config(hidden_sizes=(16, 16), memory="gru", memory_size=8)
+    spaces = SPACES["dqn" if name == "iqn" else "td3" if name == "sac" else name]
+    agent: Any = kind.build_agent(config, spaces, device="cpu", seed=0)
+    agent.expect_burn_in(2)
+    prepare_steps(agent, CPU, LearnerConfig(**learner))
+    return agent
+
+
+def sequences_of(name: str, seed: int) -> dict[str, torch.Tensor]:
+    spaces = SPACES["dqn" if name in ("dqn", "iqn") else "td3"]
+    columns = sampled_sequences(spaces, 16, 4, 2, seed, [memory_column(8)])
+    return {key: torch.from_numpy(array) for key, array in columns.items()}
+
+
+@pytest.mark.parametrize("name", ["dqn", "iqn", "sac", "td3"])
+def test_bfloat16_with_memory_is_near_float32(name: str) -> None:
+    """Encoders and layers are rounded, and not the core: its errors would add up."""
+    exact = agent_with_memory(name)
+    rounded = agent_with_memory(name, precision="bfloat16")
+    for seed in range(10):
+        batch = sequences_of(name, seed)
+        errors, others = (agent.opt(batch).td_errors for agent in (exact, rounded))
+        assert others.dtype == torch.float32
+        torch.testing.assert_close(others, errors, rtol=0.1, atol=0.1)
+        assert not torch.equal(others, errors)
+    for key, array in rounded.model_info().arrays.items():
+        assert array.dtype == np.float32
+        np.testing.assert_allclose(array, exact.model_info().arrays[key], atol=0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["iqn", "sac"])
+def test_compiled_networks_with_memory_learn_as_the_others_to_rounding(name: str) -> None:
+    plain, compiled = agent_with_memory(name), agent_with_memory(name, compile=True)
+    for seed in range(6):
+        batch = sequences_of(name, seed)
+        errors, others = (agent.opt(batch).td_errors for agent in (plain, compiled))
+        torch.testing.assert_close(errors, others, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("precision", ["float32", "tf32"])
