@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from typing import Any
 
+import vedette_rl.agents.appo.policy as appo
 import vedette_rl.agents.dqn.policy as dqn
 import vedette_rl.agents.iqn.policy as iqn
 import vedette_rl.agents.sac.policy as sac
@@ -16,7 +17,7 @@ from vedette_rl.import_by_name import import_by_name
 from vedette_rl.settings.words_of_others import NOT_SUPPORTED, ON_POLICY_AGENTS
 
 BUILT_IN: dict[str, AgentKind[Any]] = {
-    kind.name: kind for kind in (dqn.KIND, iqn.KIND, sac.KIND, td3.KIND)
+    kind.name: kind for kind in (dqn.KIND, iqn.KIND, sac.KIND, td3.KIND, appo.KIND)
 }
 """The agents that come with Vedette. Any: each has a configuration of its own class."""
 

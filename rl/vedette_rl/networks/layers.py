@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
 import gymnasium as gym
@@ -26,7 +27,7 @@ Array = Any
 """An array of numpy or a tensor of torch."""
 
 
-Architecture = Literal["mlp", "layer_norm", "residual"]
+Architecture = Literal["mlp", "layer_norm", "residual", "tanh"]
 """What is between the linear layers of a perceptron; see `MlpSizes`."""
 
 CriticArchitecture = Literal[Architecture, "batch_norm"]
@@ -51,7 +52,7 @@ class MlpSizes:
             before that, and ``residual`` has a residual block in each one's place, all of the
             first one's width (SimBa, Lee et al. 2024, arXiv:2410.09754, section 4).
             ``batch_norm`` has batch normalization in front of each linear layer, of an
-            `EnsembleMlp` alone.
+            `EnsembleMlp` alone. ``tanh`` has tanh in the ReLU's place.
     """
 
     sizes: tuple[int, ...]
@@ -81,7 +82,9 @@ class MlpSizes:
             x = steps.linear(k, x)
             if k < last and self.architecture == "layer_norm":
                 x = steps.normalize(x)
-            if k < last or self.relu_last:
+            if k < last and self.architecture == "tanh":
+                x = steps.tanh(x)
+            elif k < last or self.relu_last:
                 x = steps.relu(x)
         return x
 
@@ -114,6 +117,10 @@ class PerceptronSteps(Protocol):
         """The positive part; `x` may be overwritten."""
         ...
 
+    def tanh(self, x: Array) -> Array:
+        """The hyperbolic tangent; `x` may be overwritten."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class _Trace:
@@ -143,6 +150,9 @@ class _TraceSteps:
     def relu(self, x: _Trace) -> _Trace:
         return _Trace((*x.steps, ("relu",)))
 
+    def tanh(self, x: _Trace) -> _Trace:
+        return _Trace((*x.steps, ("tanh",)))
+
 
 class Layers:
     """The layers behind the encoder, and the forward pass through them.
@@ -158,9 +168,11 @@ class Layers:
 
     Attributes:
         mlps: sizes by name, in the order in which weights are drawn.
+        vectors: sizes by name of learned vectors that are no perceptron's.
     """
 
     mlps: dict[str, MlpSizes]
+    vectors: Mapping[str, int] = MappingProxyType({})
 
     def constants(self, xp: Any) -> dict[str, Array]:
         """Arrays that are not learned, by name; float32 in the end."""
@@ -171,7 +183,7 @@ class Layers:
 
         Args:
             xp: numpy or torch; use what both have.
-            net: has the perceptrons and constants as attributes.
+            net: has the perceptrons, vectors and constants as attributes.
             x_BF: features ``(B, F)`` from the encoder.
             inputs: further inputs of the network.
         """

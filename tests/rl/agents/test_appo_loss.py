@@ -17,6 +17,7 @@ from vedette_rl.agents.appo.loss import (
 )
 
 GAMMA = 0.5
+CLIP = torch.tensor(0.2)
 
 
 def one_run(
@@ -217,7 +218,7 @@ def test_old_rows_lead_to_the_values_of_the_clipped_policy() -> None:
 def test_the_clipped_loss_is_ppos_around_the_policy_that_acted() -> None:
     r = torch.tensor([0.5, 0.5, 1.5, 1.5, 1.1])
     advantage = torch.tensor([1.0, -1.0, 1.0, -1.0, 2.0])
-    made = clipped_loss(r, advantage, 0.2, torch.ones(5))
+    made = clipped_loss(r, advantage, CLIP, torch.ones(5))
     assert made.tolist() == pytest.approx([-0.5, 0.8, -1.2, 1.5, -2.2])
 
 
@@ -225,7 +226,7 @@ def test_the_gradient_is_0_where_it_is_clipped_and_nowhere_else() -> None:
     r = torch.tensor([0.5, 0.5, 1.5, 1.5, 1.1], requires_grad=True)
     advantage = torch.tensor([1.0, -1.0, 1.0, -1.0, 2.0])
     w = torch.tensor([1.0, 1.0, 1.0, 1.0, 0.5])
-    clipped_loss(r, advantage, 0.2, w).sum().backward()
+    clipped_loss(r, advantage, CLIP, w).sum().backward()
     assert r.grad is not None
     assert r.grad.tolist() == [-1.0, 0.0, 0.0, 1.0, -1.0]
 
@@ -234,7 +235,7 @@ def test_at_the_first_step_the_gradient_is_that_of_v_trace() -> None:
     """r = 1 in value: the gradient is that of w A log pi."""
     log_pi = torch.tensor([-0.3, -1.2], requires_grad=True)
     advantage, w = torch.tensor([2.0, -3.0]), torch.tensor([0.5, 1.0])
-    clipped_loss(ratio(log_pi, log_pi.detach()), advantage, 0.2, w).sum().backward()
+    clipped_loss(ratio(log_pi, log_pi.detach()), advantage, CLIP, w).sum().backward()
     assert log_pi.grad is not None
     assert log_pi.grad.tolist() == [-1.0, 3.0]
 

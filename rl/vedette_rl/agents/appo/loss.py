@@ -74,7 +74,7 @@ def vtrace(
 
 
 def clipped_loss(
-    r_B: torch.Tensor, advantage_B: torch.Tensor, clip: float | torch.Tensor, w_B: torch.Tensor
+    r_B: torch.Tensor, advantage_B: torch.Tensor, clip: torch.Tensor, w_B: torch.Tensor
 ) -> torch.Tensor:
     """The policy's loss ``(B,)``: PPO's (Schulman et al. 2017, arXiv:1707.06347, equation 7) around
     beta, weighed by beta / mu (Hilton et al. 2022, arXiv:2110.00641).
@@ -82,7 +82,7 @@ def clipped_loss(
     Args:
         r_B: pi / beta, with a gradient.
         advantage_B: of the actions.
-        clip: epsilon.
+        clip: epsilon, a single number.
         w_B: beta / mu, cut off at rho_max; 1 where mu is beta.
     """
     clipped_B = r_B.clamp(1.0 - clip, 1.0 + clip)
