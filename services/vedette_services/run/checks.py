@@ -101,6 +101,13 @@ def describe_sequences(config: RunConfig) -> str:
     replay = config.replay
     if not replay.sequence:
         return ""
+    if replay.is_queue:
+        runs = replay.block // replay.sequence
+        return (
+            f"a block is {replay.block:,} samples, {runs:,} runs of {replay.sequence:,} steps; "
+            f"each is learned from {replay.passes:,} times, in batches of "
+            f"{config.agent.batch_size:,}"
+        )
     before = f" behind up to {replay.burn_in:,} of burn-in" if replay.burn_in else ""
     return (
         f"a batch is {config.agent.batch_size:,} sequences of {replay.sequence:,} steps{before}: "

@@ -72,6 +72,10 @@ class TrainerStatus:
         sampled: rows drawn from the replay over all epochs.
         phase: starting, waiting, training, or done.
         waits: why it waits, "" while it trains.
+        taken: of a queue, the first row that was not looked at.
+        kept: of a queue, the first row that may not be overwritten, as no checkpoint on the disk is
+            behind it; None: not known.
+        sync_until: of a queue, the rows that a checkpoint waits for the disk to have.
         needs_samples: it waits for samples that actors have to insert whatever the limiter says:
             nothing can be drawn from those that are there.
         exit_reason: "" until it is done.
@@ -107,6 +111,9 @@ class TrainerStatus:
     limiter_origin: tuple[int, int] | None = None
     host: HostLoad = _NO_LOAD
     needs_samples: bool = False
+    taken: int = 0
+    kept: int | None = None
+    sync_until: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +160,15 @@ class GatewayStatus:
 
 @dataclass(frozen=True, slots=True)
 class IngestProgress:
-    """The environment steps of inserted batches, which the gateway writes at every commit."""
+    """What the gateway writes at every commit.
+
+    Args:
+        env_steps: environment steps of inserted batches.
+        synced: rows of the replay that the disk has.
+    """
 
     env_steps: int = 0
+    synced: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +262,7 @@ B = TypeVar(
 _STATUS_RECORD_BYTES = {
     TrainerStatus: 256 << 10,
     GatewayStatus: 4 << 20,  # 1,000 managers of 16 actors fit
-    IngestProgress: 64,
+    IngestProgress: 128,
     Eval: 16 << 10,
     ReportedEvaluation: 16 << 10,
     EndedEvaluations: 64 << 10,

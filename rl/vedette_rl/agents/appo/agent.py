@@ -17,7 +17,7 @@ from vedette_rl.agents.appo.config import AppoConfig
 from vedette_rl.agents.appo.distributions import distribution_of
 from vedette_rl.agents.appo.loss import clipped_loss, masked_mean, normalized, ratio, vtrace
 from vedette_rl.agents.appo.network import VALUE, initialize, with_value
-from vedette_rl.agents.appo.policy import LOG_PROB, head_of
+from vedette_rl.agents.appo.policy import LOG_PROB, POLICY_ACTION, head_of
 from vedette_rl.agents.captured_step import LEFT_OUT, Batch, Due, SteppedAgent, StepResult
 from vedette_rl.core.columns import BEGINS, LEARNED, select_part
 from vedette_rl.core.learning import BlockBatch, MinibatchPlace, ModelInfo, OptResult, State
@@ -298,12 +298,17 @@ def _flat(columns: Batch) -> dict[str, torch.Tensor]:
 
 def _choose(batch: Batch) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
     """The rows ``(B, ...)`` of a minibatch, and their places ``(B,)`` in the block."""
-    learned_from = {n: column for n, column in batch.items() if not n.startswith("next_obs")}
-    rows = {**_flat(learned_from), LEARNED: _learned(batch).flatten()}
+    used = {n: column for n, column in batch.items() if _is_used(n)}
+    rows = {**_flat(used), LEARNED: _learned(batch).flatten()}
     chosen_B = batch.get(_CHOSEN)
     if chosen_B is None:
         return rows, torch.arange(batch["reward"].numel(), device=batch["reward"].device)
     return {n: column.index_select(0, chosen_B) for n, column in rows.items()}, chosen_B
+
+
+def _is_used(name: str) -> bool:
+    """True for the columns that a minibatch is computed from."""
+    return name in ("action", LOG_PROB, POLICY_ACTION, "obs") or name.startswith("obs/")
 
 
 def _learned(batch: Batch) -> torch.Tensor:
