@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from daemons import START_S, Daemon, Daemons, balances, free_address, status
+from daemons import START_S, Daemon, Daemons, balances, free_address, kill_child, status
 from daemons import wait_for as wait_until
 from queue_counter import KEYS, NAME
 
@@ -69,11 +69,12 @@ def test_every_row_is_drawn_as_often_as_configured_though_processes_are_killed(
             learner.kill9()
             learner = run.start_learner()
         else:
-            daemons.kill(learner.child(victim))
+            kill_child(learner, victim)
         at = run.opt_steps()
     wait_until(lambda: run.opt_steps() > at + 60, "optimization steps")
     assert learner.stop() == 0
-    run.start_learner(f"stop.max_opts={run.opt_steps() + 100}").wait(START_S)
+    last = int(run.summary["opt_steps"]) + 101
+    assert run.start_learner(f"stop.max_opts={last}").wait(START_S) == 0
     state = run.state()
 
     given, times = np.unique(state["agent"]["rows"], axis=0, return_counts=True)

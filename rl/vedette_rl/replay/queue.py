@@ -95,7 +95,7 @@ def shared_rows(branch: str, rows: Rows) -> int:
     Args:
         branch: of the ring, as the checkpoint has it.
     """
-    if branch == rows.branch_before != "":
+    if branch != rows.branch and branch == rows.branch_before != "":
         return min(rows.branch_begin, rows.inserted)
     same_ring = branch != "" and branch[:-_BRANCH_CHARS] == rows.branch[:-_BRANCH_CHARS]
     return rows.inserted if same_ring else 0

@@ -240,7 +240,8 @@ class TrainingLoop:
         if self._queue is None and not self._chooses_sources_only(step):
             limited = self._limiter.sample_wait_reason(inserted, self._sampled + in_hand)
         lacking = "" if limited else draw_wait_reason(replay)
-        self._needs_samples = bool(lacking)
+        # Credit of a queue lets in the next block whatever happens.
+        self._needs_samples = bool(lacking) and self._queue is None
         return limited or lacking
 
     def _chooses_sources_only(self, step: int) -> bool:
