@@ -1,4 +1,4 @@
-"""Real daemons that learn from a queue, with `kill -9`: every row is drawn as often as every other."""
+"""Real daemons that learn from a queue, with `kill -9`: every row is drawn as often as others."""
 
 from __future__ import annotations
 

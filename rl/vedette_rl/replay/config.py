@@ -89,8 +89,8 @@ class ReplayConfig(SettingsPart):
     kwargs: dict[str, Any] = Field(default_factory=dict)
     """further arguments of your own replay."""
     kind: Annotated[Literal["random", "queue"], IN_SAMPLES] = "random"
-    """``random`` draws samples again and again; ``queue`` draws each `passes` times, in the order in
-    which they came, in blocks of runs, for agents that learn from those (``appo``)."""
+    """``random`` draws samples again and again; ``queue`` draws each `passes` times, in the order
+    in which they came, in blocks of runs, for agents that learn from those (``appo``)."""
     block: int = Field(default=0, ge=0, le=1 << 24)
     """samples of a block of a queue: its minibatches (`agent.batch_size`) are drawn from these. It
     is a multiple of that and of `sequence`; with ``appo`` 2,048, or a run of each environment of
@@ -121,10 +121,11 @@ class ReplayConfig(SettingsPart):
     2018, section 3)."""
     sequence: Annotated[int, Field(ge=0, le=SEQUENCE_MAX), IN_SAMPLES_IF_ANY] = 0
     """environment steps of the sequences that are drawn in place of single samples, for agents that
-    learn from sequences, and of the runs of a queue; 0: single samples are drawn. Sequences begin at any step, end where their
+    learn from sequences; 0: single samples are drawn. Sequences begin at any step, end where their
     episode does, and go across no step that is lost. Each step is stored and sent once, however
     many sequences have it. Samples are then single steps whatever `agent.n_step` is, and a sequence
-    counts as so many samples. With `agent.memory` 40 where it is not set."""
+    counts as so many samples. With `agent.memory` 40 where it is not set. Of a queue the steps of a
+    run, in which episodes may end; with ``appo`` 64."""
     burn_in: int = Field(default=0, ge=0, le=SEQUENCE_MAX)
     """environment steps before those of a sequence, from which nothing is learned: they bring a
     recurrent state up to date (R2D2, Kapturowski et al. 2019: 40 before 80). Fewer where the

@@ -476,11 +476,11 @@ class GatewayState:
         due = self._ack_scheduler.due_acks(living, now)
         if not due:
             return messages
+        if isinstance(self._limiter, QueueLimiter) and self._is_limit_reached(now):
+            self.closing = "all environment steps are played: the learner learns from the last"
         budget = Budget(0, self.closing or "the learner is starting")
         if self._run is not None and not self.closing:
             position = self.position
-            if isinstance(self._limiter, QueueLimiter) and self._is_limit_reached(now):
-                self.closing = "all environment steps are played: the learner learns from the last"
             budget = self._grants.budget(
                 inserted, position.sampled, needs_samples=position.needs_samples
             )

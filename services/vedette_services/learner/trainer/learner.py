@@ -574,9 +574,9 @@ class Learner:
         if self._peers.is_stopped():
             return "interrupted"
         stop = self.config.stop
-        if self._queue is not None and 0 < stop.max_env_steps <= gateway.env_steps:
-            if not self._queue.is_drained():  # it learns from all that are a block
-                stop = stop.model_copy(update={"max_env_steps": 0})
+        are_played = 0 < stop.max_env_steps <= gateway.env_steps
+        if self._queue is not None and are_played and not self._queue.is_drained():
+            stop = stop.model_copy(update={"max_env_steps": 0})  # it learns from all blocks
         return find_exit_reason(
             stop,
             status.opt_steps,
