@@ -91,8 +91,8 @@ def test_a_manager_that_is_heard_for_the_first_time_needs_room_too() -> None:
 
 def test_credit_ends_with_the_runs_environment_steps() -> None:
     made = limiter()
+    made.follow(taken=0, kept=0)
     state = gateway(made, max_env_steps=4)
-    state.on_place(0, 0)
     state.limit_room(100)
     state.on_samples(state_batch(0, env_steps=4), 1.0)
     state.blocks(1.0)
