@@ -13,11 +13,12 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from every_agent import OF_SAMPLES  # of tests/support
 from strict_cuda import StrictCuda
 
 from vedette_rl.agents.captured_step import CudaCapture, Due, SteppedAgent, StepResult
 from vedette_rl.agents.dqn.agent import DqnAgent
-from vedette_rl.agents.registry import BUILT_IN, agent_kind
+from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import empty_columns
 from vedette_rl.core.learning import StaticBatch
 from vedette_rl.device.loader import CpuLoader, RingLoader
@@ -128,8 +129,8 @@ def compare(cuda: StrictCuda, case: Case, steps: int, make_batch: Any) -> Any:
     return replayed
 
 
-def test_every_agent_is_among_the_cases() -> None:
-    assert {name for name, _, _ in CASES} == BUILT_IN.keys()
+def test_every_agent_of_samples_is_among_the_cases() -> None:
+    assert {name for name, _, _ in CASES} == {*OF_SAMPLES}
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case[0])

@@ -163,6 +163,10 @@ def travelling_defaults(part: type[SettingsPart]) -> dict[str, Any]:
     return defaults
 
 
+LATER_AGENTS = ("appo",)
+"""Agents that the release before does not know: it refuses them by name."""
+
+
 def test_defaults_that_do_not_travel_are_those_that_older_peers_take() -> None:
     """A learner and an actor of two releases must not take two values for one key, silently.
 
@@ -172,7 +176,7 @@ def test_defaults_that_do_not_travel_are_those_that_older_peers_take() -> None:
     """
     recorded: dict[str, dict[str, Any]] = json.loads(PREVIOUS.read_text())
     parts = [ActorsConfig, EnvConfig, WrapperConfig, SpaceConfig]
-    parts += [kind.config for kind in BUILT_IN.values()]
+    parts += [kind.config for name, kind in BUILT_IN.items() if name not in LATER_AGENTS]
     now = {part.__name__: travelling_defaults(part) for part in parts}
     assert now.keys() == recorded.keys()
     for name, defaults in recorded.items():

@@ -28,8 +28,9 @@ class AppoConfig(NetworkConfig):
 
     synonyms: ClassVar[Mapping[str, str]] = {
         "lambda_": "gae_lambda lam lambda vtrace_lambda",
-        "clip": "clip_range clip_param ppo_clip clip_coef ppo_clip_ratio",
-        "entropy_coef": "ent_coef entropy_coeff entropy_cost exploration_loss_coeff",
+        "clip": "clip_range clip_param clip_coef clip_eps clip_ratio ppo_clip ppo_clip_ratio",
+        "clip_schedule.kind": "anneal_clip",
+        "entropy_coef": "entropy_coeff entropy_cost exploration_loss_coeff",
         "value_coef": "vf_coef vf_loss_coeff value_loss_coeff baseline_cost",
         "rho_max": "vtrace_rho vtrace_clip_rho_threshold clip_rho",
         "c_max": "vtrace_c vtrace_clip_c_threshold clip_c",
@@ -53,7 +54,8 @@ class AppoConfig(NetworkConfig):
     """ratios of the policies count as this at most where they decide whose values are learned
     (1)."""
     c_max: Annotated[PositiveFloat, LEARNER_ONLY] = 1.0
-    """the same where they decide how far later steps count (1); at most `rho_max`."""
+    """ratios of the policies count as this at most where they decide how far later steps count
+    (1); at most `rho_max`."""
     clip: Annotated[Annotated[float, Field(gt=0.0, lt=1.0)], LEARNER_ONLY] = 0.2
     """epsilon: how far one block moves the probability of an action (0.2)."""
     clip_schedule: Annotated[ScheduleConfig, LEARNER_ONLY] = ScheduleConfig()
