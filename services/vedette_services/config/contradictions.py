@@ -155,3 +155,10 @@ def _refused_queue(config: RunConfig) -> Iterator[SettingError]:
     elif not config.replay.is_queue:
         why = f"is {config.replay.kind}, and agent {name!r} learns from a queue"
         yield SettingError("replay.kind", why, "leave it out")
+
+
+def refused_in_own_loop(config: RunConfig) -> Iterator[SettingError]:
+    """Yield the errors of settings that a training loop of the user's own cannot have."""
+    if config.replay.is_queue:
+        why = "is queue, which a training loop of your own (vedette.Replay) cannot draw from"
+        yield SettingError("replay.kind", why, "leave it out")
