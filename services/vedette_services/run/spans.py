@@ -133,8 +133,8 @@ def describe_no_journal(run: RunDirectory) -> str:
         return describe_ranks(ranks)
     if table.get("replay", {}).get("kind") == "queue":
         return (
-            "replay.kind is queue: which looks took the rows of a block is not written down, so its "
-            "learning cannot be executed again"
+            "replay.kind is queue: which looks took the rows of a block is not written down, so "
+            "its learning cannot be executed again"
         )
     if is_import_name(name := table.get("replay", {}).get("name", "")):
         return describe_own_replay(name)

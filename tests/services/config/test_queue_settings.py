@@ -95,7 +95,7 @@ def test_the_least_capacity_is_taken() -> None:
 
 
 def test_a_queue_is_refused_to_agents_that_draw_samples_and_to_own_loops() -> None:
-    with pytest.raises(ConfigError, match="replay.kind: is queue, and agent 'dqn' learns from"):
+    with pytest.raises(ConfigError, match=r"replay\.kind: is queue, and agent 'dqn' learns from"):
         check_settings(queue_of("replay.kind=queue", agent="dqn"))
     with pytest.raises(ConfigError, match="a training loop of your own"):
         check_settings(queue_of(), learns=False)
