@@ -45,6 +45,7 @@ from vedette_services.status.records import GONE_AFTER_S, GatewayStatus
 from vedette_services.status.status import Rates, ReplayStatus, Samples
 
 _LOG_LINES_A_TICK = 5
+_COMES_AGAIN_S = 8.0  # a refused batch is sent again after 5, unless its manager has gone
 
 Frames = list[Buffer]
 
@@ -146,6 +147,8 @@ class GatewayState:
         )
         self._limiter = limiter
         self._room: int | None = None
+        # When each manager was refused last for want of room, in the order of their first refusals.
+        self._without_room: dict[str, float] = {}
         self._blocks: list[Block] = []  # validated, and not yet returned
         self._published: int | None = None  # the newest version of this epoch; None: none yet
         self._behind = 0  # the epoch in which managers were seen to be ahead of this run
@@ -227,7 +230,7 @@ class GatewayState:
             return
         manager = batch.manager
         self._ack_scheduler.on_batch(manager)  # a duplicate too: its sender may lack the ack
-        if self._lacks_room(batch):
+        if self._lacks_room(batch, now):
             self.refused_credit += 1
             self.rejections.add("room", f"a batch of {manager} comes before there is room for it")
             self.fleet.on_batch(manager, now)
@@ -246,6 +249,7 @@ class GatewayState:
             if not beyond_limit:
                 if self._room is not None:
                     self._room -= batch.rows
+                    self._without_room.pop(manager, None)
                 self._intake.add(batch)
                 return
             self.admission.reject_late(batch)
@@ -254,10 +258,30 @@ class GatewayState:
             self.refused_credit += 1  # not settled: it may come again, within its limit
             self.rejections.add("credit", f"manager {manager} sends more than it may")
 
-    def _lacks_room(self, batch: Batch) -> bool:
-        """Return True for a batch that would be inserted, if there were room."""
-        if self._room is None or not self._room < batch.rows <= self._rows_per_batch:
+    def _lacks_room(self, batch: Batch, now: float) -> bool:
+        """Return True for a batch that would be inserted, if there were room for it and for those
+        of managers that were refused before."""
+        if self._room is None or batch.rows > self._rows_per_batch:
             return False
+        if batch.rows <= self._room - self._reserved_rows(batch.manager, now):
+            return False
+        if not self._would_insert(batch):
+            return False
+        self._without_room[batch.manager] = now  # its place stays, if it has one
+        return True
+
+    def _reserved_rows(self, manager: str, now: float) -> int:
+        """Return the rows that are kept free for managers that have waited longer than this one: a
+        refused batch comes again some seconds later, while others send at once."""
+        for gone in [m for m, at in self._without_room.items() if now - at > _COMES_AGAIN_S]:
+            del self._without_room[gone]
+        if not self._without_room:
+            return 0
+        waiting = list(self._without_room)
+        ahead = waiting.index(manager) if manager in self._without_room else len(waiting)
+        return ahead * self._rows_per_batch
+
+    def _would_insert(self, batch: Batch) -> bool:
         sender = batch.manager, batch.incarnation
         is_first = not self.ledger.has_account(*sender)
         return is_first or self.ledger.is_new(*sender, batch.seq)
@@ -515,7 +539,8 @@ class GatewayState:
                 budget,
                 len(self.ledger.living),
                 sessions=sessions,
-                draining=self.fleet.is_draining(manager),
+                # Of a queue all are inserted only as others are learned from.
+                draining=self.fleet.is_draining(manager) and self._room is None,
             )
         asked = self.evaluations.request_for(manager, incarnation)
         ack = self.ledger.make_ack(
