@@ -56,10 +56,7 @@ MUTATIONS = {
         _ACCOUNT, "in_flight, missing - in_flight, ", "in_flight, 0, "
     ),
     "queue: a batch without room is settled": Mutation(
-        _GATEWAY, "if self._lacks_room(batch):", "if False:"
-    ),
-    "queue: held batches take no room": Mutation(
-        _GATEWAY, "self._room -= batch.rows", "self._room -= 0"
+        _GATEWAY, "if self._lacks_room(batch, now):", "if False:"
     ),
     "queue: credit is of a block and no batch": Mutation(
         _FLOW, "self._most = block + batch_rows + ahead", "self._most = block + ahead"

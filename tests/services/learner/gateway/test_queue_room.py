@@ -122,3 +122,26 @@ def test_runs_are_marked_in_each_batch(count: int) -> None:
     ring.commit()
     marks = ring.columns["run"][: ring.inserted].astype(int).tolist()
     assert marks == [1, 0, 1, 1, 1, 0] * count
+
+
+def test_room_is_given_in_the_order_in_which_managers_were_refused() -> None:
+    state = gateway(admitted=("m", "n"))
+    state.limit_room(0)
+    state.on_samples(batch_frames(0, manager="n"), 1.0)
+    state.limit_room(4)
+    state.on_samples(batch_frames(0), 1.1)
+    assert state.blocks(1.1) == [], "it is kept for the other, whose batch comes again"
+    state.on_samples(batch_frames(0, manager="n"), 6.0)
+    assert len(state.blocks(6.0)) == 1
+    state.limit_room(4)
+    state.on_samples(batch_frames(0), 6.1)
+    assert len(state.blocks(6.1)) == 1
+
+
+def test_room_is_not_kept_for_a_manager_that_does_not_come_again() -> None:
+    state = gateway(admitted=("m", "n"))
+    state.limit_room(0)
+    state.on_samples(batch_frames(0, manager="n"), 1.0)
+    state.limit_room(4)
+    state.on_samples(batch_frames(0), 9.5)
+    assert len(state.blocks(9.5)) == 1
