@@ -105,8 +105,8 @@ def _queue_contradictions(config: RunConfig) -> Iterator[SettingError]:
         yield SettingError(
             "actors.n_buffer",
             f"is {rows:,}: a queue's batch is one run of each environment",
-            f"leave it out ({whole:,}: replay.sequence={steps} x "
-            f"actors.envs_per_actor={config.actors.envs_per_actor})",
+            f"set {whole} (replay.sequence={steps} x actors.envs_per_actor="
+            f"{config.actors.envs_per_actor})",
         )
     if not config.learner.save_interval:
         yield SettingError(

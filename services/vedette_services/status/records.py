@@ -52,6 +52,7 @@ DISK_LAGS = (
 NO_SAMPLES = Samples(0, 0, 0, 0, 0, 0, 0)
 _NO_TIME = Time(0.0, 0.0, 0.0, 0.0)
 _NO_REPLAY = ReplayStatus(size=0, bytes=0)
+_NOT_MEASURED = ReplayStatus()
 _NO_OPT_RATES, _NO_SAMPLE_RATES = Rates(opt_steps_per_sec=0.0), Rates(samples_per_sec=0.0)
 _NO_LAG_DRAWN = Lag(sample_mean=0.0, sample_p95=0.0, sample_max=0.0)
 _NO_LAG = Lag(mean=0.0, p95=0.0, max=0.0, seconds_mean=0.0)
@@ -76,6 +77,7 @@ class TrainerStatus:
         kept: of a queue, the first row that may not be overwritten, as no checkpoint on the disk is
             behind it; None: not known.
         sync_until: of a queue, the rows that a checkpoint waits for the disk to have.
+        replay: the numbers of the replay that it measures.
         needs_samples: it waits for samples that actors have to insert whatever the limiter says:
             nothing can be drawn from those that are there.
         exit_reason: "" until it is done.
@@ -111,6 +113,7 @@ class TrainerStatus:
     limiter_origin: tuple[int, int] | None = None
     host: HostLoad = _NO_LOAD
     needs_samples: bool = False
+    replay: ReplayStatus = _NOT_MEASURED
     taken: int = 0
     kept: int | None = None
     sync_until: int = 0
@@ -262,7 +265,7 @@ B = TypeVar(
 _STATUS_RECORD_BYTES = {
     TrainerStatus: 256 << 10,
     GatewayStatus: 4 << 20,  # 1,000 managers of 16 actors fit
-    IngestProgress: 128,
+    IngestProgress: 64,
     Eval: 16 << 10,
     ReportedEvaluation: 16 << 10,
     EndedEvaluations: 64 << 10,

@@ -72,8 +72,8 @@ def test_other_agents_have_none() -> None:
         ),
         (
             ("actors.n_buffer=100",),
-            "actors.n_buffer: is 100: a queue's batch is one run of each environment; leave it out "
-            "(512: replay.sequence=64 x actors.envs_per_actor=8)",
+            "actors.n_buffer: is 100: a queue's batch is one run of each environment; set 512 "
+            "(replay.sequence=64 x actors.envs_per_actor=8)",
         ),
         (("learner.save_interval=0",), "learner.save_interval: is 0: rows of a queue are"),
         (("replay.prioritized=true",), "replay.prioritized: a queue draws in the order of rows"),

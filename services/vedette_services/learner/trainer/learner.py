@@ -83,7 +83,7 @@ from vedette_services.run.replay_layout import first_columns
 from vedette_services.run.resume import load_checkpoint
 from vedette_services.run.sources import with_shares
 from vedette_services.status.records import EndedEvaluations, GatewayStatus, TrainerStatus
-from vedette_services.status.status import Eval, Samples, SourceStatus
+from vedette_services.status.status import Eval, ReplayStatus, Samples, SourceStatus
 from vedette_services.status.stop_conditions import find_exit_reason, is_evaluated
 
 log = logging.getLogger("vedette.trainer")
@@ -311,7 +311,14 @@ class Learner:
         kept = queue.place
         if self._lasting:  # what a start would find; a ring that has lost rows has less
             kept = 0 if self._kept is None else min(self._kept, kept)
-        return replace(status, taken=queue.taken, kept=kept, sync_until=self._sync_until)
+        measured = ReplayStatus(waiting=queue.waiting, stale=queue.counts.stale)
+        return replace(
+            status,
+            taken=queue.taken,
+            kept=kept,
+            sync_until=self._sync_until,
+            replay=measured,
+        )
 
     def _open_journal(self, run: RunDirectory, spaces: Spaces) -> JournalWriter | None:
         """Begin the journal of this start; None where nothing could be executed again by it."""
