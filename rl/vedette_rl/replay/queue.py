@@ -387,6 +387,8 @@ class QueueReplay(DrawnRows):
         """Go on from `state`: with the same minibatch, where its rows are there and no setting that
         makes up blocks has changed."""
         self.rng.bit_generator.state = state["rng"]
+        if "taken" not in state:  # of a replay that draws at random, which an empty one replaced
+            return
         self._history = History.from_array(state["history"])
         if not self.rows.branch or state["branch"][:-_BRANCH_CHARS] != self.rows.branch[
             :-_BRANCH_CHARS

@@ -221,6 +221,8 @@ class Learner:
         if self._queue is not None:
             self._queue.needs_saves = lasting
             self._queue.begin(epoch, self.agent.opt_steps)
+            if self._kept is not None:  # a ring that has lost rows, or another, has less
+                self._kept = min(self._kept, self._queue.place)
             self._say_missed(self._queue)
         require_same(self.agent.opt_steps)
         self._left_out = LeftOutSteps(self.agent.opt_steps)
@@ -309,8 +311,8 @@ class Learner:
         if queue is None:
             return status
         kept = queue.place
-        if self._lasting:  # what a start would find; a ring that has lost rows has less
-            kept = 0 if self._kept is None else min(self._kept, kept)
+        if self._lasting:  # what a start would find
+            kept = self._kept or 0
         measured = ReplayStatus(waiting=queue.waiting, stale=queue.counts.stale)
         return replace(
             status,
