@@ -263,6 +263,7 @@ class BlockLoader:
         self._replay = replay
         self._batch_size = batch_size
         self._device = device
+        self._copies = device.type != "cpu" or host_copy.is_asynchronous(device)
         self._batch: BlockBatch | None = None
 
     def load(self) -> DeviceBatch:
@@ -272,9 +273,12 @@ class BlockLoader:
         batch = self._batch
         if batch is None:
             batch = self._batch = BlockBatch(
-                {n: torch.from_numpy(c).to(self._device) for n, c in sample.columns.items()}
+                {
+                    name: torch.from_numpy(column).to(self._device, copy=self._copies)
+                    for name, column in sample.columns.items()
+                }
             )
-        elif self._device.type != "cpu":
+        elif self._copies:
             for name, tensor in batch.items():
                 if place.begins_block or name == CHOSEN:
                     tensor.copy_(torch.from_numpy(sample.columns[name]))
