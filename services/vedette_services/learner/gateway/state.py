@@ -281,6 +281,11 @@ class GatewayState:
         ahead = waiting.index(manager) if manager in self._without_room else len(waiting)
         return ahead * self._rows_per_batch
 
+    @property
+    def _has_room(self) -> bool:
+        """True unless a full batch would be refused for want of room."""
+        return self._room is None or self._room >= self._rows_per_batch
+
     def _would_insert(self, batch: Batch) -> bool:
         sender = batch.manager, batch.incarnation
         is_first = not self.ledger.has_account(*sender)
@@ -539,8 +544,7 @@ class GatewayState:
                 budget,
                 len(self.ledger.living),
                 sessions=sessions,
-                # Of a queue all are inserted only as others are learned from.
-                draining=self.fleet.is_draining(manager) and self._room is None,
+                draining=self.fleet.is_draining(manager) and self._has_room,
             )
         asked = self.evaluations.request_for(manager, incarnation)
         ack = self.ledger.make_ack(
