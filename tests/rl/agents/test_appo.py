@@ -230,3 +230,91 @@ def test_it_learns_a_bandit_from_actions_of_older_models(action: gym.Space[Any])
 def test_settings_that_do_not_fit_are_refused(wrong: dict[str, Any], says: str) -> None:
     with pytest.raises(Exception, match=says):
         AppoConfig(**wrong)
+
+
+def plain_block(
+    agent: AppoAgent, block: dict[str, torch.Tensor], config: AppoConfig
+) -> dict[str, torch.Tensor]:
+    """Log-probabilities, targets and advantages of a block, row by row from the definitions."""
+    with torch.no_grad():
+        logits = agent.network({"obs": block["obs"].flatten(0, 1)})
+        behind = agent.network({"obs": block["next_obs"].flatten(0, 1)})
+    shape = block["reward"].shape
+    log_beta = logits[:, :-1].log_softmax(1).gather(1, block["action"].flatten()[:, None])
+    log_beta = log_beta.view(shape)
+    v, v_next = logits[:, -1].view(shape), behind[:, -1].view(shape)
+    ratio = (log_beta - block[LOG_PROB]).exp()
+    targets, advantages = v.clone(), v.clone()
+    for k in range(shape[0]):
+        behind_a = 0.0
+        for t in reversed(range(shape[1])):
+            ends = bool(block["terminated"][k, t])
+            cut = ends or bool(block["truncated"][k, t])
+            last = t == shape[1] - 1 or not bool(block["learned"][k, t + 1])
+            if cut or last or bool(block["begins"][k, t + 1]):
+                behind_a = 0.0
+            gamma = 0.0 if ends else config.discount
+            future = v_next[k, t] + config.lambda_ * behind_a
+            advantages[k, t] = block["reward"][k, t] + gamma * future - v[k, t]
+            rho = min(config.rho_max, float(ratio[k, t]))
+            c = min(config.c_max, float(ratio[k, t]))
+            delta = rho * (block["reward"][k, t] + gamma * v_next[k, t] - v[k, t])
+            behind_a = float(delta + gamma * config.lambda_ * c * behind_a)
+            targets[k, t] = v[k, t] + behind_a
+    w = ratio.clamp(max=config.rho_max)
+    return {"log_beta": log_beta, "targets": targets, "advantages": advantages, "w": w}
+
+
+def test_a_blocks_targets_and_weights_are_those_of_the_definitions() -> None:
+    options: dict[str, Any] = {
+        "normalize_observations": False,
+        "normalize_values": False,
+        "rho_max": 1.5,
+        "c_max": 0.8,
+        "lambda_": 0.9,
+        "advantages": "block",
+        "learning_rate": 0.05,
+    }
+    spaces = Spaces(VECTOR, ACTIONS[0])
+    block = random_block(spaces, 6, 8, 3)
+    block["begins"][2, 4] = True  # a program's own loop left an episode
+    agent = agent_for(ACTIONS[0], **options)
+    expected = plain_block(agent, block, AppoConfig(hidden_sizes=(16,), **options))
+    learned = block["learned"].flatten()
+    for batch in minibatches(block, passes=2, size=16):
+        record = agent.opt(batch, record=True).record
+        made = agent.get_state()["block"]
+        for name in ("log_beta", "targets", "advantages"):
+            torch.testing.assert_close(
+                made[name][learned], expected[name].flatten()[learned], rtol=1e-4, atol=1e-5
+            )
+        chosen = batch["chosen"][learned[batch["chosen"]]]
+        weight = expected["w"].flatten()[chosen].mean().item()
+        assert record["weight_mean"] == pytest.approx(weight, rel=1e-4)
+    assert record["kl"] > 1e-3, "the policy has moved"
+
+
+def test_advantages_are_computed_again_at_each_pass_if_that_is_asked() -> None:
+    spaces = Spaces(VECTOR, ACTIONS[0])
+    for wanted, changes in (("pass", True), ("block", False)):
+        agent = agent_for(ACTIONS[0], advantages=wanted, learning_rate=0.05)
+        made = []
+        for batch in minibatches(random_block(spaces, 4, 4, 0), passes=2, size=8):
+            agent.opt(batch)
+            made.append(agent.get_state()["block"])
+        assert torch.equal(made[0]["advantages"], made[1]["advantages"])
+        assert torch.equal(made[1]["advantages"], made[2]["advantages"]) != changes
+        assert torch.equal(made[0]["log_beta"], made[3]["log_beta"])
+
+
+def test_without_correction_old_actions_count_as_if_they_were_new() -> None:
+    spaces = Spaces(VECTOR, ACTIONS[0])
+    states = []
+    for shift in (0.0, 1.0):
+        block = random_block(spaces, 4, 4, 0)
+        block[LOG_PROB] += shift
+        agent = agent_for(ACTIONS[0], correction="none")
+        for batch in minibatches(block, passes=2, size=8):
+            agent.opt(batch)
+        states.append(agent.get_state()["network"])
+    torch.testing.assert_close(states[0], states[1], rtol=0.0, atol=0.0)
