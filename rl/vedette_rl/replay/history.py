@@ -44,7 +44,7 @@ class History:
         if self.starts and epoch > self.starts[-1][0]:
             return UNREACHED
         later = [step for begun, step in self.starts if begun > epoch]
-        parted = min([*later, opt_steps, version])
+        parted = min([*later, opt_steps])
         return (opt_steps - parted) + abs(version - parted)
 
     def to_array(self) -> NDArray[np.int64]:

@@ -407,8 +407,6 @@ class QueueReplay(DrawnRows):
             shared_rows(state["branch"], self.rows),
             is_same=tuple(state["settings"].tolist()) == self._settings,
         )
-        if self._full and self._minibatch:  # in the middle of a pass
-            self._begin_pass()
 
     def _fit_rows(self, shared: int, *, is_same: bool) -> None:
         """Bring the place to where the ring's rows are those of the state.

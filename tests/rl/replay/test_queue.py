@@ -138,6 +138,75 @@ def test_an_older_copy_of_the_ring_has_fewer_rows_than_the_checkpoint_knows() ->
     assert world.replay.save_is_due, "the checkpoint on the disk knows too much"
 
 
+def test_stale_runs_within_a_block_that_is_taken_again_count_once() -> None:
+    world = QueueWorld(max_lag=5)
+    world.replay.begin(1, 100)
+    world.step = 100
+    for late in (9, 0, 9, 0):  # one is before the block
+        assert world.insert(1, STEPS, late)
+    world.look()
+    assert world.replay.counts.stale == 8
+    world.hand_over()
+    world.write()
+    world.block = 8
+    world.start()
+    assert world.replay.taken == 4
+    assert world.replay.counts.stale == 4
+    world.look()
+    assert world.replay.counts.stale == 8
+    assert not world.replay.wait_reason()
+
+
+def test_a_disk_that_lied_gives_numbers_back_and_takes_the_new_rows() -> None:
+    world = QueueWorld()
+    for _ in range(4):
+        world.insert(2, STEPS)
+    while world.learn():
+        pass
+    world.hand_over()
+    world.write()
+    assert world.replay.taken == 32
+    world.ring.lose_rows_from(12)
+    world.insert(2, STEPS)
+    world.insert(2, STEPS)
+    world.insert(2, STEPS)  # 36 rows, and those from 12 on are new
+    world.start()
+    assert world.replay.taken == world.replay.place == 12
+    assert world.replay.counts.forgotten == 20
+    assert world.kept == 12
+    world.look()
+    assert world.replay._firsts == [12, 16, 20, 24]
+
+
+def test_a_block_that_reaches_beyond_the_rows_that_are_left_is_given_up() -> None:
+    world = QueueWorld()
+    world.insert(2, STEPS)
+    world.insert(2, STEPS)
+    world.learn()
+    world.hand_over()
+    world.write()
+    world.ring.lose_rows_from(10)
+    world.insert(2, STEPS)
+    world.start()
+    assert world.replay.counts.cut_short == 16
+    assert world.replay.counts.forgotten == 6
+    assert world.replay.taken == world.replay.place == 10
+
+
+def test_runs_that_are_longer_than_runs_are_now_are_cut() -> None:
+    world = QueueWorld()
+    config = world.replay.config.model_copy(update={"sequence": 3, "block": 24})
+    rng = np.random.default_rng(0)
+    replay = QueueReplay(world.ring, rng, config, batch_size=BATCH, batch_rows=12)
+    replay.begin(1, 0)
+    for _ in range(2):
+        world.insert(2, STEPS)
+    replay.look()
+    assert replay._firsts == [0, 3, 4, 7, 8, 11, 12, 15]
+    assert replay._lengths == [3, 1] * 4
+    assert not replay.wait_reason()
+
+
 SETTINGS = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 ACTS = (
     *("insert", "insert", "insert", "learn", "learn", "learn", "look", "hand over", "write"),
