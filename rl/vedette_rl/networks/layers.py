@@ -27,11 +27,14 @@ Array = Any
 """An array of numpy or a tensor of torch."""
 
 
-Architecture = Literal["mlp", "layer_norm", "residual", "tanh"]
+Architecture = Literal["mlp", "layer_norm", "residual"]
 """What is between the linear layers of a perceptron; see `MlpSizes`."""
 
 CriticArchitecture = Literal[Architecture, "batch_norm"]
 """The same of critics, which torch alone computes."""
+
+TanhArchitecture = Literal[Architecture, "tanh"]
+"""The same of on-policy agents."""
 
 _EXPANSION = 4
 """How many times wider than the block the hidden layer of a residual block is (SimBa: 4)."""
@@ -57,7 +60,7 @@ class MlpSizes:
 
     sizes: tuple[int, ...]
     relu_last: bool = False
-    architecture: CriticArchitecture = "mlp"
+    architecture: CriticArchitecture | TanhArchitecture = "mlp"
 
     @property
     def linear(self) -> tuple[tuple[int, int], ...]:
@@ -91,7 +94,7 @@ class MlpSizes:
 
 @cache  # each forward pass asks for it
 def _linear_layers(
-    sizes: tuple[int, ...], architecture: CriticArchitecture
+    sizes: tuple[int, ...], architecture: CriticArchitecture | TanhArchitecture
 ) -> tuple[tuple[int, int], ...]:
     if architecture != "residual" or len(sizes) < 3:
         return tuple(pairwise(sizes))

@@ -105,6 +105,9 @@ def replay_layout(config: RunConfig, spaces: Spaces) -> ReplayLayout:
         RowColumnError: what agent and step processor declare contradicts itself.
     """
     declared = configured_columns(config, spaces)
+    for column in declared:
+        if config.replay.is_queue and column.name in (RUN, CHOSEN):
+            raise RowColumnError(column.name, "rows of a queue have it already: rename it")
     row = transition_dtype(spaces, declared)
     rows = config.actors.n_buffer
     bounds = column_bounds(spaces, declared)
@@ -215,7 +218,7 @@ def declared_columns(
     columns = [*own, *(column for column in _FURTHER if column.name in further)]
     names = [column.name for column in columns]
     if TIME in further:
-        taken = {*further, EPOCH, BURNED, LENGTH, LEARNED, RUN, CHOSEN}
+        taken = {*further, EPOCH, BURNED, LENGTH, LEARNED}
         for column in own:
             if column.name in taken:
                 why = "rows from which sequences are drawn have a column of that name: rename it"

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import pytest
 from configurations import configured
-from off_default_settings import each_agent, each_off_default
+from off_default_settings import LATER_AGENTS, each_agent, each_off_default
 
 from vedette_rl.agents.dqn.config import DqnConfig
 from vedette_rl.agents.registry import BUILT_IN
@@ -161,10 +161,6 @@ def travelling_defaults(part: type[SettingsPart]) -> dict[str, Any]:
         dumped = value.model_dump(mode="json") if isinstance(value, SettingsPart) else value
         defaults[name] = json.loads(json.dumps(dumped))
     return defaults
-
-
-LATER_AGENTS = ("appo",)
-"""Agents that the release before does not know: it refuses them by name."""
 
 
 def test_defaults_that_do_not_travel_are_those_that_older_peers_take() -> None:

@@ -14,7 +14,7 @@ from vedette_rl.core.agent_config import (
     UsualQueue,
 )
 from vedette_rl.networks.config import HiddenSizes, NetworkConfig
-from vedette_rl.networks.layers import Architecture
+from vedette_rl.networks.layers import TanhArchitecture
 from vedette_rl.settings.for_peers import LEARNER_ONLY
 from vedette_rl.settings.stored import IN_WEIGHTS, Fraction, ScheduleConfig
 
@@ -79,7 +79,7 @@ class AppoConfig(NetworkConfig):
     """clip the gradient's norm to this; 0 is off (0.5)."""
     hidden_sizes: Annotated[HiddenSizes, IN_WEIGHTS] = (64, 64)
     """hidden layers of the policy and of the values, each with its own (64, 64)."""
-    policy_architecture: Annotated[Architecture, IN_WEIGHTS] = "tanh"
+    policy_architecture: Annotated[TanhArchitecture, IN_WEIGHTS] = "tanh"
     """what is between these layers: ``tanh``, ``mlp`` (ReLU), ``layer_norm`` or ``residual``."""
     normalize_observations: Annotated[bool, IN_WEIGHTS] = True
     """scale each number of the observation by its running mean and deviation, which count each
