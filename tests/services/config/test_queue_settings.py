@@ -7,12 +7,17 @@ from pathlib import Path
 import pytest
 from configurations import configured  # of tests/support
 
+from vedette_rl.core import RowColumn
+from vedette_rl.core.columns import SEQUENCE_KEYS
+from vedette_rl.envs.make import environment_spaces
+from vedette_rl.errors import RowColumnError
 from vedette_services.config import RunConfig
 from vedette_services.config.changes import changed_settings
 from vedette_services.config.fleet_defaults import choose_for_fleet
 from vedette_services.config.peer_settings import settings_for_peers
 from vedette_services.config.without_effect import settings_without_effect
 from vedette_services.errors import ConfigError
+from vedette_services.run import replay_layout
 from vedette_services.run.checks import check_settings, describe_sequences
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.replay_layout import make_run_limiter
@@ -141,3 +146,15 @@ def test_why_it_cannot_be_executed_again_is_said(tmp_path: Path) -> None:
     run.ensure_id()
     run.config_file.write_text('[replay]\nkind = "queue"\n')
     assert describe_no_journal(run).startswith("replay.kind is queue: which looks took the rows")
+
+
+@pytest.mark.parametrize("name", ["run", "chosen"])
+def test_names_of_a_queues_own_columns_are_taken(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declared = (*SEQUENCE_KEYS, RowColumn(name))
+    monkeypatch.setattr(replay_layout, "configured_columns", lambda config, spaces: declared)
+    spaces = environment_spaces(queue_of().env)
+    with pytest.raises(RowColumnError, match="rows of a queue have it already: rename it"):
+        replay_layout.replay_layout(queue_of(), spaces)
+    replay_layout.replay_layout(queue_of("replay.sequence=4", agent="dqn"), spaces)
