@@ -221,6 +221,7 @@ _CLASSES = {
     "IQN": ("agent", "agent-iqn"),
     "SAC": ("agent", "agent-sac"),
     "TD3": ("agent", "agent-td3"),
+    "APPO": ("agent", "agent-appo"),
     "ExplorationConfig": ("exploration of an agent", "agent-dqn"),
     "EnvConfig": ("env", "env"),
     "WrapperConfig": ("an entry of env's wrappers", "env"),

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vedette.api import (
+        APPO,
         DQN,
         IQN,
         SAC,
@@ -74,6 +75,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "APPO",
     "DQN",
     "IQN",
     "SAC",

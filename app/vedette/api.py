@@ -28,6 +28,7 @@ from vedette.results import status as status
 from vedette.settings import Settings as Settings
 from vedette.settings import Values, configuration_table, spell_out, with_settings
 from vedette.sweep import Sweep, jobs_within, plan_trials, report_on
+from vedette_rl.agents.appo.config import AppoConfig
 from vedette_rl.agents.dqn.config import DqnConfig
 from vedette_rl.agents.exploration import ExplorationConfig as ExplorationConfig
 from vedette_rl.agents.iqn.config import IqnConfig
@@ -83,6 +84,7 @@ DQN = DqnConfig
 IQN = IqnConfig
 SAC = SacConfig
 TD3 = Td3Config
+APPO = AppoConfig
 
 
 @spell_out

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 
-from vedette_rl.settings.words_of_others import NOT_SUPPORTED, ON_POLICY_AGENTS
+from vedette_rl.settings.words_of_others import ON_POLICY_AGENTS
 
 _COMMANDS_BY_OURS = {
     "run": "train fit start learn",
@@ -99,9 +99,7 @@ _CALLBACKS = (
 )
 
 _NAMES_BY_INSTEAD = {
-    f"on-policy agents {NOT_SUPPORTED}; there are DQN, IQN, SAC and TD3": " ".join(
-        ON_POLICY_AGENTS
-    ),
+    "vedette.APPO, asynchronous PPO, corrected by V-trace as in IMPALA": " ".join(ON_POLICY_AGENTS),
     "vedette.TD3, its successor": "DDPG",
     "vedette.SAC with n_quantiles=25, dropped_quantiles=2 and n_critics=5": "TQC",
     "vedette.SAC, whose critics are CrossQ's by default": "CrossQ",

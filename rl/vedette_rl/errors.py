@@ -25,6 +25,7 @@
     │   └── ReplayTornError            or whose file is damaged
     ├── ReplayRowsLostError        a replay on disk whose last rows are lost while it is in use
     ├── ReplayBudgetError, ReplayOverrunError, EmptyReplayError     a replay's size
+    ├── QueueOverrunError          a queue's rows are overwritten too early
     ├── LatestValueFormatError, MapSpaceError, OneWriterError     maps and files of processes
     ├── RecordingError             a record cannot be written
     ├── EvaluationCancelledError   an evaluation is not needed any more
@@ -456,6 +457,16 @@ class ReplayOverrunError(RlError):
             "read a sample: raise replay.capacity"
         )
         self.capacity = capacity
+
+
+class QueueOverrunError(RlError):
+    """Rows of a queue were overwritten before all their passes were over: a fault of ours."""
+
+    def __init__(self, place: int, oldest: int) -> None:
+        super().__init__(
+            f"rows from {place:,} on were still to be drawn from the queue, and the oldest there "
+            f"is {oldest:,}: the replay's writer did not wait for a checkpoint; report this"
+        )
 
 
 class LatestValueFormatError(RlError):

@@ -76,6 +76,7 @@ class RolloutLoop:
         explore_from: the version from which exploration counts: the policy is told versions from
             there, and 0 before.
         keys: counts the steps, where rows say which of them follow one another; None: they do not.
+        run_length: steps that are played on one model; 0: the newest is taken at each step.
     """
 
     def __init__(
@@ -88,8 +89,11 @@ class RolloutLoop:
         agent: str = "",
         explore_from: int = 0,
         keys: StepKeys | None = None,
+        run_length: int = 0,
     ) -> None:
         self.envs = envs
+        self._run_length = run_length
+        self._steps_of_run = 0
         self._keys = keys
         self._explore_from = explore_from
         self._policy = policy
@@ -112,6 +116,11 @@ class RolloutLoop:
     def made_by(self) -> tuple[int, int]:
         """(epoch, version) of the oldest model behind the transitions that came last."""
         return min(self._acted_on, default=self.acting_on)
+
+    @property
+    def is_between_runs(self) -> bool:
+        """True where the next step begins a run; always where steps are not played in runs."""
+        return self._steps_of_run == 0
 
     def sync(self) -> bool:
         """Act on the newest model from now on; True if there was a new one.
@@ -151,7 +160,8 @@ class RolloutLoop:
             ModelMismatchError: as `sync`.
             CustomPartError: the first ones are not in the action space.
         """
-        self.sync()
+        if self.is_between_runs:
+            self.sync()
         action = self._act(self._obs, explore=True, begins=self._begins)
         if self._unchecked:
             check_actions(self._unchecked, action, self.envs.spaces.action, len(self.envs))
@@ -172,6 +182,8 @@ class RolloutLoop:
             counted = self._keys.of_step(self._begins, step.valid, self.envs.lost)
             step = replace(step, extra={**step.extra, **counted})
         self.env_steps += int(np.count_nonzero(step.valid))
+        if self._run_length:
+            self._steps_of_run = (self._steps_of_run + 1) % self._run_length
         self._acted_on.append(self.acting_on)
         self._obs = step.init_obs
         self._begins = step.begins

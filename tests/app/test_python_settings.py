@@ -418,8 +418,7 @@ def test_a_wrong_setting_of_a_part_is_a_line_that_names_it(make: Any, said: str)
     [
         (
             "PPO",
-            "on-policy agents are not supported, because actors play older models; there are DQN, "
-            "IQN, SAC and TD3",
+            "there is vedette.APPO, asynchronous PPO, corrected by V-trace as in IMPALA",
         ),
         ("load", "there is vedette.load_policy"),
         ("trian", "did you mean vedette.train?"),

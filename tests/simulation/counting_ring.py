@@ -100,12 +100,18 @@ class CountingRing:
         commit: makes the call that it is given, and may take its time.
     """
 
-    capacity = 1 << 60
     total_bytes = 0
 
     def __init__(
-        self, disk: Disk, guard: int, commit: Callable[[Callable[[], None]], None]
+        self,
+        disk: Disk,
+        guard: int,
+        commit: Callable[[Callable[[], None]], None],
+        *,
+        capacity: int = 1 << 60,
     ) -> None:
+        self.capacity = capacity
+        self._kept: int | None = None
         self._disk = disk
         self._guard = guard
         self._commit = commit
@@ -127,7 +133,14 @@ class CountingRing:
     @property
     def room(self) -> int:
         """Rows that may still be appended before a commit."""
-        return self._guard - self.pending
+        if self._kept is None:
+            return self._guard - self.pending
+        bound = self._kept + self.capacity
+        return max(0, min(self._guard, bound - self.inserted) - self.pending)
+
+    def keep_from(self, number: int) -> None:
+        """Have no row from this one on be overwritten."""
+        self._kept = number
 
     def append(self, columns: Mapping[str, Any], rows: int) -> None:
         """Take a batch."""

@@ -19,6 +19,7 @@ _WINDOW = "vedette_protocol.send_window"
 _ACCOUNT = "vedette_protocol.account"
 _LEDGER = "vedette_protocol.ledger"
 _GATEWAY = "vedette_services.learner.gateway.state"
+_FLOW = "vedette_services.learner.gateway.flow_control"
 _MANAGER = "vedette_services.actors.manager_state"
 _EVALUATIONS = "vedette_services.learner.gateway.actor_evaluations"
 _ADMISSION = "vedette_services.learner.gateway.admission"
@@ -53,6 +54,12 @@ MUTATIONS = {
     ),
     "ledger: what is lost is not counted": Mutation(
         _ACCOUNT, "in_flight, missing - in_flight, ", "in_flight, 0, "
+    ),
+    "queue: a batch without room is settled": Mutation(
+        _GATEWAY, "if self._lacks_room(batch, now):", "if False:"
+    ),
+    "queue: credit is of a block and no batch": Mutation(
+        _FLOW, "self._most = block + batch_rows + ahead", "self._most = block + ahead"
     ),
     "fencing: any key may use any id": Mutation(
         _LEDGER, "if entry is None or not entry.key:", "if True:"

@@ -51,6 +51,23 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
+class QueueFleet:
+    """A replay that is a queue.
+
+    Args:
+        block: rows of a block.
+        capacity: rows of the ring.
+        ahead: rows that may wait beyond the next block.
+        write_s: the time that a checkpoint takes to be on the disk.
+    """
+
+    block: int
+    capacity: int
+    ahead: int
+    write_s: Seconds
+
+
+@dataclass(frozen=True, slots=True)
 class Scenario:
     """All that a seed draws.
 
@@ -71,6 +88,7 @@ class Scenario:
         unsound: share of the batches that are invalid.
         evaluates: share of the evaluations that stand still, while there are faults; None: none
             is played.
+        queue: the learner draws each row once, in order; None: it draws as the limiter says.
         keyed: connections have keys, and ids are bound to them.
         max_managers: places of the ledger; with keys, perhaps just those that each is promised.
         hostile_stays: hostile peers go on when the faults are over.
@@ -99,6 +117,7 @@ class Scenario:
     copies: tuple[tuple[str, float], ...] = ()
     unsound: float = 0.0
     evaluates: float | None = None
+    queue: QueueFleet | None = None
 
     @property
     def trusted(self) -> frozenset[str] | None:
@@ -186,7 +205,24 @@ def draw_scenario(seed: int, managers: int | None = None, fault_s: float | None 
         ends=rng.choice(("leave", "stop")),
     )
     drawn = _add_rare(drawn, random.Random(f"rare {seed}"))
-    return _add_evaluations(drawn, random.Random(f"evaluations {seed}"))
+    drawn = _add_evaluations(drawn, random.Random(f"evaluations {seed}"))
+    return _add_queue(drawn, random.Random(f"queue {seed}"))
+
+
+def _add_queue(drawn: Scenario, rng: random.Random) -> Scenario:
+    """Have a fifth of the fleets without a limiter play for a queue, often of the least size."""
+    if drawn.limiter.samples_per_insert or rng.random() > 0.2:
+        return drawn
+    rows = drawn.actors.n_buffer
+    block = rng.choice((1, 3, 10)) * rows + rng.choice((0, rows // 2))
+    least = block + rows - 1
+    fleet = QueueFleet(
+        block=block,
+        capacity=least * rng.choice((1, 1, 3)),
+        ahead=rng.choice((0, 0, block)),
+        write_s=(0.01, rng.choice((0.05, 1.0))),
+    )
+    return replace(drawn, queue=fleet)
 
 
 def _add_evaluations(drawn: Scenario, rng: random.Random) -> Scenario:

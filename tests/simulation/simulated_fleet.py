@@ -21,7 +21,7 @@ from honest import EPISODES, SCHEMA, HonestHost, pack_rows
 from hostile import RUN_ID, HostilePeer
 from invariants import Invariants
 from machine import Machine, skewed_clock
-from scenario import GATEWAY, Fault, HostileKind, Scenario, id_of, key_of
+from scenario import GATEWAY, Fault, HostileKind, QueueFleet, Scenario, id_of, key_of
 
 from vedette_protocol.column import Column
 from vedette_protocol.messages import Run
@@ -30,7 +30,11 @@ from vedette_protocol.schema import Schema
 from vedette_rl.envs.config import EnvConfig
 from vedette_services.actors.handover import FinishedBatch
 from vedette_services.config import RunConfig
-from vedette_services.learner.gateway.flow_control import FlightLimits
+from vedette_services.learner.gateway.flow_control import (
+    FlightLimits,
+    InsertLimiter,
+    QueueLimiter,
+)
 from vedette_services.learner.gateway.state import GatewayState
 from vedette_services.simulation.hosts import GatewayHost
 from vedette_services.simulation.network import Frames, VirtualClock
@@ -60,6 +64,12 @@ class Trainer:
     version: int = 0
     sampled: int = 0
     stalled_until: float = 0.0
+    taken: int = 0
+    """Of a queue: the first row that was not drawn."""
+    kept: int = 0
+    """Of a queue: the place in the newest checkpoint on the disk."""
+    writes: bool = False
+    """A checkpoint is being written."""
 
 
 class SimulatedFleet:
@@ -161,7 +171,8 @@ class SimulatedFleet:
 
     def _start_learner(self, *, restart: bool) -> Machine:
         """Start a gateway; `restart`: and a trainer, which is a new epoch."""
-        self.trainer.epoch += restart
+        if restart:
+            self._end_trainer()
         self._learners += 1
         machine = self._gateway_machine = self._machine(GATEWAY)
         machine.run(partial(self._boot, machine, self._learners))
@@ -170,14 +181,18 @@ class SimulatedFleet:
     def _boot(self, machine: Machine, learner: int) -> None:
         scenario = self.scenario
         actors = scenario.actors
-        ring = CountingRing(self.disk, GUARD_ROWS, partial(self._commit, machine))
+        queue = scenario.queue
+        capacity = 1 << 60 if queue is None else queue.capacity
+        ring = CountingRing(
+            self.disk, GUARD_ROWS, partial(self._commit, machine), capacity=capacity
+        )
         state = GatewayState(
             RUN_ID,
             learner,
             SCHEMA,
             stamp=ring.stamp,
             now=machine.now,
-            limiter=scenario.limiter,
+            limiter=self._make_limiter(),
             rows_per_batch=actors.n_buffer,
             window=FlightLimits(actors.window_batches, actors.window_bytes),
             max_managers=scenario.max_managers,
@@ -193,9 +208,19 @@ class SimulatedFleet:
             machine,  # type: ignore[arg-type]  # it stands between the gateway and the network
             actors.n_buffer,
             turn_s=scenario.turn_s,
+            is_queue=queue is not None,
         )
+        if queue is not None:
+            self.gateway.follow_queue(self.trainer.taken, self.trainer.kept)
         ready_s = self._rng.choice((0.0, self._rng.uniform(0.0, 3.0)))
         machine.call_at(machine.now + ready_s, self._publish_regularly)
+
+    def _make_limiter(self) -> InsertLimiter:
+        queue = self.scenario.queue
+        if queue is None:
+            return self.scenario.limiter
+        rows = self.scenario.actors.n_buffer
+        return QueueLimiter(queue.capacity, queue.block, rows, queue.ahead)
 
     def _commit(self, machine: Machine, commit: Callable[[], None]) -> None:
         """Commit, at the beginning or at the end of the time that the disk takes."""
@@ -239,11 +264,39 @@ class SimulatedFleet:
         if self.clock.now < trainer.stalled_until or gateway is None or gateway.ended:
             return
         inserted = self.disk.inserted
+        if self.scenario.queue is not None:
+            self._train_on_queue(self.scenario.queue, gateway)
         while limiter.samples_per_insert and not limiter.sample_wait_reason(
             inserted, trainer.sampled
         ):
             trainer.sampled += limiter.batch_size
         gateway.state.on_progress(trainer.version, trainer.sampled)
+
+    def _train_on_queue(self, queue: QueueFleet, gateway: SimulatedGateway) -> None:
+        """Draw whole blocks, and write a checkpoint where none has the place; it is named once the
+        disk has the rows that it knows of."""
+        trainer = self.trainer
+        while trainer.taken + queue.block <= self.disk.inserted:
+            trainer.taken += queue.block
+        if trainer.kept < trainer.taken and not trainer.writes:
+            trainer.writes = True
+            seconds = self._rng.uniform(*queue.write_s)
+            written = partial(self._write, trainer.taken, trainer.epoch)
+            self.clock.call_at(self.clock.now + seconds, written)
+        gateway.follow_queue(trainer.taken, trainer.kept)
+
+    def _write(self, taken: int, epoch: int) -> None:
+        """A checkpoint is on the disk, unless its trainer has ended meanwhile."""
+        trainer = self.trainer
+        trainer.writes = False
+        if trainer.epoch == epoch and taken <= self.disk.inserted:
+            self.disk.sync()
+            trainer.kept = max(trainer.kept, taken)
+
+    def _end_trainer(self) -> None:
+        """The next trainer goes on from the newest checkpoint."""
+        self.trainer.epoch += 1
+        self.trainer.taken = self.trainer.kept
 
     def _sync(self) -> None:
         self.disk.sync()
@@ -284,7 +337,7 @@ class SimulatedFleet:
         elif self._gateway_machine.killed:
             return  # it lies already
         elif fault.kind == "trainer":
-            self.trainer.epoch += 1
+            self._end_trainer()
             self._gateway_machine.run(self.publish)
         else:
             self._gateway_machine.kill()

@@ -13,6 +13,9 @@ from vedette_rl.envs.spaces import Spaces
 from vedette_rl.errors import UnsupportedSpaceError
 
 AGENTS = tuple(BUILT_IN)
+OF_SAMPLES = tuple(n for n, kind in BUILT_IN.items() if kind.config().usual_queue is None)
+"""Those that learn from samples which are drawn again and again, and not from blocks of a queue."""
+
 VECTOR = gym.spaces.Box(-1, 1, (4,), np.float32)
 ACTIONS: tuple[gym.Space[Any], ...] = (
     gym.spaces.Discrete(3),

@@ -11,6 +11,9 @@ from vedette_rl.agents.registry import BUILT_IN
 from vedette_rl.core.agent_config import AgentConfig
 from vedette_rl.settings.part import SettingsPart
 
+LATER_AGENTS = ("appo",)
+"""Agents that the release before does not know: it refuses them by name."""
+
 Part = TypeVar("Part", bound=SettingsPart)
 
 

@@ -100,7 +100,7 @@ Agent = Annotated[
     typer.Option(
         envvar="VEDETTE_AGENT",
         metavar="NAME",
-        help="dqn, iqn, sac, td3 or my_pkg.agents:MyAgent. [what suits the environment]",
+        help="dqn, iqn, sac, td3, appo or my_pkg.agents:MyAgent. [what suits the environment]",
         autocompletion=complete_agents,
     ),
 ]

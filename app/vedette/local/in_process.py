@@ -46,7 +46,7 @@ from vedette_services.host.output import divert_output_past_python
 from vedette_services.host.processes import StopSignals, pause
 from vedette_services.host.rate_limited_log import RateLimitedLog
 from vedette_services.learner.evaluator import ModelEvaluation
-from vedette_services.learner.gateway.flow_control import FlightLimits
+from vedette_services.learner.gateway.flow_control import FlightLimits, make_insert_limiter
 from vedette_services.learner.gateway.state import GatewayState
 from vedette_services.learner.trainer.learner import Learner, make_replay
 from vedette_services.run.directory import RunDirectory
@@ -289,7 +289,12 @@ class InProcessRun:
             stamp=pack_stamp(Ledger(self.run_id, earlier), ActorNumbers()),
             now=0.0,
             # In lock step no actor inserts while the learner may draw.
-            limiter=Limiter(0.0, 0, 0.0, config.samples_per_opt),
+            limiter=(
+                make_insert_limiter(config)
+                if config.replay.is_queue
+                else Limiter(0.0, 0, 0.0, config.samples_per_opt)
+            ),
+            run_length=config.replay.sequence if config.replay.is_queue else 0,
             rows_per_batch=actors.n_buffer,
             window=FlightLimits(actors.window_batches, actors.window_bytes),
             batch_bytes=layout.batch_bytes,
@@ -297,7 +302,9 @@ class InProcessRun:
             max_env_steps=config.stop.max_env_steps,
             rates_clock=lambda _: self._wall_clock(),
         )
-        return GatewayHost(state, self.ring, network, actors.n_buffer)
+        return GatewayHost(
+            state, self.ring, network, actors.n_buffer, is_queue=config.replay.is_queue
+        )
 
     def _make_manager(self, host: str, network: MemoryNetwork) -> ManagerHost[InProcessActor]:
         config = self.config
@@ -442,6 +449,8 @@ class InProcessRun:
         own = replace(status.time, optimizing_share=None, sampling_share=None, waiting_share=None)
         self._trainer = replace(status, time=own)
         self._gateway.state.on_progress(status.opt_steps, status.sampled)
+        if self.config.replay.is_queue:
+            self._gateway.follow_queue(status.taken, status.kept)
         now = self._wall_clock()
         done = status.phase == "done"
         if now >= self._next_show or done:
@@ -478,6 +487,10 @@ class InProcessRun:
         is_due = self._evaluation.is_due(self._epoch, model.version)
         if is_due and not self._is_over(self._wall_clock()):
             self._evaluate(model)
+
+    def synced_rows(self) -> int:
+        """All: nothing of this replay survives."""
+        return self.ring.inserted
 
     def end_production(self) -> None:
         self._manager.leave("the run is over")

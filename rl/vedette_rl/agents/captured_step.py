@@ -61,29 +61,35 @@ class Due(NamedTuple):
         policy: the policy learns, of agents that have one.
         target: the target networks follow.
         record: scalars are computed.
+        begins: the first minibatch of a block of runs.
+        values: advantages and targets of the block are computed.
+        ends: the last minibatch of a block.
     """
 
     policy: bool = False
     target: bool = False
     record: bool = False
+    begins: bool = False
+    values: bool = False
+    ends: bool = False
 
 
 class StepResult(NamedTuple):
     """The result of a step, on the device.
 
     Args:
-        td_errors: absolute TD error of each sample ``(B,)``.
+        td_errors: absolute TD error of each sample ``(B,)``; None where an agent has none.
         record: scalars by name; empty unless they are due.
     """
 
-    td_errors: torch.Tensor
+    td_errors: torch.Tensor | None
     record: Mapping[str, torch.Tensor]
 
 
 class _Outputs(NamedTuple):
     """A step's result as few tensors, at fixed addresses where it is captured."""
 
-    td_errors: torch.Tensor
+    td_errors: torch.Tensor | None
     names: tuple[str, ...]
     scalars: torch.Tensor | None
 
@@ -396,7 +402,7 @@ class SteppedAgent:
         self.opt_steps += 1
         for optimizer in self.optimizers(due):  # here: a replayed graph runs no Python that counts
             optimizer.count()
-        if weights is not None:
+        if weights is not None and td_errors is not None:
             td_errors = ranks.gather(td_errors)
         if scalars is not None:
             ranks.average(scalars)

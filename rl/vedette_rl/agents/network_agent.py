@@ -7,7 +7,7 @@ graph.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeGuard, TypeVar
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.agents.actions import BoxActions, DiscreteActions
-from vedette_rl.agents.kind import AgentKind, BuildAgent
+from vedette_rl.agents.kind import AgentKind, BuildAgent, DeclareColumns
 from vedette_rl.agents.network_policy import NetworkPolicy
 from vedette_rl.agents.recurrent_policy import RecurrentPolicy, memory_column
 from vedette_rl.core.acting import Policy
@@ -77,13 +77,33 @@ class NetworkPolicyClass(Protocol):
 
 
 @dataclass(frozen=True)
+class ActingHead:
+    """What acts in a kind of action space.
+
+    Args:
+        policy: acts by the network's output.
+        layers: describes the network that acts.
+        actions: the actions that it takes.
+    """
+
+    policy: NetworkPolicyClass
+    layers: LayersFactory
+    actions: type[DiscreteActions] | type[BoxActions]
+
+
+def memory_columns(config: NetworkConfig, spaces: Spaces) -> Sequence[RowColumn]:
+    """The column of what an actor remembers, where the network has a recurrent core."""
+    if not isinstance(config, MemoryConfig) or not config.core_size:
+        return ()
+    return (memory_column(config.core_size, config.memory_dtype),)
+
+
+@dataclass(frozen=True)
 class _Builder(Generic[C]):
     """Builds the halves of an agent that acts by a network; see `network_agent`."""
 
     agent: BuildAgent[C]
-    policy: NetworkPolicyClass
-    layers: LayersFactory
-    actions: type[DiscreteActions] | type[BoxActions]
+    head_of: Callable[[gym.Space[Any]], ActingHead]
 
     def check(self, config: C, spaces: Spaces) -> None:
         self._action_size(config, spaces)
@@ -107,24 +127,20 @@ class _Builder(Generic[C]):
         images_in_numpy: bool = False,
     ) -> Policy:
         self.check(config, spaces)
+        head = self.head_of(spaces.action)
         of_network = (
             config,
             spaces.observation,
-            self.layers,
+            head.layers,
             self._action_size(config, spaces),
             images_in_numpy,
         )
         if not config.core_size:
             network = acting_network(*of_network)
-            return self.policy(network, config, spaces, ranks=ranks, seed=seed)
+            return head.policy(network, config, spaces, ranks=ranks, seed=seed)
         bound = BoundNetwork(recurrent_acting_network(*of_network))
-        policy = self.policy(bound, config, spaces, ranks=ranks, seed=seed)
+        policy = head.policy(bound, config, spaces, ranks=ranks, seed=seed)
         return RecurrentPolicy(policy, bound)
-
-    def columns(self, config: C, spaces: Spaces) -> Sequence[RowColumn]:
-        if not isinstance(config, MemoryConfig) or not config.core_size:
-            return ()
-        return (memory_column(config.core_size, config.memory_dtype),)
 
     def build_graph(self, config: C, spaces: Spaces, model: ModelInfo) -> PolicyGraph:
         from vedette_rl.agents.policy_graph import PolicyGraph, RecurrentPolicyGraph
@@ -138,7 +154,9 @@ class _Builder(Generic[C]):
         )
 
         observation = spaces.observation
-        network = build_network(config, observation, self.layers, self._action_size(config, spaces))
+        size = self._action_size(config, spaces)
+        head = self.head_of(spaces.action)
+        network = build_network(config, observation, head.layers, size)
         columns = normalized_columns(config, observation)
         acting: ActingNetwork
         if isinstance(network, RecurrentNetwork):
@@ -147,7 +165,7 @@ class _Builder(Generic[C]):
             )
         else:
             acting = _normalized(config, observation, TorchActingNetwork(network))
-        policy = self.policy(acting, config, spaces, ranks=np.zeros(1), seed=0)
+        policy = head.policy(acting, config, spaces, ranks=np.zeros(1), seed=0)
         policy.sync_model(model)
         if isinstance(network, RecurrentNetwork):
             normalized = NormalizedRecurrentModule(network, columns, model.arrays)
@@ -157,35 +175,35 @@ class _Builder(Generic[C]):
     def describe(self, config: C, spaces: Spaces) -> dict[str, Any] | None:
         observation = spaces.observation
         seen = choose_input(config, observation)
-        head = self.policy.describe(config, spaces)
-        if head is None or isinstance(seen, CustomInput) or config.core_size:
+        head = self.head_of(spaces.action)
+        described = head.policy.describe(config, spaces)
+        if described is None or isinstance(seen, CustomInput) or config.core_size:
             return None
         sizes = layer_sizes(config, seen, count_features(seen))
-        layers = self.layers(config, sizes, self._action_size(config, spaces))
+        layers = head.layers(config, sizes, self._action_size(config, spaces))
         normalized = normalized_columns(config, observation)
-        return {**head, **describe_network(layers, seen, observation, normalized)}
+        return {**described, **describe_network(layers, seen, observation, normalized)}
 
     def _action_size(self, config: C, spaces: Spaces) -> int:
-        return self.actions.from_space(config.name, spaces.action).size
+        return self.head_of(spaces.action).actions.from_space(config.name, spaces.action).size
 
 
 def network_agent(
     config: type[C],
     build_agent: BuildAgent[C],
-    policy: NetworkPolicyClass,
-    layers: LayersFactory,
-    actions: type[DiscreteActions] | type[BoxActions],
+    head: ActingHead | Callable[[gym.Space[Any]], ActingHead],
+    *,
+    columns: DeclareColumns[C] = memory_columns,
 ) -> AgentKind[C]:
     """An agent that acts by a network.
 
     Args:
         config: the class of its configuration.
         build_agent: builds the half that learns; it imports torch when it is called.
-        policy: acts by the network's output.
-        layers: describes the network that acts.
-        actions: the actions that it takes.
+        head: what acts, or a function of the space of actions.
+        columns: see `DeclareColumns`.
     """
-    builder = _Builder(build_agent, policy, layers, actions)
+    builder = _Builder(build_agent, (lambda _: head) if isinstance(head, ActingHead) else head)
     return AgentKind(
         config.model_fields["name"].default,
         config,
@@ -194,7 +212,7 @@ def network_agent(
         builder.check,
         partial(builder.build_policy, images_in_numpy=True),
         builder.build_graph,
-        builder.columns,
+        columns,
         describe=builder.describe,
     )
 

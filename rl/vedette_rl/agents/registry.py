@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from typing import Any
 
+import vedette_rl.agents.appo.policy as appo
 import vedette_rl.agents.dqn.policy as dqn
 import vedette_rl.agents.iqn.policy as iqn
 import vedette_rl.agents.sac.policy as sac
@@ -13,10 +14,10 @@ from vedette_rl.agents.kind import AgentKind, policy_kind
 from vedette_rl.core.acting import Policy
 from vedette_rl.errors import UnknownAgentError, UnknownNameError
 from vedette_rl.import_by_name import import_by_name
-from vedette_rl.settings.words_of_others import NOT_SUPPORTED, ON_POLICY_AGENTS
+from vedette_rl.settings.words_of_others import INSTEAD_OF_ON_POLICY, ON_POLICY_AGENTS
 
 BUILT_IN: dict[str, AgentKind[Any]] = {
-    kind.name: kind for kind in (dqn.KIND, iqn.KIND, sac.KIND, td3.KIND)
+    kind.name: kind for kind in (dqn.KIND, iqn.KIND, sac.KIND, td3.KIND, appo.KIND)
 }
 """The agents that come with Vedette. Any: each has a configuration of its own class."""
 
@@ -48,6 +49,6 @@ def agent_kind(name: str) -> AgentKind[Any]:
 def _explain_unknown(name: str) -> str:
     """Say why there is no such agent, or which one is probably meant; "" if nothing is known."""
     if name.lower() in map(str.lower, ON_POLICY_AGENTS):
-        return f"on-policy agents {NOT_SUPPORTED}"
+        return INSTEAD_OF_ON_POLICY
     near = difflib.get_close_matches(name.lower(), BUILT_IN, n=1, cutoff=0.6)
     return f"did you mean {near[0]}?" if near else ""

@@ -37,6 +37,21 @@ class UsualSequence:
     burn_in: int = 20
 
 
+@dataclass(frozen=True, slots=True)
+class UsualQueue:
+    """The queue that an agent learns from where nothing is set.
+
+    Args:
+        steps: `replay.sequence`, the steps of a run.
+        block: `replay.block`, samples that are learned from together.
+        passes: `replay.passes` over each block.
+    """
+
+    steps: int = 64
+    block: int = 2048
+    passes: int = 4
+
+
 class AgentConfig(SettingsPart):
     """An agent's hyperparameters. Each agent's own class adds those of its paper."""
 
@@ -72,6 +87,12 @@ class AgentConfig(SettingsPart):
     @property
     def usual_sequence(self) -> UsualSequence | None:
         """The sequences that are drawn where `replay.sequence` is not set; None: single samples."""
+        return None
+
+    @property
+    def usual_queue(self) -> UsualQueue | None:
+        """The queue of an agent that learns from blocks of runs (`replay.kind`); None of others,
+        which draw samples again and again."""
         return None
 
     name: Annotated[str, IN_WEIGHTS]

@@ -72,6 +72,49 @@ class StaticBatch(dict[str, "torch.Tensor"]):
     be written over by another batch."""
 
 
+@dataclass(frozen=True, slots=True)
+class MinibatchPlace:
+    """The place of a minibatch among those of its block (`replay.kind` queue).
+
+    Args:
+        pass_number: from 0; all rows of the block are in one minibatch of each pass.
+        passes: over a block.
+        minibatch: from 0, within its pass.
+        minibatches: of a pass.
+    """
+
+    pass_number: int = 0
+    passes: int = 1
+    minibatch: int = 0
+    minibatches: int = 1
+
+    @property
+    def begins_block(self) -> bool:
+        """True of a block's first minibatch."""
+        return self.minibatch == 0 and self.pass_number == 0
+
+    @property
+    def begins_pass(self) -> bool:
+        """True of a pass's first minibatch."""
+        return self.minibatch == 0
+
+    @property
+    def ends_block(self) -> bool:
+        """True of a block's last minibatch."""
+        return self.minibatch == self.minibatches - 1 and self.pass_number == self.passes - 1
+
+
+class BlockBatch(StaticBatch):
+    """A block of runs ``(K, T, ...)`` in tensors that stay where they are, of which ``chosen``
+    ``(B,)`` int64, places of its rows ``k T + t``, are the minibatch that is learned from.
+
+    Attributes:
+        place: of that minibatch, for decisions that no captured step makes.
+    """
+
+    place = MinibatchPlace()
+
+
 @runtime_checkable
 class SequenceAgent(Protocol):
     """An `Agent` that is told once, before its first step, how long its burn-in can be."""

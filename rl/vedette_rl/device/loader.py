@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from vedette_rl.core import ReplayBuffer, Sample
 from vedette_rl.core.columns import LEARNED, VERSION, Columns
+from vedette_rl.core.learning import BlockBatch
 from vedette_rl.device import host_copy
 from vedette_rl.device.host_copy import Event, Reached, mark_work
 from vedette_rl.device.ranks import broadcast, ranks
@@ -27,6 +28,7 @@ from vedette_rl.replay.drawn_sequences import DrawnSequences
 from vedette_rl.replay.mixed import MixedReplay
 from vedette_rl.replay.mixed_sequences import MixedSequences
 from vedette_rl.replay.prioritized import PrioritizedReplay
+from vedette_rl.replay.queue import CHOSEN, QueueReplay
 from vedette_rl.replay.rows import Rows
 from vedette_rl.replay.uniform import DrawnRows, UniformReplay
 
@@ -51,6 +53,8 @@ class DeviceBatch:
         versions: the model version behind each row ``(B,)``, of sequences behind each that is
             learned from; None where the replay has no such column.
         sources_only: the batch is drawn from named sources only, without samples of actors.
+        lags: optimization steps between the weights and the models behind the rows, where they are
+            known otherwise than by versions; None: they are not.
     """
 
     batch: Mapping[str, torch.Tensor]
@@ -58,6 +62,7 @@ class DeviceBatch:
     indices: NDArray[Any]
     versions: NDArray[Any] | None
     sources_only: bool = False
+    lags: NDArray[Any] | None = None
 
 
 class DeviceLoader(Protocol):
@@ -93,6 +98,8 @@ def make_loader(
         device: the device of the batches.
         copy_replay: copy it to a GPU that has room for it.
     """
+    if isinstance(replay, QueueReplay):
+        return BlockLoader(replay, batch_size, device)
     if ranks().count > 1:
         return RankLoader(replay, batch_size, device, copy_replay=copy_replay)
     if not host_copy.is_asynchronous(device):
@@ -243,6 +250,41 @@ class CpuLoader:
             _versions(sample.columns),
             _draws_sources_only(self._replay),
         )
+
+
+class BlockLoader:
+    """Minibatches of a queue's blocks: a block is brought to the device once, into tensors that
+    stay where they are, and then the places of each minibatch.
+
+    On a CPU the tensors are over the replay's own arrays, and nothing is copied.
+    """
+
+    def __init__(self, replay: QueueReplay, batch_size: int, device: torch.device) -> None:
+        self._replay = replay
+        self._batch_size = batch_size
+        self._device = device
+        self._copies = device.type != "cpu" or host_copy.is_asynchronous(device)
+        self._batch: BlockBatch | None = None
+
+    def load(self) -> DeviceBatch:
+        replay = self._replay
+        sample = replay.sample(self._batch_size)
+        place = replay.minibatch
+        batch = self._batch
+        if batch is None:
+            batch = self._batch = BlockBatch(
+                {
+                    name: torch.from_numpy(column).to(self._device, copy=self._copies)
+                    for name, column in sample.columns.items()
+                }
+            )
+        elif self._copies:
+            for name, tensor in batch.items():
+                if place.begins_block or name == CHOSEN:
+                    tensor.copy_(torch.from_numpy(sample.columns[name]))
+        batch.place = place
+        versions = _versions(sample.columns)
+        return DeviceBatch(batch, None, sample.indices, versions, lags=replay.lags)
 
 
 def _versions(columns: Columns) -> NDArray[Any] | None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
 import gymnasium as gym
@@ -32,6 +33,9 @@ Architecture = Literal["mlp", "layer_norm", "residual"]
 CriticArchitecture = Literal[Architecture, "batch_norm"]
 """The same of critics, which torch alone computes."""
 
+TanhArchitecture = Literal[Architecture, "tanh"]
+"""The same of on-policy agents."""
+
 _EXPANSION = 4
 """How many times wider than the block the hidden layer of a residual block is (SimBa: 4)."""
 
@@ -51,12 +55,12 @@ class MlpSizes:
             before that, and ``residual`` has a residual block in each one's place, all of the
             first one's width (SimBa, Lee et al. 2024, arXiv:2410.09754, section 4).
             ``batch_norm`` has batch normalization in front of each linear layer, of an
-            `EnsembleMlp` alone.
+            `EnsembleMlp` alone. ``tanh`` has tanh in the ReLU's place.
     """
 
     sizes: tuple[int, ...]
     relu_last: bool = False
-    architecture: CriticArchitecture = "mlp"
+    architecture: CriticArchitecture | TanhArchitecture = "mlp"
 
     @property
     def linear(self) -> tuple[tuple[int, int], ...]:
@@ -81,14 +85,16 @@ class MlpSizes:
             x = steps.linear(k, x)
             if k < last and self.architecture == "layer_norm":
                 x = steps.normalize(x)
-            if k < last or self.relu_last:
+            if k < last and self.architecture == "tanh":
+                x = steps.tanh(x)
+            elif k < last or self.relu_last:
                 x = steps.relu(x)
         return x
 
 
 @cache  # each forward pass asks for it
 def _linear_layers(
-    sizes: tuple[int, ...], architecture: CriticArchitecture
+    sizes: tuple[int, ...], architecture: CriticArchitecture | TanhArchitecture
 ) -> tuple[tuple[int, int], ...]:
     if architecture != "residual" or len(sizes) < 3:
         return tuple(pairwise(sizes))
@@ -112,6 +118,10 @@ class PerceptronSteps(Protocol):
 
     def relu(self, x: Array) -> Array:
         """The positive part; `x` may be overwritten."""
+        ...
+
+    def tanh(self, x: Array) -> Array:
+        """The hyperbolic tangent; `x` may be overwritten."""
         ...
 
 
@@ -143,6 +153,9 @@ class _TraceSteps:
     def relu(self, x: _Trace) -> _Trace:
         return _Trace((*x.steps, ("relu",)))
 
+    def tanh(self, x: _Trace) -> _Trace:
+        return _Trace((*x.steps, ("tanh",)))
+
 
 class Layers:
     """The layers behind the encoder, and the forward pass through them.
@@ -158,9 +171,11 @@ class Layers:
 
     Attributes:
         mlps: sizes by name, in the order in which weights are drawn.
+        vectors: sizes by name of learned vectors that are no perceptron's.
     """
 
     mlps: dict[str, MlpSizes]
+    vectors: Mapping[str, int] = MappingProxyType({})
 
     def constants(self, xp: Any) -> dict[str, Array]:
         """Arrays that are not learned, by name; float32 in the end."""
@@ -171,7 +186,7 @@ class Layers:
 
         Args:
             xp: numpy or torch; use what both have.
-            net: has the perceptrons and constants as attributes.
+            net: has the perceptrons, vectors and constants as attributes.
             x_BF: features ``(B, F)`` from the encoder.
             inputs: further inputs of the network.
         """

@@ -77,6 +77,7 @@ class _NumpyParts:
         self.shapes: Shapes = encoder_shapes(seen)
         for name, mlp in self._layers.mlps.items():
             self.shapes |= mlp_shapes(name, mlp)
+        self.shapes |= {name: (size,) for name, size in self._layers.vectors.items()}
         self._encode: Encode | None = None
         constants = self._layers.constants(np).items()
         self._net = SimpleNamespace(**{k: v.astype(np.float32) for k, v in constants})
@@ -86,6 +87,8 @@ class _NumpyParts:
         check_arrays(self.shapes, model.arrays)
         for name, mlp in self._layers.mlps.items():
             setattr(self._net, name, NumpyMlp(model.arrays, name, mlp))
+        for name in self._layers.vectors:
+            setattr(self._net, name, model.arrays[name])
         self._encode = numpy_encoder(self._seen, model.arrays)
 
     def features(self, obs: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
@@ -183,6 +186,10 @@ class NumpyMlp:
     def relu(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
         """See `PerceptronSteps`."""
         return np.maximum(x, 0.0, out=x)
+
+    def tanh(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        """See `PerceptronSteps`."""
+        return np.tanh(x, out=x)
 
 
 class _Normalized:

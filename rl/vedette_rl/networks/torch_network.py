@@ -61,6 +61,9 @@ class _TorchSteps:
     def relu(self, x: torch.Tensor) -> torch.Tensor:
         return functional.relu(x, inplace=True)
 
+    def tanh(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(x)
+
 
 class Mlp(_TorchSteps, nn.ModuleList):
     """One perceptron: a list of its linear layers."""
@@ -189,6 +192,8 @@ class TorchParts(nn.Module):
         self._layers = layers(config, layer_sizes(config, seen, self.encoder.features), size)
         for name, mlp in self._layers.mlps.items():
             self.add_module(name, Mlp(mlp))
+        for name, count in self._layers.vectors.items():
+            self.register_parameter(name, nn.Parameter(torch.zeros(count)))
         for name, constant in self._layers.constants(torch).items():
             self.register_buffer(name, constant, persistent=False)
 

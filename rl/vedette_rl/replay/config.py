@@ -7,7 +7,7 @@ from pydantic import Field, field_validator, model_validator
 
 from vedette_rl.import_by_name import choice_or_import
 from vedette_rl.settings.part import SettingsPart
-from vedette_rl.settings.stored import IN_SAMPLES_IF_ANY, ScheduleConfig
+from vedette_rl.settings.stored import IN_SAMPLES, IN_SAMPLES_IF_ANY, ScheduleConfig
 
 ACTORS = "actors"
 """The source of the rows that actors insert."""
@@ -62,6 +62,10 @@ class ReplayConfig(SettingsPart):
         "gradient_steps training_intensity update_per_step spi",
         "sequence": "sequence_length seq_len seq_length max_seq_len trace_length "
         "replay_sequence_length time_sequence_length batch_length",
+        "kind": "mode replay_type buffer_type",
+        "block": "rollout_size rollout_batch_size rollouts_size",
+        "passes": "n_epochs num_epochs update_epochs num_sgd_iter noptepochs ppo_epochs",
+        "max_lag": "max_policy_lag max_staleness max_off_policy_steps",
         "burn_in": "burnin burn_in_length burnin_length replay_burn_in burn_in_steps",
     }
 
@@ -84,6 +88,21 @@ class ReplayConfig(SettingsPart):
     configuration."""
     kwargs: dict[str, Any] = Field(default_factory=dict)
     """further arguments of your own replay."""
+    kind: Annotated[Literal["random", "queue"], IN_SAMPLES] = "random"
+    """``random`` draws samples again and again; ``queue`` draws each `passes` times, in the order
+    in which they came, in blocks of runs, for agents that learn from those (``appo``)."""
+    block: int = Field(default=0, ge=0, le=1 << 24)
+    """samples of a block of a queue: its minibatches (`agent.batch_size`) are drawn from these. It
+    is a multiple of that and of `sequence`; with ``appo`` 2,048, or a run of each environment of
+    the fleet if that is more."""
+    passes: int = Field(default=1, ge=1, le=1_000)
+    """how often each sample of a queue is drawn; with ``appo`` 4."""
+    ahead: int = Field(default=0, ge=0)
+    """samples that may wait in a queue beyond the next block; with 0 actors wait once that is
+    whole."""
+    max_lag: int = Field(default=0, ge=0)
+    """samples of a queue whose model is more than so many optimization steps away from the one that
+    would learn from them are passed over and counted; 0: none is."""
     prioritized: bool = False
     """draw by |TD error| (Schaul et al. 2016, proportional) instead of uniformly."""
     alpha: float = Field(default=0.6, ge=0.0, le=1.0)
@@ -105,7 +124,8 @@ class ReplayConfig(SettingsPart):
     learn from sequences; 0: single samples are drawn. Sequences begin at any step, end where their
     episode does, and go across no step that is lost. Each step is stored and sent once, however
     many sequences have it. Samples are then single steps whatever `agent.n_step` is, and a sequence
-    counts as so many samples. With `agent.memory` 40 where it is not set."""
+    counts as so many samples. With `agent.memory` 40 where it is not set. Of a queue the steps of a
+    run, in which episodes may end; with ``appo`` 64."""
     burn_in: int = Field(default=0, ge=0, le=SEQUENCE_MAX)
     """environment steps before those of a sequence, from which nothing is learned: they bring a
     recurrent state up to date (R2D2, Kapturowski et al. 2019: 40 before 80). Fewer where the
@@ -179,6 +199,11 @@ class ReplayConfig(SettingsPart):
         if self.sequence:
             self.check_sequences()
         return self
+
+    @property
+    def is_queue(self) -> bool:
+        """True where each sample is drawn a fixed number of times."""
+        return self.kind == "queue"
 
     def check_sequences(self) -> None:
         """Refuse settings with which no sequences can be drawn.

@@ -305,6 +305,7 @@ def open_writer(
     shared: SharedSpec | None = None,
     sync_interval_s: float = 0.0,
     recovers: bool = True,
+    kept_from: int | None = None,
 ) -> RingWriter:
     """The writing end of a replay, with or without frames: see `RingWriter.open`."""
     kind = RingWriter if shared is None else FrameRingWriter
@@ -319,6 +320,7 @@ def open_writer(
         shared=shared,
         sync_interval_s=sync_interval_s,
         recovers=recovers,
+        kept_from=kept_from,
     )
 
 

@@ -111,6 +111,7 @@ class RingWriter(RowAppender):
         shared: SharedSpec | None = None,
         sync_interval_s: float = 0.0,
         recovers: bool = True,
+        kept_from: int | None = None,
     ) -> Self:
         """Open a run's replay, or make an empty one. Its space on disk is taken now.
 
@@ -130,6 +131,7 @@ class RingWriter(RowAppender):
                 as many entries as it was made with.
             sync_interval_s: seconds between two syncs; 0: only when it is closed.
             recovers: False: readers have it mapped, so it must not be recovered beneath them.
+            kept_from: as `keep_from` has it, from the beginning on.
 
         Raises:
             ReplayFormatError: torn, foreign, or of another run, capacity or columns.
@@ -156,6 +158,7 @@ class RingWriter(RowAppender):
             checksums = RingChecksums.open(directory, manifest)
             held.callback(checksums.close)
             writer = cls(directory, manifest, commits, checksums, batch_rows)
+            writer._kept_from = kept_from
             writer._begin_to_sync(directory, sync_interval_s)
             held.callback(writer._syncer.close)
             writer._held = held.pop_all()
@@ -192,6 +195,26 @@ class RingWriter(RowAppender):
         is written, nothing happens."""
         self._syncer.request_sync()
 
+    def keep_from(self, number: int) -> None:
+        """Have no row from this one on be overwritten, neither now nor by a recovery, for which all
+        rows count as written up to the bound of the sync."""
+        if number != self._kept_from:
+            super().keep_from(number)
+            limit = self._limit
+            assert limit is not None, "rows are kept"
+            self._syncer.raise_limit(limit)
+
+    @property
+    def _limit(self) -> int | None:
+        if self._kept_from is None:
+            return None
+        return self._kept_from + self._physical_rows
+
+    @property
+    def synced_rows(self) -> int:
+        """Rows that the disk has, and that no power failure takes."""
+        return self._syncer.recorded.inserted
+
     def release_memory(self) -> None:
         """Take the columns out of this process's memory: what was written is the file's alone."""
         for file_map in self._maps:
@@ -225,6 +248,7 @@ class RingWriter(RowAppender):
                 synced,
                 self._checksums,
                 bounded=interval_s > 0.0,
+                limit=self._limit,
             )
         self._allow_rows()
         if interval_s:

@@ -145,6 +145,7 @@ class RowAppender(Rows):
         kept = kept_of_guard(guard, batch_rows)
         self.keep = keep + kept
         self._allowed = self._allowed_at_once = guard - kept
+        self._kept_from: int | None = None
         self._shape(0)
         self._inserted = inserted
         self._pending = 0
@@ -162,7 +163,15 @@ class RowAppender(Rows):
     @property
     def room(self) -> int:
         """Rows that may still be appended before a commit."""
-        return self._allowed - self._pending
+        if self._kept_from is None:
+            return self._allowed - self._pending
+        bound = max(self._kept_from, self.live()[0]) + self.capacity
+        return max(0, min(self._allowed, bound - self._inserted) - self._pending)
+
+    def keep_from(self, number: int) -> None:
+        """Have no row from this one on be overwritten (a queue's, of those that wait); rows without
+        room are refused from now on."""
+        self._kept_from = number
 
     def append(self, columns: Mapping[str, Any], rows: int) -> None:
         """Write rows behind those appended before. No reader sees them until the commit.
@@ -179,7 +188,9 @@ class RowAppender(Rows):
             self._shape(rows)
         begin = (self._inserted + self._pending) % self._physical_rows
         end = begin + rows
-        if rows > self._allowed - self._pending:
+        if rows > self._allowed - self._pending or (
+            self._kept_from is not None and rows > self.room
+        ):
             raise ValueError(f"{rows} rows are appended where {self.room} fit before a commit")
         if len(columns) != len(self._targets):
             self._refuse(columns)

@@ -170,6 +170,7 @@ class RingSyncer:
         synced: the last commit that is on the disk; None: the columns are synced now.
         checksums: of the rows, up to `latest`.
         bounded: False: the ring is not synced while it is written, and has no bound.
+        limit: the bound is never raised above it; None: it may be.
 
     Attributes:
         bound: rows below may be written.
@@ -186,8 +187,10 @@ class RingSyncer:
         checksums: RingChecksums,
         *,
         bounded: bool,
+        limit: int | None = None,
     ) -> None:
         self._directory = directory
+        self._limit = limit
         self._manifest = manifest
         self._checksums = checksums
         # Opened before anything is written: each reports the failures since.
@@ -263,6 +266,13 @@ class RingSyncer:
         """Have the thread sync now, and not at the end of its interval."""
         self._due.set()
 
+    def raise_limit(self, limit: int) -> None:
+        """Let the bound rise up to here."""
+        if self._limit is None or limit > self._limit:
+            self._limit = limit
+            if self._extend_at == UNBOUNDED and self._bounded:  # the limit has held it
+                self._short.set()
+
     def extend(self) -> None:
         """Raise the bound, as far as the writer will probably come in a part of an interval."""
         with self._record_lock:
@@ -310,6 +320,9 @@ class RingSyncer:
             bound, self._extend_at = _bound(
                 latest.inserted, max(since, self._rate[0]), manifest, self.bound
             )
+            if self._limit is not None and bound > self._limit:
+                bound = max(self._limit, latest.inserted, self.bound)
+                self._extend_at = UNBOUNDED  # until the limit is raised
         if self._bounded and shared:
             since = latest.shared - synced.shared
             shared_bound, self._shared_extend_at = _bound(

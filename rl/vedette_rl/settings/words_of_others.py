@@ -8,29 +8,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 _ENDS = "a run ends by stop.max_env_steps, stop.max_seconds or stop.target_return"
-NOT_SUPPORTED = "are not supported, because actors play older models"
-"""Of on-policy agents."""
+INSTEAD_OF_ON_POLICY = "appo is asynchronous PPO, corrected by V-trace as in IMPALA"
+"""Of on-policy agents, which take actors that play no older model."""
 ON_POLICY_AGENTS = [
     "PPO",
     "A2C",
     "A3C",
     "TRPO",
-    "APPO",
     "IMPALA",
     "VPG",
     "REINFORCE",
     "MaskablePPO",
     "RecurrentPPO",
 ]
-_ON_POLICY = f"it belongs to on-policy agents, which {NOT_SUPPORTED}"
 _ALWAYS = "leave it out: it is always so"
 
 _WORDS_BY_INSTEAD: Mapping[str, str] = {
     _ENDS: "max_episodes n_episodes total_episodes train_episodes max_eps stop.episodes "
     "stop.num_episodes stop.eval_episodes stop.n_eval_episodes",
-    _ON_POLICY: "clip_range clip_range_vf clip_coef clip_eps clip_param clip_ratio vf_coef "
-    "vf_loss_coeff gae_lambda lambda_ use_gae n_epochs num_epochs update_epochs num_sgd_iter "
-    "normalize_advantage norm_adv target_kl anneal_lr",
+    "agent appo does without: the clip of its loss bounds how far a step goes": "target_kl "
+    "clip_range_vf use_gae",
     _ALWAYS: "handle_timeout_termination optimize_memory_usage monitor monitor_wrapper",
     "the run's directory has all that a run writes: --out DIR, or out= in Python": "log_dir logdir "
     "log_path tensorboard_log save_dir save_path output_dir out_dir local_dir exp_name "

@@ -118,12 +118,19 @@ class ActorLoop:
         publish_stats: Callable[[ActorStats], None],
         clock: Callable[[], float] = time.monotonic,
         tries_flush: bool = False,
+        in_runs: bool = False,
     ) -> None:
+        self._in_runs = in_runs
         self._loop = loop
         self._handover = handover
         self._tries_flush = tries_flush
         self._batching = TransitionBatcher(
-            handover, n_buffer, self._wait_for_slot, writer, env_steps_max
+            handover,
+            n_buffer,
+            self._wait_for_slot,
+            writer,
+            env_steps_max,
+            by_environment=in_runs,
         )
         self._publish_stats = publish_stats
         self._clock = clock
@@ -164,6 +171,7 @@ class ActorLoop:
         if self._loop.envs.lost:
             self._flush()  # what follows does not follow what was before
         self._push(self._loop.process(step))
+        self._hand_over_runs()
         self._try_flush()
         self._poll_and_publish()
 
@@ -195,6 +203,7 @@ class ActorLoop:
     def process(self, step: Step) -> None:
         """Hand over what a step completes, before the next one is taken."""
         self._push(self._loop.process(step))
+        self._hand_over_runs()
         self._try_flush()
         self._poll_and_publish()
 
@@ -220,6 +229,12 @@ class ActorLoop:
             self._push(self._loop.flush())
         except RowColumnError as error:
             raise RowColumnError(error.name, f"{error.why} (from the processor's flush)") from error
+
+    def _hand_over_runs(self) -> None:
+        """Hand over one run of each environment, once they are played; fewer rows where a step only
+        reset an environment."""
+        if self._in_runs and self._loop.is_between_runs:
+            self._batching.flush()
 
     def _push(self, transitions: Columns) -> None:
         self._batching.env_steps = self._loop.env_steps
@@ -368,6 +383,7 @@ def build_actor(
             agent.name,
             explore_from=actors.explore_from or 0,
             keys=StepKeys(envs, first_time(count_seed)) if has_keys else None,
+            run_length=of_run.run_length,
         ),
         writer=writer,
         n_buffer=actors.n_buffer,
@@ -376,6 +392,7 @@ def build_actor(
         publish_stats=publish_stats,
         clock=clock,
         tries_flush=is_import_name(of_run.step_processor),
+        in_runs=of_run.run_length > 0,
     )
 
 

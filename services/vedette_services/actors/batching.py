@@ -12,7 +12,7 @@ from vedette_protocol.schema import Schema
 from vedette_rl.core import Columns, Policy, RowColumn, StepProcessor
 from vedette_rl.core.acting import TdErrorPolicy
 from vedette_rl.core.agent_config import AgentConfig
-from vedette_rl.core.columns import check_declared
+from vedette_rl.core.columns import ENV, check_declared
 from vedette_rl.envs.spaces import Spaces, transition_dtype
 from vedette_rl.replay.frame_stacks import STACKS, row_with_places
 from vedette_rl.replay.prioritized import TD_ERROR
@@ -150,6 +150,7 @@ class TransitionBatcher:
         wait_for_slot: returns once a slot is free; False if none will ever be.
         writer: copies the rows.
         env_steps_max: environment steps of a batch, at most; the rest counts with the next ones.
+        by_environment: rows of a batch stand by environment, and then by time.
     """
 
     def __init__(
@@ -159,7 +160,10 @@ class TransitionBatcher:
         wait_for_slot: Callable[[], bool],
         writer: WholeRows | FrameWriter,
         env_steps_max: int = COUNT_MAX,
+        *,
+        by_environment: bool = False,
     ) -> None:
+        self._by_environment = by_environment
         self._slots = slots
         self._n_buffer = n_buffer
         self._env_steps_max = env_steps_max
@@ -197,11 +201,23 @@ class TransitionBatcher:
     def flush(self) -> None:
         """Publish the rows of an unfinished batch, if there are any."""
         if self._rows:
+            if self._by_environment:
+                _sort_by_environment(self._slots.columns, self._rows)
             env_steps = min(self.env_steps - self._carried, self._env_steps_max)
             self._carried += env_steps
             self._slots.publish(self._rows, *self._oldest, self._writer.entries, env_steps)
             self._rows = 0
             self._writer.begin()
+
+
+def _sort_by_environment(columns: Columns, rows: int) -> None:
+    """Put a slot's rows, whole ones, into the order of their environments, each one's as it was."""
+    env = columns[ENV][:rows]
+    order = np.argsort(env, kind="stable")
+    if np.array_equal(order, np.arange(rows)):
+        return
+    for column in columns.values():
+        column[:rows] = column[:rows].take(order, axis=0)
 
 
 def make_transition_pipeline(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from vedette_rl.import_by_name import is_import_name
@@ -17,7 +18,9 @@ def contradictions(config: RunConfig) -> Iterator[SettingError]:
     warmup = config.learner.warmup_period
     batch = config.agent.batch_size
     stop = config.stop
-    if capacity < warmup:
+    if config.replay.is_queue:
+        yield from _queue_contradictions(config)
+    elif capacity < warmup:
         yield SettingError(
             "replay.capacity",
             f"{capacity:,} samples can never hold learner.warmup_period's {warmup:,}",
@@ -72,6 +75,57 @@ def contradictions(config: RunConfig) -> Iterator[SettingError]:
         )
 
 
+def _queue_contradictions(config: RunConfig) -> Iterator[SettingError]:
+    replay = config.replay
+    rows = config.actors.n_buffer
+    steps = replay.sequence
+    batch = config.agent.batch_size
+    refused = {
+        "replay.sources": (bool(replay.sources), "a queue has the rows of actors alone"),
+        "replay.prioritized": (replay.prioritized, "a queue draws in the order of rows"),
+        "replay.name": (is_import_name(replay.name), "a queue is drawn from by its own class"),
+        "replay.burn_in": (replay.burn_in > 0, "runs of a queue have no burn-in"),
+        "learner.ranks": (config.learner.ranks > 1, "several ranks share no queue"),
+        "replay.frame_storage": (
+            replay.frame_storage == "once",
+            "a queue stores observations whole",
+        ),
+    }
+    for key, (is_set, why) in refused.items():
+        if is_set:
+            yield SettingError(key, why, "leave it out")
+    if not steps:
+        yield SettingError("replay.sequence", "is 0, and a queue has runs of steps", "set 64")
+        return
+    unit = math.lcm(steps, batch)
+    if not replay.block or replay.block % unit:
+        enough = -(-max(1, replay.block) // unit) * unit
+        fix = f"set a multiple of replay.sequence={steps} and of agent.batch_size={batch}, such as "
+        yield SettingError("replay.block", f"is {replay.block:,}", f"{fix}{enough:,}")
+    elif replay.capacity < (least := replay.block + rows - 1):
+        yield SettingError(
+            "replay.capacity",
+            f"is {replay.capacity:,}: a block (replay.block={replay.block:,}) and a batch "
+            f"(actors.n_buffer={rows:,}) must fit beside each other, or both sides would wait for "
+            "ever",
+            f"set {least} or more",
+        )
+    whole = steps * config.actors.envs_per_actor
+    if rows != whole:
+        yield SettingError(
+            "actors.n_buffer",
+            f"is {rows:,}: a queue's batch is one run of each environment",
+            f"set {whole} (replay.sequence={steps} x actors.envs_per_actor="
+            f"{config.actors.envs_per_actor})",
+        )
+    if not config.learner.save_interval:
+        yield SettingError(
+            "learner.save_interval",
+            "is 0: rows of a queue are overwritten only behind a checkpoint, so there must be some",
+            "leave it out",
+        )
+
+
 def _rank_contradictions(config: RunConfig) -> Iterator[SettingError]:
     ranks = config.learner.ranks
     batch = config.agent.batch_size
@@ -89,6 +143,9 @@ def _rank_contradictions(config: RunConfig) -> Iterator[SettingError]:
 def refused_sequences(config: RunConfig) -> Iterator[SettingError]:
     """Yield the errors of sequences for an agent that learns from single samples, and of single
     samples for one that learns from sequences."""
+    if config.replay.is_queue or config.agent.usual_queue is not None:
+        yield from _refused_queue(config)
+        return
     if config.replay.sequence and not config.agent.learns_sequences:
         why = f"agent {config.agent.name!r} learns from single samples, and not from sequences"
         has_memory = isinstance(config.agent, MemoryConfig)
@@ -98,3 +155,20 @@ def refused_sequences(config: RunConfig) -> Iterator[SettingError]:
     if usual is not None and not config.replay.sequence:
         why = f"is 0, and agent {config.agent.name!r} with memory learns from sequences"
         yield SettingError("replay.sequence", why, f"set {usual.steps}, or agent.memory=none")
+
+
+def _refused_queue(config: RunConfig) -> Iterator[SettingError]:
+    name = config.agent.name
+    if config.agent.usual_queue is None:
+        why = f"is queue, and agent {name!r} learns from samples that are drawn again and again"
+        yield SettingError("replay.kind", why, "leave it out, or set agent=appo")
+    elif not config.replay.is_queue:
+        why = f"is {config.replay.kind}, and agent {name!r} learns from a queue"
+        yield SettingError("replay.kind", why, "leave it out")
+
+
+def refused_in_own_loop(config: RunConfig) -> Iterator[SettingError]:
+    """Yield the errors of settings that a training loop of the user's own cannot have."""
+    if config.replay.is_queue:
+        why = "is queue, which a training loop of your own (vedette.Replay) cannot draw from"
+        yield SettingError("replay.kind", why, "leave it out")

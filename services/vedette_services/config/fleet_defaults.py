@@ -41,7 +41,9 @@ class FleetSize:
     @classmethod
     def of(cls, config: RunConfig) -> FleetSize:
         """The fleet of a configuration."""
-        rate = config.replay.samples_per_insert or config.agent.usual_samples_per_insert
+        rate = config.usual_samples_per_insert
+        if not config.replay.is_queue:
+            rate = config.replay.samples_per_insert or rate
         per_opt = config.samples_per_opt / rate if rate else math.inf
         return cls(max(1, config.actors.count), config.actors.envs_per_actor, per_opt)
 
@@ -138,7 +140,7 @@ def _choose(part: Part, prefix: str, size: FleetSize, choices: list[Choice]) -> 
 
 def _choose_ratio(config: RunConfig, size: FleetSize, choices: list[Choice]) -> ReplayConfig:
     """`replay` with the ratio of the agent's class."""
-    if config.replay.samples_per_insert is not None:
+    if config.replay.samples_per_insert is not None or config.replay.is_queue:
         return config.replay
     rate = config.agent.usual_samples_per_insert
     why = f"an optimization step every {_env_steps_text(size.env_steps_per_opt)}"

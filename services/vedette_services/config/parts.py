@@ -61,6 +61,9 @@ class ActorsConfig(SettingsPart):
     steps_per_row: int = Field(default=100, ge=1, le=1_000_000)
     """environment steps that a step processor of your own takes for a transition, at most: a batch
     counts no more, and the rest counts with the batches after it."""
+    run_length: int = Field(default=0, ge=0, le=65_536)
+    """steps that actors play on one model and hand over together, those of each environment one
+    behind the other. A queue sets it to `replay.sequence`; 0: as they are played."""
     window_batches: int = Field(default=1024, ge=1, le=1_000_000)
     """batches a manager may have sent without an acknowledgement."""
     window_bytes: int = Field(default=64 * MIB, ge=1)

@@ -39,6 +39,7 @@ OURS: Mapping[str, Mapping[str, str]] = {
         "iqn": "implicit quantile network, the distribution of returns; for discrete actions",
         "sac": "soft actor-critic with a learned temperature; for continuous actions",
         "td3": "twin delayed deep deterministic policy gradient; for continuous actions",
+        "appo": "asynchronous PPO with V-trace, from a queue; for discrete and continuous actions",
     },
     "vedette.networks": {
         "auto": "cnn for images, else mlp",

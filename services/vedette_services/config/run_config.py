@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, field_validator, model_validator
 
 from vedette_rl.agents.registry import BUILT_IN, agent_kind
-from vedette_rl.core.agent_config import AgentConfig
+from vedette_rl.core.agent_config import AgentConfig, UsualQueue
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.settings.key_suggestions import KnownKeys
@@ -67,6 +68,31 @@ class RunConfig(BaseModel):
             self.__dict__["replay"] = replay  # the class is frozen
         return self
 
+    @model_validator(mode="after")
+    def _fit_queue(self) -> Self:
+        """Draw from the queue that the agent learns from, and make the batches and the blocks that
+        fit it, where nothing else is set."""
+        usual = self.agent.usual_queue
+        given = self.replay.model_fields_set
+        update: dict[str, Any] = {}
+        if usual is not None and "kind" not in given:
+            update["kind"] = "queue"
+        if update.get("kind", self.replay.kind) != "queue":
+            return self
+        usual = usual or UsualQueue()
+        fitting = {"sequence": usual.steps, "passes": usual.passes}
+        update |= {name: value for name, value in fitting.items() if name not in given}
+        steps = update.get("sequence", self.replay.sequence)
+        if "block" not in given:
+            environments = max(1, self.actors.count) * self.actors.envs_per_actor
+            unit = math.lcm(max(1, steps), self.agent.batch_size)
+            update["block"] = -(-max(usual.block, steps * environments) // unit) * unit
+        self.__dict__["replay"] = self.replay.model_copy(update=update)  # the class is frozen
+        if "n_buffer" not in self.actors.model_fields_set:
+            rows = max(1, steps) * self.actors.envs_per_actor
+            self.__dict__["actors"] = self.actors.model_copy(update={"n_buffer": rows})
+        return self
+
     @property
     def evaluates_on_actors(self) -> bool:
         """Return whether managers play the evaluations, and not the learner."""
@@ -86,14 +112,27 @@ class RunConfig(BaseModel):
     @property
     def samples_per_opt(self) -> int:
         """Return the samples that an optimization step draws: environment steps of sequences."""
+        if self.replay.is_queue:
+            return self.agent.batch_size
         return self.agent.batch_size * max(1, self.replay.sequence)
 
     @property
+    def usual_samples_per_insert(self) -> float:
+        """Return how often a sample is drawn where `replay.samples_per_insert` is not set."""
+        if self.replay.is_queue:
+            return float(self.replay.passes)
+        return self.agent.usual_samples_per_insert
+
+    @property
     def actors_of_peers(self) -> ActorsConfig:
-        """Return `actors` as peers are told it: with the version from which exploration counts."""
+        """Return `actors` as peers are told it: with the version from which exploration counts,
+        and the length of a queue's runs."""
         given = self.actors.explore_from
         begins = self.learner.pretrain_opts if given is None else given
-        return self.actors.model_copy(update={"explore_from": begins or None})
+        told: dict[str, Any] = {"explore_from": begins or None}
+        if self.replay.is_queue:
+            told["run_length"] = self.replay.sequence
+        return self.actors.model_copy(update=told)
 
     @field_validator("agent", mode="before")
     @classmethod

@@ -88,6 +88,12 @@ def _unused_by_daemons(config: RunConfig) -> Unused:
         yield " ".join(f"replay.{key}" for key in keys), "replay.prioritized is false"
     if not replay.sequence:
         yield "replay.burn_in", "replay.sequence is 0: single samples are drawn"
+    if replay.is_queue:
+        ratio = "replay.samples_per_insert replay.error_buffer learner.warmup_period replay.keep"
+        yield ratio, "replay.kind is queue: each sample is drawn replay.passes times"
+    else:
+        queue = "replay.block replay.passes replay.ahead replay.max_lag actors.run_length"
+        yield queue, "replay.kind is random"
     if replay.samples_per_insert == 0.0:
         yield "replay.error_buffer", "replay.samples_per_insert is 0"
     if actors.step_processor != "her":

@@ -66,6 +66,7 @@ from vedette_services.run.outcome import (
 )
 from vedette_services.run.prepare import begin_balance, prepare_start
 from vedette_services.run.provenance import record_provenance
+from vedette_services.run.queue_place import kept_at_start
 from vedette_services.run.recovery import recover_once_released
 from vedette_services.run.replay_hold import ReplayHold
 from vedette_services.run.replay_layout import replay_directory
@@ -311,7 +312,11 @@ class Supervisor:
         record = StatusRecordWriter(self._spec.run.learning_map, TrainerStatus)
         checkpoint = Checkpoint(self._spec.run.newest_checkpoint())
         opt_steps = checkpoint.opt_steps or 0
-        record.write(TrainerStatus(epoch=epoch, opt_steps=opt_steps, checkpoint=checkpoint))
+        status = TrainerStatus(epoch=epoch, opt_steps=opt_steps, checkpoint=checkpoint)
+        if self._spec.config.replay.is_queue:  # the gateway writes nothing before it knows
+            kept = kept_at_start(self._spec.config, self._spec.run)
+            status = replace(status, taken=kept or 0, kept=kept)
+        record.write(status)
         record.close()
         self._event_log.log_epoch(epoch, opt_steps)
 

@@ -28,7 +28,11 @@ from vedette_rl.replay.budget import (
 from vedette_rl.replay.rows import MemoryRing
 from vedette_rl.replay.uniform import make_custom_replay
 from vedette_rl.steps.registry import make_step_processor, step_processor
-from vedette_services.config.contradictions import contradictions, refused_sequences
+from vedette_services.config.contradictions import (
+    contradictions,
+    refused_in_own_loop,
+    refused_sequences,
+)
 from vedette_services.config.probing import EnvironmentProbe
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import (
@@ -101,6 +105,13 @@ def describe_sequences(config: RunConfig) -> str:
     replay = config.replay
     if not replay.sequence:
         return ""
+    if replay.is_queue:
+        runs = replay.block // replay.sequence
+        return (
+            f"a block is {replay.block:,} samples, {runs:,} runs of {replay.sequence:,} steps; "
+            f"each is learned from {replay.passes:,} times, in batches of "
+            f"{config.agent.batch_size:,}"
+        )
     before = f" behind up to {replay.burn_in:,} of burn-in" if replay.burn_in else ""
     return (
         f"a batch is {config.agent.batch_size:,} sequences of {replay.sequence:,} steps{before}: "
@@ -142,7 +153,7 @@ def check_settings(config: RunConfig, *, learns: bool = True) -> None:
     Raises:
         ConfigError: names both and the fix.
     """
-    refused = refused_sequences(config) if learns else ()
+    refused = refused_sequences(config) if learns else refused_in_own_loop(config)
     raise_errors([*contradictions(config), *refused])
     with config_errors():
         make_run_limiter(config)

@@ -52,6 +52,7 @@ from vedette_rl.replay.frame_stacks import (
 from vedette_rl.replay.limiter import Limiter, LimiterOrigin, make_limiter
 from vedette_rl.replay.manifest import SharedSpec
 from vedette_rl.replay.prioritized import TD_ERROR
+from vedette_rl.replay.queue import CHOSEN, RUN
 from vedette_rl.replay.rows import default_guard
 from vedette_rl.steps.registry import step_columns
 from vedette_services.config.parts import ActorsConfig
@@ -104,14 +105,17 @@ def replay_layout(config: RunConfig, spaces: Spaces) -> ReplayLayout:
         RowColumnError: what agent and step processor declare contradicts itself.
     """
     declared = configured_columns(config, spaces)
+    for column in declared:
+        if config.replay.is_queue and column.name in (RUN, CHOSEN):
+            raise RowColumnError(column.name, "rows of a queue have it already: rename it")
     row = transition_dtype(spaces, declared)
     rows = config.actors.n_buffer
     bounds = column_bounds(spaces, declared)
-    frames = _frames(config, spaces)
+    frames = None if config.replay.is_queue else _frames(config, spaces)
     schema = batch_schema(row, bounds, frames)
     capacity = config.replay.capacity
     keep = config.replay.keep
-    plain = ring_dtype(row, epoch=has_sequence_keys(schema))
+    plain = ring_dtype(row, epoch=has_sequence_keys(schema), runs=config.replay.is_queue)
     if frames is None:
         # A batch must fit between two commits.
         guard = rows if rows > default_guard(capacity, plain.itemsize) else None
@@ -279,11 +283,12 @@ def _frames(config: RunConfig, spaces: Spaces) -> FrameStack | None:
     return None
 
 
-def ring_dtype(row: np.dtype[Any], *, epoch: bool = False) -> np.dtype[Any]:
+def ring_dtype(row: np.dtype[Any], *, epoch: bool = False, runs: bool = False) -> np.dtype[Any]:
     """Return a row of the replay: a transition's columns, and `version`, `manager` and `actor`.
 
     Args:
         epoch: rows have the column `epoch`, too.
+        runs: rows have the column `RUN`, too.
     """
     assert row.fields is not None, "a row dtype is structured"
     fields = [(name, field[0].base, field[0].shape) for name, field in row.fields.items()]
@@ -291,6 +296,8 @@ def ring_dtype(row: np.dtype[Any], *, epoch: bool = False) -> np.dtype[Any]:
     fields += [(VERSION, np.dtype("<i8"), ()), (MANAGER, number, ()), (ACTOR, number, ())]
     if epoch:
         fields.append((EPOCH, number, ()))
+    if runs:
+        fields.append((RUN, np.dtype(np.bool_), ()))
     return row_dtype(fields)
 
 
@@ -346,6 +353,8 @@ def make_run_limiter(
     Raises:
         RlError: both sides would wait for each other.
     """
+    if config.replay.is_queue:  # which has a credit of its own, and whose blocks wait for rows
+        return Limiter(0.0, 0, 0.0, config.samples_per_opt, floor)
     return make_limiter(
         config.replay,
         usual=config.agent.usual_samples_per_insert,

@@ -37,7 +37,7 @@ def layout_space(config: RunConfig, layout: ReplayLayout) -> ReplaySpace:
         layout.stored,
         config.replay.capacity,
         prioritized=config.replay.prioritized,
-        sequences=bool(config.replay.sequence),
+        sequences=bool(config.replay.sequence) and not config.replay.is_queue,
         guard=layout.guard,
         keep=layout.keep,
         shared=layout.shared,

@@ -131,6 +131,11 @@ def describe_no_journal(run: RunDirectory) -> str:
         return "it has no journal: it was run with learner.journal=false"
     if (ranks := learner.get("ranks", 1)) > 1:
         return describe_ranks(ranks)
+    if table.get("replay", {}).get("kind") == "queue":
+        return (
+            "replay.kind is queue: which looks took the rows of a block is not written down, so "
+            "its learning cannot be executed again"
+        )
     if is_import_name(name := table.get("replay", {}).get("name", "")):
         return describe_own_replay(name)
     return "it has no journal: it was run by a loop of your own, or by release 0.3.0 or before"

@@ -263,6 +263,7 @@ class GatewayHost:
         state: made from the ring's stamp.
         rows_per_batch: the most rows of a batch.
         turn_s: the time from one turn to the next, if nothing comes in between.
+        is_queue: rows without room are refused, and come again.
     """
 
     state: GatewayState
@@ -270,6 +271,7 @@ class GatewayHost:
     network: MemoryNetwork
     rows_per_batch: int
     turn_s: float = 0.02
+    is_queue: bool = False
     commits: int = 0
     ended: bool = False
     evaluations: list[CheckedEvaluation] = field(default_factory=list)
@@ -316,9 +318,17 @@ class GatewayHost:
         self.ended = True
         self.network.detach()
 
+    def follow_queue(self, taken: int, kept: int | None) -> None:
+        """Take over how far the trainer is in a queue; see `GatewayState.on_place`."""
+        self.state.on_place(taken, kept)
+        if kept is not None:
+            self.ring.keep_from(kept)
+
     # From the network
 
     def on_samples(self, frames: Frames) -> None:
+        if self.is_queue and not self._held:
+            self.state.limit_room(self.ring.room)
         self.state.on_samples(frames, self.network.clock.now)
         self._held += 1
         if (self._held + 1) * self.rows_per_batch > self.ring.room:

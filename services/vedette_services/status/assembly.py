@@ -48,7 +48,8 @@ def assemble_status(
     steps = learning.opt_steps
     capacity = config.replay.capacity
     window = config.actors
-    begun, drawn = learning.limiter_origin or (config.learner.warmup_period, 0)
+    warmup = 0 if config.replay.is_queue else config.learner.warmup_period
+    begun, drawn = learning.limiter_origin or (warmup, 0)
     balanced = (inserted - begun) / config.actors.rows_per_step, learning.sampled - drawn
     ratio = config.replay.samples_per_insert
     return Status(
@@ -81,7 +82,7 @@ def assemble_status(
             _NO_SAMPLES if liveness.stands_still("gateway") else ingest.rates,
         ),
         time=learning.time,
-        replay=merged(ReplayStatus(capacity=capacity), ingest.replay),
+        replay=merged(ReplayStatus(capacity=capacity), learning.replay, ingest.replay),
         sources=_sources(learning, ingest),
         limiter=_limiter(learning, ingest, *balanced),
         lag=merged(learning.lag, ingest.lag),

@@ -52,6 +52,7 @@ DISK_LAGS = (
 NO_SAMPLES = Samples(0, 0, 0, 0, 0, 0, 0)
 _NO_TIME = Time(0.0, 0.0, 0.0, 0.0)
 _NO_REPLAY = ReplayStatus(size=0, bytes=0)
+_NOT_MEASURED = ReplayStatus()
 _NO_OPT_RATES, _NO_SAMPLE_RATES = Rates(opt_steps_per_sec=0.0), Rates(samples_per_sec=0.0)
 _NO_LAG_DRAWN = Lag(sample_mean=0.0, sample_p95=0.0, sample_max=0.0)
 _NO_LAG = Lag(mean=0.0, p95=0.0, max=0.0, seconds_mean=0.0)
@@ -72,6 +73,11 @@ class TrainerStatus:
         sampled: rows drawn from the replay over all epochs.
         phase: starting, waiting, training, or done.
         waits: why it waits, "" while it trains.
+        taken: of a queue, the first row that was not looked at.
+        kept: of a queue, the first row that may not be overwritten, as no checkpoint on the disk is
+            behind it; None: not known.
+        sync_until: of a queue, the rows that a checkpoint waits for the disk to have.
+        replay: the numbers of the replay that it measures.
         needs_samples: it waits for samples that actors have to insert whatever the limiter says:
             nothing can be drawn from those that are there.
         exit_reason: "" until it is done.
@@ -107,6 +113,10 @@ class TrainerStatus:
     limiter_origin: tuple[int, int] | None = None
     host: HostLoad = _NO_LOAD
     needs_samples: bool = False
+    replay: ReplayStatus = _NOT_MEASURED
+    taken: int = 0
+    kept: int | None = None
+    sync_until: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +163,15 @@ class GatewayStatus:
 
 @dataclass(frozen=True, slots=True)
 class IngestProgress:
-    """The environment steps of inserted batches, which the gateway writes at every commit."""
+    """What the gateway writes at every commit.
+
+    Args:
+        env_steps: environment steps of inserted batches.
+        synced: rows of the replay that the disk has.
+    """
 
     env_steps: int = 0
+    synced: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -209,6 +209,8 @@ class ReplayStatus(Part):
     capacity: Count | None = gauge("samples that it has room for", "samples")
     bytes: Count | None = gauge("reserved for its rows", "bytes")
     disk_lag_s: float | None = gauge("since samples wait because the disk is too slow", "s")
+    waiting: Count | None = gauge("samples of a queue that wait to be drawn", "samples")
+    stale: Count | None = gauge("samples of a queue passed over, as their models were too old")
 
 
 @dataclass(frozen=True, slots=True)

@@ -259,9 +259,7 @@ def _replay(status: Status, *, short: bool) -> str:
     replay = status.replay
     size = "-" if replay.bytes is None else format_bytes(replay.bytes)
     drawn = status.limiter.samples_per_insert
-    drawing = (
-        f", replay ratio {format_number(drawn, 1)}" if drawn is not None else ""
-    )
+    drawing = f", replay ratio {format_number(drawn, 1)}" if drawn is not None else ""
     return f"{number(replay.size)} of {number(replay.capacity)} samples ({size} reserved){drawing}"
 
 

@@ -129,8 +129,8 @@ ENVIRONMENTS = [
 OWN_NAMES = [
     (
         "run --agent ppo",
-        "agent.name: unknown agent 'ppo': on-policy agents are not supported, because actors play "
-        f"older models; {NAMES}",
+        "agent.name: unknown agent 'ppo': appo is asynchronous PPO, corrected by V-trace as in "
+        f"IMPALA; {NAMES}",
     ),
     ("run --agent dnq", f"agent.name: unknown agent 'dnq': did you mean dqn?; {NAMES}"),
     ("run --agent nope", f"agent.name: unknown agent 'nope'; {NAMES}"),

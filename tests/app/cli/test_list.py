@@ -67,7 +67,7 @@ def test_names_of_installed_packages_follow_ours_and_take_none_of_them(vedette: 
 def test_environments_with_a_preset_come_first_and_say_whose(vedette: Run) -> None:
     found = rows(vedette, "environments")
     by_name = {row["name"]: row for row in found}
-    assert by_name["CartPole-v1"]["what"] == "preset for dqn, iqn"
+    assert by_name["CartPole-v1"]["what"] == "preset for appo, dqn, iqn"
     assert by_name["ALE/Pong-v5"]["what"] == "preset for dqn"
     plain = by_name["MountainCar-v0"]
     assert (plain["from"], plain["what"]) == ("gymnasium", "")

@@ -13,14 +13,16 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from blocks import minibatches, random_block  # of tests/support
+from every_agent import OF_SAMPLES
 from strict_cuda import StrictCuda
 
 from vedette_rl.agents.captured_step import CudaCapture, Due, SteppedAgent, StepResult
 from vedette_rl.agents.dqn.agent import DqnAgent
 from vedette_rl.agents.recurrent_policy import memory_column
-from vedette_rl.agents.registry import BUILT_IN, agent_kind
+from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import empty_columns
-from vedette_rl.core.learning import StaticBatch
+from vedette_rl.core.learning import BlockBatch, StaticBatch
 from vedette_rl.device.loader import CpuLoader, RingLoader
 from vedette_rl.device.ring import DeviceRing
 from vedette_rl.envs.spaces import Spaces, transition_dtype
@@ -144,8 +146,8 @@ def compare(cuda: StrictCuda, case: Case, steps: int, make_batch: Any) -> Any:
     return replayed
 
 
-def test_every_agent_is_among_the_cases() -> None:
-    assert {name for name, _, _ in CASES} == BUILT_IN.keys()
+def test_every_agent_of_samples_is_among_the_cases() -> None:
+    assert {name for name, _, _ in CASES} == {*OF_SAMPLES}
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case[0])
@@ -478,3 +480,36 @@ def test_a_graph_and_its_generators_are_made_on_the_device_of_the_step(
         cuda.check()
     assert agent._captured.reason == ""
     assert cuda.captured
+
+
+@pytest.mark.parametrize("action", [gym.spaces.Discrete(3), BOX], ids=["categories", "normal"])
+def test_all_kinds_of_steps_on_a_block_are_replayed(
+    action: gym.Space[Any], cuda: StrictCuda
+) -> None:
+    """The first of a block, of a pass, the last, and those between, recorded or not."""
+    spaces = Spaces(VECTOR, action)
+    case: Case = ("appo", spaces, {"clip_schedule": SCHEDULE, "schedule": SCHEDULE})
+    blocks = [random_block(spaces, 4, 6, seed) for seed in range(12)]
+
+    def learn_from(agent: Any) -> list[dict[str, float]]:
+        results = []
+        static = BlockBatch()
+        for seed, block in enumerate(blocks):
+            for step, batch in enumerate(minibatches(block, passes=2, size=8, seed=seed)):
+                for name, tensor in batch.items():
+                    static.setdefault(name, tensor.clone()).copy_(tensor)
+                static.place = batch.place
+                results.append(dict(agent.opt(static, record=(seed + step) % 2 == 0).record))
+        return results
+
+    eager = build(case)
+    replayed = captured(case)
+    with cuda:
+        ours = learn_from(replayed)
+        cuda.check()
+    expected = learn_from(eager)
+    cuda.synchronize()
+    assert ours == expected
+    assert replayed._captured.reason == ""
+    assert len(replayed._captured._replays) == 8
+    assert same_state(eager, replayed)

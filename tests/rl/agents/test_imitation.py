@@ -152,7 +152,7 @@ def test_sac_takes_the_demonstrated_actions(vector_box: Spaces, make_batch: Make
             agent.opt(batch)
     centered = agents[0].actions_of(batch)[16:]
     plain, imitating = (
-        (agent._distribution(agent.observations(batch, "obs"))[0][16:].tanh() - centered)
+        (agent._gaussian(agent.pi(agent.observations(batch, "obs")))[0][16:].tanh() - centered)
         .abs()
         .mean()
         for agent in agents

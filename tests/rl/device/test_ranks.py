@@ -12,8 +12,9 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from every_agent import OF_SAMPLES  # of tests/support
 
-from vedette_rl.agents.registry import BUILT_IN, agent_kind
+from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import empty_columns
 from vedette_rl.device import ranks
 from vedette_rl.device.loader import RankLoader, make_loader
@@ -109,8 +110,8 @@ def differences(one: Any, other: Any, name: str = "") -> dict[str, float]:
     return {k: v for key, a, b in pairs for k, v in differences(a, b, key).items()}
 
 
-def test_every_agent_is_among_the_cases() -> None:
-    assert {name for name, _, _ in CASES.values()} == BUILT_IN.keys()
+def test_every_agent_of_samples_is_among_the_cases() -> None:
+    assert {name for name, _, _ in CASES.values()} == {*OF_SAMPLES}
 
 
 @pytest.mark.slow

@@ -50,6 +50,9 @@ CASES: dict[str, tuple[dict[str, Any], Spaces]] = {
         },
         Spaces(PARTS, BOX),
     ),
+    "appo": ({"name": "appo", "hidden_sizes": [32, 16]}, Spaces(VECTOR, FEW)),
+    "appo-box": ({"name": "appo", "hidden_sizes": [32, 16]}, Spaces(VECTOR, BOX)),
+    "appo-image": ({"name": "appo", "cnn_hidden_sizes": [32]}, Spaces(IMAGE, FEW)),
     "td3": ({"name": "td3", "hidden_sizes": [32, 16]}, Spaces(VECTOR, BOX)),
     "sac-cameras": (
         {"name": "sac", "hidden_sizes": [16], "shared_cnn": True},

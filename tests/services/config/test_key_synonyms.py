@@ -69,9 +69,12 @@ def test_a_number_of_episodes_is_answered_with_what_ends_a_run(typed: str) -> No
     )
 
 
-def test_words_of_on_policy_agents_are_said_to_be_such() -> None:
-    assert refusal("agent.clip_range=0.2").endswith(
-        "it belongs to on-policy agents, which are not supported, because actors play older models"
+def test_words_of_ppo_lead_to_the_keys_of_appo() -> None:
+    assert refusal("agent.clip_range=0.2").endswith("agents that have agent.clip: appo")
+    assert refusal("clip_range=0.2", agent="appo").endswith("did you mean agent.clip?")
+    assert refusal("n_epochs=4", agent="appo").endswith("did you mean replay.passes?")
+    assert refusal("agent.target_kl=0.2", agent="appo").endswith(
+        "agent appo does without: the clip of its loss bounds how far a step goes"
     )
 
 

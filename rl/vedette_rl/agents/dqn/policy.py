@@ -12,7 +12,7 @@ from vedette_rl.agents.action_values import ValuePolicy
 from vedette_rl.agents.actions import DiscreteActions
 from vedette_rl.agents.dqn.config import DqnConfig
 from vedette_rl.agents.dqn.network import QLayers
-from vedette_rl.agents.network_agent import network_agent
+from vedette_rl.agents.network_agent import ActingHead, network_agent
 from vedette_rl.agents.value_rescaling import rescale, restore
 from vedette_rl.core.learning import Agent
 from vedette_rl.envs.spaces import Spaces
@@ -66,4 +66,4 @@ def build_agent(config: DqnConfig, spaces: Spaces, *, device: str, seed: int) ->
     return DqnAgent(config, spaces, device=device, seed=seed)
 
 
-KIND = network_agent(DqnConfig, build_agent, DqnPolicy, QLayers, DiscreteActions)
+KIND = network_agent(DqnConfig, build_agent, ActingHead(DqnPolicy, QLayers, DiscreteActions))

@@ -12,7 +12,7 @@ from vedette_rl.agents.action_values import ValuePolicy
 from vedette_rl.agents.actions import DiscreteActions
 from vedette_rl.agents.iqn.config import IqnConfig
 from vedette_rl.agents.iqn.network import QuantileLayers
-from vedette_rl.agents.network_agent import network_agent
+from vedette_rl.agents.network_agent import ActingHead, network_agent
 from vedette_rl.core.columns import Columns
 from vedette_rl.core.learning import Agent
 from vedette_rl.envs.spaces import Spaces
@@ -80,4 +80,4 @@ def build_agent(config: IqnConfig, spaces: Spaces, *, device: str, seed: int) ->
     return IqnAgent(config, spaces, device=device, seed=seed)
 
 
-KIND = network_agent(IqnConfig, build_agent, IqnPolicy, QuantileLayers, DiscreteActions)
+KIND = network_agent(IqnConfig, build_agent, ActingHead(IqnPolicy, QuantileLayers, DiscreteActions))

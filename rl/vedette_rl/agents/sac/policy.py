@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.agents.actions import BoxActions, to_bounds
-from vedette_rl.agents.network_agent import network_agent
+from vedette_rl.agents.network_agent import ActingHead, network_agent
 from vedette_rl.agents.network_policy import BoxPolicy
 from vedette_rl.agents.sac.config import SacConfig
 from vedette_rl.agents.sac.network import GaussianLayers
@@ -58,4 +58,4 @@ def build_agent(config: SacConfig, spaces: Spaces, *, device: str, seed: int) ->
     return SacAgent(config, spaces, device=device, seed=seed)
 
 
-KIND = network_agent(SacConfig, build_agent, SacPolicy, GaussianLayers, BoxActions)
+KIND = network_agent(SacConfig, build_agent, ActingHead(SacPolicy, GaussianLayers, BoxActions))

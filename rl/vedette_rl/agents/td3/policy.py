@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.agents.actions import BoxActions, to_bounds
-from vedette_rl.agents.network_agent import network_agent
+from vedette_rl.agents.network_agent import ActingHead, network_agent
 from vedette_rl.agents.network_policy import BoxPolicy
 from vedette_rl.agents.td3.config import Td3Config
 from vedette_rl.agents.td3.network import DeterministicLayers
@@ -55,4 +55,4 @@ def build_agent(config: Td3Config, spaces: Spaces, *, device: str, seed: int) ->
     return Td3Agent(config, spaces, device=device, seed=seed)
 
 
-KIND = network_agent(Td3Config, build_agent, Td3Policy, DeterministicLayers, BoxActions)
+KIND = network_agent(Td3Config, build_agent, ActingHead(Td3Policy, DeterministicLayers, BoxActions))

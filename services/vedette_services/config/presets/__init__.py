@@ -7,6 +7,7 @@ import tomllib
 from importlib import resources
 from typing import Any
 
+from vedette_rl.agents.registry import BUILT_IN
 from vedette_services.config.settings import merge_tables
 
 
@@ -38,9 +39,10 @@ def read_preset(agent: str, env_id: str) -> dict[str, Any] | None:
 
 
 def preset_agent(env_id: str) -> str | None:
-    """The agent that has a preset for an environment, the first by name; None where none has."""
+    """The agent that has a preset for an environment, the first of the registry; None where none
+    has."""
     known = preset_names()
-    for agent in sorted({name.partition("-")[0] for name in known}):
+    for agent in BUILT_IN:
         if any(name in known for name in _names(agent, env_id)):
             return agent
     return None

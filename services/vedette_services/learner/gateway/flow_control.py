@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from vedette_protocol.account import IncarnationAccount
 from vedette_protocol.limits import EXTRAS_MAX
-from vedette_rl.replay.limiter import Limiter
+from vedette_rl.replay.limiter import LimiterOrigin
+from vedette_services.config.run_config import RunConfig
+from vedette_services.run.replay_layout import make_run_limiter
 
 CHANGED_S = 0.02
 """The least time between two acks of which the second has something new. Few managers have it
@@ -42,6 +44,87 @@ class FlightLimits:
         return min(self.batches, self.payload_bytes // size)
 
 
+class InsertLimiter(Protocol):
+    """Decides whether actors wait: `vedette_rl.replay.limiter.Limiter`, or a `QueueLimiter`."""
+
+    def insert_wait_reason(self, inserted: int, sampled: int) -> str:
+        """The reason why inserting waits, as a sentence; empty where it need not."""
+        ...
+
+    def insertable_samples(self, inserted: int, sampled: int) -> int | None:
+        """Samples that may be inserted before inserting waits; None: as many as there are."""
+        ...
+
+
+class QueueLimiter:
+    """Lets in the rows of the next block and of one batch, and none whose place is not free yet.
+
+    Args:
+        capacity: rows of the ring.
+        block: rows of a block.
+        batch_rows: the most rows of a batch: without them the next block could never become whole.
+        ahead: further rows that may wait.
+    """
+
+    def __init__(self, capacity: int, block: int, batch_rows: int, ahead: int) -> None:
+        self._capacity = capacity
+        self._ahead = ahead
+        self._batch_rows = batch_rows
+        self._most = block + batch_rows + ahead
+        self._taken = 0
+        self._kept: int | None = None
+
+    def follow(self, taken: int, kept: int | None) -> None:
+        """Note how far the trainer is.
+
+        Args:
+            taken: the first row that it has not looked at.
+            kept: the first row that may not be overwritten; None: not known.
+        """
+        self._taken = taken
+        self._kept = kept
+
+    def insert_wait_reason(self, inserted: int, sampled: int) -> str:
+        """See `InsertLimiter`."""
+        kept = self._kept
+        if kept is None:
+            return "actors wait: the learner is starting"
+        if kept + self._capacity - inserted < self._batch_rows:
+            return (
+                f"actors wait for a checkpoint: rows from {kept:,} on may not be overwritten "
+                "before one has them"
+            )
+        if self._taken + self._most - inserted < self._batch_rows:
+            waiting = inserted - self._taken
+            return (
+                f"actors wait for the learner: {waiting:,} rows wait for it (the next block, and "
+                f"replay.ahead={self._ahead:,})"
+            )
+        return ""
+
+    def insertable_samples(self, inserted: int, sampled: int) -> int:
+        """See `InsertLimiter`."""
+        if self._kept is None:
+            return 0
+        room = min(self._taken + self._most, self._kept + self._capacity) - inserted
+        return max(0, room)
+
+
+def make_insert_limiter(
+    config: RunConfig, floor: int = 0, origin: LimiterOrigin | None = None
+) -> InsertLimiter:
+    """The limiter of the actors' side: a queue's, or that of both sides.
+
+    Args:
+        floor, origin: as `make_run_limiter` takes them.
+    """
+    replay = config.replay
+    if replay.is_queue:
+        rows = config.actors.n_buffer
+        return QueueLimiter(replay.capacity, replay.block, rows, replay.ahead)
+    return make_run_limiter(config, floor, origin)
+
+
 class Budget(NamedTuple):
     """The batches that all managers together may have unsettled; the reason if that is none."""
 
@@ -65,7 +148,7 @@ class CreditGrants:
     """
 
     def __init__(
-        self, limiter: Limiter, limits: FlightLimits, batch_bytes: int, rows_per_batch: int
+        self, limiter: InsertLimiter, limits: FlightLimits, batch_bytes: int, rows_per_batch: int
     ) -> None:
         self._limiter = limiter
         self._rows_per_batch = rows_per_batch

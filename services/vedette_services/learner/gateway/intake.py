@@ -16,7 +16,9 @@ import numpy as np
 from vedette_protocol.errors import SchemaError
 from vedette_protocol.messages import Batch
 from vedette_protocol.schema import Schema
+from vedette_rl.core.columns import ENV, TIME
 from vedette_rl.envs.spaces import ElementBounds
+from vedette_rl.replay.queue import RUN, mark_runs
 from vedette_rl.replay.rows import RowAppender
 from vedette_services.run.replay_layout import check_rows, has_sequence_keys
 
@@ -80,6 +82,7 @@ class Intake:
         rows_max, env_steps_max: the most rows and environment steps of a batch.
         number: maps a manager's id to its number in the replay.
         elements: the ranges of single elements; None: they are not checked.
+        run_length: steps of a run, which are marked; 0: they are not.
     """
 
     def __init__(
@@ -89,7 +92,10 @@ class Intake:
         env_steps_max: int,
         number: Callable[[str], int],
         elements: ElementBounds | None = None,
+        *,
+        run_length: int = 0,
     ) -> None:
+        self._run_length = run_length
         self._schema = schema
         self._rows_max = rows_max
         self._number = number
@@ -168,9 +174,11 @@ class Intake:
         columns = self._schema.views(batch.payload, rows)
         check_rows(columns, self._schema, self._elements)
         number = self._number(batch.manager)
-        whose = {"version": batch.version, "manager": number, "actor": batch.actor}
+        whose: dict[str, Any] = {"version": batch.version, "manager": number, "actor": batch.actor}
         if self._has_epoch:
             whose["epoch"] = batch.epoch
+        if self._run_length:
+            whose[RUN] = mark_runs(columns[ENV], columns[TIME], self._run_length)
         return Block({**columns, **whose}, 1, rows)
 
     def _validate_stacked(self, batches: list[Batch]) -> Block:
@@ -184,4 +192,6 @@ class Intake:
         columns["actor"] = np.array([batch.actor for batch in batches], np.int32)
         if self._has_epoch:
             columns["epoch"] = np.array([batch.epoch for batch in batches], np.int32)
+        if self._run_length:
+            columns[RUN] = mark_runs(columns[ENV], columns[TIME], self._run_length)
         return Block(columns, len(batches), self._rows_max)

@@ -34,7 +34,7 @@ from vedette_services.host.system import process_state
 from vedette_services.learner.gateway.actor_evaluations import PublishedModel
 from vedette_services.learner.gateway.disk_lag import DiskLag
 from vedette_services.learner.gateway.evaluation_handover import EvaluationHandover
-from vedette_services.learner.gateway.flow_control import FlightLimits
+from vedette_services.learner.gateway.flow_control import FlightLimits, make_insert_limiter
 from vedette_services.learner.gateway.model_publisher import ModelPublisher, PackedModel
 from vedette_services.learner.gateway.sockets import GatewaySockets, ReceiveBackoff
 from vedette_services.learner.gateway.state import GatewayState
@@ -46,7 +46,6 @@ from vedette_services.run.model_map import ModelMapReader
 from vedette_services.run.replay_hold import ReplayHold
 from vedette_services.run.replay_layout import (
     ReplayLayout,
-    make_run_limiter,
     replay_directory,
     replay_layout,
 )
@@ -103,7 +102,10 @@ class Gateway:
         spaces = spec.spaces
         layout = replay_layout(config, spaces)
         keys = LearnerKeys.read(spec.keys) if spec.keys else None
-        self._ring = ring = _once_released(lambda: _open_ring(spec, layout))
+        self._learning = StatusRecordReader(spec.run.learning_map, TrainerStatus)
+        self._is_queue = config.replay.is_queue
+        kept = (self._learning.read().kept or 0) if self._is_queue else None
+        self._ring = ring = _once_released(lambda: _open_ring(spec, layout, kept))
         self._interventions = _once_released(
             lambda: open_interventions(config, spec.run.root, spec.run_id, spaces, ring)
         )
@@ -113,7 +115,7 @@ class Gateway:
             layout.schema,
             stamp=self._ring.stamp,
             now=time.monotonic(),
-            limiter=make_run_limiter(config, self._ring.floor, spec.run.limiter_origin),
+            limiter=make_insert_limiter(config, self._ring.floor, spec.run.limiter_origin),
             rows_per_batch=config.actors.n_buffer,
             window=FlightLimits(config.actors.window_batches, config.actors.window_bytes),
             batch_bytes=layout.batch_bytes,
@@ -123,10 +125,10 @@ class Gateway:
             policy=describe_acting(config, spaces),
             evaluated=config if config.evaluates_on_actors else None,
             elements=ElementBounds(spaces),
+            run_length=config.replay.sequence if self._is_queue else 0,
         )
         self._publisher = ModelPublisher()
         self._model_map = ModelMapReader(spec.run.sent_map(spec.config))
-        self._learning = StatusRecordReader(spec.run.learning_map, TrainerStatus)
         self._evaluations = StatusRecordReader(spec.run.evaluation_map, Eval)
         self._status_record = StatusRecordWriter(spec.run.ingest_map, GatewayStatus)
         self._progress = StatusRecordWriter(spec.run.progress_map, IngestProgress)
@@ -136,6 +138,7 @@ class Gateway:
         self._run: Run | None = None
         self._last_status: GatewayStatus | None = None  # once the run has ended
         self._next_tick = self._next_status = 0.0
+        self._synced_said = 0  # rows that the trainer was told that the disk has
         self._receive_backoff = ReceiveBackoff()
         self._disk_lag = DiskLag()
         self._replay = ReplayHold(replay_directory(config, spec.run.root))
@@ -190,7 +193,7 @@ class Gateway:
         if self._state.dirty or self._ring.pending:
             self._check_held()
             self._ring.commit(self._state.stamp())
-            self._progress.write(IngestProgress(self._state.ledger.env_steps))
+            self._write_progress()
             if self._interventions:
                 self._interventions.follow()
         self._answer_subscriptions(ready, now)
@@ -204,6 +207,20 @@ class Gateway:
         if now >= self._next_tick:
             self._next_tick = now + _TICK_S
             self._tick(now)
+
+    def _write_progress(self) -> None:
+        self._progress.write(IngestProgress(self._state.ledger.env_steps, self._ring.synced_rows))
+
+    def _follow_queue(self, learning: TrainerStatus) -> None:
+        """Take over how far the trainer is in a queue, and sync what a checkpoint waits for."""
+        self._state.on_place(learning.taken, learning.kept)
+        if learning.kept is not None:
+            self._ring.keep_from(learning.kept)
+        if learning.sync_until > self._synced_said:
+            self._synced_said = self._ring.synced_rows
+            self._write_progress()
+            if learning.sync_until > self._synced_said:
+                self._ring.request_sync()
 
     def _check_held(self) -> None:
         """Check that no other learner has taken the run over, before rows become visible.
@@ -229,11 +246,16 @@ class Gateway:
         receive = self._sockets.receive
         bytes_left = _DRAIN_BYTES
         # No more than the ring has room for: a commit in between would count held rows as inserted.
-        room = self._batches_room
-        self._disk_lag.note(now, lags=not room)
-        if not room:
-            return True
-        for _ in range(min(_DRAIN_MESSAGES, room)):
+        most = _DRAIN_MESSAGES
+        if self._is_queue:  # what has no room is refused, and reports are read on
+            state.limit_room(self._ring.room)
+        else:
+            room = self._batches_room
+            self._disk_lag.note(now, lags=not room)
+            if not room:
+                return True
+            most = min(most, room)
+        for _ in range(most):
             try:
                 frames, key = receive()
             except zmq.Again:
@@ -281,6 +303,8 @@ class Gateway:
         learning = self._learning.read()
         needed = learning.needs_samples
         state.on_progress(learning.opt_steps, learning.sampled, needs_samples=needed)
+        if self._is_queue:
+            self._follow_queue(learning)
         if not self._model_map.has_new or (self._publisher.busy and state.position.epoch):
             return  # versions are skipped while one is sent
         model = self._model_map.read()
@@ -302,7 +326,8 @@ class Gateway:
     def _tick(self, now: float) -> None:
         state = self._state
         state.tick(now)
-        self._disk_lag.note(now, lags=not self._batches_room)  # also when nothing more comes
+        if not self._is_queue:
+            self._disk_lag.note(now, lags=not self._batches_room)  # also when nothing more comes
         self._receive_backoff.managers = len(state.fleet.present)
         self._sockets.log_refusals(state.rejections, now)
         for line in state.pop_log_lines(now):
@@ -417,7 +442,7 @@ class Gateway:
             send_now(self._sockets.control, frames)
 
 
-def _open_ring(spec: LearnerSpec, layout: ReplayLayout) -> RingWriter:
+def _open_ring(spec: LearnerSpec, layout: ReplayLayout, kept: int | None) -> RingWriter:
     return open_writer(
         replay_directory(spec.config, spec.run.root),
         layout.stored,
@@ -429,6 +454,7 @@ def _open_ring(spec: LearnerSpec, layout: ReplayLayout) -> RingWriter:
         shared=layout.shared,
         sync_interval_s=spec.config.replay.sync_interval_s,
         recovers=False,  # the trainer may have it mapped; the supervisor has recovered it
+        kept_from=kept,
     )
 
 

@@ -20,7 +20,6 @@ from vedette_protocol.limits import ACCOUNTS_MAX, EXTRAS_MAX, QUESTION_VERSION
 from vedette_protocol.messages import Ack, Batch, Buffer, Report, Run, Status, Stop
 from vedette_protocol.schema import Schema
 from vedette_rl.envs.spaces import ElementBounds
-from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.rows import RowAppender
 from vedette_services.config.peer_settings import settings_for_peers
 from vedette_services.config.run_config import RunConfig
@@ -33,6 +32,8 @@ from vedette_services.learner.gateway.flow_control import (
     Budget,
     CreditGrants,
     FlightLimits,
+    InsertLimiter,
+    QueueLimiter,
 )
 from vedette_services.learner.gateway.intake import Block, Intake
 from vedette_services.learner.gateway.lag import LagMeter
@@ -44,6 +45,7 @@ from vedette_services.status.records import GONE_AFTER_S, GatewayStatus
 from vedette_services.status.status import Rates, ReplayStatus, Samples
 
 _LOG_LINES_A_TICK = 5
+_COMES_AGAIN_S = 8.0  # a refused batch is sent again after 5, unless its manager has gone
 
 Frames = list[Buffer]
 
@@ -77,7 +79,7 @@ class GatewayState:
         *,
         stamp: bytes,
         now: float,
-        limiter: Limiter,
+        limiter: InsertLimiter,
         rows_per_batch: int,
         window: FlightLimits | None = None,
         batch_bytes: int = 0,
@@ -88,6 +90,7 @@ class GatewayState:
         evaluated: RunConfig | None = None,
         elements: ElementBounds | None = None,
         rates_clock: Callable[[float], float] | None = None,
+        run_length: int = 0,
     ) -> None:
         """State of a gateway.
 
@@ -99,6 +102,7 @@ class GatewayState:
             evaluated: says how managers play evaluations; None: they are not asked to.
             elements: the ranges of single elements of a sample; None: they are not checked.
             rates_clock: turns a `now` into the time that rates and lag are measured in.
+            run_length: steps of a run, of a replay that is a queue; 0: it is none.
         """
         self.run_id = run_id
         self.learner = learner
@@ -134,8 +138,17 @@ class GatewayState:
         self.refused_credit = 0
         """Batches beyond their manager's limit."""
         self._intake = Intake(
-            schema, rows_per_batch, self._batch_env_steps, self.ledger.manager_number, elements
+            schema,
+            rows_per_batch,
+            self._batch_env_steps,
+            self.ledger.manager_number,
+            elements,
+            run_length=run_length,
         )
+        self._limiter = limiter
+        self._room: int | None = None
+        # When each manager was refused last for want of room, in the order of their first refusals.
+        self._without_room: dict[str, float] = {}
         self._blocks: list[Block] = []  # validated, and not yet returned
         self._published: int | None = None  # the newest version of this epoch; None: none yet
         self._behind = 0  # the epoch in which managers were seen to be ahead of this run
@@ -183,6 +196,14 @@ class GatewayState:
             self._validate_held(now)
             self._handle_error(error, now, key)
 
+    def limit_room(self, rows: int) -> None:
+        """Refuse what goes beyond so many rows, of those that come until this is called again.
+
+        A refused batch is not settled: its manager sends it again. So too much credit costs a
+        second sending and never a row, and reports are read on while there is no room.
+        """
+        self._room = rows
+
     def blocks(self, now: float) -> list[Block]:
         """Return the valid batches of those held: to be appended, then committed.
 
@@ -209,6 +230,11 @@ class GatewayState:
             return
         manager = batch.manager
         self._ack_scheduler.on_batch(manager)  # a duplicate too: its sender may lack the ack
+        if self._lacks_room(batch, now):
+            self.refused_credit += 1
+            self.rejections.add("room", f"a batch of {manager} comes before there is room for it")
+            self.fleet.on_batch(manager, now)
+            return
         beyond_limit = self._is_limit_reached(now)  # before: the batch that reaches it is inserted
         try:
             verdict = self.ledger.record_batch(batch, now)
@@ -221,6 +247,9 @@ class GatewayState:
         if verdict == "new":
             self.dirty = True
             if not beyond_limit:
+                if self._room is not None:
+                    self._room -= batch.rows
+                    self._without_room.pop(manager, None)
                 self._intake.add(batch)
                 return
             self.admission.reject_late(batch)
@@ -228,6 +257,39 @@ class GatewayState:
         if verdict == "beyond":
             self.refused_credit += 1  # not settled: it may come again, within its limit
             self.rejections.add("credit", f"manager {manager} sends more than it may")
+
+    def _lacks_room(self, batch: Batch, now: float) -> bool:
+        """Return True for a batch that would be inserted, if there were room for it and for those
+        of managers that were refused before."""
+        if self._room is None or batch.rows > self._rows_per_batch:
+            return False
+        if batch.rows <= self._room - self._reserved_rows(batch.manager, now):
+            return False
+        if not self._would_insert(batch):
+            return False
+        self._without_room[batch.manager] = now  # its place stays, if it has one
+        return True
+
+    def _reserved_rows(self, manager: str, now: float) -> int:
+        """Return the rows that are kept free for managers that have waited longer than this one: a
+        refused batch comes again some seconds later, while others send at once."""
+        for gone in [m for m, at in self._without_room.items() if now - at > _COMES_AGAIN_S]:
+            del self._without_room[gone]
+        if not self._without_room:
+            return 0
+        waiting = list(self._without_room)
+        ahead = waiting.index(manager) if manager in self._without_room else len(waiting)
+        return ahead * self._rows_per_batch
+
+    @property
+    def _has_room(self) -> bool:
+        """True unless a full batch would be refused for want of room."""
+        return self._room is None or self._room >= self._rows_per_batch
+
+    def _would_insert(self, batch: Batch) -> bool:
+        sender = batch.manager, batch.incarnation
+        is_first = not self.ledger.has_account(*sender)
+        return is_first or self.ledger.is_new(*sender, batch.seq)
 
     def _is_ahead(self, batch: Batch) -> bool:
         """Return True if a batch was made with a model that this run has not come to yet."""
@@ -354,6 +416,11 @@ class GatewayState:
 
     # What goes down
 
+    def on_place(self, taken: int, kept: int | None) -> None:
+        """Note how far the trainer is in a queue; see `QueueLimiter.follow`."""
+        if isinstance(self._limiter, QueueLimiter):
+            self._limiter.follow(taken, kept)
+
     def on_progress(self, opt_steps: int, sampled: int, *, needs_samples: bool = False) -> None:
         """Note the trainer's progress, and whether it can draw nothing from what is there."""
         version = max(self.position.version, opt_steps)
@@ -438,6 +505,8 @@ class GatewayState:
         due = self._ack_scheduler.due_acks(living, now)
         if not due:
             return messages
+        if isinstance(self._limiter, QueueLimiter) and self._is_limit_reached(now):
+            self.closing = "all environment steps are played: the learner learns from the last"
         budget = Budget(0, self.closing or "the learner is starting")
         if self._run is not None and not self.closing:
             position = self.position
@@ -475,7 +544,7 @@ class GatewayState:
                 budget,
                 len(self.ledger.living),
                 sessions=sessions,
-                draining=self.fleet.is_draining(manager),
+                draining=self.fleet.is_draining(manager) and self._has_room,
             )
         asked = self.evaluations.request_for(manager, incarnation)
         ack = self.ledger.make_ack(

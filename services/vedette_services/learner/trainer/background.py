@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -128,6 +128,7 @@ class _Checkpoint(NamedTuple):
     opt_steps: int
     state: State
     meta: dict[str, Any]
+    urgent: bool
 
 
 class CheckpointWriter:
@@ -140,6 +141,7 @@ class CheckpointWriter:
     Args:
         check: raises where the run is lost; one that was moved may come back.
         note: called with the steps and the state before it gets its name on the disk.
+        on_written: called with the meta of a checkpoint that is on the disk.
     """
 
     def __init__(
@@ -148,8 +150,11 @@ class CheckpointWriter:
         *,
         check: Callable[[], None] = lambda: None,
         note: Callable[[int, State], None] = lambda opt_steps, state: None,
+        on_written: Callable[[Mapping[str, Any]], None] = lambda meta: None,
         retry_s: float = _RETRY_S,
     ) -> None:
+        self._on_written = on_written
+        self._is_urgent = False
         self._checkpoints = checkpoints
         self._check = check
         self._note = note
@@ -159,10 +164,16 @@ class CheckpointWriter:
         self._used_s = 0.0  # of a processor, by this thread until it last gave way
         self._thread = LatestJobThread("checkpoints", self._write, retry_s=retry_s)
 
-    def save(self, opt_steps: int, state: State, meta: dict[str, Any]) -> None:
+    def save(
+        self, opt_steps: int, state: State, meta: dict[str, Any], *, urgent: bool = False
+    ) -> None:
         """Write `state` in the background; it must be a copy that is not changed, or copies that
-        were begun (`vedette_rl.device.host_copy`)."""
-        self._thread.submit(_Checkpoint(opt_steps, state, meta))
+        were begun (`vedette_rl.device.host_copy`).
+
+        Args:
+            urgent: training waits for it, so that it is not spread over time.
+        """
+        self._thread.submit(_Checkpoint(opt_steps, state, meta, urgent))
 
     @property
     def busy(self) -> bool:
@@ -192,6 +203,7 @@ class CheckpointWriter:
 
     def _write(self, job: _Checkpoint) -> bool:
         self._used_s = time.thread_time()
+        self._is_urgent = job.urgent
         try:
             state = settled(job.state)
             refuse_diverged(job.opt_steps, state.get("agent"))
@@ -204,6 +216,7 @@ class CheckpointWriter:
             self._why = error.why
             self._failures += 1
             return False
+        self._on_written(job.meta)
         if self._why:
             log.warning("checkpoint %d is written now", job.opt_steps)
         self._why = ""
@@ -213,6 +226,8 @@ class CheckpointWriter:
 
     def _throttle(self) -> None:
         """Pause until the work since the last call is `SHARE` of the time, or until the close."""
+        if self._is_urgent:
+            return
         self._thread.rest((time.thread_time() - self._used_s) * (1 / SHARE - 1))
         self._used_s = time.thread_time()
 

@@ -30,7 +30,7 @@ from vedette_rl.device.loader import DeviceLoader, RankLoader, RingLoader, make_
 from vedette_rl.device.ranks import ranks, require_same
 from vedette_rl.envs.spaces import Spaces, describe_spaces
 from vedette_rl.envs.stored_spaces import spaces_to_json
-from vedette_rl.errors import DivergedError
+from vedette_rl.errors import CheckpointError, DivergedError
 from vedette_rl.import_by_name import is_import_name
 from vedette_rl.networks.seeding import process_state, restore_process, seed_process
 from vedette_rl.networks.torch_network import compile_networks, compute_in_bfloat16
@@ -41,6 +41,7 @@ from vedette_rl.replay.limiter import Limiter, LimiterOrigin
 from vedette_rl.replay.mixed import MixedReplay, Source
 from vedette_rl.replay.mixed_sequences import MixedSequences
 from vedette_rl.replay.prioritized import PrioritizedReplay
+from vedette_rl.replay.queue import QueueReplay
 from vedette_rl.replay.rows import Rows
 from vedette_rl.replay.uniform import DrawnRows, UniformReplay, make_custom_replay
 from vedette_rl.storage.checkpoints import Checkpoints
@@ -82,12 +83,13 @@ from vedette_services.run.replay_layout import first_columns
 from vedette_services.run.resume import load_checkpoint
 from vedette_services.run.sources import with_shares
 from vedette_services.status.records import EndedEvaluations, GatewayStatus, TrainerStatus
-from vedette_services.status.status import Eval, Samples, SourceStatus
+from vedette_services.status.status import Eval, ReplayStatus, Samples, SourceStatus
 from vedette_services.status.stop_conditions import find_exit_reason, is_evaluated
 
 log = logging.getLogger("vedette.trainer")
 
 _LAST_SAVE_S = 60.0
+_SYNC_S = 30.0  # for the disk to have rows that a checkpoint knows of
 
 
 class Peers(Protocol):
@@ -122,6 +124,11 @@ class Peers(Protocol):
 
     def publish_model(self, model: ModelInfo) -> None:
         """Send a model to the actors and to the evaluator."""
+        ...
+
+    def synced_rows(self) -> int:
+        """Return the rows of the replay that the disk has; asked for by `TrainerStatus.sync_until`.
+        Another thread may call it."""
         ...
 
     def end_production(self) -> None:
@@ -202,12 +209,21 @@ class Learner:
         self._checkpoints.remove_leftovers()
         self._init: dict[str, Any] = {}
         self._errors: State = {}  # TD errors that the last loop had not set
+        self._kept: int | None = 0
+        self._sync_until = 0
         self.has_saved_priorities = False
         """The checkpoint that it goes on from has the priorities of these rows."""
         self._resumed: tuple[int, int] | None = (
             None  # the checkpoint's step, the epoch that wrote it
         )
         sampled = self._resume()
+        self._queue = self.replay if isinstance(self.replay, QueueReplay) else None
+        if self._queue is not None:
+            self._queue.needs_saves = lasting
+            self._queue.begin(epoch, self.agent.opt_steps)
+            if self._kept is not None:  # a ring that has lost rows, or another, has less
+                self._kept = min(self._kept, self._queue.place)
+            self._say_missed(self._queue)
         require_same(self.agent.opt_steps)
         self._left_out = LeftOutSteps(self.agent.opt_steps)
         self.status = TrainerStatus(
@@ -217,6 +233,7 @@ class Learner:
             sources=sources,
             limiter_origin=None if origin is None else origin.counts,
         )
+        self.status = self._with_place(self.status)
         copy = config.learner.copy_replay
         self._loader = make_loader(self.replay, config.agent.batch_size, device, copy_replay=copy)
         self._room = DiskRoom(run)
@@ -236,7 +253,10 @@ class Learner:
             self._recorder.write(returns, self.agent.opt_steps)
         self._journal = self._open_journal(run, spaces)
         self._checkpoint_writer = CheckpointWriter(
-            self._checkpoints, check=run.check_held, note=self._note_saved
+            self._checkpoints,
+            check=run.check_held,
+            note=self._note_saved,
+            on_written=self._note_written,
         )
         self._peers: Peers
 
@@ -263,6 +283,7 @@ class Learner:
         meta = checkpoint.meta
         self._resumed = self.agent.opt_steps, int(meta["epoch"])
         self._init = meta.get("init", {})
+        self._kept = meta["queue"]["place"] if "queue" in meta else None
         if self._lasting:
             return remaining_draws(meta, self.replay.inserted, self._origin)
         # Runs before version 0.3 saved it as "books".
@@ -270,6 +291,36 @@ class Learner:
             **(meta["accounting"] if "accounting" in meta else meta["books"])
         )
         return 0
+
+    @staticmethod
+    def _say_missed(queue: QueueReplay) -> None:
+        """Say which rows no weights have learned from, or will learn from twice, from now on."""
+        counts = queue.counts
+        if counts.missed or counts.cut_short or counts.forgotten:
+            log.warning(
+                "of the queue's rows so far %s were overwritten before they were drawn, %s were "
+                "not drawn as often as the others, and the numbers of %s are used again",
+                f"{counts.missed:,}",
+                f"{counts.cut_short:,}",
+                f"{counts.forgotten:,}",
+            )
+
+    def _with_place(self, status: TrainerStatus) -> TrainerStatus:
+        """A status with the place in the queue, if there is one."""
+        queue = self._queue
+        if queue is None:
+            return status
+        kept = queue.place
+        if self._lasting:  # what a start would find
+            kept = self._kept or 0
+        measured = ReplayStatus(waiting=queue.waiting, stale=queue.counts.stale)
+        return replace(
+            status,
+            taken=queue.taken,
+            kept=kept,
+            sync_until=self._sync_until,
+            replay=measured,
+        )
 
     def _open_journal(self, run: RunDirectory, spaces: Spaces) -> JournalWriter | None:
         """Begin the journal of this start; None where nothing could be executed again by it."""
@@ -327,9 +378,31 @@ class Learner:
             self._journal.add_draw(self.replay.drawn_looks())
 
     def _note_saved(self, opt_steps: int, state: State) -> None:
-        """Have the journal be on the disk before a checkpoint has its name."""
+        """Have the journal be on the disk before a checkpoint has its name, and of a queue the rows
+        that it knows of: else weights could have learned from rows that are sent again.
+
+        Raises:
+            CheckpointError: the disk does not take the rows.
+        """
+        if self._queue is not None and self._lasting and self.config.replay.sync_interval_s:
+            self._wait_for_rows(opt_steps, int(state["replay"]["taken"]))
         if self._journal is not None:
             self._journal.save(opt_steps, hash_saved(state))
+
+    def _wait_for_rows(self, opt_steps: int, rows: int) -> None:
+        """Wait until the disk has so many rows of the replay."""
+        deadline = time.monotonic() + _SYNC_S
+        while self._peers.synced_rows() < rows:
+            if time.monotonic() > deadline:
+                path = self._checkpoints.root / str(opt_steps)
+                why = f"the disk does not have the replay's rows up to {rows:,} yet"
+                raise CheckpointError(path, "write", why)
+            sleep_briefly()
+
+    def _note_written(self, meta: Mapping[str, Any]) -> None:
+        """Let the rows be overwritten that the newest checkpoint on the disk has behind it."""
+        if self._queue is not None:
+            self._kept = meta["queue"]["place"]
 
     def train(
         self,
@@ -414,6 +487,8 @@ class Learner:
         """Finish the last checkpoint, publish the last status and record the last evaluation."""
         with self._explained():
             # On a slow disk this takes long, and rightly.
+            if self._queue is not None:  # a sync may be waited for
+                self._peers.publish_status(self._with_place(self.status))
             unsaved = self._checkpoint_writer.close(_LAST_SAVE_S, self._peers.mark_turn)
         self._end_journal(last.exit_reason)
         last = replace(self._over_all_starts(last), unsaved=unsaved)
@@ -459,6 +534,12 @@ class Learner:
             "best_return_mean": evaluator.best_return_mean,
             "best_version": evaluator.best_version,
         }
+        urgent = False
+        if self._queue is not None:
+            urgent = self._queue.save_is_urgent
+            meta["queue"] = {"place": self._queue.place, "branch": state["replay"]["branch"]}
+            self._queue.note_handed()
+            self._sync_until = self._queue.taken
         if self._init:
             meta["init"] = self._init
         if not self._lasting:
@@ -467,7 +548,7 @@ class Learner:
             accounting["sampled"] = self.earlier.sampled + learning.sampled
             accounting["env_steps"] = gateway.env_steps
             meta |= {"sampled": 0, "inserted": 0, "accounting": accounting}
-        self._checkpoint_writer.save(agent.opt_steps, state, meta)
+        self._checkpoint_writer.save(agent.opt_steps, state, meta, urgent=urgent)
 
     def record(self, record: dict[str, float], opt_steps: int) -> None:
         self._recorder.store(record)
@@ -501,8 +582,12 @@ class Learner:
             self._record_curves(self._clock(), status, gateway, evaluator)
         if self._peers.is_stopped():
             return "interrupted"
+        stop = self.config.stop
+        are_played = 0 < stop.max_env_steps <= gateway.env_steps
+        if self._queue is not None and are_played and not self._queue.is_drained():
+            stop = stop.model_copy(update={"max_env_steps": 0})  # it learns from all blocks
         return find_exit_reason(
-            self.config.stop,
+            stop,
             status.opt_steps,
             gateway.env_steps,
             status.seconds,
@@ -525,7 +610,7 @@ class Learner:
         """Add the rows that earlier starts drew, the seconds of this one, checkpoint and disk."""
         sampled = learning.sampled + self.earlier.sampled
         return replace(
-            learning,
+            self._with_place(learning),
             sources=with_shares(learning.sources, self.replay),
             seconds=self._clock() - self._began,
             sampled=sampled,
@@ -678,6 +763,14 @@ def make_replay(
     rng = np.random.default_rng([config.seed, epoch])
     if is_import_name(config.replay.name):
         return make_custom_replay(config.replay, rows, rng)
+    if config.replay.is_queue:
+        return QueueReplay(
+            rows,
+            rng,
+            config.replay,
+            batch_size=config.agent.batch_size,
+            batch_rows=config.actors.n_buffer,
+        )
     first = first_columns(config, spaces)
     actors = _drawn(config.replay, rows, rng, priorities, first)
     if not sources:

@@ -145,6 +145,9 @@ class Trainer:
     def publish_model(self, model: ModelInfo) -> None:
         self._models.publish(model, self._progress.read().env_steps)
 
+    def synced_rows(self) -> int:
+        return self._progress.read().synced
+
     def end_production(self) -> None:
         """Do nothing: the gateway collects it once it reads that training is over."""
 

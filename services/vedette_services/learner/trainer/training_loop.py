@@ -25,6 +25,7 @@ from vedette_rl.device.loader import DeviceBatch, DeviceLoader, LoaderAhead
 from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.mixed import MixedReplay
 from vedette_rl.replay.prioritized import PrioritizedReplay
+from vedette_rl.replay.queue import QueueReplay
 from vedette_services.config.parts import LearnerConfig
 from vedette_services.errors import ServicesError
 from vedette_services.status.rate_meter import RecentValues
@@ -158,6 +159,8 @@ class TrainingLoop:
     ) -> None:
         self._agent = agent
         self._replay = replay
+        self._queue = replay if isinstance(replay, QueueReplay) else None
+        self._publishes = False  # a model is due at the end of the block
         self._use_loader(loader)
         self._limiter = limiter
         self._config = config
@@ -234,10 +237,11 @@ class TrainingLoop:
         replay = self._replay
         inserted = look_at(replay)
         limited = ""
-        if not self._chooses_sources_only(step):
+        if self._queue is None and not self._chooses_sources_only(step):
             limited = self._limiter.sample_wait_reason(inserted, self._sampled + in_hand)
         lacking = "" if limited else draw_wait_reason(replay)
-        self._needs_samples = bool(lacking)
+        # Credit of a queue lets in the next block whatever happens.
+        self._needs_samples = bool(lacking) and self._queue is None
         return limited or lacking
 
     def _chooses_sources_only(self, step: int) -> bool:
@@ -250,6 +254,8 @@ class TrainingLoop:
 
     def _wait(self, waits: str) -> str:
         self._read_records(_LATE_OPTS)
+        if self._queue is not None and (self._queue.save_is_urgent or self._queue.save_is_due):
+            self._save()
         before = self._clock()
         self._idle()
         now = self._clock()
@@ -284,7 +290,7 @@ class TrainingLoop:
         self._given.append(self._mark())
         self._learn_from(loaded, result)
         done = self._clock()
-        self._sampled += self._counted(loaded)
+        self._sampled += self._counted(loaded) if self._queue is None else self._queue.done()
         self._times.sample_s += sampled - began
         self._times.opt_s += done - sampled
         self._times.opts += 1
@@ -343,7 +349,10 @@ class TrainingLoop:
                 )
             td_errors = read_later(result.td_errors)
             self._unset.append(_UnreadErrors(opt_steps, loaded.indices, td_errors))
-        if result.record and loaded.versions is not None:
+        if result.record and loaded.lags is not None and len(loaded.lags):
+            lag = loaded.lags
+            self._lag = (float(lag.mean()), float(np.percentile(lag, 95)), float(lag.max()))
+        elif result.record and loaded.versions is not None:
             made = loaded.versions[loaded.versions >= 0]  # rows of data sets are of no model
             lag = opt_steps - made if len(made) else np.zeros(1)
             self._lag = (float(lag.mean()), float(np.percentile(lag, 95)), float(lag.max()))
@@ -388,10 +397,18 @@ class TrainingLoop:
             self._record_cost(opt_steps)
         if _due(config.flush_record_interval, opt_steps):
             self._flush(opt_steps)
-        if _is_saved(config.save_interval, opt_steps):
-            self._callbacks.save(self._agent, self._now(), self._unset_errors())
+        queue = self._queue
+        if _is_saved(config.save_interval, opt_steps) or (queue is not None and queue.save_is_due):
+            self._save()
         if _due(config.sync_interval, opt_steps) or _due(config.eval_interval, opt_steps):
+            self._publishes = True
+        # Models of half a block are no better, and cost a copy.
+        if self._publishes and (queue is None or queue.is_between_blocks):
+            self._publishes = False
             self._callbacks.publish(self._agent)
+
+    def _save(self) -> None:
+        self._callbacks.save(self._agent, self._now(), self._unset_errors())
 
     def _flush(self, opt_steps: int) -> None:
         """Write what was recorded, once the results of all steps until now have arrived."""
@@ -490,6 +507,8 @@ def _sampling_record(replay: ReplayBuffer) -> dict[str, float]:
     more = dict[str, float]()
     if isinstance(replay, PrioritizedReplay):
         part = "priority"
+    elif isinstance(replay, QueueReplay):
+        part = "queue"
     elif isinstance(replay, MixedReplay):
         part = "replay"
         more = _sampling_record(replay.actors)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from every_agent import AGENTS, spaces_for  # of tests/support
+from every_agent import OF_SAMPLES, spaces_for  # of tests/support
 from mutation import FunctionMutation  # of tests/support
 from no_peers import NoPeers
 from numpy.typing import NDArray
@@ -46,7 +46,7 @@ from vedette_services.status.status import Eval, Samples
 ROWS = 600
 BEFORE, AFTER = 23, 21
 
-SPACES = {agent: spaces_for(agent) for agent in AGENTS}
+SPACES = {agent: spaces_for(agent) for agent in OF_SAMPLES}
 
 
 def config_of(agent: str, *, prioritized: bool) -> RunConfig:
@@ -153,7 +153,7 @@ def assert_same(one: Any, other: Any, path: str = "") -> None:
 
 
 @pytest.mark.parametrize("prioritized", [False, True], ids=["uniform", "prioritized"])
-@pytest.mark.parametrize("agent", AGENTS)
+@pytest.mark.parametrize("agent", OF_SAMPLES)
 def test_after_a_resume_the_next_steps_are_bit_identical(
     agent: str, prioritized: bool, tmp_path: Path
 ) -> None:

@@ -1,0 +1,160 @@
+"""Settings of a queue: what an agent that learns from one gets, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from configurations import configured  # of tests/support
+
+from vedette_rl.core import RowColumn
+from vedette_rl.core.columns import SEQUENCE_KEYS
+from vedette_rl.envs.make import environment_spaces
+from vedette_rl.errors import RowColumnError
+from vedette_services.config import RunConfig
+from vedette_services.config.changes import changed_settings
+from vedette_services.config.fleet_defaults import choose_for_fleet
+from vedette_services.config.peer_settings import settings_for_peers
+from vedette_services.config.without_effect import settings_without_effect
+from vedette_services.errors import ConfigError
+from vedette_services.run import replay_layout
+from vedette_services.run.checks import check_settings, describe_sequences
+from vedette_services.run.directory import RunDirectory
+from vedette_services.run.replay_layout import make_run_limiter
+from vedette_services.run.spans import describe_no_journal
+
+
+def queue_of(*settings: str, agent: str = "appo") -> RunConfig:
+    return configured("preset=none", *settings, env="CartPole-v1", agent=agent)
+
+
+def test_an_agent_that_learns_from_a_queue_gets_one() -> None:
+    replay = queue_of().replay
+    assert (replay.kind, replay.sequence, replay.block, replay.passes) == ("queue", 64, 2048, 4)
+    config = queue_of()
+    assert config.actors.n_buffer == 64 * 8
+    assert config.samples_per_opt == 256
+    check_settings(config)
+    assert describe_sequences(config) == (
+        "a block is 2,048 samples, 32 runs of 64 steps; each is learned from 4 times, in batches "
+        "of 256"
+    )
+
+
+def test_a_block_has_a_run_of_each_environment_of_a_large_fleet() -> None:
+    config = queue_of("actors.count=8", "actors.envs_per_actor=16", "agent.batch_size=96")
+    assert config.replay.block == 8256
+    assert config.replay.block % 64 == config.replay.block % 96 == 0
+    assert config.replay.block >= 8 * 16 * 64
+    check_settings(config)
+
+
+def test_what_is_set_stays() -> None:
+    config = queue_of("replay.sequence=32", "replay.block=256", "replay.passes=20")
+    assert (config.replay.block, config.replay.passes) == (256, 20)
+    assert config.actors.n_buffer == 32 * 8
+    check_settings(config)
+
+
+def test_other_agents_have_none() -> None:
+    replay = queue_of(agent="dqn").replay
+    assert (replay.kind, replay.block, replay.sequence) == ("random", 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        (
+            ("replay.capacity=2500",),
+            "replay.capacity: is 2,500: a block (replay.block=2,048) and a batch "
+            "(actors.n_buffer=512) must fit beside each other, or both sides would wait for ever; "
+            "set 2559 or more",
+        ),
+        (
+            ("replay.block=1000",),
+            "replay.block: is 1,000; set a multiple of replay.sequence=64 and of "
+            "agent.batch_size=256, such as 1,024",
+        ),
+        (
+            ("actors.n_buffer=100",),
+            "actors.n_buffer: is 100: a queue's batch is one run of each environment; set 512 "
+            "(replay.sequence=64 x actors.envs_per_actor=8)",
+        ),
+        (("learner.save_interval=0",), "learner.save_interval: is 0: rows of a queue are"),
+        (("replay.prioritized=true",), "replay.prioritized: a queue draws in the order of rows"),
+        (("learner.ranks=2",), "learner.ranks: several ranks share no queue; leave it out"),
+        (("replay.burn_in=3",), "replay.burn_in: runs of a queue have no burn-in; leave it out"),
+        (("replay.frame_storage=once",), "replay.frame_storage: a queue stores observations whole"),
+        (("replay.sequence=0",), "replay.sequence: is 0, and a queue has runs of steps; set 64"),
+        (("replay.kind=random",), "replay.kind: is random, and agent 'appo' learns from a queue"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(settings: tuple[str, ...], why: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        check_settings(queue_of(*settings))
+    assert why in str(refused.value)
+
+
+def test_the_least_capacity_is_taken() -> None:
+    check_settings(queue_of("replay.capacity=2559"))
+
+
+def test_a_queue_is_refused_to_agents_that_draw_samples_and_to_own_loops() -> None:
+    with pytest.raises(ConfigError, match=r"replay\.kind: is queue, and agent 'dqn' learns from"):
+        check_settings(queue_of("replay.kind=queue", agent="dqn"))
+    with pytest.raises(ConfigError, match="a training loop of your own"):
+        check_settings(queue_of(), learns=False)
+
+
+def test_settings_of_the_other_kind_are_without_effect() -> None:
+    lines = list(settings_without_effect(queue_of("learner.warmup_period=500"), None))
+    assert lines == [
+        "without effect: learner.warmup_period=500, because replay.kind is queue: each sample is "
+        "drawn replay.passes times"
+    ]
+    lines = list(settings_without_effect(queue_of("replay.max_lag=5", agent="dqn"), None))
+    assert lines == ["without effect: replay.max_lag=5, because replay.kind is random"]
+
+
+def test_actors_are_told_to_play_in_runs() -> None:
+    assert settings_for_peers(queue_of().actors_of_peers)["run_length"] == 64
+    assert "run_length" not in settings_for_peers(queue_of(agent="dqn").actors_of_peers)
+
+
+def test_no_limiter_has_a_part_and_the_fleet_counts_passes() -> None:
+    config, _ = choose_for_fleet(queue_of())
+    assert make_run_limiter(config).samples_per_insert == 0.0
+    assert config.replay.samples_per_insert is None
+    assert config.learner.sync_interval == 1, "64 environment steps: 256 samples by 4 passes"
+
+
+def test_the_kind_is_stored_and_its_numbers_are_not() -> None:
+    other = queue_of("replay.sequence=32", "replay.block=512", "replay.passes=1")
+    changed = {change.key: change.stored_in for change in changed_settings(queue_of(), other)}
+    assert changed["replay.block"] == changed["replay.passes"] == frozenset()
+    random = queue_of()
+    random = random.model_copy(
+        update={"replay": random.replay.model_copy(update={"kind": "random"})}
+    )
+    changed = {change.key: change.stored_in for change in changed_settings(queue_of(), random)}
+    assert changed["replay.kind"] == {"samples"}
+
+
+def test_why_it_cannot_be_executed_again_is_said(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    run.make()
+    run.ensure_id()
+    run.config_file.write_text('[replay]\nkind = "queue"\n')
+    assert describe_no_journal(run).startswith("replay.kind is queue: which looks took the rows")
+
+
+@pytest.mark.parametrize("name", ["run", "chosen"])
+def test_names_of_a_queues_own_columns_are_taken(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declared = (*SEQUENCE_KEYS, RowColumn(name))
+    monkeypatch.setattr(replay_layout, "configured_columns", lambda config, spaces: declared)
+    spaces = environment_spaces(queue_of().env)
+    with pytest.raises(RowColumnError, match="rows of a queue have it already: rename it"):
+        replay_layout.replay_layout(queue_of(), spaces)
+    replay_layout.replay_layout(queue_of("replay.sequence=4", agent="dqn"), spaces)
