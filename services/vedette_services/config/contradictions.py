@@ -47,6 +47,9 @@ def contradictions(config: RunConfig) -> Iterator[SettingError]:
     if imitation is not None and imitation.loss != "none" and not config.replay.sources:
         why = f"is {imitation.loss}, and replay.sources names nobody to imitate"
         yield SettingError("agent.imitation.loss", why, "set replay.sources.NAME.data, or none")
+    if config.learner.snapshot is not None and not config.replay.sync_interval_s:
+        why = "is 0, and learner.snapshot copies what was synced"
+        yield SettingError("replay.sync_interval_s", why, "set 5, or learner.snapshot=none")
     yield from _rank_contradictions(config)
     if config.replay.sequence and config.actors.step_processor != "n_step":
         why = "sequences are of single steps, and actors.step_processor "
