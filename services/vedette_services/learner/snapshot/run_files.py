@@ -115,4 +115,3 @@ class RunFilesCopy:
             copy.flush()
             sync_file(copy.fileno())
         return StoredFile(inner, name, target.stat().st_size, file_digest(target))
-

@@ -126,9 +126,7 @@ def test_a_generation_copies_only_what_is_new_and_removes_what_is_not_needed(
     assert_restored(tmp_path / "new", 4000)
 
 
-def test_a_copy_of_the_directory_is_whole_at_every_moment(
-    learner: Learner, tmp_path: Path
-) -> None:
+def test_a_copy_of_the_directory_is_whole_at_every_moment(learner: Learner, tmp_path: Path) -> None:
     """Whatever is copied while a generation is written restores the generation before."""
     learner.insert(300)
     learner.sync()
@@ -244,9 +242,7 @@ def test_a_directory_that_was_wiped_gets_all_rows_anew(learner: Learner, tmp_pat
     assert_restored(tmp_path / "new", 400)
 
 
-def test_a_directory_that_was_put_back_gets_its_end_again(
-    learner: Learner, tmp_path: Path
-) -> None:
+def test_a_directory_that_was_put_back_gets_its_end_again(learner: Learner, tmp_path: Path) -> None:
     learner.insert(300)
     learner.sync()
     learner.take()
