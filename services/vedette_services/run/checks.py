@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -142,10 +143,16 @@ def check_settings(config: RunConfig, *, learns: bool = True) -> None:
     Raises:
         ConfigError: names both and the fix.
     """
-    refused = refused_sequences(config) if learns else ()
+    refused = refused_sequences(config) if learns else _refused_of_own_loop(config)
     raise_errors([*contradictions(config), *refused])
     with config_errors():
         make_run_limiter(config)
+
+
+def _refused_of_own_loop(config: RunConfig) -> Iterator[SettingError]:
+    """Yield the errors of settings that a training loop of the user's does not have."""
+    if config.learner.snapshot is not None:
+        yield SettingError("learner.snapshot", "a loop of your own writes no snapshot", "set none")
 
 
 def check_names_and_settings(config: RunConfig, probe: EnvironmentProbe) -> None:

@@ -39,6 +39,7 @@ from vedette_rl.replay.ring_parts import BLOCK_BYTES, Part, RingState
 from vedette_rl.storage.atomic_files import sync_directory
 from vedette_rl.storage.regular_files import open_regular, parse_json
 from vedette_rl.storage.system import sync_file
+from vedette_services.config.run_config import RunConfig
 from vedette_services.run.replay_starts import ReplayStart, ReplayStarts, starts_from_json
 
 EPOCHS_RESERVED = 1000
@@ -310,6 +311,12 @@ class SnapshotDirectory:
                 raise ReplayFormatError(f"{path} is damaged ({error})") from error
             self._read[name] = known
         return known
+
+
+def snapshot_root(config: RunConfig) -> Path | None:
+    """Return the directory of a run's snapshot; None: it has none."""
+    named = config.learner.snapshot
+    return None if named is None else Path(named).absolute()
 
 
 def is_stranger(newest: Generation, starts: ReplayStarts, inserted: int) -> bool:

@@ -138,5 +138,5 @@ def test_a_damaged_part_is_noticed(
         path.write_bytes(content[:-10])
     else:
         path.write_bytes(content[:-10] + bytes([content[-10] ^ 1]) + content[-9:])
-    with pytest.raises(ReplayTornError, match="is missing|is damaged"):
+    with pytest.raises(ReplayTornError, match=r"is missing|is damaged"):
         restore_ring(tmp_path / "restored", state, copies.folder)

@@ -154,9 +154,15 @@ class Outbox:
         return [*self._ended, *([self.own] if self.own is not None else [])]
 
     def _open(self, now: float) -> list[OutboxWindow]:
-        """The ended sessions that the learner hears of now."""
+        """The ended sessions that the learner hears of now.
+
+        First those of which something is to be stored: others may wait long until they are safe.
+        """
         waiting = [each for each in self._ended if each.refused_until <= now]
-        return waiting[: 1 if self._following.is_older else _OPEN_MAX]
+        if self._following.is_older:
+            return waiting[:1]
+        waiting.sort(key=lambda each: not each.rows)
+        return waiting[:_OPEN_MAX]
 
     def _find(self, manager: str, incarnation: int) -> OutboxWindow | None:
         for window in self._ended:

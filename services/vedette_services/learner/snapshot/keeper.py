@@ -14,7 +14,6 @@ from __future__ import annotations
 import logging
 import subprocess
 import time
-from pathlib import Path
 
 from vedette_rl.replay.commits import last_commit
 from vedette_rl.replay.frame_ring import open_writer
@@ -37,6 +36,7 @@ from vedette_services.host.processes import (
 from vedette_services.run.directory import LearnerSpec
 from vedette_services.run.replay_layout import replay_directory, replay_layout
 from vedette_services.run.replay_starts import ReplayStarts
+from vedette_services.run.snapshot_directory import snapshot_root
 from vedette_services.status.records import SnapshotProgress, StatusRecordReader
 
 log = logging.getLogger("vedette.learner")
@@ -57,8 +57,9 @@ class SnapshotKeeper:
 
     def __init__(self, spec: LearnerSpec) -> None:
         self._spec = spec
-        assert spec.config.learner.snapshot is not None, "else there is none to keep"
-        self._root = Path(spec.config.learner.snapshot)
+        root = snapshot_root(spec.config)
+        assert root is not None, "else there is none to keep"
+        self._root = root
         self._replay = replay_directory(spec.config, spec.run.root)
         self._stop = WakeupEvent()
         self._process: subprocess.Popen[bytes] | None = None
@@ -99,6 +100,8 @@ class SnapshotKeeper:
             if stop:
                 raise StoppedWaitingError(f"stopped while waiting for {self._root}")
             pause(stop, _POLL_S)
+        if self._root.stat().st_dev == self._replay.stat().st_dev:
+            log.warning("%s is on the disk of the replay: both are lost with it", self._root)
 
     def check_epoch(self, epoch: int) -> None:
         """Check that a trainer may begin this epoch: that no start from the snapshot takes it.

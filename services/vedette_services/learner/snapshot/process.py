@@ -21,6 +21,7 @@ from vedette_services.host.processes import WakeupEvent, die_with_parent, ignore
 from vedette_services.learner.snapshot.writer import SnapshotWriter
 from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.replay_layout import replay_directory
+from vedette_services.run.snapshot_directory import snapshot_root
 from vedette_services.status.records import (
     SnapshotProgress,
     StatusRecordReader,
@@ -46,9 +47,10 @@ class SnapshotProcess:
 
     def __init__(self, spec: LearnerSpec, stop: WakeupEvent) -> None:
         config = spec.config.learner
-        assert config.snapshot is not None, "else there is no such process"
+        root = snapshot_root(spec.config)
+        assert root is not None, "else there is no such process"
         self._stop = stop
-        self._root = Path(config.snapshot)
+        self._root = root
         self._interval_s = config.snapshot_interval_s
         self._rest = 1.0 / config.snapshot_share - 1.0  # seconds of rest for one of work
         self._worked_since = time.monotonic()

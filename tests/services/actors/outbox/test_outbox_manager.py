@@ -436,3 +436,20 @@ def test_samples_that_are_damaged_on_the_disk_are_named_and_counted_as_dropped(h
     assert f"{host.directory}: 4 samples cannot be read and are dropped" in text
     assert "samples cannot be kept" not in text
     assert host.held == {200: []}
+
+
+def test_sessions_that_wait_for_safe_do_not_keep_others_from_being_sent(host: Host) -> None:
+    """A learner with a snapshot has stored them long before they are safe."""
+    for _ in range(5):
+        rig = host.start()
+        host.ack(host.first)
+        rig.batch()
+        host.kill()
+    rig = host.start()
+    for session in (100, 200, 300):
+        host.ack(session, 1, safe=0)
+    assert {400, 500} < set(reports(rig.state.send_report(1.0)))
+    for session in (400, 500):
+        host.ack(session, 1, safe=0)
+    assert {100, 200, 300} < set(reports(rig.state.send_report(2.0)))
+    assert host.held == {100: [0], 200: [0], 300: [0], 400: [0], 500: [0], 600: []}

@@ -1,4 +1,4 @@
-"""No start answers anybody before it is in the snapshot, or has an epoch that was reserved there."""
+"""No start answers anybody before it is in the snapshot, or has an epoch that is reserved there."""
 
 from __future__ import annotations
 

@@ -330,8 +330,8 @@ def test_the_newest_checkpoint_travels_once_its_rows_are_there(
 
 
 def test_a_start_from_nothing_is_refused(learner: Learner, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
     with pytest.raises(NoSnapshotError, match="no generation"):
-        (tmp_path / "empty").mkdir()
         restore_run(tmp_path / "empty", tmp_path / "new")
     with pytest.raises(NoSnapshotError, match="No such file"):
         restore_run(tmp_path / "nowhere", tmp_path / "new")
