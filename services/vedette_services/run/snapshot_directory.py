@@ -104,9 +104,10 @@ class Generation:
     time_s: float
 
     @property
-    def listed(self) -> frozenset[str]:
-        """The names of the files that it needs."""
-        return frozenset([*(p.name for p in self.ring.parts), *(f.name for f in self.files)])
+    def listed(self) -> dict[str, int]:
+        """The names of the files that it needs, each with the bytes that it has at least."""
+        sizes = {part.name: part.size for part in self.ring.parts}
+        return sizes | {file.name: file.size for file in self.files}
 
     def __str__(self) -> str:
         return f"generation {self.number} of {self.host}, {self.ring.inserted:,} rows"
@@ -220,7 +221,7 @@ class SnapshotDirectory:
             with contextlib.suppress(ReplayFormatError, FileNotFoundError):
                 found.append(self._generation(name))
         self._read = {name: self._read[name] for _, name in numbered if name in self._read}
-        whole = next((one for one in found if one.listed <= there), None)
+        whole = next((one for one in found if self._has_all(one, there)), None)
         return SnapshotView(
             next_number=numbered[-1][0] + 1 if numbered else 1,
             newest=found[0] if found else None,
@@ -264,12 +265,12 @@ class SnapshotDirectory:
         old = [name for _, name in numbered[:-_KEPT]]
         kept: set[str] = set()
         for _, name in numbered[-_KEPT:]:
-            with contextlib.suppress(ReplayFormatError):
-                kept |= self._generation(name).listed
+            with contextlib.suppress(ReplayFormatError, FileNotFoundError):
+                kept |= self._generation(name).listed.keys()
         unneeded: set[str] = set()
         for name in old:
-            with contextlib.suppress(ReplayFormatError):
-                unneeded |= self._generation(name).listed
+            with contextlib.suppress(ReplayFormatError, FileNotFoundError):
+                unneeded |= self._generation(name).listed.keys()
         ended = frozenset(own_starts)
         unneeded |= {name for name in there if (m := _LISTED.fullmatch(name)) and m[2] in ended}
         unneeded |= {
@@ -289,11 +290,20 @@ class SnapshotDirectory:
         there = self._names()
         kept: set[str] = set()
         for _, name in _numbered(there):
-            with contextlib.suppress(ReplayFormatError):
-                kept |= self._generation(name).listed
+            with contextlib.suppress(ReplayFormatError, FileNotFoundError):
+                kept |= self._generation(name).listed.keys()
         for name in there - kept:
             if _LISTED.fullmatch(name) and f"-{writer}-" in name:
                 (self.root / name).unlink(missing_ok=True)
+
+    def _has_all(self, generation: Generation, there: set[str]) -> bool:
+        """Return True if the files that a generation needs are there, and have their bytes."""
+        if not generation.listed.keys() <= there:
+            return False
+        with contextlib.suppress(FileNotFoundError):
+            sizes = {name: (self.root / name).stat().st_size for name in generation.listed}
+            return all(sizes[name] >= size for name, size in generation.listed.items())
+        return False
 
     def _names(self) -> set[str]:
         with os.scandir(self.root) as entries:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import math
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -13,10 +15,13 @@ import numpy as np
 import pytest
 from counting_rows import DTYPE, assert_rows, insert, stamp
 
+from vedette_rl.replay import ring_files, ring_parts
 from vedette_rl.replay.ring import RingWriter
 from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_services.errors import NoSnapshotError, SnapshotTakenError
+from vedette_services.learner.snapshot import run_files
 from vedette_services.learner.snapshot.writer import SnapshotWriter
+from vedette_services.run import snapshot_directory
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.from_snapshot import restore_run
 from vedette_services.run.replay_starts import ReplayStarts
@@ -147,6 +152,60 @@ def test_a_copy_of_the_directory_is_whole_at_every_moment(learner: Learner, tmp_
         assert generation is not None
         before = generation.ring.inserted
     assert next(numbers) >= 2
+
+
+class InterruptedWriteError(OSError):
+    """The disk of the snapshot fails."""
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["killed", "fails"])
+def test_a_generation_may_be_interrupted_at_any_sync(
+    learner: Learner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    """A kill leaves the directory as it was then; a disk that fails is written to again."""
+    numbers = itertools.count()
+    fails_at = math.inf
+    expected: list[int] = []  # rows of the generations of which one has to be there
+    restored = []
+
+    def interrupt(*_: object) -> None:
+        number = next(numbers)
+        if number == fails_at:
+            raise InterruptedWriteError(5, "Input/output error")
+        if not fails and expected and not (restored and restored[-1] < 0):
+            restored.append(-1)  # what restores calls this, too
+            copy = tmp_path / f"copy-{number}"
+            shutil.copytree(learner.snapshot, copy)
+            restore_run(copy, tmp_path / f"new-{number}")
+            found = ring_files.read_inserted(tmp_path / f"new-{number}" / "replay")
+            assert found in expected
+            assert_restored(tmp_path / f"new-{number}", found)
+            restored[-1] = found
+
+    learner.insert(100)
+    learner.sync()
+    learner.take()
+    for module in (ring_parts, snapshot_directory, run_files):
+        for call in ("sync_file", "sync_directory"):
+            if hasattr(module, call):
+                monkeypatch.setattr(module, call, interrupt)
+    for attempt in range(6):
+        learner.insert(100)
+        learner.sync()
+        before = 100 * (attempt + 1)
+        expected[:] = [before, before + 100]
+        numbers = itertools.count()
+        fails_at = attempt if fails else math.inf
+        with contextlib.suppress(InterruptedWriteError):
+            learner.take()
+        fails_at = math.inf
+        expected.clear()
+        assert learner.take().ring.inserted == before + 100
+        if not fails:
+            assert set(restored) == {before, before + 100}
+            break
+    restore_run(learner.snapshot, tmp_path / "new")
+    assert_restored(tmp_path / "new", before + 100)
 
 
 def test_a_start_from_the_snapshot_has_an_epoch_above_all_that_were_reserved(
