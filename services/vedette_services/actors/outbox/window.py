@@ -244,7 +244,7 @@ class OutboxWindow:
         if known != learner:
             following.learner = learner
             following.changes += 1
-        self._follow()
+        self.follow()
         self._acked_at = now
         self.limit = max(self.limit, ack.limit)
         self.rejected = max(self.rejected, ack.rejected_rows)
@@ -258,7 +258,7 @@ class OutboxWindow:
         self._delete_safe(ack, is_current=is_current)
         return settled
 
-    def _follow(self) -> None:
+    def follow(self) -> None:
         """Begin anew where another learner answers: what the former had, it may not have."""
         if self._changes == self._following.changes:
             return

@@ -82,7 +82,7 @@ class SnapshotWriter:
         synced = self._read_synced()
         self._go_on_from(view, synced)
         try:
-            files = self._files.follow(self._reader.inserted, synced.commit.inserted, pause)
+            files = self._files.follow(lambda: self._reader.inserted, synced.commit.inserted, pause)
             self._copy_rows(synced, pause)
             generation = self._make(view, synced, files)
             is_newest = self._directory.create(generation)
