@@ -66,10 +66,12 @@ class ActorsConfig(SettingsPart):
     window_bytes: int = Field(default=64 * MIB, ge=1)
     """bytes of payload that a manager may have sent without an acknowledgement."""
     on_full: Literal["block", "drop_oldest"] = "block"
-    """what a full window does: actors wait, or the oldest unsent batch is dropped and counted."""
+    """what a full window does: actors wait, or the oldest unsent batch is dropped and counted; of
+    an outbox the oldest file, which may have been sent."""
     window_s: float = Field(default=60.0, gt=0.0, allow_inf_nan=False)
     """seconds after which samples that still wait to be sent are dropped and counted, with
-    ``drop_oldest``: the learner is slower than the actors, or is away."""
+    ``drop_oldest``: the learner is slower than the actors, or is away. An outbox keeps them,
+    however old they are, as long as it has room."""
     step_timeout_s: float = Field(default=60.0, gt=0.0, allow_inf_nan=False)
     """seconds after which an actor is restarted whose environments stand still."""
     restart_min_s: float = Field(default=0.5, gt=0.0, allow_inf_nan=False)
