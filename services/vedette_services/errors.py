@@ -13,7 +13,8 @@
     │   ├── KeysError                  key files that are missing, broken, or open to others
     │   ├── RunInUseError              another learner runs in a run directory
     │   ├── OutboxInUseError           another manager uses an outbox; OutboxFormatError: a later
-    │   │                              release has written it; OutboxSystemError: not on Windows
+    │   │                              release has written it; OutboxSystemError: not on Windows;
+    │   │                              OutboxLinkError: its folder is a link that leads nowhere
     │   ├── NotARunError               a folder that holds no run
     │   ├── ImportPermissionError      a run's own configuration imports what nobody has allowed
     │   └── NotInRunError              a run that lacks what was asked of it
@@ -325,6 +326,22 @@ class OutboxFormatError(UsageError):
             f"{path} is of another format than this release writes: start the release that wrote "
             "it, which sends its samples, or move the file away"
         )
+
+
+class OutboxLinkError(UsageError):
+    """The folder of an outbox is a link that leads nowhere.
+
+    Args:
+        directory: the link.
+        target: where it leads.
+    """
+
+    def __init__(self, directory: Path, target: Path) -> None:
+        super().__init__(
+            f"the outbox {directory} is a link to {target}, and there is nothing: mount its disk, "
+            "or make that folder"
+        )
+        self.directory = directory
 
 
 class OutboxSystemError(UsageError):

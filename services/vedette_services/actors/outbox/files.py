@@ -49,7 +49,12 @@ from vedette_services.actors.outbox.records import (
     is_whole,
     read_segment,
 )
-from vedette_services.errors import OutboxFormatError, OutboxInUseError, OutboxSystemError
+from vedette_services.errors import (
+    OutboxFormatError,
+    OutboxInUseError,
+    OutboxLinkError,
+    OutboxSystemError,
+)
 
 _SUFFIX: Final = ".outbox"
 _DAMAGED: Final = ".damaged"
@@ -159,6 +164,7 @@ class OutboxFiles:
     Raises:
         OutboxInUseError: another process uses the folder.
         OutboxFormatError: a file is of a later release.
+        OutboxLinkError: the folder is a link that leads nowhere.
         OutboxSystemError: there is no outbox on this system.
         OSError: the folder cannot be made or read.
     """
@@ -192,6 +198,8 @@ class OutboxFiles:
         self._sync_lock = threading.Lock()  # one sync at a time
         if not hasattr(os, "pread"):
             raise OutboxSystemError
+        if directory.is_symlink() and not directory.exists():  # as of a disk that is not mounted
+            raise OutboxLinkError(directory, directory.readlink())
         directory.mkdir(parents=True, exist_ok=True)
         self._lock_descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
         try:

@@ -109,10 +109,14 @@ class SnapshotWriter:
 
         It is made where there was none. One that has been there, and is not, is out of reach.
         """
-        if self._starts.snapshot != str(self._root):
-            self._root.mkdir(exist_ok=True)
-        elif self._starts.is_mount and not self._root.is_mount():
-            raise OSError(errno.ENOTCONN, "its disk is not mounted", str(self._root))
+        root = self._root
+        if root.is_symlink() and not root.exists():
+            why = f"it is a link to {root.readlink()}, and there is nothing"
+            raise OSError(errno.ENOENT, why, str(root))
+        if self._starts.snapshot != str(root):
+            root.mkdir(exist_ok=True)
+        elif self._starts.is_mount and not root.is_mount():
+            raise OSError(errno.ENOTCONN, "its disk is not mounted", str(root))
 
     def _read_synced(self) -> SyncedCommit:
         """Read the last recorded sync; the disk has the record then."""

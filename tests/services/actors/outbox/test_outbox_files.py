@@ -13,7 +13,7 @@ import pytest
 from vedette_services.actors.outbox import files as files_module
 from vedette_services.actors.outbox.files import HeldBatch, OutboxFiles, Session
 from vedette_services.actors.outbox.records import FORMAT, MAGIC, RECORD_BYTES
-from vedette_services.errors import OutboxFormatError, OutboxInUseError
+from vedette_services.errors import OutboxFormatError, OutboxInUseError, OutboxLinkError
 
 ROOM = 1 << 20
 
@@ -461,3 +461,10 @@ def test_a_learner_that_is_another_one_may_lack_what_was_stored(tmp_path: Path) 
     assert session.unstored_rows == 4
     files.forget_stored(session)
     assert (session.unstored_rows, session.unstored_batches) == (12, 3)
+
+
+def test_a_folder_that_is_a_link_to_nothing_is_not_made(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "unmounted")
+    with pytest.raises(OutboxLinkError, match=r"is a link to .*unmounted, and there is nothing"):
+        open_files(tmp_path / "link")
+    assert not (tmp_path / "unmounted").exists()

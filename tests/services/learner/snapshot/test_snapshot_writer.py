@@ -431,3 +431,11 @@ def test_frames_that_rows_share_travel_with_them(tmp_path: Path) -> None:
     found.gather(numbers % len(found.columns["action"]), columns)
     counting_frames.assert_stacks(columns, numbers)
     found.close()
+
+
+def test_a_directory_that_is_a_link_to_nothing_is_away(tmp_path: Path, learners: ExitStack) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "unmounted")
+    learner = Learner(tmp_path / "run", tmp_path / "link")
+    learners.callback(learner.stop)
+    with pytest.raises(FileNotFoundError, match=r"is a link to .*unmounted, and there is nothing"):
+        learner.take()
