@@ -18,6 +18,7 @@ from vedette_services.host.exit_report import report_exit
 from vedette_services.host.logs import set_up_logging
 from vedette_services.host.process_end import run_to_end
 from vedette_services.host.processes import WakeupEvent, die_with_parent, ignore_stop_signals
+from vedette_services.learner.snapshot.io_share import IoShare
 from vedette_services.learner.snapshot.writer import SnapshotWriter
 from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.replay_layout import replay_directory
@@ -52,8 +53,11 @@ class SnapshotProcess:
         self._stop = stop
         self._root = root
         self._interval_s = config.snapshot_interval_s
-        self._rest = 1.0 / config.snapshot_share - 1.0  # seconds of rest for one of work
-        self._worked_since = time.monotonic()
+        self._share = IoShare(
+            config.snapshot_share,
+            lambda seconds: wait_readable(stop.fileno(), seconds),
+            hurries=lambda: self._progress.state != "written" or self._is_over,
+        )
         self._writer = SnapshotWriter(
             self._root, replay_directory(spec.config, spec.run.root), spec.run
         )
@@ -73,9 +77,9 @@ class SnapshotProcess:
 
     def _take(self) -> None:
         """Take a generation, and say what has come of it."""
-        self._worked_since = time.monotonic()
+        self._share.begin()
         try:
-            generations = (self._writer.take(self._pause) for _ in range(_TRIES))
+            generations = (self._writer.take(self._share) for _ in range(_TRIES))
             generation = next(filter(None, generations), None)
         except SnapshotTakenError as error:
             self._note(SnapshotProgress("taken", why=error.newest))
@@ -113,16 +117,8 @@ class SnapshotProcess:
 
     @property
     def _is_over(self) -> bool:
+        """True once the run is over, and managers wait for what is safe."""
         return self._learning.read().phase == "done"
-
-    def _pause(self, size: int) -> None:
-        """Rest after a block, so that copying has its share of the time. Nobody waits for it then:
-        neither the start nor the end of the run."""
-        now = time.monotonic()
-        rest_s = self._rest * (now - self._worked_since)
-        if self._progress.state == "written" and not self._is_over:
-            wait_readable(self._stop.fileno(), rest_s)
-        self._worked_since = time.monotonic()
 
     def _wait(self) -> None:
         """Wait until the next generation is due."""
