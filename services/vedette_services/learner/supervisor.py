@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vedette_rl.errors import LatestValueFormatError
+from vedette_rl.replay.commits import last_commit
 from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_services.config.loading import read_config
 from vedette_services.config.run_config import RunConfig
@@ -70,6 +71,7 @@ from vedette_services.run.provenance import record_provenance
 from vedette_services.run.recovery import recover_once_released
 from vedette_services.run.replay_hold import ReplayHold
 from vedette_services.run.replay_layout import replay_directory
+from vedette_services.run.replay_starts import STARTS, mark_start
 from vedette_services.run.resume import begins_new_best
 from vedette_services.run.ring_stamp import count_lost, read_env_steps
 from vedette_services.run.start_plan import StartPlan
@@ -238,6 +240,9 @@ class Supervisor:
             log.warning("the replay: %s", recovery)
             self._event_log.log("recovered", "replay", str(recovery))
         begin_balance(run, spec.config, self._draws_before)
+        if spec.config.learner.snapshot is None and (directory / STARTS).exists():
+            # It had a snapshot, which must know rows that are written without it.
+            mark_start(directory, last_commit(directory).inserted)
 
     def _draws_before(self, inserted: int) -> int:
         """Return the samples that earlier starts drew, as far as they count for the limiter."""

@@ -1,13 +1,12 @@
 """The starts that have written a replay, by which it is known whether a snapshot is of it.
 
-``starts.json`` lies beside the rows of a replay that has a snapshot, so that it is always as old as
-they are: on a disk that is put back, too. The number of rows, an epoch or a counter does not tell
-one replay from another one that has grown again; the random name of a start does.
+``starts.json`` lies beside the rows of a replay that has a snapshot, or had one. So it is always as
+old as they are, on a disk that is put back, too. The number of rows, an epoch or a counter does not
+tell one replay from another one that has grown again; the random name of a start does.
 
 ::
 
-    starts = ReplayStarts.read(replay).with_start(inserted)   # each start, before it answers
-    starts.write(replay)
+    starts = mark_start(replay, inserted)       # each start, before it answers
     starts.end_of(generation.start, inserted) >= generation.inserted    # it goes on from there
 """
 
@@ -100,6 +99,17 @@ class ReplayStarts:
             return -1
         later = self.starts[names.index(name) + 1 :]
         return min([inserted, *(start.first for start in later)])
+
+
+def mark_start(replay: Path, inserted: int) -> ReplayStarts:
+    """Mark a start in a replay, before its first row; the disk has the mark then.
+
+    Args:
+        inserted: the rows of the replay.
+    """
+    starts = ReplayStarts.read(replay).with_start(inserted)
+    starts.write(replay)
+    return starts
 
 
 def starts_from_json(found: Any) -> tuple[ReplayStart, ...]:  # checked here

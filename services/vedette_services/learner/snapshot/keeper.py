@@ -35,7 +35,7 @@ from vedette_services.host.processes import (
 )
 from vedette_services.run.directory import LearnerSpec
 from vedette_services.run.replay_layout import replay_directory, replay_layout
-from vedette_services.run.replay_starts import ReplayStarts
+from vedette_services.run.replay_starts import ReplayStarts, mark_start
 from vedette_services.run.snapshot_directory import snapshot_root
 from vedette_services.status.records import SnapshotProgress, StatusRecordReader
 
@@ -79,8 +79,7 @@ class SnapshotKeeper:
             StoppedWaitingError: a stop was requested.
         """
         self._sync_replay()
-        starts = ReplayStarts.read(self._replay).with_start(last_commit(self._replay).inserted)
-        starts.write(self._replay)
+        starts = mark_start(self._replay, last_commit(self._replay).inserted)
         began = time.monotonic()
         say_at = began + _SAY_S
         self._spawn()

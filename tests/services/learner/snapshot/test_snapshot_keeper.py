@@ -16,6 +16,7 @@ from vedette_services.errors import SnapshotAwayError, SnapshotTakenError, Stopp
 from vedette_services.host.processes import StopSignals
 from vedette_services.learner.gateway.safe_batches import SnapshotStamp
 from vedette_services.learner.snapshot.keeper import SnapshotKeeper
+from vedette_services.learner.supervisor import Supervisor
 from vedette_services.net.addresses import Address
 from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.from_snapshot import restore_run
@@ -133,3 +134,14 @@ def test_a_run_whose_folder_and_snapshot_are_another_ones_is_refused(
     other = make_spec(tmp_path / "run", tmp_path / "snapshot")
     with pytest.raises(SnapshotTakenError):
         begin(other, stop)
+
+
+def test_a_start_without_the_setting_is_marked_where_there_was_a_snapshot(
+    spec: LearnerSpec, stop: StopSignals
+) -> None:
+    begin(spec, stop).end()
+    marked = len(ReplayStarts.read(spec.run.replay).starts)
+    learner = spec.config.learner.model_copy(update={"snapshot": None})
+    without = replace(spec, config=spec.config.model_copy(update={"learner": learner}))
+    Supervisor(without, None, on_loaded=lambda: None)._begin()
+    assert len(ReplayStarts.read(spec.run.replay).starts) == marked + 1
