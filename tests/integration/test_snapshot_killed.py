@@ -120,3 +120,13 @@ def test_a_learner_that_was_taken_for_dead_is_refused_and_its_rows_are_sent_to_i
     run.start_learner()
     run.flows()
     run.assert_nothing_was_lost()
+
+
+def test_at_the_end_of_a_run_all_of_it_is_in_the_snapshot_and_the_outbox_is_empty(
+    daemons: Daemons,
+) -> None:
+    run = SnapshotRun(daemons, "stop.max_env_steps=3000", "learner.snapshot_interval_s=600")
+    assert run.manager.wait(120.0) == 0
+    assert run.learner.wait(60.0) == 0
+    assert run.files() == []
+    assert run.newest().ring.inserted == run.summary["samples"]["inserted"]
