@@ -23,11 +23,11 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final, Literal, TypeAlias
 
-from vedette_protocol.errors import AckError, WindowFullError
+from vedette_protocol.errors import WindowFullError
 from vedette_protocol.messages import Ack, ActorReport, Batch, Buffer, Report, ReportedState
+from vedette_protocol.sent_batches import STALL_S, SentBatches, make_report
 
 OnFull = Literal["block", "drop_oldest"]
-STALL_S: Final = 5.0
 _tuple: Final = tuple.__new__
 
 
@@ -73,7 +73,7 @@ class Window:
         self.max_bytes = max_bytes
         self.on_full = on_full
         self.max_age_s = max_age_s
-        self.produced = self.dropped = self.settled = self.rejected = self.resent = 0
+        self.produced = self.dropped = self.settled = 0
         self.bytes = 0
         self.sequenced = 0
         """The next sequence number."""
@@ -82,12 +82,8 @@ class Window:
         self._fresh: deque[_Fresh] = deque()  # not sent yet, without a number
         self._numbered: dict[int, Batch] = {}  # sent at least once and not settled, ascending
         self._added_at: dict[int, float] = {}  # those of `_numbered`
-        self._sent_at: dict[int, float] = {}  # the outstanding ones, and the time of sending
-        self._again: deque[int] = deque()  # the others, to send again, ascending
-        self.limit = 0
-        """Sequence numbers below it may be sent: the highest limit of an ack."""
+        self._sent = SentBatches(manager, incarnation, run_id)
         self._learner: tuple[int, int] | None = None  # epoch, learner
-        self._acked_at = float("-inf")
 
     @property
     def batches(self) -> int:
@@ -107,7 +103,22 @@ class Window:
     @property
     def outstanding(self) -> int:
         """Number of batches that were sent and are not settled."""
-        return len(self._sent_at)
+        return len(self._sent.sent_at)
+
+    @property
+    def limit(self) -> int:
+        """Sequence numbers below it may be sent: the highest limit of an ack."""
+        return self._sent.limit
+
+    @property
+    def rejected(self) -> int:
+        """Number of rows that the learner has rejected."""
+        return self._sent.rejected
+
+    @property
+    def resent(self) -> int:
+        """Number of batches that were sent again."""
+        return self._sent.resent
 
     def has_room(self, payload_bytes: int) -> bool:
         """Return True if there is room for a payload of this size without dropping a batch."""
@@ -187,25 +198,24 @@ class Window:
         return batches
 
     def _next_resends(self, now: float, limit: int, batches: list[Batch]) -> None:
-        while self._again and len(batches) < limit:
-            seq = self._again[0]
+        sent = self._sent
+        while sent.again and len(batches) < limit:
+            seq = sent.again.popleft()
             batch = self._numbered.get(seq)
             if batch is None:  # settled while it waited
-                self._again.popleft()
                 continue
-            self._again.popleft()
-            self.resent += 1
-            self._sent_at[seq] = now
+            sent.resent += 1
+            sent.sent_at[seq] = now
             batches.append(batch._replace(base=self.base))
 
     def _next_fresh(self, now: float, limit: int, batches: list[Batch]) -> None:
         """Number unsent batches. Thousands a second: no function is called for each."""
-        if self._again:  # they go first
+        if self._sent.again:  # they go first
             return
         fresh = self._fresh
         numbered = self._numbered
         added_at = self._added_at
-        sent_at = self._sent_at
+        sent_at = self._sent.sent_at
         run_id = self.run_id
         manager = self.manager
         incarnation = self.incarnation
@@ -240,7 +250,7 @@ class Window:
 
     def put_back(self, batches: Iterable[Batch]) -> None:
         """Send these batches again, because the socket did not accept them."""
-        self._send_again([batch.seq for batch in batches])
+        self._sent.send_again([batch.seq for batch in batches])
 
     def on_ack(self, ack: Ack, now: float) -> int:
         """Free the batches that an ack settles. Return the number of their rows.
@@ -253,16 +263,10 @@ class Window:
         Raises:
             AckError: it acknowledges batches that were never sent. Nothing is freed.
         """
-        if ack.manager != self.manager or ack.incarnation != self.incarnation:
-            return 0
         known = self._learner
-        if ack.run_id != self.run_id or (known is not None and ack.epoch < known[0]):
+        if not self._sent.concerns(ack, known):
             return 0
-        if ack.beyond > self.sequenced:
-            raise AckError(ack.beyond, self.sequenced)
-        self._acked_at = now
-        self.limit = max(self.limit, ack.limit)
-        self.rejected = max(self.rejected, ack.rejected_rows)
+        self._sent.on_ack(ack, now, self.sequenced)
         before = self.settled
         self._settle(ack)
         self._learner = (ack.epoch, ack.learner)
@@ -277,17 +281,11 @@ class Window:
 
     def resend_all(self) -> int:
         """Send everything unsettled again, after a new connection. Return the number of batches."""
-        return self._send_again(list(self._sent_at))
+        return self._sent.send_again(list(self._sent.sent_at))
 
     def resend_stalled(self, now: float, after_s: float = STALL_S) -> int:
-        """Send batches again that an ack `after_s` after their sending did not settle.
-
-        Without acks no single batch is stalled; new sockets are the remedy then.
-        """
-        if now - self._acked_at >= after_s:
-            return 0
-        sent_before = self._acked_at - after_s
-        return self._send_again([seq for seq, at in self._sent_at.items() if at <= sent_before])
+        """Send batches again that acks pass over: see `SentBatches.resend_stalled`."""
+        return self._sent.resend_stalled(now, after_s)
 
     def drop_unsent(self) -> int:
         """Drop all unsent batches. Return the number of rows. Sent ones may still arrive."""
@@ -306,24 +304,7 @@ class Window:
         failures: int = 0,
     ) -> Report:
         """Make the manager's report with the counts of this window."""
-        return Report(
-            manager=self.manager,
-            incarnation=self.incarnation,
-            host=host,
-            state=state,
-            run_id=self.run_id,
-            produced=self.produced,
-            dropped=self.dropped,
-            window_batches=self.batches,
-            window_rows=self.rows,
-            window_bytes=self.bytes,
-            sequenced=self.sequenced,
-            base=self.base,
-            actors=actors,
-            limit=self.limit,
-            delay_s=delay_s,
-            failures=failures,
-        )
+        return make_report(self, host, state, actors, delay_s=delay_s, failures=failures)
 
     def stats(self) -> dict[str, float]:
         """Return counts: batches in `batches`, `outstanding`, `resent`; else rows or bytes."""
@@ -331,7 +312,7 @@ class Window:
             "batches": self.batches,
             "bytes": self.bytes,
             "rows": self.rows,
-            "outstanding": len(self._sent_at),
+            "outstanding": len(self._sent.sent_at),
             "credit": self.limit - self.sequenced,
             "produced": self.produced,
             "dropped": self.dropped,
@@ -345,17 +326,6 @@ class Window:
         self.bytes -= len(payload)
         self.dropped += rows
         return rows
-
-    def _send_again(self, outstanding: Iterable[int]) -> int:
-        """Count these as not sent. Return the number that counted as sent before."""
-        marked = 0
-        for seq in outstanding:
-            if self._sent_at.pop(seq, None) is not None:
-                marked += 1
-        if marked:
-            # Made again from all of them, since resends are ascending, as `_numbered` is.
-            self._again = deque(seq for seq in self._numbered if seq not in self._sent_at)
-        return marked
 
     def _settle(self, ack: Ack) -> None:
         self._free(range(self.base, ack.contiguous))
@@ -378,7 +348,7 @@ class Window:
     def _free(self, settled: Iterable[int]) -> None:
         numbered = self._numbered
         added_at = self._added_at
-        sent_at = self._sent_at
+        sent_at = self._sent.sent_at
         bytes_freed = rows_freed = 0
         for seq in settled:
             batch = numbered.pop(seq, None)

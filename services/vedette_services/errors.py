@@ -13,7 +13,8 @@
     │   ├── KeysError                  key files that are missing, broken, or open to others
     │   ├── RunInUseError              another learner runs in a run directory
     │   ├── OutboxInUseError           another manager uses an outbox; OutboxFormatError: a later
-    │   │                              release has written it; OutboxSystemError: not on Windows
+    │   │                              release has written it; OutboxSystemError: not on Windows;
+    │   │                              OutboxLinkError: its folder is a link that leads nowhere
     │   ├── NotARunError               a folder that holds no run
     │   ├── ImportPermissionError      a run's own configuration imports what nobody has allowed
     │   └── NotInRunError              a run that lacks what was asked of it
@@ -24,6 +25,8 @@
     ├── RunLostError               1   a learner does not have its run any more
     │   ├── RunMovedError              its directory was renamed, removed or replaced
     │   └── RunTakenOverError      3   another learner has taken it over
+    ├── SnapshotTakenError         3   a snapshot is another learner's; SnapshotAwayError  1: it is
+    │                                  out of reach; NoSnapshotError  2: there is none to start from
     ├── ReplayGoneError            1   a replay was removed or replaced while it was in use
     ├── StoppedWaitingError        0   a start was stopped while it waited for a learner to end
     ├── NoAnswerError              1   nobody answers at an address; NoModelError: with a model
@@ -325,6 +328,22 @@ class OutboxFormatError(UsageError):
         )
 
 
+class OutboxLinkError(UsageError):
+    """The folder of an outbox is a link that leads nowhere.
+
+    Args:
+        directory: the link.
+        target: where it leads.
+    """
+
+    def __init__(self, directory: Path, target: Path) -> None:
+        super().__init__(
+            f"the outbox {directory} is a link to {target}, and there is nothing: mount its disk, "
+            "or make that folder"
+        )
+        self.directory = directory
+
+
 class OutboxSystemError(UsageError):
     """This system has no calls that an outbox needs."""
 
@@ -475,6 +494,56 @@ class RunTakenOverError(RunLostError):
         super().__init__(
             directory, f"{owner} has taken the run over; this learner stops, and writes no more"
         )
+
+
+class SnapshotTakenError(ServicesError):
+    """A learner's replay is not the one that a snapshot is of: another learner goes on with it.
+
+    Args:
+        directory: the snapshot's.
+        newest: its newest generation.
+    """
+
+    exit_status = REFUSED
+
+    def __init__(self, directory: Path, newest: str) -> None:
+        super().__init__(
+            f"learner.snapshot: {directory} is of another replay than this one ({newest}): another "
+            "learner was started from it, or the disk of this one was put back from an older copy. "
+            "To go on from there: vedette learner --from-snapshot DIR --out NEW. To go on with "
+            "this replay: name another, empty directory"
+        )
+        self.directory = directory
+        self.newest = newest
+
+
+class SnapshotAwayError(ServicesError):
+    """A learner cannot reach the directory of its snapshots, and may not start without it.
+
+    Args:
+        directory: it.
+        why: what is wrong with it.
+    """
+
+    def __init__(self, directory: Path, why: str) -> None:
+        super().__init__(
+            f"learner.snapshot: {directory} cannot be written: {why}: mount it, or make the folder "
+            "around it, or set learner.snapshot=none"
+        )
+        self.directory = directory
+
+
+class NoSnapshotError(UsageError):
+    """There is no snapshot from which a learner could start.
+
+    Args:
+        directory: where it was looked for.
+        why: what there is.
+    """
+
+    def __init__(self, directory: Path, why: str) -> None:
+        super().__init__(f"--from-snapshot {directory}: {why}")
+        self.directory = directory
 
 
 class ReplayGoneError(ServicesError):

@@ -184,7 +184,7 @@ class Client:
         except AckError:
             return
         if self.fault == "older ack":
-            window.limit = ack.limit
+            window._sent.limit = ack.limit
         if self.resend and ack.incarnation == window.incarnation:
             self.resend = False
             window.resend_all()
@@ -238,13 +238,13 @@ class Client:
         elif self.fault == "no report" and self.report_at == 0.0:
             self.report_at = now + 1.0
             self.resend = False
-            window.limit = 1
+            window._sent.limit = 1
         if self.fault == "no credit":
-            window.limit = 1 << 30
+            window._sent.limit = 1 << 30
         if self.resend:
             return
         if self.fault == "impatient":
-            window._acked_at = now
+            window._sent._acked_at = now
             window.resend_stalled(now, 2.0)
         elif self.fault != "never again":
             window.resend_stalled(now)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,8 +75,8 @@ class CountingRun:
         self.managers: list[Daemon] = []
         self.learner = self.start_learner(source)
 
-    def start_learner(self, source: Path = ROOT) -> Daemon:
-        """Start it, or start it again on what it left."""
+    def start_learner(self, source: Path = ROOT, options: Sequence[str | Path] = ()) -> Daemon:
+        """Start it, or start it again on what it left; perhaps with further options."""
         self.learner = self._daemons.start(
             "learner",
             "learner",
@@ -88,6 +89,7 @@ class CountingRun:
             "--out",
             self.run,
             *self._secured,
+            *options,
             *SETTINGS,
             f"env.kwargs.tally={self.tally}",
             *self._settings,

@@ -38,6 +38,7 @@ _ROLES = {
     "vedette_services.learner.gateway.process": "gateway",
     "vedette_services.learner.trainer.process": "trainer",
     "vedette_services.learner.evaluator": "evaluator",
+    "vedette_services.learner.snapshot.process": "snapshot",
     "vedette_services.actors.actor": "actor",
     "vedette_services.actors.evaluation_process": "evaluation",
 }

@@ -23,8 +23,10 @@ KILLS = 3
 class OutboxRun(CountingRun):
     """Counting environments that a manager with an outbox plays."""
 
-    def __init__(self, daemons: Daemons, *settings: str, source: Path = ROOT) -> None:
-        super().__init__(daemons, *settings, source=source)
+    def __init__(
+        self, daemons: Daemons, *settings: str, source: Path = ROOT, keys: Path | None = None
+    ) -> None:
+        super().__init__(daemons, *settings, source=source, keys=keys)
         self.outbox: Path = daemons.place / "outbox"
         self.manager = self.start_robot()
 

@@ -81,7 +81,7 @@ OutboxMib = Annotated[
         min=1,
         metavar="MIB",
         help="Size of its files at most; then actors wait, or with actors.on_full=drop_oldest the "
-        "oldest samples are dropped.",
+        "oldest file is dropped.",
         rich_help_panel="Outbox",
     ),
 ]

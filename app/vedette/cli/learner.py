@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from functools import partial
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vedette.cli.grouped_help import NETWORK
+from vedette.cli.grouped_help import NETWORK, RESUME
 from vedette.cli.options import (
     Agent,
     AllowImport,
@@ -68,6 +69,14 @@ Advertise = Annotated[
         rich_help_panel=NETWORK,
     ),
 ]
+FromSnapshot = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Go on, in a new --out, with the run whose learner.snapshot this is.",
+        rich_help_panel=RESUME,
+    ),
+]
 
 
 def learner(
@@ -89,6 +98,7 @@ def learner(
     linger: Linger = 30.0,
     advertise: Advertise = None,
     allow_import: AllowImport = None,
+    from_snapshot: FromSnapshot = None,
     planned: Annotated[
         Path | None, typer.Option("--plan", hidden=True, help="The start that `run` has planned.")
     ] = None,
@@ -106,6 +116,8 @@ def learner(
     set_up_logging(log_format)
     folder = chosen_keys(keys, insecure)
     address = _address(bind, folder, insecure=insecure)
+    if from_snapshot is not None:
+        settings = _restore(from_snapshot, out, settings, new=fresh or new_replay)
     if planned is None:
         allowed = allow_import or ()
         start = Start.of(fresh=fresh, force=force, new_replay=new_replay, allow_import=allowed)
@@ -155,6 +167,24 @@ def learner(
         advertise=advertise or None,
     )
     raise typer.Exit(ended)
+
+
+def _restore(
+    snapshot: Path, out: Path | None, settings: list[str] | None, *, new: bool
+) -> list[str]:
+    """Make the run directory from a snapshot; return the settings with which it goes on."""
+    from vedette_services.errors import UsageError
+    from vedette_services.run.from_snapshot import restore_run
+
+    if out is None:
+        raise UsageError("--from-snapshot: add --out DIR, where the run is to go on")
+    if new:
+        raise UsageError("--from-snapshot: a run goes on: leave --fresh and --new-replay out")
+    for line in restore_run(snapshot, out):
+        say(line)
+    # The folders may have other names on this host.
+    place = [f"learner.snapshot={json.dumps(str(snapshot.absolute()))}", "replay.directory=none"]
+    return [*(settings or []), *place]
 
 
 def _plan(

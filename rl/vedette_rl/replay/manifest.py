@@ -129,11 +129,17 @@ def new_manifest(
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
     """Write ``ring.json``: the replay exists from then on."""
+    text = json.dumps(manifest_to_json(manifest), indent=1)
+    replace_file(directory / MANIFEST, text, durable=True)
+
+
+def manifest_to_json(manifest: Manifest) -> dict[str, Any]:
+    """The content of ``ring.json``."""
     content = {"format": FORMAT, "version": FORMAT_VERSION, **asdict(manifest)}
     for ring in filter(None, (content, content["shared"])):
         if not ring["keep"]:  # version 0.2 does not know it
             del ring["keep"]
-    replace_file(directory / MANIFEST, json.dumps(content, indent=1), durable=True)
+    return content
 
 
 def read_manifest(directory: Path) -> Manifest:
@@ -153,6 +159,19 @@ def read_manifest(directory: Path) -> Manifest:
         raise ReplayFormatError(f"{path} cannot be read: {e.strerror}: {fix}") from e
     except ValueError as e:
         raise ReplayTornError(path, "is damaged (no JSON)") from e
+    return manifest_from_json(content, path)
+
+
+def manifest_from_json(content: Any, path: Path) -> Manifest:
+    """The manifest that `manifest_to_json` gave.
+
+    Args:
+        content: it, as it was read.
+        path: where that was.
+
+    Raises:
+        ReplayFormatError: it is not a replay's, or of another format version.
+    """
     if not isinstance(content, dict) or content.pop("format", None) != FORMAT:
         raise ReplayFormatError(f"{path} is no replay's: name another directory, or {BEGIN_EMPTY}")
     version = content.pop("version", None)

@@ -10,6 +10,7 @@
     DIR/synced              the last commit that is on the disk: what a power failure leaves
     DIR/checksums.bin       of the rows: the evidence that those committed since are whole
     DIR/priorities.bin      of a loop of one's own, where replay is prioritized
+    DIR/starts.json         of a replay with a snapshot: who wrote it, and from which row on
     DIR/lock                held by the writer
 """
 
@@ -58,6 +59,7 @@ CURSOR_DTYPE = np.dtype("<u8")
 _MAGIC = b"vdtrepl1"
 _OURS = re.compile(
     r"\d{3}-[\w-]*\.bin|cursor\.bin|checksums\.bin|priorities\.bin|commits|synced|lock|sources|.*\.new"
+    r"|starts\.json"
 )
 
 
@@ -191,6 +193,12 @@ def read_branch(directory: Path) -> Branch:
     with (directory / CURSOR).open("rb") as file:
         file.seek(_BRANCH_AT)
         return Branch(*_BRANCH.unpack(file.read(_BRANCH.size)))
+
+
+def write_branch(directory: Path, branch: Branch) -> None:
+    """Give a ring without a writer the branch of another one, of which it is a copy."""
+    with (directory / CURSOR).open("r+b") as file:
+        os.pwrite(file.fileno(), _BRANCH.pack(*branch), _BRANCH_AT)
 
 
 def write_cursor(directory: Path, inserted: int, floor: int, *, new_branch: bool) -> None:

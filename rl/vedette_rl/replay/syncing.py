@@ -686,7 +686,7 @@ class _Evidence:
         )
         if lowest is None or lowest <= oldest:
             return floor if lowest is not None else None
-        return _first_row_with(spans, lowest, floor, count)
+        return first_row_with(spans, lowest, floor, count)
 
     def floor_of_sync(self) -> int:
         """The first row of the last sync that is whole, as all rows behind it are.
@@ -709,11 +709,11 @@ class _Evidence:
         spans = self._frame_spans()
         shared_count = synced.commit.shared
         overwritten = synced.shared_bound - shared.all_entries
-        floor = _first_row_with(spans, overwritten, floor, count)
+        floor = first_row_with(spans, overwritten, floor, count)
         if self._checksums and self._checksums.shared and floor < count:
             oldest = int(spans[floor % len(spans), 0])
             lowest = self._lowest_synced(self._checksums.shared, oldest, shared_count, overwritten)
-            floor = _first_row_with(spans, lowest, floor, count)
+            floor = first_row_with(spans, lowest, floor, count)
         return floor
 
     def _lowest_whole(
@@ -768,7 +768,7 @@ class _Span(NamedTuple):
     end: int
 
 
-def _first_row_with(spans: NDArray[Any], entry: int, begin: int, end: int) -> int:
+def first_row_with(spans: NDArray[Any], entry: int, begin: int, end: int) -> int:
     """The first row from `begin` to `end` whose shared entries are not below a number."""
     numbers = range(begin, end)
     return begin + bisect.bisect_left(numbers, entry, key=lambda i: int(spans[i % len(spans), 0]))

@@ -78,7 +78,8 @@ class Actor:
     full.
     ``"drop_oldest"``: nothing ever waits; once the window is full, or a batch has waited for
     `actors.window_s` (60 s) to be sent, the oldest that was not sent is dropped, and counted. Use
-    it where the loop must keep its time.
+    it where the loop must keep its time. An outbox drops nothing for its age, and what is kept is
+    sent oldest first: it drops its oldest file once it is full.
 
     At the end of the run `running` is False; `act` raises `RunOverError`. If the learner refuses
     this actor, both raise `RefusedError`.

@@ -109,8 +109,8 @@ class ManagerLog:
             runs = sorted({session.run_id for session in foreign})
             text = (
                 f"{directory} holds {rows:,} samples that run {run.run_id} does not take, of run "
-                f"{', '.join(runs[:3])}: they stay until a learner of that run answers, or you "
-                "remove their files"
+                f"{', '.join(runs[:3])}: they stay until a learner of that run answers; where this "
+                "run has begun again with --new-replay none will: remove their files"
             )
             done.append(WriteLog("warning", text))
         return done

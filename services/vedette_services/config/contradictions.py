@@ -51,6 +51,9 @@ def contradictions(config: RunConfig) -> Iterator[SettingError]:
     if imitation is not None and imitation.loss != "none" and not config.replay.sources:
         why = f"is {imitation.loss}, and replay.sources names nobody to imitate"
         yield SettingError("agent.imitation.loss", why, "set replay.sources.NAME.data, or none")
+    if config.learner.snapshot is not None and not config.replay.sync_interval_s:
+        why = "is 0, and learner.snapshot copies what was synced"
+        yield SettingError("replay.sync_interval_s", why, "set 5, or learner.snapshot=none")
     yield from _rank_contradictions(config)
     if config.replay.sequence and config.actors.step_processor != "n_step":
         why = "sequences are of single steps, and actors.step_processor "
@@ -86,6 +89,10 @@ def _queue_contradictions(config: RunConfig) -> Iterator[SettingError]:
         "replay.name": (is_import_name(replay.name), "a queue is drawn from by its own class"),
         "replay.burn_in": (replay.burn_in > 0, "runs of a queue have no burn-in"),
         "learner.ranks": (config.learner.ranks > 1, "several ranks share no queue"),
+        "learner.snapshot": (
+            config.learner.snapshot is not None,
+            "a snapshot keeps no place in a queue",
+        ),
         "replay.frame_storage": (
             replay.frame_storage == "once",
             "a queue stores observations whole",
@@ -172,3 +179,5 @@ def refused_in_own_loop(config: RunConfig) -> Iterator[SettingError]:
     if config.replay.is_queue:
         why = "is queue, which a training loop of your own (vedette.Replay) cannot draw from"
         yield SettingError("replay.kind", why, "leave it out")
+    if config.learner.snapshot is not None:
+        yield SettingError("learner.snapshot", "a loop of your own writes no snapshot", "set none")

@@ -69,10 +69,12 @@ class ActorsConfig(SettingsPart):
     window_bytes: int = Field(default=64 * MIB, ge=1)
     """bytes of payload that a manager may have sent without an acknowledgement."""
     on_full: Literal["block", "drop_oldest"] = "block"
-    """what a full window does: actors wait, or the oldest unsent batch is dropped and counted."""
+    """what a full window does: actors wait, or the oldest unsent batch is dropped and counted; of
+    an outbox the oldest file, which may have been sent."""
     window_s: float = Field(default=60.0, gt=0.0, allow_inf_nan=False)
     """seconds after which samples that still wait to be sent are dropped and counted, with
-    ``drop_oldest``: the learner is slower than the actors, or is away."""
+    ``drop_oldest``: the learner is slower than the actors, or is away. An outbox keeps them,
+    however old they are, as long as it has room."""
     step_timeout_s: float = Field(default=60.0, gt=0.0, allow_inf_nan=False)
     """seconds after which an actor is restarted whose environments stand still."""
     restart_min_s: float = Field(default=0.5, gt=0.0, allow_inf_nan=False)
@@ -134,6 +136,7 @@ class LearnerConfig(SettingsPart):
         "captured_step": "cudagraphs cuda_graphs cudagraph capture",
         "copy_replay": "buffer_device replay_device storage_device device_replay",
         "torch_threads": "num_threads threads n_threads",
+        "snapshot": "snapshot_dir snapshot_directory backup backup_dir",
     }
 
     warmup_period: int = Field(default=1000, ge=1)
@@ -221,6 +224,15 @@ class LearnerConfig(SettingsPart):
     the best by evaluation, of which only the network that acts is kept."""
     torch_threads: int = Field(default=1, ge=0, le=1024)
     """threads of torch's own pool in the trainer; 0 leaves it to torch."""
+    snapshot: str | None = None
+    """a folder on another disk or a mounted share, to which replay, ledger and checkpoints are
+    copied while the run goes on: `vedette learner --from-snapshot` continues from there when this
+    host is gone. What managers with an outbox have sent stays in it until it is there."""
+    snapshot_interval_s: float = Field(default=30.0, ge=1.0, le=86_400.0, allow_inf_nan=False)
+    """seconds between two generations of the snapshot: outboxes hold what is sent meanwhile."""
+    snapshot_share: float = Field(default=0.25, gt=0.0, le=1.0)
+    """the part of the time that is spent on copying, at most; the first copy of a start and the
+    last one of a run take all."""
 
 
 _FRESH_EPISODES = 500_000

@@ -67,7 +67,8 @@ def _non_default(config: RunConfig, key: str) -> str:
 
 _OF_DAEMONS = (
     "replay.directory replay.sync_interval_s actors.step_timeout_s actors.restart_min_s "
-    "actors.restart_max_s learner.max_managers learner.model_dtype learner.ranks"
+    "actors.restart_max_s learner.max_managers learner.model_dtype learner.ranks "
+    "learner.snapshot"
 )
 
 
@@ -102,6 +103,8 @@ def _unused_by_daemons(config: RunConfig) -> Unused:
         yield "actors.steps_per_row", "actors.step_processor is not one of your own"
     if env.is_vector_form:
         yield "env.stepping", f"env.vectorization is {env.vectorization}"
+    if config.learner.snapshot is None:
+        yield "learner.snapshot_interval_s learner.snapshot_share", "learner.snapshot is none"
     if not config.learner.eval_interval:
         yield "evaluation.end_timeout_s", "learner.eval_interval is 0"
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vedette_rl.errors import LatestValueFormatError
+from vedette_rl.replay.commits import last_commit
 from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_services.config.loading import read_config
 from vedette_services.config.run_config import RunConfig
@@ -49,6 +50,7 @@ from vedette_services.host.rate_limited_log import RateLimitedLog
 from vedette_services.host.started_programs import end_programs_of
 from vedette_services.host.system import private_bytes, process_state, raise_file_limit
 from vedette_services.learner.heartbeat import TurnRecord, announce_start
+from vedette_services.learner.snapshot.keeper import SnapshotKeeper
 from vedette_services.learner.standstill_watch import StandstillWatch
 from vedette_services.net.addresses import Address, check_ports
 from vedette_services.run.directory import LearnerSpec, RunDirectory
@@ -70,6 +72,7 @@ from vedette_services.run.queue_place import kept_at_start
 from vedette_services.run.recovery import recover_once_released
 from vedette_services.run.replay_hold import ReplayHold
 from vedette_services.run.replay_layout import replay_directory
+from vedette_services.run.replay_starts import STARTS, mark_start
 from vedette_services.run.resume import begins_new_best
 from vedette_services.run.ring_stamp import count_lost, read_env_steps
 from vedette_services.run.start_plan import StartPlan
@@ -183,11 +186,15 @@ class Supervisor:
         self._failures = RateLimitedLog()
         self._memory_kills = MemoryKills()
         self._replay: ReplayHold | None = None  # once the gateway has opened it
+        self._snapshot: SnapshotKeeper | None = None
 
     def run(self, stop: StopSignals) -> int:
         """Serve to the end of the run; returns the exit status."""
         try:
             self._begin()
+            if self._spec.config.learner.snapshot is not None:
+                self._snapshot = SnapshotKeeper(self._spec)
+                self._snapshot.begin(stop)
             for name in self.processes:
                 self._start(name)
             while self._watch(stop):
@@ -212,6 +219,8 @@ class Supervisor:
             self._turns.close()
             if self._replay is not None:
                 self._replay.close()
+            if self._snapshot is not None:
+                self._snapshot.close()
 
     def _begin(self) -> None:
         """Log the start; before the trainer maps the replay, recover it where its rows are lost."""
@@ -232,6 +241,9 @@ class Supervisor:
             log.warning("the replay: %s", recovery)
             self._event_log.log("recovered", "replay", str(recovery))
         begin_balance(run, spec.config, self._draws_before)
+        if spec.config.learner.snapshot is None and (directory / STARTS).exists():
+            # It had a snapshot, which must know rows that are written without it.
+            mark_start(directory, last_commit(directory).inserted)
 
     def _draws_before(self, inserted: int) -> int:
         """Return the samples that earlier starts drew, as far as they count for the limiter."""
@@ -247,6 +259,8 @@ class Supervisor:
         arguments = [str(self._spec.run.root)]
         if name == "trainer":
             # every start of the trainer is an epoch: its models are newer than all before
+            if self._snapshot is not None:
+                self._snapshot.check_epoch(self._spec.run.identity().epoch + 1)
             epoch = self._spec.run.begin_epoch().epoch
             set_log_context(run=self._spec.run_id, epoch=epoch)
             self._announce(epoch)
@@ -327,11 +341,14 @@ class Supervisor:
             RunTakenOverError: another learner has claimed the run.
             SamplesRejectedError: most of what actors send is rejected.
             ReplayGoneError: a process died, and the replay is not where it was.
+            SnapshotTakenError: another learner has taken the snapshot.
         """
         log_loss(self._spec.run.loss, log, self._failures)
         self._turns.mark_turn()
         self._pauses.note(time.monotonic())
         self._hold_replay()
+        if self._snapshot is not None:
+            self._snapshot.watch()
         phase = self._records.learning.read().phase
         if phase != "starting" and not self._has_loaded:
             self._has_loaded = True
@@ -499,6 +516,7 @@ class Supervisor:
         if self._records.learning.read().phase != "done":
             self._stops["gateway"].set()  # the trainer died: the gateway does not know of the end
         self._wait_for_gateway(gateway)
+        self._end_snapshot()
         # A trainer that was stopped before it began has no exit reason.
         reason = self._records.learning.read().exit_reason or "interrupted"
         status = stop_conditions.ended_status(self._records.read(), reason, unevaluated)
@@ -522,6 +540,7 @@ class Supervisor:
                 child.process.kill()
         self._stops["gateway"].set()
         self._wait_for_gateway(gateway)
+        self._end_snapshot()
         status = replace(self._records.read(), exit_reason="interrupted")
         if not self._has_loaded:  # the best model of the earlier start still counts
             status = replace(status, eval=read_best(self._spec.run.best))
@@ -530,6 +549,11 @@ class Supervisor:
             self._write_summary(status, ended=True)
         if self._on_status:
             self._on_status(status)
+
+    def _end_snapshot(self) -> None:
+        """Have the last rows copied, once the gateway has brought them to the disk."""
+        if self._snapshot is not None:
+            self._snapshot.end()
 
     def _wait_for_evaluation(self, evaluator: subprocess.Popen[bytes], stop: StopSignals) -> str:
         """Wait for the last evaluation where there is one; return why the last model has none."""
@@ -680,6 +704,8 @@ def run_learner(
         RunMovedError: one died, and the run's directory is not where it was.
         ReplayGoneError: one died, and the replay is not where it was.
         RunTakenOverError: another learner has claimed the run.
+        SnapshotTakenError: another learner goes on from the snapshot.
+        SnapshotAwayError: the snapshot's directory cannot be written at the first start.
         UnsavedEndError: the run has ended, and its end could not be written.
         ServicesError: the port for metrics is taken.
     """

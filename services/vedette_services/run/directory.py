@@ -129,6 +129,8 @@ class RunDirectory:
         self.ended_evaluations_map = self.live / "ended-evaluations.map"
         self.reported_map = self.live / "reported.map"
         self.evaluated_map = self.live / "evaluated.map"
+        self.snapshot_map = self.live / "snapshot.map"
+        self.safe_map = self.live / "safe.map"
         self.spec_file = self.live / "learner.json"
         self.location_file = root / "learner.json"
         self.events_file = root / "events.jsonl"

@@ -340,7 +340,8 @@ class RunEventLog:
         if self._size and (text := self._size.warning(ingest.managers, self._clock())):
             log.warning("%s", text)
         if learning.phase != "done" and ingest.samples:  # an end has no time for the last batches
-            lost = self._lost.line(ingest.samples.lost or 0, self._clock())
+            starting = learning.phase == "starting"
+            lost = self._lost.line(ingest.samples.lost or 0, self._clock(), starting=starting)
             if lost:
                 log.warning("%s", lost)
                 self.log("lost", "samples", lost)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 _EVERY_S = 60.0
+_LASTS_S = 5.0  # a learner that starts has a count before managers have told it what they hold
 
 
 class LostSamples:
@@ -17,13 +18,23 @@ class LostSamples:
     def __init__(self) -> None:
         self._said: int | None = None
         self._due = -math.inf
+        self._since: float | None = None  # more than was said are lost; None: no more are
 
-    def line(self, lost: int, now: float) -> str:
-        """Return the line to log now; "" where no more are lost, or one was logged a moment ago."""
+    def line(self, lost: int, now: float, *, starting: bool = False) -> str:
+        """Return the line to log now; "" where no more are lost, or were not for long, or one was
+        logged a moment ago.
+
+        Args:
+            starting: the learner has not announced its run to managers yet.
+        """
         if self._said is None:
             self._said = lost
         more = lost - self._said
-        if more <= 0 or now < self._due:
+        if more <= 0 or starting:
+            self._since = None
+            return ""
+        self._since = now if self._since is None else self._since
+        if now < max(self._due, self._since + _LASTS_S):
             return ""
         self._said = lost
         self._due = now + _EVERY_S

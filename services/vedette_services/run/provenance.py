@@ -51,7 +51,8 @@ _GIT_WAIT_S = 5.0
 _PACKAGES = ("torch", "numpy", "gymnasium")
 _LOCAL = ("directory", "host", "hosts", "failure")
 """Fields of a start that name places and machines, and are not published."""
-_REPLAY_DIRECTORY = "replay.directory"
+_PLACES = ("replay.directory", "learner.snapshot")
+"""Settings that name places, however they are written."""
 _NVIDIA = Path("/proc/driver/nvidia/gpus")
 
 
@@ -318,7 +319,7 @@ def public_command(command: str) -> str:
 def _is_public_setting(word: str) -> bool:
     key, equals, value = word.partition("=")
     is_setting = bool(equals) and key.partition(".")[0] in RunConfig.model_fields
-    return is_setting and key != _REPLAY_DIRECTORY and not re.search(r"(^|[\"'=\s\[,])[/~]", value)
+    return is_setting and key not in _PLACES and not re.search(r"(^|[\"'=\s\[,])[/~]", value)
 
 
 def public_config(config: RunConfig) -> RunConfig:
@@ -328,8 +329,8 @@ def public_config(config: RunConfig) -> RunConfig:
         for name, one in config.replay.sources.items()
     }
     replay = config.replay.model_copy(update={"directory": None, "sources": sources})
-    weights = {"init_from": _without_folders(config.learner.init_from)}
-    learner = config.learner.model_copy(update=weights)
+    places = {"init_from": _without_folders(config.learner.init_from), "snapshot": None}
+    learner = config.learner.model_copy(update=places)
     wrappers = tuple(
         one.model_copy(update={"kwargs": _without_folders(one.kwargs)})
         for one in config.env.wrappers

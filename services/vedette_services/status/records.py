@@ -247,6 +247,25 @@ class EndedEvaluations:
         return self.newest[-missing:] if missing else ()
 
 
+@dataclass(frozen=True, slots=True)
+class SnapshotProgress:
+    """The record of the process that writes the snapshot.
+
+    Args:
+        state: starting; written: a generation of this start is there; away: the directory cannot be
+            reached or written; taken: it is another learner's.
+        number, rows: of the last generation of this start.
+        reserved: the highest epoch that it reserves.
+        why: what is wrong.
+    """
+
+    state: str = "starting"
+    number: int = 0
+    rows: int = 0
+    reserved: int = 0
+    why: str = ""
+
+
 NO_ENDED_EVALUATIONS = EndedEvaluations()
 _ENDED_KEPT = 32  # more than can end within a tick of the training loop
 
@@ -258,6 +277,7 @@ B = TypeVar(
     Eval,
     ReportedEvaluation,
     EndedEvaluations,
+    SnapshotProgress,
     Heartbeat,
 )
 
@@ -269,6 +289,7 @@ _STATUS_RECORD_BYTES = {
     Eval: 16 << 10,
     ReportedEvaluation: 16 << 10,
     EndedEvaluations: 64 << 10,
+    SnapshotProgress: 8 << 10,
     Heartbeat: 4 << 10,
 }
 

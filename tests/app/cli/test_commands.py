@@ -1,3 +1,4 @@
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -171,3 +172,30 @@ def test_actors_on_the_learners_host_leave_it_a_core(
     assert f"--count {count}: one a core" in caplog.text
     vedette("actors", "--learner", learner, "--count", 3)
     assert started[1:] == [3]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ([], "--from-snapshot: add --out DIR"),
+        (["--out", "new", "--new-replay"], "leave --fresh and --new-replay out"),
+        (["--out", "new"], "--from-snapshot .*/nowhere: .*No such file or directory"),
+        (["--out", "full"], "full is there already"),
+    ],
+)
+def test_a_start_from_a_snapshot_that_cannot_be_says_why(
+    vedette: Run, options: list[str], said: str
+) -> None:
+    Path("full").mkdir()
+    Path("full/file").touch()
+    status, text = vedette("learner", "--from-snapshot", "nowhere", *options)
+    assert status == 2
+    assert re.search(said, text), text
+    assert not Path("new").exists()
+
+
+def test_what_contradicts_a_snapshot_is_refused(vedette: Run) -> None:
+    settings = ("learner.snapshot=there", "replay.sync_interval_s=0")
+    status, text = vedette("learner", "--env", "CartPole-v1", "--out", "new", *settings)
+    assert status == 2
+    assert "replay.sync_interval_s: is 0, and learner.snapshot copies what was synced" in text

@@ -148,8 +148,21 @@ def test_samples_that_are_lost_are_said_at_most_once_a_minute(
     path = tmp_path / "events.jsonl"
     now = [0.0]
     event_log = RunEventLog(path, clock=lambda: now[0])
-    for now[0], lost in ((0.0, 40), (1.0, 25_040), (2.0, 25_050), (61.0, 25_060), (200.0, 40)):
-        event_log.log_changes(TrainerStatus(), GatewayStatus(Samples(lost=lost)))
+    begins = TrainerStatus()
+    trains = TrainerStatus(phase="training")
+    for now[0], learning, lost in (
+        (0.0, begins, 40),
+        (50.0, begins, 3_000),  # managers have not told yet what they hold
+        (60.0, trains, 3_000),
+        (64.0, trains, 40),
+        (70.0, trains, 25_030),
+        (76.0, trains, 25_040),
+        (77.0, trains, 25_050),
+        (130.0, trains, 25_055),
+        (137.0, trains, 25_060),
+        (200.0, trains, 40),
+    ):
+        event_log.log_changes(learning, GatewayStatus(Samples(lost=lost)))
     now[0] = 300.0
     event_log.log_changes(TrainerStatus(phase="done"), GatewayStatus(Samples(lost=30_000)))
     said = [text.partition(":")[0] for text in caplog.messages]

@@ -49,7 +49,12 @@ from vedette_services.actors.outbox.records import (
     is_whole,
     read_segment,
 )
-from vedette_services.errors import OutboxFormatError, OutboxInUseError, OutboxSystemError
+from vedette_services.errors import (
+    OutboxFormatError,
+    OutboxInUseError,
+    OutboxLinkError,
+    OutboxSystemError,
+)
 
 _SUFFIX: Final = ".outbox"
 _DAMAGED: Final = ".damaged"
@@ -159,6 +164,7 @@ class OutboxFiles:
     Raises:
         OutboxInUseError: another process uses the folder.
         OutboxFormatError: a file is of a later release.
+        OutboxLinkError: the folder is a link that leads nowhere.
         OutboxSystemError: there is no outbox on this system.
         OSError: the folder cannot be made or read.
     """
@@ -192,6 +198,8 @@ class OutboxFiles:
         self._sync_lock = threading.Lock()  # one sync at a time
         if not hasattr(os, "pread"):
             raise OutboxSystemError
+        if directory.is_symlink() and not directory.exists():  # as of a disk that is not mounted
+            raise OutboxLinkError(directory, directory.readlink())
         directory.mkdir(parents=True, exist_ok=True)
         self._lock_descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
         try:
@@ -234,11 +242,10 @@ class OutboxFiles:
 
     def has_room(self, payload_bytes: int) -> bool:
         """Return True if a batch of this size can be added without dropping another."""
-        alone = self.bytes_in_memory_alone
         size = payload_bytes + RECORD_BYTES + _HEADER_BYTES
-        if alone and alone + payload_bytes > self._memory_bytes_max:
+        if self._lacks_memory(payload_bytes):
             return False
-        return self.bytes + alone + size <= self.max_bytes
+        return self.bytes + self.bytes_in_memory_alone + size <= self.max_bytes
 
     def append(
         self,
@@ -416,7 +423,8 @@ class OutboxFiles:
     def make_room(self, payload_bytes: int, sessions: Iterable[Session]) -> int:
         """Drop the oldest segments of these sessions until there is room, if that is possible.
 
-        First those go of which all is stored, though it is not safe.
+        First those go of which all is stored, though it is not safe. Where memory lacks room for
+        what the disk does not take, files stay, and the oldest batches in memory alone go.
 
         Returns:
             The rows that were dropped and not stored.
@@ -425,6 +433,8 @@ class OutboxFiles:
             return 0
         given = list(sessions)
         before = sum(session.dropped for session in given)
+        while self._lacks_memory(payload_bytes) and self._unwritten:
+            self._drop_unwritten()
         for only_stored in (True, False):
             while not self.has_room(payload_bytes):
                 victim = next(
@@ -441,9 +451,7 @@ class OutboxFiles:
                     break
                 self._drop_segment(*victim)
         while not self.has_room(payload_bytes) and self._unwritten:
-            session, batch = self._unwritten.popleft()
-            if session.held.get(batch.numbers.seq) is batch:
-                self.drop(session, batch)
+            self._drop_unwritten()
         return sum(session.dropped for session in given) - before
 
     def close(self) -> None:
@@ -555,6 +563,17 @@ class OutboxFiles:
                 segment.descriptor = -1
         if not segment.live:
             self._unlink(session, segment)
+
+    def _lacks_memory(self, payload_bytes: int) -> bool:
+        """Return True if a batch does not fit beside those that are in memory alone."""
+        alone = self.bytes_in_memory_alone
+        return alone > 0 and alone + payload_bytes > self._memory_bytes_max
+
+    def _drop_unwritten(self) -> None:
+        """Drop the oldest batch that is in memory alone."""
+        session, batch = self._unwritten.popleft()
+        if session.held.get(batch.numbers.seq) is batch:
+            self.drop(session, batch)
 
     def _drop_segment(self, session: Session, segment: SegmentFile) -> None:
         if session.current is segment:
@@ -680,15 +699,14 @@ class OutboxFiles:
         data = path.read_bytes()
         if is_foreign(data):
             raise OutboxFormatError(path)
-        header, records, whole_bytes = read_segment(data)
+        header, records, whole_until, left_out = read_segment(data)
         if header is None:
             self._put_away(path, data)
             return
-        if whole_bytes < len(data):
-            left_out = format_bytes(len(data) - whole_bytes)
+        if left_out:
             self.faults.append(
-                f"{path} is not whole: the samples from byte {whole_bytes:,} to its end "
-                f"({left_out}) are left out"
+                f"{path} is not whole: from byte {whole_until:,} on, {format_bytes(left_out)} of "
+                "samples are left out"
             )
         order = int(path.name.partition("-")[0])
         session = found.get((order, header.session))  # files of another host may lie here, too

@@ -72,8 +72,20 @@ class Outbox:
         return self.own
 
     def on_run(self, run: Run) -> None:
-        """Note what the learner that has announced itself knows."""
-        self._following.is_older = OUTBOX not in run.features
+        """Note what the learner that has announced itself knows.
+
+        What a learner of an earlier epoch had stored, it may not have: reports say from now on that
+        all of it is held, and its first acks what it has.
+        """
+        following = self._following
+        following.is_older = OUTBOX not in run.features
+        if following.learner is None or run.epoch <= following.learner[0]:
+            return
+        following.learner = (run.epoch, run.learner)
+        following.changes += 1
+        for window in self._windows():
+            window.follow()
+        self.on_new_sockets()
 
     def foreign_sessions(self, run: Run) -> list[Session]:
         """Return the sessions of other runs, or of rows that this one does not take."""
@@ -154,9 +166,15 @@ class Outbox:
         return [*self._ended, *([self.own] if self.own is not None else [])]
 
     def _open(self, now: float) -> list[OutboxWindow]:
-        """The ended sessions that the learner hears of now."""
+        """The ended sessions that the learner hears of now.
+
+        First those of which something is to be stored: others may wait long until they are safe.
+        """
         waiting = [each for each in self._ended if each.refused_until <= now]
-        return waiting[: 1 if self._following.is_older else _OPEN_MAX]
+        if self._following.is_older:
+            return waiting[:1]
+        waiting.sort(key=lambda each: not each.rows)
+        return waiting[:_OPEN_MAX]
 
     def _find(self, manager: str, incarnation: int) -> OutboxWindow | None:
         for window in self._ended:

@@ -2,7 +2,8 @@
 
 A *segment* is the magic, then records: length (4 bytes), CRC-32 (4) of what follows, content. The
 first record is the segment's header, a msgpack map; each other one is a batch: its numbers
-(`_NUMBERS`), then its payload. Little-endian. A reader ends at the first record that is not whole.
+(`_NUMBERS`), then its payload. Little-endian. A reader passes over a damaged record, and ends where
+none can be.
 """
 
 from __future__ import annotations
@@ -82,12 +83,14 @@ class Segment(NamedTuple):
 
     Args:
         header: None: not even that is whole.
-        size: of the bytes that are whole.
+        whole_until: the first byte that belongs to no whole record.
+        left_out: the number of such bytes.
     """
 
     header: SegmentHeader | None
     records: list[Record]
-    size: int
+    whole_until: int = 0
+    left_out: int = 0
 
 
 def encode_header(header: SegmentHeader) -> bytes:
@@ -111,22 +114,27 @@ def is_foreign(data: bytes) -> bool:
 
 
 def read_segment(data: bytes) -> Segment:
-    """Read a segment up to the first record that is not whole."""
+    """Read the records of a segment that are whole.
+
+    What is missing between two of them is known by the sums of the later one.
+    """
     contents = _contents(data)
     first = next(contents, None)
     header = None if first is None else _read_header(bytes(memoryview(data)[first[0] : first[1]]))
     if first is None or header is None:
-        return Segment(None, [], 0)
+        return Segment(None, [])
     records = []
-    size = first[1]
+    whole = whole_until = first[1]
     for begin, end in contents:
         if end - begin <= _NUMBERS.size:
             break
         numbers = Numbers(*_NUMBERS.unpack_from(data, begin))
         offset = begin + _NUMBERS.size
         records.append(Record(numbers, offset, end - offset))
-        size = end
-    return Segment(header, records, size)
+        if begin - _FRAME.size == whole_until:
+            whole_until = end
+        whole += end - begin + _FRAME.size
+    return Segment(header, records, whole_until, len(data) - whole)
 
 
 def is_whole(data: bytes, payload_bytes: int) -> bool:
@@ -151,9 +159,8 @@ def _contents(data: bytes) -> Iterator[tuple[int, int]]:
         at = begin + length
         if length > PAYLOAD_MAX_BYTES + _NUMBERS.size or at > len(data):
             return
-        if zlib.crc32(view[begin:at]) != crc:
-            return
-        yield begin, at
+        if zlib.crc32(view[begin:at]) == crc:
+            yield begin, at
 
 
 def _read_header(content: bytes) -> SegmentHeader | None:

@@ -7,11 +7,10 @@ until it is stored. What one learner has stored says nothing of another one.
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from vedette_protocol.errors import AckError, WindowFullError
+from vedette_protocol.errors import WindowFullError
 from vedette_protocol.messages import (
     OUTBOX,
     Ack,
@@ -21,7 +20,8 @@ from vedette_protocol.messages import (
     Report,
     ReportedState,
 )
-from vedette_protocol.send_window import STALL_S, OnFull
+from vedette_protocol.send_window import OnFull
+from vedette_protocol.sent_batches import STALL_S, SentBatches, make_report
 from vedette_rl.number_format import format_bytes
 from vedette_services.actors.outbox.files import HeldBatch, OutboxFiles, Session
 
@@ -72,20 +72,16 @@ class OutboxWindow:
         self.awaits_ack = True
         """The connection is new: the next ack says what need not be sent again."""
         self.refused_until = float("-inf")
-        self.limit = 0
-        """Sequence numbers below it may be sent: the highest limit of an ack."""
-        self.settled = self.rejected = self.resent = 0
+        self.settled = 0
+        self._sent = SentBatches(self.manager, self.incarnation, self.run_id)
         self._files = files
         self._droppable = [*droppable, session]
         self._following = following
         self._changes = following.changes
-        self._next = session.base  # the next number to be sent, but for those in `_again`
-        self._again: deque[int] = deque()
-        self._sent_at: dict[int, float] = {}
+        self._next = session.base  # the next number to be sent, but for those to send again
         self._sent_end = 0  # above each number that was sent
         self._settled_below = session.base  # those below were marked as stored
         self._oldest = session.base  # none below is to be sent
-        self._acked_at = float("-inf")
 
     @property
     def batches(self) -> int:
@@ -95,12 +91,37 @@ class OutboxWindow:
     @property
     def unsent(self) -> int:
         """Number of batches that are to be sent."""
-        return max(0, self.session.end - self._next) + len(self._again)
+        return max(0, self.session.end - self._next) + len(self._sent.again)
 
     @property
     def rows(self) -> int:
         """Number of rows that are not stored."""
         return self.session.unstored_rows
+
+    @property
+    def bytes(self) -> int:
+        """Number of payload bytes that are not stored."""
+        return self.session.unstored_bytes
+
+    @property
+    def base(self) -> int:
+        """The lowest number that is held."""
+        return self.session.base
+
+    @property
+    def limit(self) -> int:
+        """Sequence numbers below it may be sent: the highest limit of an ack."""
+        return self._sent.limit
+
+    @property
+    def rejected(self) -> int:
+        """Number of rows that the learner has rejected."""
+        return self._sent.rejected
+
+    @property
+    def resent(self) -> int:
+        """Number of batches that were sent again."""
+        return self._sent.resent
 
     @property
     def produced(self) -> int:
@@ -175,8 +196,9 @@ class OutboxWindow:
         They count as sent. Give those that the socket did not accept to `put_back`.
         """
         batches: list[Batch] = []
-        while self._again and len(batches) < limit:
-            self._add_to(batches, self._again.popleft(), now)
+        again = self._sent.again
+        while again and len(batches) < limit:
+            self._add_to(batches, again.popleft(), now)
         session = self.session
         until = min(session.end, self.limit)
         while self._next < until and len(batches) < limit:
@@ -194,8 +216,8 @@ class OutboxWindow:
         except OSError as error:
             self._files.give_up_unreadable(self.session, held, error)
             return
-        self.resent += seq < self._sent_end
-        self._sent_at[seq] = now
+        self._sent.resent += seq < self._sent_end
+        self._sent.sent_at[seq] = now
         batches.append(self._batch(held, payload))
 
     def _batch(self, held: HeldBatch, payload: Buffer) -> Batch:
@@ -217,7 +239,7 @@ class OutboxWindow:
 
     def put_back(self, batches: Iterable[Batch]) -> None:
         """Send these batches again, because the socket did not accept them."""
-        self._send_again([batch.seq for batch in batches])
+        self._sent.send_again([batch.seq for batch in batches])
 
     def on_ack(self, ack: Ack, now: float, *, is_current: bool) -> int:
         """Mark what an ack settles as stored, and delete what is safe. Return the rows settled.
@@ -231,23 +253,16 @@ class OutboxWindow:
             AckError: it acknowledges batches that a session never had which is not ended. Of an
                 ended one the file may have lost its tail.
         """
-        if ack.manager != self.manager or ack.incarnation != self.incarnation:
-            return 0
         following = self._following
-        known = following.learner
-        if ack.run_id != self.run_id or (known is not None and ack.epoch < known[0]):
+        if not self._sent.concerns(ack, following.learner):
             return 0
         session = self.session
-        if ack.beyond > session.end and not session.ended:
-            raise AckError(ack.beyond, session.end)
+        self._sent.on_ack(ack, now, None if session.ended else session.end)
         learner = (ack.epoch, ack.learner)
-        if known != learner:
+        if following.learner != learner:
             following.learner = learner
             following.changes += 1
-        self._follow()
-        self._acked_at = now
-        self.limit = max(self.limit, ack.limit)
-        self.rejected = max(self.rejected, ack.rejected_rows)
+        self.follow()
         before = session.unstored_rows
         self._settle(ack)
         settled = before - session.unstored_rows
@@ -258,7 +273,7 @@ class OutboxWindow:
         self._delete_safe(ack, is_current=is_current)
         return settled
 
-    def _follow(self) -> None:
+    def follow(self) -> None:
         """Begin anew where another learner answers: what the former had, it may not have."""
         if self._changes == self._following.changes:
             return
@@ -279,7 +294,7 @@ class OutboxWindow:
             extras ^= bit
 
     def _mark_stored(self, seq: int) -> None:
-        self._sent_at.pop(seq, None)
+        self._sent.sent_at.pop(seq, None)
         held = self.session.held.get(seq)
         if held is not None:
             self._files.mark_stored(self.session, held)
@@ -293,27 +308,12 @@ class OutboxWindow:
 
     def resend_all(self) -> int:
         """Send everything unsettled again, after a new connection. Return the number of batches."""
-        outstanding = len(self._sent_at)
-        self._sent_at.clear()
-        self._again.clear()
         self._next = self.session.base
-        return outstanding
+        return self._sent.forget()
 
     def resend_stalled(self, now: float, after_s: float = STALL_S) -> int:
-        """Send batches again that an ack `after_s` after their sending did not settle.
-
-        Without acks no single batch is stalled; new sockets are the remedy then.
-        """
-        if now - self._acked_at >= after_s:
-            return 0
-        sent_before = self._acked_at - after_s
-        return self._send_again([seq for seq, at in self._sent_at.items() if at <= sent_before])
-
-    def _send_again(self, numbers: Iterable[int]) -> int:
-        marked = [seq for seq in numbers if self._sent_at.pop(seq, None) is not None]
-        if marked:
-            self._again = deque(sorted([*self._again, *marked]))
-        return len(marked)
+        """Send batches again that acks pass over: see `SentBatches.resend_stalled`."""
+        return self._sent.resend_stalled(now, after_s)
 
     def make_report(
         self,
@@ -325,26 +325,15 @@ class OutboxWindow:
         failures: int = 0,
     ) -> Report:
         """Make the report with the counts of this session."""
-        session = self.session
-        return Report(
-            manager=self.manager,
-            incarnation=self.incarnation,
-            host=host,
-            state=state,
-            run_id=self.run_id,
-            produced=session.produced,
-            dropped=session.dropped,
-            window_batches=session.unstored_batches,
-            window_rows=session.unstored_rows,
-            window_bytes=session.unstored_bytes,
-            sequenced=self.sequenced,
-            base=session.base,
-            actors=actors,
-            limit=self.limit,
-            features=(OUTBOX,),
+        return make_report(
+            self,
+            host,
+            state,
+            actors,
             delay_s=delay_s,
             failures=failures,
-            ended=session.ended,
+            features=(OUTBOX,),
+            ended=self.session.ended,
         )
 
     def stats(self) -> dict[str, float]:
@@ -354,7 +343,7 @@ class OutboxWindow:
             "batches": session.unstored_batches,
             "bytes": session.unstored_bytes,
             "rows": session.unstored_rows,
-            "outstanding": len(self._sent_at),
+            "outstanding": len(self._sent.sent_at),
             "credit": self.limit - self._next,
             "produced": session.produced,
             "dropped": session.dropped,

@@ -36,6 +36,7 @@ from vedette_services.learner.gateway.disk_lag import DiskLag
 from vedette_services.learner.gateway.evaluation_handover import EvaluationHandover
 from vedette_services.learner.gateway.flow_control import FlightLimits, make_insert_limiter
 from vedette_services.learner.gateway.model_publisher import ModelPublisher, PackedModel
+from vedette_services.learner.gateway.safe_batches import SnapshotStamp
 from vedette_services.learner.gateway.sockets import GatewaySockets, ReceiveBackoff
 from vedette_services.learner.gateway.state import GatewayState
 from vedette_services.learner.heartbeat import HeartbeatThread
@@ -78,6 +79,7 @@ _LOOK_S = 2.0  # from one look at the run's and the replay's directory to the ne
 _STATUS_SHARE = 20.0  # times what writing it takes, before it is written again
 _RING_WAIT_S = 5.0  # a gateway killed a moment ago releases the replay within a second
 _END_WAIT_S = 5.0  # for the last batches of managers when the run is over
+_SNAPSHOT_WAIT_S = 10.0  # the same where these also wait for a generation of the snapshot
 _LAST_REPORTS_S = 1.0  # for reports when the learner is only interrupted
 _ANNOUNCE_EVERY_S = 0.5  # the end is repeated, because a joiner may have missed it
 
@@ -127,6 +129,8 @@ class Gateway:
             elements=ElementBounds(spaces),
             run_length=config.replay.sequence if self._is_queue else 0,
         )
+        # Where there is a snapshot, only what it has is safe.
+        self._snapshot = SnapshotStamp(spec.run.safe_map) if config.learner.snapshot else None
         self._publisher = ModelPublisher()
         self._model_map = ModelMapReader(spec.run.sent_map(spec.config))
         self._evaluations = StatusRecordReader(spec.run.evaluation_map, Eval)
@@ -201,7 +205,8 @@ class Gateway:
         sockets.set_model_queue(self._publisher.queue_chunks)
         for frames in self._publisher.next_messages():
             send_now(sockets.models, frames)
-        self._state.safe.on_synced(self._ring.synced_stamp)
+        safe = self._ring.synced_stamp if self._snapshot is None else self._snapshot.read()
+        self._state.safe.on_synced(safe)
         for message in self._state.acks_due(now, self._ring.inserted):
             send_now(sockets.control, message)
         if now >= self._next_tick:
@@ -401,7 +406,9 @@ class Gateway:
         final = reason != "interrupted"
         began = time.monotonic()
         self._state.evaluations.stop()
-        wait_s = _END_WAIT_S if final else _LAST_REPORTS_S
+        wait_s = _LAST_REPORTS_S
+        if final:
+            wait_s = _END_WAIT_S if self._snapshot is None else _SNAPSHOT_WAIT_S
         announced_at = 0.0
         while (now := time.monotonic()) < began + wait_s and self._state.fleet.present:
             if now >= announced_at + _ANNOUNCE_EVERY_S:

@@ -1,11 +1,14 @@
-"""The batches that are safe: settled in the ledger of the last commit that the disk has."""
+"""The batches that are safe: settled in the ledger of the last commit that the disk has, or, where
+there is a snapshot, of its newest generation."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
 from vedette_protocol.ledger import Ledger
 from vedette_protocol.messages import OUTBOX, Report
+from vedette_rl.storage.latest_value import LatestValueReader
 from vedette_services.run.ring_stamp import read_stamp
 
 
@@ -20,12 +23,12 @@ class SafeBatches:
     def __init__(self, run_id: str, now: float) -> None:
         self._run_id = run_id
         self._now = now
-        self._stamp = b""  # of the last commit that the disk has
+        self._stamp = b""  # of the last commit that is safe
         self._ledger: Ledger | None = None  # of that stamp; None: not read yet
         self._outboxes: set[tuple[str, int]] = set()
 
     def on_synced(self, stamp: bytes) -> None:
-        """Note the stamp of the last commit whose rows, too, are on the disk."""
+        """Note the stamp of the last commit that is safe, with its rows."""
         if stamp is not self._stamp:
             self._stamp = stamp
             self._ledger = None
@@ -51,3 +54,22 @@ class SafeBatches:
         if self._ledger is None:
             self._ledger, _ = read_stamp(self._run_id, self._stamp, self._now)
         return self._ledger.settled_below(manager, incarnation)
+
+
+class SnapshotStamp:
+    """The stamp of the newest generation of this start, as the snapshot's process says it.
+
+    Args:
+        path: of its map, which may come later: nothing is safe until then.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._map = LatestValueReader(path)
+        self._seq = 0
+        self._stamp = b""
+
+    def read(self) -> bytes:
+        """Return it; the same object as before until there is another one."""
+        if self._map.seq != self._seq and (newest := self._map.read()) is not None:
+            self._seq, self._stamp = newest
+        return self._stamp

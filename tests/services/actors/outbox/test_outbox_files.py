@@ -13,7 +13,7 @@ import pytest
 from vedette_services.actors.outbox import files as files_module
 from vedette_services.actors.outbox.files import HeldBatch, OutboxFiles, Session
 from vedette_services.actors.outbox.records import FORMAT, MAGIC, RECORD_BYTES
-from vedette_services.errors import OutboxFormatError, OutboxInUseError
+from vedette_services.errors import OutboxFormatError, OutboxInUseError, OutboxLinkError
 
 ROOM = 1 << 20
 
@@ -89,7 +89,7 @@ def test_a_record_that_is_not_whole_ends_the_file(tmp_path: Path, missing: int) 
     assert batches(again, session) == numbers(2)
     assert session.end == 2
     [fault] = again.faults
-    assert f"{path} is not whole: the samples from byte" in fault
+    assert f"{path} is not whole: from byte" in fault
     assert "are left out" in fault
 
 
@@ -461,3 +461,10 @@ def test_a_learner_that_is_another_one_may_lack_what_was_stored(tmp_path: Path) 
     assert session.unstored_rows == 4
     files.forget_stored(session)
     assert (session.unstored_rows, session.unstored_batches) == (12, 3)
+
+
+def test_a_folder_that_is_a_link_to_nothing_is_not_made(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "unmounted")
+    with pytest.raises(OutboxLinkError, match=r"is a link to .*unmounted, and there is nothing"):
+        open_files(tmp_path / "link")
+    assert not (tmp_path / "unmounted").exists()

@@ -436,3 +436,33 @@ def test_samples_that_are_damaged_on_the_disk_are_named_and_counted_as_dropped(h
     assert f"{host.directory}: 4 samples cannot be read and are dropped" in text
     assert "samples cannot be kept" not in text
     assert host.held == {200: []}
+
+
+def test_sessions_that_wait_for_safe_do_not_keep_others_from_being_sent(host: Host) -> None:
+    """A learner with a snapshot has stored them long before they are safe."""
+    for _ in range(5):
+        rig = host.start()
+        host.ack(host.first)
+        rig.batch()
+        host.kill()
+    rig = host.start()
+    for session in (100, 200, 300):
+        host.ack(session, 1, safe=0)
+    assert {400, 500} < set(reports(rig.state.send_report(1.0)))
+    for session in (400, 500):
+        host.ack(session, 1, safe=0)
+    assert {100, 200, 300} < set(reports(rig.state.send_report(2.0)))
+    assert host.held == {100: [0], 200: [0], 300: [0], 400: [0], 500: [0], 600: []}
+
+
+def test_a_report_to_a_later_learner_says_that_all_is_held_until_its_ack(host: Host) -> None:
+    """Else what the former learner had stored would count as lost."""
+    rig = host.start()
+    host.ack(100)
+    for _ in range(3):
+        rig.batch()
+    host.ack(100, 2, safe=0)
+    later = replace(rig.run, epoch=rig.run.epoch + 1, learner=rig.run.learner + 1)
+    told = rig.state.on_control(later, 2.0)
+    assert reports(told)[100].window_batches == 3
+    assert not batches(told), "its ack says what it has"

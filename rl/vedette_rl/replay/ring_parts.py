@@ -1,0 +1,309 @@
+"""Copies of a ring's entries in files that are only appended to, on another disk.
+
+A ring overwrites its slots; a copy of it that is consistent at every moment must not. So entries
+are appended, in blocks, to *parts*: files of one writer each, that begin at an entry and are never
+changed. Whoever lists a part says up to which entry and byte: what was appended later, or was being
+appended when its writer was killed, is no part of that list. A part whose entries are all gone from
+the ring is dropped from the next list, and then it may be removed.
+
+::
+
+    copy = PartsCopy(folder, "rows-1f", columns)          # or with the parts that are there
+    copy.follow(end, oldest, doubtful_below, pause)       # what is not there yet
+    copy.sync()                                           # the disk has what `copy.parts` lists
+
+    restore_ring(directory, RingState(...), folder)       # a replay that a writer opens
+
+What a block has is verified when it is read: it has a checksum.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+import numpy as np
+
+from vedette_rl.core.columns import Columns
+from vedette_rl.errors import ReplayTornError
+from vedette_rl.replay import ring_files
+from vedette_rl.replay.commits import CommitWriter
+from vedette_rl.replay.frame_stacks import FRAME_SPANS
+from vedette_rl.replay.manifest import Manifest, write_manifest
+from vedette_rl.replay.ring_files import Branch
+from vedette_rl.replay.syncing import first_row_with
+from vedette_rl.storage.atomic_files import sync_directory
+from vedette_rl.storage.regular_files import open_regular
+from vedette_rl.storage.system import open_file, sync_file, sync_mapped_file
+
+PART_BYTES = 64 << 20
+"""A part takes no further block from this size on."""
+
+BLOCK_BYTES = 4 << 20
+
+_BLOCK = struct.Struct("<8sQQQI4x")  # magic, first entry, entries, bytes, checksum of these
+_MAGIC = b"vdtpart1"
+
+Pause = Callable[[int], None]
+"""Called with the bytes of a block once it is written: lets others have the disk."""
+
+
+class Part(NamedTuple):
+    """A file of entries, as far as it counts.
+
+    Args:
+        name: of the file.
+        first, end: its entries are those from `first` to `end`.
+        size: its bytes up to there.
+    """
+
+    name: str
+    first: int
+    end: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class RingState:
+    """A ring at one commit, whose entries lie in parts.
+
+    Args:
+        manifest: of the ring.
+        inserted, shared: rows and shared entries since the run began.
+        floor: rows below are gone.
+        branch: of its rows.
+        rows, frames: the parts with its rows, and with what they share; in order, without a gap.
+        stamp: of the commit.
+    """
+
+    manifest: Manifest
+    inserted: int
+    shared: int
+    floor: int
+    branch: Branch
+    rows: tuple[Part, ...]
+    frames: tuple[Part, ...]
+    stamp: bytes
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """All parts."""
+        return self.rows + self.frames
+
+
+class PartsCopy:
+    """Copies the entries of one ring into parts.
+
+    Args:
+        folder: of the parts.
+        prefix: begins the names of the parts that this makes; nobody else's do.
+        columns: the ring's, in the order of its manifest, as they are mapped.
+        parts: those that are there already, in order.
+
+    Attributes:
+        parts: those with the entries up to `end`, as far as they are still needed.
+        end: the first entry that is to be copied.
+    """
+
+    def __init__(
+        self, folder: Path, prefix: str, columns: Columns, parts: Sequence[Part] = ()
+    ) -> None:
+        self._folder = folder
+        self._prefix = prefix
+        self._columns = list(columns.values())
+        self._slots = len(self._columns[0])
+        entry = sum(column[:1].nbytes for column in self._columns)
+        self._block = max(1, BLOCK_BYTES // max(1, entry))
+        self._made = 0
+        self._file: BinaryIO | None = None
+        self.parts = list(parts)
+        self.end = parts[-1].end if parts else 0
+
+    def follow(
+        self, end: int, oldest: int, doubtful_below: Callable[[], int], pause: Pause
+    ) -> None:
+        """Copy what is not in the parts yet, and drop the parts that are not needed any more.
+
+        Where the ring overwrites entries before they are copied, the parts begin behind these.
+
+        Args:
+            end: entries of the ring that are to be there.
+            oldest: the first one that is needed.
+            doubtful_below: entries below the number that it returns may be overwritten by now.
+
+        Raises:
+            OSError: a part cannot be written. Call `give_up` before the next call.
+        """
+        while self.end < end:
+            begin = max(self.end, min(oldest, end))
+            place = begin % self._slots
+            count = min(end - begin, self._slots - place, self._block)
+            data = [column[place : place + count].tobytes() for column in self._columns]
+            if count and (doubtful := doubtful_below()) > begin:
+                oldest = doubtful
+                continue
+            if begin > self.end:  # those in between are gone
+                self._end_part()
+                self.parts = []
+                self.end = begin
+            if count:
+                self._append(count, data)
+                pause(sum(map(len, data)))
+        while len(self.parts) > 1 and self.parts[0].end <= oldest:
+            del self.parts[0]
+
+    def sync(self) -> None:
+        """Wait until the disk has the parts that this has made.
+
+        Raises:
+            OSError: it cannot be told what of the last part is there. Call `give_up`.
+        """
+        if self._file is not None:
+            self._file.flush()
+            sync_file(self._file.fileno())
+
+    def give_up(self, parts: Sequence[Part]) -> None:
+        """Go back to parts that are on the disk. Nothing more is appended to the last one: what a
+        failed sync has not written counts as written."""
+        self.close()
+        self.parts = list(parts)
+        self.end = parts[-1].end if parts else 0
+
+    def close(self) -> None:
+        """Close the last part, as it is."""
+        if self._file is not None:
+            with contextlib.suppress(OSError):  # what is not written is in no list
+                self._file.close()
+            self._file = None
+
+    def _append(self, count: int, data: list[bytes]) -> None:
+        if self._file is None or self.parts[-1].size >= PART_BYTES:
+            self._end_part()
+            self._begin_part()
+        assert self._file is not None, "a part was begun"
+        size = sum(map(len, data))
+        self._file.write(_BLOCK.pack(_MAGIC, self.end, count, size, _checksum(data)))
+        self._file.writelines(data)
+        self.end += count
+        last = self.parts[-1]
+        self.parts[-1] = last._replace(end=self.end, size=last.size + _BLOCK.size + size)
+
+    def _begin_part(self) -> None:
+        self._made += 1
+        name = f"{self._prefix}-{self._made}"
+        self._file = (self._folder / name).open("xb")
+        self.parts.append(Part(name, self.end, self.end, 0))
+
+    def _end_part(self) -> None:
+        self.sync()
+        self.close()
+
+
+def read_blocks(folder: Path, part: Part) -> Iterator[tuple[int, int, memoryview]]:
+    """Yield the blocks of a part: the first entry, how many, and their bytes, column by column.
+
+    Raises:
+        ReplayTornError: the part is missing, shorter than it should be, or damaged.
+        OSError: it cannot be read.
+    """
+    path = folder / part.name
+    at = 0
+    entry = part.first
+    try:
+        file = open_regular(path)
+    except FileNotFoundError as error:
+        raise ReplayTornError(path, "is missing") from error
+    with file:
+        while at < part.size:
+            head = file.read(_BLOCK.size)
+            if len(head) < _BLOCK.size:
+                raise ReplayTornError(path, f"is cut short at byte {at}")
+            magic, first, count, size, crc = _BLOCK.unpack(head)
+            if magic != _MAGIC or first != entry or at + _BLOCK.size + size > part.size:
+                raise ReplayTornError(path, f"is damaged at byte {at}")
+            data = file.read(size)
+            if len(data) < size or _checksum([data]) != crc:
+                raise ReplayTornError(path, f"is damaged behind byte {at}")
+            yield first, count, memoryview(data)
+            at += _BLOCK.size + size
+            entry += count
+    if entry != part.end:
+        raise ReplayTornError(path, f"ends at entry {entry}, where {part.end} belongs")
+
+
+def restore_ring(directory: Path, state: RingState, folder: Path) -> int:
+    """Make the replay again whose entries lie in parts. A writer may open it then.
+
+    Its rows are of a new branch: the replay that was copied may have gone on.
+
+    Args:
+        directory: of the replay; made, or empty.
+        state: the ring.
+        folder: of the parts.
+
+    Returns:
+        The first row that may be drawn.
+
+    Raises:
+        ReplayTornError: a part is missing or damaged.
+        ReplayBudgetError: the disk has no room.
+        OSError: the disk refuses.
+    """
+    manifest = state.manifest
+    directory.mkdir(parents=True, exist_ok=True)
+    for _, path, dtype, shape in ring_files.array_files(directory, manifest):
+        ring_files.make_array(path, manifest.uid, dtype, shape)
+    mapped = ring_files.map_columns(directory, manifest, writable=True)
+    _fill(mapped.columns, folder, state.rows)
+    _fill(mapped.shared, folder, state.frames)
+    first = max(state.floor, _first(state.rows, state.inserted))
+    if manifest.shared is not None and first < state.inserted:
+        spans = mapped.columns[FRAME_SPANS]
+        first = first_row_with(spans, _first(state.frames, state.shared), first, state.inserted)
+    for _, path, *_ in ring_files.column_files(directory, manifest):
+        file = open_file(path, writable=True)
+        try:
+            sync_mapped_file(file)
+        finally:
+            os.close(file)
+    ring_files.write_branch(directory, state.branch)
+    ring_files.write_cursor(directory, state.inserted, first, new_branch=True)
+    CommitWriter.make(directory)
+    commits = CommitWriter(directory)
+    commits.write(state.inserted, state.stamp, synced=True)
+    commits.sync()
+    commits.close()
+    sync_directory(directory)
+    write_manifest(directory, manifest)
+    return max(first, state.inserted - manifest.capacity)
+
+
+def _first(parts: Sequence[Part], end: int) -> int:
+    """The first entry of parts without a gap; `end` where there is none."""
+    return parts[0].first if parts else end
+
+
+def _fill(columns: Columns, folder: Path, parts: Sequence[Part]) -> None:
+    """Write the entries of parts into their slots."""
+    for part in parts:
+        for first, count, data in read_blocks(folder, part):
+            at = 0
+            for column in columns.values():
+                size = count * column[:1].nbytes
+                values = np.frombuffer(data[at : at + size], column.dtype)
+                place = first % len(column)  # a block never goes around the ring's end
+                column[place : place + count] = values.reshape(count, *column.shape[1:])
+                at += size
+
+
+def _checksum(data: Sequence[bytes]) -> int:
+    crc = 0
+    for piece in data:
+        crc = zlib.crc32(piece, crc)
+    return crc

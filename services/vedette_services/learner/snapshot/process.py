@@ -1,0 +1,147 @@
+"""The snapshot process copies the run to another disk, generation after generation.
+
+It is a process of its own, since a mount that does not answer holds who asks it, for ever perhaps.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from pathlib import Path
+
+from vedette_rl.replay.commits import STAMP_MAX_BYTES
+from vedette_rl.storage.latest_value import LatestValueWriter
+from vedette_rl.storage.system import wait_readable
+from vedette_services.errors import SnapshotTakenError
+from vedette_services.host.exit_report import report_exit
+from vedette_services.host.logs import set_up_logging
+from vedette_services.host.process_end import run_to_end
+from vedette_services.host.processes import WakeupEvent, die_with_parent, ignore_stop_signals
+from vedette_services.learner.snapshot.io_share import IoShare
+from vedette_services.learner.snapshot.writer import SnapshotWriter
+from vedette_services.run.directory import LearnerSpec, RunDirectory
+from vedette_services.run.replay_layout import replay_directory
+from vedette_services.run.snapshot_directory import snapshot_root
+from vedette_services.status.records import (
+    SnapshotProgress,
+    StatusRecordReader,
+    StatusRecordWriter,
+    TrainerStatus,
+)
+
+log = logging.getLogger("vedette.snapshot")
+
+_RETRY_S = 2.0  # for a directory that is away
+_TRIES = 3  # to write a generation while others come between
+_POLL_S = 0.5
+_END_EVERY_S = 0.2  # once the run is over: managers wait for it
+
+
+class SnapshotProcess:
+    """Takes generations until it is told to stop, and then one more.
+
+    Args:
+        spec: of the run.
+        stop: set when the gateway has ended.
+    """
+
+    def __init__(self, spec: LearnerSpec, stop: WakeupEvent) -> None:
+        config = spec.config.learner
+        root = snapshot_root(spec.config)
+        assert root is not None, "else there is no such process"
+        self._stop = stop
+        self._root = root
+        self._interval_s = config.snapshot_interval_s
+        self._share = IoShare(
+            config.snapshot_share,
+            lambda seconds: wait_readable(stop.fileno(), seconds),
+            hurries=lambda: self._progress.state != "written" or self._is_over,
+        )
+        self._writer = SnapshotWriter(
+            self._root, replay_directory(spec.config, spec.run.root), spec.run
+        )
+        self._learning = StatusRecordReader(spec.run.learning_map, TrainerStatus)
+        self._record = StatusRecordWriter(spec.run.snapshot_map, SnapshotProgress)
+        self._safe = LatestValueWriter(spec.run.safe_map, STAMP_MAX_BYTES)
+        self._progress = SnapshotProgress()
+
+    def run(self) -> None:
+        """Serve until `stop` is set, or the snapshot is another learner's."""
+        while self._progress.state != "taken":
+            is_last = self._stop.is_set
+            self._take()
+            if is_last:
+                return
+            self._wait()
+
+    def _take(self) -> None:
+        """Take a generation, and say what has come of it."""
+        self._share.begin()
+        try:
+            generations = (self._writer.take(self._share) for _ in range(_TRIES))
+            generation = next(filter(None, generations), None)
+        except SnapshotTakenError as error:
+            self._note(SnapshotProgress("taken", why=error.newest))
+            return
+        except OSError as error:
+            why = f"{error.strerror or error} ({error.filename or self._root})"
+            self._note(SnapshotProgress("away", why=why))
+            return
+        if generation is not None:
+            # Only now: what is called safe is in a generation that was verified.
+            self._safe.write(generation.ring.stamp)
+            self._note(
+                SnapshotProgress(
+                    "written", generation.number, generation.ring.inserted, generation.reserved
+                )
+            )
+
+    def _note(self, progress: SnapshotProgress) -> None:
+        before = self._progress
+        self._progress = progress
+        self._record.write(progress)
+        if progress.state == "away" and before.why != progress.why:
+            log.warning(
+                "learner.snapshot: %s: nothing more is safe, and outboxes keep what they send, "
+                "until it can be written",
+                progress.why,
+            )
+        if progress.state == "written" and before.state != "written":
+            log.info(
+                "the snapshot in %s has %d rows (generation %d)",
+                self._root,
+                progress.rows,
+                progress.number,
+            )
+
+    @property
+    def _is_over(self) -> bool:
+        """True once the run is over, and managers wait for what is safe."""
+        return self._learning.read().phase == "done"
+
+    def _wait(self) -> None:
+        """Wait until the next generation is due."""
+        began = time.monotonic()
+        due_s = self._interval_s if self._progress.state == "written" else _RETRY_S
+        while not self._stop.is_set:
+            left_s = began + (_END_EVERY_S if self._is_over else due_s) - time.monotonic()
+            if left_s <= 0.0:
+                return
+            wait_readable(self._stop.fileno(), min(_POLL_S, left_s))
+
+
+def main() -> None:
+    """`python -m vedette_services.learner.snapshot.process RUN STOP`"""
+    die_with_parent()
+    ignore_stop_signals()
+    set_up_logging()
+    with report_exit():
+        stop = WakeupEvent(sys.argv[2])
+        spec = LearnerSpec.read(RunDirectory(Path(sys.argv[1])).root)
+        spec.hold_run()
+        SnapshotProcess(spec, stop).run()
+
+
+if __name__ == "__main__":
+    run_to_end(main, log.warning)

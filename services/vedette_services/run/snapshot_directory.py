@@ -1,0 +1,392 @@
+"""A directory of snapshots: generations of one run, of which the newest counts.
+
+::
+
+    DIR/generation-00000012            its rows, ledger and files, by name; and who wrote it
+    DIR/rows-START-PROCESS-N           parts of rows (`vedette_rl.replay.ring_parts`)
+    DIR/frames-START-PROCESS-N         of what rows share
+    DIR/file-START-PROCESS-N           a checkpoint's file, the settings, ...
+
+A generation is created under its number once and for all: of two learners that make the same
+number one finds it taken. It continues the newest one by that one's random name. What it lists is
+on the disk before it is created, and is never changed; so a reader needs no lock, and a writer that
+is killed at any instruction leaves the generation before.
+
+Who is replaced finds out by descent (`is_stranger`): the newest generation was written by a start
+that its own replay does not know, or has more rows than that start wrote here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import re
+import secrets
+import struct
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from vedette_rl.errors import ReplayFormatError
+from vedette_rl.replay.commits import STAMP_MAX_BYTES
+from vedette_rl.replay.manifest import manifest_from_json, manifest_to_json
+from vedette_rl.replay.ring_files import Branch
+from vedette_rl.replay.ring_parts import BLOCK_BYTES, Part, RingState
+from vedette_rl.storage.atomic_files import sync_directory
+from vedette_rl.storage.regular_files import open_regular, parse_json
+from vedette_rl.storage.system import sync_file
+from vedette_services.config.run_config import RunConfig
+from vedette_services.run.replay_starts import ReplayStart, ReplayStarts, starts_from_json
+
+EPOCHS_RESERVED = 1000
+"""An epoch counts each start of the trainer."""
+
+_KEPT = 2  # generations, with what they list: of one that is damaged the one before is left
+_NAME = re.compile(r"generation-(\d{8,})")
+_UNFINISHED = re.compile(r"\.generation-(\d{8,})\.[0-9a-f]+\.new")
+_LISTED = re.compile(r"(rows|frames|file)-([0-9a-f]{16})-[0-9a-f]{8}-\d+")
+_MAGIC = b"vdtsnap1"
+_HEAD = struct.Struct("<8sQQ")  # magic, bytes of the JSON, bytes of the stamp
+_DIGEST_BYTES = 16
+_FORMAT = 1
+_NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file of the run directory, and where the snapshot has it.
+
+    Args:
+        path: in the run directory.
+        name: in the snapshot.
+        size: its bytes.
+        digest: hexadecimal, of its content.
+    """
+
+    path: str
+    name: str
+    size: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """One state of a run.
+
+    Args:
+        number: its place in the order.
+        name: random.
+        parent: the name of the one that was the newest; "": there was none.
+        start: of the learner that wrote it.
+        starts: of its replay.
+        reserved: the highest epoch that starts of this learner may take without asking.
+        identity: the run's, as ``run.json`` has it.
+        ring: its replay.
+        files: those of the run directory.
+        host: on which it was written.
+        time_s: when, in seconds since 1970.
+    """
+
+    number: int
+    name: str
+    parent: str
+    start: str
+    starts: tuple[ReplayStart, ...]
+    reserved: int
+    identity: dict[str, Any]
+    ring: RingState
+    files: tuple[StoredFile, ...]
+    host: str
+    time_s: float
+
+    @property
+    def listed(self) -> dict[str, int]:
+        """The names of the files that it needs, each with the bytes that it has at least."""
+        sizes = {part.name: part.size for part in self.ring.parts}
+        return sizes | {file.name: file.size for file in self.files}
+
+    def __str__(self) -> str:
+        return f"generation {self.number} of {self.host}, {self.ring.inserted:,} rows"
+
+    def to_bytes(self) -> bytes:
+        """The content of its file."""
+        ring = self.ring
+        head = {
+            "format": _FORMAT,
+            "number": self.number,
+            "name": self.name,
+            "parent": self.parent,
+            "start": self.start,
+            "starts": [asdict(start) for start in self.starts],
+            "reserved": self.reserved,
+            "identity": self.identity,
+            "manifest": manifest_to_json(ring.manifest),
+            "inserted": ring.inserted,
+            "shared": ring.shared,
+            "floor": ring.floor,
+            "branch": [ring.branch.id.hex(), ring.branch.begin, ring.branch.before.hex()],
+            "rows": ring.rows,
+            "frames": ring.frames,
+            "files": [asdict(file) for file in self.files],
+            "host": self.host,
+            "time_s": self.time_s,
+        }
+        text = json.dumps(head).encode()
+        content = _HEAD.pack(_MAGIC, len(text), len(ring.stamp)) + text + ring.stamp
+        return content + _digest(content)
+
+    @classmethod
+    def from_bytes(cls, content: bytes, path: Path) -> Generation:
+        """Read the content of a file.
+
+        Raises:
+            ReplayFormatError: it is not whole, or of a later release.
+        """
+        body = content[:-_DIGEST_BYTES]
+        if len(content) < _HEAD.size + _DIGEST_BYTES or _digest(body) != content[-_DIGEST_BYTES:]:
+            raise ReplayFormatError(f"{path} is not whole")
+        magic, text, stamp = _HEAD.unpack_from(body)
+        if magic != _MAGIC or len(body) != _HEAD.size + text + stamp:
+            raise ReplayFormatError(f"{path} is no generation of a snapshot")
+        head = parse_json(body[_HEAD.size : _HEAD.size + text])
+        if head["format"] != _FORMAT:
+            raise ReplayFormatError(f"{path} is of a later release: use that one")
+        branch = head["branch"]
+        ring = RingState(
+            manifest_from_json(head["manifest"], path),
+            head["inserted"],
+            head["shared"],
+            head["floor"],
+            Branch(bytes.fromhex(branch[0]), branch[1], bytes.fromhex(branch[2])),
+            tuple(Part(*part) for part in head["rows"]),
+            tuple(Part(*part) for part in head["frames"]),
+            body[_HEAD.size + text :],
+        )
+        return cls(
+            head["number"],
+            head["name"],
+            head["parent"],
+            head["start"],
+            starts_from_json(head["starts"]),
+            head["reserved"],
+            head["identity"],
+            ring,
+            tuple(StoredFile(**file) for file in head["files"]),
+            head["host"],
+            head["time_s"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotView:
+    """A directory at one moment.
+
+    Args:
+        next_number: no generation has it, or a higher one.
+        newest: the newest generation that can be read; None: there is none.
+        whole: the newest one that can be read and whose files are all there; None: there is none.
+        reserved: the highest epoch that any of them reserves.
+    """
+
+    next_number: int
+    newest: Generation | None
+    whole: Generation | None
+    reserved: int
+
+
+class SnapshotDirectory:
+    """Reads and writes the generations of a directory.
+
+    Every method raises an OSError where the directory cannot be reached or written.
+
+    Args:
+        root: the directory.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._read: dict[str, Generation] = {}  # by the names of files, which never change
+
+    def look(self) -> SnapshotView:
+        """Read what is there."""
+        there = self._names()
+        numbered = _numbered(there)
+        found: list[Generation] = []
+        for _, name in reversed(numbered):
+            # Its writer was killed, or it is damaged, or just removed as an old one.
+            with contextlib.suppress(ReplayFormatError, FileNotFoundError):
+                found.append(self._generation(name))
+        self._read = {name: self._read[name] for _, name in numbered if name in self._read}
+        whole = next((one for one in found if self._has_all(one, there)), None)
+        return SnapshotView(
+            next_number=numbered[-1][0] + 1 if numbered else 1,
+            newest=found[0] if found else None,
+            whole=whole,
+            reserved=max((one.reserved for one in found), default=0),
+        )
+
+    def create(self, generation: Generation) -> bool:
+        """Create a generation, whose files the disk has, and verify it; False: another one has the
+        number, or is newer, or something that it needs has gone. Then begin anew."""
+        path = self.root / f"generation-{generation.number:08}"
+        aside = self.root / f".{path.name}.{generation.name}.new"
+        sync_directory(self.root)  # the names of what it lists
+        try:
+            with aside.open("xb") as file:
+                file.write(generation.to_bytes())
+                file.flush()
+                sync_file(file.fileno())
+            if not _publish(aside, path):
+                return False
+        finally:
+            with contextlib.suppress(OSError):  # what is left of it is no generation
+                aside.unlink(missing_ok=True)
+        sync_directory(self.root)
+        view = self.look()
+        newest = view.newest
+        return newest is not None and newest is view.whole and newest.name == generation.name
+
+    def prune(self, own_starts: Iterable[str]) -> None:
+        """Remove what no generation that is kept needs: of older ones, and of starts of this replay
+        that have ended. Files of other starts stay: they may be those of a successor, who lists
+        them in a moment.
+
+        Call it after `create` has returned True.
+
+        Args:
+            own_starts: the starts of this replay, but for the one that runs.
+        """
+        there = self._names()
+        numbered = _numbered(there)
+        old = [name for _, name in numbered[:-_KEPT]]
+        kept: set[str] = set()
+        for _, name in numbered[-_KEPT:]:
+            with contextlib.suppress(ReplayFormatError, FileNotFoundError):
+                kept |= self._generation(name).listed.keys()
+        unneeded: set[str] = set()
+        for name in old:
+            with contextlib.suppress(ReplayFormatError, FileNotFoundError):
+                unneeded |= self._generation(name).listed.keys()
+        ended = frozenset(own_starts)
+        unneeded |= {name for name in there if (m := _LISTED.fullmatch(name)) and m[2] in ended}
+        unneeded |= {
+            name
+            for name in there
+            if (m := _UNFINISHED.fullmatch(name)) and int(m[1]) <= numbered[-1][0]
+        }
+        for name in [*(unneeded - kept), *old]:  # the generations last: they say what to remove
+            (self.root / name).unlink(missing_ok=True)
+
+    def remove_leftovers(self, writer: str) -> None:
+        """Remove what a process has written and no generation lists.
+
+        Args:
+            writer: `START-PROCESS` in the names of its files.
+        """
+        there = self._names()
+        kept: set[str] = set()
+        for _, name in _numbered(there):
+            with contextlib.suppress(ReplayFormatError, FileNotFoundError):
+                kept |= self._generation(name).listed.keys()
+        for name in there - kept:
+            if _LISTED.fullmatch(name) and f"-{writer}-" in name:
+                (self.root / name).unlink(missing_ok=True)
+
+    def _has_all(self, generation: Generation, there: set[str]) -> bool:
+        """Return True if the files that a generation needs are there, and have their bytes."""
+        if not generation.listed.keys() <= there:
+            return False
+        with contextlib.suppress(FileNotFoundError):
+            sizes = {name: (self.root / name).stat().st_size for name in generation.listed}
+            return all(sizes[name] >= size for name, size in generation.listed.items())
+        return False
+
+    def _names(self) -> set[str]:
+        with os.scandir(self.root) as entries:
+            return {entry.name for entry in entries}
+
+    def _generation(self, name: str) -> Generation:
+        known = self._read.get(name)
+        if known is None:
+            path = self.root / name
+            with open_regular(path) as file:
+                content = file.read(_HEAD.size + STAMP_MAX_BYTES + (64 << 20))
+            try:
+                known = Generation.from_bytes(content, path)
+            except (KeyError, TypeError, ValueError, IndexError) as error:
+                raise ReplayFormatError(f"{path} is damaged ({error})") from error
+            self._read[name] = known
+        return known
+
+
+def snapshot_root(config: RunConfig) -> Path | None:
+    """Return the directory of a run's snapshot; None: it has none."""
+    named = config.learner.snapshot
+    return None if named is None else Path(named).absolute()
+
+
+def is_stranger(newest: Generation, starts: ReplayStarts, inserted: int) -> bool:
+    """Return True if a replay is no descendant of the newest generation.
+
+    Args:
+        starts: of the replay.
+        inserted: its rows.
+    """
+    return starts.end_of(newest.start, inserted) < newest.ring.inserted
+
+
+def _numbered(names: Iterable[str]) -> list[tuple[int, str]]:
+    """The generations among names, oldest first."""
+    return sorted((int(m[1]), m[0]) for name in names if (m := _NAME.fullmatch(name)))
+
+
+def file_digest(path: Path) -> str:
+    """Return a `StoredFile`'s digest of a file.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
+    with open_regular(path) as file:
+        while piece := file.read(BLOCK_BYTES):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def new_name() -> str:
+    """Return a random name."""
+    return secrets.token_hex(8)
+
+
+def _publish(aside: Path, path: Path) -> bool:
+    """Give a file its name, unless there is one; False: there is."""
+    try:
+        os.link(aside, path)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        return _write_exclusively(path, aside.read_bytes())
+    return True
+
+
+def _write_exclusively(path: Path, content: bytes) -> bool:
+    """The same on a file system without links. A kill meanwhile leaves a number without a
+    generation, which nobody uses."""
+    try:
+        with path.open("xb") as file:
+            file.write(content)
+            file.flush()
+            sync_file(file.fileno())
+    except FileExistsError:
+        return False
+    return True
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=_DIGEST_BYTES).digest()

@@ -1,0 +1,147 @@
+"""No start answers anybody before it is in the snapshot, or has an epoch that is reserved there."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from configurations import configured
+from starts import spec_of
+
+from vedette_services.errors import SnapshotAwayError, SnapshotTakenError, StoppedWaitingError
+from vedette_services.host.processes import StopSignals
+from vedette_services.learner.gateway.safe_batches import SnapshotStamp
+from vedette_services.learner.snapshot.keeper import SnapshotKeeper
+from vedette_services.learner.supervisor import Supervisor
+from vedette_services.net.addresses import Address
+from vedette_services.run.directory import LearnerSpec, RunDirectory
+from vedette_services.run.from_snapshot import restore_run
+from vedette_services.run.replay_starts import ReplayStarts
+from vedette_services.run.snapshot_directory import SnapshotDirectory
+
+
+@pytest.fixture
+def stop() -> Iterator[StopSignals]:
+    signals = StopSignals([])
+    yield signals
+    signals.close()
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> LearnerSpec:
+    return make_spec(tmp_path / "run", tmp_path / "snapshot")
+
+
+def make_spec(out: Path, snapshot: Path) -> LearnerSpec:
+    settings = ("replay.capacity=6000", f"learner.snapshot={snapshot}")
+    run = RunDirectory(out)
+    run.make()
+    spec = spec_of(
+        run, run.ensure_id(), configured(*settings, env="CartPole-v1"), Address("127.0.0.1", 5555)
+    )
+    spec.write()
+    return spec
+
+
+def begin(spec: LearnerSpec, stop: StopSignals) -> SnapshotKeeper:
+    """A start, up to where gateway and trainer are started."""
+    keeper = SnapshotKeeper(spec)
+    try:
+        keeper.begin(stop)
+        keeper.check_epoch(spec.run.identity().epoch + 1)
+        spec.run.begin_epoch()
+    except BaseException:
+        keeper.close()
+        raise
+    return keeper
+
+
+def test_a_start_is_in_the_snapshot_before_anybody_is_answered(
+    spec: LearnerSpec, stop: StopSignals, tmp_path: Path
+) -> None:
+    keeper = begin(spec, stop)
+    newest = SnapshotDirectory(tmp_path / "snapshot").look().whole
+    assert newest is not None
+    assert newest.start == ReplayStarts.read(spec.run.replay).newest
+    assert SnapshotStamp(spec.run.safe_map).read() == newest.ring.stamp
+    keeper.end()
+    last = SnapshotDirectory(tmp_path / "snapshot").look().whole
+    assert last is not None
+    assert last.number == newest.number + 1
+
+
+def test_the_first_start_is_refused_where_the_directory_cannot_be_made(
+    tmp_path: Path, stop: StopSignals
+) -> None:
+    spec = make_spec(tmp_path / "run", tmp_path / "missing" / "snapshot")
+    with pytest.raises(SnapshotAwayError, match="No such file or directory"):
+        begin(spec, stop)
+
+
+def test_a_start_without_the_directory_takes_only_epochs_that_were_reserved(
+    spec: LearnerSpec, stop: StopSignals, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    begin(spec, stop).end()
+    (tmp_path / "snapshot").rename(tmp_path / "away")
+    with caplog.at_level(logging.WARNING):
+        keeper = begin(spec, stop)
+    assert "starting without it" in caplog.text
+    assert SnapshotStamp(spec.run.safe_map).read() == b"", "nothing is safe"
+    reserved = ReplayStarts.read(spec.run.replay).reserved
+    keeper.check_epoch(reserved)
+    with pytest.raises(SnapshotAwayError, match=f"epoch {reserved + 1} is not reserved"):
+        keeper.check_epoch(reserved + 1)
+    keeper.close()
+    (tmp_path / "away").rename(tmp_path / "snapshot")
+    begin(spec, stop).end()
+
+
+def test_a_start_whose_epochs_are_used_up_waits_for_the_directory(
+    spec: LearnerSpec, stop: StopSignals, tmp_path: Path
+) -> None:
+    begin(spec, stop).end()
+    (tmp_path / "snapshot").rename(tmp_path / "away")
+    starts = ReplayStarts.read(spec.run.replay)
+    spec.run._write_identity(replace(spec.run.identity(), epoch=starts.reserved))
+    stop.request()
+    with pytest.raises(StoppedWaitingError):
+        begin(spec, stop)
+
+
+def test_a_learner_that_was_replaced_ends_at_its_start_and_while_it_serves(
+    spec: LearnerSpec, stop: StopSignals, tmp_path: Path
+) -> None:
+    keeper = begin(spec, stop)
+    restore_run(tmp_path / "snapshot", tmp_path / "new")
+    keeper.end()  # its last generation, which it may not write any more
+    with pytest.raises(SnapshotTakenError):
+        keeper.watch()
+    with pytest.raises(SnapshotTakenError):
+        begin(spec, stop)
+    new = make_spec(tmp_path / "new", tmp_path / "snapshot")
+    begin(new, stop).end()
+
+
+def test_a_run_whose_folder_and_snapshot_are_another_ones_is_refused(
+    spec: LearnerSpec, stop: StopSignals, tmp_path: Path
+) -> None:
+    begin(spec, stop).end()
+    shutil.rmtree(spec.run.root)
+    other = make_spec(tmp_path / "run", tmp_path / "snapshot")
+    with pytest.raises(SnapshotTakenError):
+        begin(other, stop)
+
+
+def test_a_start_without_the_setting_is_marked_where_there_was_a_snapshot(
+    spec: LearnerSpec, stop: StopSignals
+) -> None:
+    begin(spec, stop).end()
+    marked = len(ReplayStarts.read(spec.run.replay).starts)
+    learner = spec.config.learner.model_copy(update={"snapshot": None})
+    without = replace(spec, config=spec.config.model_copy(update={"learner": learner}))
+    Supervisor(without, None, on_loaded=lambda: None)._begin()
+    assert len(ReplayStarts.read(spec.run.replay).starts) == marked + 1

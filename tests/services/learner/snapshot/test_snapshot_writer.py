@@ -1,0 +1,441 @@
+"""Generations of a snapshot: of one moment, newer ones continue older ones, one learner writes."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import counting_frames
+import numpy as np
+import pytest
+from counting_rows import DTYPE, assert_rows, insert, stamp
+
+from vedette_rl.replay import ring_files, ring_parts
+from vedette_rl.replay.ring import RingWriter
+from vedette_rl.storage.checkpoints import Checkpoints
+from vedette_services.errors import NoSnapshotError, SnapshotTakenError
+from vedette_services.learner.snapshot import run_files
+from vedette_services.learner.snapshot.writer import SnapshotWriter
+from vedette_services.run import snapshot_directory
+from vedette_services.run.directory import RunDirectory
+from vedette_services.run.from_snapshot import restore_run
+from vedette_services.run.replay_starts import ReplayStarts
+from vedette_services.run.snapshot_directory import Generation, SnapshotDirectory
+
+CAPACITY = 2000
+GUARD = 400
+
+
+def no_pause(size: int) -> None:
+    """Does not wait."""
+
+
+class Learner:
+    """A learner's run: a replay that is written, and its snapshot's writer."""
+
+    def __init__(self, out: Path, snapshot: Path) -> None:
+        self.run = RunDirectory(out)
+        self.run.make()
+        self.snapshot = snapshot
+        self.ring: RingWriter | None = None
+        self.start()
+
+    def start(self) -> None:
+        """A start: it is marked in the replay before anything is answered."""
+        self.run.begin_epoch()
+        self.ring = RingWriter.open(
+            self.run.replay, DTYPE, CAPACITY, run_id="counting", guard=GUARD, sync_interval_s=1e3
+        )
+        starts = ReplayStarts.read(self.run.replay).with_start(self.ring.inserted)
+        starts.write(self.run.replay)
+        self.writer = SnapshotWriter(self.snapshot, self.run.replay, self.run)
+
+    def stop(self) -> None:
+        if self.ring is not None:
+            self.writer.close()
+            self.ring.close()
+            self.ring = None
+
+    def insert(self, count: int) -> None:
+        assert self.ring is not None
+        for _ in range(0, count, 100):
+            self.ring._syncer.extend()
+            self.ring._allow_rows()
+            insert(self.ring, min(count, 100))
+
+    def sync(self) -> None:
+        assert self.ring is not None
+        self.ring._syncer.sync()
+
+    def take(self) -> Generation:
+        generation = self.writer.take(no_pause)
+        assert generation is not None
+        return generation
+
+
+@pytest.fixture
+def learners(tmp_path: Path) -> Iterator[ExitStack]:
+    with ExitStack() as ending:
+        yield ending
+
+
+@pytest.fixture
+def learner(tmp_path: Path, learners: ExitStack) -> Learner:
+    learner = Learner(tmp_path / "run", tmp_path / "snapshot")
+    learners.callback(learner.stop)
+    return learner
+
+
+def assert_restored(out: Path, inserted: int) -> None:
+    """The replay in a run directory has all rows, and the stamp that was committed with them."""
+    with ExitStack() as ending:
+        ring = RingWriter.open(out / "replay", DTYPE, CAPACITY, run_id="counting", guard=GUARD)
+        ending.callback(ring.close)
+        assert ring.inserted == inserted
+        assert ring.stamp == (stamp(inserted) if inserted else b"")
+        oldest = max(0, inserted - CAPACITY)
+        assert ring.live() == (oldest, inserted)
+        numbers = np.arange(oldest, inserted)
+        columns = {name: column[numbers % len(column)] for name, column in ring.columns.items()}
+        assert_rows(columns, numbers)
+
+
+def test_a_generation_has_the_rows_and_the_ledger_of_the_last_recorded_sync(
+    learner: Learner, tmp_path: Path
+) -> None:
+    learner.insert(300)
+    learner.sync()
+    learner.insert(200)
+    generation = learner.take()
+    assert generation.ring.inserted == 300
+    restore_run(learner.snapshot, tmp_path / "new")
+    assert_restored(tmp_path / "new", 300)
+
+
+def test_a_generation_copies_only_what_is_new_and_removes_what_is_not_needed(
+    learner: Learner, tmp_path: Path
+) -> None:
+    written: list[int] = []
+    for _ in range(8):
+        learner.insert(500)
+        learner.sync()
+        learner.writer.take(written.append)
+    assert sum(written) == 4000 * DTYPE.itemsize
+    assert len(list(learner.snapshot.glob("generation-*"))) == 2
+    restore_run(learner.snapshot, tmp_path / "new")
+    assert_restored(tmp_path / "new", 4000)
+
+
+def test_a_copy_of_the_directory_is_whole_at_every_moment(learner: Learner, tmp_path: Path) -> None:
+    """Whatever is copied while a generation is written restores the generation before."""
+    learner.insert(300)
+    learner.sync()
+    before = learner.take().ring.inserted
+    numbers = itertools.count()
+
+    def restore_now(size: int) -> None:
+        number = next(numbers)
+        copy = tmp_path / f"copy-{number}"
+        shutil.copytree(learner.snapshot, copy)
+        restore_run(copy, tmp_path / f"new-{number}")
+        assert_restored(tmp_path / f"new-{number}", before)
+
+    for _ in range(2):
+        learner.insert(300)
+        learner.sync()
+        generation = learner.writer.take(restore_now)
+        assert generation is not None
+        before = generation.ring.inserted
+    assert next(numbers) >= 2
+
+
+class InterruptedWriteError(OSError):
+    """The disk of the snapshot fails."""
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["killed", "fails"])
+def test_a_generation_may_be_interrupted_at_any_sync(
+    learner: Learner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    """A kill leaves the directory as it was then; a disk that fails is written to again."""
+    numbers = itertools.count()
+    fails_at = math.inf
+    expected: list[int] = []  # rows of the generations of which one has to be there
+    restored = []
+
+    def interrupt(*_: object) -> None:
+        number = next(numbers)
+        if number == fails_at:
+            raise InterruptedWriteError(5, "Input/output error")
+        if not fails and expected and not (restored and restored[-1] < 0):
+            restored.append(-1)  # what restores calls this, too
+            copy = tmp_path / f"copy-{number}"
+            shutil.copytree(learner.snapshot, copy)
+            restore_run(copy, tmp_path / f"new-{number}")
+            found = ring_files.read_inserted(tmp_path / f"new-{number}" / "replay")
+            assert found in expected
+            assert_restored(tmp_path / f"new-{number}", found)
+            restored[-1] = found
+
+    learner.insert(100)
+    learner.sync()
+    learner.take()
+    for module in (ring_parts, snapshot_directory, run_files):
+        for call in ("sync_file", "sync_directory"):
+            if hasattr(module, call):
+                monkeypatch.setattr(module, call, interrupt)
+    for attempt in range(6):
+        learner.insert(100)
+        learner.sync()
+        before = 100 * (attempt + 1)
+        expected[:] = [before, before + 100]
+        numbers = itertools.count()
+        fails_at = attempt if fails else math.inf
+        with contextlib.suppress(InterruptedWriteError):
+            learner.take()
+        fails_at = math.inf
+        expected.clear()
+        assert learner.take().ring.inserted == before + 100
+        if not fails:
+            assert set(restored) == {before, before + 100}
+            break
+    restore_run(learner.snapshot, tmp_path / "new")
+    assert_restored(tmp_path / "new", before + 100)
+
+
+def test_a_start_from_the_snapshot_has_an_epoch_above_all_that_were_reserved(
+    learner: Learner, tmp_path: Path
+) -> None:
+    reserved = learner.take().reserved
+    assert reserved > learner.run.identity().epoch
+    restore_run(learner.snapshot, tmp_path / "new")
+    new = RunDirectory(tmp_path / "new")
+    assert new.identity().run_id == learner.run.identity().run_id
+    assert new.begin_epoch().epoch > reserved
+    assert ReplayStarts.read(new.replay).reserved > new.identity().epoch
+
+
+def test_a_learner_that_was_replaced_writes_no_generation_and_is_refused_for_ever(
+    learner: Learner, tmp_path: Path, learners: ExitStack
+) -> None:
+    learner.insert(300)
+    learner.sync()
+    learner.take()
+    restore_run(learner.snapshot, tmp_path / "new")
+    learner.insert(300)
+    learner.sync()
+    with pytest.raises(SnapshotTakenError, match="another learner was started from it"):
+        learner.take()
+    learner.stop()
+    learner.start()
+    with pytest.raises(SnapshotTakenError):
+        learner.take()
+    new = Learner(tmp_path / "new", learner.snapshot)
+    learners.callback(new.stop)
+    assert new.take().ring.inserted == 300
+
+
+def test_of_two_learners_that_start_from_one_snapshot_the_later_one_goes_on(
+    learner: Learner, tmp_path: Path, learners: ExitStack
+) -> None:
+    learner.insert(100)
+    learner.sync()
+    learner.take()
+    for name in ("first", "second"):
+        restore_run(learner.snapshot, tmp_path / name)
+    first, second = (Learner(tmp_path / name, learner.snapshot) for name in ("first", "second"))
+    learners.callback(first.stop)
+    learners.callback(second.stop)
+    with pytest.raises(SnapshotTakenError):
+        first.take()
+    assert second.take().ring.inserted == 100
+
+
+def test_a_learner_whose_disk_was_put_back_is_refused(learner: Learner, tmp_path: Path) -> None:
+    learner.insert(100)
+    learner.sync()
+    learner.take()
+    learner.stop()
+    shutil.copytree(learner.run.root, tmp_path / "older")
+    learner.start()
+    learner.insert(300)
+    learner.sync()
+    learner.take()
+    learner.stop()
+    shutil.rmtree(learner.run.root)
+    (tmp_path / "older").rename(learner.run.root)
+    learner.start()
+    learner.insert(600)  # more rows than the snapshot has
+    learner.sync()
+    with pytest.raises(SnapshotTakenError, match="put back"):
+        learner.take()
+
+
+def test_a_start_that_only_failed_goes_on(learner: Learner) -> None:
+    learner.insert(100)
+    learner.sync()
+    learner.take()
+    learner.insert(50)
+    learner.stop()
+    learner.start()
+    assert learner.take().ring.inserted == 150
+
+
+def test_a_directory_that_was_wiped_gets_all_rows_anew(learner: Learner, tmp_path: Path) -> None:
+    learner.insert(300)
+    learner.sync()
+    learner.take()
+    for path in learner.snapshot.iterdir():
+        path.unlink()
+    learner.insert(100)
+    learner.sync()
+    written: list[int] = []
+    learner.writer.take(written.append)
+    assert sum(written) == 400 * DTYPE.itemsize
+    restore_run(learner.snapshot, tmp_path / "new")
+    assert_restored(tmp_path / "new", 400)
+
+
+def test_a_directory_that_was_put_back_gets_its_end_again(learner: Learner, tmp_path: Path) -> None:
+    learner.insert(300)
+    learner.sync()
+    learner.take()
+    shutil.copytree(learner.snapshot, tmp_path / "older")
+    learner.insert(200)
+    learner.sync()
+    learner.take()
+    shutil.rmtree(learner.snapshot)
+    (tmp_path / "older").rename(learner.snapshot)
+    learner.insert(100)
+    learner.sync()
+    written: list[int] = []
+    learner.writer.take(written.append)
+    assert sum(written) == 300 * DTYPE.itemsize
+    restore_run(learner.snapshot, tmp_path / "new")
+    assert_restored(tmp_path / "new", 600)
+
+
+def test_a_part_that_is_gone_is_noticed_and_all_rows_are_copied_anew(
+    learner: Learner, tmp_path: Path
+) -> None:
+    learner.insert(300)
+    learner.sync()
+    part = learner.take().ring.rows[0]
+    (learner.snapshot / part.name).unlink()
+    learner.insert(100)
+    learner.sync()
+    learner.take()
+    restore_run(learner.snapshot, tmp_path / "new")
+    assert_restored(tmp_path / "new", 400)
+
+
+def test_a_directory_that_is_away_is_not_made_anew(learner: Learner, tmp_path: Path) -> None:
+    learner.take()
+    learner.snapshot.rename(tmp_path / "unmounted")
+    with pytest.raises(FileNotFoundError):
+        learner.take()
+    assert not learner.snapshot.exists()
+    (tmp_path / "unmounted").rename(learner.snapshot)
+    learner.insert(100)
+    learner.sync()
+    assert learner.take().ring.inserted == 100
+
+
+def test_a_generation_that_was_cut_off_is_none_and_its_number_is_not_used_again(
+    learner: Learner, tmp_path: Path
+) -> None:
+    learner.insert(100)
+    learner.sync()
+    first = learner.take()
+    torn = learner.snapshot / f"generation-{first.number + 1:08}"
+    torn.write_bytes(first.to_bytes()[:-100])
+    learner.insert(100)
+    learner.sync()
+    assert learner.take().number == first.number + 2
+    restore_run(learner.snapshot, tmp_path / "new")
+    assert_restored(tmp_path / "new", 200)
+
+
+def test_a_number_is_given_once(learner: Learner) -> None:
+    generation = learner.take()
+    assert not SnapshotDirectory(learner.snapshot).create(generation)
+
+
+def test_a_checkpoint_travels_once_its_rows_are_there_though_newer_ones_replace_it(
+    learner: Learner, tmp_path: Path
+) -> None:
+    checkpoints = Checkpoints(learner.run.checkpoints, keep=1)
+    checkpoints.save(10, {"step": 10}, {"run_id": "r"})
+    learner.insert(100)
+    learner.sync()
+    learner.take()
+    learner.insert(100)
+    checkpoints.save(20, {"step": 20}, {"run_id": "r"})
+    for number, expected in enumerate((10, 20)):
+        generation = learner.take()
+        names = {file.path for file in generation.files}
+        assert f"checkpoints/{expected}/state.safetensors" in names
+        learner.insert(100)
+        checkpoints.save(30 + number, {"step": 30 + number}, {"run_id": "r"})
+        learner.sync()
+    restore_run(learner.snapshot, tmp_path / "new")
+    found = Checkpoints(tmp_path / "new" / "checkpoints", keep=1).load_latest()
+    assert found is not None
+    assert found.state == {"step": 20}
+
+
+def test_a_start_from_nothing_is_refused(learner: Learner, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(NoSnapshotError, match="no generation"):
+        restore_run(tmp_path / "empty", tmp_path / "new")
+    with pytest.raises(NoSnapshotError, match="No such file"):
+        restore_run(tmp_path / "nowhere", tmp_path / "new")
+    learner.take()
+    with pytest.raises(NoSnapshotError, match="is there already"):
+        restore_run(learner.snapshot, learner.run.root)
+    assert not (tmp_path / "new").exists()
+
+
+def test_frames_that_rows_share_travel_with_them(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path / "run")
+    run.make()
+    ring = counting_frames.open_ring(run.replay)
+    ReplayStarts.read(run.replay).with_start(0).write(run.replay)
+    writer = SnapshotWriter(tmp_path / "snapshot", run.replay, run)
+    for count in (9, 23, 12):
+        for _ in range(count):
+            rows = min(counting_frames.BATCH, ring.room)
+            ring.append(counting_frames.batch(ring.inserted, rows), rows)
+            ring.commit(counting_frames.stamp(ring.inserted + rows))
+        ring._syncer.sync()
+        assert writer.take(no_pause) is not None
+    inserted = ring.inserted
+    assert inserted > counting_frames.CAPACITY
+    live = ring.live()
+    writer.close()
+    ring.close()
+    restore_run(tmp_path / "snapshot", tmp_path / "new")
+    found = counting_frames.open_ring(tmp_path / "new" / "replay")
+    assert found.live() == live
+    numbers = np.arange(*live)
+    columns = {
+        "obs": np.empty((len(numbers), 4, 5, 3), np.uint8),
+        "action": np.empty(len(numbers), np.int64),
+        "next_obs": np.empty((len(numbers), 4, 5, 3), np.uint8),
+    }
+    found.gather(numbers % len(found.columns["action"]), columns)
+    counting_frames.assert_stacks(columns, numbers)
+    found.close()
+
+
+def test_a_directory_that_is_a_link_to_nothing_is_away(tmp_path: Path, learners: ExitStack) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "unmounted")
+    learner = Learner(tmp_path / "run", tmp_path / "link")
+    learners.callback(learner.stop)
+    with pytest.raises(FileNotFoundError, match=r"is a link to .*unmounted, and there is nothing"):
+        learner.take()
