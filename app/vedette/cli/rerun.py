@@ -100,6 +100,7 @@ def rerun(
     from vedette_services.errors import FAILED, UsageError
     from vedette_services.learner.rerun import Rerun
 
+    step = until if until is not None or first is None else first + 1
     for option, needs, given in (
         ("--batch", "--bisect", batch is not None and bisect is None),
         ("--curves", "--with", curves is not None and not changes),
@@ -110,7 +111,7 @@ def rerun(
     for option, file in (("--batch", batch), ("--curves", curves)):
         if file is not None and not file.parent.is_dir():
             raise UsageError(f"{option} {file}: there is no folder {file.parent}")
-    with Rerun.open(run, epoch=epoch, allow_import=allow_import or ()) as again:
+    with Rerun.open(run, epoch=epoch, step=step, allow_import=allow_import or ()) as again:
         if span:
             _say(describe_span(again.span), as_text(span_json(again.span)), as_json=as_json)
             return
@@ -159,15 +160,18 @@ def _bisect(
     from vedette_services.learner.bisect import Condition, StepSearch
 
     search = StepSearch(Condition.parse(what), again.run_id)
-    again.execute(segments, search)
+    result = again.execute(segments, search)
     found = search.found
     if found is None:
-        lines = [f"no step from {segments[0].begin + 1:,} to {segments[-1].end:,} has {what}"]
+        last = segments[-1].end if result.difference is None else result.difference.step
+        lines = [f"no step from {segments[0].begin + 1:,} to {last:,} has {what}"]
     else:
         lines = [*describe_found(found)]
         if batch is not None:
             found.write(batch)
             lines.append(f"the batch in {batch}")
+    if result.difference is not None or result.different_files:
+        lines += result.lines()
     _say(lines, as_text(found_json(found)), as_json=as_json)
     if found is None:
         raise typer.Exit(FAILED)
@@ -182,12 +186,17 @@ def _execute_changed(
     as_json: bool,
 ) -> None:
     from vedette.rerunning import as_text, describe_curves, write_curves
+    from vedette_services.errors import FAILED
     from vedette_services.learner.counterfactual import Change, Curves
 
     interval = max(1, (segments[-1].end - segments[0].begin) // _RECORDS)
     then, now = Curves(), Curves()
-    again.execute(segments, now, Change(changes, interval))
-    again.execute(segments, then, Change((), interval))
+    result = again.execute(segments, now, Change(changes, interval))
+    if result.difference is None:
+        again.execute(segments, then, Change((), interval))
+    if result.difference is not None or result.different_files:
+        _say(result.lines(), as_text(result.to_json()), as_json=as_json)
+        raise typer.Exit(FAILED)
     lines = [
         f"steps {segments[0].begin:,} to {segments[-1].end:,} with {', '.join(changes)}",
         *describe_curves(then.scalars, now.scalars),

@@ -81,6 +81,16 @@ class Span:
         """The last step."""
         return self.segments[-1].end
 
+    @property
+    def not_covered(self) -> tuple[str, ...]:
+        """Steps that are not covered, and why; a line each."""
+        lines = []
+        if self.why_not_earlier:
+            lines.append(f"steps before {self.begin:,} are not covered: {self.why_not_earlier}")
+        if self.why_not_later:
+            lines.append(f"steps behind {self.end:,} are not covered: {self.why_not_later}")
+        return tuple(lines)
+
     def cut(self, begin: int | None, end: int | None) -> tuple[Segment, ...]:
         """The segments from the newest state at or before a step to another step.
 
@@ -149,8 +159,14 @@ def describe_own_replay(name: str) -> str:
     return f"replay.name {name}: a replay of your own may read rows that no look has seen"
 
 
-def find_chain(parts: Sequence[Part], epoch: int | None = None) -> list[Part]:
+def find_chain(
+    parts: Sequence[Part], epoch: int | None = None, step: int | None = None
+) -> list[Part]:
     """The parts that lead to the newest one, or to the last of an epoch; oldest first.
+
+    Args:
+        step: where these parts begin behind it, at a gap in the journal: those that lead to the
+            last part with this step.
 
     Raises:
         ValueError: there is no part of that epoch.
@@ -159,7 +175,15 @@ def find_chain(parts: Sequence[Part], epoch: int | None = None) -> list[Part]:
     if not last:
         have = ", ".join(str(one) for one in sorted({part.header.epoch for part in parts}))
         raise ValueError(f"epoch {epoch} has no part of the journal; there are those of {have}")
-    chain = [last[-1]]
+    chain = _chain_to(parts, last[-1])
+    if step is not None and step <= chain[0].header.step:
+        earlier = [part for part in last if part.header.step < step <= part.last_step]
+        return _chain_to(parts, earlier[-1]) if earlier else chain
+    return chain
+
+
+def _chain_to(parts: Sequence[Part], last: Part) -> list[Part]:
+    chain = [last]
     while (before := _part_before(parts, chain[0])) is not None:
         step = chain[0].header.step
         if step in chain[0].saved:  # of a part that goes on with a long one
