@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vedette.cli.answering import answering, check_writable
 from vedette.cli.options import AllowImport, RunArgument
 from vedette.cli.output import say
 
@@ -43,6 +44,7 @@ Epoch = Annotated[
 JsonOutput = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
+@answering()
 def rerun(
     run: RunArgument,
     first: First = None,
@@ -109,8 +111,8 @@ def rerun(
         if given:
             raise UsageError(f"{option} goes with {needs}")
     for option, file in (("--batch", batch), ("--curves", curves)):
-        if file is not None and not file.parent.is_dir():
-            raise UsageError(f"{option} {file}: there is no folder {file.parent}")
+        if file is not None:
+            check_writable(option, file)
     with Rerun.open(run, epoch=epoch, step=step, allow_import=allow_import or ()) as again:
         if span:
             _say(describe_span(again.span), as_text(span_json(again.span)), as_json=as_json)
@@ -131,8 +133,8 @@ def rerun(
     seconds = time.monotonic() - began
     done = f"steps {result.begin:,} to {result.end:,} in {seconds:.1f} s"
     lines = [done, *result.lines()]
-    if until is None and (why := again.span.why_not_later):
-        lines.append(f"steps behind {again.span.end:,} are not covered: {why}")
+    if first is None and until is None:
+        lines += again.span.not_covered
     _say(lines, as_text(result.to_json()), as_json=as_json)
     if not result.equal:
         raise typer.Exit(FAILED)
@@ -167,12 +169,13 @@ def _bisect(
         lines = [f"no step from {segments[0].begin + 1:,} to {last:,} has {what}"]
     else:
         lines = [*describe_found(found)]
-        if batch is not None:
-            found.write(batch)
-            lines.append(f"the batch in {batch}")
     if result.difference is not None or result.different_files:
         lines += result.lines()
     _say(lines, as_text(found_json(found)), as_json=as_json)
+    if found is not None and batch is not None:
+        found.write(batch)
+        if not as_json:
+            say(f"the batch in {batch}")
     if found is None:
         raise typer.Exit(FAILED)
 
@@ -203,8 +206,9 @@ def _execute_changed(
     ]
     if as_text({"": then.scalars}) == as_text({"": now.scalars}):
         lines.append("no recorded scalar differs: the change has no effect on these steps")
-    if curves is not None:
-        write_curves(curves, then.scalars, now.scalars)
-        lines.append(f"both curves in {curves}")
     found = {"changes": changes, "then": then.scalars, "changed": now.scalars}
     _say(lines, as_text(found), as_json=as_json)
+    if curves is not None:
+        write_curves(curves, then.scalars, now.scalars)
+        if not as_json:
+            say(f"both curves in {curves}")

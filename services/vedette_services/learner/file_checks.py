@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from vedette_rl.core.learning import ModelInfo
+from vedette_rl.core.learning import ModelInfo, State
 from vedette_rl.errors import CheckpointError
 from vedette_rl.replay.checksums import RingChecksums
 from vedette_rl.replay.frame_ring import FrameRingReader
@@ -104,13 +104,18 @@ def check_checkpoints(
             yield FileCheck(name, equal=False, why="it is not the state that was saved")
 
 
-def _is_saved(state: object, executed: StateHashes, of_epoch: StateHashes | None) -> bool:
+def find_hashes(state: State) -> StateHashes | None:
+    """The hashes of a state that was read; None: it is none of a learner."""
+    return hash_saved(state) if isinstance(state.get("agent"), Mapping) else None
+
+
+def _is_saved(state: State, executed: StateHashes, of_epoch: StateHashes | None) -> bool:
     """True for a state that was executed; and for the same agent with what a later start has saved
     beside it, which did no step."""
-    if not isinstance(state, dict) or "agent" not in state:
-        return False
-    found = hash_saved(state)
-    return found == executed or (found == of_epoch and found.agent == executed.agent)
+    found = find_hashes(state)
+    if found is None or found == executed:
+        return found is not None
+    return found == of_epoch and found.agent == executed.agent
 
 
 @dataclass

@@ -54,6 +54,7 @@ from vedette_services.learner.file_checks import (
     RowCheck,
     check_checkpoints,
     check_rows,
+    find_hashes,
     start_hashes,
 )
 from vedette_services.learner.trainer.computation import describe_machine, describe_software
@@ -74,7 +75,6 @@ from vedette_services.run.directory import RunDirectory
 from vedette_services.run.journal import (
     Header,
     Part,
-    StateHashes,
     config_file,
     hash_config,
     hash_scalars,
@@ -329,7 +329,7 @@ class Rerun:
         result.rows = tuple(check_rows(rings, self._drawn_rows(segments, rings)))
         state = self._first_state(segments[0])
         expected = start_hashes(segments[0], self._parts)
-        if state and expected is not None and not _has_hashes(state, expected):
+        if state and expected is not None and find_hashes(state) != expected:
             result.difference = Difference(result.begin, result.begin, START)
             return result
         best = BestModel.read(self._run)
@@ -661,10 +661,6 @@ class _Comparison:
         self._stop = True
         if self._result.difference is None:
             self._result.difference = Difference(step, self._equal, what, failed)
-
-
-def _has_hashes(state: State, expected: StateHashes) -> bool:
-    return "agent" in state and hash_saved(state) == expected
 
 
 def _describe_error(error: Exception) -> str:

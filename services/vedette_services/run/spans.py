@@ -143,6 +143,11 @@ def describe_no_journal(run: RunDirectory) -> str:
         return describe_ranks(ranks)
     if is_import_name(name := table.get("replay", {}).get("name", "")):
         return describe_own_replay(name)
+    if "journal" in learner:
+        return (
+            "it has no journal: the disk was short or refused it (log/learner.log says so), or it "
+            "was run by a loop of your own"
+        )
     return "it has no journal: it was run by a loop of your own, or by release 0.3.0 or before"
 
 
@@ -232,6 +237,9 @@ def find_span(
                 f"{CONTRACT}: use Vedette {release}"
             )
             break
+        if part.header.run != run.identity().run_id:
+            why = f"its journal is of run {part.header.run}: another one, or before --new-replay"
+            break
         begin, why = _first_executable(part, end, rings)
         if begin < end:
             whole.insert(0, Segment(part, begin, end))
@@ -303,18 +311,28 @@ def _describe_gap(first: Part, parts: Sequence[Part]) -> str:
     for other in reversed(parts):
         if other.header.epoch == first.header.written_by and other.last_step < step:
             reason = "it was cut off" if other.end is None else other.end.reason
+            is_there = other.last_step > other.header.step
+            before = f" (--until {other.last_step} executes what is before)" if is_there else ""
             return (
                 f"the part before ends at step {other.last_step:,}: {reason}; the journal goes on "
-                f"at the checkpoint of step {step:,}"
+                f"at the checkpoint of step {step:,}{before}"
             )
     return f"no part of the journal leads to the checkpoint of step {step:,}"
 
 
 def _describe_rest(run: RunDirectory, last: Part) -> str:
     """Why the newest part ends before the newest checkpoint; "" where it does not."""
+    epochs = _checkpoint_epochs(run)
+    newest = max(epochs, default=0)
+    epoch = epochs.get(newest)
+    if epoch is not None and epoch > last.header.epoch:
+        return (
+            f"the checkpoint of step {newest:,} is of start {epoch}, and these steps are of start "
+            f"{last.header.epoch}"
+        )
     later = [
         step
-        for step, epoch in _checkpoint_epochs(run).items()
+        for step, epoch in epochs.items()
         if epoch is not None and epoch >= last.header.epoch and step > last.last_step
     ]
     if not later:
@@ -355,6 +373,12 @@ def _checkpoint_epochs(run: RunDirectory) -> dict[int, int | None]:
 
 
 def _describe_no_state(run: RunDirectory, chain: Sequence[Part]) -> str:
+    last = chain[-1]
+    if last.last_step == last.header.step and last.end is None and len(chain) == 1:
+        return (
+            f"its journal's part {last.path.name} has no whole draw: its file was cut off, or is "
+            "damaged at its begin"
+        )
     kept = ", ".join(path.name for path in Checkpoints(run.checkpoints, keep=1).list())
     first = chain[0].header.step
     return (

@@ -378,6 +378,39 @@ def test_looks_that_saw_no_rows_are_refused_and_not_waited_for(run: Path) -> Non
         execute(run, 0, 3)
 
 
+def test_a_journal_whose_first_draws_are_damaged_says_so(run: Path) -> None:
+    first, *others = list_parts(run / "journal")
+    for path in others:
+        path.unlink()
+    header = len(make_block(Kind.HEADER, read_part(first).header.to_json()))
+    data = bytearray(first.read_bytes())
+    data[header + 30] ^= 1
+    first.write_bytes(data)
+    with pytest.raises(NotExecutableError, match="part 1-0 has no whole draw: its file was cut"):
+        execute(run)
+
+
+def test_a_journal_of_another_run_is_refused(run: Path) -> None:
+    for part in list_parts(run / "journal"):
+        with_header(part, run="77")
+    with pytest.raises(NotExecutableError, match="its journal is of run 77: another one, or"):
+        execute(run)
+
+
+def test_a_newer_start_whose_journal_cannot_be_read_is_said(run: Path) -> None:
+    """Else its steps would seem to be those of the run."""
+    newest = list_parts(run / "journal")[-1]
+    epoch = read_part(newest).header.epoch
+    newest.write_bytes(b"torn")
+    with Rerun.open(run) as again:
+        (said,) = again.span.not_covered
+        assert again.span.why_not_later == (
+            f"the checkpoint of step 300 is of start {epoch}, and these steps are of start "
+            f"{again.span.segments[-1].part.header.epoch}"
+        )
+        assert said.endswith(again.span.why_not_later)
+
+
 def test_pipes_in_a_journal_are_not_waited_for(run: Path) -> None:
     (config,) = (run / "journal").glob("*.toml")
     config.unlink()
@@ -533,7 +566,7 @@ def test_no_learner_starts_meanwhile_and_nothing_changes(
     before = {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
     with Rerun.open(run) as again:
         monkeypatch.setattr(directory, "_LOCK_WAIT_S", 0.0)
-        with pytest.raises(RunInUseError):
+        with pytest.raises(RunInUseError, match="in use by vedette rerun or vedette verify; end"):
             RunDirectory(run).lock()
         again.execute(again.span.cut(None, None))
     assert {file: file.read_bytes() for file in run.rglob("*") if file.is_file()} == before
@@ -625,6 +658,7 @@ def test_another_machine_is_named_in_the_answer(run: Path) -> None:
     ("table", "said"),
     [
         ("[learner]\njournal = false\n", "it was run with learner.journal=false"),
+        ("[learner]\njournal = true\n", "the disk was short or refused it .log/learner.log says"),
         ("[learner]\nranks = 2\n", "learner.ranks is 2: ranks other than 0"),
         ('[replay]\nname = "my:Replay"\n', "replay.name my:Replay: a replay of your own may read"),
     ],
@@ -669,9 +703,17 @@ def test_a_part_that_ended_early_is_named_with_its_reason(tmp_path: Path) -> Non
         assert (again.span.begin, again.span.end) == (state, 300)
         assert again.span.why_not_earlier == (
             "the part before ends at step 8: no memory on cuda:0; the journal goes on at the "
-            f"checkpoint of step {state}"
+            f"checkpoint of step {state} (--until 8 executes what is before)"
         )
         assert again.execute(again.span.cut(None, None)).equal
+        assert again.span.not_covered[0].startswith(f"steps before {state} are not covered: the ")
+    for step in (3, 8):
+        with Rerun.open(tmp_path, step=step) as before:
+            assert (before.span.begin, before.span.end) == (0, 8)
+            assert before.execute(before.span.cut(None, step)).end == step
+    for step in (9, state + 1):
+        with Rerun.open(tmp_path, step=step) as again:
+            assert again.span.begin == state
 
 
 def test_a_journal_of_several_parts_of_one_start_is_executed(
