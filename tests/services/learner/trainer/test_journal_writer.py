@@ -204,7 +204,7 @@ def test_many_looks_go_into_several_blocks(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(journal_format, "_BLOCK_MAX_NUMBERS", 4)
     writer = writer_of(tmp_path)
     writer.begin(0, None)
-    looks = [[(100 + step,)] * (1 + step % 2) for step in range(11)]
+    looks: list[list[tuple[int, ...]]] = [[(100 + step,)] * (1 + step % 2) for step in range(11)]
     for of_draw in looks:
         writer.add_draw(of_draw)
     writer.close()
