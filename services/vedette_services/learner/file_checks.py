@@ -212,14 +212,20 @@ def _check_ring(source: str, ring: RingReader, begin: int, end: int) -> Iterator
         names = [column.name for column in ring.manifest.columns]
         count = ring.inserted
         overwritten = count - ring.capacity - ring.keep
+        are_spans_whole = True
         for found in sums.rows.verify(begin, end, count, overwritten):
-            yield RowCheck(source, found.begin, found.end, tuple(names[i] for i in found.columns))
+            columns = tuple(names[i] for i in found.columns)
+            are_spans_whole &= FRAME_SPANS not in columns
+            yield RowCheck(source, found.begin, found.end, columns)
         shared_spec = ring.manifest.shared
+        if not are_spans_whole:
+            return  # which frames these rows have is not known
         if sums.shared is not None and shared_spec and isinstance(ring, FrameRingReader):
             spans = ring.columns[FRAME_SPANS]
             first = int(spans[begin % len(spans), 0])
             last = int(spans[(end - 1) % len(spans), 1])
             count = int(spans[(count - 1) % len(spans), 1])
+            first = max(0, first, last - shared_spec.all_entries)
             overwritten = count - ring.frames_capacity - ring.frames_keep
             shared = [column.name for column in shared_spec.columns]
             for found in sums.shared.verify(first, last, count, overwritten):
@@ -233,7 +239,7 @@ def _join(found: Iterator[RowCheck]) -> Iterator[RowCheck]:
     """Blocks behind each other with the same columns as one."""
     last: RowCheck | None = None
     for each in found:
-        if last is not None and last.end == each.begin and last.columns == each.columns:
+        if last is not None and each == last._replace(begin=last.end, end=each.end):
             last = last._replace(end=each.end)
             continue
         if last is not None:
