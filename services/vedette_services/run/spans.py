@@ -31,6 +31,9 @@ from vedette_services.run.journal import (
     read_part,
 )
 
+_NUMBERS_MAX = 1 << 28
+"""Numbers of a journal, of eight bytes each."""
+
 
 class NotExecutableError(UsageError):
     """Something of a run cannot be executed again; says why."""
@@ -120,11 +123,17 @@ def read_parts(run: RunDirectory) -> list[Part]:
     """
     parts = []
     unreadable = []
+    numbers = 0
     for path in list_parts(run.journal):
         try:
             parts.append(read_part(path))
         except JournalFormatError as error:  # a kill at its begin
             unreadable.append(str(error))
+            continue
+        numbers += parts[-1].looks.size
+        if numbers > _NUMBERS_MAX:
+            why = f"its journal has more than {_NUMBERS_MAX:,} looks, which fill the memory"
+            raise NotExecutableError(run.root, why)
     if not parts:
         why = unreadable[0] if unreadable else describe_no_journal(run)
         raise NotExecutableError(run.root, why)

@@ -49,7 +49,7 @@ from vedette_services.learner.trainer import learner as learner_module
 from vedette_services.learner.trainer.journal_writer import JournalWriter
 from vedette_services.learner.trainer.learner import build_learning_agent
 from vedette_services.learner.trainer.training_loop import TrainingLoop
-from vedette_services.run import directory
+from vedette_services.run import directory, spans
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.journal import (
     End,
@@ -409,6 +409,28 @@ def test_a_newer_start_whose_journal_cannot_be_read_is_said(run: Path) -> None:
             f"{again.span.segments[-1].part.header.epoch}"
         )
         assert said.endswith(again.span.why_not_later)
+
+
+def test_a_journal_that_would_fill_the_memory_is_refused(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spans, "_NUMBERS_MAX", 20)
+    with pytest.raises(NotExecutableError, match="its journal has more than 20 looks"):
+        execute(run)
+
+
+def test_a_state_that_is_none_of_its_agent_is_refused_in_a_line(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the journal has no hash that says so."""
+    monkeypatch.setattr("vedette_services.learner.rerun.start_hashes", lambda *given: None)
+    step = min(checkpoint_steps(run))
+    place = run / "checkpoints" / str(step)
+    state, meta = read_state(place)
+    for wrong in ({**state, "agent": {}}, {**state, "agent": 5}, {"other": 1}):
+        write_state(place, wrong, meta)
+        with pytest.raises(NotExecutableError, match=f"the state of step {step} is none of this"):
+            execute(run, step)
 
 
 def test_pipes_in_a_journal_are_not_waited_for(run: Path) -> None:
