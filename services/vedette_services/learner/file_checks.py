@@ -141,7 +141,11 @@ class BestModel:
         try:
             state, meta = read_state(run.best)
             model = state["model"]
-            dtypes = {name: array.dtype for name, array in model.items()}
+            dtypes = {
+                name: array.dtype
+                for name, array in model.items()
+                if isinstance(array, np.ndarray) and array.dtype.kind in "fiub"
+            }
             return cls(int(meta["version"]), int(meta["epoch"]), hash_state(model), dtypes)
         except (CheckpointError, KeyError, TypeError, ValueError, AttributeError):
             return None  # no model of a run, so nothing that could be said of it

@@ -18,6 +18,7 @@ import pytest
 from killed_runs import KilledRun, config_of  # of tests/support
 
 from vedette.rerunning import Progress
+from vedette_rl.storage.state_file import read_state, write_state
 from vedette_services.errors import ServicesError
 from vedette_services.learner.rerun import Rerun
 from vedette_services.run.journal import StateHashes, list_parts, saved_block
@@ -156,6 +157,22 @@ def test_another_setting_is_executed_on_the_same_data_beside_the_old_one(
     # the same setting as then changes nothing
     vedette("rerun", trained, "--with", "agent.learning_rate=0.1", "--curves", "again.csv")
     assert (tmp_path / "again.csv").read_text() == (tmp_path / "curves.csv").read_text()
+
+
+def test_no_answer_rests_on_a_begin_that_was_changed(
+    vedette: Run, trained: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(trained, tmp_path / "run")
+    step = min(int(path.name) for path in (tmp_path / "run" / "checkpoints").iterdir())
+    place = tmp_path / "run" / "checkpoints" / str(step)
+    state, meta = read_state(place)
+    next(iter(state["agent"]["online"].values())).view(-1)[0] += 1
+    write_state(place, state, meta)
+    line = f"different: the checkpoint of step {step} is not the state that was saved"
+    for asked in (["--bisect", "nan"], ["--with", "agent.learning_rate=0.1"]):
+        status, said = vedette("rerun", "run", "--from", step, *asked)
+        assert status == 1
+        assert line in said
 
 
 def test_a_difference_alone_has_its_exit_status(

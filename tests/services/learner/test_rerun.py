@@ -259,6 +259,8 @@ def test_the_best_model_is_compared_where_its_step_is_executed(run: Path) -> Non
     result = execute(run)
     assert not result.equal
     assert f"best: it is not the model of step 300 of start {meta['epoch']}" in result.lines()
+    write_state(run / "best", {"model": {name: torch.zeros(2)}}, best)
+    assert not execute(run).equal
     write_state(run / "best", {"model": model}, {**best, "version": 299})
     assert execute(run).not_compared == (
         f"best: not compared: it is of step 299 of start {meta['epoch']}",
