@@ -164,14 +164,20 @@ def _bisect(
     search = StepSearch(Condition.parse(what), again.run_id)
     result = again.execute(segments, search)
     found = search.found
-    if found is None:
-        last = segments[-1].end if result.difference is None else result.difference.step
+    lines = []
+    difference = result.difference
+    last = segments[-1].end
+    if difference is not None:
+        last = difference.step - bool(difference.failed)
+    if found is None and last > segments[0].begin:
         lines = [f"no step from {segments[0].begin + 1:,} to {last:,} has {what}"]
-    else:
+    if found is not None:
         lines = [*describe_found(found)]
-    if result.difference is not None or result.different_files:
-        lines += result.lines()
-    _say(lines, as_text(found_json(found)), as_json=as_json)
+    different = []
+    if difference is not None or result.different_files:
+        different = [*result.lines()]
+    found_and_different = {**found_json(found), "different": different}
+    _say([*lines, *different], as_text(found_and_different), as_json=as_json)
     if found is not None and batch is not None:
         found.write(batch)
         if not as_json:
@@ -197,7 +203,7 @@ def _execute_changed(
     result = again.execute(segments, now, Change(changes, interval))
     if result.difference is None:
         again.execute(segments, then, Change((), interval))
-    if result.difference is not None or result.different_files:
+    else:
         _say(result.lines(), as_text(result.to_json()), as_json=as_json)
         raise typer.Exit(FAILED)
     lines = [
@@ -206,7 +212,14 @@ def _execute_changed(
     ]
     if as_text({"": then.scalars}) == as_text({"": now.scalars}):
         lines.append("no recorded scalar differs: the change has no effect on these steps")
-    found = {"changes": changes, "then": then.scalars, "changed": now.scalars}
+    different = result.different_files
+    lines += different
+    found = {
+        "changes": changes,
+        "then": then.scalars,
+        "changed": now.scalars,
+        "different": list(different),
+    }
     _say(lines, as_text(found), as_json=as_json)
     if curves is not None:
         write_curves(curves, then.scalars, now.scalars)

@@ -173,6 +173,13 @@ def test_no_answer_rests_on_a_begin_that_was_changed(
         status, said = vedette("rerun", "run", "--from", step, *asked)
         assert status == 1
         assert line in said
+        assert "no step from" not in said
+    status, said = vedette("rerun", "run", "--bisect", "nan", "--from", step, "--json")
+    assert line in json.loads(said)["different"]
+    # another file says nothing of what was asked, and is named all the same
+    status, said = vedette("rerun", "run", "--with", "agent.learning_rate=0.1")
+    assert status == 0
+    assert f"checkpoints/{step}: it is not the state that was saved" in said
 
 
 def test_a_difference_alone_has_its_exit_status(
